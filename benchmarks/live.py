@@ -20,13 +20,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from fedfloor.deploy import cloud, edge, provision
-from fedfloor.deploy.park_file import Cloud, Device, Factory, ParkFile
+from fedfloor.deploy.park_file import CloudTable, DeviceTable, FactoryTable, ParkFile
 from fedfloor.deploy.settings import (
-    Address,
     CloudEdge,
     CloudSettings,
     DeviceSettings,
     EdgeSettings,
+    Endpoint,
     Named,
     Tls,
     to_toml,
@@ -121,7 +121,7 @@ def _visits(floor: _Floor, repeats: int) -> Row:
 
 
 def _rounds(floor: _Floor) -> Row:
-    settings = CloudSettings(PARK, floor.what, floor.folder / "run", (CloudEdge("e0", 0, Address("127.0.0.1", 1)),))
+    settings = CloudSettings(PARK, floor.what, floor.folder / "run", (CloudEdge("e0", 0, Endpoint("127.0.0.1", 1)),))
     cloud.run(settings, floor)
     lines = ledger.read(settings.out / "ledger.jsonl")[1:]  # in the first round the agents import PyTorch
     walls = [line.wall_s for line in lines]
@@ -158,7 +158,7 @@ def _floor(folder: Path, case: Case, repeats: int) -> Iterator[_Floor]:
     )
     names = tuple(Named(f"d{k}", k) for k in range(case.devices))
     place = _provisioned(folder, what, port, names) if case.tls else _open(folder, port)
-    where, started = Address("127.0.0.1", port), [_broker(place)]
+    where, started = Endpoint("127.0.0.1", port), [_broker(place)]
     try:
         for one in names:
             file = folder / f"{one.name}.toml"
@@ -168,7 +168,7 @@ def _floor(folder: Path, case: Case, repeats: int) -> Iterator[_Floor]:
             started.append(subprocess.Popen([sys.executable, "-m", "fedfloor", "device", str(file)]))
         tls = _tls(folder, "e0", "edge") if case.tls else None
         made = edge.of(
-            EdgeSettings(PARK, "e0", 0, where, Address(socket=folder / "door"), what, folder, names, tls=tls)
+            EdgeSettings(PARK, "e0", 0, where, Endpoint(socket=folder / "door"), what, folder, names, tls=tls)
         )
         made.start()
         made.line.attend()
@@ -193,8 +193,8 @@ def _open(folder: Path, port: int) -> Path:
 def _provisioned(folder: Path, what: Path, port: int, names: Sequence[Named]) -> Path:
     """Write certificates, and the settings of a broker that asks for them; return its folder."""
     here = "127.0.0.1"
-    devices = tuple(Device(one.name, "e0") for one in names)
-    park = ParkFile(PARK, what, Cloud(here), (Factory("e0", here, port, bind=here),), devices, folder=folder)
+    devices = tuple(DeviceTable(one.name, "e0") for one in names)
+    park = ParkFile(PARK, what, CloudTable(here), (FactoryTable("e0", here, port, bind=here),), devices, folder=folder)
     provision.provision(park, folder / "park", user=getpass.getuser())
     place = folder / "park" / "factories" / "e0"
     (place / "state").mkdir()

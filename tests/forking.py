@@ -73,16 +73,16 @@ def nursery(what: Path) -> Iterator[Nursery]:
 def main() -> None:
     from fedfloor import config
     from fedfloor.cli import deploying
-    from fedfloor.deploy import link, names, own, settings, worker
+    from fedfloor.deploy import mqtt, names, own, settings, worker
     from fedfloor.runs.parks import build_park
 
     what = config.read(Path(sys.argv[1]), [])
     own.alone(build_park(what), what, 0)
     place = Path("nowhere")
-    where = settings.Address("127.0.0.1", 1)
+    where = settings.Endpoint("127.0.0.1", 1)
     made = settings.DeviceSettings("p", "d", 0, 0, where, place, place / "memory", place, edge="e")
     worker.Worker(made, what, config.combined(what), names.table(what), build_park(what))
-    link.Mqtt("d", made.broker)
+    mqtt.MqttConnection("d", made.broker)
     for line in sys.stdin:
         kind, _, said = line.strip().partition(" ")
         if kind == "poll":

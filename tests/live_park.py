@@ -14,15 +14,15 @@ from fedfloor import config
 from fedfloor.deploy import cloud
 from fedfloor.deploy.device import Agent
 from fedfloor.deploy.edge import Edge
-from fedfloor.deploy.link import Link
+from fedfloor.deploy.mqtt import Connection
 from fedfloor.deploy.settings import (
-    Address,
     CloudEdge,
     CloudSettings,
     DataSource,
     Deadlines,
     DeviceSettings,
     EdgeSettings,
+    Endpoint,
     Named,
 )
 from fedfloor.experiment import Experiment
@@ -32,7 +32,7 @@ from fedfloor.runs import launch, ledger
 from fedfloor.runs.orders import Orders
 from fedfloor.runs.parks import build_park
 
-NOWHERE = Address("127.0.0.1", 1)
+NOWHERE = Endpoint("127.0.0.1", 1)
 SMALL = """
 name = "live"
 rounds = {rounds}
@@ -133,7 +133,7 @@ class InMemory:
 
 
 def device_settings(
-    folder: Path, what: Path, device: int, factory: int, broker: Address = NOWHERE, data: DataSource | None = None
+    folder: Path, what: Path, device: int, factory: int, broker: Endpoint = NOWHERE, data: DataSource | None = None
 ) -> DeviceSettings:
     place = folder / f"device-{device}"
     return DeviceSettings(
@@ -151,14 +151,14 @@ def device_settings(
 
 
 def edge_settings(
-    folder: Path, what: Path, park: Park, factory: int, broker: Address = NOWHERE, deadlines: Deadlines | None = None,
-    listen: Address | None = None,
+    folder: Path, what: Path, park: Park, factory: int, broker: Endpoint = NOWHERE, deadlines: Deadlines | None = None,
+    listen: Endpoint | None = None,
 ) -> EdgeSettings:  # fmt: skip
     every = {k: int(m) for k, m in enumerate(park.factory_of)}
     own = tuple(Named(f"d{k}", k) for k, m in every.items() if m == factory)
     others = tuple(Named(f"d{k}", k, f"e{m}") for k, m in every.items() if m != factory)
     return EdgeSettings(
-        "trial", f"e{factory}", factory, broker, listen or Address(socket=folder / f"e{factory}.sock"), what, folder,
+        "trial", f"e{factory}", factory, broker, listen or Endpoint(socket=folder / f"e{factory}.sock"), what, folder,
         own, others, deadlines=deadlines or Deadlines(60, 60, 20, 120),
     )  # fmt: skip
 
@@ -198,7 +198,7 @@ class Live:
     deadlines: Deadlines = field(default_factory=lambda: Deadlines(round_s=120))
 
     def settings(self, out: str = "live") -> CloudSettings:
-        known = tuple(CloudEdge(f"e{m}", m, Address(socket=self.folder / f"e{m}.sock")) for m in self.edges)
+        known = tuple(CloudEdge(f"e{m}", m, Endpoint(socket=self.folder / f"e{m}.sock")) for m in self.edges)
         return CloudSettings(
             "trial", self.what, self.folder / out, known, deadlines=self.deadlines, samples=self.samples
         )
@@ -208,7 +208,7 @@ class Live:
         return ledger.read(self.folder / out / "ledger.jsonl")
 
 
-Connect = Callable[[str, int, "tuple[str, bytes] | None"], Link]  # name, factory, last will
+Connect = Callable[[str, int, "tuple[str, bytes] | None"], Connection]  # name, factory, last will
 
 
 @contextmanager
@@ -227,7 +227,7 @@ def live(
     links: dict[int, Any] = {}
 
     def join(k: int) -> None:
-        def link(will: tuple[str, bytes]) -> Link:
+        def link(will: tuple[str, bytes]) -> Connection:
             links[k] = connect(f"d{k}", int(park.factory_of[k]), will)
             return links[k]
 

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from fedfloor import config
-from fedfloor.deploy.settings import Address, CloudEdge, CloudSettings, DataSource, Deadlines, to_toml
+from fedfloor.deploy.settings import CloudEdge, CloudSettings, DataSource, Deadlines, Endpoint, to_toml
 from fedfloor.runs import ledger
 from fedfloor.runs.parks import build_park
 from live_park import device_settings, edge_settings
@@ -97,7 +97,7 @@ def processes(
     fork: Callable[[Path], Any] | None = None,
 ) -> Iterator[Processes]:  # fmt: skip
     park, port = build_park(config.read(what, [])), free_port()
-    where, samples = Address(host, port), "devices" if data else "experiment"
+    where, samples = Endpoint(host, port), "devices" if data else "experiment"
     made = Processes(folder, what, port, broker(folder, port, host, hall), hall=hall, floor=floor, fork=fork)
     try:
         for k in range(park.devices):
@@ -108,7 +108,7 @@ def processes(
             edge = replace(edge_settings(folder, what, park, m, where, deadlines), samples=samples)
             (folder / f"edge-e{m}.toml").write_text(to_toml(edge))
             made.start_edge(m)
-        known = tuple(CloudEdge(f"e{m}", m, Address(socket=folder / f"e{m}.sock")) for m in made.edges)
+        known = tuple(CloudEdge(f"e{m}", m, Endpoint(socket=folder / f"e{m}.sock")) for m in made.edges)
         cloud = CloudSettings("trial", what, folder / "live", known, deadlines=deadlines or Deadlines(round_s=300),
                               samples=samples)  # fmt: skip
         (folder / "cloud.toml").write_text(to_toml(cloud))

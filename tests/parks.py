@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from fedfloor.deploy import provision
-from fedfloor.deploy.park_file import Cloud, Device, Factory, ParkFile
+from fedfloor.deploy.park_file import CloudTable, DeviceTable, FactoryTable, ParkFile
 
 MOSQUITTO = shutil.which("mosquitto") or shutil.which("mosquitto", path="/usr/sbin")
 needs_mosquitto = pytest.mark.skipif(MOSQUITTO is None, reason="Mosquitto is not installed (apt install mosquitto)")
@@ -60,11 +60,11 @@ def plant(folder: Path, devices: tuple[tuple[str, str], ...] = (), **more: Any) 
         experiment.write_text('name = "given"\nmethod.name = "ring"\n')  # its rounds cross factories
     listed = devices or (("n0", "north"), ("n1", "north"), ("s0", "south"), ("s1", "south"))
     factories = tuple(
-        Factory(name, "127.0.0.1", port=18831 + i, node_port=19094 + i, bind="127.0.0.1")
+        FactoryTable(name, "127.0.0.1", port=18831 + i, node_port=19094 + i, bind="127.0.0.1")
         for i, name in enumerate(("north", "south"))
     )
-    made = tuple(Device(name, factory) for name, factory in listed)
-    return ParkFile("plant", experiment, Cloud("127.0.0.1"), factories, made, **more)
+    made = tuple(DeviceTable(name, factory) for name, factory in listed)
+    return ParkFile("plant", experiment, CloudTable("127.0.0.1"), factories, made, **more)
 
 
 def provisioned(park: ParkFile, folder: Path, **more: object) -> provision.Done:

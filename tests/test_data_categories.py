@@ -18,7 +18,7 @@ from fedfloor.data.proposals import values_beyond
 from fedfloor.data.reading import Columns, DeviceReading, OneHot, Reading
 from fedfloor.deploy import facts
 from fedfloor.deploy import own as own_of
-from fedfloor.deploy.settings import Address, DataSource, DeviceSettings
+from fedfloor.deploy.settings import DataSource, DeviceSettings, Endpoint
 from fedfloor.errors import SettingError
 from fedfloor.experiment import DataSettings
 from fedfloor.inference import inputs
@@ -168,7 +168,7 @@ def test_devices_are_told_the_values(tmp_path: Path) -> None:
     place.mkdir()
     (place / "log.csv").write_text("material,heat,grade,label\nalu,1,mid,ok\ngold,2,low,ok\n")
     source, here = DataSource("folder", place), tmp_path / "e.toml"
-    settings = DeviceSettings("p", "m1", 0, 1, Address("b", 1), here, here, here, data=source, edge="e")
+    settings = DeviceSettings("p", "m1", 0, 1, Endpoint("b", 1), here, here, here, data=source, edge="e")
     park = own_of.park(settings, experiment, told)
     names = park.dataset.inputs.columns
     assert names == told.inputs.columns

@@ -22,7 +22,7 @@ from fedfloor.data.files.own import load
 from fedfloor.data.reading import Reading, Window
 from fedfloor.errors import SettingError
 from fedfloor.inference import tables
-from fedfloor.inference.arrays import Sensors
+from fedfloor.inference.samples import Sensors
 from tables import plant, text
 
 ROLES = ("device", "label")

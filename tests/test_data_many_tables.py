@@ -16,7 +16,7 @@ from fedfloor.data.files.own import load
 from fedfloor.data.reading import Columns, Own, Reading, TimeSplit, Window
 from fedfloor.errors import SettingError
 from fedfloor.inference import tables
-from fedfloor.inference.arrays import Sensors
+from fedfloor.inference.samples import Sensors
 from own_data import table
 
 

@@ -15,7 +15,7 @@ from fedfloor.data.files import folder, sheet, table, times
 from fedfloor.data.reading import Columns, Reading, TimeSplit, Window
 from fedfloor.errors import SettingError
 from fedfloor.inference import tables
-from fedfloor.inference.arrays import Sensors
+from fedfloor.inference.samples import Sensors
 
 FIRST = 1768896000.0  # 2026-01-20T08:00:00Z: 20,473 days of 86,400 s and 8 h
 SAME = {  # that moment and 1.5 s later, a minute later

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from fedfloor import ranges
-from fedfloor.deploy import answers
+from fedfloor.deploy import subtasks
 from fedfloor.deploy.message import decode
 from fedfloor.engine import calibrate
 from fedfloor.engine.questions import question
@@ -94,10 +94,10 @@ def test_devices_are_asked_for_counts_and_answers_out_of_range_are_refused(tmp_p
     held = len(calibrate.of_device(engine.park, 0))
     node = Probe((0,), "scores", settings={"low": -40.0, "width": 80.0})
     whole = [0, held, *[0] * 64]
-    assert answers.read(node, 0, whole, {}, engine) == whole
+    assert subtasks.read(node, 0, whole, {}, engine) == whole
     for wrong in ([held], [0, held + 1, *[0] * 64], [-1, *[0] * 65], [0.5, *[0] * 65], None, "66", [held] * 66):
         with pytest.raises(ranges.RefusedError):
-            answers.read(node, 0, wrong, {}, engine)
+            subtasks.read(node, 0, wrong, {}, engine)
 
 
 @pytest.mark.parametrize(
@@ -115,12 +115,12 @@ def test_moments_of_another_number_of_samples_or_of_negative_squares_are_refused
         engine = next(iter(park.edges.values())).engine
     node, size = Probe((0,), "moments"), int(np.prod(engine.park.dataset.shape))
     true = question(node).answer(engine, 0, {}, 0).numpy()
-    assert np.array_equal(answers.read(node, 0, None, {"answer": true}, engine).numpy(), true)
+    assert np.array_equal(subtasks.read(node, 0, None, {"answer": true}, engine).numpy(), true)
     for place, value in ((0, true[0] + 1), (1 + size, -1.0), (3, np.inf)):
         wrong = true.copy()
         wrong[place] = value
         with pytest.raises(ranges.RefusedError):
-            answers.read(node, 0, None, {"answer": wrong}, engine)
+            subtasks.read(node, 0, None, {"answer": wrong}, engine)
 
 
 def test_other_tasks_have_no_scores(tmp_path: Path) -> None:

@@ -43,24 +43,10 @@ from PIL import Image
 import fedfloor
 from fedfloor import __version__, cli, config
 from fedfloor.data.dataset import Inputs
-from fedfloor.deploy import (
-    answers,
-    broker,
-    claims,
-    device,
-    facts,
-    joining,
-    provision,
-    rights,
-    subtasks,
-    superlink,
-    topics,
-    units,
-)
-from fedfloor.deploy.asking import DeviceChannel, _Open
-from fedfloor.deploy.cloud import Cloud, _room
-from fedfloor.deploy.flow import Flow
-from fedfloor.deploy.gate import MessageFilter
+from fedfloor.deploy import broker, checks, device, facts, joining, machines, mqtt, provision, subtasks, superlink
+from fedfloor.deploy.channel import DeviceChannel, Flow, _Open
+from fedfloor.deploy.checks import MessageFilter
+from fedfloor.deploy.cloud import CloudExecutor, _room
 from fedfloor.deploy.message import FEW_ARRAYS, MAGIC, SHORT_HEADER, START, Message, decode, encode
 from fedfloor.deploy.names import table
 from fedfloor.deploy.park_file import from_document
@@ -224,7 +210,7 @@ class Device:
 SPECS = (
     "subprocess:call", "os:system", "builtins:eval", "builtins:exec", "builtins:__import__", "antigravity:geohash",
     "this:s", "idlelib:x", "torch.hub:load", "torch:load", "pickle:loads", "numpy:load", "fedfloor.outside:load",
-    "fedfloor.deploy.rights:withdraw", "fedfloor.parts.proximal:Prox", "live_park:Abroad", ":", "a:", "os:system\0",
+    "fedfloor.deploy.broker:withdraw", "fedfloor.parts.proximal:Prox", "live_park:Abroad", ":", "a:", "os:system\0",
     "mobilenet", "onnx", "../../evil.py:Run", "__class__", "google/mobilenet_v2_1.0_224", "/etc/passwd",
 )  # fmt: skip
 REFERENCES: list[Any] = [
@@ -333,7 +319,7 @@ def _agent(folder: Path) -> device.Agent:
 
 def _say(agent: device.Agent, edge: str, number: int, size: int = 10) -> None:
     said = Message("visit", edge, session=1, number=number, about={"to": 7, "filling": "x" * size})
-    agent._heard(topics.inbox("trial", edge, "d0"), encode(said))
+    agent._heard(mqtt.inbox_topic("trial", edge, "d0"), encode(said))
 
 
 def _queue(folder: Path) -> str:
@@ -696,12 +682,12 @@ ROW: list[Any] = [3, 0, 0, 3, 24, 4.1, 3.9, 0.25, 0, False, None, 0.0]
 
 def claims_of_devices(tally: Tally, folder: Path) -> None:
     """Every field of a receipt, of answers and of what a device says that it holds."""
-    known = claims.Known(3, (0, 0), (0, 0), 24, Work(epochs=1, batch_size=10), 0)
+    known = checks.Known(3, (0, 0), (0, 0), 24, Work(epochs=1, batch_size=10), 0)
 
     def receipt(row: Any) -> Callable[[], str]:
         def do() -> str:
             try:
-                got = claims.receipt(row, known)
+                got = checks.receipt(row, known)
             except RefusedError:
                 return REFUSED
             text = json.dumps(asdict(got), allow_nan=False)
@@ -767,7 +753,7 @@ def claims_of_devices(tally: Tally, folder: Path) -> None:
 
 def _read(node: Probe, answer: Any, arrays: Any, engine: Any) -> str:
     try:
-        got = answers.read(node, 0, answer, arrays, engine)
+        got = subtasks.read(node, 0, answer, arrays, engine)
     except RefusedError:
         return REFUSED
     text = str(got.tolist() if hasattr(got, "tolist") else json.dumps(got, allow_nan=False))
@@ -780,7 +766,7 @@ def _held(claim: Any, about: facts.Facts) -> str:
         got = facts.read_holding(claim, about)
     except RefusedError:
         return REFUSED
-    expect(1 <= got.samples <= claims.SAMPLES and len(got.digest) <= 129, "it holds what nothing holds")
+    expect(1 <= got.samples <= checks.SAMPLES and len(got.digest) <= 129, "it holds what nothing holds")
     return HARMLESS
 
 
@@ -799,10 +785,10 @@ class Said:
         self.asked = self.line._open["1-1"] = _Open("d1", b"", 1 << 20, 1)
 
     def status(self, name: str, message: Message | bytes) -> None:
-        self.line._heard(topics.status("p", name), message if isinstance(message, bytes) else encode(message))
+        self.line._heard(mqtt.status_topic("p", name), message if isinstance(message, bytes) else encode(message))
 
     def out(self, name: str, message: Message | bytes) -> None:
-        self.line._heard(topics.outbox("p", name, "e0"), message if isinstance(message, bytes) else encode(message))
+        self.line._heard(mqtt.outbox_topic("p", name, "e0"), message if isinstance(message, bytes) else encode(message))
 
 
 def what_a_device_says(tally: Tally, folder: Path) -> None:
@@ -1018,7 +1004,7 @@ def _taken(usual: Any, one: Message, subtask: Any, mine: Any, engine: Any, far: 
             known.note(passed.resolved, passed.receipts)
         subtasks.check_lengths(got, subtask, known, engine)
     except RefusedError as error:
-        expect(str(error).isprintable() or claims.text(str(error)).isprintable(), "a text reaches the log")
+        expect(str(error).isprintable() or checks.line(str(error)).isprintable(), "a text reaches the log")
         return REFUSED
     for end in got.ends:
         off = float((end.packet(subtask.start)["w"] - subtask.start["w"]).norm())
@@ -1034,7 +1020,7 @@ def _moving(usual: Any, one: Message, subtask: Any, mine: Any, engine: Any, know
 
 def _measured(about: Any) -> str:
     try:
-        got = claims.measured(about, [0, 1], 4)
+        got = checks.measured(about, [0, 1], 4)
     except RefusedError:
         return REFUSED
     text = json.dumps([asdict(replace(got, present=()))["refused"], got.failed], allow_nan=False)  # type: ignore[arg-type]
@@ -1057,7 +1043,7 @@ def _named(folder: Path, sender: str, answers: str = "", failed: Any = None) -> 
         CloudEdge("e1", 1, NOWHERE, devices=(Named("d1", 1),)),
     )
     way: Any = SimpleNamespace(ask=lambda messages, _: {m: encode(said) for m in messages if m == 0})
-    one = Cloud(CloudSettings("trial", what, folder / "run", edges), way, [0, 1], table(config.read(what, [])))
+    one = CloudExecutor(CloudSettings("trial", what, folder / "run", edges), way, [0, 1], table(config.read(what, [])))
     expect(one._exchange({0: ("walk", {"mine": [0]}, {})}) == {}, "it is taken")
     return REFUSED
 
@@ -1629,8 +1615,12 @@ def _written(document: Any, folder: Path) -> str:
     )
     expect("allow_anonymous true" not in conf and acl.count("\nuser ") == 2, "a rule is added")
     expect("#" not in acl.split("\n", 1)[1] and "$" not in acl, "a rule for every topic is added")
-    for service in (*units.cloud(park), *units.factory(park, first), *units.device(park.device[0])):
-        text = units.unit(service, park)
+    for service in (
+        *machines.cloud_services(park),
+        *machines.factory_services(park, first),
+        *machines.device_services(park.device[0]),
+    ):
+        text = machines.unit(service, park)
         keys = {line.partition("=")[0] for line in text.splitlines()}
         expect(
             len([one for one in text.splitlines() if one.startswith("ExecStart=")]) == 1, "a command is added to a unit"
@@ -1665,7 +1655,7 @@ def _header(folder: Path, header: Mapping[str, Any]) -> str:
 
 
 def _rights(listed: str, name: str) -> str:
-    left = rights.without(listed, name)
+    left = broker.without(listed, name)
     expect(
         "topic read fedfloor/plant/in/+/n0" in left and len(left.splitlines()) <= len(listed.splitlines()),
         "others' rights are taken",

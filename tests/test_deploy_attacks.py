@@ -15,10 +15,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedfloor.deploy import authority, provision, topics
-from fedfloor.deploy.link import Mqtt
+from fedfloor.deploy import authority, mqtt, provision
 from fedfloor.deploy.message import Message, encode
-from fedfloor.deploy.settings import Address, Deadlines, Tls
+from fedfloor.deploy.mqtt import MqttConnection
+from fedfloor.deploy.settings import Deadlines, Endpoint, Tls
 from fedfloor.runs import ledger
 from live_park import Live, experiment, figures, simulated
 from parks import Client, needs_mosquitto, until
@@ -35,11 +35,11 @@ def model(folder: Path) -> bytes:
 
 
 @contextmanager
-def caller(park: Secured, files: Path, wait: Callable[[float], object] | None = None) -> Iterator[Mqtt]:
+def caller(park: Secured, files: Path, wait: Callable[[float], object] | None = None) -> Iterator[MqttConnection]:
     """Somebody who calls the broker of device ``WHO`` with the certificate that lies in a folder."""
     port = park.park.factory[park.home(WHO)].port
     tls = Tls(files / "ca.crt", files / "device.crt", files / "device.key")
-    made = Mqtt(f"d{WHO}", Address(HERE, port), tls, wait=wait)
+    made = MqttConnection(f"d{WHO}", Endpoint(HERE, port), tls, wait=wait)
     made.start([], lambda *_: None, lambda: None)
     try:
         yield made
@@ -150,8 +150,8 @@ def test_a_thief_who_sends_rubbish_in_a_devices_name_harms_that_device_only(
             with caller(park, park.out / "devices" / name) as thief:
                 for seed in range(1, 1 << 30):
                     for of in (name, "d0"):  # what he says as d0 the broker keeps to itself
-                        thief.say(topics.outbox("trial", of, edge), rubbish(seed, name))
-                        thief.say(topics.status("trial", of), rubbish(seed, name))
+                        thief.say(mqtt.outbox_topic("trial", of, edge), rubbish(seed, name))
+                        thief.say(mqtt.status_topic("trial", of), rubbish(seed, name))
                     if over.wait(0.05):
                         return
 

@@ -17,12 +17,12 @@ from pathlib import Path
 import pytest
 
 from fedfloor import config
-from fedfloor.deploy import authority, live, provision, settings, units
+from fedfloor.deploy import authority, live, machines, provision, settings
 from fedfloor.deploy.edge import Edge
-from fedfloor.deploy.link import Mqtt
+from fedfloor.deploy.mqtt import MqttConnection
 from fedfloor.deploy.park_file import ParkFile
 from fedfloor.deploy.processes import Crew, resident_mb
-from fedfloor.deploy.settings import Address, EdgeSettings, Tls
+from fedfloor.deploy.settings import EdgeSettings, Endpoint, Tls
 from parks import MOSQUITTO, TOP, Broker, Client, broker, free_port, listening, needs_mosquitto, plant, until
 
 pytestmark = [pytest.mark.slow, needs_mosquitto]
@@ -152,8 +152,8 @@ def test_two_devices_with_one_name_are_told_so(
     place: Path, park: ParkFile, brokers: dict[str, Broker], caplog: pytest.LogCaptureFixture
 ) -> None:
     """They push each other off, ever more slowly."""
-    where, files = Address("127.0.0.1", park.factory[0].port), _tls(place / "out" / "devices" / "n0", "device")
-    both = [Mqtt("n0", where, files) for _ in range(2)]
+    where, files = Endpoint("127.0.0.1", park.factory[0].port), _tls(place / "out" / "devices" / "n0", "device")
+    both = [MqttConnection("n0", where, files) for _ in range(2)]
     for one in both:
         one.start([], lambda *_: None, lambda: None)
     try:
@@ -249,7 +249,7 @@ def test_bare_connections_shut_no_member_out(tmp_path: Path, limited: bool) -> N
     resource.setrlimit(resource.RLIMIT_NOFILE, (1_024, default[1]))
     out, crew = tmp_path / "out", Crew(tmp_path)
     try:
-        service = units.factory(park, park.factory[1])[0]
+        service = machines.factory_services(park, park.factory[1])[0]
         where, port = out / "factories" / "south", park.factory[1].port
         (where / "state").mkdir()
         words = [str(MOSQUITTO), *service.words[1:]]
@@ -309,7 +309,7 @@ def test_a_device_that_floods_loses_its_rights_at_the_running_broker(tmp_path: P
         for name, place in (("north", home), ("south", far)):
             read = settings.read(EdgeSettings, place / f"edge-{name}.toml")
             assert read.acl == place / "acl"
-            edges.append(Edge(read, what, None, Mqtt(name, read.broker, read.tls)))
+            edges.append(Edge(read, what, None, MqttConnection(name, read.broker, read.tls)))
             edges[-1].line.start()
         flooder, other = (Client(north.port, out / "devices" / name, "device") for name in ("n0", "n1"))
         before = (home / "acl").read_text()
@@ -358,15 +358,15 @@ def test_an_expired_certificate_is_refused(tmp_path: Path) -> None:
 def test_two_threads_do_not_garble_a_connection(place: Path, park: ParkFile, brokers: dict[str, Broker]) -> None:
     """What a process says comes from another thread than the one that listens; TLS bears only one at a time."""
     where, own = place / "out" / "devices", park.factory[0]
-    edge = Mqtt("north", Address(own.address, own.port), _tls(place / "out" / "factories" / "north", "edge"))
-    device = Mqtt("n0", Address(own.address, own.port), _tls(where / "n0", "device"))
+    edge = MqttConnection("north", Endpoint(own.address, own.port), _tls(place / "out" / "factories" / "north", "edge"))
+    device = MqttConnection("n0", Endpoint(own.address, own.port), _tls(where / "n0", "device"))
     heard: list[int] = []
     ready = threading.Barrier(3, timeout=10)
     edge.start([f"{TOP}/out/+/north"], lambda _, payload: heard.append(len(payload)), ready.wait)
     device.start([f"{TOP}/in/+/n0"], lambda _, payload: heard.append(len(payload)), ready.wait)
     ready.wait()
 
-    def talk(link: Mqtt, topic: str) -> None:
+    def talk(link: MqttConnection, topic: str) -> None:
         for _ in range(MANY):
             link.say(topic, b"x" * 50_000)
 

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 import torch
 
-from fedfloor.deploy import answers, topics
-from fedfloor.deploy.factory import Factory
+from fedfloor.deploy import mqtt, subtasks
+from fedfloor.deploy.edge import FactoryExecutor
 from fedfloor.deploy.message import Message, encode
 from fedfloor.engine.probe import ask
 from fedfloor.engine.team import Alone
@@ -219,7 +219,7 @@ def test_a_refused_answer_is_no_failed_training(tmp_path: Path, monkeypatch: pyt
     with live(tmp_path, experiment(tmp_path, "fedavg")) as park:
         edge = park.edges[0]
         own = tuple(one.device for one in edge.settings.devices)
-        monkeypatch.setattr(Factory, "answers", lambda *_: {k: 1e6 if k == own[0] else 1.0 for k in own})
+        monkeypatch.setattr(FactoryExecutor, "answers", lambda *_: {k: 1e6 if k == own[0] else 1.0 for k in own})
         got = ask(edge.engine, Probe(own, "loss"), {}, 0, Alone())
     assert got.keys() == {*own[1:]}
     assert {name: one.kind for name, one in edge.factory.failed.items()} == {f"d{own[0]}": "probe"}
@@ -306,13 +306,13 @@ def test_a_census_that_no_number_can_hold_costs_its_device_only(tmp_path: Path) 
 def test_resources_are_told_as_two_numbers() -> None:
     node = Probe((0,), "resources")
     engine: Any = None
-    assert answers.read(node, 0, {"pass_s": 1, "distance_m": 2.5}, {}, engine) == {
+    assert subtasks.read(node, 0, {"pass_s": 1, "distance_m": 2.5}, {}, engine) == {
         "pass_s": 1.0, "distance_m": 2.5,
     }  # fmt: skip
     far, slow = {"pass_s": 1.0, "distance_m": 1e10}, {"pass_s": 1e9}
     for wrong in ({}, {"distance_m": 1.0}, {"pass_s": 1.0, "more": 1.0}, {"pass_s": float("inf")}, [1.0], far, slow):
         with pytest.raises(RefusedError):
-            answers.read(node, 0, wrong, {}, engine)
+            subtasks.read(node, 0, wrong, {}, engine)
 
 
 def test_q_fair_leaves_out_who_did_not_say_its_loss() -> None:
@@ -326,17 +326,17 @@ def test_q_fair_leaves_out_who_did_not_say_its_loss() -> None:
 
 def test_the_length_of_features_is_that_of_more_than_half_of_an_edges_devices_or_of_most_of_all() -> None:
     three, four = torch.zeros(3), torch.zeros(4)
-    assert set(answers.alike({5: three, 1: four})) == {1, 5}  # the lowest number must not decide for all
-    assert set(answers.alike({5: three, 1: four, 2: four})) == {5}
-    assert not answers.alike({5: three, 1: four}, some=True)
-    assert set(answers.alike({5: three, 1: four, 2: four}, some=True)) == {5}
-    assert not answers.alike({1: four, 2: four})
+    assert set(subtasks.alike({5: three, 1: four})) == {1, 5}  # the lowest number must not decide for all
+    assert set(subtasks.alike({5: three, 1: four, 2: four})) == {5}
+    assert not subtasks.alike({5: three, 1: four}, some=True)
+    assert set(subtasks.alike({5: three, 1: four, 2: four}, some=True)) == {5}
+    assert not subtasks.alike({1: four, 2: four})
 
 
 def test_the_second_answer_to_a_request_that_was_said_twice_is_no_attack(tmp_path: Path) -> None:
     what = experiment(tmp_path, "fedavg", rounds=2)
     simulated(what, tmp_path / "simulated")
-    topic = topics.status("trial", f"d{WHO}")
+    topic = mqtt.status_topic("trial", f"d{WHO}")
     with live(tmp_path, what) as park:
         work = park.agents[WHO]._work()
         usual, asked = work.reply, []

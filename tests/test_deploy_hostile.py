@@ -20,15 +20,14 @@ import pytest
 
 from fedfloor import __version__, config
 from fedfloor.data.dataset import Inputs
-from fedfloor.deploy import asking, broker, claims, cloud, facts, gate, joining, live, names, topics
+from fedfloor.deploy import broker, channel, checks, cloud, facts, joining, live, mqtt, names
 from fedfloor.deploy import device as device_of
 from fedfloor.deploy import message as messages
-from fedfloor.deploy.asking import REPEATS, DeviceChannel, _Open
+from fedfloor.deploy.channel import BURST, CHUNK, RATE_HZ, REPEATS, DeviceChannel, Flow, _Open
+from fedfloor.deploy.checks import MessageFilter
 from fedfloor.deploy.device import Agent, foreign
-from fedfloor.deploy.flow import BURST, CHUNK, RATE_HZ, Flow
-from fedfloor.deploy.gate import MessageFilter
-from fedfloor.deploy.link import Mqtt
 from fedfloor.deploy.message import SHORT_HEADER, STATUS_BYTES, Message, decode, encode
+from fedfloor.deploy.mqtt import MqttConnection
 from fedfloor.deploy.processes import LIST
 from fedfloor.deploy.settings import CloudEdge, CloudSettings, Deadlines, Named
 from fedfloor.deploy.worker import NEWEST, most_batches
@@ -166,7 +165,7 @@ def test_bad_requests_without_number_fill_no_log(small_park: Live, caplog: pytes
         for kind, more in (("visit", {"scope": "x\nERROR all is lost" * 50_000}), ("census", {})):
             about = {"work": {"steps": 1}, "tick": []}
             assert request(agent, agent.settings.edge, kind, about, **more)[0] in ("refused", "failed")
-    assert len(caplog.records) < 2 * (gate.TOLD + 5) + 100
+    assert len(caplog.records) < 2 * (checks.TOLD + 5) + 100
     assert len(caplog.text) < 300_000
     assert "Traceback" not in caplog.text
 
@@ -182,14 +181,14 @@ def test_requests_that_wait_are_bounded_by_bytes_and_looked_at_before(
     def sent(number: int, to: int) -> None:
         about = {"to": to, "filling": "x" * 40_000}
         payload = encode(Message("census", "e0", session=1, number=number, about=about))
-        agent._heard(topics.inbox("trial", "e0", "d0"), payload)
+        agent._heard(mqtt.inbox_topic("trial", "e0", "d0"), payload)
 
     for number in range(1, 6):
         sent(number, to=7)
     assert agent._asked.qsize() == 2
     assert agent.gate.refused["e0", "busy"] == 3
     sent(9, to=6)
-    agent._heard(topics.inbox("trial", "e0", "d0"), b"rubbish" * 1000)
+    agent._heard(mqtt.inbox_topic("trial", "e0", "d0"), b"rubbish" * 1000)
     assert agent._asked.qsize() == 2
     assert (agent.gate.refused["e0", "stale"], agent.gate.refused["e0", "foreign"]) == (1, 1)
     agent.leave()
@@ -219,7 +218,7 @@ def test_nothing_that_is_heard_ends_a_connections_thread() -> None:
         said.append("called")
         raise RuntimeError("a fault of ours")
 
-    link = Mqtt("n0", NOWHERE, wait=lambda _: None)
+    link = MqttConnection("n0", NOWHERE, wait=lambda _: None)
     link._stopped.set()  # it need not connect
     link.start(["a"], fails, fails)
     client: Any = link._client
@@ -235,14 +234,14 @@ def test_a_flood_of_refusals_is_counted_whole_and_logged_in_few_short_lines(capl
         assert door.take(encode(Message("update", forged, session=1, number=1)), "n0") is None
     assert door.counts() == {"n0": {"sender": 1000}}
     lines = [one.getMessage() for one in caplog.records]
-    assert len(lines) == gate.TOLD + 5  # 32, 64, 128, 256, 512
-    assert all("\n" not in one and len(one) < 2 * gate.LONGEST for one in lines)
+    assert len(lines) == checks.TOLD + 5  # 32, 64, 128, 256, 512
+    assert all("\n" not in one and len(one) < 2 * checks.LOG_CHARS for one in lines)
 
 
 def test_a_device_that_is_gone_again_and_again_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     link = SimpleNamespace(start=lambda *_: None, unsubscribe=lambda _: None)
     line: Any = DeviceChannel("p", "e", link, {0: Named("d0", 0)}, flow=Flow(count().__next__))  # type: ignore[arg-type]
-    session, topic = time.time_ns(), topics.status("p", "d0")
+    session, topic = time.time_ns(), mqtt.status_topic("p", "d0")
     about = {"device": 0, "version": __version__}
     line._heard(topic, encode(Message("hello", "d0", session=session, number=1, about=about)))
     assert list(line.here) == [0]
@@ -252,7 +251,7 @@ def test_a_device_that_is_gone_again_and_again_is_logged_once(caplog: pytest.Log
     lines = [one.getMessage() for one in caplog.records if one.levelno >= logging.WARNING]
     assert len(lines) == 1
     assert "device d0 (0) is gone: \\U000e0001" in lines[0]
-    assert len(lines[0]) < gate.LONGEST + 50  # escaping makes texts longer
+    assert len(lines[0]) < checks.LOG_CHARS + 50  # escaping makes texts longer
     assert not line.here
 
 
@@ -266,7 +265,7 @@ def test_a_request_to_a_device_that_leaves_while_it_is_written_is_lost_at_once(m
         line._gone(0, "d0", "it is cut off")
         return encode(message)
 
-    monkeypatch.setattr(asking, "encode", leaving)
+    monkeypatch.setattr(channel, "encode", leaving)
     began = time.monotonic()
     assert line.ask(0, "visit", 20.0, run="r", number=1, about={}) is None
     assert time.monotonic() - began < 10
@@ -274,8 +273,8 @@ def test_a_request_to_a_device_that_leaves_while_it_is_written_is_lost_at_once(m
 
 @pytest.mark.parametrize("letter", ["x", "\n", "\U000e0001"])
 def test_a_text_of_others_is_cut_after_it_is_escaped(letter: str) -> None:
-    assert len(gate.shown(letter * 10_000)) == gate.LONGEST + len(" …")
-    assert gate.shown("x" * gate.LONGEST) == "x" * gate.LONGEST
+    assert len(checks.printable(letter * 10_000)) == checks.LOG_CHARS + len(" …")
+    assert checks.printable("x" * checks.LOG_CHARS) == "x" * checks.LOG_CHARS
 
 
 def test_down_leaves_a_folder_alone_that_is_no_parks(tmp_path: Path) -> None:
@@ -298,7 +297,10 @@ def test_a_device_writes_to_a_finite_number_of_topics(tmp_path: Path) -> None:
     park = plant(tmp_path)
     rules = broker.acl(park, park.factory[0]).split("\nuser n0\n")[1].split("\nuser ")[0].splitlines()
     wrote = {one.split()[2] for one in rules if one.startswith("topic write")}
-    assert wrote == {topics.status("plant", "n0"), *(topics.outbox("plant", "n0", f) for f in ("north", "south"))}
+    assert wrote == {
+        mqtt.status_topic("plant", "n0"),
+        *(mqtt.outbox_topic("plant", "n0", f) for f in ("north", "south")),
+    }
 
 
 @pytest.mark.parametrize(
@@ -326,9 +328,9 @@ def test_a_thief_cannot_use_up_all_sessions_to_come(tmp_path: Path, ahead_ns: in
         about = {"device": 0, "version": __version__}
         for number, kind in enumerate(("hello", "update"), 1):
             said = encode(Message(kind, "d0", session=time.time_ns() + ahead_ns, number=number, about=about))
-            park.broker.deliver(topics.status("trial", "d0"), said, False)
+            park.broker.deliver(mqtt.status_topic("trial", "d0"), said, False)
             for m in park.edges:
-                park.broker.deliver(topics.outbox("trial", "d0", f"e{m}"), said, False)
+                park.broker.deliver(mqtt.outbox_topic("trial", "d0", f"e{m}"), said, False)
         assert until(lambda: all(edge.line.gate.refused["d0", "future"] == 3 for edge in park.edges.values()))
         park.links[0].die()
         assert until(lambda: all(0 not in edge.line.here for edge in park.edges.values()))
@@ -360,7 +362,7 @@ def test_a_status_is_small_and_has_no_arrays(
 ) -> None:
     with park_of(tmp_path, experiment(tmp_path, "fedavg", rounds=1)) as park:
         monkeypatch.setattr(messages, "load", None)  # no array is made
-        park.broker.deliver(topics.status("trial", "d0"), encode(said), False)
+        park.broker.deliver(mqtt.status_topic("trial", "d0"), encode(said), False)
         assert until(lambda: all(edge.line.gate.counts() == {"d0": {reason: 1}} for edge in park.edges.values()))
         monkeypatch.undo()
         assert park.run()[0].lost == 0
@@ -410,7 +412,7 @@ def test_a_device_that_floods_is_cut_off_and_named_and_the_others_train_on(
     with park_of(tmp_path, experiment(tmp_path, "fedavg", rounds=3)) as park:
         said = encode(Message("hello", "d3", session=1, number=1, about={"device": 3, "version": __version__}))
         for _ in range(BURST + 2):
-            park.broker.deliver(topics.status("trial", "d3"), said, False)
+            park.broker.deliver(mqtt.status_topic("trial", "d3"), said, False)
         assert until(lambda: all(3 not in edge.line.here for edge in park.edges.values()))
         for edge in park.edges.values():  # nothing of it is listened to any more
             assert not any("d3" in topic for topic in edge.line._link.topics)  # type: ignore[attr-defined]
@@ -424,12 +426,12 @@ def test_a_device_that_floods_is_cut_off_and_named_and_the_others_train_on(
 def test_an_edge_does_not_raise_the_limit_by_claiming_more_steps() -> None:
     """The length that is allowed grows with rate · steps, which the cloud computes itself."""
     work = Work(epochs=2, batch_size=5, rate=0.1)  # 2 · 10/5 steps
-    known = claims.Known(0, (0, 0), (0, 0), samples=10, work=work, trained=0, bytes=8)
+    known = checks.Known(0, (0, 0), (0, 0), samples=10, work=work, trained=0, bytes=8)
     row = [0, 0, 0, 4, 10, 1.0, 0.9, 0.5, 8, False, None, 0.0]
-    assert claims.receipt([*row, [0.1 * 4, 3.0], ""], known).update == (0.1 * 4, 3.0)
+    assert checks.receipt([*row, [0.1 * 4, 3.0], ""], known).update == (0.1 * 4, 3.0)
     for effort in (1e9, 1e300, 0.0, -1.0, 0.1 * 5, nan, "0.4", None, True):
         with pytest.raises(RefusedError, match="rate"):
-            claims.receipt([*row, [effort, 3.0], ""], known)
+            checks.receipt([*row, [effort, 3.0], ""], known)
 
 
 def test_an_answer_is_admitted_as_often_as_it_was_asked_for() -> None:
@@ -462,7 +464,7 @@ def test_a_hello_again_and_again_does_not_bring_the_model_each_time(tmp_path: Pa
 
         park.agents[0]._done = done  # type: ignore[method-assign]
         assert park.run()[0].lost == 0
-        sent = [one for one in park.broker.said if one[0] == topics.inbox("trial", home.settings.name, "d0")]
+        sent = [one for one in park.broker.said if one[0] == mqtt.inbox_topic("trial", home.settings.name, "d0")]
     assert begun.is_set()
     assert 1 < len(sent) <= 1 + REPEATS
 
@@ -474,8 +476,8 @@ def test_a_long_header_is_refused_before_it_is_read(tmp_path: Path) -> None:
         now = time.time_ns()
         asked = encode(Message("visit", edge.settings.name, session=now, number=1, about=long))
         said = encode(Message("update", "d0", session=now, number=1 << 30, about=long))
-        park.broker.deliver(topics.inbox("trial", edge.settings.name, "d0"), asked, False)
-        park.broker.deliver(topics.outbox("trial", "d0", edge.settings.name), said, False)
+        park.broker.deliver(mqtt.inbox_topic("trial", edge.settings.name, "d0"), asked, False)
+        park.broker.deliver(mqtt.outbox_topic("trial", "d0", edge.settings.name), said, False)
         assert until(lambda: agent.gate.counts() == {edge.settings.name: {"oversized": 1}})
         assert until(lambda: edge.line.gate.counts() == {"d0": {"oversized": 1}})
         assert park.run()[0].lost == 0
@@ -508,19 +510,19 @@ CLAIMS = [
 
 @pytest.mark.parametrize(("what", "value"), CLAIMS)
 def test_a_receipt_with_a_field_out_of_its_range_is_a_lost_visit(what: str, value: Any) -> None:
-    known = claims.Known(3, (0, 0), (0, 0), 24, Work(epochs=1, batch_size=10), 0)
+    known = checks.Known(3, (0, 0), (0, 0), 24, Work(epochs=1, batch_size=10), 0)
     row: list[Any] = [3, 0, 0, 3, 24, 4.1, 3.9, 0.25, 0, False, None, 0.0]
-    assert claims.receipt(list(row), known).steps == 3
+    assert checks.receipt(list(row), known).steps == 3
     row[FIELDS.index(what)] = value
     with pytest.raises(RefusedError):
-        claims.receipt(row, known)
+        checks.receipt(row, known)
 
 
 @pytest.mark.parametrize("row", [None, {}, [], [3] * 11, [3] * 14, [[]] * 12, "x" * 12])
 def test_what_is_no_receipt_is_refused(row: Any) -> None:
-    known = claims.Known(3, (0, 0), (0, 0), 24, Work(epochs=1, batch_size=10), 0)
+    known = checks.Known(3, (0, 0), (0, 0), 24, Work(epochs=1, batch_size=10), 0)
     with pytest.raises(RefusedError):
-        claims.receipt(row, known)
+        checks.receipt(row, known)
 
 
 @pytest.mark.parametrize(("method", "change"), [
@@ -755,7 +757,7 @@ def test_failures_of_invented_devices_do_not_add_up_and_do_not_count_where_devic
     edges, made = (CloudEdge("e0", 0, NOWHERE, devices=(Named("d0", 0),) * listed),), Inventing()
     settings = CloudSettings("trial", what, tmp_path / "run", edges, deadlines=Deadlines(join_s=0.5), samples="devices")
     found = config.read(what, [])
-    live_cloud = cloud.Cloud(settings, made, [], names.table(found))
+    live_cloud = cloud.CloudExecutor(settings, made, [], names.table(found))
     with pytest.raises(RunError, match="had not said what they hold"):
         live_cloud.gather(found, config.combined(found))
     assert made.asked > 2

@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedfloor.deploy import topics
-from fedfloor.deploy.link import Mqtt
+from fedfloor.deploy import mqtt
 from fedfloor.deploy.message import Message, encode
-from fedfloor.deploy.settings import Address, Deadlines
+from fedfloor.deploy.mqtt import MqttConnection
+from fedfloor.deploy.settings import Deadlines, Endpoint
 from fedfloor.runs import ledger
 from live_park import experiment, figures, simulated
 from live_processes import broker, needs_broker, processes, rounds
@@ -97,10 +97,10 @@ def test_a_device_that_floods_is_named_and_cut_off_and_the_others_train_on(tmp_p
         usual = np.median([line.wall_s for line in before[5:]])
         arrays = {f"a{i}": np.zeros(4, np.float32) for i in range(TINY)}
         said = encode(Message("hello", "d3", session=1, number=1, arrays=arrays))
-        flooder = Mqtt("flooder", Address("127.0.0.1", park.port))
+        flooder = MqttConnection("flooder", Endpoint("127.0.0.1", park.port))
         flooder.start([], lambda *_: None, lambda: None)
         for _ in range(FLOOD):
-            flooder.say(topics.status("trial", "d3"), said)
+            flooder.say(mqtt.status_topic("trial", "d3"), said)
         lines = rounds(park, last(lambda line: line.lost == 1, len(before)))
         lines = rounds(park, last(lambda line: line.lost == 1, len(lines) + 50))
         flooder.stop()

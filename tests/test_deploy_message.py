@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedfloor.deploy import message
-from fedfloor.deploy.gate import MessageFilter
+from fedfloor.deploy.checks import MessageFilter
 from fedfloor.deploy.message import MAGIC, MOST_ARRAYS, START, VERSION, Message, decode, encode, fits
 from fedfloor.errors import SettingError
 from fedfloor.ranges import RefusedError

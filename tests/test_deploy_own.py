@@ -16,9 +16,9 @@ import numpy as np
 import pytest
 
 from fedfloor import config
-from fedfloor.deploy import cloud, provision, units
-from fedfloor.deploy.park_file import Cloud, Device, Factory, ParkFile
-from fedfloor.deploy.settings import Address, CloudEdge, CloudSettings, Deadlines
+from fedfloor.deploy import cloud, machines, provision
+from fedfloor.deploy.park_file import CloudTable, DeviceTable, FactoryTable, ParkFile
+from fedfloor.deploy.settings import CloudEdge, CloudSettings, Deadlines, Endpoint
 from fedfloor.runs import ledger
 from fedfloor.runs.parks import build_park
 from live_park import experiment, simulated
@@ -89,16 +89,16 @@ def test_folders_and_functions_behind_tls_are_the_simulations_bits(tmp_path: Pat
         {"kind": "function", "name": "sensor:see"} for k in range(DEVICES)
     ]  # fmt: skip
     park = ParkFile(
-        "trial", what, Cloud(HERE), (Factory("e0", HERE, free_port(), free_port(), HERE),),
-        tuple(Device(f"d{k}", "e0", data=one) for k, one in enumerate(sources)), folder=tmp_path,
+        "trial", what, CloudTable(HERE), (FactoryTable("e0", HERE, free_port(), free_port(), HERE),),
+        tuple(DeviceTable(f"d{k}", "e0", data=one) for k, one in enumerate(sources)), folder=tmp_path,
     )  # fmt: skip
     provision.provision(park, out, user=getpass.getuser())
-    broker, edge, _ = units.factory(park, park.factory[0])
+    broker, edge, _ = machines.factory_services(park, park.factory[0])
     place = out / "factories/e0"
     with ExitStack() as stack:
 
-        def start(one: units.Service, folder: Path) -> None:
-            unit = units.unit(one, park).replace(str(park.folder), str(folder))
+        def start(one: machines.Service, folder: Path) -> None:
+            unit = machines.unit(one, park).replace(str(park.folder), str(folder))
             stack.enter_context(service(unit, folder))
 
         for k, device in enumerate(park.device):
@@ -106,10 +106,10 @@ def test_folders_and_functions_behind_tls_are_the_simulations_bits(tmp_path: Pat
                 x, y = whole.samples(k)
                 np.savez(out / f"devices/d{k}/seen.npz", x=x, y=y)
                 (out / f"devices/d{k}/sensor.py").write_text(SENSOR)
-            start(*units.device(device), out / f"devices/d{k}")
+            start(*machines.device_services(device), out / f"devices/d{k}")
         start(broker, place)
         start(edge, place)
-        door = Address(socket=place / "state/door.sock")
+        door = Endpoint(socket=place / "state/door.sock")
         assert until(lambda: (place / "state/door.sock").exists(), 60), logs(out)
         edges, most = (CloudEdge("e0", 0, door),), Deadlines(round_s=120)
         settings = CloudSettings("trial", what, tmp_path / "live", edges, deadlines=most, samples="devices")

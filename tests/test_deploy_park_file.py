@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedfloor.deploy import authority, park_file, settings
-from fedfloor.deploy.park_file import Device, ParkFile
-from fedfloor.deploy.places import certified
+from fedfloor.deploy.machines import certified
+from fedfloor.deploy.park_file import DeviceTable, ParkFile
 from fedfloor.errors import SettingError
 from parks import PARK
 
@@ -87,8 +87,8 @@ def test_the_longest_names_have_certificates(tmp_path: Path) -> None:
     longest = park_file.LONGEST
     (tmp_path / "e.toml").write_text("")
     park = park_file.ParkFile(
-        longest * "p", tmp_path / "e.toml", park_file.Cloud("127.0.0.1"),
-        (park_file.Factory(longest * "f", "127.0.0.1"),), (park_file.Device(longest * "d", longest * "f"),),
+        longest * "p", tmp_path / "e.toml", park_file.CloudTable("127.0.0.1"),
+        (park_file.FactoryTable(longest * "f", "127.0.0.1"),), (park_file.DeviceTable(longest * "d", longest * "f"),),
     )  # fmt: skip
     for one in certified(park):
         made, _ = authority.issue(authority.found(park.name, authority.now()), one.holder, 1, authority.now())
@@ -101,9 +101,9 @@ def test_a_park_file_survives_being_written(names: list[str], data: st.DataObjec
     reserved = {"superlink"}
     names = [name for name in names if name not in reserved] or ["a", "b"]
     factories = tuple(
-        park_file.Factory(name, f"10.0.0.{i + 1}") for i, name in enumerate(names[: max(1, len(names) // 3)])
+        park_file.FactoryTable(name, f"10.0.0.{i + 1}") for i, name in enumerate(names[: max(1, len(names) // 3)])
     )
     rest = names[len(factories) :] or ["z-device"]
-    devices = tuple(Device(name, data.draw(st.sampled_from(factories)).name) for name in rest)
-    park = ParkFile("hall", Path("/x.toml"), park_file.Cloud("cloud"), factories, devices)
+    devices = tuple(DeviceTable(name, data.draw(st.sampled_from(factories)).name) for name in rest)
+    park = ParkFile("hall", Path("/x.toml"), park_file.CloudTable("cloud"), factories, devices)
     assert park_file.from_document(tomllib.loads(settings.to_toml(park)), Path("/hall.toml")) == park

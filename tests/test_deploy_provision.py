@@ -14,7 +14,7 @@ from commands import Command
 from fedfloor import config
 from fedfloor.deploy import authority, inspect, provision, settings
 from fedfloor.deploy.edge import Edge
-from fedfloor.deploy.park_file import Device
+from fedfloor.deploy.park_file import DeviceTable
 from fedfloor.deploy.settings import CloudSettings, DeviceSettings, EdgeSettings
 from fedfloor.errors import RunError, SettingError
 from parks import NOW, PARK, plant, provisioned
@@ -40,7 +40,7 @@ def test_a_new_device_leaves_the_others_files_alone(tmp_path: Path) -> None:
     park = plant(tmp_path)
     provisioned(park, tmp_path)
     before = content(tmp_path / "out")
-    more = dataclasses.replace(park, device=(*park.device, Device("n2", "north")))
+    more = dataclasses.replace(park, device=(*park.device, DeviceTable("n2", "north")))
     done = provisioned(more, tmp_path)
     after = content(tmp_path / "out")
     changed = {name for name in before if before[name] != after[name]}
@@ -65,10 +65,10 @@ def test_a_device_keeps_its_number(tmp_path: Path) -> None:
     park = plant(tmp_path)
     provisioned(park, tmp_path)
     before = content(tmp_path / "out")
-    devices = (Device("first", "north"), *(dataclasses.replace(one, number=None) for one in park.device))
+    devices = (DeviceTable("first", "north"), *(dataclasses.replace(one, number=None) for one in park.device))
     with pytest.raises(SettingError, match=r"'n0' was provisioned with number 0 and would now have 1.*at the end"):
         provisioned(dataclasses.replace(park, device=devices), tmp_path)
-    taken = dataclasses.replace(park, device=(*park.device[1:], Device("new", "north", number=0)))
+    taken = dataclasses.replace(park, device=(*park.device[1:], DeviceTable("new", "north", number=0)))
     with pytest.raises(SettingError, match=r"'new' has number 0, which 'n0' was provisioned with"):
         provisioned(taken, tmp_path)
     assert content(tmp_path / "out") == before
@@ -163,7 +163,7 @@ def test_a_full_disk_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr(provision.os, "fsync", full)
     with pytest.raises(RunError, match="No space left"):
-        provisioned(dataclasses.replace(park, device=(*park.device, Device("n2", "north"))), tmp_path)
+        provisioned(dataclasses.replace(park, device=(*park.device, DeviceTable("n2", "north"))), tmp_path)
     assert content(tmp_path) == before
 
 

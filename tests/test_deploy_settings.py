@@ -13,16 +13,16 @@ from pathlib import Path
 
 import pytest
 
-from fedfloor.deploy import door, topics
-from fedfloor.deploy.door import EdgeSocket
-from fedfloor.deploy.link import Mqtt
+from fedfloor.deploy import edge_socket, mqtt
+from fedfloor.deploy.edge_socket import EdgeSocket
+from fedfloor.deploy.mqtt import MqttConnection
 from fedfloor.deploy.settings import (
-    Address,
     CloudSettings,
     DataSource,
     Deadlines,
     DeviceSettings,
     EdgeSettings,
+    Endpoint,
     Named,
     Tls,
     read,
@@ -32,8 +32,9 @@ from fedfloor.errors import RunError, SettingError
 from parks import free_port
 
 EDGE = EdgeSettings(
-    "trial", "north", 0, Address("10.0.0.1", 8883), Address(socket=Path("/run/door")), Path("/e.toml"), Path("/state"),
-    (Named("a", 0), Named("b", 1)), (Named("c", 3, "south"),), Tls(Path("/ca"), Path("/crt"), Path("/key")),
+    "trial", "north", 0, Endpoint("10.0.0.1", 8883), Endpoint(socket=Path("/run/door")), Path("/e.toml"),
+    Path("/state"), (Named("a", 0), Named("b", 1)), (Named("c", 3, "south"),),
+    Tls(Path("/ca"), Path("/crt"), Path("/key")),
     Deadlines(visit_s=5.0),
 )  # fmt: skip
 
@@ -90,34 +91,34 @@ def test_no_file_says_where_files_come_from(tmp_path: Path) -> None:
 
 
 def test_a_device_reads_and_writes_below_its_own_name() -> None:
-    assert topics.parts(topics.inbox("p", "north", "a")) == ("in", ("north", "a"))
-    assert topics.parts(topics.outbox("p", "a", "north")) == ("out", ("a", "north"))
-    assert topics.parts(topics.status("p", "a")) == ("status", ("a",))
-    assert topics.parts("else/p/status/a") == ("", ())
+    assert mqtt.topic_parts(mqtt.inbox_topic("p", "north", "a")) == ("in", ("north", "a"))
+    assert mqtt.topic_parts(mqtt.outbox_topic("p", "a", "north")) == ("out", ("a", "north"))
+    assert mqtt.topic_parts(mqtt.status_topic("p", "a")) == ("status", ("a",))
+    assert mqtt.topic_parts("else/p/status/a") == ("", ())
 
 
 @pytest.mark.parametrize("kind", ["socket", "port"])
 def test_a_door_answers_each_frame(tmp_path: Path, kind: str) -> None:
-    where = Address(socket=tmp_path / "door") if kind == "socket" else Address("127.0.0.1", free_port())
+    where = Endpoint(socket=tmp_path / "door") if kind == "socket" else Endpoint("127.0.0.1", free_port())
     one = EdgeSocket(where, lambda frame: frame[::-1])
     try:
-        assert door.ask(where, b"abc", 5.0) == b"cba"
-        assert door.ask(where, bytes(3_000_000), 5.0) == bytes(3_000_000)
+        assert edge_socket.ask(where, b"abc", 5.0) == b"cba"
+        assert edge_socket.ask(where, bytes(3_000_000), 5.0) == bytes(3_000_000)
         with pytest.raises(RunError, match="cannot be opened"):
             EdgeSocket(where, lambda frame: frame)
     finally:
         one.close()
     with pytest.raises(OSError):  # noqa: PT011
-        door.ask(where, b"abc", 1.0)
+        edge_socket.ask(where, b"abc", 1.0)
 
 
 def test_an_answer_that_comes_byte_by_byte_is_late_all_the_same(tmp_path: Path) -> None:
-    where = Address(socket=tmp_path / "door")
+    where = Endpoint(socket=tmp_path / "door")
 
     def drip(listening: socket.socket) -> None:
         to, _ = listening.accept()
         with to, contextlib.suppress(OSError):
-            to.sendall(door.LENGTH.pack(1 << 20))
+            to.sendall(edge_socket.LENGTH.pack(1 << 20))
             for _ in range(100):
                 to.sendall(b"x")
                 time.sleep(0.05)
@@ -128,24 +129,24 @@ def test_an_answer_that_comes_byte_by_byte_is_late_all_the_same(tmp_path: Path) 
         threading.Thread(target=drip, args=(listening,), daemon=True).start()
         began = time.monotonic()
         with pytest.raises(TimeoutError):
-            door.ask(where, b"abc", 0.3)
+            edge_socket.ask(where, b"abc", 0.3)
         assert time.monotonic() - began < 3
 
 
 def test_a_door_that_a_kill_left_behind_is_taken_over(tmp_path: Path) -> None:
-    where = Address(socket=tmp_path / "door")
+    where = Endpoint(socket=tmp_path / "door")
     with socket.socket(socket.AF_UNIX) as killed:  # its file stays
         killed.bind(str(where.socket))
     one = EdgeSocket(where, lambda frame: frame)
-    assert door.ask(where, b"x", 5.0) == b"x"
+    assert edge_socket.ask(where, b"x", 5.0) == b"x"
     one.close()
 
 
 def test_a_door_takes_no_frame_larger_than_it_is_told() -> None:
     ours, theirs = socket.socketpair()
-    ours.sendall(door.LENGTH.pack(1 << 60))
+    ours.sendall(edge_socket.LENGTH.pack(1 << 60))
     with pytest.raises(OSError, match="at most 10 are taken"):
-        door.receive(theirs, 10)
+        edge_socket.receive(theirs, 10)
 
 
 def test_a_link_tries_for_an_hour_and_then_connects(tmp_path: Path) -> None:
@@ -161,7 +162,7 @@ def test_a_link_tries_for_an_hour_and_then_connects(tmp_path: Path) -> None:
         if waited[0] > 3600 and not started:
             started.append(broker(tmp_path, port))
 
-    link = Mqtt("d0", Address("127.0.0.1", port), wait=wait)
+    link = MqttConnection("d0", Endpoint("127.0.0.1", port), wait=wait)
     link.start([], lambda topic, payload: None, there.set)
     try:
         assert there.wait(60)
@@ -173,7 +174,7 @@ def test_a_link_tries_for_an_hour_and_then_connects(tmp_path: Path) -> None:
             one.wait()
 
 
-@pytest.mark.parametrize("module", ["device", "knock"])
+@pytest.mark.parametrize("module", ["device", "flower"])
 def test_what_idles_or_is_started_for_each_message_does_not_wait_for_pytorch(module: str) -> None:
     pytest.importorskip("flwr")
     program = f"import sys, fedfloor.deploy.{module}; sys.exit('torch' in sys.modules)"

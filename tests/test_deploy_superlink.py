@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from fedfloor.deploy import authority, submit, superlink
-from fedfloor.deploy.settings import Address, CloudEdge, CloudSettings
+from fedfloor.deploy.settings import CloudEdge, CloudSettings, Endpoint
 from fedfloor.errors import RunError
 from fedfloor.runs.launch import ignore
 from fedfloor.runs.orders import Limits
@@ -205,7 +205,7 @@ class FakeGrid:
         return [self.answer(one) for one in sorted(identities, reverse=True)]
 
     def answer(self, identity: str) -> Any:
-        from fedfloor.deploy.knock import content
+        from fedfloor.deploy.flower import content
 
         node = self.pushed[identity].metadata.dst_node_id
         dead = node in self.dead
@@ -257,7 +257,7 @@ def stated(number: Any, frame: Any = b"honest") -> Callable[[str], Any]:
     """A node that states a factory, unless it is None, and answers with a frame: bytes, or a record of its own."""
     from flwr.app import ConfigRecord, RecordDict
 
-    from fedfloor.deploy.knock import content
+    from fedfloor.deploy.flower import content
 
     record = RecordDict({} if number is None else {"factory": ConfigRecord({"number": number})})
     sent = content(frame) if isinstance(frame, bytes) else frame
@@ -335,6 +335,6 @@ def test_a_superlink_that_forgot_the_run_ends_the_wait(tmp_path: Path, monkeypat
     known = {"run": {"success": True, "run-id": 7}, "ls": {"success": True, "runs": []}}
     monkeypatch.setattr(submit.subprocess, "run", flwr(known.__getitem__))
     monkeypatch.setenv("FLWR_HOME", str(tmp_path / "flwr"))
-    cloud = CloudSettings("trial", tmp_path / "e.toml", tmp_path / "run", (), superlink=Address("127.0.0.1", 1))
+    cloud = CloudSettings("trial", tmp_path / "e.toml", tmp_path / "run", (), superlink=Endpoint("127.0.0.1", 1))
     with pytest.raises(RunError, match=r"the SuperLink does not know run 7 any more.*then --resume"):
         submit.run(cloud, tmp_path / "cloud.toml", resume=False, limits=Limits(), report=ignore)

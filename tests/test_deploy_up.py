@@ -20,7 +20,7 @@ import pytest
 
 from commands import TINY, Command
 from fedfloor import config
-from fedfloor.deploy import broker, inspect, live, ports
+from fedfloor.deploy import broker, inspect, live, processes
 from fedfloor.deploy.processes import Crew, tail
 from fedfloor.errors import RunError, SettingError
 from fedfloor.experiment import Experiment
@@ -62,7 +62,7 @@ def comes_up(folder: Path, process: subprocess.Popen[str]) -> None:
 @pytest.mark.live
 @needs_mosquitto
 def test_a_park_trains_as_its_simulation_and_leaves_nothing_behind(folder: Path) -> None:
-    first = ports.free(5)[0]
+    first = processes.free(5)[0]
     process = started(folder, "--ports", str(first), "--stay", devices=8)
     _, told = process.communicate(timeout=900)
     assert process.returncode == 0, told
@@ -222,10 +222,10 @@ def test_a_port_in_use_is_named_with_its_holder(folder: Path, monkeypatch: pytes
 
 
 def test_free_ports_are_free_and_all_different() -> None:
-    found = ports.free(20)
+    found = processes.free(20)
     assert len(set(found)) == 20
     for port in found:
-        ports.need(port)
+        processes.need(port)
 
 
 def test_words_that_cannot_be(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:

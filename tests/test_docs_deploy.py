@@ -17,7 +17,7 @@ from pathlib import Path, PurePath
 import pytest
 import yaml
 
-from fedfloor.deploy import units
+from fedfloor.deploy import machines
 from fedfloor.deploy.park_file import read
 from fedfloor.deploy.processes import MARK, Crew
 from parks import needs_mosquitto, until
@@ -140,8 +140,9 @@ def test_the_pages_commands_are_those_of_the_units(tmp_path: Path) -> None:
     write_files(tmp_path)
     park = read(tmp_path / "plant.toml")
     text = "\n".join(block for _, block in blocks())
-    services = [*units.cloud(park), *(s for one in park.factory for s in units.factory(park, one)),
-                *(s for one in park.device for s in units.device(one))]  # fmt: skip
+    services = [*machines.cloud_services(park),
+                *(s for one in park.factory for s in machines.factory_services(park, one)),
+                *(s for one in park.device for s in machines.device_services(one))]  # fmt: skip
     for service in services:
         assert " ".join(service.words) in text, service
 
@@ -149,8 +150,8 @@ def test_the_pages_commands_are_those_of_the_units(tmp_path: Path) -> None:
 def test_units_hold_water(tmp_path: Path) -> None:
     write_files(tmp_path)
     park = read(tmp_path / "plant.toml")
-    for service in units.factory(park, park.factory[0]):
-        unit = units.unit(service, park)
+    for service in machines.factory_services(park, park.factory[0]):
+        unit = machines.unit(service, park)
         (start,) = re.findall(r"^ExecStart=(.*)$", unit, re.MULTILINE)
         assert start.startswith("/")
         assert start.split()[1:] == list(service.words[1:])
@@ -168,19 +169,19 @@ def test_compose_starts_what_systemd_starts(tmp_path: Path) -> None:
     """The same commands in the same order with the same environment, but for the folder."""
     write_files(tmp_path)
     park = read(tmp_path / "plant.toml")
-    machines = [units.cloud(park), *(units.factory(park, one) for one in park.factory),
-                *(units.device(one) for one in park.device)]  # fmt: skip
-    for services in machines:
-        read_back = yaml.safe_load(units.compose(services, park))
+    places = [machines.cloud_services(park), *(machines.factory_services(park, one) for one in park.factory),
+                *(machines.device_services(one) for one in park.device)]  # fmt: skip
+    for services in places:
+        read_back = yaml.safe_load(machines.compose(services, park))
         assert read_back["name"] == "plant"
         assert set(read_back["services"]) == {one.name.removeprefix("fedfloor-") for one in services}
         for one in services:
-            told, unit = read_back["services"][one.name.removeprefix("fedfloor-")], units.unit(one, park)
+            told, unit = read_back["services"][one.name.removeprefix("fedfloor-")], machines.unit(one, park)
             (start,) = re.findall("^ExecStart=(.*)$", unit, re.MULTILINE)
             shell, flag, line = told["command"]
             assert (shell, flag) == ("sh", "-c")
             made, _, command = line.partition(" && exec ")
-            assert made == f"mkdir -p {units.STATE}"
+            assert made == f"mkdir -p {machines.STATE}"
             assert [PurePath(shlex.split(start)[0]).name, *shlex.split(start)[1:]] == shlex.split(command)
             given = dict(one.split("=", 1) for one in re.findall('^Environment="(.*)"$', unit, re.MULTILINE))
             here = {name: value.replace("/srv/fedfloor", "/park") for name, value in given.items()}
@@ -206,9 +207,13 @@ def test_systemd_takes_the_units(tmp_path: Path) -> None:
         (programs / name).symlink_to("/bin/true")
     here = dataclasses.replace(park, programs=programs, folder=tmp_path, user="root")
     files = []
-    for service in (*units.cloud(here), *units.factory(here, here.factory[0]), *units.device(here.device[0])):
+    for service in (
+        *machines.cloud_services(here),
+        *machines.factory_services(here, here.factory[0]),
+        *machines.device_services(here.device[0]),
+    ):
         files.append(tmp_path / f"{service.name}.service")
-        files[-1].write_text(units.unit(service, here))
+        files[-1].write_text(machines.unit(service, here))
     done = subprocess.run(["systemd-analyze", "verify", *map(str, files)], capture_output=True, text=True)
     assert "Unknown" not in done.stderr
     assert done.returncode == 0, done.stderr

@@ -14,9 +14,8 @@ from PIL import Image
 
 from commands import Command
 from fedfloor.errors import SettingError
-from fedfloor.inference.arrays import Sensors, fitting
-from fedfloor.inference.inputs import files
-from fedfloor.inference.pictures import picture
+from fedfloor.inference.inputs import files, picture
+from fedfloor.inference.samples import Sensors, fitting
 from model_files import SENSORS, write_model
 
 GREY, COLOUR = (1, 2, 3), (3, 2, 3)

@@ -15,8 +15,7 @@ from fedfloor.data.files import own
 from fedfloor.data.reading import Columns, RandomSplit, Reading, Window
 from fedfloor.errors import SettingError
 from fedfloor.experiment import DataSettings, ModelSettings
-from fedfloor.inference.arrays import Sensors
-from fedfloor.inference.samples import UNKNOWN, Samples
+from fedfloor.inference.samples import UNKNOWN, FileSamples, Sensors
 from fedfloor.inference.tables import table
 from fedfloor.inference.trained import load_model
 from fedfloor.parts.work import WorkSettings
@@ -28,7 +27,7 @@ ROWS = Sensors(("temp", "torque"))
 WINDOWED = Sensors(("temp", "torque"), window=(3, 2))
 
 
-def read(folder: Path, text: str, sensors: Sensors) -> Samples:
+def read(folder: Path, text: str, sensors: Sensors) -> FileSamples:
     (folder / "a.csv").write_text(text)
     return table(folder / "a.csv", sensors, CLASSES)
 

@@ -106,7 +106,7 @@ def test_the_words_of_the_command(plant: Path, command: Command) -> None:
     assert "RMSE" in said
     assert "accuracy" not in said
     wrong = command("predict", str(plant / "life"), str(plant / "plant.csv"), "--top", "2")
-    assert "--top 2: how many classes to tell, but this model's task is regression" in wrong.err
+    assert "--top 2: lists several classes, but this model's task is regression" in wrong.err
 
 
 def test_a_table_without_the_truth(plant: Path, command: Command) -> None:

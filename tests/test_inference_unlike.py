@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from commands import Command
-from fedfloor.inference import unlike
-from fedfloor.inference.samples import Samples
+from fedfloor.inference import results
+from fedfloor.inference.samples import FileSamples
 from fedfloor.inference.trained import load_model
 from model_files import SENSORS, WINDOWS, write_model
 
@@ -22,7 +22,7 @@ def warned(folder: Path, z: np.ndarray) -> list[str]:
     """Warnings of values that lie so many deviations from the means."""
     trained = load_model(write_model(folder, shape=(2,), inputs=SENSORS))
     x = (MEAN + STD * z).astype(np.float32)
-    return unlike.values(trained, Samples(Path("a.csv"), x, None, np.full(len(x), -1)))
+    return results.odd_sensors(trained, FileSamples(Path("a.csv"), x, None, np.full(len(x), -1)))
 
 
 def test_values_by_chebyshevs_inequality(tmp_path: Path) -> None:
@@ -46,10 +46,10 @@ def test_no_training_table_is_pointed_at(tmp_path: Path) -> None:
 def test_pictures_and_sensors_without_a_normalisation_are_not_looked_at(tmp_path: Path) -> None:
     flat = {"scale": 1.0, "mean": [0.0, 0.0], "std": [1.0, 1.0]}
     trained = load_model(write_model(tmp_path / "a", shape=(2,), inputs=SENSORS, normalise=flat))
-    samples = Samples(Path("a.csv"), np.full((9, 2), 1e9, np.float32), None, np.full(9, -1))
-    assert unlike.values(trained, samples) == []
-    picture = Samples(Path("a.png"), np.zeros((9, 1, 28, 28), np.uint8), None, np.full(9, -1))
-    assert unlike.values(load_model(write_model(tmp_path / "b")), picture) == []
+    samples = FileSamples(Path("a.csv"), np.full((9, 2), 1e9, np.float32), None, np.full(9, -1))
+    assert results.odd_sensors(trained, samples) == []
+    picture = FileSamples(Path("a.png"), np.zeros((9, 1, 28, 28), np.uint8), None, np.full(9, -1))
+    assert results.odd_sensors(load_model(write_model(tmp_path / "b")), picture) == []
 
 
 def park(folder: Path, *counts: list[int], classes: tuple[str, ...] = ("ok", "worn")) -> None:
@@ -59,15 +59,15 @@ def park(folder: Path, *counts: list[int], classes: tuple[str, ...] = ("ok", "wo
 
 def test_another_mix_of_classes(tmp_path: Path) -> None:
     trained = load_model(write_model(tmp_path, shape=(2,), inputs=SENSORS))
-    assert unlike.mix(trained, {"ok": 100}, tmp_path) == ""  # no park.json
+    assert results.odd_mix(trained, {"ok": 100}, tmp_path) == ""  # no park.json
     park(tmp_path, [40, 20], [40, 0])  # 80 % and 20 %
     # of 200 samples chance makes √(2/200)/2 = 0.05: above 0.25 from the 80 % is below 55 %
-    assert unlike.mix(trained, {"ok": 112, "worn": 88}, tmp_path) == ""
-    said = unlike.mix(trained, {"ok": 108, "worn": 92}, tmp_path)
+    assert results.odd_mix(trained, {"ok": 112, "worn": 88}, tmp_path) == ""
+    said = results.odd_mix(trained, {"ok": 108, "worn": 92}, tmp_path)
     assert "54.0% 'ok', 80.0% there" in said
-    assert unlike.mix(trained, {"ok": 2}, tmp_path) == ""  # so few say nothing
+    assert results.odd_mix(trained, {"ok": 2}, tmp_path) == ""  # so few say nothing
     park(tmp_path, [40, 20], classes=("a", "b"))
-    assert unlike.mix(trained, {"worn": 200}, tmp_path) == ""  # another park's file
+    assert results.odd_mix(trained, {"worn": 200}, tmp_path) == ""  # another park's file
 
 
 def test_good_rows_are_answered_and_the_others_named(command: Command) -> None:

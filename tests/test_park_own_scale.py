@@ -20,7 +20,8 @@ from fedfloor.deploy.settings import DataSource
 from fedfloor.errors import SettingError
 from fedfloor.experiment import EngineSettings, EvaluateSettings, MethodSettings
 from fedfloor.inference import inputs
-from fedfloor.inference.classes import predict
+from fedfloor.inference.answers import Classified, results
+from fedfloor.inference.results import answers_of
 from fedfloor.inference.trained import load_model
 from fedfloor.park.build import build
 from fedfloor.park.normalise import DeviceNormaliser, first_rows, mean_and_deviation, prepared, scaled, statistics
@@ -200,11 +201,12 @@ def test_a_machine_that_the_run_does_not_know_is_normalised_by_its_own_rows(
     run = fedfloor.run(experiment(tmp_path / "old.csv", FIRST, rounds=20), tmp_path / "run", ranks=1)
     trained = load_model(run.folder)
     with caplog.at_level(logging.INFO):
-        answers = predict(trained, inputs.read([tmp_path / "new.csv"], trained))
-    assert np.mean([one.label == one.best[0][0] for one in answers]) > 0.85
+        found = results(trained, answers_of(trained, inputs.read([tmp_path / "new.csv"], trained)))
+    assert isinstance(found, Classified)
+    assert np.mean([one.label == one.best[0][0] for one in found.predictions]) > 0.85
     assert "device 'm5': no statistics beside the model, so normalised by its first 30 rows" in caplog.text
     with caplog.at_level(logging.INFO):
-        predict(trained, inputs.read([tmp_path / "short.csv"], trained))
+        results(trained, answers_of(trained, inputs.read([tmp_path / "short.csv"], trained)))
     assert "short.csv: the device has 9 rows here; in training devices were normalised by 30." in caplog.text
     stored = json.loads((run.folder / "normalisation.json").read_text())
     assert list(stored["devices"]) == [f"m{k}" for k in range(5)]

@@ -10,9 +10,9 @@ from pathlib import Path
 
 from fedfloor import config
 from fedfloor.deploy import provision
-from fedfloor.deploy.link import Mqtt
-from fedfloor.deploy.park_file import Cloud, Device, Factory, ParkFile
-from fedfloor.deploy.settings import Address, Deadlines, Tls
+from fedfloor.deploy.mqtt import MqttConnection
+from fedfloor.deploy.park_file import CloudTable, DeviceTable, FactoryTable, ParkFile
+from fedfloor.deploy.settings import Deadlines, Endpoint, Tls
 from fedfloor.runs.parks import build_park
 from live_park import Live, live
 from parks import Broker, broker, free_port
@@ -36,9 +36,9 @@ class Secured:
 def described(folder: Path, what: Path) -> ParkFile:
     """The park of an experiment, on ports that are free."""
     stands = build_park(config.read(what, [])).factory_of.tolist()
-    factories = tuple(Factory(f"e{m}", HERE, free_port(), free_port(), HERE) for m in range(max(stands) + 1))
-    devices = tuple(Device(f"d{k}", f"e{m}") for k, m in enumerate(stands))
-    return ParkFile("trial", what, Cloud(HERE, free_port(), HERE), factories, devices, folder=folder)
+    factories = tuple(FactoryTable(f"e{m}", HERE, free_port(), free_port(), HERE) for m in range(max(stands) + 1))
+    devices = tuple(DeviceTable(f"d{k}", f"e{m}") for k, m in enumerate(stands))
+    return ParkFile("trial", what, CloudTable(HERE, free_port(), HERE), factories, devices, folder=folder)
 
 
 @contextmanager
@@ -47,10 +47,10 @@ def secured(folder: Path, what: Path, deadlines: Deadlines | None = None) -> Ite
     park, out = described(folder, what), folder / "out"
     provision.provision(park, out, user=getpass.getuser())
 
-    def connect(name: str, factory: int, will: tuple[str, bytes] | None) -> Mqtt:
+    def connect(name: str, factory: int, will: tuple[str, bytes] | None) -> MqttConnection:
         stem, place = ("edge", out / "factories") if name.startswith("e") else ("device", out / "devices")
         files = Tls(*(place / name / one for one in ("ca.crt", f"{stem}.crt", f"{stem}.key")))
-        return Mqtt(name, Address(HERE, park.factory[factory].port), files, will)
+        return MqttConnection(name, Endpoint(HERE, park.factory[factory].port), files, will)
 
     with ExitStack() as stack:
         brokers = {

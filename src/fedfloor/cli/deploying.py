@@ -20,7 +20,7 @@ from fedfloor.errors import RunError, SettingError
 if TYPE_CHECKING:
     from types import ModuleType
 
-    from fedfloor.deploy.live import Trial
+    from fedfloor.deploy.live import TrialPark
     from fedfloor.deploy.processes import Crew
     from fedfloor.deploy.settings import DeviceSettings, EdgeSettings, Tls
 
@@ -228,7 +228,7 @@ def _interruptible() -> Iterator[None]:
             signal.signal(one, handler)
 
 
-def _train(module: ModuleType, trial: Trial) -> int:
+def _train(module: ModuleType, trial: TrialPark) -> int:
     from fedfloor.deploy.processes import tail
 
     crew: Crew = module.up(trial, _say)

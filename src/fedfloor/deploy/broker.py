@@ -1,19 +1,73 @@
-"""Mosquitto's configuration: who may connect, who may say and hear what, and how factories' brokers are bridged.
+"""Mosquitto's configuration: who may connect, read and write, how factories' brokers are bridged, and revoked rights.
 
 Topics begin with ``fedfloor/PARK``: ``in/EDGE/DEVICE`` goes to a device, ``out/DEVICE/EDGE`` comes from it,
-``status/DEVICE`` says whether it is there. Of two factories' brokers the first in the park file dials the other, and
-the one connection carries both ways only what crosses factories.
+``status/DEVICE`` holds whether it is connected. Of two factories' brokers the first in the park file dials the other,
+and the one connection carries both ways only what crosses factories.
 """
 
 from __future__ import annotations
 
+import os
 import re
+import signal
 import subprocess
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
-from fedfloor.deploy.park_file import Factory, ParkFile
+from fedfloor.deploy.mqtt import topic_parts
+from fedfloor.deploy.park_file import FactoryTable, ParkFile
 from fedfloor.errors import SettingError
+
+BROKER = "mosquitto"
+
+
+def without(text: str, device: str) -> str:
+    """Return an access list without the rules of a device and those by which others pass its messages on.
+
+    >>> bridge = "user b\\ntopic write fedfloor/p/out/n0/e\\ntopic write fedfloor/p/out/n1/e\\n"
+    >>> print(without("user n0\\ntopic read fedfloor/p/in/+/n0\\n" + bridge, "n0"), end="")
+    user n0
+    user b
+    topic write fedfloor/p/out/n1/e
+    """
+    kept, user = [], ""
+    for line in text.splitlines(keepends=True):
+        words = line.split()
+        if words[:1] == ["user"]:
+            user = words[1]
+        if words[:1] != ["topic"]:
+            kept.append(line)
+            continue
+        kind, names = topic_parts(words[-1])
+        passed_on = words[1] == "write" and kind in ("out", "status") and names[:1] == (device,)
+        if user != device and not passed_on:
+            kept.append(line)
+    return "".join(kept)
+
+
+def withdraw(acl: Path, pid: Path, device: str) -> bool:
+    """Take a device's rights at the broker of this machine; return whether the broker was told to read them.
+
+    Args:
+        acl: the broker's access list. It is overwritten in place: a service may write to the file, not to its folder.
+        pid: the file with the number of the broker's process.
+        device: its name.
+
+    Raises:
+        OSError: the list cannot be read or written.
+    """
+    text = acl.read_text(encoding="utf-8")
+    acl.write_text(without(text, device), encoding="utf-8")
+    try:
+        number = int(pid.read_text())
+        if Path(f"/proc/{number}/comm").read_text().strip() != BROKER:  # in a container of its own, or ended
+            return False
+        os.kill(number, signal.SIGHUP)
+    except (OSError, ValueError):
+        return False
+    return True
+
 
 LEAST = (2, 0, 11)  # of Mosquitto; from 2.0.19 on without published advisories, before with a distribution's fixes
 
@@ -26,7 +80,7 @@ SPARE_MODELS = 8  # messages of the largest size for which a broker has room bes
 PID = "state/broker.pid"
 
 
-def conf(park: ParkFile, factory: Factory, user: str | None = None, *, crosses: bool = True) -> str:
+def conf(park: ParkFile, factory: FactoryTable, user: str | None = None, *, crosses: bool = True) -> str:
     """Return a broker's ``mosquitto.conf``; its paths begin in the folder in which the broker is started.
 
     Args:
@@ -46,7 +100,7 @@ def conf(park: ParkFile, factory: Factory, user: str | None = None, *, crosses: 
     )  # fmt: skip
 
 
-def acl(park: ParkFile, factory: Factory, shut_out: Sequence[str] = (), *, crosses: bool = True) -> str:
+def acl(park: ParkFile, factory: FactoryTable, shut_out: Sequence[str] = (), *, crosses: bool = True) -> str:
     """Return who may read and write what at a factory's broker; whoever is not named may nothing.
 
     A device reads its own inbox, writes its own outbox, to edges that there are, and status:

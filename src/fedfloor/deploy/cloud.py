@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import logging
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,19 +17,17 @@ from numpy.typing import NDArray
 from fedfloor import ranges
 from fedfloor.config import combined
 from fedfloor.config import read as read_experiment
-from fedfloor.deploy import answers as answers_of
-from fedfloor.deploy import claims, joining, subtasks
+from fedfloor.deploy import checks, joining, subtasks
 from fedfloor.deploy import facts as facts_of
-from fedfloor.deploy.asking import ENVELOPE, VECTOR_BYTES
+from fedfloor.deploy.channel import ENVELOPE, VECTOR_BYTES
+from fedfloor.deploy.checks import Measured, MessageFilter
 from fedfloor.deploy.device import foreign
-from fedfloor.deploy.direct import Direct, Edges
-from fedfloor.deploy.edge import CLOUD
+from fedfloor.deploy.edge import CLOUD, KINDS, Failure, failed
+from fedfloor.deploy.edge_socket import Direct, Edges
 from fedfloor.deploy.facts import Facts
-from fedfloor.deploy.gate import MessageFilter
 from fedfloor.deploy.message import MOST_BYTES, MOST_HEADER, Message, encode
-from fedfloor.deploy.names import Names, table
+from fedfloor.deploy.names import PartNames, table
 from fedfloor.deploy.settings import CloudSettings
-from fedfloor.deploy.tally import KINDS, Failure, RoundMeasurements, end, failed, why
 from fedfloor.engine.engine import Engine, FrozenExtractor, Shown, Subtask
 from fedfloor.engine.limit import Limit
 from fedfloor.engine.team import Alone
@@ -53,6 +52,81 @@ from fedfloor.runs.orders import Limits, Orders
 from fedfloor.runs.parks import build_park, load_data, warn_of_gaps
 from fedfloor.runs.prepare import prepare
 
+
+@dataclass
+class RoundMeasurements:
+    """What was measured in a round.
+
+    Attributes:
+        moved: bytes per link and direction.
+        floor_s: seconds of the factories that took longest.
+        trained_s: seconds that devices trained, by their own clocks.
+        absent: edges that did not answer.
+        refused: edge → how many messages it refused, by sender and reason.
+        failed: device → what it could not do.
+        failing: edges of which devices could not train.
+    """
+
+    moved: Counter[str] = field(default_factory=Counter)
+    floor_s: float = 0.0
+    trained_s: float = 0.0
+    absent: set[str] = field(default_factory=set)
+    refused: dict[str, Mapping[str, Mapping[str, int]]] = field(default_factory=dict)
+    failed: dict[str, Failure] = field(default_factory=dict)
+    failing: set[str] = field(default_factory=set)
+
+    def note(self, edge: str, stated: Measured, down: int, up: int) -> float:
+        """Take in what an edge states of itself; return how long its factory took, in s.
+
+        Args:
+            edge: its name.
+            stated: what it states.
+            down, up: bytes of question and answer.
+        """
+        self.trained_s += stated.training
+        self.moved.update({f"device_edge_{way}": n for way, n in stated.moved.items()})
+        self.moved.update(edge_cloud_down=down, edge_cloud_up=up)
+        for device, parts in stated.failed.items():
+            failed(self.failed, device, Failure(*parts))
+            if parts[0] == "visit":
+                self.failing.add(edge)
+        if stated.refused:
+            self.refused[edge] = stated.refused
+        return stated.seconds
+
+    def told(self) -> dict[str, Any]:
+        """Return it for the ledger."""
+        return {
+            "floor_s": round(self.floor_s, 4), "training_s": round(self.trained_s, 4),
+            "bytes": dict(sorted(self.moved.items())), "absent": sorted(self.absent), "refused": self.refused,
+            "failed": {who: one.text for who, one in sorted(self.failed.items())},
+        }  # fmt: skip
+
+
+def end(failures: Mapping[str, Failure], number: int) -> None:
+    """End the run where all training fails.
+
+    Args:
+        failures: device → why.
+        number: the round.
+
+    Raises:
+        DivergedError, SettingError, RunError: what they say, if they all say the same kind of thing.
+    """
+    errors = {one.error for one in failures.values()}
+    kind = KINDS.get(next(iter(errors)), RunError) if len(errors) == 1 else RunError
+    raise kind(f"round {number}: nobody's training succeeded.{why(failures, 'visit')}")
+
+
+def why(failures: Mapping[str, Failure], kind: str) -> str:
+    """Return why the first device or edge could not do a kind of work, and how many more could not."""
+    told = [(name, one.text) for name, one in sorted(failures.items()) if one.kind == kind]
+    if not told:
+        return ""
+    others = f"; {len(told) - 1} more failed likewise." if len(told) > 1 else ""
+    return f" {told[0][0]}: {told[0][1].rstrip('.') if others else told[0][1]}{others}"
+
+
 log = logging.getLogger(__name__)
 
 KIND = {"walk": "visit", "ask": "probe"}  # of a device's work, for which an edge is called; others are alike
@@ -60,7 +134,7 @@ ALONE = 3  # devices that must fail for a run to end, or all of fewer
 Asked = tuple[str, Mapping[str, Any], Mapping[str, Any]]  # kind, about, arrays
 
 
-class Cloud:
+class CloudExecutor:
     """Real machines, for the engine of the cloud: edges walk branches and ask devices.
 
     Args:
@@ -72,7 +146,7 @@ class Cloud:
 
     at_once = True
 
-    def __init__(self, settings: CloudSettings, edges: Edges, factory_of: Sequence[int], names: Names) -> None:
+    def __init__(self, settings: CloudSettings, edges: Edges, factory_of: Sequence[int], names: PartNames) -> None:
         self._parts = names
         self._settings, self._edges, self._factory_of = settings, edges, factory_of
         self._names = {one.factory: one.name for one in settings.edges}
@@ -171,7 +245,7 @@ class Cloud:
             yield
         except RefusedError as error:
             self._gate.refuse(self._names[factory], error)
-            self._failed(factory, request, "RunError", claims.text(str(error)))
+            self._failed(factory, request, "RunError", checks.line(str(error)))
 
     def _failed(self, factory: int, request: str, error: str, text: str) -> None:
         """Note which of its devices' work an edge could not have done."""
@@ -204,7 +278,7 @@ class Cloud:
         for answer, some in zip(*self._by_edge(engine, "ask", devices, about, arrays), strict=True):
             if answer is not None:
                 found |= self._checked(answer, node, some, engine)
-        for k, error in answers_of.alike(found).items():
+        for k, error in subtasks.alike(found).items():
             self._gate.refuse(self._names[self._factory_of[k]], error)
             del found[k]
         silent = [k for k in devices if k not in found]
@@ -230,7 +304,7 @@ class Cloud:
                 with self._naming(int(self._factory_of[some[0]]), "census"), ranges.of("answer"):
                     counted = ranges.rows(answer.about.get("census"), len(some), "its census")
                     node = Probe(tuple(some), "census")
-                    counts = [answers_of.read(node, k, one, {}, engine) for k, one in zip(some, counted, strict=True)]
+                    counts = [subtasks.read(node, k, one, {}, engine) for k, one in zip(some, counted, strict=True)]
                     table[[place[k] for k in some]] = counts
         return table
 
@@ -328,19 +402,19 @@ class Cloud:
     def _note(self, factory: int, request: str, answer: Message, down: int, up: int) -> float:
         """Note what an edge states of itself; return how long it took, in s."""
         known = len(self._factory_of) or ranges.DEVICES
-        stated = claims.measured(answer.about, [k for k, m in enumerate(self._factory_of) if m == factory], known)
+        stated = checks.measured(answer.about, [k for k, m in enumerate(self._factory_of) if m == factory], known)
         if self._listed and not set(stated.failed) <= self._listed:
             raise RefusedError("device", "it states failures of devices that cloud.toml does not list.")
         self._here[factory] = set(stated.present)
         if answer.kind == "refused":
-            text = claims.text(answer.about.get("text"))
+            text = checks.line(answer.about.get("text"))
             log.warning("%s refused: %s", self._names[factory], text)
             self._failed(factory, request, "RunError", text)
         return self._tally.note(self._names[factory], stated, down, up)
 
     def _broken(self, factory: int, request: str, answer: Message) -> FedfloorError:
         """Note that an edge could not do its part; return the error that ends the run where all edges fail."""
-        name, text, error = self._names[factory], claims.text(answer.about.get("text")), str(answer.about.get("error"))
+        name, text, error = self._names[factory], checks.line(answer.about.get("text")), str(answer.about.get("error"))
         log.error("%s could not do its part: %s", name, text)
         self._failed(factory, request, error if error in KINDS else "RunError", text)
         return KINDS.get(error, RunError)(f"{name}: {text}")
@@ -375,7 +449,9 @@ def run(
     method = combined(experiment)
     away, names = settings.samples == "devices", table(experiment)
     park = None if away else build_park(experiment)
-    live = Cloud(settings, edges or Direct(settings.edges), [] if park is None else park.factory_of.tolist(), names)
+    live = CloudExecutor(
+        settings, edges or Direct(settings.edges), [] if park is None else park.factory_of.tolist(), names
+    )
     park = live.gather(experiment, method) if park is None else park
     orders = Orders(settings.out, resume=resume, limits=limits or Limits())
     with owned(orders.out), launch.interrupts() as asked:

@@ -19,12 +19,12 @@ from typing import TYPE_CHECKING, Any
 from fedfloor._version import __version__
 from fedfloor.config import combined
 from fedfloor.config import read as read_experiment
-from fedfloor.deploy import names, own, topics
+from fedfloor.deploy import mqtt, names, own
+from fedfloor.deploy.checks import MessageFilter, printable
 from fedfloor.deploy.facts import Facts, Questions, holding
 from fedfloor.deploy.facts import read as read_facts
-from fedfloor.deploy.gate import MessageFilter, shown
-from fedfloor.deploy.link import Link, Mqtt
 from fedfloor.deploy.message import FEW_ARRAYS, SHORT_HEADER, Message, encode, split
+from fedfloor.deploy.mqtt import Connection, MqttConnection
 from fedfloor.deploy.settings import DeviceSettings
 from fedfloor.engine.allocator import give_back
 from fedfloor.errors import FedfloorError
@@ -59,7 +59,7 @@ class Agent:
 
     def __init__(
         self, settings: DeviceSettings, experiment: Experiment, park: Park | None,
-        link: Callable[[tuple[str, bytes]], Link] | None = None, session: int | None = None,
+        link: Callable[[tuple[str, bytes]], Connection] | None = None, session: int | None = None,
     ) -> None:  # fmt: skip
         self.settings, self.experiment = settings, experiment
         self.park = None if park is None else own.guarded(park, settings)
@@ -67,9 +67,9 @@ class Agent:
         self._method, self._names = combined(experiment), names.table(experiment)
         own.check(settings)
         self._session, self._number = session or time.time_ns(), 0
-        self._status = topics.status(settings.park, settings.name)
+        self._status = mqtt.status_topic(settings.park, settings.name)
         will = self._status, encode(self._message("gone", about={"why": "lost"}))
-        self._link = link(will) if link else Mqtt(settings.name, settings.broker, settings.tls, will)
+        self._link = link(will) if link else MqttConnection(settings.name, settings.broker, settings.tls, will)
         self._asked: queue.PriorityQueue[tuple[int, int, Asked | None]] = queue.PriorityQueue()
         self._order, self._lock = count(), Lock()
         self._waiting = Counter[str]()  # requests of each edge that wait or are under way
@@ -82,7 +82,7 @@ class Agent:
 
     def run(self) -> None:
         """Work until :meth:`leave` is called."""
-        self._link.start([topics.inbox(self.settings.park, "+", self.settings.name)], self._heard, self._joined)
+        self._link.start([mqtt.inbox_topic(self.settings.park, "+", self.settings.name)], self._heard, self._joined)
         while (asked := self._next()) is not None:
             try:
                 self._attend(*asked)
@@ -106,7 +106,7 @@ class Agent:
         self._asked.put((LEAVE, next(self._order), None))
 
     def _heard(self, topic: str, payload: bytes) -> None:
-        kind, names = topics.parts(topic)
+        kind, names = mqtt.topic_parts(topic)
         if kind != "in" or len(names) != 2:
             return
         try:
@@ -147,7 +147,7 @@ class Agent:
             return
         kind, about, arrays = self._done(edge, message)
         answer = self._message(kind, message, about, arrays)
-        topic, said = topics.outbox(self.settings.park, self.settings.name, edge), encode(answer)
+        topic, said = mqtt.outbox_topic(self.settings.park, self.settings.name, edge), encode(answer)
         self._last = f"{edge} {message.identity}", said
         self._link.say(topic, said)
 
@@ -159,14 +159,14 @@ class Agent:
             return False
         if f"{edge} {said['session']}-{said['number']}" != self._last[0]:
             return False
-        self._link.say(topics.outbox(self.settings.park, self.settings.name, edge), self._last[1])
+        self._link.say(mqtt.outbox_topic(self.settings.park, self.settings.name, edge), self._last[1])
         return True
 
     def _done(self, edge: str, message: Message) -> tuple[str, dict[str, Any], dict[str, Any]]:
         try:
             if edge != self.settings.edge and message.kind not in foreign(self.experiment, self._method):
                 own = self.settings.edge
-                raise RefusedError("edge", f"'{shown(message.kind)}' is accepted from edge {own} only.")
+                raise RefusedError("edge", f"'{printable(message.kind)}' is accepted from edge {own} only.")
             if message.kind == "facts":
                 return "answer", {"answer": self._holding(message, at_home=edge == self.settings.edge)}, {}
             if message.kind == "census":
@@ -178,7 +178,7 @@ class Agent:
             self.gate.refuse(edge, error)
             return "refused", {"reason": error.reason, "text": str(error)}, {}
         except FedfloorError as error:
-            log.error("%s", shown(str(error)))
+            log.error("%s", printable(str(error)))
             return "failed", {"error": type(error).__name__, "text": str(error)}, {}
         except Exception as error:  # whatever the header says, and whatever it makes PyTorch say: the agent lives on
             self.gate.refuse(edge, RefusedError("header", f"{type(error).__name__}: {error}"))

@@ -1,44 +1,244 @@
-"""The service at a factory's base station: it walks its part of a round with its devices, and answers the cloud."""
+"""The service at a factory's base station: it walks its part of a round with its devices and answers the cloud."""
 
 from __future__ import annotations
 
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
+from fedfloor import ranges
 from fedfloor.config import combined
 from fedfloor.config import read as read_experiment
+from fedfloor.deploy import broker, checks, joining, names, subtasks
 from fedfloor.deploy import facts as facts_of
-from fedfloor.deploy import joining, names, packing, rights, subtasks
-from fedfloor.deploy.asking import DeviceChannel, side_by_side
 from fedfloor.deploy.broker import PID
+from fedfloor.deploy.channel import DeviceChannel, side_by_side
+from fedfloor.deploy.checks import MessageFilter, printable
 from fedfloor.deploy.device import foreign
-from fedfloor.deploy.door import EdgeSocket
-from fedfloor.deploy.factory import Factory
+from fedfloor.deploy.edge_socket import EdgeSocket
 from fedfloor.deploy.facts import read as read_facts
-from fedfloor.deploy.gate import MessageFilter, shown
 from fedfloor.deploy.joining import Joining
-from fedfloor.deploy.link import Link, Mqtt
-from fedfloor.deploy.message import Message, encode
-from fedfloor.deploy.settings import EdgeSettings
-from fedfloor.deploy.tally import Failure
-from fedfloor.engine import ranks
+from fedfloor.deploy.message import Message, check_visit, encode, fits, layout_digest
+from fedfloor.deploy.mqtt import Connection, MqttConnection
+from fedfloor.deploy.names import PartNames
+from fedfloor.deploy.settings import Deadlines, EdgeSettings
+from fedfloor.engine import limit, ranks
+from fedfloor.engine.engine import Engine, FrozenExtractor
 from fedfloor.engine.memory import DeviceMemory
 from fedfloor.engine.team import Alone
-from fedfloor.errors import FedfloorError, SettingError
+from fedfloor.errors import DivergedError, FedfloorError, SettingError
 from fedfloor.experiment import Experiment
 from fedfloor.models import parcel
+from fedfloor.models.parcel import Packet, Parcel
 from fedfloor.park.park import Park
 from fedfloor.parts import objectives
-from fedfloor.plan.nodes import Broadcast, Probe
+from fedfloor.plan.nodes import Broadcast, Probe, Work
+from fedfloor.plan.outcome import Receipt
+from fedfloor.plan.schedule import Key
 from fedfloor.ranges import RefusedError
 from fedfloor.runs import prepare
 from fedfloor.runs.parks import build_park
 
+KINDS: dict[str, type[FedfloorError]] = {kind.__name__: kind for kind in (DivergedError, SettingError)}
+
+
+@dataclass(frozen=True)
+class Failure:
+    """What a device says it could not do.
+
+    Args:
+        kind: what it was asked: ``visit``, ``probe``, …
+        error: the kind of error.
+        text: why.
+    """
+
+    kind: str
+    error: str
+    text: str
+
+
+def failed(known: dict[str, Failure], who: str, one: Failure) -> None:
+    """Note what a device could not do: of several things the visit, by which a round is judged."""
+    if who not in known or known[who].kind != "visit":
+        known[who] = one
+
+
 log = logging.getLogger(__name__)
+
+
+@dataclass
+class FactoryExecutor:
+    """The devices of a factory, as the floor of an edge's engine.
+
+    Attributes:
+        line: to the devices.
+        deadlines: how long it waits.
+        layout: of the model; see :func:`fedfloor.deploy.message.layout_digest`.
+        names: the names from outside the package that messages may refer to.
+        run: the run's name.
+        round: the round under way.
+        kept: device → digests of its memories that checkpoints name.
+        joining: what devices say they hold, where their samples stay with them.
+        trained_s: seconds that devices trained so far, by their own clocks, all together.
+        failed: device's name → what it could not do in what is under way.
+    """
+
+    line: DeviceChannel
+    deadlines: Deadlines
+    layout: str
+    names: PartNames
+    run: str = ""
+    round: int = 0
+    kept: Mapping[int, Sequence[str]] | None = None
+    joining: Joining | None = None
+    trained_s: float = 0.0
+    failed: dict[str, Failure] = field(default_factory=dict)
+    at_once = True
+
+    def visit(
+        self, engine: Engine, work: Work, packet: Packet, key: Key, extractor: FrozenExtractor
+    ) -> tuple[Packet, Receipt] | None:
+        """Send the model to a device; return what it sends back, or None where nothing comes."""
+        if key.device < 0:
+            raise SettingError("the plan trains at the cloud, which has no data of its own on real machines.")
+        cut = engine.network.parcel(work.travels)
+        model = packet["w"]
+        about = self._about(engine, key.device) | {
+            "tick": key.tick, "visit": key.visit, "work": self.names.refer(_told(work)), "frozen": extractor.frozen,
+            "rest": cut.rest(model), "kept": list((self.kept or {}).get(key.device, ())),
+        }  # fmt: skip
+        answer = self._ask(key.device, "visit", self.deadlines.visit_s, about, cut.pack(packet), work.travels)
+        if answer is not None and answer.kind == "lacks":  # it does not hold the rest of the model
+            cut, about = engine.network.parcel("all"), about | {"rest": ""}
+            answer = self._ask(key.device, "visit", self.deadlines.visit_s, about, cut.pack(packet))
+        return None if answer is None else self._came(engine, work, answer, packet, cut, key)
+
+    def _came(
+        self, engine: Engine, work: Work, answer: Message, packet: Packet, cut: Parcel, key: Key
+    ) -> tuple[Packet, Receipt] | None:
+        """Take an update in if it is one."""
+        held, trained = int(engine.park.holdings[key.device]), engine.memory.visits[key.device]
+        try:
+            if answer.kind != "update":
+                raise RefusedError("kind", f"'{answer.kind}' came; an update is waited for.")
+            fits(answer.arrays, cut.like(packet))
+            sent = cut.unpack(answer.arrays, packet)
+            if why := limit.flaw(engine.network, packet["w"], sent["w"]):
+                raise RefusedError("range", why)
+            with ranges.of("receipt"):
+                known = checks.Known(key.device, (key.visit, key.visit), (key.tick, key.tick), held, work, trained)
+                receipt = checks.receipt(answer.about.get("receipt"), known)
+                seconds = ranges.number(answer.about.get("seconds", 0.0), 0, self.deadlines.visit_s, "its seconds")
+        except RefusedError as error:
+            self._spoilt(key.device, "visit", error)
+            return None
+        self.trained_s += seconds
+        engine.memory.visits[key.device] += work.counts
+        if receipt.memory is not None:
+            engine.memory.held[key.device] = receipt.memory
+        return sent, receipt
+
+    def hand(self, engine: Engine, node: Broadcast, packet: Packet) -> None:
+        """Send the model to devices that only keep it; who does not hear it pulls it with the next visit."""
+        sent = engine.network.parcel(node.scope).pack({"w": packet["w"]})
+
+        def give(device: int) -> None:
+            self._ask(device, "keep", self.deadlines.visit_s, self._about(engine, device), sent, node.scope)
+
+        side_by_side(give, node.devices)
+
+    def answers(self, engine: Engine, node: Probe, packet: Packet, tick: int, devices: Sequence[int]) -> dict[int, Any]:
+        """Ask devices; return what those answer who do, and as the question wants it."""
+        sent = parcel.pack(packet) if "w" in packet else {}
+        settings, found = self.names.reference(dict(node.settings)), dict[int, Any]()
+
+        def ask(device: int) -> None:
+            about = self._about(engine, device) | {"tick": tick, "what": node.what, "settings": settings}
+            answer = self._ask(device, "probe", self.deadlines.probe_s, about, sent)
+            try:
+                if answer is not None and answer.kind != "answer":
+                    raise RefusedError("kind", f"'{answer.kind}' came; an answer is waited for.")
+                if answer is not None:
+                    found[device] = subtasks.read(node, device, answer.about.get("answer"), answer.arrays, engine)
+            except RefusedError as error:
+                self._spoilt(device, "probe", error)
+
+        side_by_side(ask, devices)
+        for device, error in subtasks.alike(found, some=True).items():
+            self._spoilt(device, "probe", error)
+            del found[device]
+        return {k: found[k] for k in devices if k in found}
+
+    def _spoilt(self, device: int, kind: str, error: RefusedError) -> None:
+        name = self.line.devices[device].name
+        self.line.gate.refuse(name, error)
+        failed(self.failed, name, Failure(kind, "RefusedError", printable(str(error))))
+
+    def census(self, engine: Engine, devices: Sequence[int], tick: int) -> NDArray[np.int64]:
+        """Ask devices for the class counts of what each holds now; those who do not answer hold nothing."""
+        node, classes = Probe(tuple(devices), "census"), len(engine.park.dataset.classes)
+
+        def ask(device: int) -> list[int]:
+            answer = self._ask(device, "census", self.deadlines.probe_s, self._about(engine, device) | {"tick": tick})
+            try:
+                if answer is not None:
+                    return list(subtasks.read(node, device, answer.about.get("answer"), answer.arrays, engine))
+            except RefusedError as error:
+                self._spoilt(device, "census", error)
+            return [0] * classes
+
+        return np.array(side_by_side(ask, devices), np.int64).reshape(len(devices), classes)
+
+    def refuse(self, device: int, kind: str, why: str) -> None:
+        """Name a device whose update or answer is refused."""
+        self._spoilt(device, kind, RefusedError("length", why))
+
+    def there(self, devices: Sequence[int]) -> Sequence[int]:
+        """Return those who said hello and are not gone."""
+        return [k for k in devices if k in self.line.here]
+
+    def _about(self, engine: Engine, device: int) -> dict[str, Any]:
+        memory = engine.memory
+        return {
+            "device": device, "layout": self.layout, "held": memory.held.get(device), "trained": memory.visits[device]
+        }  # fmt: skip
+
+    def _ask(
+        self, device: int, kind: str, deadline_s: float, about: Mapping[str, Any],
+        arrays: Mapping[str, NDArray[Any]] | None = None, scope: str = "all",
+    ) -> Message | None:  # fmt: skip
+        if self.joining is not None and not self.joining.fits(device, self.run):
+            return None
+        answer = self.line.ask(
+            device, kind, deadline_s, run=self.run, number=self.round, about=about, arrays=arrays, scope=scope
+        )
+        if answer is not None and answer.kind in ("failed", "refused"):  # nobody else's training hangs on it
+            text, error = checks.line(answer.about.get("text")), str(answer.about.get("error"))
+            log.error("device %s could not do its %s: %s", answer.sender, kind, text)
+            failed(
+                self.failed,
+                self.line.devices[device].name,
+                Failure(kind, error if error in KINDS else "RunError", text),
+            )
+            return None
+        if answer is not None and answer.kind not in ("update", "answer", "lacks", "kept"):
+            self._spoilt(
+                device, kind, RefusedError("kind", f"'{printable(answer.kind)}' came; it answers no '{kind}'.")
+            )
+            return None
+        return answer
+
+
+def _told(work: Work) -> dict[str, Any]:
+    return {**asdict(work), "settings": dict(work.settings)}
+
 
 CLOUD = "cloud"  # the name under which the cloud speaks
 
@@ -57,7 +257,7 @@ class Edge:
             and the settings were provisioned for one whose rounds do not.
     """
 
-    def __init__(self, settings: EdgeSettings, experiment: Experiment, park: Park | None, link: Link) -> None:
+    def __init__(self, settings: EdgeSettings, experiment: Experiment, park: Park | None, link: Connection) -> None:
         self.settings, self.experiment = settings, experiment
         self._method, self._names = combined(experiment), names.table(experiment)
         if settings.reach == "factory" and foreign(experiment, self._method):
@@ -79,8 +279,8 @@ class Edge:
     def _begin(self, park: Park) -> None:
         _check_places(self.settings, park)
         self.engine, _ = prepare.engine(self.experiment, self._method, park, Alone(), DeviceMemory(None), live=True)
-        layout = packing.layout(self.engine.network)
-        self.factory = Factory(self.line, self.settings.deadlines, layout, self._names, joining=self.joining)
+        layout = layout_digest(self.engine.network)
+        self.factory = FactoryExecutor(self.line, self.settings.deadlines, layout, self._names, joining=self.joining)
         self.engine.executor = self.factory
         self.ready = True
 
@@ -89,7 +289,7 @@ class Edge:
         if self.settings.acl is None:
             return
         try:
-            done = rights.withdraw(self.settings.acl, self.settings.state / Path(PID).name, name)
+            done = broker.withdraw(self.settings.acl, self.settings.state / Path(PID).name, name)
         except OSError as error:
             log.error("%s: %s: device %s keeps its rights there.", self.settings.acl, error.strerror or error, name)
             return
@@ -151,7 +351,7 @@ class Edge:
             self.gate.refuse(CLOUD, error)
             return "refused", {"text": str(error)}, {}
         except FedfloorError as error:
-            log.error("%s", shown(str(error)))
+            log.error("%s", printable(str(error)))
             return "failed", {"error": type(error).__name__, "text": str(error)}, {}
         except Exception as error:  # of what the cloud or a device says: the edge lives on
             self.gate.refuse(CLOUD, RefusedError("header", f"{type(error).__name__}: {error}"))
@@ -190,7 +390,7 @@ class Edge:
         node = Broadcast(tuple(int(k) for k in message.about["devices"]), message.scope)
         network = self.engine.network
         model, cut = network.flat.clone(), network.parcel(message.scope)
-        packing.check_visit(message.arrays, network, cut, objectives.objective("plain", {}))
+        check_visit(message.arrays, network, cut, objectives.objective("plain", {}))
         self.factory.hand(self.engine, node, cut.unpack(message.arrays, {"w": model}))
         return "kept", {}, {}
 
@@ -239,7 +439,7 @@ def of(settings: EdgeSettings, experiment: Experiment | None = None) -> Edge:
     """Return the edge that settings describe."""
     what = experiment or read_experiment(Path(settings.experiment), [])
     park = build_park(what) if settings.samples == "experiment" else None
-    return Edge(settings, what, park, Mqtt(settings.name, settings.broker, settings.tls))
+    return Edge(settings, what, park, MqttConnection(settings.name, settings.broker, settings.tls))
 
 
 def serve(edge: Edge, wait: Callable[[], object]) -> None:

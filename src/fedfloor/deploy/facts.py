@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from fedfloor import ranges
 from fedfloor.data.dataset import Dataset, Inputs, Made
 from fedfloor.data.reading import DeviceSplit
-from fedfloor.deploy import claims
+from fedfloor.deploy import checks
 from fedfloor.engine.limit import KNOWN
 from fedfloor.errors import SettingError
 from fedfloor.experiment import Experiment
@@ -123,7 +123,7 @@ def read(said: object) -> Facts:
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError, SettingError) as error:
         raise RefusedError("header", f"it does not say what a sample is: {error}") from error
     with ranges.of("header"):
-        ranges.number(facts.scale, LEAST, claims.SUM, "the scale of a sample's numbers")
+        ranges.number(facts.scale, LEAST, checks.SUM, "the scale of a sample's numbers")
         return facts if both is None else replace(facts, standard=_standard(both, shape[0]))
 
 
@@ -137,8 +137,8 @@ def _standard(both: Sequence[object], channels: int) -> tuple[Floats, Floats]:
     lists = ranges.rows([*both], 2, "its normalisation")
     mean, deviation = (ranges.rows(one, channels, "its normalisation of the channels") for one in lists)
     return (
-        tuple(ranges.number(value, -claims.SUM, claims.SUM, what) for value in mean),
-        tuple(ranges.number(value, LEAST, claims.SUM, what) for value in deviation),
+        tuple(ranges.number(value, -checks.SUM, checks.SUM, what) for value in mean),
+        tuple(ranges.number(value, LEAST, checks.SUM, what) for value in deviation),
     )
 
 
@@ -187,12 +187,12 @@ def read_holding(said: object, facts: Facts) -> Holding:
     except (KeyError, TypeError, ValueError) as error:
         raise RefusedError("header", f"it does not state what it holds: {error}") from error
     with ranges.of("header"):
-        samples = ranges.whole(samples, 1, claims.SAMPLES, "its number of samples")
+        samples = ranges.whole(samples, 1, checks.SAMPLES, "its number of samples")
         counts = ranges.rows(counts, len(facts.classes), "its census")
         counts = [ranges.whole(n, -ranges.COUNT, ranges.COUNT, "a count of its classes") for n in counts]
         rows = [ranges.rows(one, facts.shape[0], "its sums") for one in ranges.rows(sums, 3 * facts.sums, "its sums")]
         known = _sums(rows, samples, facts)
-        if not isinstance(digest, str) or not claims.DIGEST.fullmatch(digest):
+        if not isinstance(digest, str) or not checks.DIGEST.fullmatch(digest):
             raise RefusedError("header", "its digest is not 64 hexadecimal digits.")
         known_answer = _answer(body.get("answer", []), samples, facts)
     return Holding(samples, tuple(counts), known, digest, known_answer)
@@ -208,7 +208,7 @@ def _answer(values: object, samples: int, facts: Facts) -> Floats:
         ranges.rows(values, 0, "its answer")
         return ()
     question = RowQuestion.from_dict(facts.question)
-    low, high = question.bounds(facts.shape[0], samples * prod(facts.shape[1:]), claims.SUM)
+    low, high = question.bounds(facts.shape[0], samples * prod(facts.shape[1:]), checks.SUM)
     given = ranges.rows(values, low.size, "its answer")
     limits = zip(given, low.ravel().tolist(), high.ravel().tolist(), strict=True)
     return tuple(ranges.number(one, least, most, "a number of its answer") for one, least, most in limits)
@@ -234,12 +234,12 @@ def _sums(rows: Sequence[Sequence[object]], samples: int, facts: Facts) -> tuple
     """Return (n, S, D) of each channel as a device states them, within what so many samples can have."""
     if not rows:
         return ()
-    most, largest = samples * prod(facts.shape[1:]), 255 if facts.inputs.kind == "image" else claims.SUM
+    most, largest = samples * prod(facts.shape[1:]), 255 if facts.inputs.kind == "image" else checks.SUM
     count = tuple(ranges.number(n, 0, most, "a count of its values") for n in rows[0])
     total = (ranges.number(v, -bound, bound, "a sum") for v, bound in
-             zip(rows[1], (min(largest * n, claims.SUM) for n in count), strict=True))  # fmt: skip
+             zip(rows[1], (min(largest * n, checks.SUM) for n in count), strict=True))  # fmt: skip
     squares = (ranges.number(v, 0, bound, "a sum of squares") for v, bound in
-               zip(rows[2], (min(largest**2 * n, claims.SUM) for n in count), strict=True))  # fmt: skip
+               zip(rows[2], (min(largest**2 * n, checks.SUM) for n in count), strict=True))  # fmt: skip
     return count, tuple(total), tuple(squares)
 
 

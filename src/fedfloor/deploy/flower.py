@@ -1,24 +1,70 @@
-"""The cloud's loop in Flower: one message per factory, answered by its node with :mod:`fedfloor.deploy.knock`."""
+"""The adapter to Flower: the cloud's loop as a ServerApp, and the factories' nodes, which pass frames to edges.
+
+Flower starts a process for every message of a node: importing this module must not load PyTorch.
+"""
 
 from __future__ import annotations
 
 import json
 import logging
+import os
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from flwr.app import ConfigRecord, Context, Message, RecordDict
-from flwr.serverapp import Grid
+from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, RecordDict
 
-from fedfloor.deploy import cloud
-from fedfloor.deploy.gate import shown
-from fedfloor.deploy.knock import content, frame_of
-from fedfloor.deploy.settings import CloudEdge, CloudSettings, read
-from fedfloor.deploy.submit import ENDED
+from fedfloor.deploy import edge_socket
+from fedfloor.deploy.checks import printable
+from fedfloor.deploy.settings import CloudEdge, CloudSettings, EdgeSettings, read
 from fedfloor.errors import FedfloorError, RunError
-from fedfloor.runs import folder
-from fedfloor.runs.orders import Limits
+
+if TYPE_CHECKING:
+    from flwr.serverapp import Grid
+
+
+def factory(message: Message, context: Context) -> Message:
+    """Say which factory this node stands in: its ``--node-config factory=N``."""
+    number = int(context.node_config["factory"])
+    return Message(RecordDict({"factory": ConfigRecord({"number": number})}), reply_to=message)
+
+
+def pass_on(message: Message, context: Context) -> Message:
+    """Pass a frame on to the edge's door and its answer back.
+
+    The edge is the one whose settings ``FEDFLOOR_EDGE`` names, or ``--node-config edge="FILE"``.
+
+    Raises:
+        RunError: nobody opens, or it takes too long.
+    """
+    file = str(context.node_config.get("edge") or os.environ.get("FEDFLOOR_EDGE", ""))
+    settings = read(EdgeSettings, file)
+    deadline_s = float(message.content.config_records["about"]["deadline_s"])  # type: ignore[arg-type]
+    try:
+        answer = edge_socket.ask(settings.listen, frame_of(message), deadline_s)
+    except OSError as error:
+        raise RunError(f"the edge {settings.name} at {settings.listen}: {error}.") from error
+    return Message(content(answer), reply_to=message)
+
+
+def content(frame: bytes) -> RecordDict:
+    """Return bytes as Flower carries them."""
+    whole = Array(dtype="uint8", shape=(len(frame),), stype="fedfloor", data=frame)
+    return RecordDict({"frame": ArrayRecord({"frame": whole})})
+
+
+def frame_of(message: Message) -> bytes:
+    """Return the bytes that Flower carried.
+
+    Raises:
+        RunError: the message holds no frame.
+    """
+    try:
+        return bytes(message.content.array_records["frame"]["frame"].data)
+    except (KeyError, TypeError, ValueError) as error:
+        raise RunError("its message holds no frame") from error
+
 
 log = logging.getLogger(__name__)
 
@@ -68,7 +114,7 @@ class ByGrid:
                     raise RunError(answer.error.reason)
                 found[factory] = frame_of(answer)
             except RunError as error:
-                log.warning("factory %d: %s.", factory, shown(str(error)))
+                log.warning("factory %d: %s.", factory, printable(str(error)))
         for factory in set(messages) - set(found):
             self._nodes.pop(factory, None)  # it may come back as another node
         return found
@@ -99,7 +145,7 @@ class ByGrid:
             elif node not in self._refused:
                 self._refused.add(node)
                 text = "is refused: it is of no edge, or another node states it. [[edges]] node = N chooses one"
-                log.warning("node %d: its factory %s %s.", node, shown(repr(number)), text)
+                log.warning("node %d: its factory %s %s.", node, printable(repr(number)), text)
 
     def _rpc(self, messages: Sequence[Message], deadline_s: float) -> list[tuple[int, Message]]:
         """Send messages; return the answers that come in time, each with the place of the message that it answers.
@@ -117,7 +163,10 @@ class ByGrid:
 
 
 def serve(grid: Grid, context: Context) -> None:
-    """Be the cloud's loop in a ServerApp; how it ended is written into the run's folder."""
+    """Run the cloud's loop in a ServerApp and write how it ended into the run's folder."""
+    from fedfloor.deploy import cloud
+    from fedfloor.runs.orders import Limits
+
     told = context.run_config
     settings = read(CloudSettings, str(told["settings"]))
     last = int(told["stop-after"]) or None
@@ -131,6 +180,9 @@ def serve(grid: Grid, context: Context) -> None:
 
 
 def _ended(out: Path, told: Mapping[str, str]) -> None:
+    from fedfloor.deploy.submit import ENDED
+    from fedfloor.runs import folder
+
     out.mkdir(parents=True, exist_ok=True)
     folder.write(out / ENDED, json.dumps(told))
 

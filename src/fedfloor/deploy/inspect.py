@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from fedfloor.deploy import authority, broker, settings
+from fedfloor.deploy.machines import EXPERIMENT, certified
 from fedfloor.deploy.park_file import ParkFile
-from fedfloor.deploy.places import EXPERIMENT, certified
 from fedfloor.deploy.settings import CloudSettings, DeviceSettings, EdgeSettings, Tls
 from fedfloor.errors import SettingError
 

@@ -9,8 +9,8 @@ from dataclasses import asdict
 from typing import Any
 
 from fedfloor import ranges
-from fedfloor.deploy import claims
-from fedfloor.deploy.asking import DeviceChannel, side_by_side
+from fedfloor.deploy import checks
+from fedfloor.deploy.channel import DeviceChannel, side_by_side
 from fedfloor.deploy.facts import Facts, Holding, mapping, read_holding
 from fedfloor.deploy.message import Message
 from fedfloor.deploy.settings import CloudEdge, Named
@@ -56,7 +56,7 @@ class Joining:
             return None
         try:
             if answer.kind != "answer":
-                raise RefusedError("data", claims.text(answer.about.get("text")))
+                raise RefusedError("data", checks.line(answer.about.get("text")))
             held = read_holding(answer.about.get("answer"), facts)
         except RefusedError as error:
             self.line.gate.refuse(name, error)
@@ -150,10 +150,10 @@ def _take(
     about, expected = answer.about, [one.device for one in edge.devices]
     try:
         if answer.kind != "gathered":
-            raise RefusedError("kind", claims.text(about.get("text", answer.kind)))
+            raise RefusedError("kind", checks.line(about.get("text", answer.kind)))
         wrong = ranges.table(about.get("wrong"), ranges.DEVICES, "what is wrong")
         if wrong:
-            raise SettingError(" ".join(map(claims.text, list(wrong.values())[:SHOWN])))
+            raise SettingError(" ".join(map(checks.line, list(wrong.values())[:SHOWN])))
         devices = ranges.rows(about.get("devices"), None, "its devices")
         known = {str(ranges.whole(k, 0, ranges.DEVICES, "a device")): k for k in devices}
         if expected and (other := set(devices) ^ set(expected)):
@@ -172,7 +172,7 @@ def _take(
         names = ranges.rows(about.get("lacking"), None, "the devices that are missing")
         if len(names) + len(about["held"]) != len(known):
             raise RefusedError("device", "it does not state of each device what it holds, or that it is missing.")
-        lacking += [claims.name(one, "a device") for one in names]
+        lacking += [checks.name(one, "a device") for one in names]
     except RefusedError as error:
         raise RunError(f"edge {edge.name}: {error}") from error
 

@@ -16,10 +16,10 @@ from typing import Any
 
 from fedfloor import config
 from fedfloor.config import with_paths
-from fedfloor.deploy import broker, ports, provision, settings, units
-from fedfloor.deploy.park_file import Cloud, Device, Factory, ParkFile
-from fedfloor.deploy.processes import LIST, Crew, Process, resident_mb
-from fedfloor.deploy.settings import Address, CloudSettings, EdgeSettings
+from fedfloor.deploy import broker, machines, processes, provision, settings
+from fedfloor.deploy.park_file import CloudTable, DeviceTable, FactoryTable, ParkFile
+from fedfloor.deploy.processes import LIST, Crew, ParkProcess, resident_mb
+from fedfloor.deploy.settings import CloudSettings, EdgeSettings, Endpoint
 from fedfloor.errors import RunError, SettingError, require
 from fedfloor.experiment import Experiment
 from fedfloor.plan import walk
@@ -39,7 +39,7 @@ Say = Callable[[str], None]
 
 
 @dataclass(frozen=True)
-class Trial:
+class TrialPark:
     """A trial park: its folder and what it consists of."""
 
     folder: Path
@@ -76,7 +76,7 @@ def programs() -> dict[str, str]:
 def prepare(
     experiment: Experiment, folder: Path, factories: int | None = None, devices: int | None = None,
     first_port: int | None = None,
-) -> Trial:  # fmt: skip
+) -> TrialPark:  # fmt: skip
     """Provision a park on this machine, whose devices stand in the factories that the experiment puts them in.
 
     Args:
@@ -97,17 +97,17 @@ def prepare(
     names = [f"factory-{LETTERS[m]}" if m < len(LETTERS) else f"factory-{m}" for m in range(count)]
     long = max(len(str(_door(folder, name))) for name in names) > SOCKET_CHARS
     require(not long, "--out", str(folder), "a shorter path: sockets lie in it")
-    chosen = ports.free(1 + 2 * count, first_port)
+    chosen = processes.free(1 + 2 * count, first_port)
     folder.mkdir(parents=True, exist_ok=True)
     (folder / LIST).write_text("[]\n", encoding="utf-8")  # from here on it is a park's folder
     (folder / "experiment.toml").write_text(config.brief(what), encoding="utf-8")
     park = ParkFile(
-        "trial", folder / "experiment.toml", Cloud(HERE, chosen[0], HERE),
-        tuple(Factory(n, HERE, chosen[1 + 2 * m], chosen[2 + 2 * m], HERE) for m, n in enumerate(names)),
-        tuple(Device(f"device-{k}", names[int(m)]) for k, m in enumerate(stands)),
+        "trial", folder / "experiment.toml", CloudTable(HERE, chosen[0], HERE),
+        tuple(FactoryTable(n, HERE, chosen[1 + 2 * m], chosen[2 + 2 * m], HERE) for m, n in enumerate(names)),
+        tuple(DeviceTable(f"device-{k}", names[int(m)]) for k, m in enumerate(stands)),
         valid_days=30, folder=folder / "park" / "cloud",
     )  # fmt: skip
-    made = Trial(folder, park, found)
+    made = TrialPark(folder, park, found)
     _provision(made)
     return made
 
@@ -153,12 +153,12 @@ def _fresh(folder: Path) -> None:
         raise SettingError(f"--out {folder}: is not empty. Name a new folder, or delete it.")
 
 
-def _provision(trial: Trial) -> None:
+def _provision(trial: TrialPark) -> None:
     user = getpass.getuser() if hasattr(os, "getuid") and os.getuid() == 0 else None
     provision.provision(trial.park, trial.place, user=user)
     (trial.folder / "park.toml").write_text(settings.to_toml(trial.park), encoding="utf-8")
     for one in trial.park.factory:
-        listen = Address(socket=_door(trial.folder, one.name))
+        listen = Endpoint(socket=_door(trial.folder, one.name))
         path = trial.place / "factories" / one.name / f"edge-{one.name}.toml"
         path.write_text(settings.to_toml(replace(settings.read(EdgeSettings, path), listen=listen)), encoding="utf-8")
     path = trial.place / "cloud" / "cloud.toml"
@@ -166,7 +166,7 @@ def _provision(trial: Trial) -> None:
     path.write_text(settings.to_toml(replace(cloud, out=trial.run)), encoding="utf-8")
 
 
-def up(trial: Trial, say: Say) -> Crew:
+def up(trial: TrialPark, say: Say) -> Crew:
     """Start every process of a park but the cloud's loop, and wait until all are there.
 
     Args:
@@ -180,11 +180,11 @@ def up(trial: Trial, say: Say) -> Crew:
     (trial.folder / "tmp").mkdir(exist_ok=True)
     park, place = trial.park, trial.place
     for one in reversed(park.factory):  # the first dial the last
-        service = units.factory(park, one)[0]
+        service = machines.factory_services(park, one)[0]
         process = _start(crew, trial, service, f"broker-{one.name}", "broker", place / "factories" / one.name)
         crew.wait(process.name, lambda port=one.port: listens(port), [process], READY_S)  # type: ignore[misc]
         say(f"{process.name} listens on port {one.port}")
-    link = _start(crew, trial, units.cloud(park)[0], "superlink", "superlink", place / "cloud")
+    link = _start(crew, trial, machines.cloud_services(park)[0], "superlink", "superlink", place / "cloud")
     edges = _agents(crew, trial)
     crew.wait("superlink", lambda: listens(park.cloud.port), [link], READY_S)
     say(f"superlink listens on port {park.cloud.port}")
@@ -195,46 +195,46 @@ def up(trial: Trial, say: Say) -> Crew:
     return crew
 
 
-def _agents(crew: Crew, trial: Trial) -> list[Process]:
+def _agents(crew: Crew, trial: TrialPark) -> list[ParkProcess]:
     """Start the devices and the edges."""
     for device in trial.park.device:
         where = trial.place / "devices" / device.name
-        _start(crew, trial, units.device(device)[0], device.name, "device", where)
+        _start(crew, trial, machines.device_services(device)[0], device.name, "device", where)
     return [
-        _start(crew, trial, units.factory(trial.park, one)[1], f"edge-{one.name}", "edge",
+        _start(crew, trial, machines.factory_services(trial.park, one)[1], f"edge-{one.name}", "edge",
                trial.place / "factories" / one.name)
         for one in trial.park.factory
     ]  # fmt: skip
 
 
-def _nodes(crew: Crew, trial: Trial, say: Say) -> None:
+def _nodes(crew: Crew, trial: TrialPark, say: Say) -> None:
     """Tell the SuperLink the factories' public keys, and start their SuperNodes."""
     cloud = trial.place / "cloud"
-    flower = units.environment(units.cloud(trial.park)[0], cloud)
+    flower = machines.environment(machines.cloud_services(trial.park)[0], cloud)
     for one in trial.park.factory:
         words = [trial.programs["flwr"], "supernode", "register", str(cloud / "nodes" / f"{one.name}.pub"), "park"]
         done = crew.call(words, cloud, _env(trial, flower))
         if done.returncode:
             raise RunError(f"flwr supernode register {one.name}: {(done.stdout + done.stderr).strip()[-800:]}")
-        node = _start(crew, trial, units.factory(trial.park, one)[2], f"supernode-{one.name}", "supernode",
+        node = _start(crew, trial, machines.factory_services(trial.park, one)[2], f"supernode-{one.name}", "supernode",
                       trial.place / "factories" / one.name)  # fmt: skip
         say(f"{node.name} knows its key")
 
 
-def cloud(crew: Crew, trial: Trial) -> Process:
+def cloud(crew: Crew, trial: TrialPark) -> ParkProcess:
     """Start the cloud's loop: the run begins."""
-    return _start(crew, trial, units.cloud(trial.park)[1], "cloud", "cloud", trial.place / "cloud")
+    return _start(crew, trial, machines.cloud_services(trial.park)[1], "cloud", "cloud", trial.place / "cloud")
 
 
-def _start(crew: Crew, trial: Trial, service: units.Service, name: str, kind: str, where: Path) -> Process:
-    (where / units.STATE).mkdir(exist_ok=True)
+def _start(crew: Crew, trial: TrialPark, service: machines.Service, name: str, kind: str, where: Path) -> ParkProcess:
+    (where / machines.STATE).mkdir(exist_ok=True)
     first, *rest = service.words
     ours = {"fedfloor": [sys.executable, "-m", "fedfloor"], "python": [sys.executable]}
     words = [*(ours.get(first) or [trial.programs[first]]), *rest]
-    return crew.start(name, kind, words, where, _env(trial, units.environment(service, where)), service.files)
+    return crew.start(name, kind, words, where, _env(trial, machines.environment(service, where)), service.files)
 
 
-def _env(trial: Trial, env: Mapping[str, str]) -> dict[str, str]:
+def _env(trial: TrialPark, env: Mapping[str, str]) -> dict[str, str]:
     """A service's environment; temporary files and Flower's home lie in the park's folder, programs beside Python."""
     path = os.pathsep.join((str(Path(sys.executable).parent), os.environ.get("PATH", "")))
     return {**env, "TMPDIR": str(trial.folder / "tmp"), "PATH": path, "PYTHONUNBUFFERED": "1"}
@@ -254,7 +254,7 @@ def ledger(folder: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in lines if line.endswith("\n")]
 
 
-def follow(crew: Crew, one: Process, told: Callable[[dict[str, Any]], None]) -> int:
+def follow(crew: Crew, one: ParkProcess, told: Callable[[dict[str, Any]], None]) -> int:
     """Wait until the run is over and tell each new line of its ledger; return the cloud's exit code.
 
     Raises:

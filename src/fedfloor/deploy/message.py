@@ -1,4 +1,4 @@
-"""What travels between real machines: a header, and named arrays as safetensors. Nothing is ever unpickled.
+"""Messages between real machines: a header, and named arrays as safetensors. Nothing is ever unpickled.
 
 A message is ``b"FEDF"``, a version byte, the header's length (uint32, big-endian), the header (JSON), and the arrays.
 """
@@ -10,7 +10,7 @@ import json
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +18,11 @@ from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
 from fedfloor.ranges import RefusedError
+
+if TYPE_CHECKING:
+    from fedfloor.models.network import Network
+    from fedfloor.models.parcel import Parcel
+    from fedfloor.parts.objective import Objective
 
 VERSION = 1
 MAGIC = b"FEDF"
@@ -198,3 +203,20 @@ def fits(arrays: Arrays, wanted: Mapping[str, tuple[tuple[int, ...], np.dtype[An
             raise RefusedError(
                 "shape", f"'{name}' came as {got.dtype} {list(got.shape)}; {kind} {list(shape)} is waited for."
             )
+
+
+def check_visit(got: Arrays, network: Network, cut: Parcel, goal: Objective) -> None:
+    """Refuse what arrives for a visit if it is not the network's model and what the objective reads beside it.
+
+    Raises:
+        RefusedError: it is not.
+    """
+    if "w" not in got or not set(goal.travels) <= set(got):
+        raise RefusedError("names", f"{sorted(got)} came; w and {sorted(goal.travels)} are needed.")
+    fits({"w": got["w"]}, {"w": ((cut.numbers,), network.flat.numpy().dtype)})
+
+
+def layout_digest(network: Network) -> str:
+    """Return a digest of where each tensor of a model lies: those of two machines must be the same."""
+    told: Mapping[str, tuple[int, int]] = network.layout
+    return hashlib.sha256(repr((sorted(told.items()), network.flat.numpy().dtype.str)).encode()).hexdigest()[:16]

@@ -44,7 +44,7 @@ MOST = 1 << 31  # epochs, steps, samples of a mini-batch
 
 
 @dataclass(frozen=True)
-class Names:
+class PartNames:
     """The names from outside the package that an experiment gives its method, numbered.
 
     Args:
@@ -56,7 +56,7 @@ class Names:
     def refer(self, value: Any) -> Any:
         """Return a plan, a work or settings as JSON in which entries of the table stand by number.
 
-        >>> Names((("goals:Smooth", "ab"),)).refer({"objective": "goals:Smooth", "epochs": 1})
+        >>> PartNames((("goals:Smooth", "ab"),)).refer({"objective": "goals:Smooth", "epochs": 1})
         {'objective': {'name': 0, 'digest': 'ab'}, 'epochs': 1}
         """
         if isinstance(value, list):
@@ -113,7 +113,7 @@ class Names:
         return text
 
 
-def table(experiment: Experiment) -> Names:
+def table(experiment: Experiment) -> PartNames:
     """Return the table of an experiment whose method :func:`~fedfloor.config.combined` has made.
 
     Beside what the experiment names it holds the parts that the method's module defines or imports, as a plan of that
@@ -134,7 +134,7 @@ def table(experiment: Experiment) -> Names:
     for spec in sorted(parts):
         load(spec, "part")
     names = dict.fromkeys(text for text in (*given, *sorted(parts)) if text not in words())
-    return Names(tuple((text, _digest(text)) for text in names))
+    return PartNames(tuple((text, _digest(text)) for text in names))
 
 
 def _digest(text: str) -> str:
@@ -161,7 +161,7 @@ def words() -> frozenset[str]:
     return frozenset(known) | WORDS | {text for made in known.values() for text in named.literals(made)}
 
 
-def work(value: object, names: Names) -> Work:
+def work(value: object, names: PartNames) -> Work:
     """Return the work of a message.
 
     Raises:

@@ -24,7 +24,7 @@ SOURCE = ("kind", "path", "name")
 
 
 @dataclass(frozen=True)
-class Cloud:
+class CloudTable:
     """The ``[cloud]`` table.
 
     Args:
@@ -49,7 +49,7 @@ class Cloud:
 
 
 @dataclass(frozen=True)
-class Factory:
+class FactoryTable:
     """A ``[[factory]]``: a base station with a broker, an edge and a Flower SuperNode.
 
     Args:
@@ -85,7 +85,7 @@ class Factory:
 
 
 @dataclass(frozen=True)
-class Device:
+class DeviceTable:
     """A ``[[device]]``.
 
     Args:
@@ -146,9 +146,9 @@ class ParkFile:
 
     name: str
     experiment: Path
-    cloud: Cloud
-    factory: tuple[Factory, ...] = ()
-    device: tuple[Device, ...] = ()
+    cloud: CloudTable
+    factory: tuple[FactoryTable, ...] = ()
+    device: tuple[DeviceTable, ...] = ()
     message_mb: int = 128
     valid_days: int = 365
     folder: Path = Path("/srv/fedfloor")
@@ -166,7 +166,7 @@ class ParkFile:
         _own_numbers(self.device)
         _own_ports(self)
 
-    def devices_of(self, factory: Factory) -> tuple[Device, ...]:
+    def devices_of(self, factory: FactoryTable) -> tuple[DeviceTable, ...]:
         """The devices that stand in a factory."""
         return tuple(one for one in self.device if one.factory == factory.name)
 
@@ -191,7 +191,7 @@ def from_document(document: dict[str, Any], path: Path) -> ParkFile:
     given = document.get("experiment")
     if isinstance(given, str):
         document["experiment"] = str(path.parent / given)
-    for key, kind in (("factory", Factory), ("device", Device)):
+    for key, kind in (("factory", FactoryTable), ("device", DeviceTable)):
         for i, row in enumerate(lists[key]):
             checked(kind, row, _which(key, i, row))
     park = checked(ParkFile, {"name": path.stem} | document | lists, "")
@@ -233,7 +233,7 @@ def _port(what: str, port: int) -> None:
     require(1 <= port <= 65535, what, port, "a port from 1 to 65535")
 
 
-def _numbered(devices: Iterable[Device]) -> Iterator[Device]:
+def _numbered(devices: Iterable[DeviceTable]) -> Iterator[DeviceTable]:
     for i, one in enumerate(devices):
         yield one if one.number is not None else dataclasses.replace(one, number=i)
 
@@ -262,7 +262,7 @@ def _take(holders: dict[str, str], name: str, what: str) -> None:
     holders[name] = what
 
 
-def _own_numbers(devices: Iterable[Device]) -> None:
+def _own_numbers(devices: Iterable[DeviceTable]) -> None:
     seen: dict[int | None, str] = {}
     for one in devices:
         if one.number in seen:

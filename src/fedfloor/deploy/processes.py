@@ -1,19 +1,84 @@
-"""Processes that a trial park consists of: started, watched, and ended with all that they started themselves."""
+"""The processes of a trial park: free ports, started, watched, and ended with all that they started themselves."""
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import resource
 import signal
+import socket
 import subprocess
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from fedfloor.errors import RunError
+from fedfloor.errors import RunError, require
+
+
+def free(count: int, first: int | None = None) -> list[int]:
+    """Return ports on which nobody listens.
+
+    Args:
+        count: how many.
+        first: the first of that many in a row; left out, the system chooses.
+
+    Raises:
+        RunError: one of those in a row is taken; says by whom where that can be known.
+    """
+    if first is not None:
+        require(1 <= first <= 65536 - count, "--ports", first, f"from 1 to {65536 - count}")
+        ports = list(range(first, first + count))
+        for port in ports:
+            need(port)
+        return ports
+    with contextlib.ExitStack() as stack:
+        held = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for one in held:
+            one.bind(("127.0.0.1", 0))
+        return [int(one.getsockname()[1]) for one in held]
+
+
+def need(port: int, host: str = "127.0.0.1") -> None:
+    """Check that nobody listens on a port.
+
+    Raises:
+        RunError: somebody does, or the system does not let us.
+    """
+    with socket.socket() as one:
+        one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            one.bind((host, port))
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE:
+                raise RunError(f"port {port} of {host} cannot be used: {error.strerror or error}.") from error
+            who = holder(port)
+            by = f" by {who}" if who else " by a process of somebody else"
+            raise RunError(f"port {port} is in use{by}: stop that, or choose other ports.") from error
+
+
+def holder(port: int) -> str | None:
+    """Return the name and process number of who listens on a port, where this user may know it (Linux)."""
+    sockets = {f"socket:[{inode}]" for inode in _inodes(port)}
+    for folder in Path("/proc").glob("[0-9]*") if sockets else ():
+        with contextlib.suppress(OSError):
+            if any(os.readlink(one) in sockets for one in (folder / "fd").iterdir()):
+                return f"'{(folder / 'comm').read_text().strip()}' (process {folder.name})"
+    return None
+
+
+def _inodes(port: int) -> Sequence[str]:
+    found = []
+    for table in ("tcp", "tcp6"):
+        with contextlib.suppress(OSError):
+            for line in Path(f"/proc/net/{table}").read_text().splitlines()[1:]:
+                fields = line.split()
+                if fields[3] == "0A" and int(fields[1].rsplit(":", 1)[1], 16) == port:  # 0A: it listens
+                    found.append(fields[9])
+    return found
+
 
 MARK = "FEDFLOOR_LIVE"  # in the environment of every process of a trial park, and of what they start: the park's folder
 TAIL = 15  # lines of a log that are shown
@@ -22,7 +87,7 @@ LIST = "live.json"
 
 
 @dataclass(frozen=True)
-class Process:
+class ParkProcess:
     """A process of a trial park.
 
     Args:
@@ -49,7 +114,7 @@ class Crew:
     """
 
     folder: Path
-    members: list[Process] = field(default_factory=list)
+    members: list[ParkProcess] = field(default_factory=list)
     children: dict[int, subprocess.Popen[bytes]] = field(default_factory=dict)
 
     @classmethod
@@ -59,16 +124,16 @@ class Crew:
             rows = json.loads((folder / LIST).read_text(encoding="utf-8"))
         except (OSError, ValueError):
             rows = []
-        return cls(folder, [Process(**row) for row in rows])
+        return cls(folder, [ParkProcess(**row) for row in rows])
 
     def start(
         self, name: str, kind: str, words: Sequence[str], cwd: Path, env: Mapping[str, str], files: int = 0
-    ) -> Process:
+    ) -> ParkProcess:
         """Start a process in a session of its own.
 
         Args:
             name: what it is to people.
-            kind: see :class:`Process`.
+            kind: see :class:`ParkProcess`.
             words: the command.
             cwd: where its relative paths begin.
             env: its environment, beside this process's.
@@ -92,7 +157,7 @@ class Crew:
             soft = files if hard == resource.RLIM_INFINITY else min(files, hard)
             resource.prlimit(made.pid, resource.RLIMIT_NOFILE, (soft, hard))
         self.children[made.pid] = made
-        self.members.append(Process(name, kind, made.pid, str(log)))
+        self.members.append(ParkProcess(name, kind, made.pid, str(log)))
         rows = [asdict(one) for one in self.members]
         (self.folder / LIST).write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
         return self.members[-1]
@@ -105,13 +170,13 @@ class Crew:
         except subprocess.TimeoutExpired as error:
             raise RunError(f"{' '.join(words[:3])}: no answer within three minutes.") from error
 
-    def alive(self, one: Process) -> bool:
+    def alive(self, one: ParkProcess) -> bool:
         """Return whether a process runs; another one that has its number by now does not count."""
         if one.pid in self.children:
             return self.children[one.pid].poll() is None
         return _carries(Path("/proc") / str(one.pid), self.folder)
 
-    def need(self, watched: Collection[Process]) -> None:
+    def need(self, watched: Collection[ParkProcess]) -> None:
         """Check that processes still run.
 
         Raises:
@@ -123,7 +188,7 @@ class Crew:
                 how = "" if child is None else f" (exit code {child.returncode})"
                 raise RunError(f"{one.name} died{how}. Its last lines, of {one.log}:\n{tail(Path(one.log))}")
 
-    def wait(self, what: str, ready: Callable[[], bool], watched: Collection[Process], seconds: float) -> None:
+    def wait(self, what: str, ready: Callable[[], bool], watched: Collection[ParkProcess], seconds: float) -> None:
         """Wait until something is so.
 
         Args:

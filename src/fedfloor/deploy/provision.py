@@ -1,13 +1,14 @@
-"""What every machine of a park needs, written into one folder per machine; run again, it adds what is new."""
+"""One folder per machine with its keys, certificates and settings; run again, provisioning adds what is new."""
 
 from __future__ import annotations
 
 import datetime as dt
+import json
 import os
 import shutil
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -17,15 +18,72 @@ from fedfloor import config
 from fedfloor.deploy import authority, broker
 from fedfloor.deploy.authority import Authority, Holder
 from fedfloor.deploy.device import foreign
-from fedfloor.deploy.issued import Index, issued, told
-from fedfloor.deploy.issued import read as read_index
-from fedfloor.deploy.park_file import Factory, ParkFile
-from fedfloor.deploy.places import Certified, certified, settings_files
+from fedfloor.deploy.machines import Certified, Files, certified, settings_files
+from fedfloor.deploy.park_file import FactoryTable, ParkFile
 from fedfloor.errors import RunError, SettingError, unknown
+
+
+@dataclass(frozen=True)
+class Index:
+    """What an authority remembers.
+
+    Args:
+        park: name of the park.
+        numbers: device → its number in the experiment.
+        revoked: (name, serial, time) of each certificate that is good no more.
+        out: names that get no new certificate until somebody says ``--renew``.
+        issued: name → the serials of all its certificates, also of those before a renewal, which are good until they
+            run out: who is revoked is so with all of them.
+    """
+
+    park: str
+    numbers: Mapping[str, int] = field(default_factory=dict)
+    revoked: tuple[tuple[str, int, str], ...] = ()
+    out: tuple[str, ...] = ()
+    issued: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+
+
+def read_index(path: Path) -> Index:
+    """Read what :func:`index_json` wrote.
+
+    Raises:
+        SettingError: it is something else.
+    """
+    try:
+        body = json.loads(path.read_text(encoding="utf-8"))
+        return Index(body["park"], body["numbers"], tuple((n, int(s, 16), t) for n, s, t in body["revoked"]),
+                      tuple(body["out"]),
+                      {n: tuple(int(s, 16) for s in some) for n, some in body.get("issued", {}).items()})  # fmt: skip
+    except (ValueError, KeyError, TypeError, OSError) as error:
+        raise SettingError(
+            f"{path} cannot be read ({error}): put it back from a copy, or start in a new folder."
+        ) from error
+
+
+def index_json(index: Index) -> bytes:
+    """Return an index as JSON."""
+    body = {
+        "park": index.park, "numbers": dict(index.numbers), "out": list(index.out),
+        "revoked": [[name, f"{serial:x}", when] for name, serial, when in index.revoked],
+        "issued": {name: [f"{serial:x}" for serial in some] for name, some in index.issued.items()},
+    }  # fmt: skip
+    return (json.dumps(body, indent=1, ensure_ascii=False) + "\n").encode()
+
+
+def serials_issued(
+    index: Index, holders: Mapping[str, Certified], out: Path, files: Mapping[PurePosixPath, bytes]
+) -> dict[str, tuple[int, ...]]:
+    """Return the serials of all certificates so far: those known, those that lie there, and those just made."""
+    serials = dict(index.issued)
+    for name, one in holders.items():
+        there = [authority.certificate(out / one.cert)] if (out / one.cert).exists() else []
+        there += [x509.load_pem_x509_certificate(files[one.cert])] if one.cert in files else []
+        serials[name] = tuple(dict.fromkeys((*serials.get(name, ()), *(cert.serial_number for cert in there))))
+    return serials
+
 
 RENEW = dt.timedelta(days=30)
 INDEX = PurePosixPath("authority/index.json")
-Files = dict[PurePosixPath, bytes]
 
 
 @dataclass(frozen=True)
@@ -84,7 +142,7 @@ def provision(
     ]
     revoked = (*index.revoked, *_serials(revoke, holders, out, index, moment))
     numbers = dict(index.numbers) | {one.name: one.number for one in park.device if one.number is not None}
-    files[INDEX] = told(Index(park.name, numbers, revoked, gone, issued(index, holders, out, files)))
+    files[INDEX] = index_json(Index(park.name, numbers, revoked, gone, serials_issued(index, holders, out, files)))
     _settings(park, ca, revoked, gone, out, files, moment, user, renewed=len(revoked) != len(index.revoked))
     written = _write(out, files, [path for name in gone for path in _left(name, holders, out)])
     notes = (*_notes(park, index, rows, written, revoke), *fits)
@@ -186,7 +244,7 @@ def crosses(park: ParkFile) -> bool:
     return bool(foreign(experiment, config.combined(experiment)))
 
 
-def _node(one: Factory, out: Path, files: Files) -> None:
+def _node(one: FactoryTable, out: Path, files: Files) -> None:
     """Put a factory's Flower key into ``files`` unless there is one."""
     secret, public = PurePosixPath("factories", one.name, "node"), PurePosixPath("cloud", "nodes", f"{one.name}.pub")
     if not ((out / secret).exists() and (out / public).exists()):

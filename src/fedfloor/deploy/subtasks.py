@@ -1,4 +1,4 @@
-"""What the cloud asks of an edge, and what the edge shows of it, as messages."""
+"""Subtasks that the cloud sends to edges, and the results and answers that come back, as checked messages."""
 
 from __future__ import annotations
 
@@ -14,14 +14,15 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedfloor import ranges
-from fedfloor.deploy import answers as answers_of
-from fedfloor.deploy import claims
-from fedfloor.deploy.message import Message
-from fedfloor.deploy.names import Names
+from fedfloor.deploy import checks
+from fedfloor.deploy.message import Arrays, Message
+from fedfloor.deploy.names import PartNames
 from fedfloor.engine import limit, scopes
 from fedfloor.engine.branches import branches_to_json
 from fedfloor.engine.engine import Engine, Subtask
 from fedfloor.engine.limit import HARMLESS, Limit
+from fedfloor.engine.question import Question
+from fedfloor.engine.questions import question
 from fedfloor.engine.team import Blob
 from fedfloor.engine.tree import TreeSum
 from fedfloor.errors import SettingError
@@ -33,6 +34,81 @@ from fedfloor.plan.nodes import Node, Parallel, Probe
 from fedfloor.plan.outcome import Receipt
 from fedfloor.plan.schedule import NodeResult
 from fedfloor.ranges import RefusedError
+
+
+def read(node: Probe, device: int, answer: object, arrays: Arrays, engine: Engine) -> Any:
+    """Return a device's answer, JSON or a tensor.
+
+    Args:
+        node: the question.
+        device: whose answer it is.
+        answer: JSON that came.
+        arrays: a vector is ``answer`` of these.
+        engine: knows model, classes and what devices hold.
+
+    Raises:
+        RefusedError: the question cannot be answered with that.
+    """
+    asked = question_of(node, "kind")
+    if asked.vector:
+        vector = _vector(asked.length(engine), arrays, engine)
+        with ranges.of("answer"):
+            asked.fits(vector, device, engine)
+        return vector
+    if arrays:
+        raise RefusedError("kind", f"arrays came; '{node.what}' is answered in words.")
+    with ranges.of("answer"):
+        return asked.checked(answer, device, engine)
+
+
+def question_of(node: Probe, reason: str) -> Question:
+    """Return the question that a message names.
+
+    Raises:
+        RefusedError: there is none of that name; it is counted under ``reason``.
+    """
+    try:
+        return question(node)
+    except SettingError as error:
+        raise RefusedError(reason, str(error)) from error
+
+
+def alike(said: Mapping[int, Any], *, some: bool = False) -> dict[int, RefusedError]:
+    """Return whose vector has another length than most have: how many features there are only devices know.
+
+    Where no length is the most frequent, all of these vectors are refused.
+
+    Args:
+        said: device → what it answered.
+        some: whether these are but some of the devices: then nobody is refused where less than half agree.
+    """
+    sizes = {k: said[k].numel() for k in sorted(said) if isinstance(said[k], torch.Tensor)}
+    if len(set(sizes.values())) < 2:
+        return {}
+    (usual, agree), (_, next_most) = Counter(sizes.values()).most_common(2)
+    if some and 2 * agree <= len(sizes):
+        return {}
+    tie = agree == next_most
+    expected = "no length is that of most devices" if tie else f"most devices send {usual}"
+    return {
+        k: RefusedError("shape", f"{size} numbers came; {expected}.")
+        for k, size in sizes.items()
+        if tie or size != usual
+    }
+
+
+def _vector(size: int | None, arrays: Arrays, engine: Engine) -> torch.Tensor:
+    kind = engine.network.flat.numpy().dtype
+    if set(arrays) != {"answer"}:
+        raise RefusedError("names", f"{sorted(arrays)} came; 'answer' is waited for.")
+    got = arrays["answer"]
+    if got.dtype != kind or got.ndim != 1 or not got.size or size not in (None, got.size):
+        wanted = "any" if size is None else size
+        raise RefusedError("shape", f"{got.dtype} {list(got.shape)} came; {kind} [{wanted}] is waited for.")
+    with ranges.of("answer"):
+        ranges.vector(got, "it")
+    return torch.from_numpy(np.array(got))
+
 
 Told = dict[str, Any]
 SLACK = 4.0  # between an edge's medians, of the devices that it has heard so far, and those of all
@@ -72,7 +148,7 @@ def read_standing(about: Mapping[str, Any]) -> Standing:
         raise RefusedError("header", f"it does not say what devices keep: {error}") from error
 
 
-def subtask(one: Subtask, mine: Sequence[int], names: Names) -> tuple[Told, dict[str, NDArray[Any]]]:
+def subtask(one: Subtask, mine: Sequence[int], names: PartNames) -> tuple[Told, dict[str, NDArray[Any]]]:
     """Return an subtask as a message says it: its header's ``about`` and its arrays."""
     known = {k for index in mine for k in walk.devices(one.node.children[index])}
     heard = {
@@ -88,7 +164,7 @@ def subtask(one: Subtask, mine: Sequence[int], names: Names) -> tuple[Told, dict
     return about, parcel.pack(one.start)
 
 
-def read_subtask(message: Message, engine: Engine, names: Names) -> tuple[Subtask, list[int]]:
+def read_subtask(message: Message, engine: Engine, names: PartNames) -> tuple[Subtask, list[int]]:
     """Return the subtask of a message, and which branches are meant.
 
     Raises:
@@ -240,11 +316,11 @@ def _receipts(
     ticks = subtask.tick, subtask.tick + walk.span(resolved)
     for visit, row in zip(expected, ranges.rows(receipts, len(expected), "its receipts"), strict=True):
         k = visit.site.index
-        known = claims.Known(
+        known = checks.Known(
             k, (before[k], before[k] + times[k] - 1), ticks, int(engine.park.holdings[k]), visit.work,
             engine.memory.visits[k] + times[k], engine.network.parcel(visit.work.travels).size(subtask.start),
         )  # fmt: skip
-        found.append(claims.receipt(row, known))
+        found.append(checks.receipt(row, known))
     return found
 
 
@@ -258,7 +334,7 @@ def _answers(child: Node, told: Any, engine: Engine) -> dict[int, dict[str, Any]
         for what, answer in ranges.table(some, len(probes), "the answers of a device").items():
             if type(device) is not int or (device, what) not in probes:
                 raise RefusedError("device", "it shows an answer to what was not asked.")
-            found.setdefault(device, {})[what] = answers_of.read(probes[device, what], device, answer, {}, engine)
+            found.setdefault(device, {})[what] = read(probes[device, what], device, answer, {}, engine)
     return found
 
 
@@ -354,7 +430,5 @@ def answered(message: Message, node: Probe, mine: Sequence[int], engine: Engine)
     strange = sorted((set(words) | set(message.arrays)) - set(known))
     if strange:
         raise RefusedError("device", f"it shows answers of {strange}, whom it was not to ask.")
-    vectors = {
-        known[k]: answers_of.read(node, known[k], None, {"answer": v}, engine) for k, v in message.arrays.items()
-    }
-    return vectors | {known[k]: answers_of.read(node, known[k], one, {}, engine) for k, one in words.items()}
+    vectors = {known[k]: read(node, known[k], None, {"answer": v}, engine) for k, v in message.arrays.items()}
+    return vectors | {known[k]: read(node, known[k], one, {}, engine) for k, one in words.items()}

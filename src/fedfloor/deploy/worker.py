@@ -11,11 +11,10 @@ import torch
 from torch import Tensor
 
 from fedfloor.deploy import names as names_of
-from fedfloor.deploy import packing
-from fedfloor.deploy.answers import question_of
-from fedfloor.deploy.message import Message
-from fedfloor.deploy.names import Names
+from fedfloor.deploy.message import Message, check_visit, layout_digest
+from fedfloor.deploy.names import PartNames
 from fedfloor.deploy.settings import DeviceSettings
+from fedfloor.deploy.subtasks import question_of
 from fedfloor.engine.engine import FrozenExtractor
 from fedfloor.engine.local_update import local_update
 from fedfloor.engine.memory import DeviceMemory
@@ -52,13 +51,13 @@ class Worker:
     """
 
     def __init__(
-        self, settings: DeviceSettings, experiment: Experiment, method: Combined, names: Names, park: Park
+        self, settings: DeviceSettings, experiment: Experiment, method: Combined, names: PartNames, park: Park
     ) -> None:
         self.device, self._edge, self._names = settings.device, settings.edge, names
         memory = DeviceMemory(settings.memory)
         memory.tidy()
         self.engine, _ = prepare.engine(experiment, method, park, Alone(), memory, live=True)
-        self.layout = packing.layout(self.engine.network)
+        self.layout = layout_digest(self.engine.network)
         self._batches = most_batches(method, int(park.holdings[self.device]))
         self._batch, self._features = largest_batch(method), asked_features(method)
         self._keeps = method.needs.remembers or method.objective.remembers or keeps_moments(method)
@@ -95,7 +94,7 @@ class Worker:
         work = self._bounded(about.get("work"))
         cut = network.parcel(message.scope)
         goal = objectives.objective(work.objective, work.settings)
-        packing.check_visit(message.arrays, network, cut, goal)
+        check_visit(message.arrays, network, cut, goal)
         rest = about.get("rest", "")
         if rest and (self._held is None or cut.rest(self._held) != rest):
             return "lacks", {}, {}
@@ -148,7 +147,7 @@ class Worker:
         """Hold the model, or a part of it, that is handed out, so that later visits need not bring it."""
         network = self.engine.network
         cut = network.parcel(message.scope)
-        packing.check_visit(message.arrays, network, cut, objectives.objective("plain", {}))
+        check_visit(message.arrays, network, cut, objectives.objective("plain", {}))
         if self._held is not None or message.scope == "all":
             around = {"w": self._held if self._held is not None else network.flat}
             self._held = cut.unpack(message.arrays, around)["w"]
@@ -181,7 +180,7 @@ class Worker:
         packet = parcel.unpack(message.arrays)
         if packet:
             goal = objectives.objective("plain", {})
-            packing.check_visit({"w": message.arrays["w"]}, network, network.parcel("all"), goal)
+            check_visit({"w": message.arrays["w"]}, network, network.parcel("all"), goal)
         said = asked.answer(self.engine, self.device, packet, int(about["tick"]))
         if isinstance(said, torch.Tensor):
             return "answer", {}, {"answer": said.numpy()}

@@ -9,7 +9,7 @@ How a visit is carried out: ``Walk`` (plan/schedule.py) yields a ``TrainRequest`
 engine's executor. In simulation that is ``LocalExecutor``: :func:`fedfloor.engine.local_update.local_update` loads the
 device's memory, trains by :func:`fedfloor.engine.visit.train` and commits the memory. On real machines the cloud's
 ``Trainer`` sends branches to edges (``branches.sent``), an edge walks them by :func:`share`, its executor
-(deploy/factory.py) sends the packet to the device, and the device's worker calls the same ``local_update``.
+(deploy/edge.py) sends the packet to the device, and the device's worker calls the same ``local_update``.
 """
 
 from __future__ import annotations

@@ -1,38 +1,220 @@
-"""Answers other than classes for the samples of files: numbers with intervals, paths, scores."""
+"""Answers of a model for the samples of files: classes, numbers with intervals, paths, scores."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedfloor.errors import SettingError
+from fedfloor.errors import SettingError, require
 from fedfloor.figures import Figure, of_task
-from fedfloor.inference.predict import Found, Row, shown
-from fedfloor.inference.samples import Samples
+from fedfloor.inference.results import Results, Row, odd_mix, place_words
+from fedfloor.inference.samples import UNKNOWN, FileSamples
 from fedfloor.inference.trained import Trained
 from fedfloor.names import count
 from fedfloor.tasks.answer import Answer, flat
+from fedfloor.tasks.classification import CLASSIFICATION
+from fedfloor.terminal import show
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """The predicted classes of one sample.
+
+    Attributes:
+        file: where it stood.
+        place: (first, last) row of a table, (number, number) in an array; None for a picture.
+        best: the likeliest classes with their probabilities, the likeliest first.
+        label: what it is, where that is known.
+        device: who took it, where a table says so.
+    """
+
+    file: Path
+    place: tuple[int, int] | None
+    best: tuple[tuple[str, float], ...]
+    label: str | None
+    device: str | None = None
+
+
+def _predictions(trained: Trained, answers: Iterable[tuple[FileSamples, Answer]], top: int) -> list[Prediction]:
+    predictions: list[Prediction] = []
+    for part, answer in answers:
+        probabilities, logits = answer.parts().values()
+        order = _order(trained, probabilities, logits)[:, :top]
+        predictions += _predicted(part, probabilities, order, trained.classes)
+    return predictions
+
+
+def _order(
+    trained: Trained, probabilities: NDArray[np.floating[Any]], logits: NDArray[np.floating[Any]]
+) -> NDArray[np.int64]:
+    """Return the classes of each sample [n, F]: that which is decided on, then the others, the likeliest first."""
+    order = np.argsort(-logits, axis=1, kind="stable")  # of equal ones the first, like argmax
+    if trained.decision is None or trained.decision.positive is None:
+        return order
+    decided = trained.decision.of(probabilities)[:, None]
+    return np.concatenate([decided, order[order != decided].reshape(len(order), -1)], axis=1)
+
+
+def _predicted(
+    part: FileSamples, probabilities: NDArray[np.floating[Any]], order: NDArray[np.int64], classes: Sequence[str]
+) -> Iterator[Prediction]:
+    for i, chosen in enumerate(order.tolist()):
+        best = tuple((classes[c], float(probabilities[i, c])) for c in chosen)
+        label = None if part.y[i] == UNKNOWN else classes[part.y[i]]
+        place = None if part.places is None else part.places[i]
+        device = None if part.devices is None else part.devices[i]
+        yield Prediction(part.file, place, best, label, device)
+
+
+def accuracy(found: Sequence[Prediction]) -> tuple[float | None, int]:
+    """Return the share of right predictions among those whose label is known, and how many these are."""
+    known = [one for one in found if one.label is not None]
+    return (sum(one.label == one.best[0][0] for one in known) / len(known) if known else None), len(known)
+
+
+def by(found: Sequence[Prediction], key: Callable[[Prediction], str | None], name: str) -> list[Row]:
+    """Return a row per file or device: samples, the class predicted most with its share, the accuracy if labelled.
+
+    Args:
+        found: predictions.
+        key: a prediction's file or device; those without one are left out.
+        name: of the first column.
+    """
+    groups: dict[str, list[Prediction]] = {}
+    for one in found:
+        if (of := key(one)) is not None:
+            groups.setdefault(of, []).append(one)
+    rows = []
+    for of, mine in groups.items():
+        most = by_class(mine)[0]
+        row = {name: of, "samples": len(mine), "mostly": most["class"], "share": most["share"]}
+        rows.append(row | {"accuracy": accuracy(mine)[0]})
+    return rows
+
+
+def by_class(found: Sequence[Prediction]) -> list[Row]:
+    """Return a row per predicted class: how many samples, their share, their mean probability."""
+    told: dict[str, list[float]] = {}
+    for one in found:
+        told.setdefault(*one.best[0][:1], []).append(one.best[0][1])
+    return [
+        {"class": name, "samples": len(p), "share": len(p) / len(found), "mean_probability": sum(p) / len(p)}
+        for name, p in sorted(told.items(), key=lambda item: -len(item[1]))
+    ]
+
+
+def rows(found: Sequence[Prediction]) -> list[Row]:
+    """Return predictions as rows: file, place, class, probability, the next best, and the label."""
+    return [
+        {
+            "file": str(one.file),
+            "device": one.device,
+            "rows": place_words(one.place),
+            "predicted": one.best[0][0],
+            "probability": one.best[0][1],
+            "next": ", ".join(f"{name} {p:.4f}" for name, p in one.best[1:]) or None,
+            "label": one.label,
+        }
+        for one in found
+    ]
+
+
+def documents(found: Sequence[Prediction]) -> list[Row]:
+    """Return predictions as JSON: like :func:`rows`, with ``rows`` = [first, last] and all of ``top``."""
+    return [
+        {
+            "file": str(one.file),
+            "device": one.device,
+            "rows": None if one.place is None else list(one.place),
+            "predicted": one.best[0][0],
+            "probability": one.best[0][1],
+            "top": [{"class": name, "probability": p} for name, p in one.best],
+            "label": one.label,
+        }
+        for one in found
+    ]
+
+
+@dataclass(frozen=True, eq=False)
+class Classified(Results):
+    """Classes of samples.
+
+    Args:
+        trained: the model.
+        predictions: one for each.
+    """
+
+    trained: Trained
+    predictions: list[Prediction]
+
+    def __len__(self) -> int:
+        return len(self.predictions)
+
+    def rows(self, few: int) -> list[Row]:
+        """Return the first samples as rows for people."""
+        return rows(self.predictions[:few])
+
+    def documents(self) -> list[Row]:
+        """Return samples as JSON."""
+        return documents(self.predictions)
+
+    def table(self) -> list[Row]:
+        """Return samples as rows of a CSV file."""
+        return [_flat(one) for one in self.predictions]
+
+    def summary(self) -> Row:
+        """Return the accuracy, the classes that were predicted, and the threshold, if there is one."""
+        right, known = accuracy(self.predictions)
+        said: Row = {"accuracy": right, "labelled": known, "by_class": by_class(self.predictions)}
+        if self.trained.threshold is not None:
+            said["decide"] = dict(zip(("positive", "threshold"), self.trained.threshold, strict=True))
+        return said
+
+    def groups(self, *, people: bool) -> dict[str, list[Row]]:  # noqa: ARG002
+        """Return a row per file and per device, for people or as JSON."""
+        return {
+            "by_file": by(self.predictions, lambda one: str(one.file), "file"),
+            "by_device": by(self.predictions, lambda one: one.device, "device"),
+        }
+
+    def overview(self) -> None:
+        """Print how often each class was predicted."""
+        show(by_class(self.predictions), as_json=False, title=f"{len(self):,} samples")
+
+    def closing(self) -> list[str]:
+        """Return the threshold and the accuracy in words."""
+        lines = []
+        if self.trained.threshold is not None:
+            name, least = self.trained.threshold
+            lines = [f"decision: '{name}' where its probability is at least {least:.4g}, as validation data chose"]
+        right, known = accuracy(self.predictions)
+        return lines if right is None else [*lines, f"accuracy: {right:.4f} on {count(known, 'sample')} with a label"]
+
+    def warnings(self, folder: Path) -> list[str]:
+        """Return a warning where the classes are mixed unlike those of training."""
+        told = odd_mix(self.trained, {row["class"]: row["samples"] for row in by_class(self.predictions)}, folder)
+        return [told] if told else []
+
+
+def _flat(one: Prediction) -> Row:
+    first, last = one.place or (None, None)
+    row: Row = {"file": one.file, "device": one.device, "first": first, "last": last, "label": one.label}
+    for k, (name, p) in enumerate(one.best, start=1):
+        row |= {f"predicted_{k}" if k > 1 else "predicted": name, f"probability_{k}" if k > 1 else "probability": p}
+    return row
+
 
 Mask = NDArray[np.bool_]
 
 
-def check(trained: Trained, top: int) -> None:
-    """Refuse to tell several classes of a sample where none are predicted.
-
-    Raises:
-        SettingError: so it is.
-    """
-    if top != 1:
-        raise SettingError(f"--top {top}: how many classes to tell, but this model's task is {trained.task.kind}.")
-
-
 @dataclass(frozen=True, eq=False)
-class Answered(Found):
+class Answered(Results):
     """Answers of samples, file by file.
 
     Args:
@@ -41,7 +223,7 @@ class Answered(Found):
     """
 
     trained: Trained
-    parts: list[tuple[Samples, Answer]]
+    parts: list[tuple[FileSamples, Answer]]
 
     def __len__(self) -> int:
         return sum(len(part.x) for part, _ in self.parts)
@@ -52,7 +234,7 @@ class Answered(Found):
         for part, answer, i in self._each(few):
             true = [_short(one) for one in _true(part, answer, i).get("true", {}).values()]
             last = {"true": ", ".join(true) if {*true} - {"?"} else None}
-            found.append({"file": str(part.file), **_whence(part, i, shown), **answer.cells(i), **last})
+            found.append({"file": str(part.file), **_whence(part, i, place_words), **answer.cells(i), **last})
         return found
 
     def documents(self) -> list[Row]:
@@ -100,7 +282,7 @@ class Answered(Found):
         said = ", ".join(f"{figure.name} {value:.4g}" for figure, value in figures.items())
         return [*lines, f"{said} on {count(known, 'sample')} whose truth is known"]
 
-    def _each(self, few: int | None = None) -> Iterator[tuple[Samples, Answer, int]]:
+    def _each(self, few: int | None = None) -> Iterator[tuple[FileSamples, Answer, int]]:
         every = ((part, answer, i) for part, answer in self.parts for i in range(len(part.x)))
         return islice(every, few)
 
@@ -108,7 +290,7 @@ class Answered(Found):
         """Return all samples of one file, or of all."""
         return [np.full(len(part.x), only is None or n == only) for n, (part, _) in enumerate(self.parts)]
 
-    def _of_device(self, part: Samples, name: str) -> Mask:
+    def _of_device(self, part: FileSamples, name: str) -> Mask:
         return np.zeros(len(part.x), np.bool_) if part.devices is None else np.array(part.devices) == name
 
     def _group(self, name: str, of: str, masks: list[Mask], *, people: bool) -> Row:
@@ -138,7 +320,7 @@ class Answered(Found):
         return {figure: value for figure, value in found.items() if value is not None}, sum(map(len, targets))
 
 
-def _whence(part: Samples, i: int, place: Callable[[tuple[int, int] | None], Any]) -> Row:
+def _whence(part: FileSamples, i: int, place: Callable[[tuple[int, int] | None], Any]) -> Row:
     return {
         "device": None if part.devices is None else part.devices[i],
         "rows": place(None if part.places is None else part.places[i]),
@@ -150,7 +332,7 @@ def _pair(place: tuple[int, int] | None) -> list[int] | None:
     return None if place is None else [*place]
 
 
-def _true(part: Samples, answer: Answer, i: int) -> Row:
+def _true(part: FileSamples, answer: Answer, i: int) -> Row:
     """Return the true numbers of a sample; None for one that is not known, nothing where none is of any."""
     return {} if part.target is None else _plain(answer.truth(part.target[i].tolist()))
 
@@ -170,14 +352,22 @@ def _short(one: Any) -> str:
     return "?" if one is None else f"{one:.4g}"
 
 
-def found(trained: Trained, answers: Iterable[tuple[Samples, Answer]], top: int) -> Answered:  # noqa: ARG001
-    """Return the answers for all samples.
+def check_top(trained: Trained, top: int) -> None:
+    """Check how many classes are to be listed for each sample.
 
-    Args:
-        trained: the model.
-        answers: each file's samples with their answer.
-        top: of no meaning here.
+    Raises:
+        SettingError: the model has fewer, or its task predicts none.
     """
+    if trained.task == CLASSIFICATION:
+        require(1 <= top <= len(trained.classes), "--top", top, f"from 1 to {len(trained.classes)}")
+    elif top != 1:
+        raise SettingError(f"--top {top}: lists several classes, but this model's task is {trained.task.kind}.")
+
+
+def results(trained: Trained, answers: Iterable[tuple[FileSamples, Answer]], top: int = 1) -> Results:
+    """Return the answers of all files, as the model's task has them printed; ``top`` classes for each sample."""
+    if trained.task == CLASSIFICATION:
+        return Classified(trained, _predictions(trained, answers, top))
     parts = list(answers)
     if not any(part.target is not None and np.isfinite(part.target).any() for part, _ in parts):
         parts = [(replace(part, target=None), answer) for part, answer in parts]

@@ -11,17 +11,52 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedfloor.data.dataset import Images
 from fedfloor.data.files import own
 from fedfloor.data.files.npz import read_arrays
-from fedfloor.data.files.pictures import SUFFIXES
+from fedfloor.data.files.pictures import SUFFIXES, read_picture
 from fedfloor.data.files.rows import unpacked
 from fedfloor.errors import SettingError, nearest
-from fedfloor.inference import pictures
-from fedfloor.inference.arrays import fitting
-from fedfloor.inference.samples import UNKNOWN, Samples, named
+from fedfloor.inference.samples import UNKNOWN, FileSamples, class_numbers, fitting, of_array
 from fedfloor.inference.tables import MATRIX, table
 from fedfloor.inference.trained import Trained
-from fedfloor.inference.truth import of_array
+
+MODES = {1: "L", 3: "RGB"}  # channels → what Pillow calls them
+
+
+def picture(path: Path, shape: tuple[int, ...], *, resize: bool = False, invert: bool = False) -> NDArray[np.uint8]:
+    """Read a picture, in grey or colour as the model has one channel or three: uint8 [C, H, W].
+
+    Args:
+        path: a file that :func:`~fedfloor.data.files.pictures.read_picture` reads.
+        shape: (C, H, W) of the model's samples.
+        resize: scale a picture of another size, rather than refuse it.
+        invert: exchange light and dark.
+
+    Raises:
+        SettingError: no picture, a damaged one, or one of another size.
+    """
+    if len(shape) != 3 or shape[0] not in MODES:
+        raise SettingError(f"{path}: the model takes samples of shape {shape}, and no picture has that. Give an .npz.")
+    data = read_picture(path, str(path), (shape[1], shape[2]) if resize else None)
+    if data.shape[1:] != shape[1:]:
+        raise SettingError(
+            f"{path} has {data.shape[1]}×{data.shape[2]} pixels (height × width): the model takes "
+            f"{shape[1]}×{shape[2]}. Cut it to that size, or have it scaled with --resize."
+        )
+    if len(data) != shape[0]:
+        data = _recoloured(data, shape[0])
+    return np.uint8(255) - data if invert else data
+
+
+def _recoloured(data: Images, channels: int) -> Images:
+    """Make grey of colour (by brightness, 0.299·R + 0.587·G + 0.114·B), or colour of grey (thrice the same)."""
+    from PIL import Image
+
+    if channels == 3:
+        return np.repeat(data, 3, axis=0)
+    return np.array(Image.fromarray(np.ascontiguousarray(data.transpose(1, 2, 0))).convert(MODES[1]), np.uint8)[None]
+
 
 TABLES = (*own.TABLES, *own.WHOLE, MATRIX)
 READ = {*SUFFIXES, *TABLES, ".npz"} - {".txt"}  # in a folder that is a read-me
@@ -57,7 +92,7 @@ def files(given: Sequence[Path]) -> list[Path]:
 def read(
     paths: Sequence[Path], trained: Trained, *, resize: bool = False, invert: bool = False,
     failed: dict[Path, str] | None = None, device: str = "",
-) -> Iterator[Samples]:  # fmt: skip
+) -> Iterator[FileSamples]:  # fmt: skip
     """Read files one by one as samples of a model.
 
     Args:
@@ -82,7 +117,7 @@ def read(
             yield samples if trained.own is None else trained.own.file(samples)
 
 
-def _read(path: Path, trained: Trained, *, resize: bool, invert: bool) -> Samples:
+def _read(path: Path, trained: Trained, *, resize: bool, invert: bool) -> FileSamples:
     ending = _ending(path)
     if ending == ".npz":
         return _archive(path, trained)
@@ -94,16 +129,16 @@ def _read(path: Path, trained: Trained, *, resize: bool, invert: bool) -> Sample
         return table(path, trained.sensors, trained.classes, trained.task)
     if ending in TABLES:
         raise SettingError(f"{path}: this model takes pictures of shape {trained.shape}, and no tables.")
-    x = pictures.picture(path, trained.shape, resize=resize or trained.scaled, invert=invert)
-    return Samples(path, x[None], None, np.full(1, UNKNOWN))
+    x = picture(path, trained.shape, resize=resize or trained.scaled, invert=invert)
+    return FileSamples(path, x[None], None, np.full(1, UNKNOWN))
 
 
-def _of(device: str, samples: Samples) -> Samples:
+def _of(device: str, samples: FileSamples) -> FileSamples:
     """Return samples that are all of a device, if one is given."""
     return replace(samples, devices=[device] * len(samples.x)) if device else samples
 
 
-def _archive(path: Path, trained: Trained) -> Samples:
+def _archive(path: Path, trained: Trained) -> FileSamples:
     """Read an ``.npz``: samples under ``x``, or as its only array, and labels under ``y``, if it has them."""
     arrays = read_arrays(path, lambda names: _samples_and_labels(path, names))
     labels = arrays.pop("y", None)
@@ -114,7 +149,7 @@ def _archive(path: Path, trained: Trained) -> Samples:
         target = of_array(labels, len(batch), trained.task.targets, where)
     elif labels is not None:
         y = _labels(labels, len(batch), trained, where)
-    return Samples(path, batch, [(i, i) for i in range(len(batch))], y, target=target)
+    return FileSamples(path, batch, [(i, i) for i in range(len(batch))], y, target=target)
 
 
 def _samples_and_labels(path: Path, names: Sequence[str]) -> list[str]:
@@ -130,7 +165,7 @@ def _labels(given: NDArray[Any], count: int, trained: Trained, where: str) -> ND
     if len(y) != count:
         raise SettingError(f"{where} has {len(y)} labels for {count} samples.")
     if y.dtype.kind in "US":
-        return named(y.astype(str).tolist(), trained.classes, lambda i: f"{where}, label {i}")
+        return class_numbers(y.astype(str).tolist(), trained.classes, lambda i: f"{where}, label {i}")
     most = len(trained.classes) - 1
     if count and (y.dtype.kind not in "iu" or y.min() < 0 or y.max() > most):
         raise SettingError(

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from fedfloor._version import __version__
 from fedfloor.errors import SettingError
-from fedfloor.inference.own_scale import AtDevice
+from fedfloor.inference.normalisation import AtDevice
 from fedfloor.inference.trained import Trained
 from fedfloor.park.normalise import scaled
 from fedfloor.parts.decision import Decision

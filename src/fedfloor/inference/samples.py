@@ -1,22 +1,148 @@
-"""Samples of one file, with what is known about each."""
+"""Samples of a file as a model takes them: their shape, labels and origin."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fedfloor.data.files.encode import numbers
+from fedfloor.data.files.sheet import NO_LABEL, Sheet
+from fedfloor.data.files.tree import Naming
 from fedfloor.errors import SettingError, nearest
+
+Shape = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Sensors:
+    """What the channels of a row, or of a window of rows, measure.
+
+    Args:
+        columns: C names.
+        window: (length, step) in rows; None where a sample is one row.
+        missing: what is done about holes: ``"refuse"``, ``"previous"``, ``"mean"`` or ``"drop"``.
+        names: what a table's columns for device, time and label are called.
+        decimal: its decimal mark.
+        dialect: how the tables of the training were written, where that is not plain; keys of ``[data]``.
+        coding: what its texts and numbers became in training, where they were not taken as they are.
+        device_of: how a table's place names its device; None where only a column does.
+    """
+
+    columns: tuple[str, ...]
+    window: tuple[int, int] | None = None
+    missing: str = "refuse"
+    names: Mapping[str, str] = field(default_factory=dict)
+    decimal: str = "."
+    dialect: Mapping[str, Any] = field(default_factory=dict)
+    coding: Mapping[str, Any] = field(default_factory=dict)
+    device_of: Naming | None = None
+
+    @classmethod
+    def of(cls, about: Mapping[str, Any]) -> Sensors | None:
+        """Read the key ``inputs`` of a model's header; None where it says that samples are pictures.
+
+        Raises:
+            KeyError, TypeError, ValueError: it says something else.
+
+        >>> Sensors.of({"kind": "table", "columns": ["temp"], "window": {"length": 20, "step": 5}}).window
+        (20, 5)
+        """
+        if about["kind"] == "image":
+            return None
+        if about["kind"] != "table":
+            raise ValueError(f"inputs of kind '{about['kind']}'")
+        window = about.get("window")
+        return cls(
+            columns=tuple(about["columns"]),
+            window=None if window is None else (int(window["length"]), int(window["step"])),
+            missing=about.get("missing") or "refuse",
+            names=dict(about.get("names") or {}),
+            decimal=about.get("decimal") or ".",
+            dialect=dict(about.get("dialect") or {}),
+            coding=dict(about.get("coding") or {}),
+            device_of=Naming(**about["device_of"]) if about.get("device_of") else None,
+        )
+
+
+def fitting(x: NDArray[Any], shape: Shape, sensors: Sensors | None, where: str) -> NDArray[Any]:
+    """Return given numbers as a batch of samples [n, *shape]: uint8 pictures, or float32 rows or windows.
+
+    One sample may come without the batch's axis, grey pictures without the axis of the one channel, and the channels
+    of pictures may stand last, as in training.
+
+    Args:
+        x: what was given.
+        shape: of one sample.
+        sensors: what its channels measure; None for pictures.
+        where: names the array in error messages.
+
+    Raises:
+        SettingError: another shape or type, or a number that is missing and must not be.
+
+    >>> fitting(np.zeros((2, 28, 28), np.uint8), (1, 28, 28), None, "x").shape
+    (2, 1, 28, 28)
+    """
+    batch = _batch(np.asarray(x), shape, sensors, where)
+    return _bytes(batch, where) if sensors is None else _values(batch, sensors, where)
+
+
+def _batch(x: NDArray[Any], shape: Shape, sensors: Sensors | None, where: str) -> NDArray[Any]:
+    if x.shape[1:] == shape:
+        return x
+    if x.shape == shape:
+        return x[None]
+    if sensors is None and shape[0] == 1 and x.ndim in (2, 3) and x.shape[-2:] == shape[1:]:
+        return x.reshape(-1, *shape)
+    if sensors is None and x.ndim in (3, 4) and x.shape[-3:] == (*shape[1:], shape[0]):
+        return np.moveaxis(x, -1, -3).reshape(-1, *shape)
+    hint = f" The columns are {', '.join(sensors.columns)}." if sensors is not None else ""
+    if sensors is not None and len(shape) == 2 and x.ndim == 2 and x.shape[1] == shape[0]:
+        hint += " These are single rows: cut the windows yourself, or give the rows as a table (.csv), which is cut."
+    raise SettingError(
+        f"{where} has shape {x.shape}: the model takes samples of shape {shape}, so {('n', *shape)} or one of them."
+        f"{hint}".replace("'n'", "n")
+    )
+
+
+def _bytes(x: NDArray[Any], where: str) -> NDArray[np.uint8]:
+    if x.dtype == np.uint8:
+        return x
+    whole = np.issubdtype(x.dtype, np.integer)
+    low, high = (x.min(), x.max()) if x.size and np.issubdtype(x.dtype, np.number) else (0, 0)
+    if whole and low >= 0 and high <= 255:
+        return x.astype(np.uint8)
+    hint = "Give the pictures as they stand in files, not normalised: the model brings its normalisation."
+    if np.issubdtype(x.dtype, np.floating) and low >= 0 and high <= 1:
+        hint = "These look like shares of full brightness: np.rint(255 * x).astype(np.uint8) gives the pixels."
+    raise SettingError(f"{where} is {x.dtype} from {low} to {high}: pictures are uint8 from 0 to 255. {hint}")
+
+
+def _values(x: NDArray[Any], sensors: Sensors, where: str) -> NDArray[np.float32]:
+    if not (np.issubdtype(x.dtype, np.floating) or np.issubdtype(x.dtype, np.integer)):
+        raise SettingError(f"{where} is {x.dtype}: sensors' values are numbers, such as float32.")
+    with np.errstate(over="ignore"):  # what does not fit is infinite, and told below
+        values = x.astype(np.float32)
+    bad = np.isinf(values) if sensors.missing == "mean" else ~np.isfinite(values)
+    if bad.any():
+        sample, channel = np.argwhere(bad)[0][:2]
+        raise SettingError(
+            f"{where}: sample {sample}, {sensors.columns[channel]} is {x[bad][0]}: must be a finite number"
+            f"{' or nan' if sensors.missing == 'mean' else ''}. This model was trained with "
+            f'missing = "{sensors.missing}"; fill such holes before you ask it.'
+        )
+    return values
+
 
 UNKNOWN = -1  # the label of a sample that has none
 
 
 @dataclass(frozen=True, eq=False)
-class Samples:
+class FileSamples:
     """Samples of one file.
 
     Args:
@@ -51,7 +177,7 @@ def within(path: Path) -> str:
     return "/".join(path.parts[-2:])
 
 
-def named(labels: Sequence[str], classes: Sequence[str], place: Callable[[int], str]) -> NDArray[np.int64]:
+def class_numbers(labels: Sequence[str], classes: Sequence[str], place: Callable[[int], str]) -> NDArray[np.int64]:
     """Return the numbers of class names; an empty one is :data:`UNKNOWN`.
 
     Args:
@@ -62,7 +188,7 @@ def named(labels: Sequence[str], classes: Sequence[str], place: Callable[[int], 
     Raises:
         SettingError: the model does not know a name.
 
-    >>> named(["b", "", "a"], ("a", "b"), str)
+    >>> class_numbers(["b", "", "a"], ("a", "b"), str)
     array([ 1, -1,  0])
     """
     number = {name: i for i, name in enumerate(classes)} | {"": UNKNOWN}
@@ -74,3 +200,58 @@ def named(labels: Sequence[str], classes: Sequence[str], place: Callable[[int], 
             f"{listed}. A label that is not known is left empty."
         )
     return np.array([number[label] for label in labels], np.int64)
+
+
+Targets = NDArray[np.float32]
+
+
+def labels(sheet: Sheet, rows: NDArray[np.int64], targets: int, column: str) -> Targets:
+    """Return the labels of rows as numbers, float32 [n, T], NaN where a cell is empty or the table has none.
+
+    Raises:
+        SettingError: one is no number.
+    """
+    found = np.full((len(rows), targets), np.nan, np.float32)
+    words = sheet.text.get("label")
+    if words is None or targets != 1:  # tables have one label
+        return found
+    known = [i for i, row in enumerate(rows.tolist()) if words[row].strip().lower() not in NO_LABEL]
+    if known:
+        place = [int(rows[i]) for i in known]
+        found[known] = numbers([words[row] for row in place], lambda i: sheet.place(place[i], column))
+    return found
+
+
+def rows_ahead(values: NDArray[np.float32], whose: NDArray[np.int64], end: NDArray[np.int64], horizon: int) -> Targets:
+    """Return the next rows of each sample, float32 [n, S·H] sensor by sensor, NaN beyond its recording.
+
+    Args:
+        values: [rows, S], recordings one after the other.
+        whose: the recording of each row.
+        end: the first row after each sample, n of them.
+        horizon: H.
+
+    >>> rows_ahead(np.array([[1], [2], [3], [9]], np.float32), np.array([0, 0, 0, 1]), np.array([1, 2]), 2).tolist()
+    [[2.0, 3.0], [3.0, nan]]
+    """
+    place = end[:, None] + np.arange(horizon)
+    inside = np.minimum(place, len(values) - 1)
+    there = (place < len(values)) & (whose[inside] == whose[end - 1][:, None])
+    found = np.where(there[:, :, None], values[inside], np.float32(np.nan))  # [n, H, S]
+    return found.transpose(0, 2, 1).reshape(len(end), -1)
+
+
+def of_array(given: NDArray[Any] | None, count: int, targets: int, where: str) -> Targets:
+    """Return numbers that stand beside samples in an ``.npz``, float32 [n, T]; NaN where there are none.
+
+    Raises:
+        SettingError: no numbers, or not as many as the samples have targets.
+    """
+    if given is None:
+        return np.full((count, targets), np.nan, np.float32)
+    if given.dtype.kind not in "iuf" or given.size != count * targets or len(given) != count:
+        raise SettingError(
+            f"{where} is {given.dtype} of shape {given.shape}: the model predicts {targets} number"
+            f"{'s' if targets > 1 else ''} of each of {count} samples. Leave y out where they are not known."
+        )
+    return given.reshape(count, targets).astype(np.float32)

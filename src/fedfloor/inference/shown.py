@@ -13,13 +13,13 @@ from pathlib import Path
 import numpy as np
 
 from fedfloor.errors import RunError, SettingError
-from fedfloor.inference import answers, classes, inputs, onnx, unlike
-from fedfloor.inference.predict import Found, Row, answered
-from fedfloor.inference.samples import Samples
+from fedfloor.inference import inputs, onnx
+from fedfloor.inference.answers import check_top, results
+from fedfloor.inference.results import Results, Row, answers_of, odd_sensors
+from fedfloor.inference.samples import FileSamples
 from fedfloor.inference.trained import Trained, load_model
 from fedfloor.names import count
 from fedfloor.runs.folder import write
-from fedfloor.tasks.classification import CLASSIFICATION
 from fedfloor.terminal import show
 
 log = logging.getLogger(__name__)
@@ -65,8 +65,7 @@ def predict(run: Path, given: Sequence[Path], how: How, *, as_json: bool) -> Non
         RunError: some files are no samples of it; the others are answered, and these are named at the end.
     """
     trained = load_model(run, how.own, how.which, how.device)
-    told = classes if trained.task == CLASSIFICATION else answers
-    told.check(trained, how.top)
+    check_top(trained, how.top)
     if how.table is not None:
         _check_writable("--csv", how.table)
     paths = inputs.files(given)
@@ -81,14 +80,14 @@ def predict(run: Path, given: Sequence[Path], how: How, *, as_json: bool) -> Non
     left: list[str] = []
     warnings: list[str] = []
 
-    def watched(parts: Iterator[Samples]) -> Iterator[Samples]:
+    def watched(parts: Iterator[FileSamples]) -> Iterator[FileSamples]:
         for part in parts:
             left.extend(part.left_out)
-            warnings.extend(unlike.values(trained, part))
+            warnings.extend(odd_sensors(trained, part))
             yield part
 
     parts = inputs.read(paths, trained, resize=how.resize, invert=how.invert, failed=failed, device=how.device)
-    found = told.found(trained, answered(trained, watched(parts), follow, failed), how.top)
+    found = results(trained, answers_of(trained, watched(parts), follow, failed), how.top)
     if len(failed) == len(paths):
         raise SettingError("\n".join(failed.values()))
     if how.table is not None:
@@ -100,7 +99,8 @@ def predict(run: Path, given: Sequence[Path], how: How, *, as_json: bool) -> Non
             "left_out": left, "warnings": warnings,
         }  # fmt: skip
         about: Row = {"model": trained.name, "round": trained.round, "samples": len(found)}
-        show(found.documents(), as_json=True, **about, **found.summary(), **found.groups(people=False), **missed)
+        about |= found.summary() | found.groups(people=False) | missed
+        show(found.documents(), as_json=True, **about)
     else:
         _print(trained, found, how)
     for text in warnings:
@@ -111,7 +111,7 @@ def predict(run: Path, given: Sequence[Path], how: How, *, as_json: bool) -> Non
         raise RunError("\n".join(of_files + of_rows))
 
 
-def _print(trained: Trained, found: Found, how: How) -> None:
+def _print(trained: Trained, found: Results, how: How) -> None:
     """Print answers, their summaries by file and device, and what is known about all of them."""
     few = len(found) if how.every else min(FIRST, len(found))
     title = f"{trained.name}, trained for {count(trained.round, 'round')}"

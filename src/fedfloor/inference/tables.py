@@ -20,9 +20,7 @@ from fedfloor.data.files.times import written
 from fedfloor.data.reading import Columns, Reading
 from fedfloor.data.series import fill
 from fedfloor.errors import SettingError
-from fedfloor.inference.arrays import Sensors
-from fedfloor.inference.samples import UNKNOWN, Samples, named, within
-from fedfloor.inference.truth import labels, rows_ahead
+from fedfloor.inference.samples import UNKNOWN, FileSamples, Sensors, class_numbers, labels, rows_ahead, within
 from fedfloor.tasks.classification import CLASSIFICATION
 from fedfloor.tasks.task import Task
 
@@ -34,7 +32,7 @@ log = logging.getLogger(__name__)
 Numbers = NDArray[np.int64]
 
 
-def table(path: Path, sensors: Sensors, classes: tuple[str, ...], task: Task = CLASSIFICATION) -> Samples:
+def table(path: Path, sensors: Sensors, classes: tuple[str, ...], task: Task = CLASSIFICATION) -> FileSamples:
     """Read a table: a sample per row, or per window of rows of one device. Only the sensors' columns must be there.
 
     Rows without a value that the model needs, and devices with too few rows, are left out and named.
@@ -93,7 +91,7 @@ def table(path: Path, sensors: Sensors, classes: tuple[str, ...], task: Task = C
         target = rows_ahead(x[order][:, channels], device[order], first + length, task.ahead)
     else:
         target = labels(sheet, last, task.targets, columns.label)
-    return Samples(
+    return FileSamples(
         path, taken, list(zip(sheet.line[rows[:, 0]].tolist(), sheet.line[last].tolist(), strict=True)), y,
         None if devices is None else [devices[row] for row in last], first, tuple(left), target,
         None if sheet.time is None else [written(sheet.time[row], dated=sheet.dated) for row in last],
@@ -195,4 +193,4 @@ def _labels(
     words = [sheet.text["label"][row] for row in rows]
     if bins is not None:
         words = binned(words, bins, classes, lambda i: sheet.place(int(rows[i]), column))
-    return named(words, classes, lambda i: sheet.place(int(rows[i]), column))
+    return class_numbers(words, classes, lambda i: sheet.place(int(rows[i]), column))

@@ -18,9 +18,8 @@ from torch import Tensor
 from fedfloor.checking import parsed
 from fedfloor.data.files.tree import Naming
 from fedfloor.errors import SettingError, shown
-from fedfloor.inference.arrays import Sensors, fitting
-from fedfloor.inference.own_scale import OwnScale
-from fedfloor.inference.raw import Raw, by_regimes
+from fedfloor.inference.normalisation import OwnScale, RawNetwork, by_regimes
+from fedfloor.inference.samples import Sensors, fitting
 from fedfloor.machine import one_thread
 from fedfloor.models.network import Network, assembled
 from fedfloor.models.saved import content, found
@@ -61,7 +60,7 @@ class Trained:
     classes: tuple[str, ...]
     shape: tuple[int, ...]
     sensors: Sensors | None
-    raw: Raw
+    raw: RawNetwork
     channels_last: bool
     scaled: bool = False
     own: OwnScale | None = None
@@ -247,7 +246,7 @@ def load_model(folder: Path | str, own: bool = False, which: str = "last", devic
     answers = (
         task.answer if header.decide is None else partial(CLASSIFICATION.answer, temperature=header.decide.temperature)
     )
-    raw = Raw(network.module, answers, scale, centre, spread, holes=holes, dims=len(shape) + 1)
+    raw = RawNetwork(network.module, answers, scale, centre, spread, holes=holes, dims=len(shape) + 1)
     if header.normalise.kind == "regime":
         raw = by_regimes(raw, header.normalise.regimes or {}, shape, str(path))
     raw.eval().requires_grad_(False)

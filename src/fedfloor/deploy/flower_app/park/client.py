@@ -3,7 +3,7 @@
 from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
 
-from fedfloor.deploy.knock import factory, pass_on
+from fedfloor.deploy.flower import factory, pass_on
 
 app = ClientApp()
 app.query("factory")(factory)

@@ -1,4 +1,4 @@
-"""The local socket through which an edge is told what to do: frames of a length and a message, one answer for each."""
+"""The local socket between cloud and edge: frames of a length and a message, each with one answer."""
 
 from __future__ import annotations
 
@@ -9,10 +9,12 @@ import socket
 import struct
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Protocol
 
 from fedfloor.deploy.message import MOST_BYTES
-from fedfloor.deploy.settings import Address
+from fedfloor.deploy.settings import CloudEdge, Endpoint
 from fedfloor.errors import RunError
 
 log = logging.getLogger(__name__)
@@ -63,7 +65,7 @@ def _exactly(of: socket.socket, count: int, until: float | None) -> bytes:
     return bytes(data)
 
 
-def ask(where: Address, data: bytes, deadline_s: float | None = None) -> bytes:
+def ask(where: Endpoint, data: bytes, deadline_s: float | None = None) -> bytes:
     """Send a frame to a door and return what comes back.
 
     Raises:
@@ -78,7 +80,7 @@ def ask(where: Address, data: bytes, deadline_s: float | None = None) -> bytes:
     return answer
 
 
-def _connected(where: Address, deadline_s: float | None) -> socket.socket:
+def _connected(where: Endpoint, deadline_s: float | None) -> socket.socket:
     if where.socket is None:
         to = socket.create_connection((where.host, where.port), timeout=10.0)
         to.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -100,7 +102,7 @@ class EdgeSocket:
         RunError: the address is in use, or not this machine's.
     """
 
-    def __init__(self, where: Address, answer: Callable[[bytes], bytes]) -> None:
+    def __init__(self, where: Endpoint, answer: Callable[[bytes], bytes]) -> None:
         self._where, self._answer = where, answer
         try:
             self._listening = _bound(where)
@@ -137,7 +139,7 @@ class EdgeSocket:
                 log.warning("the door %s: %s.", self._where, error)
 
 
-def _bound(where: Address) -> socket.socket:
+def _bound(where: Endpoint) -> socket.socket:
     if where.socket is None:
         return socket.create_server((where.host, where.port))
     listening = socket.socket(socket.AF_UNIX)
@@ -153,10 +155,50 @@ def _bound(where: Address) -> socket.socket:
     return listening
 
 
-def _answers(where: Address) -> bool:
+def _answers(where: Endpoint) -> bool:
     """Say whether somebody listens at a socket that is there; one that a kill left behind has nobody."""
     try:
         _connected(where, 0.2).close()
     except ConnectionRefusedError:
         return False
     return True
+
+
+class Edges(Protocol):
+    """The way from the cloud to the edges."""
+
+    def ask(self, messages: Mapping[int, bytes], deadline_s: float) -> dict[int, bytes]:
+        """Ask the edges of factories, all at the same time.
+
+        Args:
+            messages: factory → what is asked.
+            deadline_s: how long is waited.
+
+        Returns:
+            Factory → answer, of those that answered in time.
+        """
+        ...
+
+
+class Direct:
+    """Edges that are asked through their doors.
+
+    Args:
+        edges: each with a door.
+    """
+
+    def __init__(self, edges: Sequence[CloudEdge]) -> None:
+        self._doors = {one.factory: one.door for one in edges if one.door is not None}
+
+    def ask(self, messages: Mapping[int, bytes], deadline_s: float) -> dict[int, bytes]:
+        """Ask each through its door."""
+
+        def one(factory: int) -> tuple[int, bytes]:
+            try:
+                return factory, ask(self._doors[factory], messages[factory], deadline_s)
+            except OSError as error:
+                log.warning("the edge of factory %d at %s: %s.", factory, self._doors[factory], error)
+                return factory, b""
+
+        with ThreadPoolExecutor(max(1, len(messages))) as pool:
+            return {factory: said for factory, said in pool.map(one, messages) if said}

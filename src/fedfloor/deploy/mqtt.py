@@ -1,4 +1,4 @@
-"""A process's connection to its MQTT broker, which it makes again whenever it breaks."""
+"""A process's connection to its MQTT broker, made again whenever it breaks, and the topics of a park."""
 
 from __future__ import annotations
 
@@ -10,12 +10,43 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
-from fedfloor.deploy.settings import Address, Tls
-from fedfloor.deploy.topics import parts
+from fedfloor.deploy.settings import Endpoint, Tls
 from fedfloor.errors import SettingError
 
 if TYPE_CHECKING:
     from paho.mqtt.client import Client
+
+ROOT = "fedfloor"
+
+
+def inbox_topic(park: str, edge: str, device: str) -> str:
+    """Return where an edge asks a device; with ``edge`` "+" all that the device listens to.
+
+    >>> inbox_topic("trial", "north", "press-1")
+    'fedfloor/trial/in/north/press-1'
+    """
+    return f"{ROOT}/{park}/in/{edge}/{device}"
+
+
+def outbox_topic(park: str, device: str, edge: str) -> str:
+    """Return where a device answers an edge; with ``device`` "+" all that the edge listens to."""
+    return f"{ROOT}/{park}/out/{device}/{edge}"
+
+
+def status_topic(park: str, device: str) -> str:
+    """Return where a device says that it is there, retained; its last will says there that it is gone."""
+    return f"{ROOT}/{park}/status/{device}"
+
+
+def topic_parts(topic: str) -> tuple[str, tuple[str, ...]]:
+    """Return what a topic is for and the names in it, or "" where it is none of ours.
+
+    >>> topic_parts("fedfloor/trial/out/press-1/north")
+    ('out', ('press-1', 'north'))
+    """
+    root, *rest = topic.split("/")
+    return (rest[1], tuple(rest[2:])) if root == ROOT and len(rest) > 1 else ("", ())
+
 
 log = logging.getLogger(__name__)
 
@@ -25,7 +56,7 @@ STEADY_S, SHORT = 5.0, 3  # a connection that ends sooner is no good one; after 
 Heard = Callable[[str, bytes], None]
 
 
-class Link(Protocol):
+class Connection(Protocol):
     """A connection to a broker."""
 
     def start(self, topics: Sequence[str], heard: Heard, joined: Callable[[], None]) -> None:
@@ -60,7 +91,7 @@ def waits(first_s: float = 0.2, longest_s: float = LONGEST_WAIT_S) -> Callable[[
     return lambda attempt: min(longest_s, first_s * 2.0 ** min(attempt, 30))
 
 
-class Mqtt:
+class MqttConnection:
     """A connection to a real broker, by MQTT 5 with every message delivered at least once.
 
     Args:
@@ -73,7 +104,7 @@ class Mqtt:
     """
 
     def __init__(
-        self, name: str, broker: Address, tls: Tls | None = None, will: tuple[str, bytes] | None = None,
+        self, name: str, broker: Endpoint, tls: Tls | None = None, will: tuple[str, bytes] | None = None,
         wait: Callable[[float], object] | None = None, clock: Callable[[], float] = time.monotonic,
     ) -> None:  # fmt: skip
         self._broker, self._stopped = broker, threading.Event()
@@ -167,7 +198,7 @@ def _tried(do: Callable[[], object]) -> None:
         log.exception("what came could not be dealt with")
 
 
-def _shared(broker: Address) -> str:
+def _shared(broker: Endpoint) -> str:
     """Say what it means that connections end as soon as they are made: brokers keep one of each name."""
     return (
         f"broker {broker} ended {SHORT} connections as soon as they were made. Do two devices have one name? Give each "
@@ -179,7 +210,7 @@ def _options(topic: str) -> Any:
     """Return how a topic is listened to: of retained messages only those that say which devices are there."""
     from paho.mqtt.subscribeoptions import SubscribeOptions
 
-    retained = parts(topic)[0] == "status"
+    retained = topic_parts(topic)[0] == "status"
     handling = SubscribeOptions.RETAIN_SEND_ON_SUBSCRIBE if retained else SubscribeOptions.RETAIN_DO_NOT_SEND
     return SubscribeOptions(qos=1, noLocal=True, retainHandling=handling)
 

@@ -1,4 +1,4 @@
-"""An edge's channel to its devices: which are connected, requests to them, and answers that come in time."""
+"""An edge's channel to its devices: which are connected, requests and their answers, and how much each may send."""
 
 from __future__ import annotations
 
@@ -10,16 +10,67 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from threading import Lock
 from typing import Any, TypeVar
 
 from fedfloor._version import __version__
-from fedfloor.deploy import topics
-from fedfloor.deploy.flow import Flow
-from fedfloor.deploy.gate import MessageFilter, shown, timely
-from fedfloor.deploy.link import Link
+from fedfloor.deploy import mqtt
+from fedfloor.deploy.checks import MessageFilter, printable, timely
 from fedfloor.deploy.message import MOST_BYTES, SHORT_HEADER, STATUS_BYTES, Arrays, Message, decode, encode, split
+from fedfloor.deploy.mqtt import Connection
 from fedfloor.deploy.settings import Named
 from fedfloor.ranges import RefusedError
+
+BURST = 256  # tokens of a full bucket: what a device on a bad line sends unasked stays far below
+RATE_HZ = 4.0  # tokens per second
+CHUNK = 1 << 20  # bytes; a message costs one token, and one more for each whole chunk
+
+
+class Flow:
+    """Token buckets, one per sender.
+
+    A request adds what its answer costs, so that a device that only answers never runs out, however fast it is asked.
+
+    Args:
+        clock: seconds; only differences count.
+
+    >>> flow = Flow(clock=lambda: 0.0)
+    >>> sum(flow.admits("press-1", 100) for _ in range(1000))
+    256
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._tokens: dict[str, float] = {}
+        self._filled: dict[str, float] = {}
+        self._lock = Lock()
+
+    def expect(self, sender: str, most: int) -> None:
+        """Add what an answer of at most so many bytes costs.
+
+        What is never answered cannot be saved up: beyond two bursts, no more than one answer is added.
+        """
+        cost = _cost(most)
+        with self._lock:
+            self._tokens[sender] = min(self._fill(sender) + cost, 2 * BURST + cost)
+
+    def admits(self, sender: str, size: int) -> bool:
+        """Return whether a message of so many bytes is admitted, and take its tokens; the last one may overdraw."""
+        with self._lock:
+            tokens = self._fill(sender)
+            self._tokens[sender] = tokens if tokens <= 0 else tokens - _cost(size)
+            return tokens > 0
+
+    def _fill(self, sender: str) -> float:
+        now = self._clock()
+        tokens, before = self._tokens.get(sender, float(BURST)), self._filled.get(sender, now)
+        self._filled[sender] = now
+        return max(tokens, min(BURST, tokens + (now - before) * RATE_HZ))
+
+
+def _cost(size: int) -> int:
+    return 1 + size // CHUNK
+
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -64,7 +115,7 @@ class DeviceChannel:
     """
 
     def __init__(
-        self, park: str, name: str, link: Link, devices: Mapping[int, Named], session: int | None = None,
+        self, park: str, name: str, link: Connection, devices: Mapping[int, Named], session: int | None = None,
         flow: Flow | None = None, cut: Callable[[str], None] = lambda _: None,
         joined: Callable[[int], None] = lambda _: None,
     ) -> None:  # fmt: skip
@@ -88,7 +139,7 @@ class DeviceChannel:
         self._link.start([topic for name in self._numbers for topic in self._topics(name)], self._heard, self._joined)
 
     def _topics(self, name: str) -> list[str]:
-        return [topics.outbox(self.park, name, self.name), topics.status(self.park, name)]
+        return [mqtt.outbox_topic(self.park, name, self.name), mqtt.status_topic(self.park, name)]
 
     def stop(self) -> None:
         """Leave."""
@@ -146,7 +197,7 @@ class DeviceChannel:
             if self._abandoned or device not in self.here:  # it left before the request was open, which nothing ends
                 _absent(name, kind)
                 return None
-            self._link.say(topics.inbox(self.park, self.name, name), asked.payload)
+            self._link.say(mqtt.inbox_topic(self.park, self.name, name), asked.payload)
             return self._wait(asked, message, time.monotonic() + deadline_s)
         finally:
             del self._open[message.identity]
@@ -188,11 +239,11 @@ class DeviceChannel:
             self._repeated.pop(next(iter(self._repeated)))
         self._repeated[asked.device, identity] += 1
         self.flow.expect(asked.device, asked.most)
-        self._link.say(topics.inbox(self.park, self.name, asked.device), asked.payload)
+        self._link.say(mqtt.inbox_topic(self.park, self.name, asked.device), asked.payload)
 
     def _heard(self, topic: str, payload: bytes) -> None:
         """Handle a message as far as its kind and its sender allow; nothing is decoded before."""
-        kind, names = topics.parts(topic)
+        kind, names = mqtt.topic_parts(topic)
         if (kind, len(names)) not in (("status", 1), ("out", 2)) or names[0] not in self._numbers:
             return
         name = names[0]
@@ -252,7 +303,7 @@ class DeviceChannel:
             if said.kind == "hello":
                 self._hello(device, name, said)
             elif said.kind == "gone" and said.session == self._sessions.get(device, said.session):
-                self._gone(device, name, shown(str(said.about.get("why", ""))))
+                self._gone(device, name, printable(str(said.about.get("why", ""))))
         except RefusedError as error:
             self.gate.refuse(name, error)
 

@@ -1,24 +1,156 @@
-"""The range of every field that a device or an edge claims, by kind of message; what lies outside is refused.
+"""Checks of incoming messages: their sender, order and integrity, and the range of every field that is claimed.
 
-What the receiver knows itself it computes and compares: the samples and steps of a visit, the bytes of a packet, the
-weight of a branch. Only what it cannot know is taken from the sender, within the ranges below.
+The receiver computes and compares what it knows itself: the samples and steps of a visit, the bytes of a packet, the
+weight of a branch. Only what it cannot know is taken from the sender, within the ranges below. Every refusal is counted
+and logged with the sender's name.
 """
 
 from __future__ import annotations
 
 import json
+import logging
 import re
+import time
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from threading import Lock
 from typing import Any
 
-from fedfloor.deploy.gate import shown
+from fedfloor.deploy.message import MOST_ARRAYS, MOST_BYTES, MOST_HEADER, Message, decode, split
 from fedfloor.deploy.settings import NAME
 from fedfloor.engine.limit import MOST as LONGEST
 from fedfloor.engine.limit import effort
+from fedfloor.errors import SettingError
 from fedfloor.plan.nodes import Work
 from fedfloor.plan.outcome import Receipt
 from fedfloor.ranges import COUNT, LOSS, SECONDS, RefusedError, number, rows, table, whole
+
+log = logging.getLogger(__name__)
+
+TOLD = 20  # refusals of one sender and reason that are all logged; of later ones the 32nd, 64th, 128th, …
+AHEAD_S = 86_400  # of a sender's clock: whoever stole its key must not use up all sessions to come
+LOG_CHARS = 400  # letters of what somebody else said, in a log
+
+
+def printable(text: str) -> str:
+    """Return what somebody else said as one short line, so that nobody writes another's lines into a log.
+
+    >>> print(printable("no\\nWARNING all is well"))
+    no\\nWARNING all is well
+    """
+    line = "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text[: LOG_CHARS + 1])
+    return line if len(line) <= LOG_CHARS else line[:LOG_CHARS] + " …"
+
+
+def timely(session: int) -> None:
+    """Refuse a session that begins in the future: no later one, of the rightful sender, would be taken any more.
+
+    Args:
+        session: when it began by its sender's clock, ns.
+
+    Raises:
+        RefusedError: it is more than a day ahead.
+    """
+    ahead_s = (session - time.time_ns()) // 10**9  # of whole numbers: a thief's need not fit a float
+    if ahead_s > AHEAD_S:
+        raise RefusedError("future", f"its session begins {ahead_s // 3600} h from now. Is its clock right, or ours?")
+
+
+class MessageFilter:
+    """Admits messages of known senders, each once, and counts those it refuses.
+
+    Args:
+        run: the run they must belong to; "" takes any.
+        most: the most bytes of one.
+        header: the most bytes of its header.
+        arrays: the most arrays of one.
+        seen: file in which each sender's last message is noted, so that a restart does not take an old one again.
+    """
+
+    def __init__(
+        self, run: str = "", most: int = MOST_BYTES, seen: Path | None = None, header: int = MOST_HEADER,
+        arrays: int = MOST_ARRAYS,
+    ) -> None:  # fmt: skip
+        self.run, self.most, self.header, self.arrays, self._seen = run, most, header, arrays, seen
+        self.refused: Counter[tuple[str, str]] = Counter()  # by sender and reason
+        self._last: dict[str, tuple[int, int]] = _noted(seen)
+        self._lock = Lock()
+
+    def take(self, data: bytes, sender: str, most: int = MOST_BYTES, arrays: int = MOST_ARRAYS) -> Message | None:
+        """Return a message, or None where it is refused.
+
+        Args:
+            data: what arrived.
+            sender: whose it must be, by the topic it came on.
+            most, arrays: the most bytes and arrays that this one may have, where that is less than any may have.
+        """
+        try:
+            self.look(data, sender)
+            return decode(data, min(most, self.most), self.header, min(arrays, self.arrays))
+        except RefusedError as error:
+            self.refuse(sender, error)
+            return None
+
+    def look(self, data: bytes, sender: str) -> dict[str, Any]:
+        """Return a message's header: whose it is and that it is new and in order; its arrays are not looked at.
+
+        Raises:
+            RefusedError: it is not.
+        """
+        said, _ = split(data, self.most, self.header)
+        if said["sender"] != sender:
+            raise RefusedError("sender", f"it says it is of '{said['sender']}'.")
+        if self.run and said["run"] != self.run:
+            raise RefusedError("run", f"it belongs to run '{said['run']}'; this is '{self.run}'.")
+        timely(said["session"])
+        place = (said["session"], said["number"])
+        with self._lock:
+            if place <= self._last.get(sender, (0, 0)):
+                raise RefusedError("replayed", f"message {place[1]} of session {place[0]} is no new one.")
+            self._last[sender] = place
+            if self._seen is not None:
+                _note(self._seen, self._last)
+        return said
+
+    def refuse(self, sender: str, error: RefusedError) -> None:
+        """Count and name what is refused."""
+        self.refused[sender, error.reason] += 1
+        count = self.refused[sender, error.reason]
+        if count <= TOLD or count.bit_count() == 1:  # a flood of them fills no disk
+            log.warning("refused a message of %s: %s (%d so far)", sender, printable(str(error)), count)
+
+    def counts(self) -> dict[str, dict[str, int]]:
+        """Return how many were refused: sender → reason → number."""
+        found: dict[str, dict[str, int]] = {}
+        for (sender, reason), count in sorted(self.refused.items()):
+            found.setdefault(sender, {})[reason] = count
+        return found
+
+
+def _noted(path: Path | None) -> dict[str, tuple[int, int]]:
+    """Return what was noted before a restart.
+
+    Raises:
+        SettingError: the file holds something else.
+    """
+    if path is None or not path.exists():
+        return {}
+    try:
+        said = json.loads(path.read_text())
+        return {str(who): (int(session), int(number)) for who, (session, number) in said.items()}
+    except (ValueError, TypeError, AttributeError) as error:
+        raise SettingError(f"{path} is damaged: delete it; an old message may be taken once.") from error
+
+
+def _note(path: Path, last: dict[str, tuple[int, int]]) -> None:
+    """Replace the file as a whole; a kill leaves the old one or the new one, a power cut may lose the last message."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_suffix(".part")
+    part.write_text(json.dumps(last))
+    part.replace(path)
+
 
 SAMPLES = 10**9  # of a device
 SUM = 1e30  # of a channel over a device's samples
@@ -28,9 +160,9 @@ DIGEST = re.compile(r"[0-9a-f]{64}(\+[0-9a-f]{64})?")  # a memory, and the extra
 WORD = re.compile(r"[A-Za-z][A-Za-z ]{0,31}")  # a reason or an error's name
 
 
-def text(value: object) -> str:
-    """Return a text of somebody else's as one short printable line."""
-    return shown(value if isinstance(value, str) else type(value).__name__)
+def line(value: object) -> str:
+    """Return a value from a message as one short printable line."""
+    return printable(value if isinstance(value, str) else type(value).__name__)
 
 
 def word(value: object, what: str) -> str:
@@ -146,7 +278,7 @@ def _judged(more: Sequence[Any], expected: float, *, lost: bool) -> tuple[tuple[
         raise RefusedError("receipt", "it does not state why the update is refused.")
     if lengths and lengths[0] != expected:  # the limit on lengths grows with it
         raise RefusedError("receipt", f"its rate · steps is not {expected:g}, that of the visit's work.")
-    return (expected, *(number(v, 0, LONGEST, "a length") for v in lengths[1:])) if lengths else (), text(why)
+    return (expected, *(number(v, 0, LONGEST, "a length") for v in lengths[1:])) if lengths else (), line(why)
 
 
 @dataclass(frozen=True)
@@ -212,5 +344,5 @@ def _failed(about: Mapping[str, Any], most: int) -> dict[str, tuple[str, str, st
     found = {}
     for device, parts in table(about.get("failed", {}), most, "its failures").items():
         kind, error, why = rows(parts, 3, "a failure")
-        found[name(device, "a device")] = word(kind, "a request"), word(error, "an error"), text(why)
+        found[name(device, "a device")] = word(kind, "a request"), word(error, "an error"), line(why)
     return found

@@ -1,0 +1,292 @@
+"""The files of every machine of a park: settings, commands, systemd units and a compose file, in its own folder."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path, PurePath, PurePosixPath
+
+from fedfloor.deploy.authority import Holder
+from fedfloor.deploy.broker import FILES
+from fedfloor.deploy.park_file import SUPERLINK, DeviceTable, FactoryTable, ParkFile
+from fedfloor.deploy.settings import (
+    CloudEdge,
+    CloudSettings,
+    DeviceSettings,
+    EdgeSettings,
+    Endpoint,
+    Named,
+    Tls,
+    to_toml,
+)
+from fedfloor.errors import SettingError
+
+STATE = "state"  # what a process writes lies here; the rest of its folder is never written to
+ACL = "acl"
+NODE_STATE = "state/node"
+FLOWER = {
+    "FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1", "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.05",
+    "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
+}  # fmt: skip
+CACHES = {"FEDFLOOR_CACHE": f"{STATE}/cache", "NUMBA_CACHE_DIR": f"{STATE}/cache/numba"}  # who is shut in has no home
+ALONE = {"OMP_NUM_THREADS": "1"}  # two threads change results (and a gateway has other work)
+
+
+@dataclass(frozen=True)
+class Service:
+    """A long-lived process.
+
+    Args:
+        name: of its unit.
+        about: what it is.
+        words: its command; relative paths begin in the machine's folder.
+        env: its environment, beside what it inherits.
+        paths: more of it: files in the machine's folder, which whoever starts it writes out whole.
+        after: services of the same machine that must be there before.
+        idle: whether it ends by itself, with its work.
+        files: how many it may have open; 0: the system's usual number.
+        writes: a file beside its state that it may overwrite.
+    """
+
+    name: str
+    about: str
+    words: Sequence[str]
+    env: Mapping[str, str] = field(default_factory=dict)
+    paths: Mapping[str, str] = field(default_factory=dict)
+    after: Sequence[str] = ()
+    idle: bool = False
+    files: int = 0
+    writes: str = ""
+
+
+def cloud_services(park: ParkFile) -> tuple[Service, ...]:
+    """Return what runs on the cloud's machine: Flower's SuperLink and, for a run, the cloud's loop."""
+    link = (
+        "python", "-m", "fedfloor.deploy.superlink", "--ssl-ca-certfile", "ca.crt", "--ssl-certfile", "superlink.crt",
+        "--ssl-keyfile", "superlink.key", "--enable-supernode-auth", "--host", park.cloud.bind, "--port",
+        str(park.cloud.port), "--disable-runtime-dependency-installation",
+    )  # fmt: skip
+    flower, home = FLOWER | ALONE, {"FLWR_HOME": "state/flwr"}
+    return (
+        Service("fedfloor-superlink", "Flower SuperLink", link, flower, home),
+        Service("fedfloor-cloud", "fedfloor cloud", ("fedfloor", "cloud", "cloud.toml"), flower, home,
+                ("fedfloor-superlink",), idle=True),
+    )  # fmt: skip
+
+
+def factory_services(park: ParkFile, one: FactoryTable) -> tuple[Service, ...]:
+    """Return what runs on a factory's base station: the broker, the edge and the SuperNode."""
+    node = (
+        "flower-supernode", "--root-certificates", "ca.crt", "--superlink", park.cloud.place,
+        "--host", "127.0.0.1", "--port", str(one.node_port), "--auth-supernode-private-key", "node",
+        "--node-config", node_config(park, one),
+    )  # fmt: skip
+    flower, paths = FLOWER | ALONE, {"FLWR_HOME": NODE_STATE, "FEDFLOOR_EDGE": f"edge-{one.name}.toml"}
+    return (
+        Service("fedfloor-broker", f"broker of {one.name}", ("mosquitto", "-c", "mosquitto.conf"), files=FILES),
+        Service("fedfloor-edge", f"edge of {one.name}", ("fedfloor", "edge", f"edge-{one.name}.toml"), ALONE,
+                after=("fedfloor-broker",), writes=ACL),
+        Service("fedfloor-supernode", f"Flower SuperNode of {one.name}", node, flower, paths, ("fedfloor-edge",)),
+    )  # fmt: skip
+
+
+def node_config(park: ParkFile, one: FactoryTable) -> str:
+    """Return what a SuperNode says of itself."""
+    return f"factory={park.factory.index(one)}"
+
+
+def device_services(one: DeviceTable) -> tuple[Service, ...]:
+    """Return what runs on a device: its agent."""
+    words = ("fedfloor", "device", f"device-{one.name}.toml")
+    return (Service("fedfloor-device", f"device {one.name}", words, ALONE),)
+
+
+def environment(service: Service, folder: PurePath) -> dict[str, str]:
+    """Return a service's environment where its machine's folder is ``folder``."""
+    return {**service.env, **{name: str(folder / path) for name, path in service.paths.items()}}
+
+
+def _shut_in(service: Service, folder: PurePath) -> dict[str, str]:
+    """Return a service's environment where it may write to its state only."""
+    caches = {} if service.words[0] == "mosquitto" else {name: str(folder / path) for name, path in CACHES.items()}
+    return environment(service, folder) | caches
+
+
+def unit(service: Service, park: ParkFile) -> str:
+    """Return a service as a systemd unit; it may write to its state and to what its ``writes`` names.
+
+    Args:
+        service: the service.
+        park: says where things lie on a machine, and who runs them.
+    """
+    from fedfloor.templates import render
+
+    mosquitto = service.words[0] == "mosquitto"
+    return render(
+        "fedfloor.deploy", "unit.service", service=service, park=park, mosquitto=mosquitto,
+        program="/usr/sbin/mosquitto" if mosquitto else str(park.programs / service.words[0]),
+        arguments=shlex.join(service.words[1:]), environment=_shut_in(service, park.folder),
+        state=f"{park.folder}/{STATE}",
+    )  # fmt: skip
+
+
+def compose(services: Sequence[Service], park: ParkFile) -> str:
+    """Return services of one machine as a compose file; started in the machine's folder.
+
+    Args:
+        services: of one machine.
+        park: its name is the project's.
+    """
+    from fedfloor.templates import render
+
+    rows = [
+        {
+            "name": one.name.removeprefix("fedfloor-"), "idle": one.idle, "files": one.files,
+            "command": _listed(["sh", "-c", f"mkdir -p {STATE} && exec {shlex.join(one.words)}"]),
+            "environment": _shut_in(one, PurePosixPath("/park")),
+            "after": one.after and _listed([name.removeprefix("fedfloor-") for name in one.after]),
+        }
+        for one in services
+    ]  # fmt: skip
+    name = "".join(c if c.isalnum() else "-" for c in park.name.lower())
+    return render("fedfloor.deploy", "compose.yaml", name=name, services=rows)
+
+
+def _listed(words: Sequence[str]) -> str:
+    return json.dumps(list(words), ensure_ascii=False)
+
+
+LOCAL = ("localhost", "127.0.0.1")
+DOOR = Endpoint(socket=Path("state/door.sock"))
+EXPERIMENT, STATE_PATH = Path("experiment.toml"), Path(STATE)
+Files = dict[PurePosixPath, bytes]
+
+
+@dataclass(frozen=True)
+class Certified:
+    """A certificate of a park: whose, what that is, and where certificate and key lie."""
+
+    holder: Holder
+    what: str
+    cert: PurePosixPath
+    key: PurePosixPath
+
+
+def certified(park: ParkFile) -> list[Certified]:
+    """Return every certificate that a park needs."""
+
+    def one(holder: Holder, what: str, folder: str, stem: str) -> Certified:
+        place = PurePosixPath(folder)
+        return Certified(holder, what, place / f"{stem}.crt", place / f"{stem}.key")
+
+    found = [one(Holder(SUPERLINK, _distinct(park.cloud.address), client=False), "cloud", "cloud", SUPERLINK)]
+    for factory in park.factory:
+        place = f"factories/{factory.name}"
+        found += [
+            one(Holder(factory.broker, _distinct(factory.address), client=False), "broker", place, "broker"),
+            one(Holder(factory.bridge), "bridge", place, "bridge"),
+            one(Holder(factory.name), "edge", place, "edge"),
+        ]
+    return found + [one(Holder(d.name), "device", f"devices/{d.name}", "device") for d in park.device]
+
+
+def _distinct(address: str) -> tuple[str, ...]:
+    return tuple(dict.fromkeys((address, *LOCAL)))
+
+
+def settings_files(park: ParkFile, shut_out: Sequence[str], *, crosses: bool = True) -> Files:
+    """Return the settings of every process, with its units, its compose file and the experiment.
+
+    Args:
+        park: the park.
+        shut_out: names that were revoked: they get none, and no edge speaks to them.
+        crosses: whether rounds cross factories; without that edges know their own devices only.
+
+    Raises:
+        SettingError: the experiment cannot be read.
+    """
+    try:
+        experiment = park.experiment.read_bytes()
+    except OSError as error:
+        raise SettingError(
+            f"experiment {park.experiment}: {error.strerror or error}. Name it in the park file."
+        ) from error
+    files: Files = {}
+    _machine(files, park, PurePosixPath("cloud"), "cloud.toml", to_toml(_cloud(park, shut_out)), cloud_services(park))
+    files[PurePosixPath("cloud/state/flwr/config.toml")] = _connection(park)
+    for one in park.factory:
+        place, text = PurePosixPath("factories", one.name), to_toml(_edge(park, one, shut_out, crosses=crosses))
+        _machine(files, park, place, f"edge-{one.name}.toml", text, factory_services(park, one))
+    for device in park.device:
+        if device.name not in shut_out:
+            place, text = PurePosixPath("devices", device.name), to_toml(_device(park, device))
+            _machine(files, park, place, f"device-{device.name}.toml", text, device_services(device))
+    for place in {path.parent for path in files if path.suffix == ".yaml"}:
+        files[place / EXPERIMENT.name] = experiment
+    return files
+
+
+def _machine(
+    files: Files, park: ParkFile, place: PurePosixPath, name: str, text: str, services: Sequence[Service]
+) -> None:
+    files[place / name] = text.encode()
+    files[place / "compose.yaml"] = compose(services, park).encode()
+    for service in services:
+        files[place / f"{service.name}.service"] = unit(service, park).encode()
+
+
+def _connection(park: ParkFile) -> bytes:
+    """How Flower's own commands reach the SuperLink."""
+    root = park.folder / "ca.crt"
+    return (
+        f'[superlink]\ndefault = "park"\n\n[superlink.park]\naddress = "{park.cloud.place}"\n'
+        f'root-certificates = "{root}"\n'
+    ).encode()
+
+
+def _tls(stem: str) -> Tls:
+    return Tls(Path("ca.crt"), Path(f"{stem}.crt"), Path(f"{stem}.key"))
+
+
+def _named(devices: Sequence[DeviceTable], shut_out: Sequence[str]) -> tuple[Named, ...]:
+    return tuple(Named(d.name, d.number or 0) for d in devices if d.name not in shut_out)
+
+
+def _edge(park: ParkFile, one: FactoryTable, shut_out: Sequence[str], *, crosses: bool) -> EdgeSettings:
+    near = [
+        Named(d.name, d.number or 0, edge=d.factory)
+        for d in park.device
+        if crosses and d.factory != one.name and d.name not in shut_out
+    ]
+    return EdgeSettings(
+        park=park.name, name=one.name, factory=park.factory.index(one), broker=Endpoint(one.address, one.port),
+        listen=DOOR, experiment=EXPERIMENT, state=STATE_PATH, devices=_named(park.devices_of(one), shut_out),
+        neighbours=tuple(near), tls=_tls("edge"), samples=_samples(park), acl=Path(ACL),
+        reach="park" if crosses else "factory",
+    )  # fmt: skip
+
+
+def _device(park: ParkFile, one: DeviceTable) -> DeviceSettings:
+    (factory,) = (f for f in park.factory if f.name == one.factory)
+    return DeviceSettings(
+        park=park.name, name=one.name, factory=park.factory.index(factory), device=one.number or 0,
+        broker=Endpoint(factory.address, factory.port), experiment=EXPERIMENT, memory=STATE_PATH / "memory",
+        state=STATE_PATH, tls=_tls("device"), data=one.source, edge=factory.name,
+    )  # fmt: skip
+
+
+def _cloud(park: ParkFile, shut_out: Sequence[str]) -> CloudSettings:
+    return CloudSettings(
+        park=park.name, experiment=EXPERIMENT, out=STATE_PATH / "run", root=Path("ca.crt"),
+        edges=tuple(
+            CloudEdge(one.name, i, devices=_named(park.devices_of(one), shut_out)) for i, one in enumerate(park.factory)
+        ),
+        superlink=Endpoint(park.cloud.address, park.cloud.port), samples=_samples(park),
+    )  # fmt: skip
+
+
+def _samples(park: ParkFile) -> str:
+    """Return who knows what devices hold: the experiment, if all hold their share of its data."""
+    return "experiment" if all(one.source.kind == "partition" for one in park.device) else "devices"
