@@ -73,7 +73,7 @@ def test_a_rate_at_which_everybody_diverges_ends_the_run_as_in_the_simulation(tm
     what.write_text(what.read_text().replace("lr = 0.05", "lr = 3e38"))
     with pytest.raises(DivergedError, match=r"became (inf|nan) in round 1"):
         simulated(what, tmp_path / "simulated")
-    said = r"round 1: nobody's training succeeded. d0: the loss of device 0 became .*; 7 more failed likewise."
+    said = r"round 1: no device's training succeeded. d0: the loss of device 0 became .*; 7 more failed likewise."
     with live(tmp_path, what) as park, pytest.raises(DivergedError, match=said):
         park.run()
 
@@ -144,7 +144,7 @@ def test_a_run_whose_edges_all_refuse_or_are_refused_ends(tmp_path: Path, answer
     with live(tmp_path, experiment(tmp_path, "fedavg", rounds=3)) as park:
         for edge in park.edges.values():
             edge._walk = answer  # type: ignore[method-assign]
-        with pytest.raises(RunError, match=r"round 1: nobody's training succeeded\..* e0: .*header"):
+        with pytest.raises(RunError, match=r"round 1: no device's training succeeded\..* e0: .*header"):
             park.run()
 
 
@@ -188,7 +188,7 @@ def test_a_question_that_nobody_answers_ends_the_run(tmp_path: Path) -> None:
     what = experiment(tmp_path, "fedl", devices=2)
     with live(tmp_path, what) as park:
         away(park, 0, 1)
-        with pytest.raises(RunError, match="nobody answered 'gradient'"):
+        with pytest.raises(RunError, match="no device answered 'gradient'"):
             park.run()
 
 
@@ -210,7 +210,7 @@ def test_a_question_whose_answers_are_all_refused_ends_the_run_with_the_reason(t
     with live(tmp_path, experiment(tmp_path, "fedl", devices=2)) as park:
         for edge in park.edges.values():
             edge._ask = answer  # type: ignore[method-assign]
-        with pytest.raises(RunError, match=r"nobody answered 'gradient'.*--resume\..* e0: .*header"):
+        with pytest.raises(RunError, match=r"no device answered 'gradient'.*--resume\..* e0: .*header"):
             park.run()
 
 

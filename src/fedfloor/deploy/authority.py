@@ -1,4 +1,4 @@
-"""A park's certificate authority: who may speak to whom, for how long, and who no longer may (X.509; ECDSA P-256).
+"""A park's certificate authority: it issues and revokes certificates (X.509; ECDSA P-256).
 
 A certificate's common name is its holder's name; brokers know their clients by nothing else.
 """
@@ -39,7 +39,7 @@ class Authority:
 
 @dataclass(frozen=True)
 class Holder:
-    """Who gets a certificate.
+    """The holder of a certificate.
 
     Args:
         name: the common name.
@@ -87,7 +87,7 @@ def issue(by: Authority, holder: Holder, days: int, at: dt.datetime) -> tuple[by
     """Return a new certificate and its key as PEM.
 
     Args:
-        by: who signs.
+        by: the authority that signs.
         holder: whose it is.
         days: how long it is good for, never longer than the authority itself.
         at: from when on, less an hour for clocks that are slow.
@@ -112,7 +112,7 @@ def revocations(by: Authority, serials: Iterable[tuple[int, dt.datetime]], at: d
     """Return the list of revoked certificates as PEM, good as long as the authority.
 
     Args:
-        by: who signs.
+        by: the authority that signs.
         serials: serial number and time of each revocation.
         at: when the list is made.
     """
@@ -178,14 +178,14 @@ def common_name(cert: x509.Certificate) -> str:
 
 
 def fault(path: Path, cert: x509.Certificate, root: x509.Certificate, name: str, at: dt.datetime) -> str | None:
-    """Say what is wrong with a certificate, or nothing.
+    """Return the fault of a certificate in words; None of a valid one.
 
     Args:
         path: its file, to be named.
         cert: the certificate.
         root: the authority's.
         name: whose it must be.
-        at: what this machine's clock says.
+        at: the time of this machine's clock.
     """
     whose = f"{path}: the certificate of '{common_name(cert)}'"
     clock = f"This machine's clock says {_day(at)}"
@@ -204,15 +204,15 @@ def fault(path: Path, cert: x509.Certificate, root: x509.Certificate, name: str,
 
 
 def check(tls: Tls, name: str, at: dt.datetime | None = None) -> None:
-    """Check a process's certificate, key and authority before it calls anybody.
+    """Check a process's certificate, key and authority before it connects.
 
     Args:
         tls: the three files.
         name: the process's name.
-        at: what the clock says; default: this machine's.
+        at: the time; default: this machine's clock.
 
     Raises:
-        SettingError: says which file, what is wrong with it, until when it was good, and what to do.
+        SettingError: a file is missing, expired, of another park or another machine; named with what to do.
     """
     cert, root, moment = certificate(tls.cert), certificate(tls.ca), at or now()
     wrong = fault(tls.ca, root, root, common_name(root), moment) or fault(tls.cert, cert, root, name, moment)
@@ -223,11 +223,11 @@ def check(tls: Tls, name: str, at: dt.datetime | None = None) -> None:
 
 
 def refusal(error: str, where: str, own: Path | None = None) -> str:
-    """Return what to tell the user when a secure connection was not made.
+    """Return the message for a secure connection that failed.
 
     Args:
-        error: what the TLS library says.
-        where: whom we called.
+        error: message of the TLS library.
+        where: address of the other side.
         own: our certificate's file.
 
     >>> print(refusal("[SSL] tlsv13 alert certificate required", "north:8883"))
@@ -241,15 +241,15 @@ def refusal(error: str, where: str, own: Path | None = None) -> str:
         "alert certificate expired": "refuses this certificate: it expired, or that machine's clock is fast.",
         "not yet valid": f"shows a certificate that is not good yet: this machine's clock says {_day(now())}. Set it.",
         "has expired": f"shows an expired certificate: this machine's clock says {_day(now())}. Provision it again.",
-        "mismatch": "shows a certificate for another address: say that address in PARK.toml, and provision again.",
-        "verify failed": "shows a certificate that ca.crt did not sign: another park's, or somebody in between.",
+        "mismatch": "shows a certificate for another address: set that address in PARK.toml, and provision again.",
+        "verify failed": "shows a certificate that ca.crt did not sign: another park's, or an attacker's.",
     }
     why = next((words for sign, words in alerts.items() if sign in said), f"made no secure connection: {error}.")
     return f"{where} {why}{'' if own is None else _shown(own)}"
 
 
 def _shown(path: Path) -> str:
-    """Say whose certificate a file holds, from when until when, and what the clock says."""
+    """Return the holder and the validity of a certificate, and the clock's time, in words."""
     try:
         cert = certificate(path)
     except SettingError as error:

@@ -47,7 +47,7 @@ def without(text: str, device: str) -> str:
 
 
 def withdraw(acl: Path, pid: Path, device: str) -> bool:
-    """Take a device's rights at the broker of this machine; return whether the broker was told to read them.
+    """Take a device's rights at the broker of this machine; return whether the broker reads them at once.
 
     Args:
         acl: the broker's access list. It is overwritten in place: a service may write to the file, not to its folder.
@@ -86,7 +86,7 @@ def conf(park: ParkFile, factory: FactoryTable, user: str | None = None, *, cros
     Args:
         park: the park.
         factory: whose broker it is.
-        user: who runs it where it is started as root; left out, Mosquitto's own user.
+        user: account that runs it where it is started as root; left out, Mosquitto's own user.
         crosses: whether rounds cross factories; without that no broker dials another.
     """
     from fedfloor.templates import render
@@ -101,7 +101,7 @@ def conf(park: ParkFile, factory: FactoryTable, user: str | None = None, *, cros
 
 
 def acl(park: ParkFile, factory: FactoryTable, shut_out: Sequence[str] = (), *, crosses: bool = True) -> str:
-    """Return who may read and write what at a factory's broker; whoever is not named may nothing.
+    """Return the access list of a factory's broker; a client that is not named has no rights.
 
     A device reads its own inbox, writes its own outbox, to edges that there are, and status:
     topics without end would hold retained messages without end. The edge writes to any device

@@ -46,9 +46,9 @@ class Flow:
         self._lock = Lock()
 
     def expect(self, sender: str, most: int) -> None:
-        """Add what an answer of at most so many bytes costs.
+        """Add the tokens of an answer of at most so many bytes.
 
-        What is never answered cannot be saved up: beyond two bursts, no more than one answer is added.
+        Answers that never come cannot be saved up: beyond two bursts, no more than one answer is added.
         """
         cost = _cost(most)
         with self._lock:
@@ -83,7 +83,7 @@ VECTOR_BYTES = 1 << 26  # of the answer to a question; the edge does not know ho
 
 @dataclass(frozen=True)
 class _Gone:
-    """Ends the wait for a device that no longer answers."""
+    """Ends the wait for a device that is gone."""
 
     why: str
 
@@ -121,7 +121,7 @@ class DeviceChannel:
     ) -> None:  # fmt: skip
         self.park, self.name, self.gate = park, name, MessageFilter(header=SHORT_HEADER)
         self.devices, self._numbers = dict(devices), {one.name: k for k, one in devices.items()}
-        self.here: dict[int, Mapping[str, Any]] = {}  # who is there, and what it said of itself
+        self.here: dict[int, Mapping[str, Any]] = {}  # connected devices, and what their hello states
         self.moved: Counter[str] = Counter()  # bytes up and down
         self._link, self._session, self._number = link, session or time.time_ns(), 0
         self._sessions: dict[int, int] = {}
@@ -146,36 +146,36 @@ class DeviceChannel:
         self._link.stop()
 
     def wait_for(self, devices: int, deadline_s: float) -> bool:
-        """Wait until so many devices are there; return whether they are."""
+        """Wait until so many devices are connected; return whether they are."""
         with self._changed:
             return self._changed.wait_for(lambda: len(self.here) >= devices, deadline_s)
 
     def session(self, device: int) -> int | None:
-        """Return when a device that is there was started, ns; None of one that is not."""
+        """Return when a connected device was started, ns; None of an absent one."""
         return self._sessions.get(device) if device in self.here else None
 
     def abandon(self, why: str) -> None:
-        """Let all that is under way be lost, and what is asked from now on, until :meth:`attend`."""
+        """Drop the requests under way and all later ones, until :meth:`attend`."""
         self._abandoned = why
         for asked in list(self._open.values()):
             asked.came.put(_Gone(why))
 
     def attend(self) -> None:
-        """Ask again."""
+        """Accept requests again after :meth:`abandon`."""
         self._abandoned = ""
 
     def ask(
         self, device: int, kind: str, deadline_s: float, *, run: str, number: int, about: Mapping[str, Any],
         arrays: Arrays | None = None, scope: str = "all",
     ) -> Message | None:  # fmt: skip
-        """Ask a device; return its answer, or None where it is gone, late, or answers what is refused.
+        """Send a request to a device; return its answer, or None where it is gone or late, or its answer is refused.
 
         Args:
-            device: whom.
-            kind: what.
+            device: its number.
+            kind: of the request.
             deadline_s: how long is waited.
-            run: of which run.
-            number: of which round.
+            run: name of the run.
+            number: of the round.
             about, arrays, scope: the message's.
         """
         name = self.devices[device].name if device in self.devices else None
@@ -226,12 +226,12 @@ class DeviceChannel:
     # -- incoming messages, in the connection's thread ---------------------------------------------------------------
 
     def _joined(self) -> None:
-        """Ask again what was under way when the connection broke: nobody does anything twice."""
+        """Repeat the requests that were under way when the connection broke; a device does none twice."""
         for identity, asked in list(self._open.items()):
             self._repeat(identity, asked)
 
     def _repeat(self, identity: str, asked: _Open) -> None:
-        """Say a request again, and expect that it may be answered twice."""
+        """Repeat a request, and expect that two answers may come."""
         asked.repeats += 1
         if asked.repeats > REPEATS:
             return
@@ -272,7 +272,7 @@ class DeviceChannel:
             said = self.gate.look(payload, name)
             asked = self._open.get(said["answers"])
             if asked is None or asked.device != name:
-                raise RefusedError("unasked", f"it answers '{said['answers']}', which nobody waits for.")
+                raise RefusedError("unasked", f"it answers '{said['answers']}', which is no open request.")
             if len(payload) > asked.most:
                 asked.came.put(_Gone("its answer is too large"))
                 raise RefusedError("oversized", f"{len(payload)} bytes; its answer has at most {asked.most}.")
@@ -283,7 +283,7 @@ class DeviceChannel:
         asked.came.put(payload)
 
     def _expected(self, name: str, payload: bytes, error: RefusedError) -> bool:
-        """Return whether what is refused is but the second answer to a request that was said again."""
+        """Return whether a refused message is only the second answer to a repeated request."""
         if error.reason not in ("replayed", "unasked"):
             return False
         place = name, split(payload, header=SHORT_HEADER)[0]["answers"]
@@ -357,7 +357,7 @@ def _answer(kind: str, sent: Arrays) -> tuple[int, int]:
 
 
 def side_by_side(do: Callable[[int], T], devices: Sequence[int]) -> list[T]:
-    """Return what ``do`` returns for each device, all being asked at the same time."""
+    """Return the results of ``do`` for all devices, called at the same time."""
     if len(devices) < 2:
         return [do(device) for device in devices]
     with ThreadPoolExecutor(len(devices)) as pool:

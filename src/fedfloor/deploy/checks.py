@@ -30,12 +30,12 @@ from fedfloor.ranges import COUNT, LOSS, SECONDS, RefusedError, number, rows, ta
 log = logging.getLogger(__name__)
 
 TOLD = 20  # refusals of one sender and reason that are all logged; of later ones the 32nd, 64th, 128th, …
-AHEAD_S = 86_400  # of a sender's clock: whoever stole its key must not use up all sessions to come
-LOG_CHARS = 400  # letters of what somebody else said, in a log
+AHEAD_S = 86_400  # of a sender's clock: with a stolen key, one far session would shut out all later ones
+LOG_CHARS = 400  # characters of a foreign text in a log
 
 
 def printable(text: str) -> str:
-    """Return what somebody else said as one short line, so that nobody writes another's lines into a log.
+    """Return a foreign text as one short line, so that a sender cannot forge lines of a log.
 
     >>> print(printable("no\\nWARNING all is well"))
     no\\nWARNING all is well
@@ -45,7 +45,7 @@ def printable(text: str) -> str:
 
 
 def timely(session: int) -> None:
-    """Refuse a session that begins in the future: no later one, of the rightful sender, would be taken any more.
+    """Refuse a session that begins in the future, as it would shut out later sessions of the rightful sender.
 
     Args:
         session: when it began by its sender's clock, ns.
@@ -82,7 +82,7 @@ class MessageFilter:
         """Return a message, or None where it is refused.
 
         Args:
-            data: what arrived.
+            data: the message's bytes.
             sender: whose it must be, by the topic it came on.
             most, arrays: the most bytes and arrays that this one may have, where that is less than any may have.
         """
@@ -115,7 +115,7 @@ class MessageFilter:
         return said
 
     def refuse(self, sender: str, error: RefusedError) -> None:
-        """Count and name what is refused."""
+        """Count a refused message and log its sender and reason."""
         self.refused[sender, error.reason] += 1
         count = self.refused[sender, error.reason]
         if count <= TOLD or count.bit_count() == 1:  # a flood of them fills no disk
@@ -130,7 +130,7 @@ class MessageFilter:
 
 
 def _noted(path: Path | None) -> dict[str, tuple[int, int]]:
-    """Return what was noted before a restart.
+    """Return the last message of each sender, as noted before a restart.
 
     Raises:
         SettingError: the file holds something else.
@@ -200,14 +200,14 @@ def digest(value: object) -> str | None:
 
 @dataclass(frozen=True)
 class Known:
-    """What is known of a visit before its receipt comes.
+    """A visit as the receiver knows it before its receipt comes.
 
     Args:
-        device: whose.
+        device: its number.
         visits: how often it was visited before in the round, from and to.
         ticks: when, from and to.
         samples: how many the device holds.
-        work: what it was to do.
+        work: of the visit.
         trained: how often it was trained before in the run.
         bytes: of the packet that goes on; None at the edge, which counts them itself.
     """
@@ -268,7 +268,7 @@ def receipt(row: object, known: Known) -> Receipt:
 
 
 def _judged(more: Sequence[Any], expected: float, *, lost: bool) -> tuple[tuple[float, ...], str]:
-    """Return what an edge claims of a visit's update: how long it is, and why it is refused."""
+    """Return an edge's claims of a visit's update: its lengths, and why it is refused."""
     if not more:
         return (), ""
     lengths, why = more
@@ -283,7 +283,7 @@ def _judged(more: Sequence[Any], expected: float, *, lost: bool) -> tuple[tuple[
 
 @dataclass(frozen=True)
 class Measured:
-    """What an edge states of itself beside its answer.
+    """Measurements of an edge, beside its answer.
 
     Args:
         seconds: that its factory took.
@@ -303,7 +303,7 @@ class Measured:
 
 
 def measured(about: Mapping[str, Any], devices: Collection[int], most: int) -> Measured:
-    """Return what an edge states of itself.
+    """Return the measurements that an edge states.
 
     Args:
         about: its answer's header.

@@ -55,7 +55,7 @@ from fedfloor.runs.prepare import prepare
 
 @dataclass
 class RoundMeasurements:
-    """What was measured in a round.
+    """Measurements of a round.
 
     Attributes:
         moved: bytes per link and direction.
@@ -63,7 +63,7 @@ class RoundMeasurements:
         trained_s: seconds that devices trained, by their own clocks.
         absent: edges that did not answer.
         refused: edge → how many messages it refused, by sender and reason.
-        failed: device → what it could not do.
+        failed: device → its failure.
         failing: edges of which devices could not train.
     """
 
@@ -76,11 +76,11 @@ class RoundMeasurements:
     failing: set[str] = field(default_factory=set)
 
     def note(self, edge: str, stated: Measured, down: int, up: int) -> float:
-        """Take in what an edge states of itself; return how long its factory took, in s.
+        """Add the measurements of an edge; return the seconds that its factory took.
 
         Args:
             edge: its name.
-            stated: what it states.
+            stated: its measurements.
             down, up: bytes of question and answer.
         """
         self.trained_s += stated.training
@@ -95,7 +95,7 @@ class RoundMeasurements:
         return stated.seconds
 
     def told(self) -> dict[str, Any]:
-        """Return it for the ledger."""
+        """Return the measurements as the ledger stores them."""
         return {
             "floor_s": round(self.floor_s, 4), "training_s": round(self.trained_s, 4),
             "bytes": dict(sorted(self.moved.items())), "absent": sorted(self.absent), "refused": self.refused,
@@ -111,11 +111,11 @@ def end(failures: Mapping[str, Failure], number: int) -> None:
         number: the round.
 
     Raises:
-        DivergedError, SettingError, RunError: what they say, if they all say the same kind of thing.
+        DivergedError, SettingError, RunError: the kind of all failures, or RunError of several kinds.
     """
     errors = {one.error for one in failures.values()}
     kind = KINDS.get(next(iter(errors)), RunError) if len(errors) == 1 else RunError
-    raise kind(f"round {number}: nobody's training succeeded.{why(failures, 'visit')}")
+    raise kind(f"round {number}: no device's training succeeded.{why(failures, 'visit')}")
 
 
 def why(failures: Mapping[str, Failure], kind: str) -> str:
@@ -135,7 +135,7 @@ Asked = tuple[str, Mapping[str, Any], Mapping[str, Any]]  # kind, about, arrays
 
 
 class CloudExecutor:
-    """Real machines, for the engine of the cloud: edges walk branches and ask devices.
+    """The engine's executor at the cloud: edges walk branches and question devices.
 
     Args:
         settings: the cloud's.
@@ -167,7 +167,7 @@ class CloudExecutor:
     # -- as the engine's factories and floor ------------------------------------------------------------------------
 
     def gather(self, experiment: Experiment, method: Combined) -> Park:
-        """Wait until all devices have said what they hold, tell the edges, and return the park that they are.
+        """Wait for the holdings of all devices, pass them on to the edges, and return the park.
 
         Args:
             experiment: the cloud's own.
@@ -267,10 +267,10 @@ class CloudExecutor:
         self._by_edge(engine, "keep", node.devices, {}, arrays, node.scope)
 
     def answers(self, engine: Engine, node: Probe, packet: Packet, tick: int, devices: Sequence[int]) -> dict[int, Any]:
-        """Ask devices through their edges; return what those answer who do.
+        """Return the answers of the devices that answer, through their edges.
 
         Raises:
-            RunError: nobody does.
+            RunError: no device answers.
         """
         arrays = parcel.pack(packet) if "w" in packet else {}
         about = {"tick": tick, "what": node.what, "settings": self._parts.reference(dict(node.settings))}
@@ -284,19 +284,21 @@ class CloudExecutor:
         silent = [k for k in devices if k not in found]
         told = why(self._tally.failed, "probe")
         if silent and not found:
-            raise RunError(f"nobody answered '{node.what}': see to edges and devices, then go on with --resume.{told}")
+            raise RunError(
+                f"no device answered '{node.what}': check edges and devices, then go on with --resume.{told}"
+            )
         if silent:
             log.warning("devices %s did not answer '%s': it is decided without them.%s", silent, node.what, told)
         return {k: found[k] for k in devices if k in found}
 
     def _checked(self, answer: Message, node: Probe, some: Sequence[int], engine: Engine) -> dict[int, Any]:
-        """Return what an edge says that its devices answered, as the question wants it."""
+        """Return the answers of an edge's devices, checked against the question."""
         with self._naming(int(self._factory_of[some[0]]), "ask"):
             return subtasks.answered(answer, node, some, engine)
         return {}
 
     def census(self, engine: Engine, devices: Sequence[int], tick: int) -> NDArray[np.int64]:
-        """Ask devices through their edges for the class counts of what each holds now."""
+        """Return the class counts of what each device holds now, through the edges."""
         table = np.zeros((len(devices), len(engine.park.dataset.classes)), np.int64)
         place = {k: row for row, k in enumerate(devices)}
         for answer, some in zip(*self._by_edge(engine, "census", devices, {"tick": tick}, {}), strict=True):
@@ -309,11 +311,11 @@ class CloudExecutor:
         return table
 
     def there(self, devices: Sequence[int]) -> Sequence[int]:
-        """Return those whom their edges saw when they last answered; all until then."""
+        """Return the devices that were connected at their edges' last answers; all until then."""
         return [k for k in devices if k in self._here.get(self._factory_of[k], {k})]
 
     def refuse(self, device: int, kind: str, why: str) -> None:
-        """Name a device whose answer is far larger than the other devices'; updates are refused by edges."""
+        """Log a device whose answer is far larger than the others'; updates are refused by edges."""
         log.warning("device %d is refused: %s", device, why)
         failed(self._tally.failed, f"device {device}", Failure(kind, "RunError", why))
 
@@ -324,7 +326,7 @@ class CloudExecutor:
     # -- what is measured -------------------------------------------------------------------------------------------
 
     def measured(self) -> dict[str, Any]:
-        """Return what was measured since this was asked last: seconds, bytes per link, who was absent."""
+        """Return the measurements since the last call: seconds, bytes per link, absent edges."""
         told, self._tally = self._tally.told(), RoundMeasurements()
         return told
 
@@ -332,7 +334,7 @@ class CloudExecutor:
         """End the run where devices of all factories fail one after the other, with no success in between.
 
         Raises:
-            FedfloorError: three do, or all of fewer, or all edges are refused; what they say.
+            FedfloorError: three fail, or all of fewer, or all edges are refused; with their reasons.
         """
         if number != self._lost + 1:
             self._failing, self._carrying = {}, set(self._names.values())
@@ -400,7 +402,7 @@ class CloudExecutor:
         return found
 
     def _note(self, factory: int, request: str, answer: Message, down: int, up: int) -> float:
-        """Note what an edge states of itself; return how long it took, in s."""
+        """Note the measurements of an edge; return the seconds that it took."""
         known = len(self._factory_of) or ranges.DEVICES
         stated = checks.measured(answer.about, [k for k, m in enumerate(self._factory_of) if m == factory], known)
         if self._listed and not set(stated.failed) <= self._listed:
@@ -443,7 +445,7 @@ def run(
         resume: go on from the last checkpoint.
         limits: when to stop early.
         report: called with each ledger line.
-        interrupted: says whether the user wants to stop; Ctrl-C does where it is left out.
+        interrupted: returns whether the user wants to stop; Ctrl-C does where it is left out.
     """
     experiment = read_experiment(Path(settings.experiment), [])
     method = combined(experiment)

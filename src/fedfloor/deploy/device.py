@@ -1,6 +1,6 @@
-"""The agent on a device: it stays connected, says that it is there, and does what an edge asks.
+"""The agent on a device: it stays connected, announces itself, and serves the requests of edges.
 
-Until it is first asked to train it does without PyTorch.
+PyTorch is loaded with the first request to train.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ log = logging.getLogger(__name__)
 IDLE_S = 5.0
 WAITING = 64  # requests of one edge; more are refused
 WAITING_BYTES = 1 << 26  # of them together; a larger one waits alone
-OWN, FOREIGN, LEAVE = range(3)  # who is served first
+OWN, FOREIGN, LEAVE = range(3)  # in the order of service
 Asked = tuple[str, bytes]  # the edge, and its request
 
 
@@ -52,7 +52,7 @@ class Agent:
     Args:
         settings: the device's.
         experiment: what is trained.
-        park: holds its samples; None until an edge says what a sample is.
+        park: holds its samples; None until an edge sends the facts of a sample.
         link: its connection; made from the settings where it is left out.
         session: when it started, ns.
     """
@@ -78,7 +78,7 @@ class Agent:
         self._facts: Facts | None = None
         self._raw: Park | None = None  # as its samples are stored, and what it answers questions about
         self._questions = Questions(normaliser(experiment.data.normalise))
-        self._last: tuple[str, bytes] = ("", b"")  # what was answered last, if it is asked for again
+        self._last: tuple[str, bytes] = ("", b"")  # the last answer, for a repeated request
 
     def run(self) -> None:
         """Work until :meth:`leave` is called."""
@@ -94,7 +94,7 @@ class Agent:
         self._link.stop()
 
     def _next(self) -> Asked | None:
-        """Wait for what is asked next; when nothing is for a while, memory goes back to the system."""
+        """Wait for the next request; after a while without one, memory goes back to the system."""
         try:
             return self._asked.get(timeout=IDLE_S)[2]
         except queue.Empty:
@@ -102,7 +102,7 @@ class Agent:
             return self._asked.get()[2]
 
     def leave(self) -> None:
-        """Let :meth:`run` end after what it is doing."""
+        """End :meth:`run` after the request under way."""
         self._asked.put((LEAVE, next(self._order), None))
 
     def _heard(self, topic: str, payload: bytes) -> None:
@@ -118,7 +118,7 @@ class Agent:
             self.gate.refuse(names[0], error)
 
     def _wait_for(self, edge: str, payload: bytes) -> None:
-        """Let a request wait: each edge has room of its own, and that of the device's own factory is served first.
+        """Queue a request: each edge has room of its own, and that of the device's own factory is served first.
 
         Raises:
             RefusedError: there is no room.
@@ -132,7 +132,7 @@ class Agent:
             self._asked.put((rank, next(self._order), (edge, payload)))
 
     def _joined(self) -> None:
-        """Say that this device is there."""
+        """Announce this device."""
         about = {"device": self.settings.device, "version": __version__, "factory": self.settings.factory}
         self._say(self._status, self._message("hello", about=about), retain=True)
 
@@ -142,7 +142,7 @@ class Agent:
         message = self.gate.take(payload, edge)
         if message is None:
             return
-        if message.about.get("to") != self._session:  # recorded before this device was started, and said again
+        if message.about.get("to") != self._session:  # recorded before this device was started, and replayed
             self.gate.refuse(edge, RefusedError("stale", "it is meant for this device before it was started again."))
             return
         kind, about, arrays = self._done(edge, message)
@@ -152,7 +152,7 @@ class Agent:
         self._link.say(topic, said)
 
     def _again(self, edge: str, payload: bytes) -> bool:
-        """Answer as before what an edge asks again, after one of us lost the connection."""
+        """Send the last answer again where an edge repeats its request after a lost connection."""
         try:
             said, _ = split(payload, header=SHORT_HEADER)
         except RefusedError:
@@ -180,7 +180,7 @@ class Agent:
         except FedfloorError as error:
             log.error("%s", printable(str(error)))
             return "failed", {"error": type(error).__name__, "text": str(error)}, {}
-        except Exception as error:  # whatever the header says, and whatever it makes PyTorch say: the agent lives on
+        except Exception as error:  # of any header, or of PyTorch: the agent goes on
             self.gate.refuse(edge, RefusedError("header", f"{type(error).__name__}: {error}"))
             log.debug("a request could not be done", exc_info=True)
             return "refused", {"reason": "header", "text": f"{type(error).__name__}: {error}"}, {}
@@ -194,11 +194,11 @@ class Agent:
 
     def _here(self) -> Park:
         if self.park is None:
-            raise RefusedError("facts", "nobody has said yet what a sample is.")
+            raise RefusedError("facts", "the facts of a sample have not arrived yet.")
         return self.park
 
     def _holding(self, message: Message, *, at_home: bool) -> dict[str, Any]:
-        """Read its samples as the cloud says what a sample is, and answer what it holds.
+        """Read the samples as the cloud's facts describe them, and return the device's holding.
 
         An edge of another factory decides nothing about the samples, and learns their number and digest alone.
         """
@@ -221,7 +221,7 @@ class Agent:
         return asdict(holding(self._raw, self.settings.device, facts))
 
     def _census(self, message: Message) -> list[int]:
-        """Answer the class counts of what it holds now."""
+        """Return the class counts of what the device holds now."""
         about, device = message.about, self.settings.device
         counts = self._here().census([device], int(about["tick"]), [int(about["trained"])])[0]
         return [int(one) for one in counts]

@@ -51,10 +51,10 @@ KINDS: dict[str, type[FedfloorError]] = {kind.__name__: kind for kind in (Diverg
 
 @dataclass(frozen=True)
 class Failure:
-    """What a device says it could not do.
+    """A failure that a device reports.
 
     Args:
-        kind: what it was asked: ``visit``, ``probe``, …
+        kind: of the request: ``visit``, ``probe``, …
         error: the kind of error.
         text: why.
     """
@@ -65,7 +65,7 @@ class Failure:
 
 
 def failed(known: dict[str, Failure], who: str, one: Failure) -> None:
-    """Note what a device could not do: of several things the visit, by which a round is judged."""
+    """Note a failure of a device; of several, that of the visit, by which a round is judged."""
     if who not in known or known[who].kind != "visit":
         known[who] = one
 
@@ -75,7 +75,7 @@ log = logging.getLogger(__name__)
 
 @dataclass
 class FactoryExecutor:
-    """The devices of a factory, as the floor of an edge's engine.
+    """The devices of a factory, as the executor of an edge's engine.
 
     Attributes:
         line: to the devices.
@@ -85,9 +85,9 @@ class FactoryExecutor:
         run: the run's name.
         round: the round under way.
         kept: device → digests of its memories that checkpoints name.
-        joining: what devices say they hold, where their samples stay with them.
+        joining: the holdings of devices whose samples stay with them.
         trained_s: seconds that devices trained so far, by their own clocks, all together.
-        failed: device's name → what it could not do in what is under way.
+        failed: device's name → its failure in the request under way.
     """
 
     line: DeviceChannel
@@ -105,7 +105,7 @@ class FactoryExecutor:
     def visit(
         self, engine: Engine, work: Work, packet: Packet, key: Key, extractor: FrozenExtractor
     ) -> tuple[Packet, Receipt] | None:
-        """Send the model to a device; return what it sends back, or None where nothing comes."""
+        """Send the model to a device; return the update, or None where none comes."""
         if key.device < 0:
             raise SettingError("the plan trains at the cloud, which has no data of its own on real machines.")
         cut = engine.network.parcel(work.travels)
@@ -123,7 +123,7 @@ class FactoryExecutor:
     def _came(
         self, engine: Engine, work: Work, answer: Message, packet: Packet, cut: Parcel, key: Key
     ) -> tuple[Packet, Receipt] | None:
-        """Take an update in if it is one."""
+        """Return a device's update and receipt, checked; None where they are refused."""
         held, trained = int(engine.park.holdings[key.device]), engine.memory.visits[key.device]
         try:
             if answer.kind != "update":
@@ -146,7 +146,7 @@ class FactoryExecutor:
         return sent, receipt
 
     def hand(self, engine: Engine, node: Broadcast, packet: Packet) -> None:
-        """Send the model to devices that only keep it; who does not hear it pulls it with the next visit."""
+        """Send the model to devices that only keep it; a device that misses it pulls it with the next visit."""
         sent = engine.network.parcel(node.scope).pack({"w": packet["w"]})
 
         def give(device: int) -> None:
@@ -155,7 +155,7 @@ class FactoryExecutor:
         side_by_side(give, node.devices)
 
     def answers(self, engine: Engine, node: Probe, packet: Packet, tick: int, devices: Sequence[int]) -> dict[int, Any]:
-        """Ask devices; return what those answer who do, and as the question wants it."""
+        """Return the answers of the devices that answer, checked against the question."""
         sent = parcel.pack(packet) if "w" in packet else {}
         settings, found = self.names.reference(dict(node.settings)), dict[int, Any]()
 
@@ -182,7 +182,7 @@ class FactoryExecutor:
         failed(self.failed, name, Failure(kind, "RefusedError", printable(str(error))))
 
     def census(self, engine: Engine, devices: Sequence[int], tick: int) -> NDArray[np.int64]:
-        """Ask devices for the class counts of what each holds now; those who do not answer hold nothing."""
+        """Return the class counts of what each device holds now; zeros of a device that does not answer."""
         node, classes = Probe(tuple(devices), "census"), len(engine.park.dataset.classes)
 
         def ask(device: int) -> list[int]:
@@ -197,11 +197,11 @@ class FactoryExecutor:
         return np.array(side_by_side(ask, devices), np.int64).reshape(len(devices), classes)
 
     def refuse(self, device: int, kind: str, why: str) -> None:
-        """Name a device whose update or answer is refused."""
+        """Log a device whose update or answer is refused."""
         self._spoilt(device, kind, RefusedError("length", why))
 
     def there(self, devices: Sequence[int]) -> Sequence[int]:
-        """Return those who said hello and are not gone."""
+        """Return the connected devices."""
         return [k for k in devices if k in self.line.here]
 
     def _about(self, engine: Engine, device: int) -> dict[str, Any]:
@@ -219,7 +219,7 @@ class FactoryExecutor:
         answer = self.line.ask(
             device, kind, deadline_s, run=self.run, number=self.round, about=about, arrays=arrays, scope=scope
         )
-        if answer is not None and answer.kind in ("failed", "refused"):  # nobody else's training hangs on it
+        if answer is not None and answer.kind in ("failed", "refused"):  # the other devices go on
             text, error = checks.line(answer.about.get("text")), str(answer.about.get("error"))
             log.error("device %s could not do its %s: %s", answer.sender, kind, text)
             failed(
@@ -249,7 +249,7 @@ class Edge:
     Args:
         settings: the edge's.
         experiment: what is trained.
-        park: what is known of the devices; None until the cloud says so.
+        park: of the devices; None until the cloud sends it.
         link: its connection to the broker.
 
     Raises:
@@ -308,7 +308,7 @@ class Edge:
         self.line.stop()
 
     def answer(self, frame: bytes) -> bytes:
-        """Do what the cloud asks and return the answer; one thing at a time."""
+        """Serve a request of the cloud and return the answer, one at a time."""
         message = self.gate.take(frame, CLOUD)
         if message is None:
             return encode(self._message("refused", None, {"text": f"{self.settings.name} took no such message"}))
@@ -353,20 +353,20 @@ class Edge:
         except FedfloorError as error:
             log.error("%s", printable(str(error)))
             return "failed", {"error": type(error).__name__, "text": str(error)}, {}
-        except Exception as error:  # of what the cloud or a device says: the edge lives on
+        except Exception as error:  # of any message: the edge goes on
             self.gate.refuse(CLOUD, RefusedError("header", f"{type(error).__name__}: {error}"))
-            log.debug("what the cloud asked could not be done", exc_info=True)
+            log.debug("the cloud's request failed", exc_info=True)
             return "refused", {"text": f"{type(error).__name__}: {error}"}, {}
 
     def _gather(self, message: Message) -> tuple[str, dict[str, Any], dict[str, Any]]:
-        """Say what the own devices hold."""
+        """Return the holdings of the own devices."""
         self.line.attend()
         mine = {one.device: one for one in self.settings.devices}
         facts = read_facts(message.about.get("facts"))
         return "gathered", joining.gathered(self.joining, mine, facts, message.run), {}
 
     def _park(self, message: Message) -> tuple[str, dict[str, Any], dict[str, Any]]:
-        """Take in what all devices hold."""
+        """Build the park from the holdings of all devices."""
         facts = read_facts(message.about.get("facts"))
         factory_of, held = joining.read_told(message.about, facts)
         park = facts_of.park(self.experiment, facts, factory_of, held)
@@ -377,7 +377,7 @@ class Edge:
         return "ready", {}, {}
 
     def _introduce(self, device: int) -> None:
-        """Ask an own device what it holds, where edges of other factories may ask it next: before, it refuses them."""
+        """Query an own device first, as it refuses the edges of other factories until then."""
         if self.ready and device in self._own and foreign(self.experiment, self._method):
             threading.Thread(target=self.joining.fits, args=(device, self.factory.run), daemon=True).start()
 

@@ -66,10 +66,10 @@ def _exactly(of: socket.socket, count: int, until: float | None) -> bytes:
 
 
 def ask(where: Endpoint, data: bytes, deadline_s: float | None = None) -> bytes:
-    """Send a frame to a door and return what comes back.
+    """Send a frame to an edge and return its answer.
 
     Raises:
-        OSError: nobody is there, it hung up, or it took too long.
+        OSError: the edge does not listen, hung up, or took too long.
     """
     until = None if deadline_s is None else time.monotonic() + deadline_s
     with contextlib.closing(_connected(where, deadline_s)) as to:
@@ -156,7 +156,7 @@ def _bound(where: Endpoint) -> socket.socket:
 
 
 def _answers(where: Endpoint) -> bool:
-    """Say whether somebody listens at a socket that is there; one that a kill left behind has nobody."""
+    """Return whether a process listens at a socket file; none does after a kill."""
     try:
         _connected(where, 0.2).close()
     except ConnectionRefusedError:
@@ -168,10 +168,10 @@ class Edges(Protocol):
     """The way from the cloud to the edges."""
 
     def ask(self, messages: Mapping[int, bytes], deadline_s: float) -> dict[int, bytes]:
-        """Ask the edges of factories, all at the same time.
+        """Send a message to each factory's edge, all at the same time.
 
         Args:
-            messages: factory → what is asked.
+            messages: factory → message.
             deadline_s: how long is waited.
 
         Returns:
@@ -181,7 +181,7 @@ class Edges(Protocol):
 
 
 class Direct:
-    """Edges that are asked through their doors.
+    """Edges that are reached through their sockets, without Flower.
 
     Args:
         edges: each with a door.
@@ -191,7 +191,7 @@ class Direct:
         self._doors = {one.factory: one.door for one in edges if one.door is not None}
 
     def ask(self, messages: Mapping[int, bytes], deadline_s: float) -> dict[int, bytes]:
-        """Ask each through its door."""
+        """Send each message through the edge's socket."""
 
         def one(factory: int) -> tuple[int, bytes]:
             try:

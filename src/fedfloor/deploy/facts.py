@@ -1,4 +1,4 @@
-"""Samples that stay with devices: what the cloud says a sample is, and what each device says it holds."""
+"""Samples that stay with devices: the facts of a sample, from the cloud, and the holding of each device."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ SURVEYS = 3  # surveys that a device answers: runs that begin anew after devices
 
 @dataclass(frozen=True)
 class Facts:
-    """What a sample is, so that the labels and values of all devices mean the same.
+    """The description of a sample that all devices share, so that their labels and values mean the same.
 
     Args:
         name: the data set's.
@@ -47,7 +47,7 @@ class Facts:
         shape: of a sample.
         inputs: what it is made of.
         scale: factor from a stored number to its value.
-        sums: whether devices say the sums that normalisation is computed from.
+        sums: whether devices send the sums that normalisation is computed from.
         standard: mean and deviation of each channel over all devices, once they are known.
         question: what devices answer beside that, of a survey for the normalisation.
         found: what the survey found, once it has ended.
@@ -77,7 +77,7 @@ class Facts:
 
     @property
     def sample(self) -> Facts:
-        """What a sample is, without what is asked and known of all devices' samples."""
+        """The facts without the question and the statistics of all devices."""
         return replace(self, standard=None, question=None, found=None)
 
     @property
@@ -90,7 +90,7 @@ class Facts:
 
 
 def of(experiment: Experiment, dataset: Dataset) -> Facts:
-    """Return what a data set says of samples."""
+    """Return the facts of a data set's samples."""
     kind = experiment.data.normalise
     part = normaliser(kind)
     if isinstance(part, Surveyed):
@@ -104,7 +104,7 @@ def of(experiment: Experiment, dataset: Dataset) -> Facts:
 
 
 def read(said: object) -> Facts:
-    """Return facts as :meth:`Facts.told` says them.
+    """Parse facts as :meth:`Facts.told` serialises them.
 
     Raises:
         RefusedError: it is something else.
@@ -144,7 +144,7 @@ def _standard(both: Sequence[object], channels: int) -> tuple[Floats, Floats]:
 
 @dataclass(frozen=True)
 class Holding:
-    """What a device says it holds.
+    """The holding of a device: how many samples, of which classes.
 
     Args:
         samples: how many.
@@ -167,7 +167,7 @@ class Holding:
 
 
 def holding(park: Park, device: int, facts: Facts) -> Holding:
-    """Return what a device has to say of its samples."""
+    """Return the holding of a device."""
     sums = tuple(tuple(one.tolist()) for one in device_sums(park.samples(device)[0])) if facts.sums else ()
     counts = tuple(int(one) for one in park.classes(device))
     asked = None if facts.question is None else RowQuestion.from_dict(facts.question)
@@ -176,7 +176,7 @@ def holding(park: Park, device: int, facts: Facts) -> Holding:
 
 
 def read_holding(said: object, facts: Facts) -> Holding:
-    """Return a holding as a device said it.
+    """Parse a holding that a device sent.
 
     Raises:
         RefusedError: it is none, or of other classes.
@@ -218,7 +218,7 @@ def survey(ask: Callable[[Facts], Sequence[Holding]], facts: Facts) -> RowSurvey
     """Return a survey among devices that hold their own samples.
 
     Args:
-        ask: every device what it holds, and the facts' question.
+        ask: returns the holdings of all devices, with their answers to the facts' question.
         facts: what a sample is.
     """
 
@@ -254,7 +254,7 @@ class Questions:
         self._part, self._answered = part, set[str]()
 
     def admit(self, question: Mapping[str, Any], sensors: tuple[str, ...]) -> None:
-        """Take note of a question; the same one asked again reveals nothing more, and does not count.
+        """Count a question; a repeated one reveals nothing more, and does not count.
 
         Raises:
             RefusedError: the experiment's normalisation asks nothing, nothing of this kind, so large a question, or so
@@ -284,19 +284,19 @@ def park(
     experiment: Experiment, facts: Facts, factory_of: Sequence[int], held: Sequence[Holding],
     here: Dataset | None = None, steps: tuple[Step, ...] = (),
 ) -> Park:  # fmt: skip
-    """Return the park that devices say they are; their samples cannot be looked at.
+    """Return the park of devices by their holdings; its samples cannot be read here.
 
     Args:
         experiment: what is trained.
         facts: what a sample is.
         factory_of: of each device.
-        held: what each says.
+        held: the holding of each.
         here: whose test samples the park has, or those of them that are not held out for validation; none, where it is
             None.
         steps: that the survey of :attr:`Facts.found` took.
 
     Raises:
-        SettingError: something in the experiment needs what devices do not say.
+        SettingError: the experiment needs more than holdings state.
     """
     data, wanted = experiment.data, experiment.park.devices
     if wanted not in (None, len(held)):
@@ -392,5 +392,5 @@ def _away(facts: Facts, first: np.ndarray[Any, np.dtype[np.int64]], digest: str,
 
 
 def mapping(held: Mapping[int, Holding]) -> dict[str, Any]:
-    """Return what devices hold as JSON."""
+    """Return holdings as JSON."""
     return {str(k): asdict(one) for k, one in held.items()}

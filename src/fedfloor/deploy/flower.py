@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def factory(message: Message, context: Context) -> Message:
-    """Say which factory this node stands in: its ``--node-config factory=N``."""
+    """Return the factory of this node: its ``--node-config factory=N``."""
     number = int(context.node_config["factory"])
     return Message(RecordDict({"factory": ConfigRecord({"number": number})}), reply_to=message)
 
@@ -36,7 +36,7 @@ def pass_on(message: Message, context: Context) -> Message:
     The edge is the one whose settings ``FEDFLOOR_EDGE`` names, or ``--node-config edge="FILE"``.
 
     Raises:
-        RunError: nobody opens, or it takes too long.
+        RunError: the edge does not listen, or takes too long.
     """
     file = str(context.node_config.get("edge") or os.environ.get("FEDFLOOR_EDGE", ""))
     settings = read(EdgeSettings, file)
@@ -90,7 +90,7 @@ class ByGrid:
         self._wanted = {one.factory for one in edges}
 
     def ask(self, messages: Mapping[int, bytes], deadline_s: float) -> dict[int, bytes]:
-        """Ask each factory's node.
+        """Send a message to each factory's node.
 
         Raises:
             RunError: not a single node is there before the first question.
@@ -120,7 +120,7 @@ class ByGrid:
         return found
 
     def _find(self, deadline_s: float) -> None:
-        """Ask the nodes that are there whose factory they stand in, until all are found."""
+        """Query the connected nodes for their factories until all are known."""
         until = time.monotonic() + deadline_s
         self._nodes |= self._known
         while not self._wanted <= set(self._nodes) and time.monotonic() < until:

@@ -1,4 +1,4 @@
-"""Who holds what, where samples stay with devices: an edge asks each device once, the cloud waits for all."""
+"""Holdings of devices whose samples stay with them: an edge queries each device once, the cloud waits for all."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Gathered = tuple[list[int], list[Holding]]  # of each device its factory, and wh
 
 
 class Joining:
-    """What devices say they hold; each is asked when it was started, before anything else.
+    """Holdings of devices; each is queried after its start, before any other request.
 
     Args:
         line: to the devices.
@@ -42,7 +42,7 @@ class Joining:
         """Return what a device holds; None where it does not answer.
 
         Raises:
-            SettingError: it says what is wrong with its samples, or nonsense.
+            SettingError: its samples do not fit, or its answer is refused.
         """
         session, name = self.line.session(device), self.line.devices[device].name
         if session is None:
@@ -65,7 +65,7 @@ class Joining:
         return held
 
     def fits(self, device: int, run: str) -> bool:
-        """Return whether a device is there and holds what it held when the run began; say so where it does not."""
+        """Return whether a device is connected with the samples of the run's start; log it where it is not."""
         if self.facts is None:
             return True
         try:
@@ -84,7 +84,7 @@ class Joining:
 
 
 def gathered(joining: Joining, mine: Mapping[int, Named], facts: Facts, run: str) -> dict[str, Any]:
-    """Return what an edge says of its own devices: what they hold, who is not there, and what is wrong."""
+    """Return the holdings of an edge's own devices, the absent devices, and the errors, as JSON."""
     held, lacking, wrong = dict[int, Holding](), list[str](), dict[str, str]()
 
     def ask(device: int) -> None:
@@ -105,7 +105,7 @@ def gathered(joining: Joining, mine: Mapping[int, Named], facts: Facts, run: str
 def wait(
     ask: Callable[[], Mapping[int, Message]], edges: Sequence[CloudEdge], facts: Facts, deadline_s: float
 ) -> Gathered:
-    """Ask edges until all of their devices have said what they hold.
+    """Query edges until the holdings of all their devices are known.
 
     Args:
         ask: asks all edges.
@@ -186,13 +186,13 @@ def _numbered(factory_of: Mapping[int, int], held: Mapping[int, Holding]) -> Gat
 
 
 def told(facts: Facts, gathered: Gathered, factory: int, *, crosses: bool) -> dict[str, Any]:
-    """Return what the edge of a factory is told of all devices.
+    """Return the holdings of all devices as the edge of a factory receives them.
 
     Args:
         facts: what a sample is.
-        gathered: what the devices hold; of other factories' the edge is told how many samples.
+        gathered: the holdings; of other factories' devices the edge receives the number of samples.
         factory: the edge's.
-        crosses: whether rounds cross factories: the edge is then told the digests of others' samples, too, by which
+        crosses: whether rounds cross factories: the edge then receives the digests of others' samples, too, by which
             it notices a device that comes back with other samples.
     """
     factory_of, held = gathered
@@ -201,7 +201,7 @@ def told(facts: Facts, gathered: Gathered, factory: int, *, crosses: bool) -> di
 
 
 def read_told(about: Mapping[str, Any], facts: Facts) -> Gathered:
-    """Return what :func:`told` says.
+    """Parse holdings as :func:`told` serialises them.
 
     Raises:
         RefusedError: it is something else.

@@ -40,7 +40,7 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True)
 class TrialPark:
-    """A trial park: its folder and what it consists of."""
+    """A trial park: its folder, its park file and its programs."""
 
     folder: Path
     park: ParkFile
@@ -171,7 +171,7 @@ def up(trial: TrialPark, say: Say) -> Crew:
 
     Args:
         trial: the park.
-        say: is told what happens.
+        say: called with a line per step.
 
     Raises:
         RunError: a process died, or did not come up in time.
@@ -208,7 +208,7 @@ def _agents(crew: Crew, trial: TrialPark) -> list[ParkProcess]:
 
 
 def _nodes(crew: Crew, trial: TrialPark, say: Say) -> None:
-    """Tell the SuperLink the factories' public keys, and start their SuperNodes."""
+    """Register the factories' public keys at the SuperLink, and start their SuperNodes."""
     cloud = trial.place / "cloud"
     flower = machines.environment(machines.cloud_services(trial.park)[0], cloud)
     for one in trial.park.factory:
@@ -241,7 +241,7 @@ def _env(trial: TrialPark, env: Mapping[str, str]) -> dict[str, str]:
 
 
 def listens(port: int) -> bool:
-    """Return whether somebody listens on a port of this machine."""
+    """Return whether a process listens on a port of this machine."""
     with socket.socket() as one:
         one.settimeout(1.0)
         return one.connect_ex((HERE, port)) == 0
@@ -297,7 +297,7 @@ def down(folder: Path, keep: bool = False) -> int:
         keep: leave the machines' folders, to be looked at.
     """
     folder = folder.resolve()
-    known = (folder / LIST).exists()  # else the files of these names are somebody's own
+    known = (folder / LIST).exists()  # else files of these names are not ours
     count = Crew.of(folder).stop()
     if known and not keep:
         for path in (

@@ -30,7 +30,7 @@ FLOWER = {
     "FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1", "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.05",
     "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
 }  # fmt: skip
-CACHES = {"FEDFLOOR_CACHE": f"{STATE}/cache", "NUMBA_CACHE_DIR": f"{STATE}/cache/numba"}  # who is shut in has no home
+CACHES = {"FEDFLOOR_CACHE": f"{STATE}/cache", "NUMBA_CACHE_DIR": f"{STATE}/cache/numba"}  # a service has no home
 ALONE = {"OMP_NUM_THREADS": "1"}  # two threads change results (and a gateway has other work)
 
 
@@ -43,7 +43,7 @@ class Service:
         about: what it is.
         words: its command; relative paths begin in the machine's folder.
         env: its environment, beside what it inherits.
-        paths: more of it: files in the machine's folder, which whoever starts it writes out whole.
+        paths: more of it: files in the machine's folder, made absolute at the start.
         after: services of the same machine that must be there before.
         idle: whether it ends by itself, with its work.
         files: how many it may have open; 0: the system's usual number.
@@ -93,7 +93,7 @@ def factory_services(park: ParkFile, one: FactoryTable) -> tuple[Service, ...]:
 
 
 def node_config(park: ParkFile, one: FactoryTable) -> str:
-    """Return what a SuperNode says of itself."""
+    """Return the ``--node-config`` of a SuperNode."""
     return f"factory={park.factory.index(one)}"
 
 
@@ -119,7 +119,7 @@ def unit(service: Service, park: ParkFile) -> str:
 
     Args:
         service: the service.
-        park: says where things lie on a machine, and who runs them.
+        park: holds the folders and the user of its machines.
     """
     from fedfloor.templates import render
 
@@ -288,5 +288,5 @@ def _cloud(park: ParkFile, shut_out: Sequence[str]) -> CloudSettings:
 
 
 def _samples(park: ParkFile) -> str:
-    """Return who knows what devices hold: the experiment, if all hold their share of its data."""
+    """Return the source of holdings: the experiment, where all devices hold their share of its data."""
     return "experiment" if all(one.source.kind == "partition" for one in park.device) else "devices"

@@ -48,16 +48,16 @@ class Message:
     """One message.
 
     Args:
-        kind: what it is: ``visit``, ``update``, ``probe``, ``answer``, …
-        sender: the name of who sent it.
+        kind: ``visit``, ``update``, ``probe``, ``answer``, …
+        sender: name of the sender.
         run: which run it belongs to.
         round: which round.
         session: when its sender started, ns; later sessions replace earlier ones.
         number: counts the sender's messages in its session, so that none is taken twice or out of order.
         scope: the part of the model that ``w`` holds.
         answers: :attr:`identity` of the message that this one answers.
-        about: what else there is to say, JSON.
-        arrays: what travels.
+        about: everything else, JSON.
+        arrays: by name.
     """
 
     kind: str
@@ -73,7 +73,7 @@ class Message:
 
     @property
     def identity(self) -> str:
-        """What an answer names."""
+        """The text by which an answer names this message."""
         return f"{self.session}-{self.number}"
 
 
@@ -94,7 +94,7 @@ def decode(data: bytes, most: int = MOST_BYTES, header: int = MOST_HEADER, array
     """Return the message that bytes hold, once it is known to be whole.
 
     Args:
-        data: what arrived.
+        data: the message's bytes.
         most: the most bytes that are taken.
         header: of these, of the header.
         arrays: the most arrays; a message with more is refused before any is made.
@@ -106,7 +106,7 @@ def decode(data: bytes, most: int = MOST_BYTES, header: int = MOST_HEADER, array
     said, body = split(data, most, header)
     digest = said.pop("digest")
     if hashlib.sha256(body).hexdigest() != digest:
-        raise RefusedError("digest", "what arrived is not what was sent.")
+        raise RefusedError("digest", "the arrays do not match the digest of the header.")
     return Message(**said, arrays=_arrays(body, arrays))
 
 
@@ -189,7 +189,7 @@ def fits(arrays: Arrays, wanted: Mapping[str, tuple[tuple[int, ...], np.dtype[An
     """Refuse arrays that are not those that are waited for.
 
     Args:
-        arrays: what arrived.
+        arrays: those that arrived.
         wanted: name → shape and type.
 
     Raises:
@@ -206,7 +206,7 @@ def fits(arrays: Arrays, wanted: Mapping[str, tuple[tuple[int, ...], np.dtype[An
 
 
 def check_visit(got: Arrays, network: Network, cut: Parcel, goal: Objective) -> None:
-    """Refuse what arrives for a visit if it is not the network's model and what the objective reads beside it.
+    """Refuse arrays for a visit that are not the network's model and the objective's own arrays.
 
     Raises:
         RefusedError: it is not.

@@ -20,7 +20,7 @@ ROOT = "fedfloor"
 
 
 def inbox_topic(park: str, edge: str, device: str) -> str:
-    """Return where an edge asks a device; with ``edge`` "+" all that the device listens to.
+    """Return the topic of an edge's requests to a device; with ``edge`` "+" all that the device reads.
 
     >>> inbox_topic("trial", "north", "press-1")
     'fedfloor/trial/in/north/press-1'
@@ -29,17 +29,17 @@ def inbox_topic(park: str, edge: str, device: str) -> str:
 
 
 def outbox_topic(park: str, device: str, edge: str) -> str:
-    """Return where a device answers an edge; with ``device`` "+" all that the edge listens to."""
+    """Return the topic of a device's answers to an edge; with ``device`` "+" all that the edge reads."""
     return f"{ROOT}/{park}/out/{device}/{edge}"
 
 
 def status_topic(park: str, device: str) -> str:
-    """Return where a device says that it is there, retained; its last will says there that it is gone."""
+    """Return the topic of a device's status, retained; its last will is published there."""
     return f"{ROOT}/{park}/status/{device}"
 
 
 def topic_parts(topic: str) -> tuple[str, tuple[str, ...]]:
-    """Return what a topic is for and the names in it, or "" where it is none of ours.
+    """Return the purpose of a topic and the names in it; "" for a foreign topic.
 
     >>> topic_parts("fedfloor/trial/out/press-1/north")
     ('out', ('press-1', 'north'))
@@ -52,7 +52,7 @@ log = logging.getLogger(__name__)
 
 KEEP_ALIVE_S = 30  # a silent device's last will comes after 1.5 times that; TCP repeats a lost packet for 0.6 · 2^n s
 LONGEST_WAIT_S = 30.0
-STEADY_S, SHORT = 5.0, 3  # a connection that ends sooner is no good one; after so many in a row it is told
+STEADY_S, SHORT = 5.0, 3  # a connection that ends sooner is no good one; after so many in a row it is logged
 Heard = Callable[[str, bytes], None]
 
 
@@ -63,22 +63,22 @@ class Connection(Protocol):
         """Connect and stay connected.
 
         Args:
-            topics: what to listen to.
+            topics: to subscribe to.
             heard: called with topic and payload of each message, one after the other.
             joined: called after each connection, listening already.
         """
         ...
 
     def unsubscribe(self, topics: Sequence[str]) -> None:
-        """Listen to topics no longer, also after the next connection."""
+        """Unsubscribe from topics, also after the next connection."""
         ...
 
     def say(self, topic: str, payload: bytes, *, retain: bool = False) -> None:
-        """Publish; what is said while there is no connection is said when there is one again."""
+        """Publish a message; without a connection, as soon as there is one again."""
         ...
 
     def stop(self) -> None:
-        """Say what is left to be said, and leave without a last will."""
+        """Publish the remaining messages, and disconnect without a last will."""
         ...
 
 
@@ -98,8 +98,8 @@ class MqttConnection:
         name: the client's, which is its certificate's.
         broker: where.
         tls: certificates; None: nothing is encrypted.
-        will: topic and payload that the broker says, retained, when this process is gone without having left.
-        wait: sleeps for so many seconds; returns early when it is told to stop.
+        will: topic and payload that the broker publishes, retained, when this process is gone without :meth:`stop`.
+        wait: sleeps for so many seconds; returns early after :meth:`stop`.
         clock: seconds; only differences count.
     """
 
@@ -136,7 +136,7 @@ class MqttConnection:
         self._thread.start()
 
     def unsubscribe(self, topics: Sequence[str]) -> None:
-        """Listen to topics no longer."""
+        """Unsubscribe from topics."""
         self._topics = tuple(one for one in self._topics if one not in topics)
         self._client.unsubscribe(list(topics))
 
@@ -145,7 +145,7 @@ class MqttConnection:
         self._client.publish(topic, payload, qos=1, retain=retain)
 
     def stop(self) -> None:
-        """Leave."""
+        """Publish the remaining messages, and disconnect."""
         until = time.monotonic() + 2.0
         while self._client.want_write() and time.monotonic() < until:
             time.sleep(0.01)
@@ -159,7 +159,7 @@ class MqttConnection:
             self._alert = text[text.index("[SSL") :]
 
     def _lacking(self) -> str:
-        """Return why there is no connection."""
+        """Return the reason of a missing connection."""
         if "[SSL" not in self._alert:
             return f"broker {self._broker} cannot be reached: {self._alert}."
         from fedfloor.deploy.authority import refusal
@@ -172,9 +172,9 @@ class MqttConnection:
             before, began, self._alert = self.connections, self._clock(), "it hung up"
             try:
                 self._client.connect(self._broker.host, self._broker.port, KEEP_ALIVE_S, clean_start=True)
-                while self._client.loop(1.0) == 0:  # unlike loop_forever it wakes up when somebody says something
+                while self._client.loop(1.0) == 0:  # unlike loop_forever it wakes up for a message
                     pass
-            except Exception as error:  # what no broker should say included: without this thread nobody is heard
+            except Exception as error:  # malformed packets included: this thread must live
                 self._alert = str(error)
             if self.connections > before and self._clock() - began >= STEADY_S:
                 attempt, told, short = 0, "", 0
@@ -191,15 +191,15 @@ class MqttConnection:
 
 
 def _tried(do: Callable[[], object]) -> None:
-    """Let nothing that somebody says end the connection's thread."""
+    """Call a handler; its errors must not end the connection's thread."""
     try:
         do()
     except Exception:
-        log.exception("what came could not be dealt with")
+        log.exception("a message could not be handled")
 
 
 def _shared(broker: Endpoint) -> str:
-    """Say what it means that connections end as soon as they are made: brokers keep one of each name."""
+    """Return why connections end as soon as they are made: brokers keep one of each name."""
     return (
         f"broker {broker} ended {SHORT} connections as soon as they were made. Do two devices have one name? Give each "
         "a certificate of its own; if there is one only, its key was copied: revoke it."
@@ -207,7 +207,7 @@ def _shared(broker: Endpoint) -> str:
 
 
 def _options(topic: str) -> Any:
-    """Return how a topic is listened to: of retained messages only those that say which devices are there."""
+    """Return the options of a subscription: of retained messages only statuses of devices."""
     from paho.mqtt.subscribeoptions import SubscribeOptions
 
     retained = topic_parts(topic)[0] == "status"

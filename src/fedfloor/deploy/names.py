@@ -73,7 +73,7 @@ class PartNames:
         return value if number is None else {"name": number, "digest": self.entries[number][1]}
 
     def resolve(self, value: Any) -> Any:
-        """Return what :meth:`refer` was given.
+        """Return the inverse of :meth:`refer`.
 
         Raises:
             RefusedError: a name that is neither in the table nor a word of the house, a digest of something else, or
@@ -138,14 +138,14 @@ def table(experiment: Experiment) -> PartNames:
 
 
 def _digest(text: str) -> str:
-    """Return 16 digits of the SHA-256 of what a name stands for: its source, the file, or the text itself."""
+    """Return 16 digits of the SHA-256 of a name's source, of its file, or of the text itself."""
     content = text.encode()
     try:
         if SPEC.fullmatch(text):
             content += Path(getsourcefile(loaded(text, "part")) or "").read_bytes()
         elif Path(text).is_file():
             content = Path(text).read_bytes()  # where it lies may differ
-    except (OSError, TypeError, SettingError):  # built in, or read by nobody
+    except (OSError, TypeError, SettingError):  # built in, or unreadable
         pass
     return hashlib.sha256(content).hexdigest()[:16]
 
@@ -165,7 +165,7 @@ def work(value: object, names: PartNames) -> Work:
     """Return the work of a message.
 
     Raises:
-        RefusedError: it is none, or names what this process has not resolved itself.
+        RefusedError: it is no work, or names a part that this process has not resolved itself.
     """
     if not isinstance(value, Mapping):
         raise RefusedError("header", "it holds no work.")

@@ -1,4 +1,4 @@
-"""A device's own samples: its share of the experiment's data, those of a folder, or what a function sees."""
+"""A device's own samples: its share of the experiment's data, those of a folder, or a function's."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ Seen = tuple[Values, Labels]
 
 @dataclass(frozen=True, eq=False)
 class Sensed(Park):
-    """A park of which only one device is here; what it holds is what a function sees.
+    """A park of which only one device is here; a function yields its samples.
 
     Args:
-        sense: a tick → what is held then.
+        sense: tick → samples held then.
     """
 
     sense: Callable[[int], Seen] | None = None
@@ -64,7 +64,7 @@ class Sensed(Park):
 
 
 def check(settings: DeviceSettings) -> None:
-    """Look whether there is what a device's data are to come from.
+    """Check that the source of a device's data exists.
 
     Raises:
         SettingError: there is no such folder, module or function.
@@ -88,7 +88,7 @@ def guarded(park: Park, settings: DeviceSettings) -> Park:
 
 
 def alone(park: Park, experiment: Experiment, device: int, known: RemoteStatistics | None = None) -> Park:
-    """Return a park that holds one device's samples and nobody else's.
+    """Return a park that holds one device's samples and no others.
 
     Args:
         park: where they are taken from.
@@ -124,7 +124,7 @@ def park(settings: DeviceSettings, experiment: Experiment, facts: Facts) -> Park
     """Return a park that holds a device's own samples, as its settings say.
 
     Raises:
-        SettingError: there is nothing, or it does not fit what the cloud says a sample is.
+        SettingError: there are no samples, or they do not fit the cloud's facts.
         RunError: the function fails.
     """
     device, source = settings.device, settings.data
@@ -176,7 +176,7 @@ def _of_one(data: Dataset, experiment: Experiment, device: int, told: RemoteStat
 
 
 def normalised(park: Park, experiment: Experiment, facts: Facts, device: int) -> Park:
-    """Return a device's park, as :func:`park` made it, normalised by what is known of all devices."""
+    """Return a device's park, as :func:`park` made it, normalised by the statistics of all devices."""
     there = apply_found(replace(park, remote=facts.known), experiment, facts)
     if there.normalised is park.normalised or not isinstance(there, Sensed) or there.sense is None:
         return there
@@ -184,7 +184,7 @@ def normalised(park: Park, experiment: Experiment, facts: Facts, device: int) ->
 
 
 def _seeing(sense: Callable[[int], Seen], done: Normalised | None, device: int) -> Callable[[int], Seen]:
-    """Return a function that normalises what another one sees; that one where nothing is to be done."""
+    """Return a function that normalises the samples of another; that one where there is no normalisation."""
     if done is None:
         return sense
     return lru_cache(maxsize=1)(lambda tick: (done.apply(sense(tick)[0], device), sense(tick)[1]))
@@ -195,7 +195,7 @@ def _none(x: Values) -> SamplePool:
 
 
 def _fits(where: str, data: Dataset, facts: Facts) -> None:
-    """Refuse samples that are not what the cloud says."""
+    """Refuse samples that differ from the cloud's facts."""
     if data.inputs.kind != facts.inputs.kind:
         raise SettingError(f"{where}: {data.inputs.kind} came; the experiment's data are {facts.inputs.kind}.")
     if data.shape != facts.shape:
@@ -248,7 +248,7 @@ def _sensed(settings: DeviceSettings, experiment: Experiment, facts: Facts) -> P
 
 
 def _looked(where: str, said: Any, facts: Facts) -> Seen:
-    """Return what a function returned, if it is samples and labels of the experiment's.
+    """Return a function's samples and labels, checked against the experiment.
 
     Raises:
         SettingError: it is something else.

@@ -141,7 +141,7 @@ class ParkFile:
         valid_days: of certificates; they are renewed by running ``provision`` in their last 30 days.
         folder: where a machine's folder lies on that machine; for its systemd units.
         programs: where ``fedfloor``, ``python`` and ``flower-supernode`` lie there.
-        user: who runs them there.
+        user: account that runs them there.
     """
 
     name: str
@@ -200,7 +200,7 @@ def from_document(document: dict[str, Any], path: Path) -> ParkFile:
 
 
 def _check_units(park: ParkFile) -> None:
-    """Refuse what would add words or lines to systemd units, which hold these three as they are."""
+    """Refuse texts that would add words or lines to systemd units, which hold these three as they are."""
     for key, place in (("folder", park.folder), ("programs", park.programs)):
         allowed = "an absolute path without blanks, quotes, '%', '$' or control characters"
         require(bool(PATH.fullmatch(str(place))), key, str(place), allowed)
@@ -268,7 +268,7 @@ def _own_numbers(devices: Iterable[DeviceTable]) -> None:
         if one.number in seen:
             raise SettingError(
                 f"devices '{seen[one.number]}' and '{one.name}' both have number {one.number}: give each its own. "
-                "A device that says none has its place in the file, from 0."
+                "A device without a number has its place in the file, from 0."
             )
         seen[one.number] = one.name
 

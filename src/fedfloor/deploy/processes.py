@@ -19,14 +19,14 @@ from fedfloor.errors import RunError, require
 
 
 def free(count: int, first: int | None = None) -> list[int]:
-    """Return ports on which nobody listens.
+    """Return free ports.
 
     Args:
         count: how many.
         first: the first of that many in a row; left out, the system chooses.
 
     Raises:
-        RunError: one of those in a row is taken; says by whom where that can be known.
+        RunError: one of those in a row is taken; names the process where that can be known.
     """
     if first is not None:
         require(1 <= first <= 65536 - count, "--ports", first, f"from 1 to {65536 - count}")
@@ -42,10 +42,10 @@ def free(count: int, first: int | None = None) -> list[int]:
 
 
 def need(port: int, host: str = "127.0.0.1") -> None:
-    """Check that nobody listens on a port.
+    """Check that a port is free.
 
     Raises:
-        RunError: somebody does, or the system does not let us.
+        RunError: it is in use, or the system refuses it.
     """
     with socket.socket() as one:
         one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -55,12 +55,12 @@ def need(port: int, host: str = "127.0.0.1") -> None:
             if error.errno != errno.EADDRINUSE:
                 raise RunError(f"port {port} of {host} cannot be used: {error.strerror or error}.") from error
             who = holder(port)
-            by = f" by {who}" if who else " by a process of somebody else"
+            by = f" by {who}" if who else " by another user's process"
             raise RunError(f"port {port} is in use{by}: stop that, or choose other ports.") from error
 
 
 def holder(port: int) -> str | None:
-    """Return the name and process number of who listens on a port, where this user may know it (Linux)."""
+    """Return the name and number of the process that listens on a port, where this user may know it (Linux)."""
     sockets = {f"socket:[{inode}]" for inode in _inodes(port)}
     for folder in Path("/proc").glob("[0-9]*") if sockets else ():
         with contextlib.suppress(OSError):
@@ -91,10 +91,10 @@ class ParkProcess:
     """A process of a trial park.
 
     Args:
-        name: what it is to people.
+        name: shown to people.
         kind: ``broker``, ``superlink``, ``supernode``, ``edge``, ``device`` or ``cloud``.
         pid: its number.
-        log: where it writes what it says.
+        log: file of its output.
     """
 
     name: str
@@ -132,7 +132,7 @@ class Crew:
         """Start a process in a session of its own.
 
         Args:
-            name: what it is to people.
+            name: shown to people.
             kind: see :class:`ParkProcess`.
             words: the command.
             cwd: where its relative paths begin.
@@ -180,7 +180,7 @@ class Crew:
         """Check that processes still run.
 
         Raises:
-            RunError: one died; shows the last lines of what it said.
+            RunError: one died; shows the last lines of its log.
         """
         for one in watched:
             if not self.alive(one):
@@ -209,7 +209,7 @@ class Crew:
             time.sleep(0.05)
 
     def left(self) -> set[int]:
-        """Return the numbers of all processes that carry the park's mark, whoever started them, beside this one."""
+        """Return the numbers of all processes that carry the park's mark, beside this one."""
         for child in self.children.values():
             child.poll()  # else it would stay as a zombie
         return set(marked(self.folder)) - {os.getpid()}

@@ -25,15 +25,15 @@ from fedfloor.errors import RunError, SettingError, unknown
 
 @dataclass(frozen=True)
 class Index:
-    """What an authority remembers.
+    """The index of an authority.
 
     Args:
         park: name of the park.
         numbers: device → its number in the experiment.
         revoked: (name, serial, time) of each certificate that is good no more.
-        out: names that get no new certificate until somebody says ``--renew``.
+        out: names that get no new certificate until ``--renew``.
         issued: name → the serials of all its certificates, also of those before a renewal, which are good until they
-            run out: who is revoked is so with all of them.
+            run out: a revocation covers all of them.
     """
 
     park: str
@@ -44,7 +44,7 @@ class Index:
 
 
 def read_index(path: Path) -> Index:
-    """Read what :func:`index_json` wrote.
+    """Read an index that :func:`index_json` wrote.
 
     Raises:
         SettingError: it is something else.
@@ -88,13 +88,13 @@ INDEX = PurePosixPath("authority/index.json")
 
 @dataclass(frozen=True)
 class Done:
-    """What provisioning came to.
+    """The result of provisioning.
 
     Args:
         folder: where everything lies.
         rows: for each certificate its name, what was done (``new``, ``kept``, ``renewed``, ``revoked``), until when.
         written: files that are new or changed, as paths in ``folder``.
-        notes: what somebody must do now.
+        notes: what is to be done now.
     """
 
     folder: Path
@@ -111,11 +111,11 @@ def provision(
 
     Args:
         park: the park.
-        out: the folder; ``authority`` in it stays with whoever provisions, the others go to the machines.
+        out: the folder; ``authority`` in it stays on this machine, the others go to the machines.
         revoke: names whose certificates are good no more, from the brokers' next reload on.
         renew: names that get a new certificate and key now.
-        at: what the clock says; default: this machine's.
-        user: who runs brokers that are started as root.
+        at: the time; default: this machine's clock.
+        user: account that runs brokers that are started as root.
 
     Raises:
         SettingError: an unknown name, a folder of another park, numbers of devices that would change, an experiment
@@ -219,7 +219,7 @@ def _settings(
     park: ParkFile, ca: Authority, revoked: Sequence[tuple[str, int, str]], gone: Sequence[str], out: Path,
     files: Files, at: dt.datetime, user: str | None, *, renewed: bool,
 ) -> None:  # fmt: skip
-    """Put all that is no certificate into ``files``."""
+    """Put every other file than certificates into ``files``."""
     reach = crosses(park)
     listed = out / "authority" / "revoked.crl"
     serials = [(serial, dt.datetime.fromisoformat(when)) for _, serial, when in revoked]
@@ -252,7 +252,7 @@ def _node(one: FactoryTable, out: Path, files: Files) -> None:
 
 
 def _left(name: str, holders: Mapping[str, Certified], out: Path) -> list[Path]:
-    """The files of somebody who is shut out: a device's whole folder, else a certificate and its key."""
+    """The files of a revoked holder: a device's whole folder, else a certificate and its key."""
     if name in holders and holders[name].what != "device":
         return [out / holders[name].cert, out / holders[name].key]
     return [path for path in (out / "devices" / name).glob("*") if path.is_file()]
@@ -317,7 +317,7 @@ def _notes(
     park: ParkFile, index: Index, rows: Sequence[Mapping[str, Any]], written: Sequence[PurePosixPath],
     revoke: Sequence[str],
 ) -> Iterator[str]:  # fmt: skip
-    """Say what somebody must do now."""
+    """Yield what is to be done now."""
     names = {one.name for one in park.device}
     changed = {(path.parts[1], path.name) for path in written if path.parts[0] == "factories"}
     again = bool(index.numbers)  # else nothing runs yet

@@ -172,7 +172,7 @@ class Deadlines:
     Args:
         visit_s: for one visit to a device, its training included.
         probe_s: for one answer to a question.
-        join_s: when the edge starts, for devices to say hello; at the cloud, for all to say what they hold.
+        join_s: when the edge starts, for devices to connect; at the cloud, for the holdings of all devices.
         round_s: for a whole round of a factory.
     """
 
@@ -212,9 +212,9 @@ class DeviceSettings:
         experiment: the experiment file.
         memory: folder for what it keeps between visits.
         state: folder for its log and counters.
-        tls: without it, nothing is encrypted and nobody proves who he is: for tests only.
+        tls: without it, nothing is encrypted or authenticated: for tests only.
         data: where its samples come from.
-        edge: the name of its factory's edge, from which alone it takes what a sample is.
+        edge: the name of its factory's edge, from which alone it takes the facts of a sample.
     """
 
     park: str
@@ -246,7 +246,7 @@ class EdgeSettings:
         name: the edge's, and its certificate's.
         factory: its factory's number.
         broker: the MQTT broker of its factory.
-        listen: where it listens for what the cloud sends: its door.
+        listen: where it listens for the cloud.
         experiment: the experiment file.
         state: folder for its log and counters.
         devices: those of its factory.
@@ -257,7 +257,7 @@ class EdgeSettings:
         acl: the access list of its factory's broker, where it runs on the same machine: a device that floods loses its
             rights there.
         reach: ``"factory"`` where it was provisioned for experiments whose rounds stay within factories: then it may
-            say nothing to other factories' devices.
+            send nothing to other factories' devices.
     """
 
     park: str

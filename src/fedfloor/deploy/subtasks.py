@@ -80,7 +80,7 @@ def alike(said: Mapping[int, Any], *, some: bool = False) -> dict[int, RefusedEr
 
     Args:
         said: device → what it answered.
-        some: whether these are but some of the devices: then nobody is refused where less than half agree.
+        some: whether these are but some of the devices: then no device is refused where less than half agree.
     """
     sizes = {k: said[k].numel() for k in sorted(said) if isinstance(said[k], torch.Tensor)}
     if len(set(sizes.values())) < 2:
@@ -259,7 +259,7 @@ def taken(message: Message, subtask: Subtask, mine: Sequence[int], engine: Engin
             return Walked([branches_to_json(passed), *blobs[1:]], passed, ends)
     except RefusedError:
         raise
-    except Exception as error:  # whatever shape it has: an edge ends nobody's run
+    except Exception as error:  # of any shape: an edge cannot end the run
         raise RefusedError(
             "header", f"its answer does not fit the branches it was sent ({type(error).__name__})."
         ) from error

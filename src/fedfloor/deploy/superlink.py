@@ -1,7 +1,7 @@
 """Flower's SuperLink behind a fence: ``python -m fedfloor.deploy.superlink``, with ``flower-superlink``'s words.
 
-Flower serves three interfaces on one port. Only that of SuperNodes asks who calls; through the others whoever reaches
-the port may register a node of his own, or let the cloud and every factory run a program of his.
+Flower serves three interfaces on one port. Only that of SuperNodes authenticates its callers; through the others anyone
+who reaches the port may register a node, or run a program at the cloud and in every factory.
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ def local(scope: Scope) -> bool:
 
 
 def fence() -> None:
-    """Let whatever this process serves from now on be fenced, and by TLS 1.3 where it is served by TLS."""
+    """Fence every application that this process serves from now on; with TLS, by TLS 1.3."""
     import uvicorn
 
     def newest(_: object, make: Callable[[], ssl.SSLContext]) -> ssl.SSLContext:
@@ -133,7 +133,7 @@ def fence() -> None:
     def fenced(self: Any, app: Any, *args: Any, **more: Any) -> None:
         if more.get("ssl_certfile"):
             more["ssl_context_factory"] = newest
-        made(self, Fence(app), *args, **{**more, "proxy_headers": False})  # nobody says for others where they are
+        made(self, Fence(app), *args, **{**more, "proxy_headers": False})  # a header names no other caller
 
     uvicorn.Config.__init__ = fenced  # type: ignore[method-assign]
 

@@ -1,4 +1,4 @@
-"""What a device does when it is asked: it trains, or answers, with its own samples and its own memory."""
+"""A device's engine: it trains and answers questions with its own samples and its own memory."""
 
 from __future__ import annotations
 
@@ -65,10 +65,10 @@ class Worker:
         self._held: Tensor | None = None  # the last whole model that came, of which a part may come alone
 
     def reply(self, message: Message) -> Reply:
-        """Do what a message asks.
+        """Serve a request.
 
         Raises:
-            RefusedError: it asks for what this device cannot do.
+            RefusedError: this device cannot serve it.
             FedfloorError: training fails.
         """
         about = message.about
@@ -80,7 +80,7 @@ class Worker:
         return {"visit": self._visit, "probe": self._probe, "keep": self._hand}[message.kind](message)
 
     def _stand(self, about: Mapping[str, Any]) -> None:
-        """Let memory be what the edge says that it is at this point of the run."""
+        """Set memory to the state that the edge names for this point of the run."""
         memory, held, trained = self.engine.memory, about.get("held"), about.get("trained")
         if type(trained) is not int or not (held is None or isinstance(held, str)):
             raise RefusedError("header", "it does not say what the device keeps.")
@@ -144,7 +144,7 @@ class Worker:
             raise RefusedError("work", f"this device keeps {size} bytes; at most {self._most}.")
 
     def _hand(self, message: Message) -> Reply:
-        """Hold the model, or a part of it, that is handed out, so that later visits need not bring it."""
+        """Store a broadcast model, or a part of it, so that later visits need not bring it."""
         network = self.engine.network
         cut = network.parcel(message.scope)
         check_visit(message.arrays, network, cut, objectives.objective("plain", {}))
