@@ -88,9 +88,6 @@ def issue(by: Authority, holder: Holder, days: int, at: dt.datetime) -> tuple[by
 
     Args:
         by: the authority that signs.
-        holder: whose it is.
-        days: how long it is good for, never longer than the authority itself.
-        at: from when on, less an hour for clocks that are slow.
     """
     key = ec.generate_private_key(ec.SECP256R1())
     span = min(dt.timedelta(days=days), by.cert.not_valid_after_utc - at)
@@ -113,8 +110,6 @@ def revocations(by: Authority, serials: Iterable[tuple[int, dt.datetime]], at: d
 
     Args:
         by: the authority that signs.
-        serials: serial number and time of each revocation.
-        at: when the list is made.
     """
     listed = x509.CertificateRevocationListBuilder().issuer_name(by.cert.subject).last_update(at - AHEAD)
     listed = listed.next_update(by.cert.not_valid_after_utc)
@@ -181,10 +176,7 @@ def fault(path: Path, cert: x509.Certificate, root: x509.Certificate, name: str,
     """Return the fault of a certificate in words; None of a valid one.
 
     Args:
-        path: its file, to be named.
-        cert: the certificate.
         root: the authority's.
-        name: whose it must be.
         at: the time of this machine's clock.
     """
     whose = f"{path}: the certificate of '{common_name(cert)}'"
@@ -207,7 +199,6 @@ def check(tls: Tls, name: str, at: dt.datetime | None = None) -> None:
     """Check a process's certificate, key and authority before it connects.
 
     Args:
-        tls: the three files.
         name: the process's name.
         at: the time; default: this machine's clock.
 
@@ -226,8 +217,6 @@ def refusal(error: str, where: str, own: Path | None = None) -> str:
     """Return the message for a secure connection that failed.
 
     Args:
-        error: message of the TLS library.
-        where: address of the other side.
         own: our certificate's file.
 
     >>> print(refusal("[SSL] tlsv13 alert certificate required", "north:8883"))

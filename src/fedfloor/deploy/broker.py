@@ -52,7 +52,6 @@ def withdraw(acl: Path, pid: Path, device: str) -> bool:
     Args:
         acl: the broker's access list. It is overwritten in place: a service may write to the file, not to its folder.
         pid: the file with the number of the broker's process.
-        device: its name.
 
     Raises:
         OSError: the list cannot be read or written.
@@ -84,8 +83,6 @@ def conf(park: ParkFile, factory: FactoryTable, user: str | None = None, *, cros
     """Return a broker's ``mosquitto.conf``; its paths begin in the folder in which the broker is started.
 
     Args:
-        park: the park.
-        factory: whose broker it is.
         user: account that runs it where it is started as root; left out, Mosquitto's own user.
         crosses: whether rounds cross factories; without that no broker dials another.
     """
@@ -108,9 +105,6 @@ def acl(park: ParkFile, factory: FactoryTable, shut_out: Sequence[str] = (), *, 
     under its own name and reads what is for it. A bridge speaks only for its own factory's edge and devices.
 
     Args:
-        park: the park.
-        factory: whose broker it is.
-        shut_out: names that were revoked.
         crosses: whether rounds cross factories; without that only this factory's edge and devices have rights.
     """
     from fedfloor.templates import render
@@ -125,9 +119,6 @@ def acl(park: ParkFile, factory: FactoryTable, shut_out: Sequence[str] = (), *, 
 
 def check_version(program: str) -> None:
     """Check that an installed Mosquitto is recent enough.
-
-    Args:
-        program: its path.
 
     Raises:
         SettingError: it is older than :data:`LEAST`, or does not print its version.

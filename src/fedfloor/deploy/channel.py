@@ -171,11 +171,6 @@ class DeviceChannel:
         """Send a request to a device; return its answer, or None where it is gone or late, or its answer is refused.
 
         Args:
-            device: its number.
-            kind: of the request.
-            deadline_s: how long is waited.
-            run: name of the run.
-            number: of the round.
             about, arrays, scope: the message's.
         """
         name = self.devices[device].name if device in self.devices else None

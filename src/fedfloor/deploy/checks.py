@@ -83,7 +83,6 @@ class MessageFilter:
 
         Args:
             data: the message's bytes.
-            sender: whose it must be, by the topic it came on.
             most, arrays: the most bytes and arrays that this one may have, where that is less than any may have.
         """
         try:
@@ -238,7 +237,6 @@ def receipt(row: object, known: Known) -> Receipt:
 
     Args:
         row: as it came: from a device of 12 fields, from an edge, which measures updates, of 12 or 14.
-        known: what the receiver knows of the visit.
 
     Raises:
         RefusedError: it is none, of another visit, or a field is out of its range.
@@ -308,7 +306,6 @@ def measured(about: Mapping[str, Any], devices: Collection[int], most: int) -> M
     Args:
         about: its answer's header.
         devices: those of the factory; empty while they are not known.
-        most: how many devices the park has at most.
 
     Raises:
         RefusedError: a field is out of its range.

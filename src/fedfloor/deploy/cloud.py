@@ -76,13 +76,7 @@ class RoundMeasurements:
     failing: set[str] = field(default_factory=set)
 
     def note(self, edge: str, stated: Measured, down: int, up: int) -> float:
-        """Add the measurements of an edge; return the seconds that its factory took.
-
-        Args:
-            edge: its name.
-            stated: its measurements.
-            down, up: bytes of question and answer.
-        """
+        """Add the measurements of an edge; return the seconds that its factory took."""
         self.trained_s += stated.training
         self.moved.update({f"device_edge_{way}": n for way, n in stated.moved.items()})
         self.moved.update(edge_cloud_down=down, edge_cloud_up=up)
@@ -108,7 +102,6 @@ def end(failures: Mapping[str, Failure], number: int) -> None:
 
     Args:
         failures: device → why.
-        number: the round.
 
     Raises:
         DivergedError, SettingError, RunError: the kind of all failures, or RunError of several kinds.
@@ -171,7 +164,6 @@ class CloudExecutor:
 
         Args:
             experiment: the cloud's own.
-            method: that of the experiment.
 
         Raises:
             SettingError: a device's samples do not fit the experiment.
@@ -442,9 +434,6 @@ def run(
     Args:
         settings: the cloud's.
         edges: the way to the edges; through their doors where it is left out.
-        resume: go on from the last checkpoint.
-        limits: when to stop early.
-        report: called with each ledger line.
         interrupted: returns whether the user wants to stop; Ctrl-C does where it is left out.
     """
     experiment = read_experiment(Path(settings.experiment), [])

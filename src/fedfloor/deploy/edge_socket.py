@@ -31,11 +31,6 @@ def send(into: socket.socket, data: bytes) -> None:
 def receive(of: socket.socket, most: int = MOST_BYTES, until: float | None = None) -> bytes:
     """Return the next frame, or b"" where the other side has hung up.
 
-    Args:
-        of: the connection.
-        most: bytes of a frame.
-        until: when the whole frame must have come, by the monotonic clock.
-
     Raises:
         OSError: it hung up within a frame, the frame is larger than ``most``, or it is late.
     """
@@ -172,7 +167,6 @@ class Edges(Protocol):
 
         Args:
             messages: factory → message.
-            deadline_s: how long is waited.
 
         Returns:
             Factory → answer, of those that answered in time.

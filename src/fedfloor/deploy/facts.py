@@ -219,7 +219,6 @@ def survey(ask: Callable[[Facts], Sequence[Holding]], facts: Facts) -> RowSurvey
 
     Args:
         ask: returns the holdings of all devices, with their answers to the facts' question.
-        facts: what a sample is.
     """
 
     def everyone(question: RowQuestion) -> NDArray[np.float64]:
@@ -287,13 +286,8 @@ def park(
     """Return the park of devices by their holdings; its samples cannot be read here.
 
     Args:
-        experiment: what is trained.
-        facts: what a sample is.
-        factory_of: of each device.
-        held: the holding of each.
         here: whose test samples the park has, or those of them that are not held out for validation; none, where it is
             None.
-        steps: that the survey of :attr:`Facts.found` took.
 
     Raises:
         SettingError: the experiment needs more than holdings state.

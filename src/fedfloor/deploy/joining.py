@@ -107,12 +107,6 @@ def wait(
 ) -> Gathered:
     """Query edges until the holdings of all their devices are known.
 
-    Args:
-        ask: asks all edges.
-        edges: all of them.
-        facts: what a sample is.
-        deadline_s: how long.
-
     Raises:
         SettingError: a device's samples do not fit, or devices are not numbered 0, 1, 2, …
         RunError: some are not there in time.
@@ -189,7 +183,6 @@ def told(facts: Facts, gathered: Gathered, factory: int, *, crosses: bool) -> di
     """Return the holdings of all devices as the edge of a factory receives them.
 
     Args:
-        facts: what a sample is.
         gathered: the holdings; of other factories' devices the edge receives the number of samples.
         factory: the edge's.
         crosses: whether rounds cross factories: the edge then receives the digests of others' samples, too, by which

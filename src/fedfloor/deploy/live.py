@@ -80,8 +80,6 @@ def prepare(
     """Provision a park on this machine, whose devices stand in the factories that the experiment puts them in.
 
     Args:
-        experiment: what will be trained.
-        folder: for all that belongs to the park.
         factories, devices: how many; left out, the experiment's, or the data's own.
         first_port: of those it needs, in a row; left out, any that are free.
 
@@ -168,10 +166,6 @@ def _provision(trial: TrialPark) -> None:
 
 def up(trial: TrialPark, say: Say) -> Crew:
     """Start every process of a park but the cloud's loop, and wait until all are there.
-
-    Args:
-        trial: the park.
-        say: called with a line per step.
 
     Raises:
         RunError: a process died, or did not come up in time.
@@ -294,7 +288,6 @@ def down(folder: Path, keep: bool = False) -> int:
 
     Args:
         folder: the park's.
-        keep: leave the machines' folders, to be looked at.
     """
     folder = folder.resolve()
     known = (folder / LIST).exists()  # else files of these names are not ours

@@ -115,12 +115,7 @@ def _shut_in(service: Service, folder: PurePath) -> dict[str, str]:
 
 
 def unit(service: Service, park: ParkFile) -> str:
-    """Return a service as a systemd unit; it may write to its state and to what its ``writes`` names.
-
-    Args:
-        service: the service.
-        park: holds the folders and the user of its machines.
-    """
+    """Return a service as a systemd unit; it may write to its state and to what its ``writes`` names."""
     from fedfloor.templates import render
 
     mosquitto = service.words[0] == "mosquitto"
@@ -136,7 +131,6 @@ def compose(services: Sequence[Service], park: ParkFile) -> str:
     """Return services of one machine as a compose file; started in the machine's folder.
 
     Args:
-        services: of one machine.
         park: its name is the project's.
     """
     from fedfloor.templates import render
@@ -200,8 +194,6 @@ def settings_files(park: ParkFile, shut_out: Sequence[str], *, crosses: bool = T
     """Return the settings of every process, with its units, its compose file and the experiment.
 
     Args:
-        park: the park.
-        shut_out: names that were revoked: they get none, and no edge speaks to them.
         crosses: whether rounds cross factories; without that edges know their own devices only.
 
     Raises:

@@ -92,8 +92,6 @@ def alone(park: Park, experiment: Experiment, device: int, known: RemoteStatisti
 
     Args:
         park: where they are taken from.
-        experiment: what is trained.
-        device: whose.
         known: the normalisation; computed from the park where it is left out.
 
     Raises:

@@ -22,7 +22,6 @@ def free(count: int, first: int | None = None) -> list[int]:
     """Return free ports.
 
     Args:
-        count: how many.
         first: the first of that many in a row; left out, the system chooses.
 
     Raises:
@@ -132,9 +131,7 @@ class Crew:
         """Start a process in a session of its own.
 
         Args:
-            name: shown to people.
             kind: see :class:`ParkProcess`.
-            words: the command.
             cwd: where its relative paths begin.
             env: its environment, beside this process's.
             files: how many files it may have open, as far as this process may grant them; 0: as many as this process.
@@ -190,12 +187,6 @@ class Crew:
 
     def wait(self, what: str, ready: Callable[[], bool], watched: Collection[ParkProcess], seconds: float) -> None:
         """Wait until something is so.
-
-        Args:
-            what: it, for error messages.
-            ready: whether it is so.
-            watched: processes without which it will never be.
-            seconds: how long at most.
 
         Raises:
             RunError: one of them died, or it took too long.

@@ -25,7 +25,6 @@ def read(kind: type[T], path: Path | str) -> T:
 
     Args:
         kind: one of :class:`DeviceSettings`, :class:`EdgeSettings`, :class:`CloudSettings`.
-        path: the file.
 
     Raises:
         SettingError: no such file, no TOML, or something in it that cannot be; names the file and the key.

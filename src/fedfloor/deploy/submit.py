@@ -35,9 +35,6 @@ def run(settings: CloudSettings, file: Path, *, resume: bool, limits: Limits, re
     Args:
         settings: the cloud's.
         file: where they stand.
-        resume: go on from the last checkpoint.
-        limits: when to stop early.
-        report: called with each ledger line.
 
     Raises:
         RunError: Flower does not take it, or the loop failed.

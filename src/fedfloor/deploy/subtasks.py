@@ -40,11 +40,7 @@ def read(node: Probe, device: int, answer: object, arrays: Arrays, engine: Engin
     """Return a device's answer, JSON or a tensor.
 
     Args:
-        node: the question.
-        device: whose answer it is.
-        answer: JSON that came.
         arrays: a vector is ``answer`` of these.
-        engine: knows model, classes and what devices hold.
 
     Raises:
         RefusedError: the question cannot be answered with that.
@@ -240,9 +236,6 @@ def taken(message: Message, subtask: Subtask, mine: Sequence[int], engine: Engin
     """Return what an edge showed, once it is known to be of its own devices and in range.
 
     Args:
-        message: its answer.
-        subtask: what it was asked.
-        mine: which of its branches the edge walked.
         engine: the cloud's.
 
     Raises:
@@ -382,9 +375,6 @@ def check_lengths(walked: Walked, subtask: Subtask, known: Limit, engine: Engine
     With others this is not checked.
 
     Args:
-        walked: what it shows.
-        subtask: what it was asked.
-        known: the limit, which knows the updates of all edges.
         engine: the cloud's.
 
     Raises:
@@ -415,9 +405,6 @@ def answered(message: Message, node: Probe, mine: Sequence[int], engine: Engine)
     """Return what an edge says that its devices answered to a question, checked as the edge checks it.
 
     Args:
-        message: its answer.
-        node: the question.
-        mine: whom the edge was to ask.
         engine: the cloud's.
 
     Raises:

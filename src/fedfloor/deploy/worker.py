@@ -215,7 +215,6 @@ def most_batches(method: Combined, samples: int) -> int:
 
     Args:
         method: the experiment's; one without work settings may use mini-batches of one sample.
-        samples: what the device holds.
     """
     settings = getattr(method.method, "work", None)
     own = settings.at(1, 1) if isinstance(settings, WorkSettings) else Work(epochs=EXCESS, batch_size=1)

@@ -84,7 +84,6 @@ def by(found: Sequence[Prediction], key: Callable[[Prediction], str | None], nam
     Args:
         found: predictions.
         key: a prediction's file or device; those without one are left out.
-        name: of the first column.
     """
     groups: dict[str, list[Prediction]] = {}
     for one in found:

@@ -66,12 +66,6 @@ def answers_of(
 ) -> Iterator[tuple[FileSamples, Answer]]:  # fmt: skip
     """Yield each file's samples with the model's answer, made of arrays.
 
-    Args:
-        trained: the model.
-        parts: its samples, file by file.
-        follow: called with the number of files done, now and then.
-        failed: gets the files whose numbers are too large for the model, and the others are answered.
-
     Raises:
         SettingError: a file that is no sample of this model; numbers too large for it, where ``failed`` is left out.
     """
@@ -125,7 +119,6 @@ def odd_sensors(trained: Trained, samples: FileSamples) -> list[str]:
     Pictures, and sensors that were not normalised, have neither.
 
     Args:
-        trained: the model.
         samples: of one file, as they go into ``raw``.
     """
     if trained.sensors is None or not len(samples.x):
@@ -157,8 +150,6 @@ def odd_mix(trained: Trained, predicted: Mapping[str, int], folder: Path) -> str
     classes.
 
     Args:
-        trained: the model.
-        predicted: samples by class.
         folder: the run's; without its ``park.json`` nothing is known.
     """
     counts = _counts(folder / "park.json", trained.classes)

@@ -76,10 +76,7 @@ def fitting(x: NDArray[Any], shape: Shape, sensors: Sensors | None, where: str) 
     of pictures may stand last, as in training.
 
     Args:
-        x: what was given.
-        shape: of one sample.
         sensors: what its channels measure; None for pictures.
-        where: names the array in error messages.
 
     Raises:
         SettingError: another shape or type, or a number that is missing and must not be.
@@ -181,8 +178,6 @@ def class_numbers(labels: Sequence[str], classes: Sequence[str], place: Callable
     """Return the numbers of class names; an empty one is :data:`UNKNOWN`.
 
     Args:
-        labels: what was written.
-        classes: F names.
         place: number of a label → where it stands, in words.
 
     Raises:
@@ -227,9 +222,6 @@ def rows_ahead(values: NDArray[np.float32], whose: NDArray[np.int64], end: NDArr
 
     Args:
         values: [rows, S], recordings one after the other.
-        whose: the recording of each row.
-        end: the first row after each sample, n of them.
-        horizon: H.
 
     >>> rows_ahead(np.array([[1], [2], [3], [9]], np.float32), np.array([0, 0, 0, 1]), np.array([1, 2]), 2).tolist()
     [[2.0, 3.0], [3.0, nan]]

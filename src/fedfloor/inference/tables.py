@@ -40,8 +40,6 @@ def table(path: Path, sensors: Sensors, classes: tuple[str, ...], task: Task = C
     Args:
         path: a CSV file, or ``.dat``: rows of numbers without a header, a column per sensor in the model's order.
         sensors: the columns, windows, and what is done about missing values.
-        classes: F names.
-        task: what is asked: labels are classes or numbers, or the rows after a sample are what is forecast.
 
     Raises:
         SettingError: a mistake in the table, or nothing left to answer; the message names file, row and column.
@@ -142,8 +140,6 @@ def _holes(sheet: Sheet, sensors: Sensors, x: NDArray[np.float32], rows: Numbers
     """Return which cells keep samples from being answered, the first few by name.
 
     Args:
-        sheet: the table.
-        sensors: of the model.
         x: its values as far as holes are filled, [rows, C].
         rows: int64 [n, length], the rows of the samples that hold one.
     """
