@@ -372,7 +372,7 @@ def test_a_table_without_labels_needs_a_task(command: Command) -> None:
     assert "--set data.remaining=true" in none.err
     assert command("new", "plant.csv", "--task", "guessing").code == 2
     drafted = command("new", "plant.csv", "--task", "forecasting", "--set", "rounds=1", "--set", "data.task.horizon=3")
-    assert "windows of 20 rows are what is forecast from" in drafted.err
+    assert "predictions are made from windows of 20 rows" in drafted.err
     assert "label is" not in drafted.err
     assert command("run", "plant.toml").code == 0
     again = command("new", "plant.csv", "--task", "regression", "--set", "data.remaining=true", "--force", "--json")

@@ -10,10 +10,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+from fedfloor import config
 from fedfloor.checking import checked
+from fedfloor.data.guess import guess
 from fedfloor.errors import SettingError
 from fedfloor.experiment import Experiment
 from fedfloor.runs.parks import load_data
+from fedfloor.runs.references import of_run
+from fedfloor.tasks.reconstruction import Reconstruction
 
 Row = dict[str, Any]
 LIFE, FORECAST = {"kind": "regression"}, {"kind": "forecasting", "horizon": 5}
@@ -109,3 +113,51 @@ def test_a_life_may_rise_where_a_machine_was_repaired(tmp_path: Path) -> None:
 
 def test_a_number_without_a_cap_may_rise(tmp_path: Path) -> None:
     assert data(tmp_path, put(label=lambda row: row["cycle"]), task=LIFE).target_test is not None
+
+
+def test_labels_in_training_of_the_anomaly_task_are_left_out_or_used_and_named(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    change = put(label=lambda row: "gut" if row["label"] > 15 else "Störung")
+    with pytest.raises(SettingError, match="which of the classes Störung, gut is normal operation"):
+        data(tmp_path, change, task="reconstruction")
+    split = {"split": {"kind": "device"}}
+    out = data(tmp_path, change, task={"kind": "reconstruction", "normal": "gut"}, **split)
+    assert "training samples have an abnormal row by their labels, and are left out" in caplog.text
+    used = data(tmp_path, change, task={"kind": "reconstruction", "normal": "gut", "abnormal": "used"}, **split)
+    assert "training samples have an abnormal row, and are used (data.task.abnormal)" in caplog.text
+    assert len(used.y) > len(out.y)
+
+
+def test_a_table_of_one_class_offers_the_anomaly_task(tmp_path: Path) -> None:
+    with pytest.raises(SettingError, match=r"\[data\] task = .reconstruction"):
+        data(tmp_path, put(label="gut"))
+    task = data(tmp_path, put(label="gut"), task="reconstruction").task
+    assert isinstance(task, Reconstruction)
+    assert task.spelled(["gut", "Störung", ""]) == ["normal", "anomaly", ""]
+
+
+def test_a_detector_takes_the_labels_of_its_training_table(tmp_path: Path) -> None:
+    task = data(tmp_path, put(label=lambda row: int(row["label"] < 5)), task="reconstruction").task
+    assert list(task.spelled(["0", "1", "2", ""])) == ["normal", "anomaly", "anomaly", ""]
+
+
+def test_a_method_that_trains_nothing_has_no_references() -> None:
+    what = checked(Experiment, {"data": {"name": "machines", "task": "reconstruction"}, "park": {"devices": 4},
+                                "model": {"name": "monitor"}, "method": {"name": "pca"}}, "")  # fmt: skip
+    with pytest.raises(SettingError, match=r"method .pca. trains nothing, .* --set method.name=fedavg"):
+        of_run(what, Path("run"))
+
+
+def test_a_task_by_its_name_takes_more_settings() -> None:
+    document: Row = {"data": {"task": "regression"}}
+    config.apply(document, "data.task.cap=125")
+    assert document == {"data": {"task": {"kind": "regression", "cap": 125}}}
+
+
+def test_a_minute_that_rises_is_the_time_and_one_of_a_clock_is_not(tmp_path: Path) -> None:
+    for rows, time in ((90, {"time": "minute"}), (None, {})):
+        lines = ["minute,a,b", *(f"{t % (rows or 60)},{t % 7},{t % 5}" for t in range(90))]
+        (tmp_path / "wide.csv").write_text("\n".join(lines))
+        assert guess(tmp_path / "wide.csv", {}, ()).get("columns", {}) == time

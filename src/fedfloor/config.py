@@ -114,7 +114,9 @@ def put(document: Table, path: Sequence[str], new: Any, typed: str) -> None:
     """
     table = document
     for name in path[:-1]:
-        table = table.setdefault(name, {})
+        above, table = table, table.setdefault(name, {})
+        if name == "task" and isinstance(table, str):  # a task by its name alone is its kind
+            above[name] = table = {"kind": table}
         if not isinstance(table, dict):
             more = ' Write a part that has settings as a table, such as { kind = "krum", outliers = 1 }.'
             raise SettingError(f"{typed}: '{name}' is a value, not a table.{more if name in EXCHANGED else ''}")

@@ -43,7 +43,7 @@ log = logging.getLogger(__name__)
 
 ROUNDS = 20
 BATCH = 32
-WINDOW = 20  # rows that a forecast is made from, where nobody says
+WINDOW = 20  # rows that a forecast or a life is predicted from, where none are given
 MOST_NUMBERS = 30  # classes that are numbers, where nobody lists them
 ENDINGS = (".npz", *own.WHOLE, *(f"{kind}{packed}" for kind in own.TABLES for packed in ("", *PACKED)))
 RARE = 0.05  # share of the training samples below which a class is rare, where classes are few
@@ -133,6 +133,8 @@ def draft(path: Path, out: Path, changes: Sequence[str]) -> Draft:
             data[key] = str(config.seen_from(expanded(out).parent, expanded(data[key])))
     work = document.setdefault("work", {})
     work.setdefault("batch_size", int(min(BATCH, park.sizes.min())))
+    if park.dataset.task.targets and not {"lr", "momentum", "optimizer"} & {*work}:
+        work |= {"lr": 0.01, "momentum": 0.9}
     work.setdefault("lr", 0.05)
     document.setdefault("method", {}).setdefault("name", "fedavg")
     return Draft(_text(document, park, note, split, notes), park, tuple(notes))
@@ -163,9 +165,9 @@ def _guess(data: dict[str, Any], path: Path) -> list[str]:
 def _mend(document: dict[str, Any], notes: list[str]) -> str:
     """Leave out empty sensors and choose what becomes of missing values; return a comment on these."""
     data, note = document["data"], ""
-    if _task(data).ahead and "window" not in data:
+    if (_task(data).ahead or (data.get("remaining") and "bins" not in data)) and "window" not in data:
         data["window"] = {"length": WINDOW, "step": 1}
-        notes.append(f"windows of {WINDOW} rows are what is forecast from; other ones: --set data.window.length=N")
+        notes.append(f"predictions are made from windows of {WINDOW} rows; other ones: --set data.window.length=N")
     for _ in range(3):
         experiment: Experiment = config.from_table(document)
         try:
@@ -210,7 +212,7 @@ def _asked(data: Mapping[str, Any], dataset: Dataset) -> list[str]:
     wishes = {"loss": "data.task.loss=quantile (with intervals)", "unit": "data.task.unit=NAME"}
     if dataset.task.ahead:
         return [f"forecast are the next {dataset.task.ahead} rows of {names}; others: --set data.task.horizon=N, --set "
-                "'data.task.sensors=[…]'"]  # fmt: skip
+                "'data.task.sensors=[…]'. Beside the last value that goes on: fedfloor run --references"]  # fmt: skip
     wishes |= {"cap": "data.task.cap=125 (a life beyond that shows in no sensor)"}
     left = [f"--set {text}" for key, text in wishes.items() if key not in given]
     return [f"predicted is {names}" + (f"; useful settings: {', '.join(left)}" if left else "")]
@@ -268,8 +270,9 @@ def _columns(data: Mapping[str, Any], dataset: Dataset) -> list[str]:
     none = [role for role in ("time", "run") if not present[role]]
     excerpt = ", ".join(inputs.columns[:8]) + (", …" if len(inputs.columns) > 8 else "")
     lacking = f"; no column for {' or '.join(none)}" if none else ""
+    roles = f"{', '.join(sentences)}{lacking}" if sentences else lacking.removeprefix("; ")
     return [
-        f"columns: {', '.join(sentences)}{lacking}; {count(len(inputs.columns), 'sensor')}: {excerpt}; another one: "
+        f"columns: {roles}; {count(len(inputs.columns), 'sensor')}: {excerpt}; another one: "
         "--set data.columns.ROLE=NAME"
     ]
 
@@ -346,7 +349,11 @@ def _network(data: Dataset, *, detects: bool = False) -> str:
         return "ae-dense" if len(data.shape) == 1 else "ae-conv"
     if data.inputs.kind == "image":
         return "cnn-tutorial" if min(data.shape[1:]) >= SMALLEST_PICTURE else "mlp-2nn"
-    return "mlp-sensor" if len(data.shape) == 1 else "cnn-sensor"
+    if len(data.shape) == 1:
+        return "mlp-sensor"
+    return (
+        "lstm" if data.task.ahead else "cnn-sensor"
+    )  # a forecast goes on from the last row, not from a mean over time
 
 
 def _text(document: dict[str, Any], park: Park, missing: str, proposed: str, notes: Sequence[str]) -> str:
@@ -368,8 +375,8 @@ def _text(document: dict[str, Any], park: Park, missing: str, proposed: str, not
     body["model"]["name"].comment("see: fedfloor models")
     if document["method"]["name"] == "pca":
         deeper = _network(park.dataset, detects=True)
-        body["method"]["name"].comment("one round; a deeper model must beat it: fedavg with more rounds, and")
-        body["model"]["name"].comment(f"then {deeper}; see: fedfloor models")
+        body["method"]["name"].comment("in one round")
+        body["model"]["name"].comment(f'a deeper one must beat it: "{deeper}", with rounds = {ROUNDS}, method "fedavg"')
     return tomlkit.dumps(body)
 
 

@@ -177,14 +177,19 @@ def show(rows: Sequence[Mapping[str, Any]], *, as_json: bool, title: str = "", *
 
     table = Table(title=Text(printable(title)) if title else None, box=box.SIMPLE, title_justify="left")
     columns = [name for name in (rows[0] if rows else ()) if any(row[name] is not None for row in rows)]
+    console = Console(width=None if sys.stdout.isatty() else 160)
+    longest = {name: max(len(_cell(row[name])) for row in rows) for name in columns}
+    wide = 3 * len(columns) + sum(max(len(name), longest[name]) for name in columns) > console.width
     for name in columns:
         numeric = any(isinstance(row[name], (int, float)) for row in rows)
-        short = all(len(_cell(row[name])) <= SHORT for row in rows)
+        short = longest[name] <= SHORT
+        heading = name.replace("_", " ")
+        heading = heading.replace(" ", "\n") if wide and short else heading  # so that no figure is cut
         justify: Literal["left", "right"] = "right" if numeric else "left"
-        table.add_column(name.replace("_", " "), justify=justify, overflow="fold", no_wrap=short)
+        table.add_column(heading, justify=justify, overflow="fold", no_wrap=short)
     for row in rows:
         table.add_row(*(Text(_cell(row[name])) for name in columns))  # as it is: [park] is no markup
-    Console(width=None if sys.stdout.isatty() else 160).print(table)
+    console.print(table)
 
 
 def printable(text: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -22,6 +23,7 @@ ANSWERS = (
     "time_to_failure", "cycles_left", "restlebensdauer", "fault_code", "error_code", "maintenance", "störung",
     "störcode", "fehler", "fehlercode", "ausfall", "wartung",
 )  # fmt: skip
+COUNTERS = ("second", "seconds", "sekunde", "minute", "minutes", "hour", "stunde")  # a time where they only rise
 LOOKED_AT = 200  # rows
 COUNTED = 20_000  # rows that texts are counted in
 UNIT = re.compile(r"[+-]?\d[\d.,' ]*?\s*((?:[^\W\d_]|[°%])[^\W_]{0,3}(?:/[^\W_]{1,3})?|)")  # after a number
@@ -34,7 +36,7 @@ CALLED = {
     "factory": ("factory", "plant", "site", "hall", "location", "werk", "halle", "standort"),
     "time": (
         "time", "timestamp", "datetime", "date", "date_time", "ts", "zeit", "zeitpunkt", "zeitstempel", "datum",
-        "cycle", "zyklus",
+        "cycle", "zyklus", *COUNTERS,
     ),
     "run": ("run", "run_id", "recording", "simulationrun", "trial", "lauf", "messung"),
     "label": ("label", "class", "condition", "state", "status", "fault", "target", "zustand", "klasse"),
@@ -144,9 +146,10 @@ def _roles(
     for role, called in CALLED.items():
         for word in called if role not in roles else ():
             match = [name for name in names if name.casefold().replace(" ", "_") == word and name not in roles.values()]
-            if match and (
-                role != "time" or word == "time" or _is_time([row[names.index(match[0])] for row in body], form)
-            ):
+            cells = [row[names.index(match[0])] for row in body] if match else []
+            fits = role != "time" or word == "time" or _is_time(cells, form)
+            whose = [row[names.index(roles["device"])] if roles.get("device") in names else "" for row in body]
+            if match and fits and (word not in COUNTERS or _rises(cells, whose)):
                 roles[role] = match[0]
                 break
     if "label" not in roles:
@@ -209,6 +212,20 @@ def _is_time(cells: Sequence[str], form: str | None, *, numbers: bool = True) ->
     return bool(cells) and all(
         _is_date(cell, form) or (numbers and _is_number(cell.replace(",", "."))) for cell in cells
     )
+
+
+def _rises(cells: Sequence[str], devices: Sequence[str]) -> bool:
+    """Return whether numbers rise from each row of a device to its next: those of a clock begin anew in between.
+
+    >>> _rises(["0", "1", "0", "1"], ["a", "a", "b", "b"]), _rises(["59", "0"], ["", ""]), _rises(["7", "7"], ["", ""])
+    (True, False, False)
+    """
+    last = dict[str, float]()
+    for cell, device in zip(cells, devices, strict=True):
+        if not _is_number(cell) or float(cell) <= last.get(device, -math.inf):
+            return False
+        last[device] = float(cell)
+    return True
 
 
 def _is_date(text: str, form: str | None) -> bool:

@@ -317,7 +317,8 @@ def propose(
     why = "rows have times." if data.time is not None else "windows follow each other."
     if usual == "random":
         why = "no column says when rows were taken. If they follow each other, choose by device or last."
-    lacking = gaps(data)
+    ranked = data.task.labelled or data.target is not None
+    lacking = gaps(data) if ranked and not data.task.ahead else []  # else no classes or ranges are learnt
     if not lacking:
         return Proposal(usual, why)
     for kind in ("device", "stratified"):

@@ -16,12 +16,11 @@ from fedfloor.data.reading import LastSplit, Reading, RunSplit, Window
 from fedfloor.data.split import Cut, Rows, divided, runs
 from fedfloor.errors import SettingError, nearest
 from fedfloor.tasks.forecasting import Forecasting
-from fedfloor.tasks.reconstruction import CLASSES, Reconstruction
+from fedfloor.tasks.reconstruction import CLASSES, NORMAL, Reconstruction
 from fedfloor.tasks.regression import Regression
 from fedfloor.tasks.task import Task
 
 log = logging.getLogger(__name__)
-NORMAL = ("normal", "0", "0.0", "ok", "no", "none", "false", "")  # names that the class of normal operation goes by
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,7 +106,7 @@ def _normal(name: str, classes: tuple[str, ...], task: Reconstruction) -> int:
                 f"{', '.join(classes[:20])}{', …' if len(classes) > 20 else ''}."
             )
         return classes.index(task.normal)
-    known = [i for i, name in enumerate(classes) if name.strip().lower() in NORMAL]
+    known = [i for i, name in enumerate(classes) if name.strip().lower() in (*NORMAL, "")]
     if len(classes) == 1:
         return 0
     if len(known) != 1:
@@ -143,7 +142,10 @@ def asked(name: str, classes: tuple[str, ...], rows: Rows, cut: Cut, reading: Re
     y = rows.y[cut.last].astype(np.int64)
     if isinstance(task, Reconstruction):
         length = reading.window.length if reading.window else rows.x.shape[2] if rows.x.ndim == 3 else 1
-        return TaskTargets(replace(task, rows=length), CLASSES, (y != _normal(name, classes, task)).astype(np.int64))
+        number = _normal(name, classes, task)
+        usual = classes[number].strip().lower() in (*NORMAL, "")
+        judged = replace(task, rows=length, normal=task.normal if usual else classes[number])  # for later tables
+        return TaskTargets(judged, CLASSES, (y != number).astype(np.int64))
     if rows.noun == "rows" and not reading.whole and (y[train] == y[train][0]).all():
         raise SettingError(
             f"{name}: every training sample is '{classes[y[train][0]]}'. There are other classes, but no training "

@@ -165,7 +165,9 @@ def _labels(given: NDArray[Any], count: int, trained: Trained, where: str) -> ND
     if len(y) != count:
         raise SettingError(f"{where} has {len(y)} labels for {count} samples.")
     if y.dtype.kind in "US":
-        return class_numbers(y.astype(str).tolist(), trained.classes, lambda i: f"{where}, label {i}")
+        return class_numbers(
+            trained.task.spelled(y.astype(str).tolist()), trained.classes, lambda i: f"{where}, label {i}"
+        )
     most = len(trained.classes) - 1
     if count and (y.dtype.kind not in "iu" or y.min() < 0 or y.max() > most):
         raise SettingError(

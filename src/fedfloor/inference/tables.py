@@ -83,7 +83,7 @@ def table(path: Path, sensors: Sensors, classes: tuple[str, ...], task: Task = C
     taken = x[last] if sensors.window is None else np.ascontiguousarray(x[rows].transpose(0, 2, 1))
     target, y = None, np.full(len(last), UNKNOWN)
     if not task.targets:
-        y = _labels(sheet, last, classes, columns.label, sensors.coding.get("bins"))
+        y = _labels(sheet, last, classes, columns.label, sensors.coding.get("bins"), task)
     elif task.ahead:
         channels = [sensors.columns.index(one) for one in task.called()]
         target = rows_ahead(x[order][:, channels], device[order], first + length, task.ahead)
@@ -182,11 +182,11 @@ def _cut(sheet: Sheet, sensors: Sensors, order: Numbers, device: Numbers) -> tup
 
 
 def _labels(
-    sheet: Sheet, rows: Numbers, classes: tuple[str, ...], column: str, bins: Sequence[float] | None
+    sheet: Sheet, rows: Numbers, classes: tuple[str, ...], column: str, bins: Sequence[float] | None, task: Task
 ) -> Numbers:
     if "label" not in sheet.text:
         return np.full(len(rows), UNKNOWN)
-    words = [sheet.text["label"][row] for row in rows]
+    words = task.spelled([sheet.text["label"][row] for row in rows])
     if bins is not None:
         words = binned(words, bins, classes, lambda i: sheet.place(int(rows[i]), column))
     return class_numbers(words, classes, lambda i: sheet.place(int(rows[i]), column))

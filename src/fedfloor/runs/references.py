@@ -69,6 +69,11 @@ def beside(
             raise SettingError(
                 f"method '{name}' with --references, which have one of this name: leave one of the two out."
             )
+    if not combined(replace(experiment, method=replace(experiment.method, name=methods[0]))).method.needs.scopes:
+        raise SettingError(
+            f"method '{methods[0]}' trains nothing, so that there is nothing for --references to follow. Run it "
+            "without them, or train a network: --set method.name=fedavg --set model.name=ae-dense --set rounds=20."
+        )
     found, short = list(work), Limits(stop_after=limits.stop_after)
     for seed in seeds:
         original = replace(experiment, seed=seed, method=replace(experiment.method, name=methods[0]))

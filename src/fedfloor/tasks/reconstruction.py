@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import Tensor, nn
 
-NORMAL, ANOMALY = CLASSES = ("normal", "anomaly")
+CLASSES = ("normal", "anomaly")
+NORMAL = ("normal", "0", "0.0", "ok", "no", "none", "false")  # names that the class of normal operation goes by
 
 
 @dataclass(frozen=True)
@@ -85,6 +86,11 @@ class Reconstruction(Task):
         from fedfloor.tasks.residual import Residual
 
         return Residual(module), None if classifier is None else f"body.{classifier}"
+
+    def spelled(self, labels: Sequence[str]) -> list[str]:
+        """Return normal or anomaly for each text of a table; an empty one stays."""
+        usual = NORMAL if self.normal is None else (self.normal.strip().lower(), CLASSES[0])
+        return [one and CLASSES[one.strip().lower() not in usual] for one in labels]
 
     def losses(self, out: Tensor, y: Tensor, reduction: Reduction = "none") -> Tensor:  # noqa: ARG002
         """Return the mean squared residuals of samples, [n]."""

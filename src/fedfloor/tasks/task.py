@@ -142,6 +142,10 @@ class Task(ABC):
         del answer, target
         return None
 
+    def spelled(self, labels: Sequence[str]) -> Sequence[str]:
+        """Return a table's labels as the classes that a model is judged by."""
+        return labels
+
     def check_fitted(self, bins: int, columns: Sequence[str]) -> None:
         """Refuse what no training samples can have given: a model's file may come from anywhere.
 

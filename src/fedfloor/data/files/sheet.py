@@ -569,7 +569,7 @@ def _no_column(path: Path, name: str, role: str, names: Sequence[str], delimiter
             advice.removesuffix(".") + ", and likewise label, factory and time. Or if no column names machines, deal "
         )
         advice += "the rows to made-up ones: --set data.columns.device= --set park.devices=10 --set "
-        advice += "'data.partition={kind=\"dirichlet\",alpha=1.0}'."
+        advice += '\'data.partition={kind="dirichlet",alpha=1.0}\' (or in blocks of their order: {kind="blocks"}).'
     if role in ("values", "ignore", "categories"):
         advice = "" if 2 * len(numbers_of(names)) >= len(names) else f"Mend [data] columns.{role}."
     return SettingError(
