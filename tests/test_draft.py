@@ -398,8 +398,8 @@ def test_anomalies_begin_with_principal_components(command: Command) -> None:
     text = (command.folder / "plant.toml").read_text()
     asked = config.read(command.folder / "plant.toml")
     assert (asked.model.name, asked.method.name, asked.rounds) == ("monitor", "pca", 1)
-    assert "a deeper model must beat it" in text
-    assert "then ae-conv" in text
+    assert "a deeper one must beat it" in text
+    assert '"ae-conv", with rounds = 20' in text
     deeper = ["--set", "evaluate.headline=reconstruction error"]
     assert command("run", "plant.toml", *deeper, "--out", "a").code == 0
     deeper += ["--set", "model.name=ae-conv", "--set", "method.name=fedavg"]
