@@ -30,8 +30,8 @@ class Prediction:
         file: where it stood.
         place: (first, last) row of a table, (number, number) in an array; None for a picture.
         best: the likeliest classes with their probabilities, the likeliest first.
-        label: what it is, where that is known.
-        device: who took it, where a table says so.
+        label: the true class, where it is known.
+        device: its device, where a table names it.
     """
 
     file: Path
@@ -272,7 +272,7 @@ class Answered(Results):
         }
 
     def closing(self) -> list[str]:
-        """Return what is answered, and the figures, in words."""
+        """Return the kind of answer and the figures, in words."""
         figures, known = self._figures(self._masks())
         phrase = self.parts[0][1].phrase if self.parts else ""
         lines = [f"answer: {phrase}"] if phrase else []

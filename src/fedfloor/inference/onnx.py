@@ -41,7 +41,7 @@ Inputs = dict[str, NDArray[Any]]
 
 @dataclass(frozen=True)
 class Exported:
-    """What an export came to.
+    """The result of an export.
 
     Attributes:
         file: where it lies.
@@ -69,7 +69,7 @@ def export(trained: Trained, out: Path) -> Exported:
 
     ``x`` is uint8 for pictures, float32 for sensors. The task with its unit, the names of classes, columns and window
     stand in the file's metadata. Of a model with ``normalise = "device"`` ``mean`` and ``std`` [C] are inputs, too: the
-    statistics of the device it runs on, which are no one else's.
+    statistics of the device it runs on.
 
     Args:
         trained: the model.
@@ -207,7 +207,7 @@ def _quiet() -> Iterator[None]:
 
 
 def _reason(error: BaseException) -> str:
-    """Say in one line why the exporter gave up: the operator that ONNX lacks, or the innermost error."""
+    """Return why the exporter failed, in one line: the operator that ONNX lacks, or the innermost error."""
     chain = [error]
     while (inner := chain[-1].__cause__) is not None:
         chain.append(inner)
@@ -228,7 +228,7 @@ def _first(error: BaseException) -> str:
 
 
 def _describe(model: onnx.ModelProto, trained: Trained) -> None:
-    """Replace what the exporter says about its making by what a user of the file needs."""
+    """Replace the exporter's metadata by those that a user of the file needs."""
     model.doc_string = ""
     inner = [node for function in model.functions for node in function.node]
     for part in (*model.graph.node, *model.graph.input, *model.graph.output, *model.graph.value_info,
@@ -259,7 +259,7 @@ def _describe(model: onnx.ModelProto, trained: Trained) -> None:
 
 
 def _compare(trained: Trained, data: bytes, batches: list[Inputs], expected: list[Answer]) -> dict[str, float]:
-    """Return how far ONNX Runtime is from PyTorch, as :class:`Exported` says it.
+    """Return how far ONNX Runtime is from PyTorch, as in :class:`Exported`.
 
     Raises:
         SettingError: farther than :data:`TOLERANCE`, or it does not run at all.
@@ -269,7 +269,7 @@ def _compare(trained: Trained, data: bytes, batches: list[Inputs], expected: lis
 
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1
-    options.log_severity_level = 4  # what is wrong is said below
+    options.log_severity_level = 4  # errors are reported below
     try:
         onnx.checker.check_model(data, full_check=True)
         session = onnxruntime.InferenceSession(data, options, providers=["CPUExecutionProvider"])

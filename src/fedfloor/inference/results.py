@@ -55,7 +55,7 @@ class Results(ABC):
         """Return the last lines."""
 
     def warnings(self, folder: Path) -> list[str]:
-        """Return what is odd about the answers, given the run's folder."""
+        """Return warnings about the answers, given the run's folder."""
         del folder
         return []
 
@@ -114,7 +114,7 @@ def odd_sensors(trained: Trained, samples: FileSamples) -> list[str]:
     """Return a warning for each sensor whose values in a file cannot be like those of training.
 
     By Chebyshev's inequality at most 1/k² of the training values lie more than k deviations from their mean; a sensor
-    is pointed at where more of a file's values do, for k = 5, 10 or 30. Of devices that are normalised by their own
+    is named where more of a file's values do, for k = 5, 10 or 30. Of devices that are normalised by their own
     rows these are the mean and the deviation of that device in training; one that was not there is not looked at.
     Pictures, and sensors that were not normalised, have neither.
 
@@ -163,7 +163,7 @@ def odd_mix(trained: Trained, predicted: Mapping[str, int], folder: Path) -> str
     worst = int(apart.argmax())
     return (
         f"the predicted classes are mixed unlike the training samples: {here[worst]:.1%} '{trained.classes[worst]}', "
-        f"{counts[worst] / counts.sum():.1%} there. What the model was found to be worth holds for a mix like that of "
+        f"{counts[worst] / counts.sum():.1%} there. The model's measured quality holds for a mix like that of "
         "its test samples."
     )
 

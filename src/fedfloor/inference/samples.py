@@ -20,16 +20,16 @@ Shape = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Sensors:
-    """What the channels of a row, or of a window of rows, measure.
+    """The sensors of a model: the channels of a row, or of a window of rows.
 
     Args:
         columns: C names.
         window: (length, step) in rows; None where a sample is one row.
-        missing: what is done about holes: ``"refuse"``, ``"previous"``, ``"mean"`` or ``"drop"``.
-        names: what a table's columns for device, time and label are called.
+        missing: treatment of missing values: ``"refuse"``, ``"previous"``, ``"mean"`` or ``"drop"``.
+        names: of a table's columns for device, time and label.
         decimal: its decimal mark.
         dialect: how the tables of the training were written, where that is not plain; keys of ``[data]``.
-        coding: what its texts and numbers became in training, where they were not taken as they are.
+        coding: how its texts and numbers were coded in training, where they were not taken as they are.
         device_of: how a table's place names its device; None where only a column does.
     """
 
@@ -44,10 +44,10 @@ class Sensors:
 
     @classmethod
     def of(cls, about: Mapping[str, Any]) -> Sensors | None:
-        """Read the key ``inputs`` of a model's header; None where it says that samples are pictures.
+        """Read the key ``inputs`` of a model's header; None where samples are pictures.
 
         Raises:
-            KeyError, TypeError, ValueError: it says something else.
+            KeyError, TypeError, ValueError: the key is damaged.
 
         >>> Sensors.of({"kind": "table", "columns": ["temp"], "window": {"length": 20, "step": 5}}).window
         (20, 5)
@@ -122,7 +122,7 @@ def _bytes(x: NDArray[Any], where: str) -> NDArray[np.uint8]:
 def _values(x: NDArray[Any], sensors: Sensors, where: str) -> NDArray[np.float32]:
     if not (np.issubdtype(x.dtype, np.floating) or np.issubdtype(x.dtype, np.integer)):
         raise SettingError(f"{where} is {x.dtype}: sensors' values are numbers, such as float32.")
-    with np.errstate(over="ignore"):  # what does not fit is infinite, and told below
+    with np.errstate(over="ignore"):  # numbers that do not fit become infinite, and are refused below
         values = x.astype(np.float32)
     bad = np.isinf(values) if sensors.missing == "mean" else ~np.isfinite(values)
     if bad.any():
@@ -130,7 +130,7 @@ def _values(x: NDArray[Any], sensors: Sensors, where: str) -> NDArray[np.float32
         raise SettingError(
             f"{where}: sample {sample}, {sensors.columns[channel]} is {x[bad][0]}: must be a finite number"
             f"{' or nan' if sensors.missing == 'mean' else ''}. This model was trained with "
-            f'missing = "{sensors.missing}"; fill such holes before you ask it.'
+            f'missing = "{sensors.missing}"; fill such holes first.'
         )
     return values
 
@@ -147,10 +147,10 @@ class FileSamples:
         x: uint8 or float32 [n, *shape].
         places: of each, (first, last) row in a table, (number, number) in an array; None for a picture.
         y: int64 [n], classes as far as they are known, else :data:`UNKNOWN`.
-        devices: who took each, where a table says so.
+        devices: the device of each, where a table names it.
         first: int64 [n], the first row of each, where samples may share rows.
-        left_out: what of the file has no answer, and why; each a sentence that names the place.
-        target: float32 [n, T], the numbers that are asked for, NaN where they are not known; None where classes are.
+        left_out: rows without an answer, and why; each a sentence that names the place.
+        target: float32 [n, T], the true numbers, NaN where they are not known; None where classes are.
         times: when each was taken, as a table has it.
     """
 

@@ -1,4 +1,4 @@
-"""What the commands ``predict`` and ``export`` print."""
+"""The output of the commands ``predict`` and ``export``."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ FIRST = 20  # rows that are printed where there are more
 
 @dataclass(frozen=True)
 class How:
-    """What ``predict`` was asked for.
+    """The options of ``predict``.
 
     Args:
-        top: classes told of each sample.
-        resize, invert: what is done to pictures.
+        top: classes listed for each sample.
+        resize, invert: treatment of pictures.
         every: print all rows.
         table: a CSV file to write them to.
         own: import a model or objective of one's own that the file names.
         which: the ``last`` round's model, or the ``best`` one's.
-        device: whose the file is; empty: as its folder, name or columns have it.
+        device: of the file; empty: as its folder, name or columns have it.
     """
 
     top: int = 1
@@ -112,7 +112,7 @@ def predict(run: Path, given: Sequence[Path], how: How, *, as_json: bool) -> Non
 
 
 def _print(trained: Trained, found: Results, how: How) -> None:
-    """Print answers, their summaries by file and device, and what is known about all of them."""
+    """Print answers, their summaries by file and device, and the closing lines."""
     few = len(found) if how.every else min(FIRST, len(found))
     title = f"{trained.name}, trained for {count(trained.round, 'round')}"
     show(found.rows(few), as_json=False, title=title)
@@ -147,7 +147,7 @@ def _check_writable(option: str, path: Path) -> None:
 def export(
     run: Path, out: Path | None, *, as_json: bool, own: bool = False, which: str = "last", device: str = ""
 ) -> None:
-    """Export a run's model, and print what came of it.
+    """Export a run's model, and print the result.
 
     Args:
         run: its folder, or the model's file.

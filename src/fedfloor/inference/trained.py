@@ -1,4 +1,4 @@
-"""A trained model, read back from a run's folder and ready to be asked."""
+"""A trained model, read back from a run's folder, ready to predict."""
 
 from __future__ import annotations
 
@@ -51,8 +51,8 @@ class Trained:
         channels_last: whether pictures are laid out channels-last in memory, as they were in training.
         scaled: whether pictures of other sizes are scaled, as they were in training.
         own: how samples are normalised device by device, before ``raw``; None where they are not.
-        decision: what becomes of its probabilities; None: the likeliest class.
-        task: what it is asked for.
+        decision: from probabilities to a class; None: the likeliest class.
+        task: of its answers.
     """
 
     name: str
@@ -156,7 +156,7 @@ class MadeHeader:
 
 @dataclass(frozen=True)
 class NormaliseHeader:
-    """``normalise`` of a model's header: value = (scale·stored − mean)/std; before it what ``kind`` names."""
+    """``normalise`` of a model's header: value = (scale·stored − mean)/std; after the step that ``kind`` names."""
 
     scale: float
     mean: tuple[float, ...]
@@ -168,7 +168,7 @@ class NormaliseHeader:
 
 @dataclass(frozen=True)
 class Header:
-    """What a model's file says about it."""
+    """The header of a model's file."""
 
     model: str
     round: int
