@@ -45,13 +45,13 @@ def test_the_first_turn_warms_up(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_choosing_alone_chooses_what_a_round_does(monkeypatch: pytest.MonkeyPatch) -> None:
     rounds, found = super_node._Rounds(SMALL, Alone()), []
-    choose = super_node.sampling.selected
+    choose = super_node.selection.selected
 
     def noted(*given: object) -> list[int]:
         found.append(choose(*given))  # type: ignore[arg-type]
         return found[-1]
 
-    monkeypatch.setattr(super_node.sampling, "selected", noted)
+    monkeypatch.setattr(super_node.selection, "selected", noted)
     rounds.work("one", 1)
     rounds.choose(1)
     assert len(found) == 12

@@ -13,7 +13,7 @@ import pytest
 from commands import Command
 from fedfloor.data.files import sheet
 from fedfloor.data.files.own import load
-from fedfloor.data.reading import Columns, Own, Reading, TimeSplit, Window
+from fedfloor.data.reading import Columns, DeviceReading, Reading, TimeSplit, Window
 from fedfloor.errors import SettingError
 from fedfloor.inference import tables
 from fedfloor.inference.samples import Sensors
@@ -190,7 +190,7 @@ def test_a_device_column_must_agree_with_the_files_name(tmp_path: Path) -> None:
 def test_a_single_devices_own_tables_are_its_own_whatever_tells_devices_in_simulation(tmp_path: Path) -> None:
     table(tmp_path / "m1" / "monday.csv")
     for path in (tmp_path / "m1", tmp_path / "m1" / "monday.csv"):
-        assert len(load(path, Own(device="file"), 0, "m1").y) == 20
+        assert len(load(path, DeviceReading(device="file"), 0, "m1").y) == 20
 
 
 def test_new_run_and_predict_on_files_as_devices(command: Command) -> None:

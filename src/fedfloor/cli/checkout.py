@@ -46,5 +46,6 @@ def _call(command: str, folder: Path, words: list[str]) -> None:
         )
     sys.path.insert(0, str(folder.resolve().parent))
     one = typer.Typer(add_completion=False, context_settings={"help_option_names": ["-h", "--help"]})
-    one.command()(getattr(import_module(f"{name}.command"), command))
+    module = import_module("benchmarks.command") if command == "bench" else import_module("papers.command")
+    one.command()(getattr(module, command))
     typer.main.get_command(one)(words, prog_name=f"fedfloor {command}")
