@@ -375,8 +375,8 @@ def flawed(park: Live, value: float) -> None:
     agent._work = lambda: SimpleNamespace(reply=reply)  # type: ignore[method-assign, assignment, return-value]
 
 
-@pytest.mark.parametrize("factor", [0, 10])
-def test_a_negative_variance_of_a_normalisation_layer_is_refused(tmp_path: Path, factor: int) -> None:
+@pytest.mark.parametrize("factor", ["false", "10"])
+def test_a_negative_variance_of_a_normalisation_layer_is_refused(tmp_path: Path, factor: str) -> None:
     what = experiment(tmp_path, "fedavg", model="floor:batch_norm", more=f"deploy.norm_limit = {factor}\n")
     with live(tmp_path, what) as park:
         flawed(park, -4.0)
@@ -387,7 +387,7 @@ def test_a_negative_variance_of_a_normalisation_layer_is_refused(tmp_path: Path,
 
 
 def test_the_cloud_refuses_an_edge_whose_mean_holds_a_negative_variance(tmp_path: Path) -> None:
-    what = experiment(tmp_path, "fedavg", model="floor:batch_norm", more="deploy.norm_limit = 0\n")
+    what = experiment(tmp_path, "fedavg", model="floor:batch_norm", more="deploy.norm_limit = false\n")
     with live(tmp_path, what) as park:
         edge = next(iter(park.edges.values()))
         usual = edge._walk

@@ -159,7 +159,7 @@ def test_samples_of_nobody_count_with_the_mean_over_all_models(command: Command)
     )
     assert got.accuracy == last(command.folder / "o")["accuracy"]
     assert (
-        separate.evaluate(replace(engine, memory=DeviceMemory(None)), start).accuracy
+        separate.evaluate(replace(engine, memory=DeviceMemory(None)), {"w": start}).accuracy
         == evaluate(engine, start).accuracy
     )
 
