@@ -146,7 +146,8 @@ def test_several_models_are_refused_where_they_make_no_sense(tmp_path: Path) -> 
 
 def test_a_run_leaves_the_model_of_every_cohort_and_devices_take_theirs(tmp_path: Path) -> None:
     _, state = ran(tmp_path, "ifca", {"cohorts": 2, "fraction": 0.5})
-    told = json.loads((tmp_path / "cohorts.json").read_text())
+    files = {name: one["file"] for name, one in json.loads((tmp_path / "devices.json").read_text()).items()}
+    told = {name: int(file.rpartition("-")[2].split(".")[0]) if "-" in file else 0 for name, file in files.items()}
     assert json.loads((tmp_path / "evaluation.json").read_text())["cohorts"] == list(told.values())
     assert len(told) == 6  # those that were never drawn, too
     picture = np.random.default_rng(0).integers(0, 256, (1, 1, 28, 28), dtype=np.uint8)
@@ -159,6 +160,6 @@ def test_a_run_leaves_the_model_of_every_cohort_and_devices_take_theirs(tmp_path
         load_model(tmp_path)
     with pytest.raises(SettingError, match=r"unknown device '9'"):
         load_model(tmp_path, device="9")
-    (tmp_path / "cohorts.json").write_text("[")
-    with pytest.raises(SettingError, match=r"cohorts\.json is damaged"):
+    (tmp_path / "devices.json").write_text("[")
+    with pytest.raises(SettingError, match=r"devices\.json is damaged"):
         load_model(tmp_path, device="0")

@@ -7,17 +7,22 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import onnxruntime
 import pytest
 import torch
 from safetensors.torch import load_file
 from torch import nn
 
 import fedfloor
+from commands import Command
 from fedfloor import config
 from fedfloor.engine import separate
 from fedfloor.engine.gradient import full
 from fedfloor.engine.memory import DeviceMemory
 from fedfloor.errors import SettingError
+from fedfloor.inference.onnx import TOLERANCE
+from fedfloor.inference.trained import load_model
 from fedfloor.models.network import Network
 from fedfloor.models.parcel import Parcel
 from fedfloor.parts.objectives import spoken
@@ -164,6 +169,44 @@ def test_the_head_stays_and_its_bytes_are_not_paid_for(method: str, tmp_path: Pa
     up = [line["priced"]["bytes"]["device_edge_up"] for line in (lines[-1], whole[-1])]
     (head,) = numbers
     assert up[1] - up[0] == 4 * 4 * head  # devices, bytes of a number
+
+
+@pytest.mark.parametrize("method", ["fedper", "fedrep", "ditto", "apfl"])
+def test_predict_and_export_take_a_devices_own_model(method: str, tmp_path: Path, command: Command) -> None:
+    run = tmp_path / "run"
+    ran(run, method, settings={"fraction": 0.5}, rounds=1)
+    shared, devices = kept(run)
+    assert len(devices) == 2
+    own = "own all" if method in ("ditto", "apfl") else "own head"
+    part = Network(load_model(run).raw.network.requires_grad_(True), "5").parcel(own.removeprefix("own "))
+    mean = torch.stack([one[own] for one in devices.values()]).double().mean(0).float()
+    for k in range(4):  # one that was never visited has the shared part, with the mean of own parts
+        rest = mean if own == "own head" else shared
+        wanted = part.put(devices[k][own] if k in devices else rest, shared)
+        assert torch.equal(Network(load_model(run, device=str(k)).raw.network.requires_grad_(True)).flat, wanted)
+    assert command("export", str(run), "--all", "--json").code == 0
+    assert [one.name for one in sorted((run / "onnx").iterdir())] == [f"{k}.onnx" for k in range(4)]
+    picture = np.random.default_rng(0).integers(0, 256, (3, 1, 28, 28), dtype=np.uint8)
+    answers = [load_model(run, device=str(k)).predict(picture) for k in range(4)]
+    for k in range(4):
+        session = onnxruntime.InferenceSession(run / "onnx" / f"{k}.onnx")
+        np.testing.assert_allclose(session.run(["probabilities"], {"x": picture})[0], answers[k], atol=TOLERANCE)
+    one = min(devices)
+    np.savez(tmp_path / "x.npz", x=picture)
+    got = command("predict", str(run), str(tmp_path / "x.npz"), "--device", str(one), "--json")
+    likeliest = answers[one].max(1).tolist()
+    assert [row["probability"] for row in json.loads(got.out)["rows"]] == pytest.approx(likeliest, abs=1e-4)  # rounded
+    wrong = command("export", str(run), "--device", "11")
+    assert (wrong.code, "unknown device '11'" in wrong.err) == (2, True)
+    (run / json.loads((run / "devices.json").read_text())[str(one)]["file"]).write_bytes(b"")
+    assert "own part of the model is gone or damaged" in command("export", str(run), "--device", str(one)).err
+
+
+def test_a_run_with_one_model_has_none_for_a_device(tmp_path: Path, command: Command) -> None:
+    ran(tmp_path / "run", "fedavg", rounds=1)
+    for flags in (["--device", "1"], ["--all"]):
+        got = command("export", str(tmp_path / "run"), *flags)
+        assert (got.code, "has one model for all devices" in got.err) == (2, True)
 
 
 def test_own_parts_of_a_model() -> None:

@@ -114,6 +114,7 @@ def export(
     run: Model,
     out: Annotated[Path | None, typer.Option("--out", metavar="FILE", help="Default: RUN/model.onnx.")] = None,
     device: Annotated[str, typer.Option("--device", metavar="NAME", help="The device whose model it is.")] = "",
+    every: Annotated[bool, typer.Option("--all", help="Write every device's model; FILE is a folder.")] = False,
     own: OwnCode = False,
     which: Which = "last",
     as_json: Json = False,
@@ -121,7 +122,12 @@ def export(
     """Write a trained model as ONNX, for devices without PyTorch."""
     from fedfloor.inference import shown
 
-    shown.export(run, out, as_json=as_json, own=own, which=which, device=device)
+    if every and (device or which != "last"):
+        raise SettingError("--all: these are all devices' last models. Leave --device and --which out.")
+    if every:
+        shown.export_all(run, out, as_json=as_json, own=own)
+    else:
+        shown.export(run, out, as_json=as_json, own=own, which=which, device=device)
 
 
 check = typer.Typer(help="Try what you wrote: a method.", no_args_is_help=True)

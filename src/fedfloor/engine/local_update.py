@@ -14,14 +14,13 @@ from fedfloor.engine.samples import Samples
 from fedfloor.engine.visit import Trained, train
 from fedfloor.errors import SettingError
 from fedfloor.models.parcel import Packet
+from fedfloor.models.saved import OWN
 from fedfloor.parts import objectives
 from fedfloor.parts.objective import Objective, Visit
 from fedfloor.plan.nodes import ARRIVED, Work
 from fedfloor.plan.outcome import Receipt
 from fedfloor.plan.schedule import Key
 from fedfloor.tasks.classification import CLASSIFICATION
-
-OWN = "own"  # begins the name of a device's own part of the model among what it keeps; the part's name follows
 
 
 def local_update(

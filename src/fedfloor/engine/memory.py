@@ -61,9 +61,13 @@ class DeviceMemory:
         digest = self.held[device].partition(TO)[0]
         return _read(self._path(device, digest), digest, f"device {device}'s memory")
 
+    def path(self, device: int) -> Path | None:
+        """Return the file of what a device keeps; None where it keeps nothing."""
+        return self._path(device, self.held[device].partition(TO)[0]) if device in self.held else None
+
     def size(self, device: int) -> int:
         """Return the bytes of what a device keeps; 0 where it keeps nothing, or its file is gone."""
-        path = self._path(device, self.held[device].partition(TO)[0]) if device in self.held else None
+        path = self.path(device)
         return path.stat().st_size if path is not None and path.is_file() else 0
 
     def verify(self) -> None:

@@ -16,11 +16,12 @@ from fedfloor.engine.calibrate import calibrated
 from fedfloor.engine.deal import deal
 from fedfloor.engine.engine import Engine
 from fedfloor.engine.evaluate import BLOCK, Score, joined, one_by_one, predictions, score
-from fedfloor.engine.local_update import OWN, personal
+from fedfloor.engine.local_update import personal
 from fedfloor.engine.probe import ask
 from fedfloor.engine.visit import train
 from fedfloor.figures import ACCURACY, Figure, Predictions, recalls
 from fedfloor.models.parcel import Packet
+from fedfloor.models.saved import OWN
 from fedfloor.park.described import device_accuracy
 from fedfloor.parts.objective import Plain, Visit
 from fedfloor.plan.nodes import Probe, Work, model_name

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from urllib.parse import quote
 
 import numpy as np
 
@@ -18,6 +19,7 @@ from fedfloor.inference.answers import check_top, results
 from fedfloor.inference.results import Results, Row, answers_of, odd_sensors
 from fedfloor.inference.samples import FileSamples
 from fedfloor.inference.trained import Trained, load_model
+from fedfloor.models.saved import devices
 from fedfloor.names import count
 from fedfloor.runs.folder import write
 from fedfloor.terminal import show
@@ -155,8 +157,10 @@ def export(
         as_json: print JSON.
         own: import a model or objective of one's own that the file names.
         which: the ``last`` round's model, or the ``best`` one's.
-        device: whose model, of a run with cohorts.
+        device: whose model, of a run where they differ.
     """
+    if device:
+        devices(run)
     trained = load_model(run, own, which, device)
     where = out or (run if run.is_dir() else run.parent) / "model.onnx"
     _check_writable("--out", where)
@@ -180,3 +184,23 @@ def export(
     print(
         f"ONNX Runtime and PyTorch differ by at most {gaps} ({done.samples} samples; {onnx.TOLERANCE:.0e} is allowed)"
     )
+
+
+def export_all(run: Path, out: Path | None, *, as_json: bool, own: bool = False) -> None:
+    """Export every device's model of a run where they differ.
+
+    Args:
+        run: its folder.
+        out: the folder to write to; ``onnx`` in the run's folder where it is left out.
+        as_json, own: as of :func:`export`.
+    """
+    known, folder = devices(run), out or run / "onnx"
+    try:
+        folder.mkdir(exist_ok=True)
+    except OSError as error:
+        raise SettingError(f"--out {folder}: {error.strerror or error}. Name a folder.") from error
+    rows = []
+    for name in known:
+        done = onnx.export(load_model(run, own, device=name), folder / f"{quote(name, safe=' ')}.onnx")
+        rows.append({"device": name, "file": str(done.file), "bytes": done.size_bytes} | done.differences)
+    show(rows, as_json=as_json, title="models, and by how much ONNX Runtime and PyTorch differ")

@@ -204,17 +204,19 @@ def load_model(folder: Path | str, own: bool = False, which: str = "last", devic
         own: whether a model or objective of one's own that the file names (``module:Name``) is imported and run; only
             for a file that is trusted.
         which: of a run's folder, the ``last`` round's model, or the ``best`` one's by validation data.
-        device: the name, or else the number, of the device whose model it is, of a run with cohorts.
+        device: the name, or else the number, of the device whose model it is, of a run where they
+            differ: with its own part, or of its cohort.
 
     Raises:
         SettingError: there is none, it is damaged or of another format, it names code of one's own and ``own`` is
             false, or the network of one's own has changed.
     """
-    path = found(Path(folder), which, device)
+    path, personal = found(Path(folder), which, device)
     about, tensors = content(path)
     header = parsed(Header, json.dumps(about), str(path), "the header of a model", "Train it again with this version.")
     shape, sensors = header.shape, None if header.inputs is None else Sensors.of(about["inputs"])
-    task = read(header.task, len(header.classes), () if sensors is None else sensors.columns, str(path))
+    about_task = header.task if personal is None or personal.task is None else personal.task
+    task = read(about_task, len(header.classes), () if sensors is None else sensors.columns, str(path))
     outputs = task.outputs(len(header.classes), task.targets, shape)
     outside = [(what, spec) for what, spec in (("model", header.model), ("objective", header.made.objective[0]))
                if ":" in spec]  # fmt: skip
@@ -240,6 +242,11 @@ def load_model(folder: Path | str, own: bool = False, which: str = "last", devic
     except (SettingError, RuntimeError) as error:  # sizes that no machine has are a RuntimeError
         raise SettingError(f"{path}: its network cannot be made: {error}") from error
     _fill(network, tensors, header.model, path)
+    if personal is not None:
+        part = network.parcel(personal.part)
+        if personal.numbers.shape != (part.numbers,) or not bool(torch.isfinite(personal.numbers).all()):
+            raise SettingError(f"device {device}'s own part '{personal.part}' does not fit {path}. Resume the run.")
+        part.set(personal.numbers, network.flat)
     kind, scale = network.flat.dtype, header.normalise.scale
     centre, spread = (torch.tensor(values, dtype=kind) for values in (header.normalise.mean, header.normalise.std))
     holes = sensors is not None and sensors.missing == "mean"

@@ -6,9 +6,10 @@ import hashlib
 import json
 import tomllib
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from safetensors import SafetensorError, safe_open
+from safetensors.torch import load
 from torch import Tensor
 
 from fedfloor.errors import SettingError, nearest, shown, unknown
@@ -16,7 +17,10 @@ from fedfloor.names import REFERENCES
 
 FORMAT = "fedfloor 1"
 FILES = {"last": "model.safetensors", "best": "best.safetensors"}  # in a run's folder
-COHORTS = "cohorts.json"  # of a run with several models: the devices' names, or their numbers, → number of their model
+DEVICES = (
+    "devices.json"  # of a run where devices' models differ: their names, or else numbers, → file of the model or part
+)
+OWN = "own"  # begins the name of a device's own part of the model among what it keeps; the part's name follows
 DIGEST = ".sha256"  # ending of the file beside a model's that holds its digest, as sha256sum writes it
 
 
@@ -25,13 +29,21 @@ def cohort_file(number: int) -> str:
     return f"model-{number}.safetensors" if number else FILES["last"]
 
 
-def found(path: Path, which: str = "last", device: str = "") -> Path:
-    """Return the model's file of a run's folder, or that file itself.
+class Own(NamedTuple):
+    """A device's own part of a model: its name, its numbers, and the task, where that has the device's threshold."""
+
+    part: str
+    numbers: Tensor
+    task: dict[str, Any] | None
+
+
+def found(path: Path, which: str = "last", device: str = "") -> tuple[Path, Own | None]:
+    """Return the model's file of a run's folder, or that file itself, and the device's own part, if it has any.
 
     Args:
         path: a folder or a file.
         which: the last round's model, or the best one's by validation data.
-        device: whose model, of a run with several.
+        device: whose model, of a run where they differ.
 
     Raises:
         SettingError: there is none; why is told.
@@ -44,7 +56,7 @@ def found(path: Path, which: str = "last", device: str = "") -> Path:
     if path.is_file():
         if which != "last":
             raise SettingError(f"--which {which}: {path} is a model's file. Give its run's folder.")
-        return path
+        return path, None
     if not path.is_dir():
         beside = [one.name for one in path.parent.iterdir()] if path.parent.is_dir() else []
         near = nearest(path.name, beside)
@@ -56,7 +68,7 @@ def found(path: Path, which: str = "last", device: str = "") -> Path:
                 f"--which {which}: {path} keeps the last round's model alone. Which round is best is chosen by "
                 'validation data: train with [evaluate] on = "both", which holds some of the training samples out.'
             )
-        return path / (_of_device(path, device) if (path / COHORTS).is_file() else FILES[which])
+        return _of_device(path, device) if (path / DEVICES).is_file() else (path / FILES[which], None)
     if (path / "evaluation.json").exists() and _is_reference(path / "experiment.toml"):
         raise SettingError(
             f"{path} keeps no model: it is a reference (local training only keeps one for each device, in memory/; "
@@ -72,20 +84,50 @@ def found(path: Path, which: str = "last", device: str = "") -> Path:
     raise SettingError(f"{path} is not a run's folder: there is no model.safetensors in it.{more}")
 
 
-def _of_device(path: Path, device: str) -> str:
-    """Return the file's name of the model of a device's cohort."""
+def devices(path: Path) -> dict[str, dict[str, Any]]:
+    """Return each device's file of a run, and what else is known of its model.
+
+    Raises:
+        SettingError: the run has one model for all devices, or the file that lists them is damaged.
+    """
     try:
-        cohorts = {str(name): int(number) for name, number in json.loads((path / COHORTS).read_text()).items()}
-    except (OSError, ValueError, TypeError, AttributeError, RecursionError) as error:
-        raise SettingError(f"{path / COHORTS} is damaged ({error}). Resume the run, which writes it anew.") from error
-    if not device:
+        known = json.loads((path / DEVICES).read_text()).items()
+        return {name: {**one, "file": str(one["file"])} for name, one in known}
+    except (FileNotFoundError, NotADirectoryError) as error:
         raise SettingError(
-            f"{path} has a model for each of {len(set(cohorts.values()))} cohorts of devices: name a device, such as "
-            f"--device {shown(next(iter(cohorts), ''))}, or give a model's file."
+            f"{path} has one model for all devices: leave --device and --all out, or give the folder of a run of a "
+            "method that trains several, such as fedrep or ifca."
+        ) from error
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        raise SettingError(f"{path / DEVICES} is damaged ({error}). Resume the run, which writes it anew.") from error
+
+
+def _of_device(path: Path, device: str) -> tuple[Path, Own | None]:
+    """Return the file of a device's model, and its own part; without a device the model that is shared."""
+    known = devices(path)
+    files = {one["file"] for one in known.values()}
+    if not device and not any("/" in file for file in files) and len(known):
+        raise SettingError(
+            f"{path} has a model for each of {len(files)} cohorts of devices: name a device, such as "
+            f"--device {shown(next(iter(known)))}, or give a model's file."
         )
-    if device not in cohorts:
-        raise unknown("device", device, cohorts)
-    return cohort_file(cohorts[device])
+    if device and device not in known:
+        raise unknown("device", device, known)
+    file = known[device]["file"] if device else FILES["last"]
+    return (path / FILES["last"], _own(path / file, known[device].get("task"))) if "/" in file else (path / file, None)
+
+
+def _own(path: Path, task: dict[str, Any] | None) -> Own:
+    """Read a device's own part from what it keeps; the file's name ends with the beginning of its SHA-256."""
+    try:
+        data = path.read_bytes()
+        if hashlib.sha256(data).hexdigest()[:32] != path.stem.rpartition("-")[2]:
+            raise SafetensorError("its SHA-256 is not the one in its name")
+        kept = {name.removeprefix(f"{OWN} "): one for name, one in load(data).items() if name.startswith(f"{OWN} ")}
+        ((part, numbers),) = kept.items()
+    except (OSError, SafetensorError, ValueError) as error:
+        raise SettingError(f"{path}: the device's own part of the model is gone or damaged ({error}).") from error
+    return Own(part, numbers, task)
 
 
 def _name(path: Path) -> str:

@@ -364,8 +364,8 @@ class _Run:
         results.write_evaluation(self.orders.out, self.experiment, point.round, score, more)
         for one in models:
             results.write_model(self.orders.out, self.experiment, self.engine, one)
-        if cohorts:
-            results.write_cohorts(self.orders.out, self.experiment, self.engine, point.round, packet, cohorts)
+        if cohorts or (self.method.needs.own and one_model):
+            results.write_devices(self.orders.out, self.experiment, self.engine, point.round, packet, cohorts)
 
 
 def _info(state: State, receipts: tuple[Receipt, ...]) -> dict[str, object]:

@@ -21,12 +21,13 @@ from fedfloor.config import combined
 from fedfloor.engine.calibrate import calibrated
 from fedfloor.engine.engine import Engine
 from fedfloor.engine.evaluate import Score
+from fedfloor.engine.local_update import personal
 from fedfloor.engine.memory import DeviceMemory
 from fedfloor.engine.questions import question
 from fedfloor.errors import DivergedError, RunError
 from fedfloor.experiment import Experiment
 from fedfloor.models.parcel import Packet
-from fedfloor.models.saved import COHORTS, DIGEST, FILES, FORMAT, cohort_file
+from fedfloor.models.saved import DEVICES, DIGEST, FILES, FORMAT, cohort_file
 from fedfloor.park.normalise import FILE, Normalise, steps
 from fedfloor.park.park import Park
 from fedfloor.park.privacy import composed
@@ -90,24 +91,32 @@ def write_statistics(out: Path, normalised: Normalised) -> None:
         folder.write_json(out / FILE, {**normalised.about, "devices": told})
 
 
-def write_cohorts(
+def write_devices(
     out: Path, experiment: Experiment, engine: Engine, number: int, packet: Packet, cohorts: Mapping[int, int]
 ) -> None:
-    """Write ``cohorts.json``, which device has which model, and the models but the first, which the run's one is.
+    """Write ``devices.json``, where each device's model is, and the cohorts' models but the first, which the run's is.
 
     Args:
         out: the run's folder.
         experiment: names the network.
-        engine: its network and its park.
+        engine: its network, its park, and the devices' memory with their own parts.
         number: the round that the models are of.
         packet: the models.
-        cohorts: device → number of its model.
+        cohorts: device → number of its model; empty where devices have parts of their own.
     """
     for cohort in sorted(set(range(1, len(packet))) & {*cohorts.values()}):
         made = Decided("last", number, packet[model_name(cohort)])
         write_model(out, experiment, engine, made, cohort_file(cohort))
-    names = engine.park.names
-    folder.write_json(out / COHORTS, {names[k] if names else str(k): cohort for k, cohort in sorted(cohorts.items())})
+    names, told = engine.park.names, dict[str, dict[str, Any]]()
+    for k in range(engine.park.devices):
+        path = engine.memory.path(k) if not cohorts else None
+        file = cohort_file(cohorts.get(k, 0)) if path is None else f"{path.parent.name}/{path.name}"
+        one: dict[str, Any] = {"file": file}
+        told[names[k] if names else str(k)] = one
+        if path is not None and engine.task.calibrates:
+            engine.network.flat.copy_(personal(engine, k, packet["w"]))
+            one["task"] = calibrated(engine, k).describe()
+    folder.write_json(out / DEVICES, told)
 
 
 def write_model(out: Path, experiment: Experiment, engine: Engine, made: Decided, name: str | None = None) -> None:
