@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
-TYPES = "TYPE_CHECKING"
 MADE = ("__init__", "__post_init__", "__call__", "__enter__", "__exit__")  # what naming a class may call
 
 
@@ -19,8 +18,7 @@ class Graph:
 
     Args:
         root: the package's folder.
-        first: only these modules are read, and those that they import, directly or not, also inside of functions, but
-            not for types alone.
+        first: only these modules are read, and those that they import, directly or not, also inside of functions.
     """
 
     def __init__(self, root: Path, first: Sequence[str]) -> None:
@@ -37,9 +35,7 @@ class Graph:
         for module in queue:
             tree = ast.parse(files[module].read_text())
             self._read(module, tree)
-            types = [one for one in ast.walk(tree) if isinstance(one, ast.If) and ast.unparse(one.test) == TYPES]
-            never = {id(node) for one in types for node in ast.walk(one)}
-            used = {full for node in ast.walk(tree) if id(node) not in never for full in _imports(node).values()}
+            used = {full for node in ast.walk(tree) for full in _imports(node).values()}
             used |= {full.rpartition(".")[0] for full in used}
             queue += sorted((used & set(files)) - set(queue))
 
