@@ -21,11 +21,10 @@ from benchmarks import made
 from fedfloor import models
 from fedfloor.chance import generator
 from fedfloor.engine import ranks
-from fedfloor.engine.allocator import keep_memory
-from fedfloor.engine.deal import deal
 from fedfloor.engine.engine import Engine
 from fedfloor.engine.memory import DeviceMemory
-from fedfloor.engine.team import Alone
+from fedfloor.engine.place import keep_memory
+from fedfloor.engine.team import Alone, deal
 from fedfloor.methods.contract import State, View
 from fedfloor.methods.hfedms import HFedMS
 from fedfloor.park.augment import Augmented

@@ -22,11 +22,10 @@ import torch
 sys.path.insert(0, str(Path(__file__).parents[1]))  # the source tree
 from benchmarks import made
 from fedfloor import models
-from fedfloor.engine import chain, head, ranks
-from fedfloor.engine.allocator import keep_memory
-from fedfloor.engine.engine import Engine
+from fedfloor.engine import chain, local_update, ranks
+from fedfloor.engine.engine import Engine, Samples
 from fedfloor.engine.memory import DeviceMemory
-from fedfloor.engine.samples import Samples
+from fedfloor.engine.place import keep_memory
 from fedfloor.engine.team import Alone
 from fedfloor.engine.visit import train
 from fedfloor.models.zoo import LISTED_ON
@@ -109,7 +108,7 @@ def main() -> None:
             said["union"] = ratio(round_of(model, union, True), round_of(model, union, False))
             part = Work(epochs=5, batch_size=batch, rate=0.001, trains="classifier")
             still = round_of(model, Parallel(tuple(Train(device(k), part) for k in range(DEVICES))), True)
-            said["head"] = ratio(still, without(still, head, "fits", False))
+            said["head"] = ratio(still, without(still, local_update, "is_linear_visit", False))
             print(
                 f"{model}, mini-batches of {batch}: " + ", ".join(f"{k} {v:.2f}" for k, v in said.items()), flush=True
             )

@@ -24,9 +24,9 @@ from benchmarks import made
 from fedfloor import models
 from fedfloor.chance import generator
 from fedfloor.engine import ranks
-from fedfloor.engine.allocator import keep_memory
 from fedfloor.engine.engine import Engine
 from fedfloor.engine.memory import DeviceMemory
+from fedfloor.engine.place import keep_memory
 from fedfloor.engine.team import Team
 from fedfloor.methods.catalog import METHODS
 from fedfloor.methods.combined import Combined, Parts

@@ -22,7 +22,7 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # the source tree
 from benchmarks.simulation import CASES, Case, Ranks
-from fedfloor.engine.allocator import keep_memory
+from fedfloor.engine.place import keep_memory
 from fedfloor.engine.team import Alone
 
 RATE = 200

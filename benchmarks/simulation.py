@@ -24,12 +24,11 @@ from benchmarks import made
 from fedfloor import models
 from fedfloor.chance import generator
 from fedfloor.engine import ranks
-from fedfloor.engine.allocator import keep_memory
-from fedfloor.engine.deal import deal
 from fedfloor.engine.engine import Engine
 from fedfloor.engine.evaluate import evaluate
 from fedfloor.engine.memory import DeviceMemory
-from fedfloor.engine.team import Alone, Shared, Team, shared_file
+from fedfloor.engine.place import keep_memory
+from fedfloor.engine.team import Alone, Shared, Team, deal, shared_file
 from fedfloor.methods.contract import State, View
 from fedfloor.methods.fedavg import FedAvg
 from fedfloor.park.park import Park

@@ -27,7 +27,7 @@ def worker(*, cpu: bool) -> None:
     import torch
 
     from benchmarks import simulation, super_node
-    from fedfloor.engine.allocator import keep_memory
+    from fedfloor.engine.place import keep_memory
     from fedfloor.engine.team import Alone
 
     torch.set_num_threads(1)

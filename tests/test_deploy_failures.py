@@ -15,7 +15,7 @@ import torch
 from fedfloor.deploy import mqtt, subtasks
 from fedfloor.deploy.edge import FactoryExecutor
 from fedfloor.deploy.message import Message, encode
-from fedfloor.engine.probe import ask
+from fedfloor.engine.executor import ask
 from fedfloor.engine.team import Alone
 from fedfloor.errors import DivergedError, FedfloorError, RunError, SettingError
 from fedfloor.parts.mix import Branch, Meeting, QFair

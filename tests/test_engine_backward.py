@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from fedfloor import models
-from fedfloor.engine.backward import gradients
+from fedfloor.engine.steps import gradients
 
 
 def of(model: str, reduction: str) -> tuple[Tensor, list[Tensor]]:

@@ -17,10 +17,10 @@ from torch.nn.utils import prune
 
 from fedfloor import models
 from fedfloor.engine import chain
-from fedfloor.engine.samples import Samples
-from fedfloor.engine.visit import Trained, train
+from fedfloor.engine.engine import Samples
+from fedfloor.engine.visit import VisitStats, train
+from fedfloor.models.layers import Projected
 from fedfloor.models.network import Network
-from fedfloor.models.projection import Projected
 from fedfloor.models.zoo import LISTED_ON, REPRODUCING
 from fedfloor.parts.objective import Objective, Plain, Visit
 from fedfloor.parts.objectives import objective
@@ -127,7 +127,7 @@ def built(model: str, goal: str) -> Network:
     return models.build(model, (1, 28, 28), 4, seed=0, adapt=objective(goal, SETTINGS.get(goal, {})).adapt)
 
 
-def trained(net: Network, work: Work, goal: str, shape: tuple[int, ...]) -> tuple[Tensor, Trained]:
+def trained(net: Network, work: Work, goal: str, shape: tuple[int, ...]) -> tuple[Tensor, VisitStats]:
     rng = np.random.default_rng(0)
     x, y = rng.integers(0, 256, (23, *shape), dtype=np.uint8), rng.integers(0, 4, 23)
     data = Samples(x, y, torch.zeros(1), torch.ones(1), scale=1 / 255, channels_last=net.channels_last)
@@ -193,7 +193,7 @@ def test_a_term_of_what_goes_into_the_classifier(
         channels_last=False,
     )
 
-    def visit(goal: Objective) -> tuple[Tensor, Trained]:
+    def visit(goal: Objective) -> tuple[Tensor, VisitStats]:
         torch.manual_seed(0)
         net = Network(sequence(nn.Linear(4, 9), nn.ReLU(), nn.Dropout(0.4), nn.Linear(9, 2)), classifier)
         said = train(net, data, Work(epochs=1, batch_size=1, rate=0.1), goal, Visit(None, {}, net), KEY)

@@ -14,7 +14,7 @@ from torch import nn
 
 from cohorts import HEAVY, NETWORKS, PLANS, TWO, WORKS, both, engine, floor_, same
 from fedfloor.chance import generator
-from fedfloor.engine.cohort import order
+from fedfloor.engine.cohort import program
 from fedfloor.engine.cohort.cohort import Cohort
 from fedfloor.engine.cohort.forward import CONVOLUTIONS
 from fedfloor.engine.engine import Engine
@@ -164,9 +164,9 @@ def test_mini_batches_are_those_of_the_keyed_generator(epochs: int | None, steps
         for whole, count in batch_order(10, 4, epochs, steps, rng)
         for first in range(0, min(10, 4 * count), 4)
     ]
-    found = order.batches(held, work, key)
+    found = program.batches(held, work, key)
     assert [one.tolist() for one in found] == wanted
-    laid = order.stacked([found, found[:2]], np.dtype(np.float64))
+    laid = program.stacked([found, found[:2]], np.dtype(np.float64))
     assert laid.many.tolist() == [2, 2] + [1] * (len(found) - 2)
     assert (laid.share[2:, 1] == 0).all()  # a visit that is over is masked
     for s, one in enumerate(found):

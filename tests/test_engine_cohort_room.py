@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from cohorts import floor_
-from fedfloor.engine.cohort import size, visits
+from fedfloor.engine.cohort import data, visits
 from fedfloor.engine.cohort.cohort import Cohort
 from fedfloor.engine.cohort.program import Program
 from fedfloor.park.stream import Recycle
@@ -21,7 +21,7 @@ def test_gradients_over_all_samples_take_the_room_there_is(tmp_path: Path, monke
     jobs = [Job(method("fedl"), floor_(), folder=tmp_path / str(side)) for side in (0, 1)]
     cohort, of, together = Cohort(), jobs[1].engine, list[int]()
     of.cohort = cohort
-    cohort.room_bytes = 6 * int(size.COPIES * of.network.flat.numel() + size.UNFOLDED * 4 * size.activations(of)) * 4
+    cohort.room_bytes = 6 * int(data.COPIES * of.network.flat.numel() + data.UNFOLDED * 4 * data.activations(of)) * 4
     asked = Program.gradient
 
     def seen(self: Program, rows: torch.Tensor, share: torch.Tensor) -> torch.Tensor:
@@ -30,8 +30,8 @@ def test_gradients_over_all_samples_take_the_room_there_is(tmp_path: Path, monke
 
     monkeypatch.setattr(Program, "gradient", seen)
     first, second = (job.run() for job in jobs)
-    assert size.stackable(cohort.room_bytes, of, 4) == 6
-    assert max(together) == size.stackable(cohort.room_bytes, of, 10) == 5
+    assert data.stackable(cohort.room_bytes, of, 4) == 6
+    assert max(together) == data.stackable(cohort.room_bytes, of, 10) == 5
     for key, value in first.packet.items():
         assert float((value - second.packet[key]).abs().max()) <= 1e-5 * float(value.abs().max())
 

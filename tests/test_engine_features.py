@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import nn
 
-from fedfloor.engine import features, head, networks
+from fedfloor.engine import engine, local_update, visit
 from fedfloor.engine.engine import Engine
 from fedfloor.engine.memory import DeviceMemory, extractor_bytes
 from fedfloor.engine.team import Alone, Team
@@ -54,9 +54,9 @@ def test_features_extracted_once_come_to_what_the_whole_network_comes_to(what: s
     # in float64 a rounding is 1e-16 of numbers below 10, and some thirty steps of rate 0.1 add up
     plan = Parallel(tuple(Train(device(k), WORKS[what]) for k in range(5)))
     short, whole = (of(module=doubled("plain"), shortcuts=shortcuts) for shortcuts in (True, False))
-    assert features.once(short, WORKS[what])
-    assert head.fits(networks.head(short.network), WORKS[what], Plain()) == (what == "by hand")
-    assert not features.once(whole, WORKS[what])
+    assert local_update.extracts_once(short, WORKS[what])
+    assert visit.is_linear_visit(engine.classifier_layer(short.network), WORKS[what], Plain()) == (what == "by hand")
+    assert not local_update.extracts_once(whole, WORKS[what])
     one, other = (walk(here, plan) for here in (short, whole))
     assert torch.allclose(one.packet["w"], other.packet["w"], rtol=0, atol=1e-12)
     assert bits(one.packet["w"]) != bits(start(short)["w"])
@@ -69,11 +69,11 @@ def test_features_extracted_once_come_to_what_the_whole_network_comes_to(what: s
 def test_a_field_that_is_not_known_is_never_dropped(what: str) -> None:
     work = extended(WORKS[what])
     short, whole = of(), of(shortcuts=False)
-    assert not features.once(short, work)
-    assert not head.fits(networks.head(short.network), work, Plain())
+    assert not local_update.extracts_once(short, work)
+    assert not visit.is_linear_visit(engine.classifier_layer(short.network), work, Plain())
     one, other = walk(short, Train(device(1), work)), walk(whole, Train(device(1), WORKS[what]))
     assert bits(one.packet["w"]) == bits(other.packet["w"])
-    assert features.once(short, extended(WORKS[what], 0.0))  # it is not set
+    assert local_update.extracts_once(short, extended(WORKS[what], 0.0))  # it is not set
 
 
 def test_steps_written_out_are_those_of_replay_too(tmp_path: Path) -> None:
@@ -95,14 +95,14 @@ def test_steps_written_out_say_where_a_loss_is_no_number(tmp_path: Path) -> None
 
 @pytest.mark.parametrize("kind", ["dropout", "batch norm", "buffer"])
 def test_not_where_a_pass_is_unlike_another(kind: str) -> None:
-    assert not features.once(of(kind), PART)
+    assert not local_update.extracts_once(of(kind), PART)
 
 
 def test_not_where_something_comes_after_the_classifier(tmp_path: Path) -> None:
     module = layered("plain")
     module.add_module("after", nn.Tanh())
     here = of(module=module, folder=tmp_path)
-    assert not features.once(here, PART)
+    assert not local_update.extracts_once(here, PART)
     with pytest.raises(SettingError, match=r"replay.*what comes out of that is not what the network says"):
         walk(here, Train(device(0), REPLAY))
 
@@ -111,7 +111,7 @@ def test_features_are_what_goes_into_the_classifier() -> None:
     here = of("batch norm")
     samples, net = here.samples(1), here.network.module.eval()
     expected = nn.Sequential(*list(net.children())[:-1])(samples.values(slice(None)))
-    assert bits(features.extracted(here.network, samples)) == bits(expected.detach())
+    assert bits(local_update.extracted(here.network, samples)) == bits(expected.detach())
 
 
 # -- what devices keep refers to an extractor --------------------------------------------------------------------------
@@ -148,7 +148,7 @@ def test_what_was_kept_by_an_earlier_extractor_is_moved_once(tmp_path: Path) -> 
     second = walk(here, ALL, first, number=2).packet
     old, key = here.memory.extractor(1), Key(0, 3, 0, 1, 0)
     here.network.flat.copy_(second["w"])
-    eye = features.Extractor(here, here.samples(1), key)
+    eye = local_update.FeatureExtractor(here, here.samples(1), key)
     assert eye.before == old != eye.name
     moved = eye.window() - eye.window(old)
     assert bits(here.network.flat) == bits(second["w"])  # looking back changes nothing

@@ -10,8 +10,8 @@ import pytest
 import torch
 from torch import nn
 
-from fedfloor.engine import fused
-from fedfloor.engine.samples import Samples
+from fedfloor.engine import steps
+from fedfloor.engine.engine import Samples
 from fedfloor.engine.visit import train
 from fedfloor.models.network import Network
 from fedfloor.parts.objective import Plain, Visit
@@ -51,7 +51,7 @@ def test_a_visit_ends_with_the_same_model_but_for_rounding() -> None:
     assert not ours.equal(start.flat)
     assert float((ours - plain).abs().max()) < 1e-12
     assert told == pytest.approx(said, abs=1e-10)
-    assert [len(fused.layers(start, WORK, Plain()))] == [1]
+    assert [len(steps.large_layers(start, WORK, Plain()))] == [1]
     moved = (ours - start.flat).abs().split([p.numel() for p in start.parameters])
     assert all(float(one.max()) > 0 for one in moved)  # of every layer
 
@@ -64,19 +64,19 @@ def test_layers_are_as_before_afterwards() -> None:
 
 def test_where_a_gradient_is_wanted_there_is_one() -> None:
     net = network()
-    assert fused.layers(net, WORK, Plain())
-    assert not fused.layers(net, replace(WORK, momentum=0.9), Plain())
-    assert not fused.layers(net, replace(WORK, weight_decay=0.1), Plain())
-    assert not fused.layers(net, replace(WORK, trains="classifier"), Plain())
-    assert not fused.layers(net, WORK, objective("prox", {"mu": 0.1}))
-    assert not fused.layers(net, extended(WORK), Plain())  # a field that is not known may need it
+    assert steps.large_layers(net, WORK, Plain())
+    assert not steps.large_layers(net, replace(WORK, momentum=0.9), Plain())
+    assert not steps.large_layers(net, replace(WORK, weight_decay=0.1), Plain())
+    assert not steps.large_layers(net, replace(WORK, trains="classifier"), Plain())
+    assert not steps.large_layers(net, WORK, objective("prox", {"mu": 0.1}))
+    assert not steps.large_layers(net, extended(WORK), Plain())  # a field that is not known may need it
 
 
 def test_the_first_layer_writes_its_gradient_down() -> None:
     """Nothing before it needs one, and the backward pass would not get that far."""
     module = nn.Sequential(nn.Flatten(), nn.Linear(16, 70000), nn.ReLU(), nn.Linear(70000, 16))
     twin, net = Network(copy.deepcopy(module)), Network(module)
-    assert fused.layers(net, WORK, Plain()) == [module[3]]
+    assert steps.large_layers(net, WORK, Plain()) == [module[3]]
     one_step = replace(WORK, epochs=None, steps=1)
     plain, ours = after(twin, shortcuts=False, work=one_step)[0], after(net, shortcuts=True, work=one_step)[0]
     assert float((ours - plain).abs().max()) <= 1e-6 * float(plain.abs().max())
@@ -85,7 +85,7 @@ def test_the_first_layer_writes_its_gradient_down() -> None:
 def test_a_layer_that_stands_twice_writes_its_gradient_down() -> None:
     square = nn.Linear(1100, 1100)
     net = nn.Sequential(nn.Flatten(), nn.Linear(16, 1100), square, nn.ReLU(), square, nn.Linear(1100, 4))
-    assert not fused.layers(Network(net), WORK, Plain())
+    assert not steps.large_layers(Network(net), WORK, Plain())
 
 
 def test_layers_that_share_their_weights_write_their_gradient_down() -> None:
@@ -93,7 +93,7 @@ def test_layers_that_share_their_weights_write_their_gradient_down() -> None:
     one, other = nn.Linear(1100, 1100), nn.Linear(1100, 1100)
     other.weight = one.weight
     net = nn.Sequential(nn.Flatten(), nn.Linear(16, 1100), one, nn.ReLU(), other, nn.Linear(1100, 4))
-    assert not fused.layers(Network(net), WORK, Plain())
+    assert not steps.large_layers(Network(net), WORK, Plain())
 
 
 class Twice(nn.Sequential):
@@ -107,13 +107,13 @@ class Twice(nn.Sequential):
 
 def test_a_chain_with_a_forward_of_its_own_writes_its_gradients_down() -> None:
     net = Network(Twice(nn.Flatten(), nn.Linear(16, 1100), nn.Linear(1100, 1100), nn.Linear(1100, 4)))
-    assert not fused.layers(net, WORK, Plain())
+    assert not steps.large_layers(net, WORK, Plain())
 
 
 def test_a_normalised_weight_is_no_parameter_and_takes_no_step_of_its_own() -> None:
     large = nn.utils.spectral_norm(nn.Linear(1100, 1000))
     net = Network(nn.Sequential(nn.Flatten(), nn.Linear(16, 1100), large, nn.Linear(1000, 4)))
-    assert not fused.layers(net, WORK, Plain())
+    assert not steps.large_layers(net, WORK, Plain())
 
 
 def test_a_large_layer_of_rows_takes_the_same_step() -> None:
@@ -122,6 +122,6 @@ def test_a_large_layer_of_rows_takes_the_same_step() -> None:
     layers = [nn.Linear(4, 1100), nn.ReLU(), nn.Linear(1100, 1000), nn.Flatten(), nn.Linear(4000, 4)]
     module = nn.Sequential(nn.Flatten(1, 2), *layers).double()
     twin, net = Network(copy.deepcopy(module)), Network(module)
-    assert len(fused.layers(net, WORK, Plain())) == 1
+    assert len(steps.large_layers(net, WORK, Plain())) == 1
     plain, ours = after(twin, shortcuts=False)[0], after(net, shortcuts=True)[0]
     assert float((ours - plain).abs().max()) < 1e-12

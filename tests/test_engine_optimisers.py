@@ -16,7 +16,7 @@ from commands import Command, lines
 from fedfloor import config
 from fedfloor.engine import union
 from fedfloor.engine.engine import Engine
-from fedfloor.engine.optimisers import clip
+from fedfloor.engine.steps import clip
 from fedfloor.engine.team import Team
 from fedfloor.errors import SettingError
 from fedfloor.methods.catalog import METHODS

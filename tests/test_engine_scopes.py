@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from fedfloor.chance import generator, torch_seed
-from fedfloor.engine import scopes
+from fedfloor.engine import visit
 from fedfloor.engine.aggregation import Aggregation
 from fedfloor.engine.engine import Engine
 from fedfloor.engine.memory import DeviceMemory
@@ -274,4 +274,4 @@ def test_a_network_without_a_known_classifier_is_refused_before_anything_is_trai
         walk(here, Sequence((T[0], C[1])))
     assert bits(here.network.flat) == before
     with pytest.raises(SettingError, match=r"Name it with model\.classifier"):
-        scopes.check(here.network, Broadcast((), "classifier"), start(here))
+        visit.check_parts(here.network, Broadcast((), "classifier"), start(here))

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from fedfloor.engine.aggregation import TreeSum
 from fedfloor.engine.ranks import deal
-from fedfloor.engine.tree import TreeSum
 from floor import bits
 
 Packets = list[dict[str, Tensor]]

@@ -12,9 +12,8 @@ from torch import Tensor, nn
 
 from fedfloor.chance import generator
 from fedfloor.data.dataset import SamplePool, pooled
-from fedfloor.engine.engine import Engine
-from fedfloor.engine.samples import Samples
-from fedfloor.engine.visit import Trained, train
+from fedfloor.engine.engine import Engine, Samples
+from fedfloor.engine.visit import VisitStats, train
 from fedfloor.errors import RunError
 from fedfloor.models.network import Network
 from fedfloor.park.park import Park
@@ -28,7 +27,7 @@ KEY = Key(seed=5, round=7, tick=2, device=3, visit=1)
 NOTHING = Visit(None, {})
 
 
-def visit(of: Engine, work: Work, key: Key = KEY, device: int = 0) -> Trained:
+def visit(of: Engine, work: Work, key: Key = KEY, device: int = 0) -> VisitStats:
     return train(of.network, of.samples(device), work, Plain(), NOTHING, key)
 
 
@@ -98,7 +97,7 @@ def test_many_small_chunks_make_no_difference(monkeypatch: pytest.MonkeyPatch) -
     # how many samples are turned into floats at a time must not move the mini-batches' boundaries
     whole, pieces = big(), big()
     visit(whole, Work(epochs=2, batch_size=16, rate=0.1))
-    monkeypatch.setattr("fedfloor.engine.samples.CHUNK_BYTES", 1)
+    monkeypatch.setattr("fedfloor.engine.engine.CHUNK_BYTES", 1)
     visit(pieces, Work(epochs=2, batch_size=16, rate=0.1))
     assert bits(whole.network.flat) == bits(pieces.network.flat)
 

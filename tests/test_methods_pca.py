@@ -12,7 +12,7 @@ from fedfloor import run
 from fedfloor.checking import checked
 from fedfloor.experiment import Experiment
 from fedfloor.methods.pca import monitor, pooled
-from fedfloor.models.monitor import Monitor
+from fedfloor.models.layers import Monitor
 from fedfloor.runs.parks import build_park
 
 

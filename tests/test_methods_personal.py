@@ -18,8 +18,8 @@ import fedfloor
 from commands import Command
 from fedfloor import config
 from fedfloor.engine import separate
-from fedfloor.engine.gradient import full
 from fedfloor.engine.memory import DeviceMemory
+from fedfloor.engine.steps import full
 from fedfloor.errors import SettingError
 from fedfloor.inference.onnx import TOLERANCE
 from fedfloor.inference.trained import load_model

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedfloor.data.reading import Reading, Window
-from fedfloor.engine.samples import Samples
+from fedfloor.engine.engine import Samples
 from fedfloor.park import statistics
 from fedfloor.park.build import build
 from fedfloor.park.normalise import mean_and_deviation

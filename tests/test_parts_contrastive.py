@@ -13,8 +13,8 @@ from torch import Tensor, nn
 
 import floor
 from fedfloor.errors import RunError, SettingError
+from fedfloor.models.layers import Projected
 from fedfloor.models.network import Network
-from fedfloor.models.projection import Projected
 from fedfloor.parts.objective import Objective, Plain, Visit
 from fedfloor.parts.objectives import objective
 from fedfloor.parts.proximal import SHORT, Contrastive, contrast, features, frozen

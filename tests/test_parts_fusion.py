@@ -13,7 +13,7 @@ import floor
 from fedfloor.engine.visit import train
 from fedfloor.errors import SettingError
 from fedfloor.methods.fedfusion import FedFusion
-from fedfloor.models.fusion import Fused, Gate, Mixture, fused
+from fedfloor.models.layers import Fused, Gate, Mixture, fused
 from fedfloor.models.network import Network
 from fedfloor.parts.layers import OPERATORS, Fusion
 from fedfloor.parts.objective import Objective, Plain, Visit

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from fedfloor.engine.tree import TreeSum
+from fedfloor.engine.aggregation import TreeSum
 from fedfloor.errors import DivergedError, SettingError
 from fedfloor.parts.means import CHUNK, intrac, inverse_distance, inverse_distance_weights, mean, q_fair, rows
 from fedfloor.parts.mix import BySamples, Equal

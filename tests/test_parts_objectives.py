@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from fedfloor.engine.engine import Engine
-from fedfloor.engine.visit import Trained, train
+from fedfloor.engine.visit import VisitStats, train
 from fedfloor.errors import RunError, SettingError
 from fedfloor.models.network import Network
 from fedfloor.outside import load
@@ -271,7 +271,7 @@ def test_losses_of_a_visit_have_the_term_in_them() -> None:
     arrived = of.network.flat.clone()
     far = Visit(arrived + 1, {}, of.network)
 
-    def once(goal: Objective) -> Trained:
+    def once(goal: Objective) -> VisitStats:
         of.network.flat.copy_(arrived)
         return train(of.network, of.samples(0), Work(steps=1, batch_size=8, rate=0.1), goal, far, KEY)
 

@@ -18,7 +18,7 @@ from fedfloor._version import __version__
 if TYPE_CHECKING:
     from fedfloor.comparison import Comparison, compare, write_report
     from fedfloor.conformance import Check, check_method
-    from fedfloor.engine.question import Question
+    from fedfloor.engine.questions import Question
     from fedfloor.errors import FedfloorError, RunError, SettingError
     from fedfloor.experiment import (
         DataSettings,

@@ -26,7 +26,7 @@ from fedfloor.deploy.facts import read as read_facts
 from fedfloor.deploy.message import FEW_ARRAYS, SHORT_HEADER, Message, encode, split
 from fedfloor.deploy.mqtt import Connection, MqttConnection
 from fedfloor.deploy.settings import DeviceSettings
-from fedfloor.engine.allocator import give_back
+from fedfloor.engine.place import give_back
 from fedfloor.errors import FedfloorError
 from fedfloor.experiment import Experiment
 from fedfloor.park.normalise import normaliser

@@ -17,14 +17,14 @@ from fedfloor import ranges
 from fedfloor.deploy import checks
 from fedfloor.deploy.message import Arrays, Message
 from fedfloor.deploy.names import PartNames
-from fedfloor.engine import limit, scopes
-from fedfloor.engine.branches import branches_to_json
+from fedfloor.engine import limit
+from fedfloor.engine.aggregation import TreeSum
 from fedfloor.engine.engine import Engine, Subtask
 from fedfloor.engine.limit import HARMLESS, Limit
-from fedfloor.engine.question import Question
-from fedfloor.engine.questions import question
+from fedfloor.engine.questions import Question, question
+from fedfloor.engine.ranks import branches_to_json
 from fedfloor.engine.team import Blob
-from fedfloor.engine.tree import TreeSum
+from fedfloor.engine.visit import mixed_part
 from fedfloor.errors import SettingError
 from fedfloor.models import parcel
 from fedfloor.models.parcel import Packet, Parcel
@@ -336,7 +336,7 @@ def _ends(
 ) -> list[End]:
     """Return what came out of the branches: models, and sums by weights that the cloud computes itself."""
     node, start = subtask.node, subtask.start
-    rule, part = mix.rule(node.mix, node.settings), scopes.met(engine.network, node)
+    rule, part = mix.rule(node.mix, node.settings), mixed_part(engine.network, node)
     within = part or engine.network.parcel("all")
     samples = {i: sum(int(engine.park.holdings[k]) for k in trained(one)) for i, one in zip(mine, passed, strict=True)}
     tree, names = TreeSum(len(node.children)), [name for name in start if name != "w" or not rule.whole]

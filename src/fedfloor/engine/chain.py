@@ -18,8 +18,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules import module as everywhere
 
+from fedfloor.models.layers import Projected
 from fedfloor.models.network import Network
-from fedfloor.models.projection import Projected
 
 _relu_back = torch.ops.aten.threshold_backward.default
 _pool_back = torch.ops.aten.max_pool2d_with_indices_backward.default

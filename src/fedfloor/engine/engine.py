@@ -1,33 +1,161 @@
-"""What a rank holds: the park, its one resident network, the devices' memory; and contracts of what it works with."""
+"""What a rank holds: the park, its one resident network, the devices' memory, and their samples as the network takes
+them; and the contracts of the executors and edges that it works with."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any, Protocol
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor, nn
 
+from fedfloor.chance import generator
 from fedfloor.data.dataset import Labels, Targets, Values
-from fedfloor.engine import networks
 from fedfloor.engine.aggregation import Aggregation
 from fedfloor.engine.limit import Limit, Longest
 from fedfloor.engine.memory import DeviceMemory
-from fedfloor.engine.samples import Samples
 from fedfloor.engine.team import Blob, Team
 from fedfloor.models.network import Network
 from fedfloor.models.parcel import Packet
 from fedfloor.network.sites import Sites, radio_uplink
 from fedfloor.park.normalise import Normalise, mean_and_deviation
 from fedfloor.park.park import Park
+from fedfloor.parts.proximal import evaluating
 from fedfloor.plan.nodes import Broadcast, Parallel, Probe, Work
 from fedfloor.plan.outcome import Receipt
 from fedfloor.plan.schedule import Key, NodeResult, ParallelRequest, Walking
 from fedfloor.tasks.task import Task
+
+CHUNK_BYTES = 4 << 20  # samples are turned into floats a few batches at a time: it stays in cache and bounds memory
+
+
+class Samples:
+    """A device's samples as the network wants them: bytes until a batch is needed.
+
+    Args:
+        x: uint8 [n, C, H, W], or float32 [n, C] or [n, C, L].
+        y: targets: int64 [n], or float32 [n, T].
+        mean, std: normalisation per channel, value = (scale·x − mean)/std; the samples lie on their device.
+        scale: factor that turns a stored number into its value.
+        channels_last: the network's memory format.
+        missing: whether x may hold NaN, which stands for its channel's mean.
+    """
+
+    def __init__(
+        self, x: np.ndarray, y: np.ndarray, mean: Tensor, std: Tensor, *, scale: float, channels_last: bool,
+        missing: bool = False,
+    ) -> None:  # fmt: skip
+        data = torch.from_numpy(x).to(mean.device)
+        self._channels_last, self._missing = channels_last and data.dim() == 4, missing
+        self._x = data
+        form = (1, -1, *(1,) * (data.dim() - 2))
+        self._factor, self._mean, self._shift = scaling(mean, std, scale, form, data.is_floating_point())
+        self.y = torch.from_numpy(y).to(mean.device)
+
+    def __len__(self) -> int:
+        return len(self.y)
+
+    def values(self, rows: Tensor | slice) -> Tensor:
+        """Return the chosen samples as floats [rows, C, …], never a view of what the device holds."""
+        # choosing by an index tensor in brackets takes five to twenty times as long
+        x = self._x[rows] if isinstance(rows, slice) else self._x.index_select(0, rows.to(self._x.device))
+        # floats are not copied by .to(), and a slice of them is a view: changed in place they would be lost
+        if self._channels_last and not x.is_floating_point():  # turned into floats and laid out anew in one go
+            floats = torch.empty(x.shape, dtype=self._factor.dtype, device=x.device, memory_format=torch.channels_last)
+            x = torch.mul(x, self._factor, out=floats)
+        elif self._mean is not None:
+            x = (x - self._mean).mul_(self._factor)
+        elif x.dtype == self._factor.dtype:
+            x = x * self._factor
+        else:
+            x = x.to(self._factor.dtype).mul_(self._factor)
+        if self._shift is not None:
+            x.add_(self._shift)
+        if self._missing:
+            x.masked_fill_(x.isnan(), 0.0)  # the mean, by now
+        return x.contiguous(memory_format=torch.channels_last) if self._channels_last else x
+
+    def stored(self) -> Tensor:
+        """Return the samples as the device stores them, [n, C, …]."""
+        return self._x
+
+    def chunk(self, batch_size: int) -> int:
+        """Return how many samples are turned into floats at a time: whole batches, about :data:`CHUNK_BYTES`."""
+        sample = max(1, self._x[0].numel() * 4)
+        return batch_size * max(1, CHUNK_BYTES // (sample * batch_size))
+
+
+@lru_cache(maxsize=16)  # tensors are told apart by identity: an engine has one mean and one standard deviation
+def scaling(
+    mean: Tensor, std: Tensor, scale: float, form: tuple[int, ...], floats: bool
+) -> tuple[Tensor, Tensor | None, Tensor | None]:
+    """Return the factor, the mean that is taken off before it, and what is added after it; None: nothing.
+
+    (scale·x − mean)/std: of bytes as one multiplication and one addition; of floats the mean goes first, as 1000.1 and
+    1000.2 divided by 0.01 would lose what tells them apart.
+    """
+    factor = (scale / std).view(form)
+    if not bool((mean != 0).any()):
+        return factor, None, None
+    return (factor, (mean / scale).view(form), None) if floats else (factor, None, (-mean / std).view(form))
+
+
+PROBES = 8
+NEAR = 1e-3  # relative, of outputs: roundings are a thousand times smaller, what samples do to each other is larger
+MIXING = (nn.modules.batchnorm._BatchNorm, nn.modules.dropout._DropoutNd)
+
+
+def separable(network: Network, shape: tuple[int, ...]) -> bool:
+    """Return whether what a network in training says of a sample depends on that sample alone.
+
+    Batch norm and dropout make it depend on others, and on chance. Beside looking for these layers it is tried:
+    outputs for eight samples together and one by one. Not with the weights of now, which differ from rank to rank and
+    can hide it behind a gate of 0, but with weights of ±0.1. Statistics that a layer keeps of samples it saw are none
+    of one sample either.
+    """
+    if any(isinstance(part, MIXING) for part in network.module.modules()):
+        return False
+    before, rng = network.flat.clone(), generator(0, "separable")
+    x = torch.from_numpy(rng.standard_normal((PROBES, *shape))).to(network.flat)
+    network.flat[: network.trained] = torch.from_numpy(0.2 * rng.integers(0, 2, network.trained) - 0.1).to(network.flat)
+    tried = network.flat.clone()
+    network.module.train()
+    try:
+        with torch.no_grad(), torch.random.fork_rng(devices=[]):
+            whole = network.module(x)
+            single = torch.cat([network.module(one[None]) for one in x])
+        still = network.flat.equal(tried)
+    except Exception:  # a layer that wants more than one sample: it looks at others
+        return False
+    finally:
+        network.flat.copy_(before)
+    return still and bool(torch.allclose(whole, single, rtol=NEAR, atol=NEAR * float(whole.abs().max())))
+
+
+def headed(network: Network, shape: tuple[int, ...]) -> tuple[int, ...] | None:
+    """Return the shape of a sample's features; None where a network does not end in one call of its classifier."""
+    if network.classifier is None:
+        return None
+    said: list[tuple[Tensor, object]] = []
+    handle = classifier_layer(network).register_forward_hook(
+        lambda _layer, inputs, output: said.append((inputs[0], output))
+    )
+    try:
+        with evaluating(network.module), torch.no_grad():
+            answer = network.module(network.flat.new_zeros(1, *shape))
+    finally:
+        handle.remove()
+    return tuple(said[0][0].shape[1:]) if len(said) == 1 and answer is said[0][1] else None
+
+
+def classifier_layer(network: Network) -> nn.Module:
+    """Return the classifier."""
+    return network.module.get_submodule(network.classifier or "")
 
 
 @dataclass
@@ -74,12 +202,12 @@ class Engine:
     @cached_property
     def separable(self) -> bool:
         """Whether the network treats every sample by itself."""
-        return networks.separable(self.network, self.park.dataset.shape)
+        return separable(self.network, self.park.dataset.shape)
 
     @cached_property
     def headed(self) -> tuple[int, ...] | None:
         """The shape of what goes into the classifier for a sample; None where the network does not end in it."""
-        return networks.headed(self.network, self.park.dataset.shape)
+        return headed(self.network, self.park.dataset.shape)
 
     def samples(self, device: int, tick: int = 0) -> Samples:
         """Return what a device holds at a tick; −1 is the cloud, which then holds everybody's in device order."""

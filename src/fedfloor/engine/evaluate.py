@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -14,15 +15,44 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedfloor.data.dataset import Indices, Labels, Owners
-from fedfloor.engine import metrics, residuals
 from fedfloor.engine.calibrate import calibrated
-from fedfloor.engine.deal import deal
 from fedfloor.engine.engine import Engine
-from fedfloor.engine.headlines import Answers, headlines, spread
+from fedfloor.engine.metrics import SampleAnswers, confusion, describe, describe_errors, headlines, spread
+from fedfloor.engine.team import deal
 from fedfloor.figures import ACCURACY, Counts, Figure, Predictions, macro_f1, of_task, recalls
 from fedfloor.park.described import device_accuracy
 from fedfloor.park.park import Park
 from fedfloor.parts.objective import Objective
+
+
+def tested_on(engine: Engine, park: Park) -> Engine:
+    """Return the engine with another park's test samples; network, ranks and normalisation are the same."""
+    other = copy.copy(engine)
+    other.park = park
+    return other
+
+
+def test_logits(engine: Engine, model: Tensor) -> NDArray[np.float32]:
+    """Return float32 [n, F] on all of the park's test samples, on every rank; call it on every rank.
+
+    Args:
+        engine: this rank's engine; its resident network is overwritten.
+        model: flat model [P], as it is saved: without numbers that devices keep to themselves.
+    """
+    park, classes = engine.park, len(engine.park.dataset.classes)
+    blocks = [np.arange(first, min(first + BLOCK, park.test_samples)) for first in range(0, park.test_samples, BLOCK)]
+    mine = deal([len(rows) for rows in blocks], engine.team.size)[engine.team.rank]
+    engine.network.flat.copy_(model)
+    engine.network.module.eval()
+    found = np.zeros((park.test_samples, classes), np.float32)
+    with torch.inference_mode():
+        for block in mine:
+            samples = engine.wrap(*park.test(blocks[block]))
+            found[blocks[block]] = engine.network.module(samples.values(slice(None))).float().cpu().numpy()
+    said = engine.team.gather([found.tobytes()])
+    total: NDArray[np.float32] = np.sum([np.frombuffer(one[0], np.float32) for one in said], axis=0, dtype=np.float32)
+    return total.reshape(found.shape)
+
 
 BLOCK = 500  # fixed: the same samples meet in the same matrix products whatever the number of ranks
 
@@ -105,14 +135,14 @@ def evaluate(engine: Engine, model: Tensor, objective: Objective | None = None, 
 def one_by_one(
     engine: Engine, y: Labels, found: Labels, scores: NDArray[Any], scored: Sequence[int], owners: Owners | None,
     places: Indices | None = None,
-) -> Answers:  # fmt: skip
+) -> SampleAnswers:  # fmt: skip
     """Return answers to samples one by one: arguments as of :func:`predictions`, and the samples' owners [n]."""
 
     def part(rows: Indices) -> Predictions:
         here = rows if places is None else places[rows]
         return predictions(engine, math.nan, y[rows], found[rows], scores[rows], scored, here)
 
-    return Answers(owners, part)
+    return SampleAnswers(owners, part)
 
 
 def predictions(
@@ -131,7 +161,7 @@ def predictions(
         places: int64 [n], which test samples they are; all in their order where it is left out.
     """
     data = engine.park.dataset
-    table = metrics.confusion(y, found, len(data.classes))
+    table = confusion(y, found, len(data.classes))
     if data.recording_test is None or not engine.task.calibrates:
         return engine.task.judged(table, loss, y, scores, scored)
     places = np.arange(len(y)) if places is None else places
@@ -170,7 +200,7 @@ def _become(engine: Engine, model: Tensor, objective: Objective | None, device: 
 
 def score(
     engine: Engine, loss: float, right: NDArray[Any], views: Sequence[Predictions], headline: Figure, table: Counts,
-    single: Answers, every: NDArray[np.float64] | None = None,
+    single: SampleAnswers, every: NDArray[np.float64] | None = None,
 ) -> Score:  # fmt: skip
     """Return what predictions come to.
 
@@ -200,8 +230,8 @@ def score(
     errors, owners = views[0].errors if len(views) == 1 else None, single.owners
 
     def tell() -> dict[str, Any]:
-        told = None if errors is None else residuals.describe(errors, park.dataset.classes, owners)
-        return metrics.describe(park, table, every, there, told)
+        told = None if errors is None else describe_errors(errors, park.dataset.classes, owners)
+        return describe(park, table, every, there, told)
 
     spreads = {name: one for name, (devices, _) in there.items() if (one := spread(devices))}
     f1 = _mean([macro_f1(one.table) for one in views])

@@ -1,26 +1,189 @@
-"""What happens where a packet arrives to be trained: memory, training, memory."""
+"""A visit: what a packet's arrival at a device sets off, from the device's memory to the packet that goes on.
+
+A visit that trains the classifier alone extracts the features of the samples once, by the layers that stay as they are,
+and trains the classifier on them: exact in arithmetic, not in rounding.
+"""
 
 from __future__ import annotations
 
+import hashlib
+from contextlib import suppress
 from dataclasses import replace
-from functools import partial
+from functools import cached_property, partial
 
+import numpy as np
+import torch
 from torch import Tensor, nn
 
-from fedfloor.engine import features, head, networks, optimisers, scopes
-from fedfloor.engine.engine import Engine, FrozenExtractor
-from fedfloor.engine.gradient import full
-from fedfloor.engine.samples import Samples
-from fedfloor.engine.visit import Trained, train
+from fedfloor.chance import generator
+from fedfloor.engine import steps
+from fedfloor.engine.engine import Engine, FrozenExtractor, Samples, classifier_layer
+from fedfloor.engine.memory import extractor_bytes
+from fedfloor.engine.steps import BLOCK, full_gradient
+from fedfloor.engine.visit import VisitStats, is_linear_visit, train, train_linear, trained_part
 from fedfloor.errors import SettingError
+from fedfloor.models.network import Network
 from fedfloor.models.parcel import Packet
 from fedfloor.models.saved import OWN
 from fedfloor.parts import objectives
 from fedfloor.parts.objective import Objective, Visit
+from fedfloor.parts.proximal import Reached, evaluating, tapped
 from fedfloor.plan.nodes import ARRIVED, Work
 from fedfloor.plan.outcome import Receipt
 from fedfloor.plan.schedule import Key
 from fedfloor.tasks.classification import CLASSIFICATION
+
+ALIKE = ("plain", "prox")  # objectives that ask the network for its outputs alone
+# of a work, what training on features implements
+FIELDS = ("objective", "settings", "epochs", "steps", "batch_size", "rate", "momentum", "weight_decay", "trains",
+          "optimizer", "beta1", "beta2", "eps", "moments", "clip_norm")  # fmt: skip
+
+
+class FeatureSamples:
+    """Features in the place of a device's samples, as :class:`~fedfloor.engine.engine.Samples` are asked.
+
+    Args:
+        x: float [n, D].
+        y: int64 [n].
+    """
+
+    def __init__(self, x: Tensor, y: Tensor) -> None:
+        self.x, self.y = x, y
+
+    def __len__(self) -> int:
+        return len(self.y)
+
+    def values(self, rows: Tensor | slice) -> Tensor:
+        """Return the chosen features."""
+        return self.x[rows] if isinstance(rows, slice) else self.x.index_select(0, rows.to(self.x.device))
+
+    def chunk(self, batch_size: int) -> int:
+        """Return how many are taken at a time: whole batches, as many as there may be."""
+        return batch_size * max(1, -(-len(self) // batch_size))
+
+
+class FeatureExtractor:
+    """What a visit on features may ask: see :class:`fedfloor.parts.objective.Extractor`.
+
+    Args:
+        engine: its network holds the model as it arrived.
+        samples: what the device holds.
+        key: of the visit.
+        name: the extractor's digest, where it is known.
+    """
+
+    def __init__(self, engine: Engine, samples: Samples, key: Key, name: str = "") -> None:
+        self._engine, self._samples, self._key, self._name = engine, samples, key, name
+        self._features: dict[str, Tensor] = {}
+
+    @cached_property
+    def name(self) -> str:
+        """Digest of the extractor's numbers; they are kept, so that devices can refer to them."""
+        numbers = outside(self._engine.network)
+        digest = self._name or hashlib.sha256(extractor_bytes(numbers)).hexdigest()
+        self._engine.memory.keep(numbers, digest)
+        return digest
+
+    @property
+    def before(self) -> str:
+        """Digest of the extractor that the device's memory was made with."""
+        return self._engine.memory.extractor(self._key.device)
+
+    @property
+    def labels(self) -> Tensor:
+        """Classes of what the device holds now, int64 [n]."""
+        return self._samples.y
+
+    def stored(self) -> Tensor:
+        """Return what the device holds now as it is stored, [n, *shape]."""
+        return self._samples.stored()
+
+    def window(self, name: str = "") -> Tensor:
+        """Return the features [n, D] of what the device holds now; by an earlier extractor where one is named."""
+        if name not in self._features:
+            network = self._engine.network
+            if not name:
+                self._features[name] = extracted(network, self._samples)
+            else:
+                now = network.flat.clone()
+                put_outside(network, self._engine.memory.numbers(name))
+                try:
+                    self._features[name] = extracted(network, self._samples)
+                finally:
+                    network.flat.copy_(now)
+        return self._features[name]
+
+    def of(self, stored: Tensor) -> Tensor:
+        """Return the features [n, D] of samples as they are stored, [n, *shape]."""
+        labels = np.zeros(len(stored), np.int64)
+        return extracted(self._engine.network, self._engine.wrap(stored.cpu().numpy(), labels))
+
+    def chance(self) -> np.random.Generator:
+        """Return a generator keyed by the visit."""
+        return generator(self._key.seed, "kept", *self._key.place())
+
+
+def extracted(network: Network, samples: Samples) -> Tensor:
+    """Return what goes into the classifier, [n, …]: no gradient, evaluation mode.
+
+    Args:
+        network: holds the extractor.
+        samples: n of them.
+    """
+    layer, found = classifier_layer(network), []
+    with evaluating(network.module), torch.no_grad():
+        for first in range(0, len(samples), BLOCK):
+            with tapped(layer, stop=True) as seen, suppress(Reached):
+                network.module(samples.values(slice(first, first + BLOCK)))
+            found += seen
+    return torch.cat(found)
+
+
+def extracts_once(engine: Engine, work: Work) -> bool:
+    """Return whether a visit may be trained on features that are extracted once.
+
+    Args:
+        engine: shortcuts must be on, and its network must treat every sample by itself and end in its classifier.
+        work: trains the classifier alone, by an objective that looks at nothing but the network's outputs.
+    """
+    fits = engine.shortcuts and work.trains == "classifier" and work.objective in ALIKE and work.only(*FIELDS)
+    return fits and engine.separable and engine.headed is not None
+
+
+def require_head(engine: Engine, whose: str) -> None:
+    """Refuse a network that does not end in its classifier, or whose features are no rows of numbers.
+
+    Raises:
+        SettingError: it does not, they are not, or its classifier is not known.
+    """
+    network = engine.network
+    network.part("classifier")
+    if engine.headed is None:
+        raise SettingError(
+            f"objective {whose}: it is trained on what goes into the classifier '{network.classifier}', and what "
+            "comes out of that is not what the network says. Name the network's last layer with model.classifier, and "
+            "let forward() return its output."
+        )
+    if len(engine.headed) != 1:
+        raise SettingError(
+            f"objective {whose}: what goes into the classifier '{network.classifier}' is {list(engine.headed)} for a "
+            "sample, and devices keep rows of features, [length]. Name the network's last layer with model.classifier."
+        )
+
+
+def outside(network: Network) -> Tensor:
+    """Return a copy of the numbers of the flat model that are not the classifier's."""
+    part = network.part("classifier")
+    return torch.cat([network.flat[: part.start], network.flat[part.stop :]])
+
+
+def put_outside(network: Network, numbers: Tensor) -> None:
+    """Put the numbers that are not the classifier's into the flat model."""
+    part = network.part("classifier")
+    network.flat[: part.start] = numbers[: part.start]
+    network.flat[part.stop :] = numbers[part.start :]
+
+
 
 
 def local_update(
@@ -47,10 +210,13 @@ def local_update(
         return _personal(engine, work, packet, key, goal, samples)
     keeps = goal.remembers or work.keeps_moments
     kept = {name: one.to(flat.device) for name, one in engine.memory.load(device).items()} if keeps else {}
-    moments = optimisers.taken(kept)
+    moments = steps.taken(kept)
     goal.arrive(flat, kept, engine.network)
     beside = objectives.beside(goal, work.objective, packet)
-    start, gradient = flat.clone() if goal.needs_start else None, partial(full, engine.network, samples, engine.task)
+    start, gradient = (
+        flat.clone() if goal.needs_start else None,
+        partial(full_gradient, engine.network, samples, engine.task),
+    )
     about = Visit(start, kept, engine.network, beside, work, work.batches(len(samples)), gradient, task=engine.task)
     if goal.on_features:
         about = before_features(engine, goal, work, samples, about, key, extractor)
@@ -86,13 +252,13 @@ def _personal(
         )
     flat, device, start = engine.network.flat, key.device, engine.network.flat.clone()
     kept = {name: one.to(flat.device) for name, one in engine.memory.load(device).items()}
-    moments, own = optimisers.taken(kept), engine.network.parcel(work.own)
+    moments, own = steps.taken(kept), engine.network.parcel(work.own)
     if goal.remembers:
         goal.arrive(flat, kept, engine.network)
     else:
         flat.copy_(personal(engine, device, start))
     before = (start if beside else flat.clone()) if goal.needs_start else None
-    gradient = partial(full, engine.network, samples, engine.task)
+    gradient = partial(full_gradient, engine.network, samples, engine.task)
     about = Visit(before, kept, engine.network, {}, work, work.batches(len(samples)), gradient, task=engine.task)
     got = train(engine.network, samples, work, goal, about, key, shortcuts=engine.shortcuts, moments=moments)
     engine.memory.visits[device] += not beside
@@ -115,9 +281,9 @@ def before_features(
     engine: Engine, goal: Objective, work: Work, samples: Samples, about: Visit, key: Key, extractor: FrozenExtractor
 ) -> Visit:
     """Let an objective that trains on features look at the extractor."""
-    scopes.trained(engine.network, goal, work)
-    features.require_head(engine, f"'{work.objective}'")
-    eye = features.Extractor(engine, samples, key, extractor.name)
+    trained_part(engine.network, goal, work)
+    require_head(engine, f"'{work.objective}'")
+    eye = FeatureExtractor(engine, samples, key, extractor.name)
     if extractor.frozen and goal.refers:
         extractor.name = eye.name
     return replace(about, extractor=eye)
@@ -125,18 +291,18 @@ def before_features(
 
 def _trained(
     engine: Engine, work: Work, goal: Objective, samples: Samples, about: Visit, key: Key, moments: dict[str, Tensor]
-) -> Trained:
+) -> VisitStats:
     """Train on the samples, or the classifier on their features."""
     network = engine.network
     if goal.on_features:
-        data = features.Features(*goal.features(about))
+        data = FeatureSamples(*goal.features(about))
         about = replace(about, steps=work.batches(len(data)))
-    elif features.once(engine, work):
-        data = features.Features(features.extracted(network, samples), samples.y)
+    elif extracts_once(engine, work):
+        data = FeatureSamples(extracted(network, samples), samples.y)
     else:
         return train(network, samples, work, goal, about, key, shortcuts=engine.shortcuts, moments=moments)
-    layer = networks.head(network)
+    layer = classifier_layer(network)
     fits = engine.shortcuts and engine.task == CLASSIFICATION
-    if fits and isinstance(layer, nn.Linear) and head.fits(layer, work, goal):
-        return head.train(layer, data, work, key)
+    if fits and isinstance(layer, nn.Linear) and is_linear_visit(layer, work, goal):
+        return train_linear(layer, data, work, key)
     return train(network, data, work, goal, about, key, layer, moments=moments)

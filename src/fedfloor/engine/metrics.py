@@ -1,18 +1,170 @@
-"""What predictions come to: confusion, and accuracy by device and factory."""
+"""Figures of an evaluation: confusion matrix, the headline of each device and factory, errors of predicted numbers."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedfloor.data.dataset import Labels
-from fedfloor.engine.headlines import Values
-from fedfloor.figures import Counts, macro_f1
+from fedfloor.data.dataset import Indices, Labels, Owners
+from fedfloor.figures import ROUNDING, Counts, Errors, Figure, Predictions, macro_f1
 from fedfloor.park.local import Roster
 from fedfloor.park.park import Park
+
+Values = tuple[list[float | None], list[float | None]]  # of the roster's devices, and of its factories
+
+
+@dataclass(frozen=True, eq=False)
+class SampleAnswers:
+    """What was answered to single test samples.
+
+    Args:
+        owners: [n], the natural owner of each answered sample; None where samples have none.
+        part: what some of these answers, by their places, come to; their loss is not known.
+    """
+
+    owners: Owners | None
+    part: Callable[[Indices], Predictions]
+
+
+def headlines(park: Park, figure: Figure, table: Counts, answers: SampleAnswers) -> Values:
+    """Return a figure of each device and factory of the park's roster; None where it is not defined there.
+
+    Measured, where test samples have owners: over the device's own test samples, or those of all devices of the
+    factory. Expected otherwise: on test samples in the device's, or the factory's, own mix of classes, by how often
+    each class is taken for which. A figure that ranks samples, or the loss, is not known from that. The figure of a
+    class is not defined where no sample is of it and none was taken for it.
+
+    Args:
+        park: the devices.
+        figure: any but accuracy.
+        table: int64 [F, F], the confusion matrix of all test samples.
+        answers: sample by sample.
+    """
+    roster, places = park.roster, range(len(park.roster.factories))
+    if figure.kind.column == "loss":
+        return [None] * len(roster.numbers), [None] * len(places)
+    if roster.figures == "measured" and answers.owners is not None:
+        order = np.argsort(answers.owners, kind="stable")
+        ordered = answers.owners[order]
+
+        def measured(owners: Sequence[int]) -> float | None:
+            ends = [np.searchsorted(ordered, [one, one + 1]) for one in owners if one >= 0]
+            rows = np.concatenate([order[:0], *(order[first:last] for first, last in ends)])
+            return _defined(figure, answers.part(rows), park) if len(rows) else None
+
+        homes = [np.unique(roster.owners[roster.factory_of == m]).tolist() for m in places]
+        return [measured([one]) for one in roster.owners.tolist()], [measured(home) for home in homes]
+    if figure.kind.ranking or figure.kind.tasks:
+        return [None] * len(roster.numbers), [None] * len(places)
+    tested = table.sum(axis=1)
+    rates = table / np.maximum(tested, 1)[:, None]
+    held = park.listed_counts * (tested > 0)
+
+    def expected(counts: NDArray[np.int64]) -> float | None:
+        return _defined(figure, Predictions(counts[:, None] * rates, np.nan), park) if counts.any() else None
+
+    homes = [held[roster.factory_of == m].sum(axis=0) for m in places]
+    return [expected(row) for row in held], [expected(row) for row in homes]
+
+
+def _defined(figure: Figure, tested: Predictions, park: Park) -> float | None:
+    classes = park.dataset.classes
+    if figure.of and not figure.kind.ranking:
+        of = classes.index(figure.of)
+        if not tested.table[of].sum() + tested.table[:, of].sum():
+            return None
+    return figure.value(tested, classes)
+
+
+def spread(values: Sequence[float | None]) -> dict[str, float]:
+    """Return the 10th, 50th and 90th percentile of the values of devices, and of how many; empty where none has one.
+
+    >>> spread([1.0, None, 1.0])
+    {'p10': 1.0, 'p50': 1.0, 'p90': 1.0, 'devices': 2}
+    """
+    known = [one for one in values if one is not None]
+    if not known:
+        return {}
+    return {f"p{q}": float(np.percentile(known, q)) for q in (10, 50, 90)} | {"devices": len(known)}
+
+
+POINTS = 2000  # samples that are kept one by one, evenly over the order of their true numbers
+TARGETS = 500  # targets that are kept one by one
+DIGITS = 6
+Floats = NDArray[np.float64]
+
+
+def describe_errors(errors: Errors, bins: Sequence[str], owners: Owners | None) -> dict[str, Any]:
+    """Return all of it as JSON.
+
+    Args:
+        errors: true and predicted numbers of the test samples.
+        bins: names of the ranges of the first target.
+        owners: [n], the device of each sample; None where samples have none.
+
+    Returns:
+        ``unit``, ``cap``, ``levels`` and ``samples``; ``targets``: RMSE, mean absolute error and mean error of each,
+        and the share of the true numbers that is not above each level; ``ranges``: the same of the samples in each
+        range of the first target; ``points``: that target sample by sample, of at most 2,000 samples.
+    """
+    many, middle = errors.true.shape[1], errors.predicted.shape[2] // 2
+    names = _names(errors.names, many)
+    place = np.searchsorted(np.array(errors.edges, np.float32), errors.wanted[:, 0].astype(np.float32), "right")
+    order = np.argsort(errors.wanted[:, 0], kind="stable")
+    shown = order[np.linspace(0, len(order) - 1, min(len(order), POINTS)).round().astype(np.int64)]
+    points: dict[str, Any] = {
+        "true": _short(errors.wanted[shown, 0]), "predicted": _short(errors.predicted[shown, 0, middle])
+    }  # fmt: skip
+    if errors.levels:
+        points |= {"low": _short(errors.predicted[shown, 0, 0]), "high": _short(errors.predicted[shown, 0, -1])}
+    if owners is not None:
+        points["device"] = owners[shown].tolist()
+    return {
+        "unit": errors.unit, "cap": errors.cap, "levels": list(errors.levels), "samples": len(order),
+        "targets": [{"name": name} | _of(errors, np.arange(len(order)), at) for at, name in enumerate(names[:TARGETS])],
+        "ranges": [
+            {"name": name} | _of(errors, np.flatnonzero(place == at), 0)
+            for at, name in enumerate(bins) if (place == at).any()
+        ],
+        "points": points,
+    }  # fmt: skip
+
+
+def _of(errors: Errors, rows: NDArray[np.int64], target: int) -> dict[str, Any]:
+    """Return what the errors of some samples come to."""
+    wanted, found = errors.wanted[rows, target], errors.predicted[rows, target]
+    away = errors.away[rows, target]
+    slack = ROUNDING * np.abs(errors.wanted[:, target]).max(initial=0.0)
+    told: dict[str, Any] = {
+        "samples": len(rows), "rmse": float(np.sqrt(np.square(away).mean())), "mae": float(np.abs(away).mean()),
+        "bias": float(away.mean()),
+    }  # fmt: skip
+    if errors.levels:
+        told["below"] = (wanted[:, None] <= found + slack).mean(axis=0).tolist()
+        told["inside"] = float(((found[:, 0] - slack <= wanted) & (wanted <= found[:, -1] + slack)).mean())
+    return told
+
+
+def _names(names: Sequence[str], many: int) -> list[str]:
+    """Return a name for each target: of rows ahead, how many rows.
+
+    >>> _names(["a", "b"], 4)
+    ['a, 1 ahead', 'a, 2 ahead', 'b, 1 ahead', 'b, 2 ahead']
+    """
+    if not names:
+        return [f"value {at + 1}" for at in range(many)]
+    ahead = many // len(names)
+    if ahead == 1:
+        return list(names)
+    return [f"{name}, {row + 1} ahead" for name in names for row in range(ahead)]
+
+
+def _short(values: Floats) -> list[float]:
+    return [float(f"{one:.{DIGITS}g}") for one in values.tolist()]
 
 
 def confusion(y: Labels, predicted: Labels, classes: int) -> Counts:

@@ -1,8 +1,15 @@
-"""The questions that a ``Probe`` can put to devices, by name."""
+"""Questions to devices: what a ``Probe`` asks, what it costs, and which answers are accepted.
+
+A question is one class. Execution, prices, forecasts, the wire and the count of what answers reveal read the class and
+know no question by name.
+"""
 
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
@@ -10,10 +17,8 @@ from torch import Tensor
 
 from fedfloor import ranges
 from fedfloor.engine import calibrate, local_update
-from fedfloor.engine import features as extraction
 from fedfloor.engine.engine import Engine, FrozenExtractor
-from fedfloor.engine.gradient import BLOCK, full
-from fedfloor.engine.question import Question, Sizes
+from fedfloor.engine.steps import BLOCK, full_gradient
 from fedfloor.errors import SettingError, shown, unknown
 from fedfloor.models.parcel import Packet
 from fedfloor.network.price import QuestionCost
@@ -22,8 +27,96 @@ from fedfloor.park.park import Park
 from fedfloor.parts.extractors.extractor import Scaling, mean_features
 from fedfloor.parts.extractors.names import extractor
 from fedfloor.parts.hashing import told
-from fedfloor.plan.nodes import FORWARD, Probe, Work, model_name
+from fedfloor.plan.nodes import FORWARD, Probe, Scalar, Work, model_name
 from fedfloor.plan.schedule import Key
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """What questions are priced by.
+
+    Args:
+        model: bytes of the packet.
+        number: bytes of one number of it.
+        gradient: bytes of a gradient of the trained numbers.
+        classes: F, of which a census counts samples.
+        classifier: how many numbers of the model are its classifier's; 0 where that is unknown.
+        shape: of a sample.
+        samples: of a device, the mean.
+    """
+
+    model: int
+    number: int
+    gradient: int
+    classes: int
+    classifier: int
+    shape: tuple[int, ...]
+    samples: float
+
+
+@dataclass(frozen=True)
+class Question(ABC):
+    """A question with its settings.
+
+    Attributes:
+        counts: whether the answer is class counts (they may carry a census's noise); zeros stand for a device that does
+            not answer.
+        drifts: whether the answer changes with the park's clock.
+        weighs: whether the size of an answer decides how much it counts, so that far larger ones are refused.
+        vector: whether the answer is a tensor [n] in the model's type; else it is JSON.
+        extracts: whether it extracts features: devices take it with the settings of their own experiment alone.
+        trains: whether its settings are those of a visit's work.
+    """
+
+    settings: Mapping[str, Scalar]
+
+    counts: ClassVar[bool] = False
+    drifts: ClassVar[bool] = False
+    weighs: ClassVar[bool] = False
+    vector: ClassVar[bool] = False
+    extracts: ClassVar[bool] = False
+    trains: ClassVar[bool] = False
+
+    def harmless(self, classes: int) -> float:  # noqa: ARG002
+        """Return the size up to which an answer is never taken for too large."""
+        return 0.0
+
+    def excess(self) -> str:
+        """Return why the settings ask for more than a device does for others; "" where they do not."""
+        return ""
+
+    @abstractmethod
+    def answer(self, engine: Engine, device: int, packet: Packet, tick: int) -> Any:
+        """Answer for a device with the model that arrived; the engine's network may be overwritten."""
+
+    @abstractmethod
+    def price(self, sizes: Sizes) -> QuestionCost:
+        """Return bytes down and up, passes over the device's samples, and whether the model goes along."""
+
+    def pretended(self, park: Park, device: int, trained: int) -> Any:  # noqa: ARG002
+        """Return an answer that a forecast goes on with, where nothing is trained; ``trained`` numbers has a model."""
+        return park.classes(device)
+
+    def checked(self, answer: object, device: int, engine: Engine) -> Any:  # noqa: ARG002
+        """Return an answer in JSON that came from somewhere else.
+
+        Raises:
+            RefusedError: it is out of range, or the question is not answered in JSON.
+        """
+        raise ranges.RefusedError("kind", "the question is not answered in JSON.")
+
+    def fits(self, vector: Tensor, device: int, engine: Engine) -> None:  # noqa: ARG002
+        """Refuse a vector of the right length whose numbers no such device can have.
+
+        Raises:
+            RefusedError: they are.
+        """
+        return
+
+    def length(self, engine: Engine) -> int | None:  # noqa: ARG002
+        """Return how many numbers a vector has; None where only devices know."""
+        return None
+
 
 SURVEY = "survey"
 COUNT_BYTES = 4
@@ -52,7 +145,7 @@ class Census(Question):
         return ranges.counts(answer, len(park.dataset.classes), held, noise, -noise if whole else 0)
 
 
-class Classes(Census):
+class ClassCounts(Census):
     """The class counts of the device's whole local set, [F]."""
 
     drifts = False
@@ -62,7 +155,7 @@ class Classes(Census):
         return [int(count) for count in engine.park.classes(device)]
 
 
-class Loss(Question):
+class MeanLoss(Question):
     """The mean loss of the arriving model over all the samples that the device holds."""
 
     weighs = True
@@ -96,7 +189,7 @@ class Loss(Question):
         return ranges.number(answer, 0, ranges.LOSS, "its loss")
 
 
-class Losses(Loss):
+class Losses(MeanLoss):
     """The mean losses of all models that arrive, over all the samples that the device holds, in the models' order.
 
     Settings: ``models``, how many there are.
@@ -136,7 +229,7 @@ class Gradient(Question):
     def answer(self, engine: Engine, device: int, packet: Packet, tick: int) -> Tensor:
         """Go there and back over the samples."""
         _arrived(engine, packet)
-        return full(engine.network, engine.samples(device, tick), engine.task).cpu()
+        return full_gradient(engine.network, engine.samples(device, tick), engine.task).cpu()
 
     def price(self, sizes: Sizes) -> QuestionCost:
         """The model, a gradient, a whole pass."""
@@ -184,7 +277,7 @@ class Profile(Question):
         return Work(**Work.fields(self.settings))
 
 
-class Features(Question):
+class MeanFeatures(Question):
     """The mean (1/n) Σ_i f(x_i) of the features of what the device holds, [D].
 
     Settings: ``extractor``, by name, and its own.
@@ -215,7 +308,7 @@ class Features(Question):
         else:
             engine.network.part("classifier")
             _arrived(engine, packet)
-            found = extraction.extracted(engine.network, engine.samples(device, tick)).flatten(1).double().mean(0)
+            found = local_update.extracted(engine.network, engine.samples(device, tick)).flatten(1).double().mean(0)
         return found.to(engine.network.flat.dtype)
 
     def price(self, sizes: Sizes) -> QuestionCost:
@@ -231,13 +324,13 @@ class Features(Question):
         return extractor(str(self.settings["extractor"]), own)
 
 
-class Hash(Features):
+class Hash(MeanFeatures):
     """h integers ⌊(a_i·v + b_i)/r⌋, v the mean features; a and b are the same on all devices, by the seed.
 
-    Settings: those of :class:`Features`, ``hashes`` h and ``width`` r.
+    Settings: those of :class:`MeanFeatures`, ``hashes`` h and ``width`` r.
 
     Raises:
-        SettingError: as :class:`Features`, or h or r out of range.
+        SettingError: as :class:`MeanFeatures`, or h or r out of range.
     """
 
     weighs = vector = False
@@ -357,7 +450,7 @@ def lengths(size: int) -> int:
     return 1 + size + size * (size + 1) // 2
 
 
-class Resources(Question):
+class DeviceResources(Question):
     """A device on the network: seconds of a pass over its data, and metres to the base station.
 
     Raises:
@@ -409,14 +502,14 @@ class Survey(Question):
 
 QUESTIONS: dict[str, type[Question]] = {
     "census": Census,
-    "classes": Classes,
-    "loss": Loss,
+    "classes": ClassCounts,
+    "loss": MeanLoss,
     "losses": Losses,
     "gradient": Gradient,
-    "resources": Resources,
+    "resources": DeviceResources,
     "moments": Moments,
     "scores": Scores,
-    "features": Features,
+    "features": MeanFeatures,
     "hash": Hash,
     "profile": Profile,
     SURVEY: Survey,

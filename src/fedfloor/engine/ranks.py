@@ -8,30 +8,30 @@ the same packet and the same receipts.
 How a visit is carried out: ``Walk`` (plan/schedule.py) yields a ``TrainRequest``, ``Trainer.train`` passes it to the
 engine's executor. In simulation that is ``LocalExecutor``: :func:`fedfloor.engine.local_update.local_update` loads the
 device's memory, trains by :func:`fedfloor.engine.visit.train` and commits the memory. On real machines the cloud's
-``Trainer`` sends branches to edges (``branches.sent``), an edge walks them by :func:`share`, its executor
+``Trainer`` sends branches to edges (``sent``), an edge walks them by :func:`share`, its executor
 (deploy/edge.py) sends the packet to the device, and the device's worker calls the same ``local_update``.
 """
 
 from __future__ import annotations
 
 import copy
+import json
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from threading import Lock
 from typing import cast
 
 from fedfloor.chance import generator
-from fedfloor.engine import executor, scopes, union
-from fedfloor.engine.aggregation import Aggregation, branch_statistics
-from fedfloor.engine.branches import branches_from_json, branches_to_json, in_turn_or_at_once, sent
-from fedfloor.engine.deal import deal
-from fedfloor.engine.engine import Engine, Executor, FrozenExtractor, Subtask
+from fedfloor.engine import union
+from fedfloor.engine.aggregation import Aggregation, branch_statistics, kept
+from fedfloor.engine.engine import Engine, Executor, Factories, FrozenExtractor, Subtask
+from fedfloor.engine.executor import ask, executor_of, no_vector
 from fedfloor.engine.limit import Limit, offenders, parts, update
-from fedfloor.engine.probe import ask, no_vector
-from fedfloor.engine.team import Alone, Blob
-from fedfloor.engine.tree import kept
+from fedfloor.engine.team import Alone, Blob, deal
+from fedfloor.engine.visit import check_parts, mixed_part
 from fedfloor.models.parcel import Packet
 from fedfloor.parts import selection
 from fedfloor.plan import schedule, walk
@@ -53,6 +53,67 @@ from fedfloor.plan.schedule import (
     merged,
 )
 
+AT_ONCE = 1024  # threads, each of which waits for a device; further branches wait for one of these
+
+
+def in_turn_or_at_once(
+    go: Callable[[Branch], NodeResult], branches: Sequence[Branch], *, at_once: bool
+) -> list[NodeResult]:
+    """Walk branches; at the same time where that saves time, unless a device is in two of them.
+
+    Args:
+        go: walks a branch.
+        branches: the branches.
+        at_once: whether it saves time.
+    """
+    known = [k for branch in branches for k in branch.known if k >= 0]
+    if not at_once or len(branches) < 2 or len(known) > len(set(known)):
+        return [go(branch) for branch in branches]
+    with ThreadPoolExecutor(min(len(branches), AT_ONCE)) as pool:
+        return list(pool.map(go, branches))
+
+
+def sent(
+    engine: Engine, request: ParallelRequest, subtask: Subtask, size: Callable[[int], int]
+) -> tuple[Aggregation, list[NodeResult]]:
+    """Let edges walk the branches of a node; those of an edge that is gone are lost.
+
+    Args:
+        engine: knows the edges.
+        request: the node.
+        subtask: what edges are told of it.
+        size: samples of a device.
+    """
+    node, start = subtask.node, subtask.start
+    whole, found = Aggregation(node, start, mixed_part(engine.network, node)), dict[int, NodeResult]()
+    for indices, shown in cast(Factories, engine.factories).walk(engine, subtask):
+        children = [node.children[index] for index in indices]
+        if shown is None:
+            for index in indices:
+                whole.add(index, start, 0)
+            gone = (schedule.absent(one.node, request.tick, one.walk.visits, size) for one in request.branches(indices))
+            found.update(zip(indices, gone, strict=True))
+        else:
+            whole.take([memoryview(part) for part in shown[1:]])
+            found.update(zip(indices, branches_from_json(children, shown[0]), strict=True))
+    return whole, [found[index] for index in range(len(node.children))]
+
+
+def branches_to_json(done: Sequence[NodeResult]) -> bytes:
+    """Return what is known of branches as JSON, for :func:`branches_from_json` on another rank or machine."""
+    told = [[one.chosen, [receipt.row() for receipt in one.receipts], list(one.answers.items())] for one in done]
+    return json.dumps(told).encode()
+
+
+def branches_from_json(children: Sequence[Node], told: Blob) -> list[NodeResult]:
+    """Return what :func:`branches_to_json` states of branches."""
+    found = []
+    for child, (chosen, rows, answers) in zip(children, json.loads(bytes(told)), strict=True):
+        known, whom = schedule.resolved(child, iter(chosen)), tuple(map(tuple, chosen))
+        found.append(NodeResult({}, known, [Receipt.of(row) for row in rows], answers=dict(answers), chosen=whom))
+    return found
+
+
 FIRST = 32  # branches whose updates are judged together while too few devices are known: as many models are held
 
 
@@ -71,7 +132,7 @@ def run(engine: Engine, plan: Node, packet: Packet, *, round_number: int, tick: 
         RunError: a loss became infinite or not a number, or another rank failed.
     """
     walk.check(plan, engine.park.devices)
-    scopes.check(engine.network, plan, packet)
+    check_parts(engine.network, plan, packet)
     packet = {name: value.to(engine.network.flat.device) for name, value in packet.items()}
     trainer = Trainer(engine, round_number, FrozenExtractor(walk.scopes(plan) == {"classifier"}), whole=True)
     trainer.by_team = engine.team.size > 1 or engine.factories is not None
@@ -126,7 +187,7 @@ class Trainer(Driver):
     @property
     def executor(self) -> Executor:
         """Where visits take place."""
-        return executor.of(self.engine)
+        return executor_of(self.engine)
 
     def drive(self, walking: Walking) -> NodeResult:
         """Drive a walk to its end; with a cohort, what takes place at the same time is done together."""
@@ -221,7 +282,7 @@ class Trainer(Driver):
         if self.engine.cohort is not None:
             return self.engine.cohort.branches(self, request._replace(packet=start), mine)
         node, memory, lock = request.node, self.engine.memory, Lock()
-        aggregation, limits = Aggregation(node, start, scopes.met(self.engine.network, node)), self.limit
+        aggregation, limits = Aggregation(node, start, mixed_part(self.engine.network, node)), self.limit
 
         def go(branch: Branch, *, wait: bool = False) -> NodeResult:
             was, own = memory.now(branch.known), self.apart()

@@ -13,11 +13,11 @@ from torch import Tensor
 
 from fedfloor.data.dataset import Indices
 from fedfloor.engine.calibrate import calibrated
-from fedfloor.engine.deal import deal
 from fedfloor.engine.engine import Engine
 from fedfloor.engine.evaluate import BLOCK, Score, joined, one_by_one, predictions, score
+from fedfloor.engine.executor import ask
 from fedfloor.engine.local_update import personal
-from fedfloor.engine.probe import ask
+from fedfloor.engine.team import deal
 from fedfloor.engine.visit import train
 from fedfloor.figures import ACCURACY, Figure, Predictions, recalls
 from fedfloor.models.parcel import Packet

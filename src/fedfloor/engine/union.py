@@ -16,9 +16,8 @@ from torch import Tensor
 
 from fedfloor.chance import generator
 from fedfloor.engine import chain
-from fedfloor.engine.backward import gradients
 from fedfloor.engine.engine import Engine
-from fedfloor.engine.optimisers import stepper
+from fedfloor.engine.steps import gradients, stepper
 from fedfloor.engine.visit import check_finite
 from fedfloor.models.parcel import Packet
 from fedfloor.park.stream import batch_order

@@ -1,37 +1,160 @@
-"""One visit: a model trained in place on one device's samples."""
+"""Local training of one visit: mini-batches, the objective's loss, optimiser steps, and the visit's statistics."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import nll_loss
 
 from fedfloor.chance import generator, torch_seed
-from fedfloor.engine import backward, chain, fused, scopes
+from fedfloor.engine import chain, steps
 from fedfloor.engine.chain import Gradients
-from fedfloor.engine.optimisers import stepper
-from fedfloor.engine.per_sample import PerSampleCache, call_objective
-from fedfloor.errors import DivergedError
+from fedfloor.engine.steps import stepper
+from fedfloor.errors import DivergedError, FedfloorError, RunError, SettingError
 from fedfloor.models.network import Network
+from fedfloor.models.parcel import Packet, Parcel
 from fedfloor.park.stream import batch_order
 from fedfloor.parts.objective import Objective, Plain, Visit
 from fedfloor.parts.proximal import Represented
-from fedfloor.plan.nodes import Work
+from fedfloor.plan import walk
+from fedfloor.plan.nodes import Node, Work
 from fedfloor.plan.schedule import Key
 from fedfloor.tasks.classification import CLASSIFICATION
 from fedfloor.tasks.task import Task
+
+T = TypeVar("T")
+
+
+class PerSampleCache:
+    """What an objective computes once per sample of a visit: in the first pass, kept for the others."""
+
+    def __init__(self, objective: Objective, visit: Visit, samples: int, *, several: bool) -> None:
+        self._objective, self._visit, self._samples, self._several = objective, visit, samples, several
+        self._kept: dict[str, Tensor] = {}
+        self.known = False
+
+    def batches(
+        self, rows: Tensor, x: Tensor, y: Tensor, size: int, key: Key
+    ) -> Iterator[tuple[Tensor, Tensor, Visit]]:
+        """Cut a chunk of samples into mini-batches (x, y, the visit with their rows of what is kept)."""
+        values = self._of(rows, x, key)
+        for low in range(0, len(rows), size):
+            part = slice(low, low + size)
+            about = (
+                replace(self._visit, per_sample={name: one[part] for name, one in values.items()})
+                if values
+                else self._visit
+            )
+            yield x[part], y[part], about
+
+    def _of(self, rows: Tensor, x: Tensor, key: Key) -> Mapping[str, Tensor]:
+        if self.known and self._several:
+            return {name: one[rows.to(one.device)] for name, one in self._kept.items()}
+        with torch.no_grad():
+            values = call_objective(lambda: self._objective.per_sample(x, self._visit), len(x), key)
+        if self._several:
+            for name, one in values.items():
+                if name not in self._kept:
+                    self._kept[name] = one.new_empty(self._samples, *one.shape[1:])
+                self._kept[name][rows.to(one.device)] = one
+        return values
+
+
+def call_objective(call: Callable[[], T], batch: int, key: Key) -> T:
+    """Call an objective; an error in it is the user's code's, and is raised with the name of the device."""
+    try:
+        return call()
+    except FedfloorError:
+        raise
+    except Exception as error:
+        said = f"{type(error).__name__}: {error}".removesuffix(".")
+        if "more than 1 value per channel" in said:
+            said += (
+                f". Batch norm cannot be trained on a mini-batch of {batch}: choose a work.batch_size that leaves no "
+                "last mini-batch of one sample"
+            )
+        raise RunError(f"training failed on {key.where} in round {key.round}: {said}.") from error
+
+
+def check_parts(network: Network, plan: Node, packet: Packet) -> None:
+    """Check that the network has the parts a plan names, and that they can travel.
+
+    Args:
+        network: the model.
+        plan: what to do.
+        packet: what goes in.
+
+    Raises:
+        SettingError: a part that the network does not have, a ``Parallel`` whose visits train different parts, or a
+            visit of a part while something travels beside the model.
+    """
+    trained = walk.scopes(plan)
+    for scope in sorted(trained | walk.handed(plan)):
+        network.parcel(scope)
+    beside, parts = sorted(set(packet) - {"w"}), sorted(trained - {"all"})
+    if beside and parts:
+        raise SettingError(
+            f"work.trains = '{parts[0]}': '{beside[0]}' travels beside the model, and what a visit that trains a part "
+            "makes of it is not defined. Train 'all', or use a method and an objective that send the model alone."
+        )
+
+
+def trained_part(network: Network, objective: Objective, work: Work) -> slice:
+    """Return the part of the flat model that a visit trains: of what its objective trains, that in the work's part.
+
+    Raises:
+        SettingError: that is nothing, the objective is for visits of the classifier alone, or it puts numbers of the
+            device's own into the model.
+    """
+    wanted = objective.trains(network)
+    if objective.on_features and work.trains != "classifier":
+        raise SettingError(
+            f"objective '{work.objective}' with work.trains = '{work.trains}': it trains the classifier alone, on "
+            "features, in rounds of a method that are made for it, such as hfedms. Use another objective."
+        )
+    if work.trains == "all":
+        return wanted
+    if objective.personal:
+        raise SettingError(
+            f"work.trains = '{work.trains}' with objective '{work.objective}': it puts numbers of the device's own "
+            "into the model, and what lies outside of that part would not stay. Train 'all', or use another objective."
+        )
+    part = network.part(work.trains)
+    both = slice(max(wanted.start, part.start), min(wanted.stop, part.stop))
+    if both.start >= both.stop:
+        raise SettingError(
+            f"work.trains = '{work.trains}' with objective '{work.objective}': the objective trains the numbers "
+            f"{wanted.start} to {wanted.stop} of the model, that part are {part.start} to {part.stop}: nothing is left "
+            "to train. Train 'all', or use another objective."
+        )
+    return both
+
+
+def frozen_part(network: Network, work: Work) -> Parcel:
+    """Return the statistics that a visit leaves as they are: all but those of the part that it trains."""
+    trained = () if work.trains == "all" else network.numbers(f"all but {work.trains}")
+    behind = (slice(max(one.start, network.trained), one.stop) for one in trained if one.stop > network.trained)
+    return Parcel(tuple(behind), network.flat.numel())
+
+
+def mixed_part(network: Network, node: Node) -> Parcel | None:
+    """Return the part of the flat model that is mixed where a node's branches meet; None for the whole model."""
+    found = set[str]().union(*map(walk.scopes, walk.children(node)))
+    return network.parcel(found.pop()) if len(found) == 1 and "all" not in found else None
+
 
 # computes (loss [], logits [batch, classes], gradients) of a mini-batch from x, y, and the visit
 GradientFunction = Callable[[Tensor, Tensor, Visit], Gradients]
 
 
 @dataclass(frozen=True)
-class Trained:
+class VisitStats:
     """What a visit's training says: see :class:`fedfloor.plan.outcome.Receipt`."""
 
     steps: int
@@ -62,8 +185,8 @@ class Batched(Protocol):
 def train(
     network: Network, samples: Batched, work: Work, objective: Objective, visit: Visit, key: Key,
     module: nn.Module | None = None, *, shortcuts: bool = False, moments: dict[str, Tensor] | None = None,
-) -> Trained:  # fmt: skip
-    """Train the network in place by the work's optimiser: see :func:`fedfloor.engine.optimisers.stepper`.
+) -> VisitStats:  # fmt: skip
+    """Train the network in place by the work's optimiser: see :func:`fedfloor.engine.steps.stepper`.
 
     With ``work.trains`` other than ``all`` only that part is trained; the rest of the flat vector, batch norm's
     statistics included, stays to the bit. The network is in training mode all the same.
@@ -80,7 +203,7 @@ def train(
         visit: what the objective may read.
         key: what chance is keyed by.
         module: what is asked for outputs: of the network's, the layer that the samples go into. Default: all of it.
-        shortcuts: whether large layers take their steps without a gradient; see :mod:`fedfloor.engine.fused`.
+        shortcuts: whether large layers take their steps without a gradient; see :mod:`fedfloor.engine.steps`.
         moments: of the optimiser, which the device keeps, changed in place; None: they begin at 0.
 
     Raises:
@@ -89,14 +212,14 @@ def train(
     """
     _seed_dropout(network.flat.device, key)
     rng = generator(key.seed, "batches", *key.place())
-    part = scopes.trained(network, objective, work)
+    part = trained_part(network, objective, work)
     visit = replace(visit, first=part.start)
     visit = call_objective(lambda: replace(visit, ready=objective.begin(visit)), 0, key)
-    large = fused.layers(network, work, objective) if shortcuts else []
+    large = steps.large_layers(network, work, objective) if shortcuts else []
     compute, views = _gradient_function(
         network, network.module if module is None else module, part, objective, large, visit.task
     )
-    still = scopes.still(network, work)  # batch norm moves its statistics in every pass in training mode
+    still = frozen_part(network, work)  # batch norm moves its statistics in every pass in training mode
     statistics = still.cut(network.flat).clone()
     weights = network.flat[part]
     step = stepper(weights, views, work, moments, part.start)
@@ -105,7 +228,7 @@ def train(
     losses: list[list[Tensor]] = []
     outputs: list[Tensor] = []
     used = samples.y[:0]
-    with fused.stepping(large, work.rate):
+    with steps.stepping(large, work.rate):
         for order, count in batch_order(len(samples), work.batch_size, work.epochs, work.steps, rng):
             losses.append([])
             outputs.clear()  # the accuracy is that of the last pass
@@ -173,7 +296,7 @@ def _by_autograd(
 ) -> Gradients:
     """Compute the loss by the objective, and its gradients by automatic differentiation."""
     loss, logits = objective.loss(module, x, y, visit)
-    return loss.detach(), logits.detach(), backward.gradients(loss, parameters)
+    return loss.detach(), logits.detach(), steps.gradients(loss, parameters)
 
 
 def _gradients(
@@ -189,7 +312,7 @@ def _gradients(
     return call_objective(call, len(y), key)
 
 
-def account(losses: list[list[Tensor]], right: int, seen: int, work: Work, key: Key) -> Trained:
+def account(losses: list[list[Tensor]], right: int, seen: int, work: Work, key: Key) -> VisitStats:
     """Return what a visit says.
 
     Args:
@@ -210,7 +333,7 @@ def account(losses: list[list[Tensor]], right: int, seen: int, work: Work, key: 
         first, last = float(every[0]), float(every[-1])
     else:
         first, last = float(every[: len(losses[0])].mean()), float(every[-len(losses[-1]) :].mean())
-    return Trained(len(flat), first, last, right / seen if seen else math.nan)
+    return VisitStats(len(flat), first, last, right / seen if seen else math.nan)
 
 
 def check_finite(loss: float, key: Key, work: Work) -> None:
@@ -224,3 +347,46 @@ def check_finite(loss: float, key: Key, work: Work) -> None:
             f"the loss of {key.where} became {loss} in round {key.round} (learning rate {work.rate:g}). "
             "Lower work.lr, or look at that device's data; the last checkpoint is untouched."
         )
+
+
+def is_linear_visit(layer: nn.Module, work: Work, objective: Objective) -> bool:
+    """Return whether a visit comes to these steps: a linear layer, plain SGD, cross-entropy alone."""
+    kind = type(objective)
+    plain = kind.loss is Plain.loss and kind.penalty is Objective.penalty and kind.per_sample is Objective.per_sample
+    trained = type(layer) is nn.Linear and layer.bias is not None and all(p.requires_grad for p in layer.parameters())
+    known = work.only("objective", "settings", "epochs", "steps", "batch_size", "rate", "trains")
+    return plain and trained and known
+
+
+def train_linear(layer: nn.Linear, data: Batched, work: Work, key: Key) -> VisitStats:
+    """Train a linear layer in place; mini-batches are those of :func:`fedfloor.engine.visit.train` for the same key.
+
+    Args:
+        layer: W [F, D] and b [F].
+        data: features [n, D] with their classes.
+        work: epochs or steps, batch size, rate.
+        key: what chance is keyed by.
+
+    Raises:
+        DivergedError: the loss is no longer a finite number; names the device.
+    """
+    weight, bias, size = layer.weight.detach(), layer.bias.detach(), work.batch_size
+    onehot = torch.eye(len(bias), dtype=bias.dtype, device=bias.device)
+    losses: list[list[Tensor]] = []
+    right = seen = 0
+    with torch.no_grad():
+        rng = generator(key.seed, "batches", *key.place())
+        for order, count in batch_order(len(data), size, work.epochs, work.steps, rng):
+            rows = torch.from_numpy(order[: count * size])
+            x, y = data.values(rows), data.y[rows]
+            losses.append([])
+            guessed = []
+            for bx, by in zip(x.split(size), y.split(size), strict=True):
+                said = torch.addmm(bias, bx, weight.t()).log_softmax(1)
+                losses[-1].append(nll_loss(said, by))
+                guessed.append(said.argmax(1))
+                gradient = said.exp_().sub_(onehot.index_select(0, by))
+                weight.addmm_(gradient.t(), bx, alpha=-work.rate / len(by))
+                bias.sub_(gradient.sum(0), alpha=work.rate / len(by))
+            right, seen = int((torch.cat(guessed) == y).sum()), len(y)
+    return account(losses, right, seen, work, key)

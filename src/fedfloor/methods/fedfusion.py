@@ -16,7 +16,7 @@ from fedfloor.parts.mix import Equal, Mix
 from fedfloor.parts.objective import Objective
 from fedfloor.plan.outcome import Outcome
 
-GAMMA = "fusion.gamma"  # how the name of the gates ends, in the module :class:`fedfloor.models.fusion.Fused`
+GAMMA = "fusion.gamma"  # how the name of the gates ends, in the module :class:`fedfloor.models.layers.Fused`
 
 
 @dataclass(frozen=True)

@@ -111,7 +111,7 @@ def pooled(told: list[Floats], size: int) -> tuple[Floats, Floats]:
 
 
 def monitor(mean: Floats, covariance: Floats, explained: float, statistic: Statistic) -> tuple[Floats, Floats, int]:
-    """Return c [D] and W [D, D] of a :class:`~fedfloor.models.monitor.Monitor`, and the number of components k.
+    """Return c [D] and W [D, D] of a :class:`~fedfloor.models.layers.Monitor`, and the number of components k.
 
     Raises:
         SettingError: nothing varies.

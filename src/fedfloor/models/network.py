@@ -15,10 +15,9 @@ from fedfloor.chance import torch_seed
 from fedfloor.errors import SettingError, nearest, unknown
 from fedfloor.machine import require_memory
 from fedfloor.models import classifier as classifiers
-from fedfloor.models.fit import as_found, check
-from fedfloor.models.order import pool_first
+from fedfloor.models.classifier import as_found, check
 from fedfloor.models.parcel import Parcel
-from fedfloor.models.zoo import NETWORKS, Builder, Shape
+from fedfloor.models.zoo import NETWORKS, Builder, Shape, pool_first
 from fedfloor.outside import loaded
 
 COPIES = 3  # of the numbers of a model that training needs at least: the model, as it arrived, its gradient

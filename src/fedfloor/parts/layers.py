@@ -69,7 +69,7 @@ class Fusion(Objective):
             SettingError: there is no such layer, or no trained layer before it.
         """
         from fedfloor.models.classifier import replace
-        from fedfloor.models.fusion import Fused, Gate, Mixture
+        from fedfloor.models.layers import Fused, Gate, Mixture
 
         path, (_, channels, *sides) = _place(module, classifier, shape, self.layer)
         if self.operator == "conv":
@@ -84,14 +84,14 @@ class Fusion(Objective):
 
     def per_sample(self, x: Tensor, visit: Visit) -> Mapping[str, Tensor]:
         """Return y, [samples, C, …]; of pictures [samples, height, width, C], as a network's memory has it."""
-        from fedfloor.models.fusion import fused
+        from fedfloor.models.layers import fused
 
         y = features(visit, x, fused(visit.resident().module)[0])
         return {"other": y.permute(0, 2, 3, 1) if y.dim() == 4 else y}
 
     def loss(self, module: nn.Module, x: Tensor, y: Tensor, visit: Visit) -> tuple[Tensor, Tensor]:
         """Return (cross-entropy [], logits [batch, classes]) of the fused features."""
-        from fedfloor.models.fusion import fused
+        from fedfloor.models.layers import fused
 
         part, other = fused(module)[1], visit.per_sample["other"]
         part.other = other.permute(0, 3, 1, 2) if other.dim() == 4 else other

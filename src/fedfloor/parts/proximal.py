@@ -285,7 +285,7 @@ class Contrastive(Represented):
     """F(w) + μ·ℓ, ℓ = mean of −log(e^{s(z, z_glob)/τ} / (e^{s(z, z_glob)/τ} + e^{s(z, z_prev)/τ})), s the cosine.
 
     z is the representation of a sample, the output of a projection head that replaces the classifier
-    (:class:`fedfloor.models.projection.Projected`); z_glob is that of the model as it arrived, z_prev that of the model
+    (:class:`fedfloor.models.layers.Projected`); z_glob is that of the model as it arrived, z_prev that of the model
     this device ended its last visit with, which it keeps to itself. Both come without gradient, in evaluation mode, and
     are worked out once per visit. At a device's first visit there is no z_prev and the term is left out: in round 1 the
     authors' code (QinbinLi/MOON) does the same, a device that it first draws later has a random network for its last
@@ -341,7 +341,7 @@ class Contrastive(Represented):
         from torch import nn as layers
 
         from fedfloor.models.classifier import layer, replace
-        from fedfloor.models.projection import Projected
+        from fedfloor.models.layers import Projected
 
         old = None if classifier is None else layer(module, classifier)
         if classifier is None or not isinstance(old, layers.Linear):
@@ -426,7 +426,7 @@ def _directions(z: Tensor) -> Tensor:
 def _head(network: Network) -> str:
     """Return the path of the layer behind the projection head, whose input is z."""
     from fedfloor.models.classifier import layer
-    from fedfloor.models.projection import Projected
+    from fedfloor.models.layers import Projected
 
     path = network.classifier
     if path is None or not isinstance(layer(network.module, path.rpartition(".")[0]), Projected):

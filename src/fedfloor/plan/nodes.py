@@ -96,7 +96,7 @@ class Work:
     """What a visit does to the model: stochastic gradient descent on an objective, or Adam's.
 
     Exactly one of ``epochs`` and ``steps`` is set. With rate η and momentum β a step is v ← βv + ∇, w ← w − ηv, v = 0
-    at the visit's start. The steps of the other optimisers stand at :func:`fedfloor.engine.optimisers.stepper`.
+    at the visit's start. The steps of the other optimisers stand at :func:`fedfloor.engine.steps.stepper`.
 
     Args:
         objective: what the device minimises, by name.

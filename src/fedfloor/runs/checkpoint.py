@@ -18,10 +18,9 @@ from torch import Tensor
 
 from fedfloor.engine import limit
 from fedfloor.engine.engine import Engine
-from fedfloor.engine.evaluate import Score, evaluate
+from fedfloor.engine.evaluate import Score, evaluate, tested_on
 from fedfloor.engine.limit import Longest
 from fedfloor.engine.memory import DeviceMemory
-from fedfloor.engine.outputs import tested_on
 from fedfloor.errors import RunError, disk_error
 from fedfloor.experiment import Experiment
 from fedfloor.methods.combined import Combined

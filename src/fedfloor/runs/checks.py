@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from fedfloor.config import resolved
-from fedfloor.engine import features
+from fedfloor.engine import local_update
 from fedfloor.engine.engine import Engine
 from fedfloor.engine.team import Team
 from fedfloor.errors import SettingError
@@ -148,7 +148,7 @@ def parts_there(engine: Engine, method: Combined) -> None:
                 f"method '{method.name}': its devices keep features by class, and data.task is '{engine.task.kind}'. "
                 f"Let them keep none (methods.{method.name}.memory = 0), or choose another method."
             )
-        features.require_head(engine, f"of method '{method.name}'")
+        local_update.require_head(engine, f"of method '{method.name}'")
 
 
 def packet_fits(packet: Mapping[str, torch.Tensor], network: Network, objective: Objective) -> None:

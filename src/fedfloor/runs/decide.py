@@ -9,9 +9,8 @@ from typing import Any
 
 from torch import Tensor
 
-from fedfloor.engine import outputs
 from fedfloor.engine.engine import Engine
-from fedfloor.engine.evaluate import evaluate
+from fedfloor.engine.evaluate import evaluate, test_logits, tested_on
 from fedfloor.errors import SettingError
 from fedfloor.experiment import Experiment
 from fedfloor.methods.combined import Combined
@@ -85,11 +84,11 @@ def _decided(which: str, number: int, model: Tensor, experiment: Experiment, eng
     if not settings.asked or held is None:
         return Decided(which, number, model)
     classes = engine.park.dataset.classes
-    mine = outputs.logits(outputs.tested_on(engine, held), model)
+    mine = test_logits(tested_on(engine, held), model)
     made, chosen = decision.choose(settings, mine, held.dataset.y_test, classes)
     if made.positive is None:
         return Decided(which, number, model, made, chosen)
-    tested, y = outputs.logits(engine, model), engine.park.dataset.y_test
+    tested, y = test_logits(engine, model), engine.park.dataset.y_test
     wanted, likeliest = y == made.positive, tested.argmax(1) == made.positive
     alarms = made.of(decision.softmax(tested, made.temperature)) == made.positive
     figures = {"decided": decision.measured(alarms, wanted), "likeliest": decision.measured(likeliest, wanted)}

@@ -15,9 +15,10 @@ import torch
 
 from fedfloor.chance import generator
 from fedfloor.config import combined
-from fedfloor.engine import executor, ranks, separate
+from fedfloor.engine import ranks, separate
 from fedfloor.engine.engine import Engine, RemoteExecutor
 from fedfloor.engine.evaluate import Score, evaluate
+from fedfloor.engine.executor import executor_of
 from fedfloor.engine.memory import DeviceMemory
 from fedfloor.engine.team import Team
 from fedfloor.errors import DivergedError, RunError, SettingError
@@ -154,7 +155,7 @@ class _Run:
         if self.costs is not None and self.resources is None and self.method.needs.network:
             self.resources = self.costs.resources(start)
         census = (
-            executor.of(self.engine).census(self.engine, every, tick) if self.method.needs.census_now(number) else None
+            executor_of(self.engine).census(self.engine, every, tick) if self.method.needs.census_now(number) else None
         )
         return View(
             number, self.experiment.rounds, park.sizes, of, start, receipts, trained, network.layout,

@@ -18,11 +18,10 @@ from fedfloor.chance import generator
 from fedfloor.config import combined, resolved
 from fedfloor.data.dataset import Dataset
 from fedfloor.engine import place, ranks
-from fedfloor.engine.allocator import keep_memory
 from fedfloor.engine.engine import Engine
 from fedfloor.engine.limit import Limit
 from fedfloor.engine.memory import DeviceMemory
-from fedfloor.engine.place import Placement
+from fedfloor.engine.place import Placement, keep_memory
 from fedfloor.engine.team import Team
 from fedfloor.errors import RunError, SettingError, shown
 from fedfloor.experiment import Experiment, ModelSettings

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedfloor.engine.question import Question, Sizes
-from fedfloor.engine.questions import QUESTIONS, SURVEY
+from fedfloor.engine.questions import QUESTIONS, SURVEY, Question, Sizes
 from fedfloor.errors import SettingError
 from fedfloor.experiment import Experiment
 from fedfloor.methods.contract import Resources

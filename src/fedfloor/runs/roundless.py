@@ -16,10 +16,9 @@ from torch import Tensor
 
 from fedfloor.config import combined
 from fedfloor.data.dataset import Dataset, Values
-from fedfloor.engine.engine import Engine
+from fedfloor.engine.engine import Engine, Samples
 from fedfloor.engine.evaluate import Score, one_by_one, predictions, score
 from fedfloor.engine.memory import DeviceMemory
-from fedfloor.engine.samples import Samples
 from fedfloor.engine.team import Alone
 from fedfloor.experiment import Experiment
 from fedfloor.figures import ACCURACY, Figure

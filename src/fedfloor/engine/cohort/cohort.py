@@ -15,14 +15,13 @@ from torch import Tensor
 from fedfloor.data.dataset import Indices
 from fedfloor.engine import local_update, union
 from fedfloor.engine.aggregation import Aggregation
-from fedfloor.engine.cohort import data, forward, goals, size, visits, walk
-from fedfloor.engine.cohort.asks import Answer, Ask, Driven, Uniting, Visiting, settled, work_of
+from fedfloor.engine.cohort import data, forward, visits, walk
 from fedfloor.engine.cohort.data import Pool, Resident
-from fedfloor.engine.cohort.graphs import Recorded
-from fedfloor.engine.cohort.measure import Chooser
-from fedfloor.engine.cohort.program import Order, Program, Spec
+from fedfloor.engine.cohort.forward import Chooser
+from fedfloor.engine.cohort.program import Order, Program, Recorded, Spec, refusal
+from fedfloor.engine.cohort.walk import Ask, CohortAnswer, Driven, Uniting, Visiting, settled, work_of
 from fedfloor.engine.engine import Engine, FrozenExtractor
-from fedfloor.engine.visit import Trained
+from fedfloor.engine.visit import VisitStats
 from fedfloor.errors import RunError
 from fedfloor.models.parcel import Packet
 from fedfloor.parts import objectives
@@ -86,7 +85,7 @@ class Cohort:
     def _room(self, engine: Engine) -> int:
         """Return how many models there is room for; what the engine finds out once is known to its branches' copies."""
         _ = engine.separable, engine.headed
-        return size.models(self.room_bytes, engine)
+        return data.models(self.room_bytes, engine)
 
     def unites(self, engine: Engine, node: Parallel, packet: Packet) -> bool:
         """Return whether a node is a super node that is done in one step."""
@@ -94,25 +93,23 @@ class Cohort:
 
     # -- requests -------------------------------------------------------------------------------------------------
 
-    def done(self, asks: Sequence[Ask], extractor: FrozenExtractor) -> list[Answer]:
+    def done(self, asks: Sequence[Ask], extractor: FrozenExtractor) -> list[CohortAnswer]:
         """Do what is asked for: what is alike together, the rest one by one."""
         groups: dict[tuple[object, ...], list[int]] = {}
         for index, one in enumerate(asks):
             kind = (type(one), *visits.alike(work_of(one)), tuple(sorted(one.packet)))
             groups.setdefault(kind, []).append(index)
-        answers: dict[int, Answer] = {}
+        answers: dict[int, CohortAnswer] = {}
         for places in groups.values():
             for index, answer in zip(places, self._alike([asks[index] for index in places], extractor), strict=True):
                 answers[index] = answer
         return [answers[index] for index in range(len(asks))]
 
-    def _alike(self, asks: list[Ask], extractor: FrozenExtractor) -> list[Answer]:
+    def _alike(self, asks: list[Ask], extractor: FrozenExtractor) -> list[CohortAnswer]:
         engine = asks[0].engine
         if isinstance(asks[0], Visiting):
             work = asks[0].work
-            why = self.refused(engine) or goals.refused(
-                work.objective, objectives.objective(work.objective, work.settings)
-            )
+            why = self.refused(engine) or refusal(work.objective, objectives.objective(work.objective, work.settings))
             if not why and not work.only(*visits.FIELDS):
                 why = "their work has fields that a cohort does not implement"
             if why:
@@ -121,7 +118,7 @@ class Cohort:
         most = min(self._most or len(asks), self._stackable(engine, asks))
         if most < len(asks):
             self._say(engine, f"{len(asks)} devices do not fit side by side: {most} at a time.")
-        answers: list[Answer] = []
+        answers: list[CohortAnswer] = []
         while len(answers) < len(asks):
             part = asks[len(answers) : len(answers) + most]
             try:
@@ -136,23 +133,23 @@ class Cohort:
 
     def _stackable(self, engine: Engine, asks: Sequence[Ask]) -> int:
         """Return how many of these fit side by side; worked out once for a size of mini-batch."""
-        batch = size.batch(engine, asks[0])
+        batch = data.batch(engine, asks[0])
         if batch not in self._fitting:
-            self._fitting[batch] = size.stackable(self.room_bytes, engine, batch)
+            self._fitting[batch] = data.stackable(self.room_bytes, engine, batch)
         return self._fitting[batch]
 
-    def _together(self, asks: Sequence[Ask], extractor: FrozenExtractor) -> list[Answer]:
+    def _together(self, asks: Sequence[Ask], extractor: FrozenExtractor) -> list[CohortAnswer]:
         united = [one for one in asks if isinstance(one, Uniting)]
         if united:
             return visits.united(self, united)
         return visits.visited(self, [one for one in asks if isinstance(one, Visiting)], extractor)
 
-    def _alone(self, ask: Visiting, extractor: FrozenExtractor) -> Answer:
+    def _alone(self, ask: Visiting, extractor: FrozenExtractor) -> CohortAnswer:
         sent, receipt = local_update.local_update(ask.engine, ask.work, ask.packet, ask.key, extractor)
         own = ask.engine.network.flat
         packet = {name: value.clone() if value is own else value for name, value in sent.items()}
-        told = Trained(receipt.steps, receipt.loss_first, receipt.loss_last, receipt.accuracy)
-        return Answer(packet, lambda: [told], receipt.memory, receipt.samples)
+        told = VisitStats(receipt.steps, receipt.loss_first, receipt.loss_last, receipt.accuracy)
+        return CohortAnswer(packet, lambda: [told], receipt.memory, receipt.samples)
 
     def refused(self, engine: Engine) -> str:
         """Return why an engine's network cannot be stacked; nothing where it can."""
@@ -191,7 +188,7 @@ class Cohort:
         if not self._stays(network.flat.device):
             return Program(spec, network, made, pool)
         resident = self._resident is not None and pool is self._resident.pool
-        spec = replace(spec, models=size.rounded(spec.models), steps=1 << (spec.steps - 1).bit_length())
+        spec = replace(spec, models=data.rounded(spec.models), steps=1 << (spec.steps - 1).bit_length())
         key = (spec, headed, resident, pool.x.shape[1:], pool.x.dtype)
         program = self._programs.pop(key, None)
         if program is None:

@@ -1,27 +1,187 @@
-"""The step of a cohort: K models side by side, a mini-batch each, one optimiser step.
-
-Everything a step reads and writes lies in buffers of its own that stay where they are, so that on an accelerator the
-step is recorded once and replayed. Models whose visit is over are masked: nothing of them changes.
-"""
+"""The step of many models side by side: its objective's terms, its mini-batches, its recording as CUDA graphs."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn.functional import cross_entropy
+from torch.nn.functional import cross_entropy, kl_div
 
+from fedfloor.chance import generator
+from fedfloor.data.dataset import Indices
 from fedfloor.engine.cohort.data import Pool
 from fedfloor.engine.cohort.forward import Forward, views
-from fedfloor.engine.cohort.goals import NOTHING, Term, distance
-from fedfloor.engine.cohort.graphs import Recorded
+from fedfloor.engine.visit import VisitStats, check_finite
 from fedfloor.models.network import Network
-from fedfloor.parts.proximal import Distilled, Mmd
-from fedfloor.parts.weighting import PerSample
+from fedfloor.park.stream import batch_order
+from fedfloor.parts.correction import Corrected, Variates
+from fedfloor.parts.objective import Objective, Plain
+from fedfloor.parts.proximal import WIDTHS, Distilled, Mmd, Prox
+from fedfloor.parts.replay import Replay
+from fedfloor.parts.weighting import Focal, PerSample, Weighted
+from fedfloor.plan.nodes import Work
+from fedfloor.plan.schedule import Key
+
+WHY = {
+    "contrastive": "it looks into the network's layers",
+    "fusion": "it looks into the network's layers",
+    "reweighted": "a term of its own stands beside losses that samples are weighed by",
+    "gated": "every device has numbers of its own in the network",
+}
+
+
+@dataclass(frozen=True)
+class Term:
+    """A term of the weights alone: its value [K] and gradient [K, trained].
+
+    Args:
+        kind: ``""``: none; ``"pull"``: (weight/2)·‖w − a‖²; ``"tilt"``: ⟨a, w⟩ − height; a is each model's anchor.
+        weight: of the pull.
+    """
+
+    kind: str = ""
+    weight: float = 0.0
+
+    def of(self, weights: Tensor, anchor: Tensor, height: Tensor) -> tuple[Tensor, Tensor]:
+        """Return value and gradient; the gradient is not to be changed."""
+        if self.kind == "pull":
+            away = weights - anchor
+            return away.square().sum(1).mul(self.weight / 2), away.mul_(self.weight)
+        return (weights * anchor).sum(1) - height, anchor
+
+
+NOTHING = Term()
+
+
+def refusal(name: str, goal: Objective) -> str:
+    """Return why an objective cannot be stacked; nothing where it can.
+
+    >>> refused("plain", Plain()), refused("mine:Own", Plain())
+    ('', '')
+    """
+    if type(goal) in (Plain, Prox, Corrected, Variates, Distilled, Mmd, Replay, Weighted, Focal):
+        return ""
+    kind = type(goal)
+    same = ("penalty", "per_sample", "arrive", "begin", "features", "trains")
+    if kind.loss is Plain.loss and all(getattr(kind, hook) is getattr(Objective, hook) for hook in same):
+        return ""
+    return f"objective '{name}': {WHY.get(name, 'its loss is not known to be a sum over samples')}"
+
+
+def term(goal: Objective) -> Term:
+    """Return the term of the weights alone that an objective adds."""
+    if isinstance(goal, Prox) and goal.mu > 0:
+        return Term("pull", goal.mu)
+    tilts = isinstance(goal, Variates) or (isinstance(goal, Corrected) and goal.weight > 0)
+    return Term("tilt") if tilts else NOTHING
+
+
+def anchor(of: Term, ready: Mapping[str, Tensor], start: Tensor | None, part: slice) -> Tensor:
+    """Return what a device's term is measured from, [trained]."""
+    if of.kind == "pull" and start is not None:
+        return start[part]
+    return ready["slope"]
+
+
+def second(goal: Objective) -> Distilled | Mmd | None:
+    """Return the objective where it compares with the logits of the model as it arrived."""
+    return goal if isinstance(goal, (Mmd, Distilled)) and goal.weight > 0 else None
+
+
+def of_samples(goal: Objective) -> PerSample | None:
+    """Return the objective where its losses are others than the samples' cross-entropies."""
+    return goal if isinstance(goal, PerSample) and not goal.is_plain else None
+
+
+def distance(goal: Distilled | Mmd, fixed: Tensor, logits: Tensor, share: Tensor) -> Tensor:
+    """Return what such an objective adds to the losses, [K].
+
+    Args:
+        goal: the objective.
+        fixed: logits of the models as they arrived, [K, B, F].
+        logits: of the models under training, [K, B, F].
+        share: each sample's weight in the loss, [K, B]: 1/b, or 0 for what fills up.
+    """
+    if isinstance(goal, Distilled):
+        apart = kl_div(logits.log_softmax(2), fixed.log_softmax(2), reduction="none", log_target=True).sum(2)
+        return goal.weight * (apart * share).sum(1)
+    inside = _kernels(logits, logits) + _kernels(fixed, fixed) - 2 * _kernels(fixed, logits)
+    return goal.weight * torch.einsum("kij,ki,kj->k", inside, share, share).clamp(min=0)
+
+
+def _kernels(a: Tensor, b: Tensor) -> Tensor:
+    """Return Σ_s exp(−‖a_i − b_j‖²/(2s)) over the widths s, [K, B, B]."""
+    apart = (a[:, :, None] - b[:, None]).square().sum(3)
+    return torch.stack([(apart / (-2 * width)).exp() for width in WIDTHS]).sum(0)
+
+
+WARM_UPS = 3  # before recording, so that libraries have chosen and allocated what they need
+
+
+class Recorded:
+    """Steps, recorded for a few numbers of models: all, half of them, a quarter, …
+
+    All that a step reads and writes must stay where it is. The recordings share their working memory, as they are
+    replayed one after the other and keep nothing in it. On a CPU the steps themselves take their place, for tests.
+
+    Args:
+        step: lets so many models take the step whose number is given, a tensor [1] on the device, and counts it on.
+        models: all of them.
+        device: where.
+    """
+
+    def __init__(self, step: Callable[[Tensor, int], None], models: int, device: torch.device) -> None:
+        self._step, self._models = step, models
+        self._at = torch.zeros(1, dtype=torch.int64, device=device)
+        self._pool = torch.cuda.graph_pool_handle() if device.type == "cuda" else None
+        self._graphs: dict[int, Callable[[], object]] = {}
+
+    def prepare(self, many: Iterable[int]) -> None:
+        """Record what :meth:`replay` will need. No model may be live: a step is taken several times."""
+        for width in sorted({halved(self._models, live) for live in many} - set(self._graphs), reverse=True):
+            self._graphs[width] = self._record(width)
+
+    def replay(self, many: Sequence[int]) -> None:
+        """Take steps from the first one on, each with at least so many models."""
+        self._at.zero_()
+        for live in many:
+            self._graphs[halved(self._models, live)]()
+
+    def _record(self, width: int) -> Callable[[], object]:
+        device = self._at.device
+        if device.type != "cuda":
+            self._at.zero_()
+            self._step(self._at, width)
+            return partial(self._step, self._at, width)
+        side = torch.cuda.Stream(device)
+        side.wait_stream(torch.cuda.current_stream(device))
+        with torch.cuda.stream(side):
+            for _ in range(WARM_UPS):
+                self._at.zero_()
+                self._step(self._at, width)
+        torch.cuda.current_stream(device).wait_stream(side)
+        graph = torch.cuda.CUDAGraph()
+        self._at.zero_()
+        with torch.cuda.graph(graph, pool=self._pool):
+            self._step(self._at, width)
+        return graph.replay
+
+
+def halved(models: int, live: int) -> int:
+    """Return the smallest of models, models/2, models/4, … (rounded up) that is at least ``live``.
+
+    >>> [halved(100, live) for live in (100, 51, 50, 26, 25, 1)]
+    [100, 100, 50, 50, 25, 1]
+    """
+    while live <= (half := -(-models // 2)) < models:
+        models = half
+    return models
 
 
 @dataclass(frozen=True)
@@ -212,3 +372,130 @@ def _leaving(array: np.ndarray, to: Tensor) -> Tensor:
     """Return an array from where it can be sent to a device while the processor goes on."""
     here = torch.from_numpy(array)
     return here.pin_memory() if to.device.type == "cuda" else here
+
+
+def batches(held: Indices, work: Work, key: Key) -> list[Indices]:
+    """Return the mini-batches of a visit in order, as rows of a pool.
+
+    Args:
+        held: which rows of the pool the device holds.
+        work: epochs or steps, batch size.
+        key: of the visit.
+    """
+    rng, size = generator(key.seed, "batches", *key.place()), work.batch_size
+    found: list[Indices] = []
+    for order, count in batch_order(len(held), size, work.epochs, work.steps, rng):
+        rows = held[order[: count * size]]
+        found += [rows[first : first + size] for first in range(0, len(rows), size)]
+    return found
+
+
+def stacked(visits: Sequence[Sequence[Indices]], kind: np.dtype) -> Order:
+    """Return the order of visits side by side, those with more mini-batches first.
+
+    Args:
+        visits: the mini-batches of each, in falling order of their number.
+        kind: of the shares.
+    """
+    steps, batch = len(visits[0]), max(len(one) for visit in visits for one in visit)
+    rows = np.zeros((steps, len(visits), batch), np.int64)
+    share = np.zeros((steps, len(visits), batch), kind)
+    many = np.zeros(steps, np.int64)
+    for k, visit in enumerate(visits):
+        many[: len(visit)] += 1
+        for s, one in enumerate(visit):
+            rows[s, k, : len(one)], rows[s, k, len(one) :] = one, one[0]
+            share[s, k, : len(one)] = 1 / len(one)
+        rows[len(visit) :, k] = visit[-1][0]
+    return Order(rows, share, many)
+
+
+def fetching(*there: Tensor) -> Callable[[], list[np.ndarray]]:
+    """Return what brings tensors from the device as float64, once, and lets go of them there."""
+    left, here = list(there), list[np.ndarray]()
+
+    def fetched() -> list[np.ndarray]:
+        while left:
+            here.append(left.pop(0).double().cpu().numpy())
+        return here
+
+    return fetched
+
+
+class LazyMetrics:
+    """What stacked visits say: their losses come from the device once, when the first is asked.
+
+    Args:
+        losses, hits: [S, K] on the device: mean losses, and samples classified rightly, of the mini-batches.
+        visits: the mini-batches of each.
+        keys: of the visits.
+        work: what was done.
+        held: samples that each trained on.
+    """
+
+    def __init__(
+        self, losses: Tensor, hits: Tensor, visits: Sequence[Sequence[Indices]], keys: Sequence[Key], work: Work,
+        held: Sequence[int],
+    ) -> None:  # fmt: skip
+        self._fetched = fetching(losses, hits)
+        self._sizes = [[len(one) for one in visit] for visit in visits]
+        self._keys, self._work, self._held = keys, work, held
+
+    def of(self, k: int) -> Callable[[], list[VisitStats]]:
+        """Return what tells of visit ``k``."""
+        return lambda: [self._trained(k)]
+
+    def _trained(self, k: int) -> VisitStats:
+        """Return what a visit says.
+
+        Raises:
+            DivergedError: a loss is no finite number.
+        """
+        sizes, work = self._sizes[k], self._work
+        losses, hits = (one[: len(sizes), k] for one in self._fetched())
+        wrong = losses[~np.isfinite(losses)]
+        if len(wrong):
+            check_finite(float(wrong[0]), self._keys[k], work)
+        per_pass = -(-self._held[k] // work.batch_size)
+        last = slice((len(sizes) - 1) // per_pass * per_pass, None)
+        seen = sum(sizes[last])
+        right = float(hits[last].sum()) / seen if seen else math.nan
+        if work.steps is not None:
+            return VisitStats(len(sizes), float(losses[0]), float(losses[-1]), right)
+        return VisitStats(len(sizes), float(losses[:per_pass].mean()), float(losses[last].mean()), right)
+
+
+class LazyUnionMetrics:
+    """What the visits of stacked super nodes say: each sample's loss comes from the device once.
+
+    Args:
+        each, right: [K, B] on the device: the losses of single samples, and whether they were classified rightly.
+        sizes: of each super node, its devices' mini-batches.
+        keys: of each super node, of its visits.
+        work: what was done.
+    """
+
+    def __init__(
+        self, each: Tensor, right: Tensor, sizes: Sequence[np.ndarray], keys: Sequence[Sequence[Key]], work: Work
+    ) -> None:
+        self._fetched = fetching(each, right)
+        self._sizes, self._keys, self._work = sizes, keys, work
+
+    def of(self, k: int) -> Callable[[], list[VisitStats]]:
+        """Return what tells of super node ``k``."""
+        found: list[VisitStats] = []
+
+        def told() -> list[VisitStats]:
+            if not found:
+                found.extend(self._trained(k))
+            return found
+
+        return told
+
+    def _trained(self, k: int) -> list[VisitStats]:
+        sizes = self._sizes[k]
+        starts = sizes.cumsum() - sizes
+        means, right = ((np.add.reduceat(one[k, : sizes.sum()], starts) / sizes).tolist() for one in self._fetched())
+        for key, loss in zip(self._keys[k], means, strict=True):
+            check_finite(loss, key, self._work)
+        return [VisitStats(1, loss, loss, hit) for loss, hit in zip(means, right, strict=True)]

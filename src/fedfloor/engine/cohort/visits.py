@@ -11,13 +11,27 @@ import torch
 from torch import Tensor
 
 from fedfloor.data.dataset import Indices
-from fedfloor.engine import features, local_update, scopes, union
-from fedfloor.engine.cohort import data, goals, order, size
-from fedfloor.engine.cohort.asks import Answer, Uniting, Visiting, work_of
+from fedfloor.engine import local_update, union
+from fedfloor.engine.cohort import data
 from fedfloor.engine.cohort.data import Pool
-from fedfloor.engine.cohort.program import Order, Program, Spec
+from fedfloor.engine.cohort.program import (
+    LazyMetrics,
+    LazyUnionMetrics,
+    Order,
+    Program,
+    Spec,
+    Term,
+    anchor,
+    batches,
+    of_samples,
+    second,
+    stacked,
+    term,
+)
+from fedfloor.engine.cohort.walk import CohortAnswer, Uniting, Visiting, work_of
 from fedfloor.engine.engine import Engine, FrozenExtractor
-from fedfloor.engine.gradient import BLOCK
+from fedfloor.engine.steps import BLOCK
+from fedfloor.engine.visit import trained_part
 from fedfloor.parts import objectives
 from fedfloor.parts.mix import weigh
 from fedfloor.parts.objective import Objective, Visit
@@ -71,24 +85,24 @@ class _Stack:
     abouts: list[Visit]
 
 
-def visited(cohort: Programs, asks: Sequence[Visiting], extractor: FrozenExtractor) -> list[Answer]:
+def visited(cohort: Programs, asks: Sequence[Visiting], extractor: FrozenExtractor) -> list[CohortAnswer]:
     """Train on several devices side by side; return what becomes of each, in order."""
     work, engine = asks[0].work, asks[0].engine
     goal = objectives.objective(work.objective, work.settings)
-    headed = goal.on_features or features.once(engine, work)
+    headed = goal.on_features or local_update.extracts_once(engine, work)
     stack = _headed(asks, goal, extractor) if headed else _arrived(cohort, asks, goal)
-    part = scopes.trained(engine.network, goal, work)
+    part = trained_part(engine.network, goal, work)
     held = (part.start, part.stop) if headed else (0, stack.weights.shape[1])
-    of = goals.term(goal)
+    of = term(goal)
     steps = len(stack.batches[0])
     kind = np.dtype(str(stack.weights.dtype).removeprefix("torch."))
     spec = Spec(
         len(asks), max(len(one) for visit in stack.batches for one in visit), steps, held, (part.start, part.stop),
-        work.momentum, work.weight_decay, of, goals.second(goal), samples=goals.of_samples(goal),
+        work.momentum, work.weight_decay, of, second(goal), samples=of_samples(goal),
     )  # fmt: skip
     program = cohort.program(spec, engine, stack.pool, headed=headed)
     anchors, height = _anchors(stack, of, part)
-    plan = order.stacked(stack.batches, kind)
+    plan = stacked(stack.batches, kind)
     losses, hits = cohort.run(program, stack.weights[:, slice(*held)], work.rate, plan, anchors, height)
     weights = stack.weights
     if headed:
@@ -96,7 +110,7 @@ def visited(cohort: Programs, asks: Sequence[Visiting], extractor: FrozenExtract
     else:
         weights.copy_(program.weights[: len(asks)])
     keys = [one.key for one in stack.asks]
-    metrics = order.LazyMetrics(losses, hits, stack.batches, keys, work, [len(one) for one in stack.held])
+    metrics = LazyMetrics(losses, hits, stack.batches, keys, work, [len(one) for one in stack.held])
     place = {id(one): index for index, one in enumerate(stack.asks)}
     ends = _Full(cohort, engine, stack.pool, stack.held, weights)
     return [_left(stack, place[id(one)], weights[place[id(one)]], ends, metrics) for one in asks]
@@ -107,7 +121,7 @@ def _arrived(cohort: Programs, asks: Sequence[Visiting], goal: Objective) -> _St
     work = asks[0].work
     pool, parts = cohort.samples(asks[0].engine, [data.of_visit(one) for one in asks])
     held = [np.concatenate(one) for one in parts]
-    orders = [order.batches(rows, work, one.key) for rows, one in zip(held, asks, strict=True)]
+    orders = [batches(rows, work, one.key) for rows, one in zip(held, asks, strict=True)]
     ranked = sorted(range(len(asks)), key=lambda k: -len(orders[k]))
     asks, held, orders = [asks[k] for k in ranked], [held[k] for k in ranked], [orders[k] for k in ranked]
     weights = torch.stack([one.packet["w"] for one in asks])
@@ -142,11 +156,11 @@ def _headed(asks: Sequence[Visiting], goal: Objective, extractor: FrozenExtracto
             about = local_update.before_features(engine, goal, work, samples, about, one.key, extractor)
             x, y = goal.features(about)
         else:
-            x, y = features.extracted(network, samples), samples.y
+            x, y = local_update.extracted(network, samples), samples.y
         found.append((one, replace(about, steps=work.batches(len(y))), x, y))
     stops = np.cumsum([len(y) for *_, y in found])
     rows = [np.arange(stop - len(one[3]), stop) for one, stop in zip(found, stops.tolist(), strict=True)]
-    orders = [order.batches(held, work, one[0].key) for held, one in zip(rows, found, strict=True)]
+    orders = [batches(held, work, one[0].key) for held, one in zip(rows, found, strict=True)]
     ranked = sorted(range(len(found)), key=lambda k: -len(orders[k]))
     pool = Pool(torch.cat([x for *_, x, _ in found]), torch.cat([y for *_, y in found]))
     weights = torch.stack([found[k][0].packet["w"] for k in ranked])
@@ -156,14 +170,14 @@ def _headed(asks: Sequence[Visiting], goal: Objective, extractor: FrozenExtracto
     )  # fmt: skip
 
 
-def _anchors(stack: _Stack, of: goals.Term, part: slice) -> tuple[list[Tensor], Tensor | None]:
+def _anchors(stack: _Stack, of: Term, part: slice) -> tuple[list[Tensor], Tensor | None]:
     """Return what each model's term is measured from, and the heights of those that are tilted."""
     if not of.kind:
         return [], None
     anchors: list[Tensor] = []
     for about, weights in zip(stack.abouts, stack.weights, strict=True):
         ready = {} if of.kind == "pull" else _begun(stack.goal, about, weights)
-        anchors.append(goals.anchor(of, ready, about.start, part))
+        anchors.append(anchor(of, ready, about.start, part))
     if of.kind == "pull":
         return anchors, None
     stacked = torch.stack(anchors)
@@ -175,7 +189,7 @@ def _begun(goal: Objective, about: Visit, weights: Tensor) -> dict[str, Tensor]:
     return dict(goal.begin(about))
 
 
-def _left(stack: _Stack, index: int, model: Tensor, ends: _Full, metrics: order.LazyMetrics) -> Answer:
+def _left(stack: _Stack, index: int, model: Tensor, ends: _Full, metrics: LazyMetrics) -> CohortAnswer:
     """Return what leaves a device: what it keeps is committed."""
     ask, about, goal = stack.asks[index], stack.abouts[index], stack.goal
     about = replace(about, gradient=lambda: ends.of(index))
@@ -187,7 +201,7 @@ def _left(stack: _Stack, index: int, model: Tensor, ends: _Full, metrics: order.
         digest = engine.memory.commit(device, goal.remember(model, about), belongs)
     engine.memory.visits[device] += 1  # last: where memory runs out before, all are visited anew
     held = int(engine.park.holdings[device] if device >= 0 else engine.park.holdings.sum())
-    return Answer({**ask.packet, "w": model, **sent}, metrics.of(index), digest, held)
+    return CohortAnswer({**ask.packet, "w": model, **sent}, metrics.of(index), digest, held)
 
 
 class _Full:
@@ -205,7 +219,7 @@ class _Full:
 
     def _worked_out(self) -> Tensor:
         """Work them out, as many side by side as there is room for: blocks are larger than a visit's mini-batches."""
-        most = size.stackable(self._cohort.room_bytes, self._engine, min(BLOCK, max(map(len, self._held))))
+        most = data.stackable(self._cohort.room_bytes, self._engine, min(BLOCK, max(map(len, self._held))))
         firsts = range(0, len(self._held), most)
         return torch.cat([self._some(slice(first, first + most)) for first in firsts])
 
@@ -226,14 +240,14 @@ class _Full:
         return total
 
 
-def united(cohort: Programs, asks: Sequence[Uniting]) -> list[Answer]:
+def united(cohort: Programs, asks: Sequence[Uniting]) -> list[CohortAnswer]:
     """Take the steps of several super nodes side by side; return what becomes of each, in order."""
     engine, work = asks[0].engine, work_of(asks[0])
     sizes, rows, shares = [], [], []
     pool, held = cohort.samples(engine, [data.of_union(one) for one in asks])
     for one, given in zip(asks, held, strict=True):
         parts = [
-            mine if len(mine) <= work.batch_size else order.batches(mine, work, key)[0]
+            mine if len(mine) <= work.batch_size else batches(mine, work, key)[0]
             for mine, key in zip(given, one.keys, strict=True)
         ]
         sizes.append(np.array([len(part) for part in parts]))
@@ -254,8 +268,8 @@ def united(cohort: Programs, asks: Sequence[Uniting]) -> list[Answer]:
     cohort.run(program, weights, work.rate, plan, [], None)
     weights.copy_(program.weights[: len(asks)])
     each, right = program.each[: len(asks)].clone(), program.right[: len(asks)].clone()
-    metrics = order.LazyUnionMetrics(each, right, sizes, [one.keys for one in asks], work)
-    return [Answer({**one.packet, "w": weights[k]}, metrics.of(k)) for k, one in enumerate(asks)]
+    metrics = LazyUnionMetrics(each, right, sizes, [one.keys for one in asks], work)
+    return [CohortAnswer({**one.packet, "w": weights[k]}, metrics.of(k)) for k, one in enumerate(asks)]
 
 
 def alike(work: Work) -> tuple[object, ...]:

@@ -1,10 +1,15 @@
-"""Layers for windows of sensors [n, channels, length]: dilated convolutions, recurrence, attention, autoencoders."""
+"""Layers of the zoo and of objectives: for windows of sensors, a linear monitor, fusion of features, a projection."""
 
 from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
+
+from fedfloor.errors import SettingError
 
 GROUPS = 8  # of channels, of group norm
 
@@ -147,3 +152,135 @@ class Unrolled(nn.Module):
         states: Tensor = self.cells(code[:, None].expand(-1, self.length, -1))[0]
         rows: Tensor = self.rows(self.norm(states))
         return rows.transpose(1, 2).flatten(1)
+
+
+class Monitor(nn.Module):
+    """u = W(z − c) of samples z [n, …] with D numbers each, [n, D]; the mean of u² is the score.
+
+    Method ``pca`` sets c and W so that the score is T²/τ² + Q/δ²; see :class:`fedfloor.methods.pca.Pca`. Before, W is
+    the unit matrix and c is 0.
+
+    Args:
+        size: D.
+    """
+
+    residuals = True  # its outputs are what is left of a sample: the task squares them
+    set_by = "pca"  # no optimiser step touches it
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.center = nn.Parameter(torch.zeros(size), requires_grad=False)
+        self.weight = nn.Parameter(torch.eye(size), requires_grad=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return u."""
+        return (x.flatten(1) - self.center) @ self.weight.T
+
+
+CONVOLUTIONS: dict[int, Callable[..., nn.Module]] = {
+    3: nn.Conv1d,
+    4: nn.Conv2d,
+    5: nn.Conv3d,
+}  # by dimensions of [n, C, …]
+
+
+class Gate(nn.Module):
+    """γ⊙y + (1 − γ)⊙x, γ = 0 at first: one γ per channel, or one for all.
+
+    Args:
+        gates: how many γ: the number of channels, or 1.
+    """
+
+    def __init__(self, gates: int) -> None:
+        super().__init__()
+        self.gamma = nn.Parameter(torch.zeros(gates))
+
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        """Return the fused features [batch, C, …]."""
+        gamma = self.gamma.view(-1, *(1,) * (x.dim() - 2))
+        return x + gamma * (y - x)  # in this form equal streams, and γ = 0, give x to the bit
+
+
+class Mixture(nn.Module):
+    """W·[x; y]: a 1×1 convolution from the 2C channels of both to C; a linear layer where features are vectors.
+
+    Args:
+        channels: C.
+        dimensions: those of the features [batch, C, …].
+    """
+
+    def __init__(self, channels: int, dimensions: int) -> None:
+        super().__init__()
+        if dimensions == 2:
+            self.mix: nn.Module = nn.Linear(2 * channels, channels)
+        else:
+            self.mix = CONVOLUTIONS[dimensions](2 * channels, channels, 1)
+
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        """Return the fused features [batch, C, …]."""
+        said: Tensor = self.mix(torch.cat([x, y], 1))
+        return said
+
+
+class Fused(nn.Module):
+    """A layer behind a fusion of what comes in, x, with the features ``other``, y; on its own it takes y = x.
+
+    Attributes:
+        layer: the layer.
+        fusion: :class:`Gate` or :class:`Mixture`.
+        other: y [batch, C, …], while a device trains; None otherwise.
+    """
+
+    def __init__(self, layer: nn.Module, fusion: nn.Module) -> None:
+        super().__init__()
+        self.layer = layer
+        self.fusion = fusion
+        self.other: Tensor | None = None
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return what the layer makes of the fused features."""
+        said: Tensor = self.layer(self.fusion(x, x if self.other is None else self.other))
+        return said
+
+
+def fused(module: nn.Module) -> tuple[str, Fused]:
+    """Return the path of a network's fused layer, and the layer.
+
+    Raises:
+        SettingError: it has none.
+
+    >>> fused(nn.Sequential(nn.Linear(4, 5), Fused(nn.Linear(5, 3), Gate(5))))[0]
+    '1'
+    """
+    for path, part in module.named_modules():
+        if isinstance(part, Fused):
+            return path, part
+    raise SettingError(
+        f"objective fusion: the network {type(module).__name__} has no fused layer: it was built for another "
+        "objective. Use the method fedfusion, or build it with adapt = Fusion().adapt."
+    )
+
+
+class Projected(nn.Sequential):
+    """Linear f → f, ReLU, Linear f → d, whose output is the representation z, and Linear d → C on top.
+
+    Li, He and Song, CVPR 2021, arXiv 2103.16257.
+
+    Args:
+        features: f, numbers that come in.
+        dim: d, length of the representation.
+        classes: C.
+
+    >>> [name for name, _ in Projected(8, 4, 3).named_parameters() if name.endswith("weight")]
+    ['hidden.weight', 'projection.weight', 'classifier.weight']
+    """
+
+    def __init__(self, features: int, dim: int, classes: int) -> None:
+        super().__init__(
+            OrderedDict(
+                hidden=nn.Linear(features, features),
+                relu=nn.ReLU(),
+                projection=nn.Linear(features, dim),
+                classifier=nn.Linear(dim, classes),
+            )
+        )

@@ -1,0 +1,264 @@
+"""Gradients of mini-batches and the optimiser steps along them, on one flat vector.
+
+Two shortcuts: PyTorch's engine is called straight away where ``torch.autograd.grad`` would only check its arguments, a
+tenth of a small network's step; and a large linear layer takes its step W ← W − η·δᵀx as one matrix product within the
+backward pass, instead of writing a gradient as large as the layer and reading it again. The latter is exact in
+arithmetic, not in rounding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from fedfloor.engine.engine import Samples
+from fedfloor.errors import SettingError
+from fedfloor.models.network import Network
+from fedfloor.parts.objective import Objective, Plain
+from fedfloor.parts.proximal import evaluating
+from fedfloor.plan.nodes import Work
+from fedfloor.tasks.task import Task
+
+
+def gradients(loss: Tensor, parameters: Sequence[Tensor], grad: Tensor | None = None) -> tuple[Tensor, ...]:
+    """Return ∂loss/∂p of each parameter p, shaped like it, to the bit as ``torch.autograd.grad``.
+
+    Args:
+        loss: a scalar; or any tensor, with ``grad``.
+        parameters: every one of them has a part in the loss.
+        grad: ∂(what is minimised)/∂loss, shaped like the loss. Default: 1.
+
+    Raises:
+        RuntimeError: the loss is no scalar and ``grad`` is missing, or a parameter has no part in it.
+
+    >>> w = torch.tensor([3.0, 1.0], requires_grad=True)
+    >>> gradients((w * w).sum(), [w])
+    (tensor([6., 2.]),)
+    """
+    if type(loss) is not Tensor or (grad is None and loss.dim()):  # a subclass may have gradients of its own
+        return torch.autograd.grad(loss, parameters, grad_outputs=grad)
+    seed = torch.ones_like(loss) if grad is None else grad
+    run = torch.autograd.Variable._execution_engine.run_backward
+    return run((loss,), (seed,), False, False, tuple(parameters), False, accumulate_grad=False)
+
+
+BLOCK = 500  # fixed, so that the same samples meet in the same products
+
+
+def full_gradient(network: Network, samples: Samples, task: Task) -> Tensor:
+    """Return ∇F(w) = (1/n) Σ_i ∇ℓ(w; x_i, y_i) of the task's loss, float32 [trained].
+
+    In evaluation mode: no dropout, batch norm by its own statistics, nothing is changed.
+
+    Args:
+        network: holds w.
+        samples: n of them, all of a device's.
+        task: ℓ.
+    """
+    total = network.flat.new_zeros(network.trained)
+    parts = network.shaped_like(network.parameters)(total)
+    with evaluating(network.module):
+        for first in range(0, len(samples), BLOCK):
+            rows = slice(first, first + BLOCK)
+            logits = network.module(samples.values(rows))
+            loss = task.losses(logits, samples.y[rows], "sum")
+            torch._foreach_add_(parts, gradients(loss, network.parameters))
+    return total.div_(len(samples))
+
+
+Step = Callable[[tuple[Tensor, ...], Tensor | None], None]
+Shaped = Callable[[Tensor], list[Tensor]]
+Moment = Callable[[str, Tensor], Tensor]  # its name, and how it begins → the moment, which steps change in place
+PREFIX = "optimizer."  # of the moments' names among what a device keeps
+TINY = 1e-6  # added to the norm that a gradient is divided by, as in torch.nn.utils.clip_grad_norm_
+
+
+def taken(memory: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Take the moments of optimisers out of what a device keeps.
+
+    >>> memory = {"c": torch.zeros(2), "optimizer.sgd.0.velocity": torch.ones(2)}
+    >>> list(taken(memory)), list(memory)
+    (['optimizer.sgd.0.velocity'], ['c'])
+    """
+    return {name: memory.pop(name) for name in list(memory) if name.startswith(PREFIX)}
+
+
+def stepper(flat: Tensor, shaped: Shaped, work: Work, kept: dict[str, Tensor] | None = None, first: int = 0) -> Step:
+    """Return the function that takes one optimiser step from a tuple of gradients and a flat one, or None.
+
+    With g the gradient, divided by max(1, ‖g‖/c) where it is clipped to the norm c, and η the rate:
+
+        sgd    v ← βv + g + λw,  w ← w − ηv
+        adam   g ← g + λw,  m ← β₁m + (1 − β₁)g,  s ← β₂s + (1 − β₂)g²,  w ← w − η·m̂/(√ŝ + ε)
+        adamw  the same without λw in g, after w ← (1 − ηλ)w
+
+    with m̂ = m/(1 − β₁ᵗ) and ŝ = s/(1 − β₂ᵗ) in step t. The steps of Adam and AdamW are PyTorch's own (``fused=True``).
+
+    Args:
+        flat: what is trained, changed in place.
+        shaped: cuts a vector like ``flat`` into views shaped like the parameters.
+        work: optimiser, rate η, momentum β, β₁, β₂, ε, weight decay λ, clip_norm c.
+        kept: the device's moments by name, changed in place; those of this work are added. They are neither read nor
+            written where the work makes moments anew in every visit.
+        first: where in the model ``flat`` begins: the moments of each of its parts are kept.
+
+    Raises:
+        SettingError: kept moments belong to another model.
+    """
+    stored = {} if kept is None or work.moments == "visit" else kept
+
+    def moment(name: str, start: Tensor) -> Tensor:
+        found = stored.setdefault(f"{PREFIX}{work.optimizer}.{first}.{name}", start)
+        if found.shape != start.shape:
+            raise SettingError(
+                f"a device memory from another model: the optimiser's '{name}' has {found.numel()} numbers, this model "
+                f"trains {start.numel()}. Begin the run again with another --out."
+            )
+        return found
+
+    if work.optimizer == "sgd" and work.clip_norm is None:
+        return _sgd(flat, shaped, work, moment)
+    whole = torch.empty_like(flat)
+    parts = shaped(whole)
+    if work.optimizer == "sgd":
+        update: Callable[[], None] = partial(_sgd(flat, shaped, work, moment), tuple(parts), None)
+    else:
+        update = _adam(flat, whole, work, moment)
+
+    def step(gradients: tuple[Tensor, ...], extra: Tensor | None) -> None:
+        torch._foreach_copy_(parts, gradients)
+        if extra is not None:
+            whole.add_(extra)
+        if work.clip_norm is not None:
+            clip(whole, parts, work.clip_norm)
+        update()
+
+    return step
+
+
+def clip(whole: Tensor, parts: Iterable[Tensor], norm: float) -> None:
+    """Scale a gradient, in place, to a norm of at most ``norm``, as ``torch.nn.utils.clip_grad_norm_`` does.
+
+    Args:
+        whole: the gradient.
+        parts: views of it, one per parameter.
+        norm: above 0.
+
+    >>> gradient = torch.tensor([3.0, 4.0])
+    >>> clip(gradient, [gradient], 1.0)
+    >>> gradient
+    tensor([0.6000, 0.8000])
+    """
+    length = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(list(parts))))
+    whole.mul_((norm / (length + TINY)).clamp_(max=1.0))
+
+
+def _sgd(flat: Tensor, shaped: Shaped, work: Work, moment: Moment) -> Step:
+    views = shaped(flat)
+    if work.momentum == 0:
+
+        def plain(gradients: tuple[Tensor, ...], extra: Tensor | None) -> None:
+            if work.weight_decay:
+                flat.mul_(1 - work.rate * work.weight_decay)
+            if extra is not None:
+                flat.add_(extra, alpha=-work.rate)
+            torch._foreach_add_(views, gradients, alpha=-work.rate)
+
+        return plain
+    velocity = moment("velocity", torch.zeros_like(flat))
+    parts = shaped(velocity)
+
+    def heavy(gradients: tuple[Tensor, ...], extra: Tensor | None) -> None:
+        velocity.mul_(work.momentum)
+        if extra is not None:
+            velocity.add_(extra)
+        torch._foreach_add_(parts, gradients)
+        if work.weight_decay:
+            velocity.add_(flat, alpha=work.weight_decay)
+        flat.add_(velocity, alpha=-work.rate)
+
+    return heavy
+
+
+def _adam(flat: Tensor, gradient: Tensor, work: Work, moment: Moment) -> Callable[[], None]:
+    """Return the function that takes a step of Adam or AdamW along a gradient [part]."""
+    mean, square = (moment(name, torch.zeros_like(flat)) for name in ("mean", "square"))
+    steps = moment("steps", torch.zeros((), dtype=torch.float32, device=flat.device))  # as torch.optim counts
+    run = torch._fused_adamw_ if work.optimizer == "adamw" else torch._fused_adam_
+
+    def step() -> None:
+        steps.add_(1)
+        run(
+            [flat], [gradient], [mean], [square], [], [steps], lr=work.rate, beta1=work.beta1, beta2=work.beta2,
+            weight_decay=work.weight_decay, eps=work.eps, amsgrad=False, maximize=False,
+        )  # fmt: skip
+
+    return step
+
+
+LARGE = 1 << 20  # numbers of a layer: what does not fit the cache beside everything else
+
+
+def large_layers(network: Network, work: Work, objective: Objective) -> list[nn.Linear]:
+    """Return the layers that can take their own steps; none where that would not be the same step.
+
+    Plain cross-entropy asks a chain of layers once for each mini-batch, so that no layer is needed after its step.
+    Momentum, weight decay and other objectives read gradients or weights afterwards.
+    """
+    if type(objective) is not Plain or not work.only("objective", "epochs", "steps", "batch_size", "rate"):
+        return []
+    chain = network.module
+    if type(chain) is not nn.Sequential or any(not p.requires_grad for p in chain.parameters()):
+        return []  # of a class of one's own, forward() may ask a layer twice
+    known = [one for one in chain if any(True for _ in one.parameters())]
+    inside = [id(p) for one in known for p in one.parameters()]
+    if len(set(inside)) < len(inside):  # a layer that stands twice, or layers that share their weights
+        return []
+    # not the first one: the backward pass goes as far as there are gradients to write down
+    return [one for one in known[1:] if type(one) is nn.Linear and _own(one) and one.weight.numel() >= LARGE]
+
+
+def _own(layer: nn.Linear) -> bool:
+    """Return whether a layer's weight is its parameter: weight normalisation works it out from others."""
+    return "weight" in dict(layer.named_parameters())
+
+
+@contextmanager
+def stepping(large: list[nn.Linear], rate: float) -> Iterator[None]:
+    """Let layers take their steps during the backward pass."""
+    for one in large:
+        one.forward = partial(_forward, one, rate)  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        for one in large:
+            del one.forward
+
+
+def _forward(layer: nn.Linear, rate: float, x: Tensor) -> Tensor:
+    return _Stepped.apply(x, layer.weight, layer.bias, rate)  # type: ignore[no-any-return,no-untyped-call]
+
+
+class _Stepped(torch.autograd.Function):
+    """y = x·Wᵀ + b, whose backward pass takes the layer's step after it has worked out what goes further back."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, rate: float) -> Tensor:
+        ctx.save_for_backward(x)
+        ctx.layer, ctx.rate = (weight, bias), rate
+        return nn.functional.linear(x, weight, bias)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, None, None, None]:
+        (x,), (weight, bias) = ctx.saved_tensors, ctx.layer
+        before = grad.matmul(weight) if ctx.needs_input_grad[0] else None
+        rows = grad.flatten(0, -2)  # a sample may have several
+        weight.data.addmm_(rows.t(), x.flatten(0, -2), alpha=-ctx.rate)
+        if bias is not None:
+            bias.data.add_(rows.sum(0), alpha=-ctx.rate)
+        return before, None, None, None
