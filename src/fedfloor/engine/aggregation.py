@@ -120,7 +120,6 @@ class Aggregation:
     Packet entries beside ``w`` are always averaged: by the rule's weights where it is a mean, else equally.
 
     Args:
-        node: where they meet.
         start: the packet that goes out; it comes back where too little arrives.
         part: the part of the model that was trained, alone mixed; the rest is the start's. None: the whole model.
 
@@ -141,8 +140,6 @@ class Aggregation:
         """Add what came out of a branch; it is copied.
 
         Args:
-            index: the branch's place in the plan.
-            packet: named flat tensors.
             samples: samples of the distinct devices that trained in it; 0 leaves it out.
         """
         if self.part is not None:
@@ -171,9 +168,6 @@ class Aggregation:
 
         Args:
             known: what is known of each branch; None where every visit was lost.
-            classes: number of classes.
-            trained: how many numbers at the front of the model are trained.
-            rng: for rules that draw.
         """
         start = self.start["w"] if self.part is None else self.part.cut(self.start["w"])
         packet = self._sums.mean({**self.start, "w": start})
@@ -194,10 +188,6 @@ class Aggregation:
 
     def check_asked(self, known: Sequence[mix.Branch | None], *, away: bool) -> None:
         """Refuse a plan that did not ask everybody what the rule wants to know.
-
-        Args:
-            known: what is known of each branch.
-            away: whether devices may have been away when they were asked, as real machines may.
 
         Raises:
             SettingError: nobody asked in a branch.
@@ -230,9 +220,7 @@ def branch_statistics(
     """Return what is known of a branch by its receipts; None where every visit in it was lost.
 
     Args:
-        receipts: of its visits, in plan order.
         sizes: samples of each device; −1 is the cloud.
-        heard: device → question → answer, so far in the round.
     """
     last = {one.device: one for one in receipts if not one.lost}
     if not last:

@@ -26,8 +26,6 @@ def counts(scores: NDArray[np.floating], low: float, width: float) -> NDArray[np
 
     Args:
         scores: of its held-out samples [n].
-        low: where the first bin begins.
-        width: of all bins together.
 
     Returns:
         int64 [66].
@@ -60,9 +58,7 @@ def bisected(
     3.3·10⁻⁶ for four rounds. Each costs a device 66 counts up and two numbers down.
 
     Args:
-        ask: low, width → the sum of all devices' :func:`counts`.
         share: in (0, 1).
-        rounds: R.
 
     Returns:
         (0, 0) where there are no scores.
@@ -94,7 +90,6 @@ def calibrated(engine: Engine, device: int = -1) -> Task:
     Simulated devices' scores are counted here; real ones are asked for their counts.
 
     Args:
-        engine: its network is only asked.
         device: whose held-out samples; −1, or where it has none: those of all devices.
     """
     task, park = engine.task, held_out(engine.park)
@@ -134,7 +129,6 @@ def scores(engine: Engine, rows: Indices) -> NDArray[np.float64]:
     """Return the scores of held-out samples by the resident network, [n].
 
     Args:
-        engine: whose task is a reconstruction.
         rows: their numbers among all held-out ones; of one device, as real devices score theirs alone.
     """
     task, park, found = engine.task, held_out(engine.park), [np.zeros(0)]

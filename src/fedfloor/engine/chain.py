@@ -163,12 +163,7 @@ class _Flatten(_Layer):
 
 
 class Chain:
-    """A network that is a chain of layers, ended by a linear one, in training mode.
-
-    Args:
-        layers: their forward and backward passes.
-        last: the one that ends it, as the network knows it.
-    """
+    """A network that is a chain of layers, ended by a linear one, in training mode."""
 
     def __init__(self, layers: Sequence[_Layer], last: nn.Module) -> None:
         self._layers, self.last = layers, last
@@ -181,7 +176,6 @@ class Chain:
         Args:
             x: samples [batch, …].
             y: their classes [batch].
-            term: what is added to the cross-entropy.
         """
         logits, said, kept = self._there(x)
         seed = torch.zeros_like(said).scatter_(1, y[:, None], -1.0 / len(y))

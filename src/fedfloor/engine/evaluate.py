@@ -152,12 +152,9 @@ def predictions(
     """Return what a model made of samples.
 
     Args:
-        engine: whose task it is.
-        loss: mean loss.
         y: int64 [n], the true bins.
         found: int64 [n], those that were predicted.
         scores: [n, S], as the task gives them.
-        scored: bins by which the headline ranks samples.
         places: int64 [n], which test samples they are; all in their order where it is left out.
     """
     data = engine.park.dataset
@@ -205,13 +202,9 @@ def score(
     """Return what predictions come to.
 
     Args:
-        engine: whose park they are for.
-        loss: the mean over the test samples.
         right: [test samples], whether each was classified rightly, or which share of several models did so.
         views: what a model made of them, or each of several: macro-F1 and headline are means over these.
-        headline: the figure that the run is judged by.
         table: int64 [F, F], the confusion matrix of all of them.
-        single: the same predictions, sample by sample.
         every: [n], the accuracy of each device of the roster, where it is not known from the above.
     """
     park, by_class = engine.park, recalls(table)

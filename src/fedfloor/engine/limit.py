@@ -143,14 +143,7 @@ class Limit:
         return all(len(self.known.get(work.travels, ())) >= KNOWN for work in walk.works(node))
 
     def judge(self, scope: str, device: int, new: Update, changed: Sequence[Part]) -> str:
-        """Note an update; return why it is refused, or nothing.
-
-        Args:
-            scope: of the visit.
-            device: whose update it is.
-            new: the update.
-            changed: the packet's parts before and after the visit.
-        """
+        """Note an update; return why it is refused, or nothing."""
         self._keep(scope, device, new)
         return self.reason(scope, new, changed)
 
@@ -182,12 +175,7 @@ class Limit:
         return max(self.factor * middle[0], self.factor * middle[1] * new[0], one.harmless)
 
     def strange(self, sizes: Mapping[int, float], harmless: float) -> dict[int, str]:
-        """Return whose answer to a question is refused, and why: it is more than ``factor`` times the median.
-
-        Args:
-            sizes: device → the size of its answer.
-            harmless: the size up to which no answer is refused.
-        """
+        """Return whose answer to a question is refused, and why: it is more than ``factor`` times the median."""
         middle = median(sizes.values()) if len(sizes) >= KNOWN else 0.0
         return {
             k: f"is {size / middle:.3g} times the median of {len(sizes)} devices; norm_limit = {self.factor:g}."
@@ -245,14 +233,7 @@ def _norm(values: Tensor, less: Tensor | None = None) -> float:
 def offenders(
     limit: Limit, network: Network, start: Packet, branches: Sequence[tuple[Node, Sequence[Receipt]]]
 ) -> Iterator[tuple[int, int, str]]:
-    """Yield (branch, receipt, reason) of updates that are too long once those of all branches are known.
-
-    Args:
-        limit: knows the updates before the branches, and then those in them.
-        network: the model.
-        start: the packet that went into the branches.
-        branches: each branch with its choices made, and its receipts in plan order.
-    """
+    """Yield (branch, receipt, reason) of updates that are too long once those of all branches are known."""
     for resolved, receipts in branches:
         limit.note(resolved, receipts)
     changed: dict[str, list[Part]] = {}

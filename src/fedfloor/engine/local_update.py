@@ -63,14 +63,7 @@ class FeatureSamples:
 
 
 class FeatureExtractor:
-    """What a visit on features may ask: see :class:`fedfloor.parts.objective.Extractor`.
-
-    Args:
-        engine: its network holds the model as it arrived.
-        samples: what the device holds.
-        key: of the visit.
-        name: the extractor's digest, where it is known.
-    """
+    """What a visit on features may ask: see :class:`fedfloor.parts.objective.Extractor`."""
 
     def __init__(self, engine: Engine, samples: Samples, key: Key, name: str = "") -> None:
         self._engine, self._samples, self._key, self._name = engine, samples, key, name
@@ -124,12 +117,7 @@ class FeatureExtractor:
 
 
 def extracted(network: Network, samples: Samples) -> Tensor:
-    """Return what goes into the classifier, [n, …]: no gradient, evaluation mode.
-
-    Args:
-        network: holds the extractor.
-        samples: n of them.
-    """
+    """Return what goes into the classifier, [n, …]: no gradient, evaluation mode."""
     layer, found = classifier_layer(network), []
     with evaluating(network.module), torch.no_grad():
         for first in range(0, len(samples), BLOCK):
@@ -144,7 +132,6 @@ def extracts_once(engine: Engine, work: Work) -> bool:
 
     Args:
         engine: shortcuts must be on, and its network must treat every sample by itself and end in its classifier.
-        work: trains the classifier alone, by an objective that looks at nothing but the network's outputs.
     """
     fits = engine.shortcuts and work.trains == "classifier" and work.objective in ALIKE and work.only(*FIELDS)
     return fits and engine.separable and engine.headed is not None
@@ -193,8 +180,6 @@ def local_update(
 
     Args:
         engine: its network ends with the trained model; what the device keeps is committed.
-        work: what is done.
-        packet: what arrived.
         key: of the visit; device −1 is the cloud.
         extractor: the round's extractor; its name is noted.
 
@@ -239,10 +224,6 @@ def _personal(
 
     What the objective reads as the model that arrived has the device's own part, but for a visit that trains a model
     beside it.
-
-    Raises:
-        SettingError: work or an objective that such a visit cannot do, or a part that the model does not have.
-        RunError: the loss became infinite or not a number, or the device's memory is gone.
     """
     beside = work.sends == ARRIVED
     if goal.travels or (goal.remembers and not beside):

@@ -107,11 +107,6 @@ class DeviceMemory:
 
         The file may still wait in the system's memory: see :meth:`settle`.
 
-        Args:
-            device: whose.
-            entries: what it keeps.
-            extractor: digest of the extractor it belongs to, which :meth:`keep` returned.
-
         Raises:
             RunError: the disk is full or the folder gone; what the device held before stays.
         """

@@ -39,10 +39,7 @@ def headlines(park: Park, figure: Figure, table: Counts, answers: SampleAnswers)
     class is not defined where no sample is of it and none was taken for it.
 
     Args:
-        park: the devices.
-        figure: any but accuracy.
         table: int64 [F, F], the confusion matrix of all test samples.
-        answers: sample by sample.
     """
     roster, places = park.roster, range(len(park.roster.factories))
     if figure.kind.column == "loss":
@@ -103,7 +100,6 @@ def describe_errors(errors: Errors, bins: Sequence[str], owners: Owners | None) 
 
     Args:
         errors: true and predicted numbers of the test samples.
-        bins: names of the ranges of the first target.
         owners: [n], the device of each sample; None where samples have none.
 
     Returns:
@@ -173,7 +169,6 @@ def confusion(y: Labels, predicted: Labels, classes: int) -> Counts:
     Args:
         y: int64 [n], the true classes.
         predicted: int64 [n].
-        classes: F.
 
     >>> confusion(np.array([0, 0, 1]), np.array([0, 1, 1]), 2)
     array([[1, 1],
@@ -186,7 +181,6 @@ def factory_accuracy(roster: Roster, by_device: NDArray[np.float64]) -> list[flo
     """Return each factory's accuracy Σ_k n_k·a_k / Σ_k n_k over its devices k that have one; None where none has.
 
     Args:
-        roster: whose devices, and their weights n_k.
         by_device: float64 [n], a_k, NaN where there is none.
     """
     known = ~np.isnan(by_device) & (roster.factory_of >= 0)
@@ -208,7 +202,6 @@ def describe(
     of the roster, and their number.
 
     Args:
-        park: the devices.
         table: int64 [F, F], the confusion matrix.
         by_device: float64 [n], the accuracy of each device of the roster, NaN where there is none.
         headlines: name → the headline of each device and factory; None: it is the accuracy.

@@ -59,13 +59,7 @@ AT_ONCE = 1024  # threads, each of which waits for a device; further branches wa
 def in_turn_or_at_once(
     go: Callable[[Branch], NodeResult], branches: Sequence[Branch], *, at_once: bool
 ) -> list[NodeResult]:
-    """Walk branches; at the same time where that saves time, unless a device is in two of them.
-
-    Args:
-        go: walks a branch.
-        branches: the branches.
-        at_once: whether it saves time.
-    """
+    """Walk branches; at the same time where that saves time, unless a device is in two of them."""
     known = [k for branch in branches for k in branch.known if k >= 0]
     if not at_once or len(branches) < 2 or len(known) > len(set(known)):
         return [go(branch) for branch in branches]
@@ -76,14 +70,7 @@ def in_turn_or_at_once(
 def sent(
     engine: Engine, request: ParallelRequest, subtask: Subtask, size: Callable[[int], int]
 ) -> tuple[Aggregation, list[NodeResult]]:
-    """Let edges walk the branches of a node; those of an edge that is gone are lost.
-
-    Args:
-        engine: knows the edges.
-        request: the node.
-        subtask: what edges are told of it.
-        size: samples of a device.
-    """
+    """Let edges walk the branches of a node; those of an edge that is gone are lost."""
     node, start = subtask.node, subtask.start
     whole, found = Aggregation(node, start, mixed_part(engine.network, node)), dict[int, NodeResult]()
     for indices, shown in cast(Factories, engine.factories).walk(engine, subtask):
@@ -121,11 +108,8 @@ def run(engine: Engine, plan: Node, packet: Packet, *, round_number: int, tick: 
     """Walk a plan with the engine's team; call it on every rank with the same arguments.
 
     Args:
-        engine: this rank's engine.
-        plan: what to do.
         packet: what goes in at the cloud: named flat tensors, ``w`` the model.
         round_number: counts from 1; chance is keyed by it.
-        tick: the park's clock at the round's start.
 
     Raises:
         SettingError: the plan names what does not exist, or trains parts of the model that cannot meet.
@@ -147,13 +131,7 @@ def run(engine: Engine, plan: Node, packet: Packet, *, round_number: int, tick: 
 
 
 def share(engine: Engine, subtask: Subtask, mine: Collection[int]) -> list[Blob]:
-    """Walk the branches ``mine`` of a node for :func:`run` somewhere else; return what is to be shown of them.
-
-    Args:
-        engine: this machine's.
-        subtask: the node, and what is known so far.
-        mine: which of its branches.
-    """
+    """Walk the branches ``mine`` of a node for :func:`run` somewhere else; return what is to be shown of them."""
     trainer = Trainer(engine, subtask.round, FrozenExtractor(subtask.frozen))
     if engine.limit is not None:
         trainer.limit = engine.limit.knowing(subtask.updates)
@@ -166,10 +144,7 @@ class Trainer(Driver):
     """Carries out a walk's requests by training.
 
     Args:
-        engine: this rank's.
         round_number: counts from 1.
-        extractor: the extractor of the round's visits.
-        whole: whether it is the cloud's walk: updates are then judged by factory, as edges would.
 
     Attributes:
         by_team: whether the whole team walks, as in :class:`~fedfloor.plan.schedule.Walk`.

@@ -53,8 +53,6 @@ def evaluate(
     Args:
         engine: this rank's engine; its resident network is overwritten.
         packet: the models that devices begin with; the first counts where no device has one yet.
-        headline: the figure that the run is judged by.
-        cohorts: device → number of its model, as far as that is known: see :func:`cohorts_of`.
         tune: what every device trains its model by first; nothing of it is kept.
     """
     park, scored = engine.park, headline.scored(engine.park.dataset.classes)

@@ -30,7 +30,6 @@ def gradients(loss: Tensor, parameters: Sequence[Tensor], grad: Tensor | None = 
 
     Args:
         loss: a scalar; or any tensor, with ``grad``.
-        parameters: every one of them has a part in the loss.
         grad: ∂(what is minimised)/∂loss, shaped like the loss. Default: 1.
 
     Raises:
@@ -54,11 +53,6 @@ def full_gradient(network: Network, samples: Samples, task: Task) -> Tensor:
     """Return ∇F(w) = (1/n) Σ_i ∇ℓ(w; x_i, y_i) of the task's loss, float32 [trained].
 
     In evaluation mode: no dropout, batch norm by its own statistics, nothing is changed.
-
-    Args:
-        network: holds w.
-        samples: n of them, all of a device's.
-        task: ℓ.
     """
     total = network.flat.new_zeros(network.trained)
     parts = network.shaped_like(network.parameters)(total)
@@ -145,8 +139,6 @@ def clip(whole: Tensor, parts: Iterable[Tensor], norm: float) -> None:
     """Scale a gradient, in place, to a norm of at most ``norm``, as ``torch.nn.utils.clip_grad_norm_`` does.
 
     Args:
-        whole: the gradient.
-        parts: views of it, one per parameter.
         norm: above 0.
 
     >>> gradient = torch.tensor([3.0, 4.0])

@@ -93,9 +93,6 @@ class Shared:
     before all are there, whichever posts it takes first.
 
     Args:
-        path: the shared file, made by :func:`shared_file`.
-        rank: this process's number.
-        size: number of ranks.
         parent: process id whose death ends this rank; 0 to watch nobody.
     """
 
@@ -271,7 +268,6 @@ def shared_file(ranks: int, packet_bytes: int) -> Path:
     """Make the file a team on one host shares; in memory where there is room, else in the temporary folder.
 
     Args:
-        ranks: number of ranks.
         packet_bytes: size of what is exchanged most, one packet; a mailbox holds four, between 1 and 64 MiB.
 
     Returns:
@@ -312,10 +308,6 @@ def _prepare(handle: int, ranks: int) -> None:
 
 def deal(costs: Sequence[int], ranks: int) -> list[range]:
     """Deal branches to ranks in contiguous runs whose largest cost is as small as it can be.
-
-    Args:
-        costs: mini-batches of each branch.
-        ranks: number of ranks.
 
     >>> deal([1, 1, 1, 1, 1], 2)
     [range(0, 3), range(3, 5)]

@@ -40,7 +40,6 @@ def fits(engine: Engine, node: Parallel, packet: Packet) -> bool:
 
     Args:
         engine: whose network must treat every sample by itself, and whose devices do not interfere on the air.
-        node: the node.
         packet: what goes in; nothing may travel beside the model.
     """
     if not engine.shortcuts or node.at.kind != "edge" or engine.air is not None or set(packet) != {"w"}:
@@ -78,9 +77,6 @@ def step(engine: Engine, node: Parallel, packet: Packet, keys: Sequence[Key]) ->
     """Take the step: the network then holds the new model. Return what each visit says.
 
     Args:
-        engine: its network is changed in place.
-        node: the super node.
-        packet: holds the model that goes out.
         keys: of the visits that are not lost; where there are none, nothing is done.
     """
     if not keys:

@@ -85,11 +85,6 @@ def call_objective(call: Callable[[], T], batch: int, key: Key) -> T:
 def check_parts(network: Network, plan: Node, packet: Packet) -> None:
     """Check that the network has the parts a plan names, and that they can travel.
 
-    Args:
-        network: the model.
-        plan: what to do.
-        packet: what goes in.
-
     Raises:
         SettingError: a part that the network does not have, a ``Parallel`` whose visits train different parts, or a
             visit of a part while something travels beside the model.
@@ -196,12 +191,6 @@ def train(
     and leaves it where training ended, so whoever draws from it between visits cannot rely on a seed of their own.
 
     Args:
-        network: the model, changed in place.
-        samples: the device's samples, or their features.
-        work: epochs or steps, batch size, optimiser.
-        objective: what is minimised.
-        visit: what the objective may read.
-        key: what chance is keyed by.
         module: what is asked for outputs: of the network's, the layer that the samples go into. Default: all of it.
         shortcuts: whether large layers take their steps without a gradient; see :mod:`fedfloor.engine.steps`.
         moments: of the optimiser, which the device keeps, changed in place; None: they begin at 0.
@@ -254,16 +243,7 @@ def _seed_dropout(device: torch.device, key: Key) -> None:
 def _gradient_function(
     network: Network, module: nn.Module, part: slice, objective: Objective, large: Sequence[nn.Linear], task: Task
 ) -> tuple[GradientFunction, Callable[[Tensor], list[Tensor]]]:
-    """Return how gradients of a part come about, and what cuts a vector like the part into views shaped like them.
-
-    Args:
-        network: the model.
-        module: what is asked for outputs.
-        part: what is trained.
-        objective: what is minimised.
-        large: layers that take their own steps.
-        task: the chain of layers knows classification alone.
-    """
+    """Return how gradients of a part come about, and what cuts a vector like the part into views shaped like them."""
     known, own = network.within(part), {id(p) for one in large for p in one.parameters()}
     shaped, kept = network.shaped_like(known), [i for i, p in enumerate(known) if id(p) not in own]
     whole = module is network.module and len(kept) == len(network.parameters)
@@ -317,10 +297,6 @@ def account(losses: list[list[Tensor]], right: int, seen: int, work: Work, key: 
 
     Args:
         losses: of its mini-batches [], pass by pass.
-        right: of the samples of the last pass, how many were classified rightly before their step.
-        seen: samples of the last pass.
-        work: what was done.
-        key: says where.
 
     Raises:
         DivergedError: a loss is no finite number.
@@ -364,8 +340,6 @@ def train_linear(layer: nn.Linear, data: Batched, work: Work, key: Key) -> Visit
     Args:
         layer: W [F, D] and b [F].
         data: features [n, D] with their classes.
-        work: epochs or steps, batch size, rate.
-        key: what chance is keyed by.
 
     Raises:
         DivergedError: the loss is no longer a finite number; names the device.

@@ -21,10 +21,7 @@ def find(model: str, module: nn.Module, shape: Shape, classes: int, wanted: str 
     order in which the layers are defined, that has trained parameters and ``classes`` outputs.
 
     Args:
-        model: the model's name, for error messages.
         module: the network, which takes samples of this shape; it is left in evaluation mode where it was tried.
-        shape: shape of one sample.
-        classes: number of classes.
         wanted: ``[model] classifier``.
 
     Raises:

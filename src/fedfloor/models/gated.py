@@ -30,12 +30,6 @@ class GatedHead(nn.Module):
     ±√(6/(inputs + outputs)) each (Glorot and Bengio, AISTATS 2010) and biases at 0, as in the authors' code; there the
     columns begin as weights do.
 
-    Args:
-        features: inputs.
-        units: outputs of each gated layer.
-        layers: gated layers.
-        classes: logits.
-
     >>> head = GatedHead(features=64, units=256, layers=2, classes=62)
     >>> [name for name, _ in head.named_parameters()][-2:], head.own.columns.shape  # 2·2·256 + 62
     (['out.bias', 'own.columns'], torch.Size([1086]))
@@ -69,11 +63,6 @@ class GatedHead(nn.Module):
 
 def fitted(module: nn.Module, classifier: str | None, units: int, layers: int) -> nn.Module:
     """Return the network with a gated head in the place of its classifier; the network itself is changed.
-
-    Args:
-        module: the network.
-        classifier: path of its classifier, the last layer with trained parameters.
-        units, layers: of the head.
 
     Raises:
         SettingError: the classifier is unknown, no ``nn.Linear``, or not the last layer.

@@ -20,10 +20,8 @@ class Dilated(nn.Module):
     Bai, Kolter and Koltun, arXiv 1803.01271, with group norm in the place of weight norm, and no dropout.
 
     Args:
-        channels: of what comes in.
         width: channels of what goes out, a multiple of 8.
         kernel: rows that a convolution sees, ``dilation`` rows apart.
-        dilation: in rows.
     """
 
     def __init__(self, channels: int, width: int, kernel: int, dilation: int) -> None:
@@ -67,12 +65,7 @@ class Recurrent(nn.Module):
 
 
 class Embedded(nn.Module):
-    """Rows as vectors, each with a trained vector of its place: [n, channels, length] → [n, length, width].
-
-    Args:
-        channels, length: of a window.
-        width: of the vectors.
-    """
+    """Rows as vectors, each with a trained vector of its place: [n, channels, length] → [n, length, width]."""
 
     def __init__(self, channels: int, length: int, width: int) -> None:
         super().__init__()
@@ -92,8 +85,6 @@ class Attention(nn.Module):
 
     Args:
         width: of the vectors, a multiple of ``heads``.
-        heads: of the attention.
-        inner: width of the layer between.
     """
 
     def __init__(self, width: int, heads: int, inner: int) -> None:
@@ -122,12 +113,7 @@ class MeanRow(nn.Module):
 
 
 class Widened(nn.ConvTranspose1d):
-    """A transposed convolution over time with stride 2 that gives ``length`` rows of a half as many, rounded up.
-
-    Args:
-        channels, width: of what comes in and goes out.
-        length: rows that go out.
-    """
+    """A transposed convolution over time with stride 2 that gives ``length`` rows of a half as many, rounded up."""
 
     def __init__(self, channels: int, width: int, length: int) -> None:
         super().__init__(channels, width, 7, stride=2, padding=3, output_padding=1 - length % 2)
@@ -137,7 +123,6 @@ class Unrolled(nn.Module):
     """A window from a code: an LSTM that reads the code in every row, and a layer that makes a row of each state.
 
     Args:
-        code, width: numbers of the code and of the state.
         channels, length: of the window, which is given flat, [n, channels·length].
     """
 
@@ -159,9 +144,6 @@ class Monitor(nn.Module):
 
     Method ``pca`` sets c and W so that the score is T²/τ² + Q/δ²; see :class:`fedfloor.methods.pca.Pca`. Before, W is
     the unit matrix and c is 0.
-
-    Args:
-        size: D.
     """
 
     residuals = True  # its outputs are what is left of a sample: the task squares them
@@ -205,7 +187,6 @@ class Mixture(nn.Module):
     """W·[x; y]: a 1×1 convolution from the 2C channels of both to C; a linear layer where features are vectors.
 
     Args:
-        channels: C.
         dimensions: those of the features [batch, C, …].
     """
 
@@ -265,11 +246,6 @@ class Projected(nn.Sequential):
     """Linear f → f, ReLU, Linear f → d, whose output is the representation z, and Linear d → C on top.
 
     Li, He and Song, CVPR 2021, arXiv 2103.16257.
-
-    Args:
-        features: f, numbers that come in.
-        dim: d, length of the representation.
-        classes: C.
 
     >>> [name for name, _ in Projected(8, 4, 3).named_parameters() if name.endswith("weight")]
     ['hidden.weight', 'projection.weight', 'classifier.weight']

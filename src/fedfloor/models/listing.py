@@ -41,7 +41,6 @@ def card(name: str, shape: Shape | None = None, classes: int | None = None) -> t
     Args:
         name: as in ``[model] name``.
         shape: shape of one sample; left out, the one the network is listed with.
-        classes: number of classes, likewise.
 
     Raises:
         SettingError: no such network, or it does not fit; or your own without a shape.

@@ -327,11 +327,7 @@ def _code(shape: Shape) -> int:
 
 
 def _reproduces(name: str, shape: Shape, classes: int, least: int = 2) -> int:
-    """Return a sample's numbers D.
-
-    Raises:
-        SettingError: the network is to give another number of outputs, or samples have too few to leave out any.
-    """
+    """Return a sample's numbers D."""
     if prod(shape) != classes:
         raise SettingError(
             f"model '{name}' is for [data] task = 'reconstruction', and got samples of shape {shape} and {classes} "

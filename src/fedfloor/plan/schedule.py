@@ -327,13 +327,7 @@ _KINDS: dict[type[Any], Callable[..., Walking]] = {
 
 
 def joined(met: ParallelRequest, packet: Packet, branches: Sequence[NodeResult]) -> NodeResult:
-    """Return what came out of a ``Parallel``.
-
-    Args:
-        met: the request.
-        packet: what the branches' packets became.
-        branches: all of them, in plan order.
-    """
+    """Return what came out of a ``Parallel``."""
     receipts = [receipt for one in branches for receipt in one.receipts]
     children = [one.resolved for one in branches]
     same = all(a is b for a, b in zip(children, met.node.children, strict=True))
@@ -506,12 +500,7 @@ def with_census(node: Select, visited: Node) -> Node:
 
 
 def resolved(node: Node, choices: Iterator[Sequence[int]]) -> Node:
-    """Return a plan with every ``Select`` replaced by whom it chose; the very same node where there is none.
-
-    Args:
-        node: the plan.
-        choices: whom each Select chose, in the order of the walk.
-    """
+    """Return a plan with every ``Select`` replaced by whom it chose; the very same node where there is none."""
     if isinstance(node, Select):
         return with_census(node, visits(node, next(choices)))
     if isinstance(node, Parallel):
@@ -608,9 +597,6 @@ def absent(node: Node, tick: int, seen: Mapping[int, int], held: Callable[[int],
 
     Args:
         node: the branch; a ``Select`` in it stands for the first of its candidates.
-        tick: the park's clock.
-        seen: how often each device was visited so far in the round.
-        held: samples of a device.
 
     >>> absent(Train(nodes.device(3), Work(epochs=1)), 0, {}, lambda k: 7).receipts[0].lost
     True

@@ -106,7 +106,6 @@ def batches(node: Node, size: Callable[[int], int]) -> int:
     """Return the number of mini-batches the node takes; a ``Select`` counts its candidates' mean.
 
     Args:
-        node: the plan.
         size: the number of samples of a device; −1 is the cloud.
     """
     total = 0
@@ -311,9 +310,6 @@ def with_mix(
 
     Args:
         plan: any plan; other meetings stay as they are.
-        mix: the rule's name.
-        settings: its numbers.
-        asks: a question to be put to the devices before they set out, if the rule mixes by it.
         asked: says what a rule of the plan mixes by; what is asked for it right before is then asked no more.
         kind: where the models meet, ``cloud`` or ``edge``.
     """

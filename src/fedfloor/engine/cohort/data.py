@@ -193,9 +193,7 @@ def held(engine: Engine, resident: Resident | None, wanted: Sequence[Whose]) -> 
     """Return where samples lie, and which rows of it each device holds, group by group.
 
     Args:
-        engine: whose park.
         resident: all devices' samples, where they may stay on the accelerator; else they are carried there.
-        wanted: groups of devices.
     """
     if resident is not None:
         return resident.pool, [resident.rows(engine, *one) for one in wanted]

@@ -72,13 +72,7 @@ def _padding(layer: nn.Conv2d) -> tuple[int, int]:
 
 
 def stacked(network: Network, convolve: Convolve, path: str = "") -> tuple[Forward, str]:
-    """Return a network's stacked forward pass, and what it is: ``"layers"`` or ``"vmap"``.
-
-    Args:
-        network: one model's.
-        convolve: how convolutions are done.
-        path: of a layer of it that is meant instead of the whole.
-    """
+    """Return a network's stacked forward pass, and what it is: ``"layers"`` or ``"vmap"``."""
     module = network.module.get_submodule(path) if path else network.module
     steps = _chain(module, path, convolve)
     if steps is not None:
@@ -154,9 +148,7 @@ def views(network: Network, flat: Tensor, begin: int = 0) -> dict[str, Tensor]:
     """Return what K flat models hold, by name, each [K, *shape], as views.
 
     Args:
-        network: says how a model is laid out.
         flat: [K, P], or the piece of the models that begins at ``begin``.
-        begin: where in the model it begins.
     """
     found = {}
     shapes = {name: one.shape for name, one in network.named(network.flat).items()}

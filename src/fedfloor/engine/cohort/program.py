@@ -62,7 +62,7 @@ NOTHING = Term()
 def refusal(name: str, goal: Objective) -> str:
     """Return why an objective cannot be stacked; nothing where it can.
 
-    >>> refused("plain", Plain()), refused("mine:Own", Plain())
+    >>> refusal("plain", Plain()), refusal("mine:Own", Plain())
     ('', '')
     """
     if type(goal) in (Plain, Prox, Corrected, Variates, Distilled, Mmd, Replay, Weighted, Focal):
@@ -103,7 +103,6 @@ def distance(goal: Distilled | Mmd, fixed: Tensor, logits: Tensor, share: Tensor
     """Return what such an objective adds to the losses, [K].
 
     Args:
-        goal: the objective.
         fixed: logits of the models as they arrived, [K, B, F].
         logits: of the models under training, [K, B, F].
         share: each sample's weight in the loss, [K, B]: 1/b, or 0 for what fills up.
@@ -132,8 +131,6 @@ class Recorded:
 
     Args:
         step: lets so many models take the step whose number is given, a tensor [1] on the device, and counts it on.
-        models: all of them.
-        device: where.
     """
 
     def __init__(self, step: Callable[[Tensor, int], None], models: int, device: torch.device) -> None:
@@ -230,14 +227,7 @@ class Order(NamedTuple):
 
 
 class Program:
-    """Models side by side, and their step.
-
-    Args:
-        spec: what it is made for.
-        network: one model's.
-        forward: the stacked forward pass over what is held.
-        pool: where the samples lie.
-    """
+    """Models side by side, and their step."""
 
     def __init__(self, spec: Spec, network: Network, forward: Forward, pool: Pool) -> None:
         self.spec, self.network, self.forward, self.pool = spec, network, forward, pool
@@ -375,13 +365,7 @@ def _leaving(array: np.ndarray, to: Tensor) -> Tensor:
 
 
 def batches(held: Indices, work: Work, key: Key) -> list[Indices]:
-    """Return the mini-batches of a visit in order, as rows of a pool.
-
-    Args:
-        held: which rows of the pool the device holds.
-        work: epochs or steps, batch size.
-        key: of the visit.
-    """
+    """Return the mini-batches of a visit in order, as rows of a pool."""
     rng, size = generator(key.seed, "batches", *key.place()), work.batch_size
     found: list[Indices] = []
     for order, count in batch_order(len(held), size, work.epochs, work.steps, rng):
@@ -391,12 +375,7 @@ def batches(held: Indices, work: Work, key: Key) -> list[Indices]:
 
 
 def stacked(visits: Sequence[Sequence[Indices]], kind: np.dtype) -> Order:
-    """Return the order of visits side by side, those with more mini-batches first.
-
-    Args:
-        visits: the mini-batches of each, in falling order of their number.
-        kind: of the shares.
-    """
+    """Return the order of visits side by side, those with more mini-batches first."""
     steps, batch = len(visits[0]), max(len(one) for visit in visits for one in visit)
     rows = np.zeros((steps, len(visits), batch), np.int64)
     share = np.zeros((steps, len(visits), batch), kind)
@@ -427,10 +406,6 @@ class LazyMetrics:
 
     Args:
         losses, hits: [S, K] on the device: mean losses, and samples classified rightly, of the mini-batches.
-        visits: the mini-batches of each.
-        keys: of the visits.
-        work: what was done.
-        held: samples that each trained on.
     """
 
     def __init__(
@@ -446,11 +421,7 @@ class LazyMetrics:
         return lambda: [self._trained(k)]
 
     def _trained(self, k: int) -> VisitStats:
-        """Return what a visit says.
-
-        Raises:
-            DivergedError: a loss is no finite number.
-        """
+        """Return what a visit says."""
         sizes, work = self._sizes[k], self._work
         losses, hits = (one[: len(sizes), k] for one in self._fetched())
         wrong = losses[~np.isfinite(losses)]
@@ -470,9 +441,6 @@ class LazyUnionMetrics:
 
     Args:
         each, right: [K, B] on the device: the losses of single samples, and whether they were classified rightly.
-        sizes: of each super node, its devices' mini-batches.
-        keys: of each super node, of its visits.
-        work: what was done.
     """
 
     def __init__(

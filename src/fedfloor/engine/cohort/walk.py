@@ -101,11 +101,7 @@ class PendingReceipt:
         return self.told().accuracy
 
     def receipt(self) -> Receipt:
-        """Return the receipt.
-
-        Raises:
-            DivergedError: a loss is no finite number.
-        """
+        """Return the receipt."""
         got = self.told()
         said = (got.steps, self.samples, got.loss_first, got.loss_last, got.accuracy)
         return Receipt(self.device, self.visit, self.tick, *said, self.bytes, lost=False, memory=self.memory)
@@ -154,13 +150,7 @@ def lockstep(walks: Sequence[Driven]) -> Generator[list[Ask], list[CohortAnswer]
 
 
 def driven(trainer: Trainer, walking: Walking, room: int) -> Driven:
-    """Drive a walk.
-
-    Args:
-        trainer: of the branch: its engine has the devices' memory as the branch knows it.
-        walking: the walk.
-        room: how many models there is room for at a time.
-    """
+    """Drive a walk."""
     result: Any = None
     while True:
         try:
