@@ -82,7 +82,7 @@ _PUBLIC = {
     "parts.mix": ("Mix", "Meeting", "Branch"),
     "parts.server": ("Server", "Sgd"),
     "parts.selection": ("Selection",),
-    "engine.question": ("Question",),
+    "engine.questions": ("Question",),
     "tasks.task": ("Task",),
     "tasks.answer": ("Answer",),
     "conformance": ("check_method", "Check"),

@@ -98,9 +98,9 @@ def calibrated(engine: Engine, device: int = -1) -> Task:
     data = park.dataset
     away = engine.executor is not None and (data.held_by is not None or data.made is not None)
     find = _asked if away else _counted
-    found = find(engine, task.share, device) if device >= 0 else 0.0
-    found = found or find(engine, task.share, -1)
-    return task.calibrated(found) if found else task
+    threshold = find(engine, task.share, device) if device >= 0 else 0.0
+    threshold = threshold or find(engine, task.share, -1)
+    return task.calibrated(threshold) if threshold else task
 
 
 def _counted(engine: Engine, share: float, device: int) -> float:
@@ -131,14 +131,14 @@ def scores(engine: Engine, rows: Indices) -> NDArray[np.float64]:
     Args:
         rows: their numbers among all held-out ones; of one device, as real devices score theirs alone.
     """
-    task, park, found = engine.task, held_out(engine.park), [np.zeros(0)]
+    task, park, errors = engine.task, held_out(engine.park), [np.zeros(0)]
     engine.network.module.eval()
     with torch.inference_mode():
         for first in range(0, len(rows), BLOCK):
             samples = engine.wrap(*park.test(rows[first : first + BLOCK]))
             out = engine.network.module(samples.values(slice(None)))
-            found.append(task.errors(out).double().cpu().numpy())  # type: ignore[attr-defined]
-    return np.concatenate(found)
+            errors.append(task.errors(out).double().cpu().numpy())  # type: ignore[attr-defined]
+    return np.concatenate(errors)
 
 
 def of_device(park: Park, device: int) -> Indices:

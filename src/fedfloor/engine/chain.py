@@ -177,18 +177,18 @@ class Chain:
             x: samples [batch, …].
             y: their classes [batch].
         """
-        logits, said, kept = self._there(x)
-        seed = torch.zeros_like(said).scatter_(1, y[:, None], -1.0 / len(y))
-        loss, more = _loss(said, y, None, MEAN, IGNORED), None if term is None else term(kept[-1].detach())
+        logits, log_probabilities, kept = self._there(x)
+        seed = torch.zeros_like(log_probabilities).scatter_(1, y[:, None], -1.0 / len(y))
+        loss, more = _loss(log_probabilities, y, None, MEAN, IGNORED), None if term is None else term(kept[-1].detach())
         if more is None:
-            return loss, logits, self._back(said, seed, kept)
-        return loss + more[0].detach(), logits, self._back(said, seed, kept, more[1])
+            return loss, logits, self._back(log_probabilities, seed, kept)
+        return loss + more[0].detach(), logits, self._back(log_probabilities, seed, kept, more[1])
 
     def weighted(self, x: Tensor, y: Tensor, weights: Tensor) -> Gradients:
         """Return (cross-entropies [batch], logits, gradients of Σ weights·cross-entropies)."""
-        logits, said, kept = self._there(x)
-        seed = torch.zeros_like(said).scatter_(1, y[:, None], weights.neg()[:, None])
-        return _loss(said, y, None, EACH, IGNORED), logits, self._back(said, seed, kept)
+        logits, log_probabilities, kept = self._there(x)
+        seed = torch.zeros_like(log_probabilities).scatter_(1, y[:, None], weights.neg()[:, None])
+        return _loss(log_probabilities, y, None, EACH, IGNORED), logits, self._back(log_probabilities, seed, kept)
 
     def _there(self, x: Tensor) -> tuple[Tensor, Tensor, list[Any]]:
         kept = []

@@ -32,6 +32,9 @@ from fedfloor.plan.schedule import Key, NodeResult, ParallelRequest, Walking
 from fedfloor.tasks.task import Task
 
 CHUNK_BYTES = 4 << 20  # samples are turned into floats a few batches at a time: it stays in cache and bounds memory
+PROBES = 8
+NEAR = 1e-3  # relative, of outputs: roundings are a thousand times smaller, what samples do to each other is larger
+MIXING = (nn.modules.batchnorm._BatchNorm, nn.modules.dropout._DropoutNd)
 
 
 class Samples:
@@ -105,11 +108,6 @@ def scaling(
     return (factor, (mean / scale).view(form), None) if floats else (factor, None, (-mean / std).view(form))
 
 
-PROBES = 8
-NEAR = 1e-3  # relative, of outputs: roundings are a thousand times smaller, what samples do to each other is larger
-MIXING = (nn.modules.batchnorm._BatchNorm, nn.modules.dropout._DropoutNd)
-
-
 def separable(network: Network, shape: tuple[int, ...]) -> bool:
     """Return whether what a network in training says of a sample depends on that sample alone.
 
@@ -129,28 +127,28 @@ def separable(network: Network, shape: tuple[int, ...]) -> bool:
         with torch.no_grad(), torch.random.fork_rng(devices=[]):
             whole = network.module(x)
             single = torch.cat([network.module(one[None]) for one in x])
-        still = network.flat.equal(tried)
+        unchanged = network.flat.equal(tried)
     except Exception:  # a layer that wants more than one sample: it looks at others
         return False
     finally:
         network.flat.copy_(before)
-    return still and bool(torch.allclose(whole, single, rtol=NEAR, atol=NEAR * float(whole.abs().max())))
+    return unchanged and bool(torch.allclose(whole, single, rtol=NEAR, atol=NEAR * float(whole.abs().max())))
 
 
 def headed(network: Network, shape: tuple[int, ...]) -> tuple[int, ...] | None:
     """Return the shape of a sample's features; None where a network does not end in one call of its classifier."""
     if network.classifier is None:
         return None
-    said: list[tuple[Tensor, object]] = []
+    calls: list[tuple[Tensor, object]] = []
     handle = classifier_layer(network).register_forward_hook(
-        lambda _layer, inputs, output: said.append((inputs[0], output))
+        lambda _layer, inputs, output: calls.append((inputs[0], output))
     )
     try:
         with evaluating(network.module), torch.no_grad():
             answer = network.module(network.flat.new_zeros(1, *shape))
     finally:
         handle.remove()
-    return tuple(said[0][0].shape[1:]) if len(said) == 1 and answer is said[0][1] else None
+    return tuple(calls[0][0].shape[1:]) if len(calls) == 1 and answer is calls[0][1] else None
 
 
 def classifier_layer(network: Network) -> nn.Module:
@@ -196,8 +194,8 @@ class Engine:
     def __post_init__(self) -> None:
         mean, std = mean_and_deviation(self.park, self.normalise)
         self.stand_on(self.sites)
-        kind, there = self.network.flat.dtype, self.network.flat.device
-        self.mean, self.std = (torch.as_tensor(one, dtype=kind, device=there) for one in (mean, std))
+        kind, place = self.network.flat.dtype, self.network.flat.device
+        self.mean, self.std = (torch.as_tensor(one, dtype=kind, device=place) for one in (mean, std))
 
     @cached_property
     def separable(self) -> bool:

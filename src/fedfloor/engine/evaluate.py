@@ -24,6 +24,8 @@ from fedfloor.park.described import device_accuracy
 from fedfloor.park.park import Park
 from fedfloor.parts.objective import Objective
 
+BLOCK = 500  # fixed: the same samples meet in the same matrix products whatever the number of ranks
+
 
 def tested_on(engine: Engine, park: Park) -> Engine:
     """Return the engine with another park's test samples; network, ranks and normalisation are the same."""
@@ -32,7 +34,7 @@ def tested_on(engine: Engine, park: Park) -> Engine:
     return other
 
 
-def test_logits(engine: Engine, model: Tensor) -> NDArray[np.float32]:
+def logits_on_test(engine: Engine, model: Tensor) -> NDArray[np.float32]:
     """Return float32 [n, F] on all of the park's test samples, on every rank; call it on every rank.
 
     Args:
@@ -44,17 +46,16 @@ def test_logits(engine: Engine, model: Tensor) -> NDArray[np.float32]:
     mine = deal([len(rows) for rows in blocks], engine.team.size)[engine.team.rank]
     engine.network.flat.copy_(model)
     engine.network.module.eval()
-    found = np.zeros((park.test_samples, classes), np.float32)
+    logits = np.zeros((park.test_samples, classes), np.float32)
     with torch.inference_mode():
         for block in mine:
             samples = engine.wrap(*park.test(blocks[block]))
-            found[blocks[block]] = engine.network.module(samples.values(slice(None))).float().cpu().numpy()
-    said = engine.team.gather([found.tobytes()])
-    total: NDArray[np.float32] = np.sum([np.frombuffer(one[0], np.float32) for one in said], axis=0, dtype=np.float32)
-    return total.reshape(found.shape)
-
-
-BLOCK = 500  # fixed: the same samples meet in the same matrix products whatever the number of ranks
+            logits[blocks[block]] = engine.network.module(samples.values(slice(None))).float().cpu().numpy()
+    gathered = engine.team.gather([logits.tobytes()])
+    total: NDArray[np.float32] = np.sum(
+        [np.frombuffer(one[0], np.float32) for one in gathered], axis=0, dtype=np.float32
+    )
+    return total.reshape(logits.shape)
 
 
 @dataclass(frozen=True)
@@ -105,31 +106,20 @@ def evaluate(engine: Engine, model: Tensor, objective: Objective | None = None, 
     scored = headline.scored(engine.park.dataset.classes)
     total = engine.park.test_samples
     blocks = _blocks(engine.park, personal=objective is not None and objective.personal)
-    mine = deal([len(rows) for _, rows in blocks], engine.team.size)[engine.team.rank]
-    task, losses, predicted, beside, at = engine.task, np.zeros(len(mine)), [], [], None
-    with torch.inference_mode():
-        for row, block in enumerate(mine):
-            device, rows = blocks[block]
-            if device != at:
-                at = _become(engine, model, objective, device)
-                task = calibrated(engine, device)
-            x, y = engine.park.test(rows)
-            samples = engine.wrap(x, y)
-            out = engine.network.module(samples.values(slice(None)))
-            losses[row] = float(task.losses(out, samples.y, "sum"))
-            predicted.append(task.predicted(out).cpu().numpy())
-            beside.append(task.scores(out, samples.y, scored).float().cpu().numpy())
-    said = engine.team.gather([losses.data.cast("B"), *joined(predicted, beside)])
-    every = np.concatenate([np.frombuffer(one[0], np.float64) for one in said])
-    found, place = np.empty(total, np.int64), np.concatenate([rows for _, rows in blocks])
-    found[place] = np.concatenate([np.frombuffer(one[1], np.int64) for one in said])
-    ranks = np.concatenate([np.frombuffer(one[2], np.float32) for one in said])
-    scores = np.empty((total, ranks.size // max(1, total)), np.float32)
-    scores[place] = ranks.reshape(scores.shape)
-    loss, y = float(sum(every.tolist())) / total, engine.park.dataset.y_test
-    tested = predictions(engine, loss, y, found, scores, scored)
-    single = one_by_one(engine, y, found, scores, scored, engine.park.dataset.owner_test)
-    return score(engine, loss, found == y, [tested], headline, tested.table, single)
+
+    def load(device: int) -> None:
+        engine.network.flat.copy_(model)
+        if objective is not None and device >= 0:
+            objective.arrive(engine.network.flat, engine.memory.load(device), engine.network)
+
+    losses, predicted, ranks = block_outputs(engine, blocks, scored, load)
+    place = np.concatenate([rows for _, rows in blocks])
+    answered, scores = np.empty(total, np.int64), np.empty((total, ranks.shape[1]), np.float32)
+    answered[place], scores[place] = predicted, ranks
+    loss, y = float(sum(losses.tolist())) / total, engine.park.dataset.y_test
+    tested = predictions(engine, loss, y, answered, scores, scored)
+    single = one_by_one(engine, y, answered, scores, scored, engine.park.dataset.owner_test)
+    return score(engine, loss, answered == y, [tested], headline, tested.table, single)
 
 
 def one_by_one(
@@ -139,8 +129,8 @@ def one_by_one(
     """Return answers to samples one by one: arguments as of :func:`predictions`, and the samples' owners [n]."""
 
     def part(rows: Indices) -> Predictions:
-        here = rows if places is None else places[rows]
-        return predictions(engine, math.nan, y[rows], found[rows], scores[rows], scored, here)
+        chosen = rows if places is None else places[rows]
+        return predictions(engine, math.nan, y[rows], found[rows], scores[rows], scored, chosen)
 
     return SampleAnswers(owners, part)
 
@@ -169,30 +159,48 @@ def predictions(
     return replace(tested, detection=replace(tested.detection, recording=data.recording_test[places[order]]))
 
 
-def joined(predicted: Sequence[Labels], scores: Sequence[NDArray[np.float32]]) -> list[memoryview]:
-    """Return predicted bins and scores, block after block, as bytes for the other ranks."""
-    found = np.concatenate([np.zeros(0, np.int64), *predicted])
-    return [found.data.cast("B"), memoryview(np.concatenate(scores).tobytes() if scores else b"")]
+def block_outputs(
+    engine: Engine, blocks: Sequence[tuple[int, Indices]], scored: Sequence[int], load: Callable[[int], None]
+) -> tuple[NDArray[np.float64], Labels, NDArray[np.float32]]:
+    """Run blocks (device, test samples) of n samples through the network, each rank its share.
+
+    Args:
+        scored: S bins whose scores are wanted.
+        load: puts the model by which a device's blocks are evaluated into the resident network.
+
+    Returns:
+        The summed loss of each block; of the samples, block after block, the predicted bins int64 [n] and the scores
+        float32 [n, S].
+    """
+    mine = deal([len(rows) for _, rows in blocks], engine.team.size)[engine.team.rank]
+    task, losses, loaded = engine.task, np.zeros(len(mine)), None
+    predicted, scores = [np.zeros(0, np.int64)], list[NDArray[np.float32]]()
+    with torch.inference_mode():
+        for place, block in enumerate(mine):
+            device, rows = blocks[block]
+            if device != loaded:
+                load(device)
+                engine.network.module.eval()
+                loaded, task = device, calibrated(engine, device)
+            samples = engine.wrap(*engine.park.test(rows))
+            out = engine.network.module(samples.values(slice(None)))
+            losses[place] = float(task.losses(out, samples.y, "sum"))
+            predicted.append(task.predicted(out).cpu().numpy())
+            scores.append(task.scores(out, samples.y, scored).float().cpu().numpy())
+    own = [losses.tobytes(), np.concatenate(predicted).tobytes(), np.concatenate(scores).tobytes() if scores else b""]
+    shared, kinds = engine.team.gather(own), (np.float64, np.int64, np.float32)
+    sums, bins, numbers = (np.concatenate([np.frombuffer(p[i], kind) for p in shared]) for i, kind in enumerate(kinds))
+    return sums, bins, numbers.reshape(len(bins), numbers.size // max(1, len(bins)))
 
 
 def _blocks(park: Park, *, personal: bool) -> list[tuple[int, Indices]]:
     """Cut the test samples into blocks (device whose numbers the model has, which samples); −1 is nobody's numbers."""
     owner = park.test_devices if personal else np.full(park.test_samples, -1)
-    found = []
+    blocks = []
     for device in np.unique(owner).tolist():
         rows = np.flatnonzero(owner == device)
-        found += [(device, rows[first : first + BLOCK]) for first in range(0, len(rows), BLOCK)]
-    return found
-
-
-def _become(engine: Engine, model: Tensor, objective: Objective | None, device: int) -> int:
-    """Make the resident network the model as a device has it, and return the device."""
-    flat = engine.network.flat
-    flat.copy_(model)
-    if objective is not None and device >= 0:
-        objective.arrive(flat, engine.memory.load(device), engine.network)
-    engine.network.module.eval()
-    return device
+        blocks += [(device, rows[first : first + BLOCK]) for first in range(0, len(rows), BLOCK)]
+    return blocks
 
 
 def score(
@@ -212,7 +220,7 @@ def score(
     known = every[~np.isnan(every)]
     points = {f"p{q}": float(np.percentile(known, q)) for q in (10, 50, 90)} if len(known) else {}
     named = [None if np.isnan(value) else float(value) for value in by_class]
-    there = {} if headline == ACCURACY else {headline.name: headlines(park, headline, table, single)}
+    by_headline = {} if headline == ACCURACY else {headline.name: headlines(park, headline, table, single)}
     figures: dict[str, float | None] = {}
     for figure in dict.fromkeys((headline, *of_task(engine.task.kind))):
         values = [figure.value(one, park.dataset.classes) for one in views]
@@ -223,10 +231,10 @@ def score(
     errors, owners = views[0].errors if len(views) == 1 else None, single.owners
 
     def tell() -> dict[str, Any]:
-        told = None if errors is None else describe_errors(errors, park.dataset.classes, owners)
-        return describe(park, table, every, there, told)
+        described = None if errors is None else describe_errors(errors, park.dataset.classes, owners)
+        return describe(park, table, every, by_headline, described)
 
-    spreads = {name: one for name, (devices, _) in there.items() if (one := spread(devices))}
+    spreads = {name: one for name, (devices, _) in by_headline.items() if (one := spread(devices))}
     f1 = _mean([macro_f1(one.table) for one in views])
     return Score(float(right.mean()), loss, f1, named, points, tell, figures, spreads)
 

@@ -75,29 +75,29 @@ def ask(engine: Engine, node: Probe, packet: Packet, tick: int, team: Team) -> d
     Raises:
         SettingError: an unknown question.
     """
-    asked = question(node)
+    to_answer = question(node)
     own = engine.network.flat
-    still = {name: value.clone() if value is own else value for name, value in packet.items()}
-    mine = executor_of(engine).answers(engine, node, still, tick, node.devices[team.rank :: team.size])
+    fixed = {name: value.clone() if value is own else value for name, value in packet.items()}
+    mine = executor_of(engine).answers(engine, node, fixed, tick, node.devices[team.rank :: team.size])
     if "w" in packet and packet["w"] is own:
-        own.copy_(still["w"])
+        own.copy_(fixed["w"])
     vectors = {k: said for k, said in mine.items() if isinstance(said, Tensor)}
     plain = {k: said for k, said in mine.items() if k not in vectors}
     parts: list[Blob] = [json.dumps([plain, list(vectors)]).encode()]
     parts += [one.cpu().numpy().data.cast("B") for one in vectors.values()]
     answers: dict[int, Any] = {}
     for head, *rest in team.gather(parts):
-        told, devices = json.loads(bytes(head))
-        answers.update({int(k): answer for k, answer in told.items()})
+        scalars, devices = json.loads(bytes(head))
+        answers.update({int(k): answer for k, answer in scalars.items()})
         kind = torch.empty(0, dtype=own.dtype).numpy().dtype
         answers.update({k: torch.tensor(np.frombuffer(one, kind)) for k, one in zip(devices, rest, strict=True)})
-    if engine.limit is not None and asked.weighs:
+    if engine.limit is not None and to_answer.weighs:
         sizes = {k: float(one.double().norm()) if isinstance(one, Tensor) else float(one) for k, one in answers.items()}
-        harmless = asked.harmless(len(engine.park.dataset.classes))
+        harmless = to_answer.harmless(len(engine.park.dataset.classes))
         for k, why in engine.limit.strange({k: sizes[k] for k in node.devices if k in sizes}, harmless).items():
             executor_of(engine).refuse(k, "probe", f"its answer to '{node.what}' {why}")
             del answers[k]
-    if asked.counts:
+    if to_answer.counts:
         answers = {k: [0] * len(engine.park.dataset.classes) for k in node.devices} | answers
     return {k: {node.what: answers[k]} for k in node.devices if k in answers}
 

@@ -90,12 +90,12 @@ def parts(network: Network, travels: str, start: Packet, end: Packet) -> list[Pa
     """Return the parts of a packet that a visit may change, given what travels; those without numbers are left out."""
     moved, first = network.parcel(travels), network.trained
     pieces = ((slice(one.start, min(one.stop, first)), slice(max(one.start, first), one.stop)) for one in moved.parts)
-    why, found = flaw(network, start["w"], end["w"]), list[Part]()
+    why, changed = flaw(network, start["w"], end["w"]), list[Part]()
     for weights, some in zip((True, False), zip(*pieces, strict=True), strict=False):
         cut = replace(moved, parts=tuple(one for one in some if one.stop > one.start))
         if cut.numbers:
-            found.append(Part(weights, cut.cut(start["w"]), cut.cut(end["w"]), why))
-    return found + [Part(False, start[name], end[name]) for name in sorted(set(start) - {"w"})]
+            changed.append(Part(weights, cut.cut(start["w"]), cut.cut(end["w"]), why))
+    return changed + [Part(False, start[name], end[name]) for name in sorted(set(start) - {"w"})]
 
 
 def flaw(network: Network, start: Tensor, end: Tensor) -> str:

@@ -118,13 +118,13 @@ class FeatureExtractor:
 
 def extracted(network: Network, samples: Samples) -> Tensor:
     """Return what goes into the classifier, [n, …]: no gradient, evaluation mode."""
-    layer, found = classifier_layer(network), []
+    layer, blocks = classifier_layer(network), []
     with evaluating(network.module), torch.no_grad():
         for first in range(0, len(samples), BLOCK):
             with tapped(layer, stop=True) as seen, suppress(Reached):
                 network.module(samples.values(slice(first, first + BLOCK)))
-            found += seen
-    return torch.cat(found)
+            blocks += seen
+    return torch.cat(blocks)
 
 
 def extracts_once(engine: Engine, work: Work) -> bool:
@@ -169,8 +169,6 @@ def put_outside(network: Network, numbers: Tensor) -> None:
     part = network.part("classifier")
     network.flat[: part.start] = numbers[: part.start]
     network.flat[part.stop :] = numbers[part.start :]
-
-
 
 
 def local_update(

@@ -94,8 +94,8 @@ class DeviceMemory:
         """
         if extractor not in self._loaded:
             path = self._path("extractor", extractor)
-            told = _read(path, extractor, "an earlier model's extractor", sure=extractor in self._sure)
-            self._loaded[extractor] = told["numbers"]
+            content = _read(path, extractor, "an earlier model's extractor", sure=extractor in self._sure)
+            self._loaded[extractor] = content["numbers"]
             self._sure.add(extractor)
             while len(self._loaded) > 1 and sum(one.nbytes for one in self._loaded.values()) > LOADED:
                 self._loaded.popitem(last=False)

@@ -15,6 +15,9 @@ from fedfloor.park.local import Roster
 from fedfloor.park.park import Park
 
 Values = tuple[list[float | None], list[float | None]]  # of the roster's devices, and of its factories
+POINTS = 2000  # samples that are kept one by one, evenly over the order of their true numbers
+TARGETS = 500  # targets that are kept one by one
+DIGITS = 6
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,8 +74,8 @@ def headlines(park: Park, figure: Figure, table: Counts, answers: SampleAnswers)
 def _defined(figure: Figure, tested: Predictions, park: Park) -> float | None:
     classes = park.dataset.classes
     if figure.of and not figure.kind.ranking:
-        of = classes.index(figure.of)
-        if not tested.table[of].sum() + tested.table[:, of].sum():
+        index = classes.index(figure.of)
+        if not tested.table[index].sum() + tested.table[:, index].sum():
             return None
     return figure.value(tested, classes)
 
@@ -89,9 +92,6 @@ def spread(values: Sequence[float | None]) -> dict[str, float]:
     return {f"p{q}": float(np.percentile(known, q)) for q in (10, 50, 90)} | {"devices": len(known)}
 
 
-POINTS = 2000  # samples that are kept one by one, evenly over the order of their true numbers
-TARGETS = 500  # targets that are kept one by one
-DIGITS = 6
 Floats = NDArray[np.float64]
 
 
@@ -111,14 +111,14 @@ def describe_errors(errors: Errors, bins: Sequence[str], owners: Owners | None) 
     names = _names(errors.names, many)
     place = np.searchsorted(np.array(errors.edges, np.float32), errors.wanted[:, 0].astype(np.float32), "right")
     order = np.argsort(errors.wanted[:, 0], kind="stable")
-    shown = order[np.linspace(0, len(order) - 1, min(len(order), POINTS)).round().astype(np.int64)]
+    kept = order[np.linspace(0, len(order) - 1, min(len(order), POINTS)).round().astype(np.int64)]
     points: dict[str, Any] = {
-        "true": _short(errors.wanted[shown, 0]), "predicted": _short(errors.predicted[shown, 0, middle])
+        "true": _short(errors.wanted[kept, 0]), "predicted": _short(errors.predicted[kept, 0, middle])
     }  # fmt: skip
     if errors.levels:
-        points |= {"low": _short(errors.predicted[shown, 0, 0]), "high": _short(errors.predicted[shown, 0, -1])}
+        points |= {"low": _short(errors.predicted[kept, 0, 0]), "high": _short(errors.predicted[kept, 0, -1])}
     if owners is not None:
-        points["device"] = owners[shown].tolist()
+        points["device"] = owners[kept].tolist()
     return {
         "unit": errors.unit, "cap": errors.cap, "levels": list(errors.levels), "samples": len(order),
         "targets": [{"name": name} | _of(errors, np.arange(len(order)), at) for at, name in enumerate(names[:TARGETS])],
@@ -132,17 +132,17 @@ def describe_errors(errors: Errors, bins: Sequence[str], owners: Owners | None) 
 
 def _of(errors: Errors, rows: NDArray[np.int64], target: int) -> dict[str, Any]:
     """Return what the errors of some samples come to."""
-    wanted, found = errors.wanted[rows, target], errors.predicted[rows, target]
+    wanted, predicted = errors.wanted[rows, target], errors.predicted[rows, target]
     away = errors.away[rows, target]
     slack = ROUNDING * np.abs(errors.wanted[:, target]).max(initial=0.0)
-    told: dict[str, Any] = {
+    described: dict[str, Any] = {
         "samples": len(rows), "rmse": float(np.sqrt(np.square(away).mean())), "mae": float(np.abs(away).mean()),
         "bias": float(away.mean()),
     }  # fmt: skip
     if errors.levels:
-        told["below"] = (wanted[:, None] <= found + slack).mean(axis=0).tolist()
-        told["inside"] = float(((found[:, 0] - slack <= wanted) & (wanted <= found[:, -1] + slack)).mean())
-    return told
+        described["below"] = (wanted[:, None] <= predicted + slack).mean(axis=0).tolist()
+        described["inside"] = float(((predicted[:, 0] - slack <= wanted) & (wanted <= predicted[:, -1] + slack)).mean())
+    return described
 
 
 def _names(names: Sequence[str], many: int) -> list[str]:
@@ -207,12 +207,12 @@ def describe(
         headlines: name → the headline of each device and factory; None: it is the accuracy.
         errors: predicted numbers beside the true ones; None where classes are predicted.
     """
-    roster, found = park.roster, {} if errors is None else {"errors": errors}
+    roster, extra = park.roster, {} if errors is None else {"errors": errors}
     shares = [None if np.isnan(value) else float(value) for value in by_device]
     rows = zip(roster.numbers.tolist(), roster.names, roster.factory_of.tolist(), shares, strict=True)
 
     def more(at: int, place: int) -> dict[str, Any]:
-        return {"figures": {name: found[at][place] for name, found in (headlines or {}).items()}} if headlines else {}
+        return {"figures": {name: extra[at][place] for name, extra in (headlines or {}).items()}} if headlines else {}
 
     factories = zip(roster.factories, factory_accuracy(roster, by_device), strict=True)
     return (
@@ -233,7 +233,7 @@ def describe(
             ],
         }
         | ({} if len(park.listed) == park.devices else {"of_devices": park.devices})
-        | found
+        | extra
     )
 
 

@@ -30,6 +30,12 @@ from fedfloor.parts.hashing import told
 from fedfloor.plan.nodes import FORWARD, Probe, Scalar, Work, model_name
 from fedfloor.plan.schedule import Key
 
+SURVEY = "survey"
+COUNT_BYTES = 4
+HASH_BYTES = 8
+HASHES = 4096  # of one answer
+RESOURCES_BYTES = 16  # two numbers: seconds of a pass, metres to the base station
+
 
 @dataclass(frozen=True)
 class Sizes:
@@ -116,13 +122,6 @@ class Question(ABC):
     def length(self, engine: Engine) -> int | None:  # noqa: ARG002
         """Return how many numbers a vector has; None where only devices know."""
         return None
-
-
-SURVEY = "survey"
-COUNT_BYTES = 4
-HASH_BYTES = 8
-HASHES = 4096  # of one answer
-RESOURCES_BYTES = 16  # two numbers: seconds of a pass, metres to the base station
 
 
 class Census(Question):
@@ -304,12 +303,12 @@ class MeanFeatures(Question):
             park = engine.park
             x, _ = park.held(device, tick, engine.memory.visits[device])
             mean, std = mean_and_deviation(park, engine.normalise)
-            found = torch.from_numpy(mean_features(made, x, Scaling(park.dataset.scale, mean, std)))
+            mean_row = torch.from_numpy(mean_features(made, x, Scaling(park.dataset.scale, mean, std)))
         else:
             engine.network.part("classifier")
             _arrived(engine, packet)
-            found = local_update.extracted(engine.network, engine.samples(device, tick)).flatten(1).double().mean(0)
-        return found.to(engine.network.flat.dtype)
+            mean_row = local_update.extracted(engine.network, engine.samples(device, tick)).flatten(1).double().mean(0)
+        return mean_row.to(engine.network.flat.dtype)
 
     def price(self, sizes: Sizes) -> QuestionCost:
         """D numbers and a pass forward, by whichever network; the model goes along where it extracts."""
@@ -385,8 +384,8 @@ class Moments(Question):
             away = samples.values(rows).flatten(1).double() - mean
             scatter += away.T @ away
         row, column = torch.triu_indices(len(mean), len(mean))
-        found = torch.cat([mean.new_tensor([len(samples)]), mean, scatter[row, column]])
-        return found.to(engine.network.flat.dtype).cpu()
+        moments = torch.cat([mean.new_tensor([len(samples)]), mean, scatter[row, column]])
+        return moments.to(engine.network.flat.dtype).cpu()
 
     def price(self, sizes: Sizes) -> QuestionCost:
         """1 + D + D(D + 1)/2 numbers; no model, and the time of a pass forward."""
@@ -428,9 +427,9 @@ class Scores(Question):
         if not engine.task.calibrates:
             raise SettingError(f"data.task = '{engine.task.kind}' has no scores to count: only reconstruction does.")
         _arrived(engine, packet)
-        found = calibrate.scores(engine, calibrate.of_device(engine.park, device))
+        scores = calibrate.scores(engine, calibrate.of_device(engine.park, device))
         low, width = (float(self.settings[name] or 0) for name in ("low", "width"))
-        return [int(count) for count in calibrate.counts(found, low, width)]
+        return [int(count) for count in calibrate.counts(scores, low, width)]
 
     def price(self, sizes: Sizes) -> QuestionCost:
         """The model and two numbers, 66 counts, a pass forward."""
@@ -462,8 +461,8 @@ class DeviceResources(Question):
         sites = engine.sites
         if sites is None:
             raise SettingError("a Probe for 'resources' needs a [network], such as --set network.profile=lte-cat-m2.")
-        there = {} if sites.distance_m is None else {"distance_m": float(sites.distance_m[device])}
-        return {"pass_s": float(sites.pass_s[device]), **there}
+        distance = {} if sites.distance_m is None else {"distance_m": float(sites.distance_m[device])}
+        return {"pass_s": float(sites.pass_s[device]), **distance}
 
     def price(self, sizes: Sizes) -> QuestionCost:  # noqa: ARG002
         """Two numbers of 8 bytes."""

@@ -54,6 +54,7 @@ from fedfloor.plan.schedule import (
 )
 
 AT_ONCE = 1024  # threads, each of which waits for a device; further branches wait for one of these
+FIRST = 32  # branches whose updates are judged together while too few devices are known: as many models are held
 
 
 def in_turn_or_at_once(
@@ -72,36 +73,33 @@ def sent(
 ) -> tuple[Aggregation, list[NodeResult]]:
     """Let edges walk the branches of a node; those of an edge that is gone are lost."""
     node, start = subtask.node, subtask.start
-    whole, found = Aggregation(node, start, mixed_part(engine.network, node)), dict[int, NodeResult]()
+    whole, results = Aggregation(node, start, mixed_part(engine.network, node)), dict[int, NodeResult]()
     for indices, shown in cast(Factories, engine.factories).walk(engine, subtask):
         children = [node.children[index] for index in indices]
         if shown is None:
             for index in indices:
                 whole.add(index, start, 0)
             gone = (schedule.absent(one.node, request.tick, one.walk.visits, size) for one in request.branches(indices))
-            found.update(zip(indices, gone, strict=True))
+            results.update(zip(indices, gone, strict=True))
         else:
             whole.take([memoryview(part) for part in shown[1:]])
-            found.update(zip(indices, branches_from_json(children, shown[0]), strict=True))
-    return whole, [found[index] for index in range(len(node.children))]
+            results.update(zip(indices, branches_from_json(children, shown[0]), strict=True))
+    return whole, [results[index] for index in range(len(node.children))]
 
 
 def branches_to_json(done: Sequence[NodeResult]) -> bytes:
     """Return what is known of branches as JSON, for :func:`branches_from_json` on another rank or machine."""
-    told = [[one.chosen, [receipt.row() for receipt in one.receipts], list(one.answers.items())] for one in done]
-    return json.dumps(told).encode()
+    rows = [[one.chosen, [receipt.row() for receipt in one.receipts], list(one.answers.items())] for one in done]
+    return json.dumps(rows).encode()
 
 
 def branches_from_json(children: Sequence[Node], told: Blob) -> list[NodeResult]:
     """Return what :func:`branches_to_json` states of branches."""
-    found = []
+    results = []
     for child, (chosen, rows, answers) in zip(children, json.loads(bytes(told)), strict=True):
         known, whom = schedule.resolved(child, iter(chosen)), tuple(map(tuple, chosen))
-        found.append(NodeResult({}, known, [Receipt.of(row) for row in rows], answers=dict(answers), chosen=whom))
-    return found
-
-
-FIRST = 32  # branches whose updates are judged together while too few devices are known: as many models are held
+        results.append(NodeResult({}, known, [Receipt.of(row) for row in rows], answers=dict(answers), chosen=whom))
+    return results
 
 
 def run(engine: Engine, plan: Node, packet: Packet, *, round_number: int, tick: int) -> Outcome:
@@ -215,11 +213,11 @@ class Trainer(Driver):
         moves = stream.position(tick, 0) != stream.position(tick, 1)
         fixed = not moves and not self.executor.at_once  # devices that can be chosen now may be gone by then
         seen = Counter({k: request.visits.get(k, 0) for k in request.node.candidates})
-        found: list[Sequence[int]] = []
+        choices: list[Sequence[int]] = []
         for turn in range(request.turns if fixed else 1):
-            found.append(self._chosen(request.node, tick + turn, seen))
-            seen.update(found[-1])
-        return found
+            choices.append(self._chosen(request.node, tick + turn, seen))
+            seen.update(choices[-1])
+        return choices
 
     def parallel(self, request: ParallelRequest) -> NodeResult:
         """Walk the branches of a ``Parallel``, by the team where it is the team that walks."""
@@ -239,11 +237,13 @@ class Trainer(Driver):
             shares = [range(len(node.children)) if rank == 0 else range(0) for rank in range(team.size)]
         aggregation, done = self.branches(request, shares[team.rank])
         whole = Aggregation(node, aggregation.start, aggregation.part)
-        found: list[NodeResult] = []
+        results: list[NodeResult] = []
         for rank, (heard, *sums) in enumerate(team.gather([branches_to_json(done), *aggregation.unfinished()])):
             whole.take(sums)
-            found += done if rank == team.rank else branches_from_json([node.children[i] for i in shares[rank]], heard)
-        return self.met(request, whole, found)
+            results += (
+                done if rank == team.rank else branches_from_json([node.children[i] for i in shares[rank]], heard)
+            )
+        return self.met(request, whole, results)
 
     def _subtask(self, request: ParallelRequest) -> Subtask:
         start = kept(request.packet, self.engine.network.flat)
@@ -299,8 +299,8 @@ class Trainer(Driver):
 
     def _judged_together(self, done: list[NodeResult], start: Packet, limit: Limit) -> list[NodeResult]:
         """Refuse branches with updates that are too long beside those of all; the limit then knows these."""
-        told = [(one.resolved, one.receipts) for one in done]
-        for index, place, why in offenders(limit, self.engine.network, start, told):
+        outcomes = [(one.resolved, one.receipts) for one in done]
+        for index, place, why in offenders(limit, self.engine.network, start, outcomes):
             one, device = done[index], done[index].receipts[place].device
             self.executor.refuse(device, "visit", why)
             told_of = [
@@ -389,8 +389,8 @@ class Trainer(Driver):
 
     def _chosen(self, node: Select, tick: int, seen: Counter[int]) -> list[int]:
         engine = self.engine
-        there = tuple(self.executor.there(node.candidates)) or node.candidates  # nobody's visits are lost, then
-        if len(there) < len(node.candidates):
-            node = replace(node, candidates=there, how_many=min(node.how_many, len(there)))
+        available = tuple(self.executor.there(node.candidates)) or node.candidates  # nobody's visits are lost, then
+        if len(available) < len(node.candidates):
+            node = replace(node, candidates=available, how_many=min(node.how_many, len(available)))
         trained, census = engine.memory.visits, partial(self.executor.census, engine)
         return selection.selected(node, engine.park, engine.seed, self.round.number, tick, seen, trained, census)

@@ -12,12 +12,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedfloor.data.dataset import Indices
-from fedfloor.engine.calibrate import calibrated
 from fedfloor.engine.engine import Engine
-from fedfloor.engine.evaluate import BLOCK, Score, joined, one_by_one, predictions, score
+from fedfloor.engine.evaluate import BLOCK, Score, block_outputs, one_by_one, predictions, score
 from fedfloor.engine.executor import ask
 from fedfloor.engine.local_update import personal
-from fedfloor.engine.team import deal
 from fedfloor.engine.visit import train
 from fedfloor.figures import ACCURACY, Figure, Predictions, recalls
 from fedfloor.models.parcel import Packet
@@ -67,29 +65,15 @@ def evaluate(
     many, holders = Counter(holder.values()), sorted(set(holder.values()))
     owner = np.array([holder.get(k, NOBODY) for k in park.test_devices.tolist()], np.int64)
     blocks = list(_blocks(owner, holders))
-    mine = deal([len(rows) for _, rows in blocks], engine.team.size)[engine.team.rank]
-    task, losses, predicted, beside, at = engine.task, np.zeros(len(mine)), [], [], None
-    with torch.inference_mode():
-        for place, block in enumerate(mine):
-            device, rows = blocks[block]
-            if device != at:
-                own_start = packet[model_name(cohorts.get(device, 0))]
-                its_model = personal(engine, device, own_start) if shared is None or device in owned else shared
-                engine.network.flat.copy_(its_model)
-                if tune is not None:
-                    _tune(engine, tune, device)
-                engine.network.module.eval()
-                at, task = device, calibrated(engine, device)
-            samples = engine.wrap(*park.test(rows))
-            out = engine.network.module(samples.values(slice(None)))
-            losses[place] = float(task.losses(out, samples.y, "sum"))
-            predicted.append(task.predicted(out).cpu().numpy())
-            beside.append(task.scores(out, samples.y, scored).float().cpu().numpy())
-    told = engine.team.gather([losses.data.cast("B"), *joined(predicted, beside)])
-    sums = np.concatenate([np.frombuffer(one[0], np.float64) for one in told])
-    answers = np.concatenate([np.frombuffer(one[1], np.int64) for one in told])
-    ranks = np.concatenate([np.frombuffer(one[2], np.float32) for one in told])
-    scores = ranks.reshape(len(answers), ranks.size // max(1, len(answers)))
+
+    def load(device: int) -> None:
+        own_start = packet[model_name(cohorts.get(device, 0))]
+        its_model = personal(engine, device, own_start) if shared is None or device in owned else shared
+        engine.network.flat.copy_(its_model)
+        if tune is not None:
+            _tune(engine, tune, device)
+
+    sums, answers, scores = block_outputs(engine, blocks, scored, load)
     times = np.where(owner == NOBODY, 1.0 / len(models), 1.0)
     weights = [times[rows[0]] * (many[k] if owner[rows[0]] == NOBODY else 1) for k, rows in blocks]
     loss = float(sums @ np.array(weights)) / park.test_samples
@@ -106,9 +90,9 @@ def evaluate(
     table = np.sum([one.table for one in views], axis=0)
     every = device_accuracy(park, right, recalls(table))
     if not own.any():
-        of = np.array([holder.get(k, NOBODY) for k in park.roster.numbers.tolist()])
+        model_of = np.array([holder.get(k, NOBODY) for k in park.roster.numbers.tolist()])
         for k, view in seen_by.items():
-            every = np.where(of == k, device_accuracy(park, right, recalls(view.table)), every)
+            every = np.where(model_of == k, device_accuracy(park, right, recalls(view.table)), every)
     owners = None if park.dataset.owner_test is None else park.dataset.owner_test[rows]
     single = one_by_one(engine, y, answers, scores, scored, owners, rows)
     return score(engine, loss, right, views, headline, table, single, every)
@@ -123,8 +107,8 @@ def cohorts_of(engine: Engine, packet: Packet, known: Mapping[int, int]) -> dict
         return {}
     many = sum(model_name(number) in packet for number in range(len(packet)))
     rest = tuple(k for k in range(engine.park.devices) if k not in known)
-    heard = ask(engine, Probe(rest, "losses", settings={"models": many}), packet, 0, engine.team) if rest else {}
-    return {**known, **{k: one["losses"].index(min(one["losses"])) for k, one in heard.items()}}
+    answers = ask(engine, Probe(rest, "losses", settings={"models": many}), packet, 0, engine.team) if rest else {}
+    return {**known, **{k: one["losses"].index(min(one["losses"])) for k, one in answers.items()}}
 
 
 def _holders(engine: Engine, models: list[int], cohorts: Mapping[int, int]) -> dict[int, int]:

@@ -24,6 +24,11 @@ from fedfloor.parts.proximal import evaluating
 from fedfloor.plan.nodes import Work
 from fedfloor.tasks.task import Task
 
+BLOCK = 500  # fixed, so that the same samples meet in the same products
+PREFIX = "optimizer."  # of the moments' names among what a device keeps
+TINY = 1e-6  # added to the norm that a gradient is divided by, as in torch.nn.utils.clip_grad_norm_
+LARGE = 1 << 20  # numbers of a layer: what does not fit the cache beside everything else
+
 
 def gradients(loss: Tensor, parameters: Sequence[Tensor], grad: Tensor | None = None) -> tuple[Tensor, ...]:
     """Return ∂loss/∂p of each parameter p, shaped like it, to the bit as ``torch.autograd.grad``.
@@ -46,9 +51,6 @@ def gradients(loss: Tensor, parameters: Sequence[Tensor], grad: Tensor | None = 
     return run((loss,), (seed,), False, False, tuple(parameters), False, accumulate_grad=False)
 
 
-BLOCK = 500  # fixed, so that the same samples meet in the same products
-
-
 def full_gradient(network: Network, samples: Samples, task: Task) -> Tensor:
     """Return ∇F(w) = (1/n) Σ_i ∇ℓ(w; x_i, y_i) of the task's loss, float32 [trained].
 
@@ -68,8 +70,6 @@ def full_gradient(network: Network, samples: Samples, task: Task) -> Tensor:
 Step = Callable[[tuple[Tensor, ...], Tensor | None], None]
 Shaped = Callable[[Tensor], list[Tensor]]
 Moment = Callable[[str, Tensor], Tensor]  # its name, and how it begins → the moment, which steps change in place
-PREFIX = "optimizer."  # of the moments' names among what a device keeps
-TINY = 1e-6  # added to the norm that a gradient is divided by, as in torch.nn.utils.clip_grad_norm_
 
 
 def taken(memory: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -107,13 +107,13 @@ def stepper(flat: Tensor, shaped: Shaped, work: Work, kept: dict[str, Tensor] | 
     stored = {} if kept is None or work.moments == "visit" else kept
 
     def moment(name: str, start: Tensor) -> Tensor:
-        found = stored.setdefault(f"{PREFIX}{work.optimizer}.{first}.{name}", start)
-        if found.shape != start.shape:
+        value = stored.setdefault(f"{PREFIX}{work.optimizer}.{first}.{name}", start)
+        if value.shape != start.shape:
             raise SettingError(
-                f"a device memory from another model: the optimiser's '{name}' has {found.numel()} numbers, this model "
+                f"a device memory from another model: the optimiser's '{name}' has {value.numel()} numbers, this model "
                 f"trains {start.numel()}. Begin the run again with another --out."
             )
-        return found
+        return value
 
     if work.optimizer == "sgd" and work.clip_norm is None:
         return _sgd(flat, shaped, work, moment)
@@ -191,9 +191,6 @@ def _adam(flat: Tensor, gradient: Tensor, work: Work, moment: Moment) -> Callabl
         )  # fmt: skip
 
     return step
-
-
-LARGE = 1 << 20  # numbers of a layer: what does not fit the cache beside everything else
 
 
 def large_layers(network: Network, work: Work, objective: Objective) -> list[nn.Linear]:

@@ -201,9 +201,9 @@ class Shared:
             return
         kind = next((name for name, one in TOLD.items() if isinstance(error, one)), "RunError")
         text = str(error) if isinstance(error, FedfloorError) else f"{type(error).__name__}: {error}"
-        said = f"{kind}:{text}".encode()[: CONTROL_BYTES - ERROR_AT]
-        self._bytes[ERROR_AT : ERROR_AT + len(said)] = said
-        self._words[self._word(LENGTH, 0)] = len(said)
+        message = f"{kind}:{text}".encode()[: CONTROL_BYTES - ERROR_AT]
+        self._bytes[ERROR_AT : ERROR_AT + len(message)] = message
+        self._words[self._word(LENGTH, 0)] = len(message)
         self._failed = True
         self._post(FAILED)
         self._post(ARRIVED)  # wakes who waits, to look

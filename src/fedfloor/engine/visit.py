@@ -73,13 +73,13 @@ def call_objective(call: Callable[[], T], batch: int, key: Key) -> T:
     except FedfloorError:
         raise
     except Exception as error:
-        said = f"{type(error).__name__}: {error}".removesuffix(".")
-        if "more than 1 value per channel" in said:
-            said += (
+        message = f"{type(error).__name__}: {error}".removesuffix(".")
+        if "more than 1 value per channel" in message:
+            message += (
                 f". Batch norm cannot be trained on a mini-batch of {batch}: choose a work.batch_size that leaves no "
                 "last mini-batch of one sample"
             )
-        raise RunError(f"training failed on {key.where} in round {key.round}: {said}.") from error
+        raise RunError(f"training failed on {key.where} in round {key.round}: {message}.") from error
 
 
 def check_parts(network: Network, plan: Node, packet: Packet) -> None:
@@ -140,8 +140,8 @@ def frozen_part(network: Network, work: Work) -> Parcel:
 
 def mixed_part(network: Network, node: Node) -> Parcel | None:
     """Return the part of the flat model that is mixed where a node's branches meet; None for the whole model."""
-    found = set[str]().union(*map(walk.scopes, walk.children(node)))
-    return network.parcel(found.pop()) if len(found) == 1 and "all" not in found else None
+    travelling = set[str]().union(*map(walk.scopes, walk.children(node)))
+    return network.parcel(travelling.pop()) if len(travelling) == 1 and "all" not in travelling else None
 
 
 # computes (loss [], logits [batch, classes], gradients) of a mini-batch from x, y, and the visit
@@ -208,8 +208,8 @@ def train(
     compute, views = _gradient_function(
         network, network.module if module is None else module, part, objective, large, visit.task
     )
-    still = frozen_part(network, work)  # batch norm moves its statistics in every pass in training mode
-    statistics = still.cut(network.flat).clone()
+    frozen = frozen_part(network, work)  # batch norm moves its statistics in every pass in training mode
+    statistics = frozen.cut(network.flat).clone()
     weights = network.flat[part]
     step = stepper(weights, views, work, moments, part.start)
     cache = PerSampleCache(objective, visit, len(samples), several=work.epochs is not None and work.epochs > 1)
@@ -230,7 +230,7 @@ def train(
                     losses[-1].append(loss)
                     outputs.append(logits)
             cache.known = True
-    still.set(statistics, network.flat)
+    frozen.set(statistics, network.flat)
     right = visit.task.hits(torch.cat(outputs), samples.y[used]).sum()
     return account(losses, int(right), len(used), work, key)
 
@@ -356,10 +356,10 @@ def train_linear(layer: nn.Linear, data: Batched, work: Work, key: Key) -> Visit
             losses.append([])
             guessed = []
             for bx, by in zip(x.split(size), y.split(size), strict=True):
-                said = torch.addmm(bias, bx, weight.t()).log_softmax(1)
-                losses[-1].append(nll_loss(said, by))
-                guessed.append(said.argmax(1))
-                gradient = said.exp_().sub_(onehot.index_select(0, by))
+                log_probabilities = torch.addmm(bias, bx, weight.t()).log_softmax(1)
+                losses[-1].append(nll_loss(log_probabilities, by))
+                guessed.append(log_probabilities.argmax(1))
+                gradient = log_probabilities.exp_().sub_(onehot.index_select(0, by))
                 weight.addmm_(gradient.t(), bx, alpha=-work.rate / len(by))
                 bias.sub_(gradient.sum(0), alpha=work.rate / len(by))
             right, seen = int((torch.cat(guessed) == y).sum()), len(y)

@@ -199,8 +199,8 @@ class Mixture(nn.Module):
 
     def forward(self, x: Tensor, y: Tensor) -> Tensor:
         """Return the fused features [batch, C, …]."""
-        said: Tensor = self.mix(torch.cat([x, y], 1))
-        return said
+        fused_features: Tensor = self.mix(torch.cat([x, y], 1))
+        return fused_features
 
 
 class Fused(nn.Module):
@@ -220,8 +220,8 @@ class Fused(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return what the layer makes of the fused features."""
-        said: Tensor = self.layer(self.fusion(x, x if self.other is None else self.other))
-        return said
+        outputs: Tensor = self.layer(self.fusion(x, x if self.other is None else self.other))
+        return outputs
 
 
 def fused(module: nn.Module) -> tuple[str, Fused]:

@@ -87,17 +87,17 @@ class Network:
         Raises:
             SettingError: the part cuts a parameter, or holds none.
         """
-        found, at = [], 0
+        parameters, at = [], 0
         for parameter in self.parameters:
             if part.start <= at and at + parameter.numel() <= part.stop:
-                found.append(parameter)
+                parameters.append(parameter)
             at += parameter.numel()
-        if not found or sum(p.numel() for p in found) != part.stop - part.start:
+        if not parameters or sum(p.numel() for p in parameters) != part.stop - part.start:
             raise SettingError(
                 f"the part {part.start} to {part.stop} of the model is no whole number of its {len(self.parameters)} "
                 "trained parameters: an objective's 'trains' must name whole layers."
             )
-        return found
+        return parameters
 
     def shaped_like(self, parameters: list[nn.Parameter]) -> Callable[[Tensor], list[Tensor]]:
         """Return the function that cuts a flat vector (momentum, say) into views shaped like these parameters."""
@@ -121,11 +121,11 @@ class Network:
     @property
     def layout(self) -> dict[str, tuple[int, int]]:
         """Where each tensor lies in the flat vector: name → (first, last + 1)."""
-        found, at = {}, 0
+        places, at = {}, 0
         for name, view in self._named:
-            found[name] = (at, at + view.numel())
+            places[name] = (at, at + view.numel())
             at += view.numel()
-        return found
+        return places
 
     @cached_property
     def variances(self) -> list[slice]:
@@ -152,17 +152,17 @@ class Network:
         if part is None:
             raise classifiers.no_layer(f"'{path}'", type(self.module).__name__, self.module, path)
         inside = {id(parameter) for parameter in part.parameters()}
-        found: list[slice] = []
+        pieces: list[slice] = []
         start = 0
         for parameter in self.parameters:
             stop = start + parameter.numel()
             if id(parameter) in inside:
-                if found and found[-1].stop == start:
-                    found[-1] = slice(found[-1].start, stop)
+                if pieces and pieces[-1].stop == start:
+                    pieces[-1] = slice(pieces[-1].start, stop)
                 else:
-                    found.append(slice(start, stop))
+                    pieces.append(slice(start, stop))
             start = stop
-        return found
+        return pieces
 
     @property
     def size(self) -> int:
@@ -234,18 +234,18 @@ class Network:
                 f"this network has nothing to train{f': method {by!r} sets it' if by else ''}. Choose that method, or "
                 "another network (model.name)."
             )
-        said, model = f"work.trains = '{name}'", type(self.module).__name__
+        key, model = f"work.trains = '{name}'", type(self.module).__name__
         if name in HEAD and self.classifier is None:
-            raise classifiers.not_known(said, model, self.module)
+            raise classifiers.not_known(key, model, self.module)
         pieces = self.numbers(name) if name not in HEAD else self.span(self.classifier or "")
-        found = [slice(one.start, min(one.stop, self.trained)) for one in pieces if one.start < self.trained]
-        if len(found) != 1:
+        trained = [slice(one.start, min(one.stop, self.trained)) for one in pieces if one.start < self.trained]
+        if len(trained) != 1:
             raise SettingError(
-                f"{said}: the trained parameters of '{self.classifier if name in HEAD else name}' of model '{model}' "
-                f"lie in {len(found)} pieces of the model: they must be one. Name a layer whose parameters are its own "
-                "with model.classifier, or train 'all'."
+                f"{key}: the trained parameters of '{self.classifier if name in HEAD else name}' of model '{model}' "
+                f"lie in {len(trained)} pieces of the model: they must be one. Name a layer whose parameters are its "
+                "own with model.classifier, or train 'all'."
             )
-        return found[0]
+        return trained[0]
 
     @property
     def classifier_parameters(self) -> int:
@@ -255,13 +255,13 @@ class Network:
 
 def _joined(parts: Sequence[slice]) -> tuple[slice, ...]:
     """Return pieces in ascending order, neighbours joined."""
-    found: list[slice] = []
+    joined: list[slice] = []
     for part in sorted(parts, key=lambda one: one.start):
-        if found and found[-1].stop == part.start:
-            found[-1] = slice(found[-1].start, part.stop)
+        if joined and joined[-1].stop == part.start:
+            joined[-1] = slice(joined[-1].start, part.stop)
         else:
-            found.append(part)
-    return tuple(found)
+            joined.append(part)
+    return tuple(joined)
 
 
 def _without(parts: Sequence[slice], numbers: int) -> tuple[slice, ...]:
@@ -277,13 +277,13 @@ def _tensors(layer: nn.Module) -> list[int]:
 
 def _slots(module: nn.Module) -> list[tuple[str, nn.Module, Tensor]]:
     """List (name, owning module, tensor): trained parameters, then frozen ones, then floating-point buffers."""
-    found: list[tuple[str, nn.Module, Tensor]] = [(name, module, one) for name, one in module.named_parameters()]
-    found.sort(key=lambda slot: not slot[2].requires_grad)  # stable: otherwise the module's order
+    slots: list[tuple[str, nn.Module, Tensor]] = [(name, module, one) for name, one in module.named_parameters()]
+    slots.sort(key=lambda slot: not slot[2].requires_grad)  # stable: otherwise the module's order
     for prefix, owner in module.named_modules():
         for attribute, buffer in owner.named_buffers(recurse=False):
             if buffer.is_floating_point():
-                found.append((f"{prefix}.{attribute}".lstrip("."), owner, buffer))
-    return found
+                slots.append((f"{prefix}.{attribute}".lstrip("."), owner, buffer))
+    return slots
 
 
 def build(
@@ -347,8 +347,8 @@ def plain(name: str, shape: Shape, classes: int) -> nn.Module:
         if name in NETWORKS:  # without memory first: what a network of one's own does beside building is not known
             with torch.device("meta"):
                 numbers = sum(parameter.numel() for parameter in make(shape, classes).parameters())
-            what = f"model.name = '{name}' on samples of shape {shape}"
-            require_memory(what, 4 * COPIES * numbers, "Use another network, or smaller samples.")
+            setting = f"model.name = '{name}' on samples of shape {shape}"
+            require_memory(setting, 4 * COPIES * numbers, "Use another network, or smaller samples.")
         module = make(shape, classes)
     except SettingError:
         raise

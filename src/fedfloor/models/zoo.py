@@ -353,8 +353,8 @@ def _image(name: str, shape: Shape) -> tuple[int, int, int]:
 
 def _sensors(name: str, shape: Shape, *dimensions: int) -> None:
     if len(shape) not in dimensions:
-        said = {1: "rows (channels,)", 2: "windows (channels, length)"}
-        wanted = " or ".join(said[n] for n in dimensions)
+        forms = {1: "rows (channels,)", 2: "windows (channels, length)"}
+        wanted = " or ".join(forms[n] for n in dimensions)
         raise SettingError(
             f"model '{name}' got samples of shape {shape}: it needs {wanted} of sensors. Choose {_others(shape)}."
         )
@@ -373,50 +373,22 @@ def _others(shape: Shape) -> str:
     return f"{', '.join(names)} or {last}"
 
 
-NETWORKS: dict[str, Builder] = {
-    "mlp-2nn": mlp_2nn,
-    "logistic": logistic,
-    "cnn-tutorial": cnn_tutorial,
-    "cnn-fedgs": cnn_fedgs,
-    "cnn-hfedms": cnn_hfedms,
-    "cnn-small": cnn_small,
-    "lenet": lenet,
-    "cnn-fldg-mnist": cnn_fldg_mnist,
-    "cnn-fldg-fashion": cnn_fldg_fashion,
-    "mlp-sensor": mlp_sensor,
-    "cnn-sensor": cnn_sensor,
-    "cnn-sensor-gn": cnn_sensor_gn,
-    "tcn": tcn,
-    "lstm": lstm,
-    "gru": gru,
-    "transformer": transformer,
-    "monitor": monitor,
-    "ae-dense": ae_dense,
-    "ae-conv": ae_conv,
-    "ae-lstm": ae_lstm,
-}
+BUILDERS = (
+    mlp_2nn, logistic, cnn_tutorial, cnn_fedgs, cnn_hfedms, cnn_small, lenet, cnn_fldg_mnist,
+    cnn_fldg_fashion, mlp_sensor, cnn_sensor, cnn_sensor_gn, tcn, lstm, gru, transformer, monitor, ae_dense,
+    ae_conv, ae_lstm,
+)  # fmt: skip
+NETWORKS: dict[str, Builder] = {one.__name__.replace("_", "-"): one for one in BUILDERS}
 
 # The samples and outputs that a network is listed with: the paper's, and Tennessee Eastman's or an engine's remaining
 # life for sensors.
-LISTED_ON: dict[str, tuple[Shape, int]] = {
-    "mlp-2nn": ((1, 28, 28), 10),
-    "logistic": ((1, 28, 28), 10),
-    "cnn-tutorial": ((3, 32, 32), 10),
-    "cnn-fedgs": ((1, 28, 28), 62),
-    "cnn-hfedms": ((1, 28, 28), 62),
-    "cnn-small": ((1, 28, 28), 62),
-    "lenet": ((3, 32, 32), 10),
-    "cnn-fldg-mnist": ((1, 28, 28), 10),
-    "cnn-fldg-fashion": ((1, 28, 28), 10),
-    "mlp-sensor": ((52, 20), 22),
-    "cnn-sensor": ((52, 20), 22),
-    "cnn-sensor-gn": ((18, 30), 1),
-    "tcn": ((18, 30), 1),
-    "lstm": ((18, 30), 1),
-    "gru": ((18, 30), 1),
-    "transformer": ((18, 30), 1),
-    "monitor": ((52,), 52),
-    "ae-dense": ((8, 20), 160),
-    "ae-conv": ((8, 20), 160),
-    "ae-lstm": ((8, 20), 160),
+_LISTED: dict[tuple[Shape, int], str] = {
+    ((1, 28, 28), 10): "mlp-2nn logistic cnn-fldg-mnist cnn-fldg-fashion",
+    ((3, 32, 32), 10): "cnn-tutorial lenet",
+    ((1, 28, 28), 62): "cnn-fedgs cnn-hfedms cnn-small",
+    ((52, 20), 22): "mlp-sensor cnn-sensor",
+    ((18, 30), 1): "cnn-sensor-gn tcn lstm gru transformer",
+    ((52,), 52): "monitor",
+    ((8, 20), 160): "ae-dense ae-conv ae-lstm",
 }
+LISTED_ON = {name: samples for samples, names in _LISTED.items() for name in names.split()}

@@ -234,16 +234,16 @@ class Walk:
         return replace(one, resolved=cast(Parallel, one.resolved).children[0])
 
     def _train(self, node: Train, packet: Packet, tick: int) -> Walking:
-        of, device = self.round, walk.number(node)
-        key = Key(of.seed, of.number, tick, device, self.visits[device])
+        context, device = self.round, walk.number(node)
+        key = Key(context.seed, context.number, tick, device, self.visits[device])
         self.visits[device] += node.work.counts
-        size = of.sent(node.work, packet)
+        size = context.sent(node.work, packet)
         concurrent = self._concurrent.pop(0) if self._concurrent else ()  # the cloud's visits have an entry, too
         trained = None
-        if device < 0 or not of.lost(node, concurrent, key):
+        if device < 0 or not context.lost(node, concurrent, key):
             trained = yield TrainRequest(node, packet, key, size, concurrent)
         if trained is None:
-            return NodeResult(packet, node, [lost(key, of.samples_of(device), size)])
+            return NodeResult(packet, node, [lost(key, context.samples_of(device), size)])
         packet, receipt = trained
         return NodeResult(packet, node, [receipt], frozenset() if receipt.lost else frozenset({device}))
 
@@ -388,8 +388,8 @@ def in_order(node: Node) -> list[Train]:
         raise unresolved()
     if isinstance(node, Train):
         return [node]
-    found = [visit for child in walk.children(node) for visit in in_order(child)]
-    return found * node.times if isinstance(node, Repeat) else found
+    below = [visit for child in walk.children(node) for visit in in_order(child)]
+    return below * node.times if isinstance(node, Repeat) else below
 
 
 def concurrent(node: Parallel) -> list[list[tuple[Train, ...]]]:

@@ -87,19 +87,19 @@ def _checks(kind: Hashable) -> dict[str, Callable[[Any], bool]]:
 
 def _check(hint: Any) -> Callable[[Any], bool]:
     """Return what checks that a parsed value is what a field's type says; numbers are finite and fit 64 bits."""
-    origin, of = get_origin(hint), get_args(hint)
+    origin, arguments = get_origin(hint), get_args(hint)
     if origin in (Union, UnionType):
-        parts = [_check(part) for part in of]
+        parts = [_check(part) for part in arguments]
         return lambda value: any(part(value) for part in parts)
     if origin is Literal:
-        return lambda value: value in of
+        return lambda value: value in arguments
     if origin is tuple:
-        each = _check(of[0])
-        if of[0] is int:  # there may be a million
+        each = _check(arguments[0])
+        if arguments[0] is int:  # there may be a million
             return lambda value: isinstance(value, tuple) and set(map(type, value)) <= {int} and _fits_64(value)
         return lambda value: isinstance(value, tuple) and all(map(each, value))
     if origin is Mapping:
-        each = _check(of[1])
+        each = _check(arguments[1])
         return lambda value: isinstance(value, dict) and all(map(each, value.values()))
     if hint is float:
         return lambda value: type(value) in (int, float) and abs(value) <= sys.float_info.max

@@ -129,8 +129,8 @@ def cloud_visits(node: Node) -> int:
 
 def works(node: Node, *, cloud: bool = True) -> list[Work]:
     """Return what visits do, with or without those to the cloud."""
-    found = (at for at, _ in every(node) if hasattr(at, "work"))
-    return [at.work for at in found if cloud or not isinstance(at, Train) or at.site.kind == "device"]
+    working = (at for at, _ in every(node) if hasattr(at, "work"))
+    return [at.work for at in working if cloud or not isinstance(at, Train) or at.site.kind == "device"]
 
 
 def batch_sizes(node: Node) -> set[int]:
@@ -154,8 +154,8 @@ def scopes(node: Node) -> set[str]:
     Raises:
         SettingError: models of several parts are to meet.
     """
-    found = {work.travels for work in works(node)}
-    if len(found) > 1:
+    travelling = {work.travels for work in works(node)}
+    if len(travelling) > 1:
         for at in (at for at, _ in every(node) if isinstance(at, Parallel)):
             own = {work.travels for work in works(at)}
             if len(own) > 1:
@@ -164,7 +164,7 @@ def scopes(node: Node) -> set[str]:
                     f"{', '.join(map(repr, sorted(own)))}): their models cannot meet. Give all its visits one scope, "
                     "or put a Parallel for each scope into a Sequence."
                 )
-    return found
+    return travelling
 
 
 # -- places, questions and meetings -----------------------------------------------------------------------------------
@@ -179,10 +179,10 @@ def named(node: Node) -> tuple[int, ...]:
 
 def devices(node: Node) -> set[int]:
     """Return every device the plan names, trained or not."""
-    found: set[int] = set()
+    named_devices: set[int] = set()
     for at, _ in every(node):
-        found.update(named(at))
-    return found
+        named_devices.update(named(at))
+    return named_devices
 
 
 def first_device(node: Node) -> int:
@@ -271,10 +271,10 @@ def names(node: Node) -> list[tuple[str, str]]:
     [('objective', 'prox')]
     """
     work, mix = getattr(node, "work", None), getattr(node, "mix", None)
-    found = [("mix", mix)] if mix is not None else []
-    found += [("objective", work.objective)] if work is not None else []
+    parts = [("mix", mix)] if mix is not None else []
+    parts += [("objective", work.objective)] if work is not None else []
     settings = [getattr(node, "settings", {}), work.settings if work is not None else {}]
-    return found + [(key, one) for some in settings for key, one in some.items() if isinstance(one, str)]
+    return parts + [(key, one) for some in settings for key, one in some.items() if isinstance(one, str)]
 
 
 # -- plans with parts exchanged ---------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from typing import Any
 from torch import Tensor
 
 from fedfloor.engine.engine import Engine
-from fedfloor.engine.evaluate import evaluate, test_logits, tested_on
+from fedfloor.engine.evaluate import evaluate, logits_on_test, tested_on
 from fedfloor.errors import SettingError
 from fedfloor.experiment import Experiment
 from fedfloor.methods.combined import Combined
@@ -84,11 +84,11 @@ def _decided(which: str, number: int, model: Tensor, experiment: Experiment, eng
     if not settings.asked or held is None:
         return Decided(which, number, model)
     classes = engine.park.dataset.classes
-    mine = test_logits(tested_on(engine, held), model)
+    mine = logits_on_test(tested_on(engine, held), model)
     made, chosen = decision.choose(settings, mine, held.dataset.y_test, classes)
     if made.positive is None:
         return Decided(which, number, model, made, chosen)
-    tested, y = test_logits(engine, model), engine.park.dataset.y_test
+    tested, y = logits_on_test(engine, model), engine.park.dataset.y_test
     wanted, likeliest = y == made.positive, tested.argmax(1) == made.positive
     alarms = made.of(decision.softmax(tested, made.temperature)) == made.positive
     figures = {"decided": decision.measured(alarms, wanted), "likeliest": decision.measured(likeliest, wanted)}

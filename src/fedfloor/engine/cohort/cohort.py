@@ -148,13 +148,13 @@ class Cohort:
         sent, receipt = local_update.local_update(ask.engine, ask.work, ask.packet, ask.key, extractor)
         own = ask.engine.network.flat
         packet = {name: value.clone() if value is own else value for name, value in sent.items()}
-        told = VisitStats(receipt.steps, receipt.loss_first, receipt.loss_last, receipt.accuracy)
-        return CohortAnswer(packet, lambda: [told], receipt.memory, receipt.samples)
+        stats = VisitStats(receipt.steps, receipt.loss_first, receipt.loss_last, receipt.accuracy)
+        return CohortAnswer(packet, lambda: [stats], receipt.memory, receipt.samples)
 
     def refused(self, engine: Engine) -> str:
         """Return why an engine's network cannot be stacked; nothing where it can."""
-        found = self._forward(engine, "")
-        return found if isinstance(found, str) else ""
+        forward_or_reason = self._forward(engine, "")
+        return forward_or_reason if isinstance(forward_or_reason, str) else ""
 
     def _forward(self, engine: Engine, path: str) -> forward.Forward | str:
         if path not in self._looked:

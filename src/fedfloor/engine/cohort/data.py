@@ -23,6 +23,7 @@ ON_PROCESSORS = 1 << 30  # bytes, where nobody said how many
 FREE_SHARE = 0.6  # of an accelerator's free memory
 COPIES = 6  # of the trained numbers: the models that came and go, the step's, gradients, velocity, what arrived
 UNFOLDED = 2.0  # activations are kept for the backward pass, and their gradients beside them
+RESIDENT_SHARE = 0.25  # of the accelerator's memory, that all devices' samples may take
 
 
 def models(room_bytes: int | None, engine: Engine) -> int:
@@ -91,9 +92,6 @@ def activations(engine: Engine) -> int:
     return total + prod(shape)
 
 
-RESIDENT_SHARE = 0.25  # of the accelerator's memory, that all devices' samples may take
-
-
 class Pool:
     """Samples that rows are taken from, with their classes; it may grow, but stays where it is as long as it fits.
 
@@ -158,7 +156,7 @@ class Resident:
 
     def rows(self, engine: Engine, devices: Sequence[int], tick: int, visits: Sequence[int]) -> list[Indices]:
         """Return for each device which rows of the pool it holds now; its samples are there afterwards."""
-        found = []
+        rows = []
         for k, part in zip(devices, engine.park.windows.held(devices, tick, visits), strict=True):
             first, stop = int(self._first[k]), int(self._first[k + 1])
             if k not in self._there:
@@ -166,8 +164,8 @@ class Resident:
                 self.pool.x[first:stop].copy_(torch.from_numpy(x))
                 self.pool.y[first:stop].copy_(torch.from_numpy(y))
                 self._there.add(k)
-            found.append(np.arange(first, stop)[part] if isinstance(part, slice) else first + part)
-        return found
+            rows.append(np.arange(first, stop)[part] if isinstance(part, slice) else first + part)
+        return rows
 
 
 def fits(engine: Engine) -> bool:

@@ -28,6 +28,7 @@ SAMPLEWISE = (
     nn.Identity, nn.Flatten, nn.MaxPool1d, nn.MaxPool2d, nn.AvgPool1d, nn.AvgPool2d, nn.AdaptiveAvgPool1d,
     nn.AdaptiveAvgPool2d, nn.AdaptiveMaxPool2d, nn.ZeroPad2d,
 )  # fmt: skip
+TRIES = 5
 
 
 def grouped(layer: nn.Conv2d, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
@@ -80,8 +81,8 @@ def stacked(network: Network, convolve: Convolve, path: str = "") -> tuple[Forwa
     before = f"{path}." if path else ""
 
     def one(numbers: dict[str, Tensor], x: Tensor) -> Tensor:
-        said: Tensor = functional_call(module, numbers, (x,))
-        return said
+        logits: Tensor = functional_call(module, numbers, (x,))
+        return logits
 
     def forward(numbers: Numbers, x: Tensor) -> Tensor:
         inside = {name.removeprefix(before): value for name, value in numbers.items() if name.startswith(before)}
@@ -101,13 +102,13 @@ def _chain(module: nn.Module, path: str, convolve: Convolve) -> list[Forward] | 
     if _hooked(module):
         return None
     if type(module) is nn.Sequential:
-        found: list[Forward] = []
+        parts: list[Forward] = []
         for name, child in module.named_children():
             below = _chain(child, f"{path}.{name}".lstrip("."), convolve)
             if below is None:
                 return None
-            found += below
-        return found
+            parts += below
+        return parts
     if type(module) is nn.Linear:
         return [partial(_linear, path)]
     if type(module) is nn.Conv2d and _simple(module):
@@ -140,8 +141,8 @@ def _convolution(path: str, layer: nn.Conv2d, convolve: Convolve, numbers: Numbe
 
 
 def _samplewise(layer: nn.Module, numbers: Numbers, x: Tensor) -> Tensor:  # noqa: ARG001
-    said: Tensor = layer(x.flatten(0, 1)).unflatten(0, x.shape[:2])
-    return said
+    outputs: Tensor = layer(x.flatten(0, 1)).unflatten(0, x.shape[:2])
+    return outputs
 
 
 def views(network: Network, flat: Tensor, begin: int = 0) -> dict[str, Tensor]:
@@ -184,8 +185,6 @@ def agrees(network: Network, forward: Forward, shape: tuple[int, ...]) -> str:
 
 
 log = logging.getLogger(__name__)
-
-TRIES = 5
 
 
 @dataclass(eq=False)

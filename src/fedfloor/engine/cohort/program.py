@@ -34,6 +34,7 @@ WHY = {
     "reweighted": "a term of its own stands beside losses that samples are weighed by",
     "gated": "every device has numbers of its own in the network",
 }
+WARM_UPS = 3  # before recording, so that libraries have chosen and allocated what they need
 
 
 @dataclass(frozen=True)
@@ -118,9 +119,6 @@ def _kernels(a: Tensor, b: Tensor) -> Tensor:
     """Return Σ_s exp(−‖a_i − b_j‖²/(2s)) over the widths s, [K, B, B]."""
     apart = (a[:, :, None] - b[:, None]).square().sum(3)
     return torch.stack([(apart / (-2 * width)).exp() for width in WIDTHS]).sum(0)
-
-
-WARM_UPS = 3  # before recording, so that libraries have chosen and allocated what they need
 
 
 class Recorded:
@@ -268,8 +266,8 @@ class Program:
 
     def step(self, at: int, many: int) -> None:
         """Let the first ``many`` models take step number ``at``."""
-        said = self._stepped(self.rows[at, :many], self.share[at, :many], many)
-        self.losses[at, :many], self.hits[at, :many] = said
+        logits = self._stepped(self.rows[at, :many], self.share[at, :many], many)
+        self.losses[at, :many], self.hits[at, :many] = logits
 
     def step_at(self, at: Tensor, many: int) -> None:
         """Let the first ``many`` models take the step whose number [1] lies on the device, and count it on.
@@ -360,18 +358,18 @@ class Program:
 
 def _leaving(array: np.ndarray, to: Tensor) -> Tensor:
     """Return an array from where it can be sent to a device while the processor goes on."""
-    here = torch.from_numpy(array)
-    return here.pin_memory() if to.device.type == "cuda" else here
+    tensor = torch.from_numpy(array)
+    return tensor.pin_memory() if to.device.type == "cuda" else tensor
 
 
 def batches(held: Indices, work: Work, key: Key) -> list[Indices]:
     """Return the mini-batches of a visit in order, as rows of a pool."""
     rng, size = generator(key.seed, "batches", *key.place()), work.batch_size
-    found: list[Indices] = []
+    minibatches: list[Indices] = []
     for order, count in batch_order(len(held), size, work.epochs, work.steps, rng):
         rows = held[order[: count * size]]
-        found += [rows[first : first + size] for first in range(0, len(rows), size)]
-    return found
+        minibatches += [rows[first : first + size] for first in range(0, len(rows), size)]
+    return minibatches
 
 
 def stacked(visits: Sequence[Sequence[Indices]], kind: np.dtype) -> Order:
@@ -391,12 +389,12 @@ def stacked(visits: Sequence[Sequence[Indices]], kind: np.dtype) -> Order:
 
 def fetching(*there: Tensor) -> Callable[[], list[np.ndarray]]:
     """Return what brings tensors from the device as float64, once, and lets go of them there."""
-    left, here = list(there), list[np.ndarray]()
+    left, arrays = list(there), list[np.ndarray]()
 
     def fetched() -> list[np.ndarray]:
         while left:
-            here.append(left.pop(0).double().cpu().numpy())
-        return here
+            arrays.append(left.pop(0).double().cpu().numpy())
+        return arrays
 
     return fetched
 
@@ -451,12 +449,12 @@ class LazyUnionMetrics:
 
     def of(self, k: int) -> Callable[[], list[VisitStats]]:
         """Return what tells of super node ``k``."""
-        found: list[VisitStats] = []
+        stats: list[VisitStats] = []
 
         def told() -> list[VisitStats]:
-            if not found:
-                found.extend(self._trained(k))
-            return found
+            if not stats:
+                stats.extend(self._trained(k))
+            return stats
 
         return told
 

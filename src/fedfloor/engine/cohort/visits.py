@@ -37,6 +37,9 @@ from fedfloor.parts.mix import weigh
 from fedfloor.parts.objective import Objective, Visit
 from fedfloor.plan.nodes import Work
 
+# of a work, what visits side by side implement
+FIELDS = ("objective", "settings", "epochs", "steps", "batch_size", "rate", "momentum", "weight_decay", "trains")
+
 
 class Programs(Protocol):
     """What steps several models at a time: :class:`fedfloor.engine.cohort.cohort.Cohort`."""
@@ -56,10 +59,6 @@ class Programs(Protocol):
     ) -> tuple[Tensor, Tensor]:
         """Take all steps of a program; return losses and hits, [S, K]."""
         ...
-
-
-# of a work, what visits side by side implement
-FIELDS = ("objective", "settings", "epochs", "steps", "batch_size", "rate", "momentum", "weight_decay", "trains")
 
 
 @dataclass(frozen=True, eq=False)
@@ -146,7 +145,7 @@ def _about(ask: Visiting, goal: Objective, start: Tensor | None, steps: int, gra
 def _headed(asks: Sequence[Visiting], goal: Objective, extractor: FrozenExtractor) -> _Stack:
     """Let devices train the classifier on features that are extracted once."""
     work, network = asks[0].work, asks[0].engine.network
-    found: list[tuple[Visiting, Visit, Tensor, Tensor]] = []
+    prepared: list[tuple[Visiting, Visit, Tensor, Tensor]] = []
     for one in asks:
         engine = one.engine
         network.flat.copy_(one.packet["w"])
@@ -157,16 +156,16 @@ def _headed(asks: Sequence[Visiting], goal: Objective, extractor: FrozenExtracto
             x, y = goal.features(about)
         else:
             x, y = local_update.extracted(network, samples), samples.y
-        found.append((one, replace(about, steps=work.batches(len(y))), x, y))
-    stops = np.cumsum([len(y) for *_, y in found])
-    rows = [np.arange(stop - len(one[3]), stop) for one, stop in zip(found, stops.tolist(), strict=True)]
-    orders = [batches(held, work, one[0].key) for held, one in zip(rows, found, strict=True)]
-    ranked = sorted(range(len(found)), key=lambda k: -len(orders[k]))
-    pool = Pool(torch.cat([x for *_, x, _ in found]), torch.cat([y for *_, y in found]))
-    weights = torch.stack([found[k][0].packet["w"] for k in ranked])
+        prepared.append((one, replace(about, steps=work.batches(len(y))), x, y))
+    stops = np.cumsum([len(y) for *_, y in prepared])
+    rows = [np.arange(stop - len(one[3]), stop) for one, stop in zip(prepared, stops.tolist(), strict=True)]
+    orders = [batches(held, work, one[0].key) for held, one in zip(rows, prepared, strict=True)]
+    ranked = sorted(range(len(prepared)), key=lambda k: -len(orders[k]))
+    pool = Pool(torch.cat([x for *_, x, _ in prepared]), torch.cat([y for *_, y in prepared]))
+    weights = torch.stack([prepared[k][0].packet["w"] for k in ranked])
     return _Stack(
-        [found[k][0] for k in ranked], goal, weights, pool, [rows[k] for k in ranked], [orders[k] for k in ranked],
-        [found[k][1] for k in ranked],
+        [prepared[k][0] for k in ranked], goal, weights, pool, [rows[k] for k in ranked], [orders[k] for k in ranked],
+        [prepared[k][1] for k in ranked],
     )  # fmt: skip
 
 
@@ -235,8 +234,8 @@ class _Full:
             for k, held in enumerate(those):
                 part = held[first : first + BLOCK]
                 rows[k, : len(part)], rows[k, len(part) :], share[k, : len(part)] = part, held[0], 1 / len(held)
-            there = torch.from_numpy(rows).to(weights.device)
-            total += program.gradient(there, torch.from_numpy(share).to(weights))
+            places = torch.from_numpy(rows).to(weights.device)
+            total += program.gradient(places, torch.from_numpy(share).to(weights))
         return total
 
 
@@ -274,5 +273,5 @@ def united(cohort: Programs, asks: Sequence[Uniting]) -> list[CohortAnswer]:
 
 def alike(work: Work) -> tuple[object, ...]:
     """Return what visits must share to be stacked."""
-    said = {name: one for name, one in vars(work).items() if name != "settings"}
-    return (*said.values(), *sorted(work.settings.items()))
+    fields = {name: one for name, one in vars(work).items() if name != "settings"}
+    return (*fields.values(), *sorted(work.settings.items()))
