@@ -229,7 +229,7 @@ def test_the_parts_of_a_network() -> None:
     net = Network(layered("batch norm"), "last")
     assert net.part("all") == slice(0, net.trained)
     assert net.part("classifier") == slice(net.trained - 21, net.trained)
-    with pytest.raises(SettingError, match=re.escape("Did you mean 'classifier'? A visit trains one of: all, class")):
+    with pytest.raises(SettingError, match=re.escape("Did you mean 'classifier'? Take all, head, body, norms")):
         net.part("clasifier")
     with pytest.raises(
         SettingError, match=r"work.trains = 'classifier': which layer .* model.classifier.* 0, 1, 3, last"
@@ -247,8 +247,8 @@ def test_the_parts_of_a_network() -> None:
         (Parallel((C[0], T[1])), "Parallel at cloud .* 'all', 'classifier'.*one scope"),
         (Parallel((Sequence((C[0], T[1])), C[2])), "Parallel at cloud"),
         (Sequence((T[0], Parallel((Repeat(2, C[1]), Select("uniform", (0, 2), 1, WORK)), at=edge(0)))), "at edge:0"),
-        (Broadcast((0,), "extractor"), "work.trains = 'extractor'"),
-        (Select("uniform", (0, 1), 1, replace(WORK, trains="head")), "work.trains = 'head'"),
+        (Broadcast((0,), "extractor"), "'extractor' is no part of model"),
+        (Select("uniform", (0, 1), 1, replace(WORK, trains="heads")), "'heads' is no part of model"),
         (Train(device(0), replace(PART, objective="scoped:First")), "'scoped:First'.* 0 to 54 .* 60 to 81: nothing"),
         (Train(device(0), replace(PART, objective="scoped:Personal")), "'scoped:Personal': it puts numbers"),
     ],
