@@ -19,7 +19,7 @@ from commands import Command
 from fedfloor import config
 from fedfloor.engine import separate
 from fedfloor.engine.memory import DeviceMemory
-from fedfloor.engine.steps import full
+from fedfloor.engine.steps import full_gradient
 from fedfloor.errors import SettingError
 from fedfloor.inference.onnx import TOLERANCE
 from fedfloor.inference.trained import load_model
@@ -282,5 +282,5 @@ def test_a_step_of_fine_tuning_is_a_step_down_the_devices_own_loss(tmp_path: Pat
     assert bool(torch.isfinite(of.network.flat).all())
     stepped = of.network.flat.clone()
     of.network.flat.copy_(w)
-    step = -0.1 * full(of.network, of.samples(1), of.task)
+    step = -0.1 * full_gradient(of.network, of.samples(1), of.task)
     torch.testing.assert_close(stepped[: len(step)] - w[: len(step)], step, rtol=1e-3, atol=1e-6)  # float32
