@@ -202,5 +202,6 @@ def export_all(run: Path, out: Path | None, *, as_json: bool, own: bool = False)
     rows = []
     for name in known:
         done = onnx.export(load_model(run, own, device=name), folder / f"{quote(name, safe=' ')}.onnx")
-        rows.append({"device": name, "file": str(done.file), "bytes": done.size_bytes} | done.differences)
+        gaps = {part: gap if as_json else f"{gap:.1e}" for part, gap in done.differences.items()}
+        rows.append({"device": name, "file": str(done.file), "bytes": done.size_bytes} | gaps)
     show(rows, as_json=as_json, title="models, and by how much ONNX Runtime and PyTorch differ")
