@@ -148,7 +148,7 @@ def test_what_was_kept_by_an_earlier_extractor_is_moved_once(tmp_path: Path) -> 
     second = walk(here, ALL, first, number=2).packet
     old, key = here.memory.extractor(1), Key(0, 3, 0, 1, 0)
     here.network.flat.copy_(second["w"])
-    eye = local_update.FeatureExtractor(here, here.samples(1), key)
+    eye = local_update.VisitExtractor(here, here.samples(1), key)
     assert eye.before == old != eye.name
     moved = eye.window() - eye.window(old)
     assert bits(here.network.flat) == bits(second["w"])  # looking back changes nothing

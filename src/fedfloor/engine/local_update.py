@@ -62,7 +62,7 @@ class FeatureSamples:
         return batch_size * max(1, -(-len(self) // batch_size))
 
 
-class FeatureExtractor:
+class VisitExtractor:
     """What a visit on features may ask: see :class:`fedfloor.parts.objective.Extractor`."""
 
     def __init__(self, engine: Engine, samples: Samples, key: Key, name: str = "") -> None:
@@ -262,7 +262,7 @@ def before_features(
     """Let an objective that trains on features look at the extractor."""
     trained_part(engine.network, goal, work)
     require_head(engine, f"'{work.objective}'")
-    eye = FeatureExtractor(engine, samples, key, extractor.name)
+    eye = VisitExtractor(engine, samples, key, extractor.name)
     if extractor.frozen and goal.refers:
         extractor.name = eye.name
     return replace(about, extractor=eye)

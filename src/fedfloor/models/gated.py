@@ -13,7 +13,7 @@ from fedfloor.models.classifier import layer, replace
 from fedfloor.models.network import Network
 
 
-class Own(nn.Module):
+class OwnColumns(nn.Module):
     """The device's own columns V c of all layers, one vector [m]; a module, so that it comes last in the head."""
 
     def __init__(self, numbers: int) -> None:
@@ -40,7 +40,7 @@ class GatedHead(nn.Module):
         widths = [features] + [units] * (layers - 1)
         self.gates = nn.ModuleList(nn.Linear(width, 2 * units) for width in widths)
         self.out = nn.Linear(units, classes)
-        self.own = Own(2 * units * layers + classes)  # last: what is trained shall lie together
+        self.own = OwnColumns(2 * units * layers + classes)  # last: what is trained shall lie together
         self._begin()
 
     @torch.no_grad()
