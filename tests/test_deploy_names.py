@@ -235,7 +235,7 @@ def test_modules_are_imported_by_name_in_one_place() -> None:
         for node in ast.walk(ast.parse(file.read_text())):
             if isinstance(node, ast.Call) and ast.unparse(node.func).endswith(("import_module", "__import__")):
                 found += [str(file.relative_to(ROOT))] if not isinstance(node.args[0], ast.Constant) else []
-    assert sorted(found) == ["__init__.py", "cli/checkout.py", "outside.py"]  # of a checkout: papers, benchmarks
+    assert sorted(found) == ["__init__.py", "outside.py"]
 
 
 def test_a_plan_that_names_a_part_by_text_is_refused_at_the_edge(park: Live) -> None:

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import torch
 
 import fedfloor
 from fedfloor import Experiment, run
@@ -73,6 +74,19 @@ def test_mase_divides_by_repeating_the_value_before(table: Path, tmp_path: Path)
     assert figures["MASE"] == pytest.approx(figures["MAE"] / naive, rel=1e-6)  # type: ignore[operator]
     assert figures["MASE"] < 0.6  # type: ignore[operator]
     assert figures["R2"] > 0.97  # type: ignore[operator]
+
+
+def test_an_untrained_network_repeats_the_newest_row(table: Path) -> None:
+    data = load_data(experiment(table))
+    task = data.task
+    assert isinstance(task, Forecasting)
+    body = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(int(np.prod(data.shape)), task.targets))
+    module, _ = task.around(body, "1")
+    x = torch.randn(5, *data.shape)
+    newest = x[:, list(task.channels), -1].repeat_interleave(task.horizon, 1)
+    assert torch.equal(module(x), newest)
+    plain, path = replace(task, from_last=False).around(body, "1")
+    assert (plain, path) == (body, "1")
 
 
 def test_a_season_is_what_seasons_repeat(table: Path) -> None:

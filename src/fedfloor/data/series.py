@@ -224,6 +224,7 @@ def _forecast(name: str, task: Forecasting, rows: Rows, cut: Cut, reading: Readi
             f'\'{inputs.missing}\' leaves them so. Set missing = "previous" or "drop".'
         )
     flat = target.reshape(len(target), -1).astype(np.float32)
+    task = replace(task, channels=tuple(channels))
     if reading.whole:
         return TaskTargets(task, (), np.zeros(len(flat), np.int64), flat)
     constant = np.ptp(target[~cut.test].swapaxes(1, 2).reshape(-1, len(sensors)), axis=0) == 0

@@ -16,7 +16,7 @@ from fedfloor.tasks.task import Reduction, Task
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-    from torch import Tensor
+    from torch import Tensor, nn
 
     from fedfloor.tasks.task import Boosted, Rows
 
@@ -28,7 +28,8 @@ class Forecasting(Task):
     A run is judged by MASE, the mean over the sensors of their mean absolute error divided by that of repeating the
     value before (or a season before) in the training recordings, one row ahead. Below 1 is better than repeating is one
     row ahead. Hyndman and Koehler, International Journal of Forecasting 22 (2006) 679. The bins are ranges of the first
-    target.
+    target. Networks give the change from a window's newest row unless ``from_last`` is false: most sensors move little
+    from row to row, and a network that has to make their level anew is far behind a value that repeats.
 
     Args:
         horizon: H, rows.
@@ -36,6 +37,8 @@ class Forecasting(Task):
         season: rows of a season, for MASE and the seasonal reference; left out, there is none.
         loss, delta, levels, bins: as of :class:`~fedfloor.tasks.regression.Regression`.
         center, scale, edges: taken from the training samples.
+        from_last: whether the network's outputs are added to the newest row.
+        channels: of the sensors among those of a window; taken from the data.
         naive: of each target, the mean absolute error that MASE divides by; taken from the training recordings.
     """
 
@@ -55,9 +58,11 @@ class Forecasting(Task):
     scale: tuple[float, ...] = ()
     edges: tuple[float, ...] = ()
     naive: tuple[float, ...] = ()
+    from_last: bool = True
+    channels: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
-        for name in ("sensors", "levels", "center", "scale", "edges", "naive"):
+        for name in ("sensors", "levels", "center", "scale", "edges", "naive", "channels"):
             object.__setattr__(self, name, tuple(getattr(self, name)))
         require(1 <= self.horizon <= 10_000, "data.task.horizon", self.horizon, "a whole number from 1 to 10,000")
         fits = self.season is None or 1 <= self.season < math.inf
@@ -82,6 +87,15 @@ class Forecasting(Task):
     def outputs(self, bins: int, targets: int, shape: tuple[int, ...]) -> int:
         """Return S·H, or as many for each level."""
         return self._numbers.outputs(bins, targets, shape)
+
+    def around(self, module: nn.Module, classifier: str | None) -> tuple[nn.Module, str | None]:
+        """Return the network with its outputs added to the newest row of each sensor."""
+        if not (self.from_last and self.channels):
+            return module, classifier
+        from fedfloor.tasks.residual import FromLast
+
+        each = self.horizon * (len(self.levels) if self.loss == "quantile" else 1)
+        return FromLast(module, self.channels, each), None if classifier is None else f"body.{classifier}"
 
     def losses(self, out: Tensor, y: Tensor, reduction: Reduction = "none") -> Tensor:
         """Return the regression's losses."""
