@@ -64,7 +64,7 @@ def attempt(
     if why is not None:
         with pytest.raises(SettingError, match=why) as caught:
             Job(method(name, parts, **settings), here, rounds=2, folder=folder, model="mlp-sensor").run()
-        named_by = [name, "gated" if name == "cgau" else name, *(one["kind"] for one in parts.values())]
+        named_by = [name, "gated" if name == "cgau" else "work.trains", *(one["kind"] for one in parts.values())]
         assert any(one in str(caught.value) for one in named_by)
         return
     job = Job(method(name, parts, **settings), here, rounds=2, folder=folder, model="mlp-sensor")
