@@ -44,11 +44,11 @@ from fedfloor.plan.nodes import Broadcast, Probe, Work
 from fedfloor.plan.outcome import Receipt
 from fedfloor.plan.schedule import Key
 from fedfloor.ranges import RefusedError
-from fedfloor.runs import launch, loop
+from fedfloor.runs import loop
 from fedfloor.runs.folder import owned
 from fedfloor.runs.launch import ignore
 from fedfloor.runs.ledger import Line
-from fedfloor.runs.orders import Limits, Orders
+from fedfloor.runs.orders import Limits, Orders, interrupts
 from fedfloor.runs.parks import build_park, load_data, warn_of_gaps
 from fedfloor.runs.prepare import prepare
 
@@ -445,7 +445,7 @@ def run(
     )
     park = live.gather(experiment, method) if park is None else park
     orders = Orders(settings.out, resume=resume, limits=limits or Limits())
-    with owned(orders.out), launch.interrupts() as asked:
+    with owned(orders.out), interrupts() as asked:
         prepare(experiment, orders, park, live=True)
         warn_of_gaps(park)
         return loop.execute(experiment, orders, Alone(), park, report, interrupted or asked, live)

@@ -16,9 +16,9 @@ import tomlkit
 
 from fedfloor.deploy.settings import CloudSettings
 from fedfloor.errors import DivergedError, RunError, SettingError
-from fedfloor.runs import folder, launch, ledger
+from fedfloor.runs import folder, ledger
 from fedfloor.runs.ledger import Line
-from fedfloor.runs.orders import Limits
+from fedfloor.runs.orders import Limits, interrupts
 
 log = logging.getLogger(__name__)
 
@@ -45,7 +45,7 @@ def run(settings: CloudSettings, file: Path, *, resume: bool, limits: Limits, re
     flower = _Flower(settings)
     number = flower.start(file.resolve(), resume=resume, last=limits.stop_after or 0)
     done, asked = len(_lines(settings.out)) if resume else 0, time.monotonic()
-    with launch.interrupts() as interrupted:
+    with interrupts() as interrupted:
         while not ended.exists():
             time.sleep(LOOK_S)
             done = _reported(settings.out, done, report)

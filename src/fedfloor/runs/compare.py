@@ -14,7 +14,7 @@ from fedfloor.experiment import Experiment
 from fedfloor.park.park import Park
 from fedfloor.runs import checks, launch
 from fedfloor.runs.ledger import Line
-from fedfloor.runs.orders import Limits, Orders
+from fedfloor.runs.orders import Limits, Orders, interrupts
 from fedfloor.runs.parks import warn_of_gaps
 
 log = logging.getLogger(__name__)
@@ -104,7 +104,7 @@ def carry_out(
     park: Park | None = None
     stands: tuple[object, ...] = ()
     ends: dict[Path, str] = {}
-    with launch.interrupts() as interrupted:  # also between two runs, and in a run's last round
+    with interrupts() as interrupted:  # also between two runs, and in a run's last round
         for task in work:
             if ends and interrupted():
                 return ends, False

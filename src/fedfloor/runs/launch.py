@@ -9,7 +9,6 @@ import pickle
 import signal
 import subprocess
 import sys
-import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
@@ -27,7 +26,7 @@ from fedfloor.park.park import Park
 from fedfloor.runs import checks, loop
 from fedfloor.runs.folder import owned
 from fedfloor.runs.ledger import Line
-from fedfloor.runs.orders import Orders
+from fedfloor.runs.orders import Orders, interrupts
 from fedfloor.runs.parks import build_park as build_park
 from fedfloor.runs.parks import packet_bytes, warn_of_gaps
 from fedfloor.runs.prepare import prepare
@@ -178,28 +177,6 @@ def _no_interrupts() -> Iterator[None]:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-@contextlib.contextmanager
-def interrupts() -> Iterator[Callable[[], bool]]:
-    """Let the first Ctrl-C ask for a stop after the round; the second one stops at once."""
-    asked = threading.Event()
-
-    def ask(number: int, frame: object) -> None:  # noqa: ARG001
-        if asked.is_set():
-            os.write(2, b"stopped at once; go on from the last checkpoint with --resume\n")
-            raise KeyboardInterrupt
-        asked.set()
-        os.write(2, b"stopping after this round; Ctrl-C again stops at once\n")
-
-    if threading.current_thread() is not threading.main_thread():
-        yield asked.is_set
-        return
-    before = signal.signal(signal.SIGINT, ask)
-    try:
-        yield asked.is_set
-    finally:
-        signal.signal(signal.SIGINT, before)
 
 
 def under_torchrun() -> bool:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
-from collections.abc import Mapping
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
@@ -100,3 +104,25 @@ class Orders:
     force: bool = False
     limits: Limits = Limits()
     keep: bool = False
+
+
+@contextlib.contextmanager
+def interrupts() -> Iterator[Callable[[], bool]]:
+    """Let the first Ctrl-C ask for a stop after the round; the second one stops at once."""
+    asked = threading.Event()
+
+    def ask(number: int, frame: object) -> None:  # noqa: ARG001
+        if asked.is_set():
+            os.write(2, b"stopped at once; go on from the last checkpoint with --resume\n")
+            raise KeyboardInterrupt
+        asked.set()
+        os.write(2, b"stopping after this round; Ctrl-C again stops at once\n")
+
+    if threading.current_thread() is not threading.main_thread():
+        yield asked.is_set
+        return
+    before = signal.signal(signal.SIGINT, ask)
+    try:
+        yield asked.is_set
+    finally:
+        signal.signal(signal.SIGINT, before)

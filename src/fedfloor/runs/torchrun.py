@@ -27,10 +27,10 @@ from fedfloor.engine.team import MOST_RANKS, Alone, Blob, PeerLostError, Shared,
 from fedfloor.errors import FedfloorError, RunError, SettingError
 from fedfloor.experiment import Experiment
 from fedfloor.park.park import Park
-from fedfloor.runs import launch, loop
+from fedfloor.runs import loop
 from fedfloor.runs.folder import owned
 from fedfloor.runs.ledger import Line
-from fedfloor.runs.orders import Orders
+from fedfloor.runs.orders import Orders, interrupts
 from fedfloor.runs.parks import build_park, packet_bytes, warn_of_gaps
 from fedfloor.runs.prepare import prepare
 from fedfloor.runs.results import noted
@@ -129,7 +129,7 @@ def join(experiment: Experiment, orders: Orders, report: Callable[[Line], None])
                 (orders.out / MARK).touch()
                 said.append(orders.resume)
             stack.enter_context(noted(orders.out))
-            interrupted = stack.enter_context(launch.interrupts())
+            interrupted = stack.enter_context(interrupts())
             return _execute(experiment, orders, report, park, interrupted)
     finally:
         dist.destroy_process_group()
