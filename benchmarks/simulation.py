@@ -180,12 +180,25 @@ class Ranks:
         return self.method.absorb(state, ranks.run(engine, plan, state.packet, round_number=number, tick=0)).packet["w"]
 
 
+def conv1d(model: nn.Module) -> nn.Module:
+    """Return a network of windows as users write it: with ``Conv1d`` where ours convolves pictures of height 1."""
+    if not isinstance(model, nn.Sequential) or not isinstance(model[0], nn.Unflatten):
+        return model
+    plain: list[nn.Module] = []
+    for layer in list(model)[1:]:
+        if isinstance(layer, nn.Conv2d):
+            (_, kernel), (_, stride), padding = layer.kernel_size, layer.stride, layer.padding[1]
+            layer = nn.Conv1d(layer.in_channels, layer.out_channels, kernel, stride=stride, padding=int(padding))
+        plain.append(nn.AdaptiveAvgPool1d(1) if isinstance(layer, nn.AdaptiveAvgPool2d) else layer)
+    return nn.Sequential(*plain)
+
+
 class _Bare:
     """The loop a user would write: floats in memory, an optimiser, a loop over devices and mini-batches."""
 
     def __init__(self, case: Case) -> None:
         self.case = case
-        self.model = models.plain(case.model, case.shape, case.classes)
+        self.model = conv1d(models.plain(case.model, case.shape, case.classes))
         self.start = {name: value.clone() for name, value in self.model.state_dict().items()}
         park = case.park()
         pairs = [park.samples(k) for k in range(case.devices)]

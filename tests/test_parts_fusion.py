@@ -131,8 +131,8 @@ def conv(path: str, channels: int, *more: int) -> dict[str, tuple[int, ...]]:
         ("cnn-tutorial", SHAPE, "multi", "3", {"3.fusion.gamma": (32,)}, "11"),
         ("mlp-2nn", (1, 3, 3), "multi", None, {"5.fusion.gamma": (200,)}, "5.layer"),
         ("mlp-2nn", (1, 3, 3), "conv", None, conv("5", 200, 400), "5.layer"),
-        ("cnn-sensor", (4, 9), "multi", None, {"7.fusion.gamma": (64,)}, "8"),
-        ("cnn-sensor", (4, 9), "conv", None, conv("7", 64, 128, 1), "8"),
+        ("cnn-sensor", (4, 9), "multi", None, {"8.fusion.gamma": (64,)}, "9"),
+        ("cnn-sensor", (4, 9), "conv", None, conv("8", 64, 128, 1, 1), "9"),
     ],
 )  # fmt: skip
 def test_where_the_operator_goes(
@@ -206,7 +206,7 @@ def test_a_network_built_for_another_objective_is_refused() -> None:
 
 
 def test_settings() -> None:
-    with pytest.raises(SettingError, match=r"operator = 'mul': must be 'conv' or 'multi' or 'single'"):
+    with pytest.raises(SettingError, match=r"operator = 'mul': must be 'conv', 'multi' or 'single'"):
         objective("fusion", {"operator": "mul"})
     with pytest.raises(SettingError, match="Did you mean 'multi'"):
         Fusion("mult")  # type: ignore[arg-type]
