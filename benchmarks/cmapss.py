@@ -86,6 +86,9 @@ SECOND: tuple[Table, ...] = tuple(
 )
 
 
+FINER: Table = {"rounds": 12, "work": {"epochs": 1}}  # what the second grid took
+
+
 class Contender(NamedTuple):
     """A method of the table.
 
@@ -128,6 +131,22 @@ CONTENDERS = {
     "scaffold": Contender("SCAFFOLD", "scaffold", ({},), after="fedavg", seeds=(0, 1, 2)),
     "finer-fedavg": Contender("FedAvg, second grid", "fedavg", SECOND, after="fedavg", end=1e-3),
     "finer-centralized": Contender("centralised, second grid", "centralized", SECOND, after="centralized", end=1e-3),
+    **{
+        f"finer-{name}": Contender(title, method, ({},), FINER | base, after="fedavg", seeds=(0, 1, 2), end=1e-3)
+        for name, title, method, base in (
+            ("local-only", "local only", "local-only", {}),
+            ("finetuned", "FedAvg, fine-tuned at each site", "fedavg", {"evaluate": {"finetune": {"epochs": 1}}}),
+            ("fedprox", "FedProx", "fedprox", {"methods": {"fedprox": {"mu": 0.01}}}),
+            ("fedsr", "FedSR", "fedsr", {"methods": {"fedsr": {"laps": 1}}}),
+            ("scaffold", "SCAFFOLD", "scaffold", {}),
+            ("fedadam", "FedAdam", "fedadam", {"methods": {"fedadam": {"server_rate": 0.01}}}),
+            ("fedper", "FedPer", "fedper", {}),
+            ("fedrep", "FedRep", "fedrep", {"methods": {"fedrep": {"head_epochs": 1}}}),
+            ("ditto", "Ditto", "ditto", {}),
+            ("apfl", "APFL", "apfl", {}),
+            ("ifca", "IFCA, two models", "ifca", {"methods": {"ifca": {"cohorts": 2}}}),
+        )
+    },
     "adam-fedavg": Contender("FedAvg, Adam", "fedavg", ({},), DRAFT, seeds=(0, 1)),
     "adam-local-only": Contender("local only, Adam", "local-only", ({},), DRAFT, seeds=(0, 1)),
     "draft-fedavg": Contender("FedAvg, Adam, 50 rounds", "fedavg", ({},), DRAFT, seeds=(0,), rounds=50),
@@ -135,8 +154,10 @@ CONTENDERS = {
 }
 ORDER = (
     ("fedavg", "centralized"), ("finer-fedavg", "finer-centralized"), ("local-only", "scikit-learn"),
-    ("adam-fedavg", "adam-local-only"), ("fedprox", "fedsr"), ("scaffold", "fedadam"),
-    ("draft-fedavg", "draft-local-only"),
+    ("adam-fedavg", "adam-local-only"), ("fedprox", "fedsr"),
+    ("finer-scaffold", "finer-local-only", "finer-fedper", "finer-fedrep", "finer-ditto", "finer-ifca"),
+    ("draft-fedavg", "draft-local-only"), ("finer-finetuned", "finer-apfl", "finer-fedadam"), ("finer-fedprox", "finer-fedsr"),
+    ("scaffold", "fedadam"),
 )  # fmt: skip
 
 
@@ -282,7 +303,7 @@ def trained(what: Experiment, folder: Path) -> bool:
         from fedfloor.runs import roundless
 
         orders = Orders(folder, False, False, Limits())
-        roundless.start(what, orders, 1, lambda _: None, build_park(what), lambda: False)
+        roundless.start_boosting(what, orders, 1, lambda _: None, build_park(what), lambda: False)
         return True
     run = fedfloor.run(what, folder, ranks=1, resume=(folder / "experiment.toml").exists())
     return run.stopped != "interrupted"

@@ -1,7 +1,6 @@
 """A model per device beside one for all: pictures of two classes each, and sites whose sensors stand at other levels.
 
     python benchmarks/personal.py --out RUNS               # goes on where it was stopped; results/personal.json
-    python benchmarks/personal.py --only cmapss            # the methods in benchmarks/cmapss.py's protocol
     python benchmarks/personal.py --page results/personal.md
 
 Pictures: 20 devices hold 100 pictures of two classes each (shards, ξ = 2) and are tested on pictures of their own two
@@ -28,7 +27,6 @@ from typing import Any
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-import cmapss
 import numpy as np
 from torch import nn
 
@@ -207,20 +205,6 @@ def known(title: str, of: dict[str, tuple[str, Table]]) -> bool:
     return evaluates and (method in METHODS or method in REFERENCES)
 
 
-def engines(out: Path) -> int:
-    """Run the methods on C-MAPSS at four sites in the protocol of benchmarks/cmapss.py, into its results."""
-    results = Path("results/cmapss")
-    for title, (method, own) in PICTURES.items():
-        if method in METHODS and method not in cmapss.CONTENDERS and not {"model", "finetune"} & own.keys():
-            settings = {"methods": {method: own}}
-            cmapss.CONTENDERS[method] = cmapss.Contender(title, method, (settings,), after="fedavg")
-            for seed in cmapss.SEEDS:
-                one = cmapss.Cell(method, 0, seed, tune=False)
-                if cmapss.read(one, results) is None and not cmapss.carry_out(one, out, results):
-                    return 130
-    return 0
-
-
 def main() -> int:
     """Run all cells, or write the page."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -228,11 +212,9 @@ def main() -> int:
     parser.add_argument(
         "--results", type=Path, default=Path("results/personal.json"), help="file of the finished cells"
     )
-    parser.add_argument("--only", default="", help="sets whose names hold this; cmapss")
+    parser.add_argument("--only", default="", help="sets whose names hold this")
     parser.add_argument("--page", type=Path, help="write the page, run nothing")
     given = parser.parse_args()
-    if given.only == "cmapss":
-        return engines(given.out)
     cells: list[Table] = json.loads(given.results.read_text()) if given.results.exists() else []
     if given.page is not None:
         write(given.page, page(cells))
