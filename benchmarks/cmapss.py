@@ -156,7 +156,8 @@ ORDER = (
     ("fedavg", "centralized"), ("finer-fedavg", "finer-centralized"), ("local-only", "scikit-learn"),
     ("adam-fedavg", "adam-local-only"), ("fedprox", "fedsr"),
     ("finer-scaffold", "finer-local-only", "finer-fedper", "finer-fedrep", "finer-ditto", "finer-ifca"),
-    ("draft-fedavg", "draft-local-only"), ("finer-finetuned", "finer-apfl", "finer-fedadam"), ("finer-fedprox", "finer-fedsr"),
+    ("draft-fedavg", "draft-local-only"), ("finer-finetuned", "finer-apfl", "finer-fedadam"),
+    ("finer-fedprox", "finer-fedsr"),
     ("scaffold", "fedadam"),
 )  # fmt: skip
 

@@ -4,7 +4,8 @@
     python benchmarks/personal.py --page results/personal.md
 
 Pictures: 20 devices hold 100 pictures of two classes each (shards, ξ = 2) and are tested on pictures of their own two
-classes; a model for all has to tell ten apart at once. *Personal* is the
+classes; a model for all has to tell ten apart at once. FEMNIST: 40 writers with at least 120 characters, a fifth of
+them for testing; they differ in hand, not in labels. *Personal* is the
 accuracy with each device's own model on its own test pictures, *one model* that of the model that a run writes (for
 FedPer and FedRep with the mean of all heads) on the test pictures of all devices.
 
@@ -33,6 +34,7 @@ from torch import nn
 import fedfloor
 from cohorts import idx, spread
 from fedfloor import config
+from fedfloor.data import sources
 from fedfloor.data.made.machines import SENSORS, Machines, columns, recordings
 from fedfloor.experiment import EvaluateSettings
 from fedfloor.methods.catalog import METHODS, REFERENCES
@@ -89,6 +91,29 @@ def shards(name: str, seed: int, file: Path) -> Table:
     return {"rounds": 12, "data": {"path": str(file)}, "model": {"name": "mlp-2nn"}, "work": work}
 
 
+def writers(seed: int, file: Path) -> Table:
+    """Write the characters of 40 of FEMNIST's writers with 120 or more, a fifth of each writer's for testing."""
+    rng, data = np.random.default_rng(seed), sources.load("femnist")
+    owner = np.asarray(data.owner)
+    chosen = rng.permutation(np.flatnonzero(np.bincount(owner) >= 120))[:40]
+    rows: dict[str, list[np.ndarray]] = {"": [], "_test": []}
+    for writer in chosen.tolist():
+        own = rng.permutation(np.flatnonzero(owner == writer))
+        rows["_test"].append(own[: len(own) // 5])
+        rows[""].append(own[len(own) // 5 :])
+    arrays: dict[str, np.ndarray] = {}
+    for to, parts in rows.items():
+        taken = np.concatenate(parts)
+        arrays |= {
+            f"x{to}": data.take(taken, 0).reshape(-1, 28, 28),
+            f"y{to}": data.y[taken],
+            f"device{to}": owner[taken],
+        }
+    np.savez(file, **arrays, classes=np.arange(62).astype(str))
+    work = {"epochs": 2, "batch_size": 20, "lr": 0.1, "momentum": 0.0}
+    return {"rounds": 12, "data": {"path": str(file)}, "model": {"name": "mlp-2nn"}, "work": work}
+
+
 def plant(kind: str, seed: int, file: Path) -> Table:
     """Write the made plant's rows with sites as devices: of one regime each, or a machine with an offset of its own."""
     by_regime = kind == "regimes"
@@ -113,6 +138,7 @@ def plant(kind: str, seed: int, file: Path) -> Table:
 
 SETS = {
     "MNIST, two classes each": (PICTURES, lambda seed, file: shards("mnist", seed, file.with_suffix(".npz"))),
+    "FEMNIST, 40 writers": (PICTURES, lambda seed, file: writers(seed, file.with_suffix(".npz"))),
     "made plant, a regime per site": (SITES, lambda seed, file: plant("regimes", seed, file.with_suffix(".csv"))),
     "made plant, an offset per site": (SITES, lambda seed, file: plant("offsets", seed, file.with_suffix(".csv"))),
     "Fashion-MNIST, two classes each": (
