@@ -21,11 +21,10 @@ from fedfloor.chance import generator
 from fedfloor.config import combined, resolved
 from fedfloor.data.dataset import Labels, Values
 from fedfloor.engine import ranks
-from fedfloor.engine.place import keep_memory
-from fedfloor.engine.engine import Engine
+from fedfloor.engine.engine import Engine, Samples
 from fedfloor.engine.evaluate import BLOCK, evaluate
 from fedfloor.engine.memory import DeviceMemory
-from fedfloor.engine.engine import Samples
+from fedfloor.engine.place import keep_memory
 from fedfloor.engine.team import Alone
 from fedfloor.errors import SettingError
 from fedfloor.experiment import Experiment

@@ -250,7 +250,7 @@ class _Run:
         headline, tune = self.experiment.evaluate.figure, None
         if self.experiment.evaluate.finetune is not None:
             base = getattr(self.method.method, "work", self.experiment.work)
-            work = self.experiment.evaluate.finetune.over(base).at(number, self.experiment.rounds)
+            work = self.experiment.evaluate.finetune.over(base).at(1, self.experiment.rounds)  # the last rate may be 0
             tune = separate.Tuning(work, number, tick)
         if tune or self.method.needs.own or several(state.packet):
             return separate.evaluate(self.engine, state.packet, headline, state.cohorts, tune)
