@@ -129,6 +129,15 @@ bench-gpu: $(READY)  ## Cohorts on one GPU: equality, speed, the papers' workloa
 docs: $(READY)  ## The documentation as a web site, in site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
 
+.PHONY: release
+release: $(READY)  ## Build the wheel in dist/, install it into an empty environment and train with it there
+	rm -rf dist
+	$(BIN)/pip wheel --quiet --no-deps --wheel-dir dist .
+	$(PYTHON) -m venv dist/empty
+	dist/empty/bin/pip install --quiet dist/*.whl
+	cd dist && empty/bin/fedfloor run demo --set rounds=2 --set name=release --out run && empty/bin/fedfloor report run && ls -l *.whl
+	rm -rf dist/empty dist/run
+
 .PHONY: clean
 clean:  ## Delete the virtual environment and caches
 	rm -rf .venv .venv-peers .mypy_cache .pytest_cache .ruff_cache .hypothesis .cache site
