@@ -113,7 +113,12 @@ def writers(seed: int, file: Path) -> Table:
         }
     np.savez(file, **arrays, classes=np.arange(62).astype(str))
     work = {"epochs": 2, "batch_size": 20, "lr": 0.1, "momentum": 0.0}
-    return {"rounds": 12, "data": {"path": str(file)}, "model": {"name": "mlp-2nn"}, "work": work}
+    return {
+        "rounds": 20,
+        "data": {"path": str(file), "normalise": "standard"},
+        "model": {"name": "mlp-2nn"},
+        "work": work,
+    }
 
 
 def plant(kind: str, seed: int, file: Path) -> Table:
