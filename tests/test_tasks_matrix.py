@@ -49,7 +49,7 @@ def refused(name: str, kind: str, parts: dict[str, dict[str, Any]], settings: di
     reasons = [reason(name, parts)]  # some are known before the data are, others in the first round
     if kind != "classification" and objective in CLASSES_ALONE:
         reasons.append(f"objective '{objective}' is defined for classes, and data.task is '{kind}'")
-    if kind == "reconstruction" and (objective == "gated" or (name == "cgau" and objective is None)):
+    if kind in ("reconstruction", "forecasting") and (objective == "gated" or (name == "cgau" and objective is None)):
         reasons.append("objective 'gated': the network's output must be that of its classifier")
     if kind != "classification" and name == "hfedms" and settings.get("memory") != 0:
         reasons.append(f"method 'hfedms': its devices keep features by class, and data.task is '{kind}'")
@@ -73,7 +73,7 @@ def attempt(
     headline = named(here.dataset.task.headline)
     if job.method.needs.separate:
         assert sorted(job.engine.memory.held) == list(range(here.devices))
-        found = separate.evaluate(job.engine, job.start["w"], headline)
+        found = separate.evaluate(job.engine, job.start, headline)
     else:
         assert bits(state.packet["w"]) != bits(job.start["w"])
         found = evaluate(job.engine, state.packet["w"], job.method.objective, headline)
