@@ -34,7 +34,7 @@ from fedfloor.cli import main
 from fedfloor.errors import FedfloorError
 from fedfloor.experiment import Experiment
 from fedfloor.methods.catalog import METHODS
-from fedfloor.network.profile import NetworkProfile
+from fedfloor.network.profile import NetworkProfile, build
 from fedfloor.parts.objectives import OBJECTIVES
 from fedfloor.runs import forecast
 from fedfloor.runs.forecast import plan_of
@@ -220,7 +220,7 @@ def plan(path: Path) -> None:
     data, model, adapt = park.dataset, experiment.model, config.combined(experiment).objective.adapt
     models.build(model.name, data.shape, len(data.classes), experiment.seed, model.classifier, adapt)
     plan_of(experiment, park, 1)
-    if config.settings.network(experiment.network) is not None:
+    if build(experiment.network) is not None:
         next(forecast.rounds(experiment, park, 1))
 
 
