@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import tomllib
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,6 +15,8 @@ from torch import Tensor
 
 from fedfloor.errors import SettingError, nearest, shown, unknown
 from fedfloor.names import REFERENCES
+
+INSIDE = re.compile(r"(memory/)?[\w.-]+\.safetensors", re.ASCII)  # what runs write
 
 FORMAT = "fedfloor 1"
 FILES = {"last": "model.safetensors", "best": "best.safetensors"}  # in a run's folder
@@ -92,7 +95,11 @@ def devices(path: Path) -> dict[str, dict[str, Any]]:
     """
     try:
         known = json.loads((path / DEVICES).read_text()).items()
-        return {name: {**one, "file": str(one["file"])} for name, one in known}
+        listed = {name: {**one, "file": str(one["file"])} for name, one in known}
+        for about in listed.values():  # a stranger's folder may name any path
+            if not INSIDE.fullmatch(about["file"]) or not (path / about["file"]).is_file():
+                raise ValueError(f"{shown(about['file'])} is no model or memory file of the run")
+        return listed
     except (FileNotFoundError, NotADirectoryError) as error:
         raise SettingError(
             f"{path} has one model for all devices: leave --device and --all out, or give the folder of a run of a "

@@ -147,6 +147,8 @@ class Forecasting(Task):
         many = len(self.sensors)
         if len(self.center) != many * self.horizon or len(set(self.sensors)) != many or set(self.sensors) - {*columns}:
             raise ValueError(f"{many} of the model's sensors, {self.horizon} rows ahead, in {len(self.center)} targets")
+        if self.channels not in ((), tuple(columns.index(sensor) for sensor in self.sensors)):
+            raise ValueError(f"channels {list(self.channels)} are not those of its sensors")
 
     def unboosted(self, targets: int) -> str:
         """Return nothing, or that there are too many targets for a fit of each."""
