@@ -47,7 +47,7 @@ QUICK := plan_nodes plan_suite engine_visit engine_walk engine_tree parts_means 
 
 .PHONY: quick
 quick: $(READY)  ## The kernel and three methods, for while you work (below a minute on 2 cores)
-	$(BIN)/pytest $(QUICK:%=tests/test_%.py) -m 'not slow' -n 2 --maxschedchunk 8 \
+	$(BIN)/pytest $(QUICK:%=tests/*/test_%.py) -m 'not slow' -n 2 --maxschedchunk 8 \
 		-k '(not test_methods_contract or [fedavg] or [fedsr] or [fedgs]) and not killed'
 
 .PHONY: check

@@ -25,7 +25,7 @@ for stage in $STAGES; do
     echo "$stage" >&2
     case $stage in
         equality)
-            timeout 480 "$PYTHON" -m pytest -q -p no:cacheprovider tests/test_engine_cohort_cuda.py >"$OUT/equality.txt" 2>&1 ||
+            timeout 480 "$PYTHON" -m pytest -q -p no:cacheprovider tests/engine/test_engine_cohort_cuda.py >"$OUT/equality.txt" 2>&1 ||
                 { tail -40 "$OUT/equality.txt" >&2; exit 1; }
             printf '{"equality": "%s"}\n' "$(tail -1 "$OUT/equality.txt")" >"$OUT/part" ;;
         fedavg) bench ' devices' 9 float32 >"$OUT/part" ;;

@@ -1,0 +1,1758 @@
+"""A second attack on a deployment, from its documents and its code: what was tried, by class, and what came of it.
+
+``PYTHONPATH=tests/helpers python tests/deploy/test_deploy_assault.py`` prints the table of ``results/attacks.md``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import getpass
+import hashlib
+import io
+import json
+import logging
+import math
+import os
+import queue
+import resource
+import shutil
+import socket
+import ssl
+import struct
+import sys
+import tempfile
+import time
+import tomllib
+import weakref
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout, suppress
+from dataclasses import asdict, dataclass, field, replace
+from functools import partial
+from itertools import product
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import tomlkit
+import torch
+from PIL import Image
+from test_deploy_hostile import DEEP, GONE, forged, forgeries, places
+from test_deploy_survey import written as survey_of
+
+import fedfloor
+from fedfloor import __version__, cli, config
+from fedfloor.data.dataset import Inputs
+from fedfloor.deploy import broker, checks, device, facts, joining, machines, mqtt, provision, subtasks, superlink
+from fedfloor.deploy.channel import DeviceChannel, Flow, _Open
+from fedfloor.deploy.checks import MessageFilter
+from fedfloor.deploy.cloud import CloudExecutor, _room
+from fedfloor.deploy.message import FEW_ARRAYS, MAGIC, SHORT_HEADER, START, Message, decode, encode
+from fedfloor.deploy.names import table
+from fedfloor.deploy.park_file import from_document
+from fedfloor.deploy.settings import CloudEdge, CloudSettings, DataSource, Named
+from fedfloor.engine.engine import FrozenExtractor
+from fedfloor.engine.limit import Limit
+from fedfloor.errors import FedfloorError
+from fedfloor.experiment import Experiment, ModelSettings
+from fedfloor.inference.trained import load_model
+from fedfloor.models import saved
+from fedfloor.park.survey import RowClusters, RowQuestion
+from fedfloor.plan.nodes import Probe, Work
+from fedfloor.plan.schedule import Key
+from fedfloor.ranges import RefusedError
+from fedfloor.runs.parks import load_data
+from fedfloor.runs.prepare import begin
+from live_park import NOWHERE, Broker, InMemory, Live, device_settings, experiment
+from live_park import live as park_of
+from model_files import write_model
+from networks import build
+from parks import MOSQUITTO, TOP, Client, free_port, plant, until
+
+REFUSED, HARMLESS, KNOWN = "refused", "harmless", "known"  # known: docs/deploy.md states that it is not prevented
+TEXT = "\x1b[2J</script><script>alert(1)</script>\n\u202eERROR" * 30
+HOSTILE: list[Any] = [
+    None, True, -1, 0, 1 << 63, 10**400, 1e308, -1e308, math.nan, math.inf, "", "os:system", "../" * 21 + "etc/passwd",
+    TEXT, [], {}, DEEP, ["x"] * 5000, {"name": 0, "digest": "0" * 16},
+]  # fmt: skip
+DENIED = 135  # MQTT's answer to who has no right
+SLOWEST_S, GROWN_MB = 30.0, 400.0  # of one attempt
+PLANTED = ("antigravity", "this", "idlelib", "turtledemo")  # modules that nothing of ours imports
+
+
+class ThroughError(AssertionError):
+    """An attempt that got through."""
+
+
+@dataclass
+class Tally:
+    """What came of a class of attempts."""
+
+    title: str
+    aim: str
+    by_hand: int = 0
+    counts: Counter[str] = field(default_factory=Counter)
+    through: list[str] = field(default_factory=list)
+    connects: bool = False  # whether the attempts themselves open connections
+
+    def attempt(self, name: str, do: Callable[[], str], *, by_hand: bool = True) -> None:
+        """Make an attempt: whatever it starts, opens, imports, raises or takes beyond its share got through."""
+        self.by_hand += by_hand
+        with watched() as seen:
+            began, before = time.process_time(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+            try:
+                came = do()
+            except Exception as error:
+                came = f"{type(error).__name__}: {error}"
+            grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1000
+            seen += [f"{grown:.0f} MB"] if grown > GROWN_MB else []
+            took = time.process_time() - began
+            seen += [f"{took:.0f} s"] if took > SLOWEST_S else []
+        seen = [one for one in seen if not (self.connects and one.startswith("socket.connect"))]
+        if came in (REFUSED, HARMLESS, KNOWN) and not seen:
+            self.counts[came] += 1
+        else:
+            self.through.append(f"{name}: {came[:200]} {seen}")
+
+
+_seen: list[str] | None = None
+
+
+def _audited(event: str, words: tuple[Any, ...]) -> None:
+    if _seen is None:
+        return
+    ran = event in ("os.system", "subprocess.Popen", "os.exec", "os.posix_spawn", "socket.connect", "pickle.find_class")
+    if ran or (event == "import" and words[0] in PLANTED):
+        _seen.append(f"{event} {words!r:.80}")
+    elif event == "open" and isinstance(words[0], str) and words[0].startswith("/etc/"):
+        _seen.append(f"{event} {words[0]}")
+
+
+sys.addaudithook(_audited)
+
+
+@contextmanager
+def watched() -> Iterator[list[str]]:
+    """What an attempt runs, imports or opens that it must not."""
+    global _seen
+    _seen = found = list[str]()
+    try:
+        yield found
+    finally:
+        _seen = None
+
+
+def expect(condition: bool, what: str) -> None:
+    if not condition:
+        raise ThroughError(what)
+
+
+# -- a taken-over edge against devices --------------------------------------------------------------------------------
+
+
+@dataclass
+class Device:
+    """A device's agent, and how it is asked as its own edge or another one does."""
+
+    park: Live
+    number: int = 0
+
+    def __post_init__(self) -> None:
+        self.agent = self.park.agents[self.number]
+        self.near = self.agent.settings.edge
+        (self.far,) = {"e0", "e1"} - {self.near}
+        self.network = self.agent._work().engine.network
+        self.w = self.network.flat.numpy().copy()
+
+    def ask(self, kind: str, about: Mapping[str, Any], edge: str = "", **more: Any) -> tuple[str, dict[str, Any], Any]:
+        edge = edge or self.near
+        said = encode(Message(kind, edge, session=1, number=1, about=about, **more))
+        return self.agent._done(edge, decode(said, header=SHORT_HEADER, arrays=FEW_ARRAYS))
+
+    def about(self, kind: str) -> dict[str, Any]:
+        """What an honest request holds."""
+        base = {"device": self.number, "layout": None, "held": None, "trained": 0, "tick": 0}
+        work = {"objective": "plain", "epochs": None, "steps": 1, "batch_size": 8, "rate": 0.01, "momentum": 0.0,
+                "weight_decay": 0.0, "scope": "all", "settings": {}}  # fmt: skip
+        return base | {
+            "visit": {"visit": 0, "work": work, "frozen": False, "rest": "", "kept": []},
+            "probe": {"what": "profile", "settings": {k: v for k, v in work.items() if k != "settings"}},
+            "loss": {"what": "loss", "settings": {}},
+        }.get(kind, {})
+
+    def honest(self) -> tuple[bytes, Any]:
+        """An honest visit: its update's bits and its receipt."""
+        kind, about, arrays = self.ask("visit", self.about("visit"), arrays={"w": self.w})
+        expect(kind == "update", f"an honest visit is answered with {kind}: {about}")
+        return arrays["w"].tobytes(), about["receipt"]
+
+    def outcome(self, kind: str, about: Mapping[str, Any], edge: str = "", **more: Any) -> str:
+        got, said, arrays = self.ask(kind, about, edge, **more)
+        if got in ("refused", "failed"):
+            expect(bool(said.get("text")), "nothing is said of why")
+            return REFUSED
+        expect(got in ("update", "answer", "kept", "lacks"), f"it answers {got}")
+        size = sum(one.nbytes for one in arrays.values())
+        expect(size <= 2 * self.w.nbytes + 4096, f"it answers {size} bytes")
+        return HARMLESS
+
+    def refuses(self, kind: str, about: Mapping[str, Any], edge: str = "", **more: Any) -> Callable[[], str]:
+        def do() -> str:
+            came = self.outcome(kind, about, edge, **more)
+            expect(came == REFUSED, "it does what it must refuse")
+            return came
+
+        return do
+
+
+SPECS = (
+    "subprocess:call", "os:system", "builtins:eval", "builtins:exec", "builtins:__import__", "antigravity:geohash",
+    "this:s", "idlelib:x", "torch.hub:load", "torch:load", "pickle:loads", "numpy:load", "fedfloor.outside:load",
+    "fedfloor.deploy.broker:withdraw", "fedfloor.parts.proximal:Prox", "live_park:Abroad", ":", "a:", "os:system\0",
+    "mobilenet", "onnx", "../../evil.py:Run", "__class__", "google/mobilenet_v2_1.0_224", "/etc/passwd",
+)  # fmt: skip
+REFERENCES: list[Any] = [
+    {"name": 0, "digest": ""}, {"name": -1, "digest": ""}, {"name": True, "digest": ""},
+    {"name": 1 << 63, "digest": ""},
+    {"name": "os:system", "digest": ""}, {"name": 0}, {"name": 0, "digest": "", "x": 1}, {"name": [0], "digest": {}},
+    {"name": None, "digest": None}, {"os:system": {"name": 0, "digest": ""}},
+]  # fmt: skip
+
+
+def code_on_a_device(tally: Tally, folder: Path) -> None:
+    with park_of(folder, experiment(folder, "fedavg", rounds=1, devices=4)) as park:
+        one = Device(park)
+        before = one.honest()
+        for value in (*SPECS, *REFERENCES):
+            for field_of in ("objective", "mix"):
+                about = one.about("visit")
+                about["work"] = {**about["work"], field_of: value}
+                tally.attempt(f"work.{field_of} = {value}", one.refuses("visit", about, arrays={"w": one.w}))
+            about = one.about("visit")
+            about["work"] = {**about["work"], "settings": {"kind": value, "args": "touch x", "shell": True}}
+            tally.attempt(f"settings = {value}", one.refuses("visit", about, arrays={"w": one.w}))
+            for what in ("features", "hash"):
+                settings = {"extractor": value, "args": "touch x", "shell": True, "weights": "/etc/passwd"}
+                asked = one.about("loss") | {"what": what, "settings": settings}
+                tally.attempt(f"{what} by {value}", one.refuses("probe", asked, arrays={"w": one.w}))
+            asked = one.about("loss") | {"what": value}
+            tally.attempt(f"question {value}", one.refuses("probe", asked, arrays={"w": one.w}))
+        tally.attempt("the device trains as before", lambda: HARMLESS if one.honest() == before else "other bits")
+
+
+def fields_of_requests(tally: Tally, folder: Path) -> None:
+    with park_of(folder, experiment(folder, "fedavg", rounds=1, devices=4)) as park:
+        one = Device(park)
+        before = one.honest()
+        for kind in ("visit", "probe", "loss", "census", "keep", "facts"):
+            true = one.about(kind)
+            name = "probe" if kind == "loss" else kind
+            for at in places(true):
+                for new in [*HOSTILE, GONE] if at else [{}]:
+                    changed = forged(true, at, new)
+                    tally.attempt(
+                        f"{kind} {at} = {str(new)[:40]}",
+                        partial(one.outcome, name, changed, arrays={"w": one.w}),
+                        by_hand=False,
+                    )
+            for new in HOSTILE:
+                if isinstance(new, int) and not isinstance(new, bool):
+                    tally.attempt(
+                        f"{kind} of round {str(new)[:20]}",
+                        partial(one.outcome, name, true, round=new, arrays={"w": one.w}),
+                        by_hand=False,
+                    )
+        tally.attempt("the device trains as before", lambda: HARMLESS if one.honest() == before else "other bits")
+
+
+def device_starved(tally: Tally, folder: Path) -> None:
+    """Work, memory, disk and the queue of a device."""
+    more = "data.samples_per_device = 3000"
+    what = experiment(folder, "fedavg", rounds=1, devices=4)
+    what.write_text(what.read_text().replace("data.samples_per_device = 24", more))
+    with park_of(folder, what) as park:
+        one = Device(park)
+
+        def visit(**work: Any) -> dict[str, Any]:
+            about = one.about("visit")
+            return {**about, "work": {**about["work"], **work}}
+
+        for work in (
+            {"steps": 1 << 30}, {"epochs": 1 << 30, "steps": None}, {"epochs": 200, "steps": None, "batch_size": 1},
+            {"steps": 1, "batch_size": 1 << 30}, {"steps": 1, "batch_size": 2000},
+            {"epochs": 1, "batch_size": 3000, "steps": None},
+            {"epochs": 1}, {"steps": None}, {"steps": 0}, {"steps": -1}, {"batch_size": 0},
+            {"objective": "variates"}, {"objective": "contrastive", "settings": {"dim": 1 << 40}},
+            {"objective": "gated", "settings": {"layers": 1 << 40}},
+            {"objective": "replay", "scope": "classifier", "settings": {"keep": 1 << 40, "raw": True}},
+        ):  # fmt: skip
+            tally.attempt(f"work {work}", one.refuses("visit", visit(**work), arrays={"w": one.w, "c": one.w}))
+        for settings in (
+            {"extractor": "random-conv", "filters": 16384, "hashes": 4096, "width": 1.0},
+            {"extractor": "random-conv", "filters": 16384, "size": 1024}, {"extractor": "hog", "orientations": 360},
+            {"extractor": "raw", "hashes": 4096, "width": 1e-300},
+        ):  # fmt: skip
+            for what_ in ("features", "hash"):
+                asked = one.about("loss") | {"what": what_, "settings": settings}
+                tally.attempt(f"{what_} {settings}", one.refuses("probe", asked))
+    tally.attempt("another edge fills the queue", partial(_queue, folder))
+    tally.attempt("another edge's visits wait in front", partial(_front, folder))
+    for name, change in (
+        ("keeps every memory", {"kept": [f"{n:064x}" for n in range(1000)]}),
+        ("keeps a memory that grew too large", {"held": "a" * 64}),
+    ):
+        tally.attempt(name, partial(_memories, folder, change))
+
+
+def _agent(folder: Path) -> device.Agent:
+    what = experiment(folder, "fedavg", rounds=1, devices=4)
+    return device.Agent(
+        device_settings(folder, what, 0, 0),
+        config.read(what, []),
+        None,
+        lambda will: InMemory(Broker(), will),
+        session=7,
+    )
+
+
+def _say(agent: device.Agent, edge: str, number: int, size: int = 10) -> None:
+    said = Message("visit", edge, session=1, number=number, about={"to": 7, "filling": "x" * size})
+    agent._heard(mqtt.inbox_topic("trial", edge, "d0"), encode(said))
+
+
+def _queue(folder: Path) -> str:
+    agent = _agent(folder)
+    for number in range(1, 200):
+        _say(agent, "e1", number)
+    _say(agent, "e0", 1)
+    expect(agent._waiting["e0"] == 1, "the own edge's request finds no room")
+    expect(agent.gate.refused["e1", "busy"] == 199 - device.WAITING, "what is too much is not refused")
+    return REFUSED
+
+
+def _front(folder: Path) -> str:
+    agent = _agent(folder)
+    for number in range(1, 10):
+        _say(agent, "e1", number)
+    _say(agent, "e0", 1)
+    got = agent._next()
+    expect(got is not None and got[0] == "e0", "the own edge's request waits behind another's")
+    return HARMLESS
+
+
+def _memories(folder: Path, change: Mapping[str, Any]) -> str:
+    place = Path(tempfile.mkdtemp(dir=folder))
+    with park_of(place, experiment(place, "hfedms", rounds=2)) as park:
+        one = Device(park)
+        work = {"objective": "replay", "epochs": 1, "batch_size": 5, "scope": "classifier", "settings": {"keep": 5}}
+        worker = one.agent._work()
+        size = 1 + worker._most
+        one.agent.settings.memory.mkdir(parents=True, exist_ok=True)
+        with (one.agent.settings.memory / f"{one.number}-{'a' * 32}.safetensors").open("wb") as file:
+            file.truncate(size)
+        sent = {"w": one.w[one.network.part("classifier")]}
+        about = one.about("visit") | {"work": work, "frozen": 1} | dict(change)
+        return one.refuses("visit", about, scope="classifier", arrays=sent)()
+
+
+def what_a_device_holds(tally: Tally, folder: Path) -> None:
+    """Reading what belongs to others, and other meanings of what a device holds."""
+    with park_of(folder, experiment(folder, "fedavg", rounds=1, devices=4)) as park:
+        one = Device(park)
+        for extractor in ("raw", "penultimate", "random-conv", "hog"):
+            for what in ("features", "hash"):
+                asked = one.about("loss") | {
+                    "what": what,
+                    "settings": {"extractor": extractor, "hashes": 4, "width": 1.0},
+                }
+                tally.attempt(f"{what} by {extractor} that the method does not ask", one.refuses("probe", asked))
+        for settings in (
+            {"low": -40.0, "width": 80.0}, {"low": -40.0, "width": 1e-9}, {"low": math.nan, "width": 80.0},
+            {"low": 0.1, "width": 1.25}, {},
+        ):  # fmt: skip
+            asked = one.about("loss") | {"what": "scores", "settings": settings}
+            tally.attempt(f"scores in bins {settings}", one.refuses("probe", asked, arrays={"w": one.w}))
+        for held in (
+            "../" * 10 + "etc/passwd",
+            "/etc/passwd",
+            "\0",
+            "0" * 64,
+            "+" + "0" * 64,
+            "0" * 64 + "+../x",
+            "~",
+            "*",
+        ):
+            about = one.about("visit") | {"held": held}
+            about["work"] = {**about["work"], "objective": "variates"}
+            tally.attempt(f"held = {held!r}", one.refuses("visit", about, arrays={"w": one.w, "c": one.w}))
+        for kind in ("visit", "probe", "census", "keep", "facts", "leave", "hello", "", "walk", "gather"):
+            tally.attempt(f"{kind} of another edge", one.refuses(kind, one.about(kind), one.far, arrays={"w": one.w}))
+        for number in (1, 2, 3, -1):
+            about = one.about("loss") | {"device": number}
+            tally.attempt(f"a question to device {number}", one.refuses("probe", about, arrays={"w": one.w}))
+        tally.attempt("an answer that another edge was given", partial(_cached, one))
+        for sums, crosses in product((True, False), repeat=2):
+            tally.attempt("what other factories' devices hold", partial(_elsewhere, sums, crosses))
+    known = Path(tempfile.mkdtemp(dir=folder))
+    with park_of(known, experiment(known, "fedavg", rounds=1, devices=4)) as park:
+        one = Device(park)
+        true = facts.of(one.agent.experiment, one.agent._here().dataset).told()
+        tally.attempt("what a sample is", lambda: one.outcome("facts", one.about("facts") | {"facts": true}))
+        for name, value in (
+            ("classes", true["classes"][::-1]), ("scale", 1e9), ("shape", [1, 1 << 40, 28]),
+            ("name", "x"), ("sums", True),
+            ("inputs", {**true["inputs"], "kind": "table"}), ("classes", ["x"] * 9000),
+        ):  # fmt: skip
+            about = one.about("facts") | {"facts": {**true, name: value}}
+            tally.attempt(f"then {name} = {str(value)[:40]}", one.refuses("facts", about))
+    abroad = Path(tempfile.mkdtemp(dir=folder))
+    with park_of(abroad, experiment(abroad, "astraea", rounds=1, devices=4)) as park:
+        one = Device(park)
+        true = facts.of(one.agent.experiment, one.agent._here().dataset).told()
+        asked = one.about("facts") | {"facts": true}
+        tally.attempt("another edge states first what a sample is", one.refuses("facts", asked, one.far))
+        tally.attempt("its own edge states it", lambda: one.outcome("facts", asked))
+        tally.attempt("another edge asks what it holds", partial(_bare, one, asked))
+        for name, value in (("classes", true["classes"][::-1]), ("scale", 1e9), ("sums", True), ("standard", None)):
+            about = one.about("facts") | {"facts": {**true, name: value}}
+            tally.attempt(f"another edge states {name} = {str(value)[:40]}", partial(_relabelled, one, about))
+
+
+def _bare(one: Device, about: Mapping[str, Any]) -> str:
+    """An edge of another factory asks what a device holds, whose rounds cross factories."""
+    kind, told, _ = one.ask("facts", about, one.far)
+    expect(kind == "answer" and not any(told["answer"]["counts"]), "it reads the class counts")
+    return HARMLESS
+
+
+def _relabelled(one: Device, about: Mapping[str, Any]) -> str:
+    before = one.agent._facts
+    one.ask("facts", about, one.far)
+    expect(one.agent._facts == before, "it decides what the device's samples are")
+    return REFUSED
+
+
+def _elsewhere(sums: bool, crosses: bool) -> str:
+    """An edge looks for what other factories' devices hold in what the cloud tells it."""
+    about = facts.Facts("own", ("a", "b"), (1, 2, 2), Inputs("image"), 1 / 255, sums=sums)
+    rows = ((36.0,), (90.0,), (30.0,)) if sums else ()
+    held = [facts.Holding(9, (4, 5), rows, "ab" * 32), facts.Holding(9, (9, 0), rows, "cd" * 32)]
+    park = facts.park(Experiment(), about, [0, 1], held)
+    told = json.loads(json.dumps(joining.told(facts.known(about, park), ([0, 1], held), 0, crosses=crosses)))
+    first, other = told["held"]
+    expect(first == json.loads(json.dumps(asdict(held[0]))), "it does not know its own")
+    expect(
+        not any(other["counts"]) and not any(map(any, other["sums"])) and ("cd" in other["digest"]) == crosses,
+        "it reads more",
+    )
+    read = facts.read(told["facts"])
+    again = facts.park(Experiment(), read, *joining.read_told(told, read))
+    expect(str(facts.known(read, again)) == str(facts.known(about, park)), "its samples are scaled otherwise")
+    return HARMLESS
+
+
+def _cached(one: Device) -> str:
+    said = encode(Message("census", one.near, session=1, number=1, about={}))
+    one.agent._last = f"{one.near} 1-1", b"the answer"
+    expect(not one.agent._again(one.far, said), "another edge is given the last answer")
+    return HARMLESS
+
+
+def what_surveys_reveal(tally: Tally, folder: Path) -> None:
+    """Normalisation over the wire: what edges ask and state, and what devices answer."""
+    for kind in ("robust", "regime"):
+        place = Path(tempfile.mkdtemp(dir=folder))
+        what = survey_of(place, kind)
+        with park_of(place, what, data=lambda k, at=place: DataSource("folder", at / f"{k}.csv")) as park:
+            agent, read = park.agents[0], config.read(what, [])
+            near = agent.settings.edge
+            (far,) = {"e0", "e1"} - {near}
+            true = facts.of(read, load_data(read))
+            ask = partial(_states, agent, near)
+            tally.attempt(f"{kind}: what a sample is", partial(ask, true.told(), HARMLESS))
+            honest, others = _questions(kind)
+            for question in honest:
+                asked = {**true.told(), "question": question.to_dict()}
+                tally.attempt(f"{kind}: '{question.kind}' is asked", partial(ask, asked, HARMLESS))
+                tally.attempt(f"{kind}: by another edge", partial(_states, agent, far, asked, REFUSED))
+                tally.attempt(
+                    f"{kind}: before the first", partial(_answers, replace(true, question=question.to_dict()))
+                )
+            for question in others:
+                changed = {**true.told(), "question": question.to_dict()}
+                tally.attempt(f"{kind}: '{question.kind}', which it never asks", partial(ask, changed, REFUSED))
+            one_row = np.array([[float(agent._raw.samples(0)[0][0][0])]])  # type: ignore[union-attr]
+            if kind == "regime":
+                near_it = RowQuestion(
+                    "sums", None, RowClusters(PLACES, ZERO, ONE, np.concatenate([one_row, one_row + 99]))
+                )
+                single = {**true.told(), "question": near_it.to_dict()}
+                tally.attempt("regime: the sums of few rows alone", partial(_few, agent, near, single))
+            for question in honest:
+                for at in places(question.to_dict()):
+                    for new in [*HOSTILE, GONE] if at else [{}]:
+                        changed = {**true.told(), "question": forged(question.to_dict(), at, new)}
+                        name = f"{kind}: {question.kind} {at} = {str(new)[:30]}"
+                        tally.attempt(name, partial(ask, changed, ""), by_hand=False)
+            found = _found(kind)
+            tally.attempt(f"{kind}: what was found", partial(ask, {**true.told(), "found": found}, HARMLESS))
+            before = agent._here().samples(0)[0].copy()
+            for at in places(found):
+                for new in [*HOSTILE, GONE] if at else [{}]:
+                    changed = {**true.told(), "found": forged(found, at, new)}
+                    tally.attempt(f"{kind}: found {at} = {str(new)[:30]}", partial(ask, changed, ""), by_hand=False)
+            for standard in (
+                [[math.nan] * 3, [1.0] * 3], [[0.0] * 3, [0.0] * 3], [[0.0] * 2, [1.0] * 2], [[0.0] * 3], TEXT,
+                [[0.0] * 3, [math.inf] * 3], [[0.0] * 3, [-1.0] * 3], [[0.0] * 9000, [1.0] * 9000],
+            ):  # fmt: skip
+                changed = {**true.told(), "standard": standard}
+                tally.attempt(f"{kind}: standard = {str(standard)[:30]}", partial(ask, changed, REFUSED))
+            for scale in (math.nan, math.inf, 0.0, -1.0, 1e300, 1e-300, "1", None):
+                tally.attempt(f"{kind}: scale = {scale}", partial(ask, {**true.told(), "scale": scale}, REFUSED))
+            tally.attempt(f"{kind}: then what was found", partial(ask, {**true.told(), "found": found}, HARMLESS))
+            same = partial(_same, lambda a=agent, b=before: np.array_equal(a._here().samples(0)[0], b))
+            tally.attempt(f"{kind}: its samples are as before", same)
+
+
+PLACES, ZERO, ONE = np.array([0]), np.zeros(1), np.ones(1)  # by the first sensor
+
+
+def _questions(kind: str) -> tuple[list[RowQuestion], list[RowQuestion]]:
+    """Questions that a survey has, and those that it has not."""
+    three, other = (RowClusters(at, ZERO, ONE, np.array([[0.0], [1.0], [2.0]])) for at in (PLACES, PLACES + 1))
+    whole, below = (
+        [RowQuestion("sums"), RowQuestion("spread", np.zeros((1, 3)))],
+        RowQuestion("below", np.zeros((3, 45))),
+    )
+    apart = [
+        RowQuestion("sums", None, three),
+        RowQuestion("spread", np.zeros((3, 3)), three),
+        RowQuestion("clusters", None, three),
+    ]
+    elsewhere = [replace(one, clusters=other) for one in apart]
+    large = (
+        RowQuestion("below", np.zeros((3, 46))),
+        RowQuestion("clusters", None, replace(three, centres=np.zeros((13, 1)))),
+    )
+    if kind == "robust":
+        return [*whole, below], [*apart, *elsewhere, *large]
+    return [*whole, *apart], [below, *elsewhere, *large]
+
+
+def _found(kind: str) -> dict[str, Any]:
+    if kind == "robust":
+        return {"median": [0.0, 0.5, 1.0], "scale": [1.0, 2.0, 3.0]}
+    return {"columns": [0], "centre": [0.0], "spread": [1.0], "regimes": [[0.0], [1.0]], "means": [[0.0] * 3] * 2,
+            "deviations": [[1.0] * 3] * 2}  # fmt: skip
+
+
+def _states(agent: device.Agent, edge: str, about: Mapping[str, Any], wanted: str) -> str:
+    """An edge states what a sample is, with a question, or with what was found."""
+    known = agent._facts
+    said = {"device": 0, "facts": about}
+    message = decode(encode(Message("facts", edge, session=1, number=1, about=json.loads(json.dumps(said)))))
+    kind, told, _ = agent._done(edge, message)
+    came = HARMLESS if kind == "answer" else REFUSED
+    expect(kind in ("answer", "refused", "failed"), f"it answers {kind}")
+    expect(came != REFUSED or bool(told.get("text")), "nothing is said of why")
+    expect(came != REFUSED or agent._facts == known, "a refused request changes what it knows")
+    expect(len(json.dumps(told, allow_nan=False)) < 100_000, "its answer is long")
+    samples = agent._here().samples(0)[0]
+    expect(bool(np.isfinite(samples).all()), "its samples are no numbers any more")
+    expect(wanted in ("", came), f"it is {came}")
+    return came
+
+
+def _few(agent: device.Agent, edge: str, about: Mapping[str, Any]) -> str:
+    """Clusters of an edge's own choosing have few rows; ``docs/deploy.md`` states that a survey does not prevent it."""
+    _states(agent, edge, about, HARMLESS)
+    return KNOWN
+
+
+def _answers(about: facts.Facts) -> str:
+    """A device answers a survey's question, with every number of the answer replaced."""
+    question = RowQuestion.from_dict(about.question or {})
+    size = int(np.prod(question.shape(about.shape[0])))
+    true = {"samples": 9, "counts": [4, 5], "sums": [], "digest": "0" * 64, "answer": [0.0] * size}
+    for at in places(true):
+        for new in [*HOSTILE, -1e-9, 1e31]:
+            try:
+                held = facts.read_holding(forged(true, at, new), about)
+            except RefusedError:
+                continue
+            expect(
+                all(map(math.isfinite, held.answer)) and len(held.answer) == size, f"{at} = {str(new)[:30]} is taken"
+            )
+    return REFUSED
+
+
+def _same(check: Callable[[], bool]) -> str:
+    expect(check(), "they differ")
+    return HARMLESS
+
+
+def messages(tally: Tally, folder: Path) -> None:
+    """Bytes that are no message, or too much of one."""
+
+    def refused(data: bytes, **limits: Any) -> Callable[[], str]:
+        def do() -> str:
+            gate = MessageFilter(header=SHORT_HEADER, arrays=limits.get("arrays", FEW_ARRAYS))
+            expect(gate.take(data, "e0") is None, "it is taken")
+            expect(bool(gate.counts()), "it is not counted")
+            return REFUSED
+
+        return do
+
+    true = Message("visit", "e0", session=1, number=1, about={}, arrays={"w": np.zeros(4, np.float32)})
+    whole = encode(true)
+    for cut in (0, 1, START.size, START.size + 1, len(whole) // 2, len(whole) - 1):
+        tally.attempt(f"cut to {cut} bytes", refused(whole[:cut]))
+    for place in range(0, len(whole), 5):
+        spoilt = bytearray(whole)
+        spoilt[place] ^= 0xFF
+        tally.attempt(f"byte {place} flipped", refused(bytes(spoilt)), by_hand=False)
+
+    def framed(header: bytes, body: bytes = b"") -> bytes:
+        return START.pack(MAGIC, 1, len(header)) + header + body
+
+    said = {**{k: v for k, v in vars(true).items() if k != "arrays"}, "digest": ""}
+    for name in said:
+        for new in HOSTILE:
+            if type(new) is not type(said[name]):
+                text = json.dumps({**said, name: new}).encode()
+                tally.attempt(f"{name} = {str(new)[:40]}", refused(framed(text)), by_hand=False)
+    for header in (
+        b"[" * 400_000, b"null", b'{"kind": 1}', b"\xff\xfe", b'{"a":' * 1000 + b"1" + b"}" * 1000, b"1" * 10_000,
+        json.dumps({**said, "x": 1}).encode(), b"{" + b",".join(b'"%d":0' % n for n in range(50_000)) + b"}",
+        b"x" * (SHORT_HEADER + 1), b"",
+    ):  # fmt: skip
+        tally.attempt(f"header {header[:20]!r}", refused(framed(header)))
+    for kind, extra in (
+        (np.float16, {}), (np.int32, {}), (np.uint8, {}), (np.bool_, {}), (np.float32, {"n": FEW_ARRAYS}),
+    ):  # fmt: skip
+        arrays = {f"a{i}": np.zeros(1, kind) for i in range(1 + extra.get("n", 0))}
+        tally.attempt(f"{len(arrays)} arrays of {kind.__name__}", refused(encode(replace(true, arrays=arrays))))
+    for value in (math.nan, math.inf, -math.inf):
+        tally.attempt(f"numbers {value}", refused(encode(replace(true, arrays={"w": np.full(4, value, np.float32)}))))
+    for body in bodies():
+        text = json.dumps({**said, "digest": hashlib.sha256(body).hexdigest()}).encode()
+        tally.attempt(f"arrays {body[8:60]!r}", refused(framed(text, body)))
+    for session, number in ((0, 0), (-1, 1), (time.time_ns() + 10**15, 1), (10**400, 1)):
+        tally.attempt(
+            f"session {str(session)[:20]}, number {number}",
+            refused(encode(replace(true, session=session, number=number))),
+        )
+
+    def twice() -> str:
+        gate = MessageFilter(header=SHORT_HEADER, arrays=FEW_ARRAYS)
+        expect(gate.take(whole, "e0") is not None, "an honest one is refused")
+        for again in (whole, encode(replace(true, number=0)), encode(replace(true, session=0, number=9))):
+            expect(gate.take(again, "e0") is None, "it is taken twice, or out of order")
+        return REFUSED
+
+    tally.attempt("said again", twice)
+
+
+def bodies() -> Iterator[bytes]:
+    """Files of tensors that are none."""
+
+    def body(header: Any, numbers: bytes = bytes(16), length: int | None = None) -> bytes:
+        text = header if isinstance(header, bytes) else json.dumps(header).encode()
+        return struct.pack("<Q", len(text) if length is None else length) + text + numbers
+
+    one = {"dtype": "F32", "shape": [4], "data_offsets": [0, 16]}
+    yield from (
+        b"x", bytes(8), body(b""), body(b"{}"), body(b"[]"), body(b"null"), body(b"{" * 100), body({"w": one}, b""),
+        body({"w": one}, length=1 << 62), body({"w": one}, length=0), body({"w": {**one, "shape": [1 << 40]}}),
+        body({"w": {**one, "shape": [-4]}}), body({"w": {**one, "shape": [1 << 63, 1 << 63]}}),
+        body({"w": {**one, "data_offsets": [0, 1 << 40]}}), body({"w": {**one, "data_offsets": [16, 0]}}),
+        body({"w": {**one, "data_offsets": [8, 24]}}, bytes(24)), body({"w": {**one, "dtype": "F8_E5M2"}}),
+        body({"w": {**one, "dtype": "PICKLE"}}), body({"w": {**one, "dtype": 7}}), body({"w": one, "v": one}),
+        body({"w": []}), body({"w": {}}), body({"__metadata__": {"a": 1}, "w": one}), body({"w": one}, bytes(1000)),
+        body({"w": {"dtype": "BF16", "shape": [8], "data_offsets": [0, 16]}}),
+    )  # fmt: skip
+
+
+# -- a malicious device against its edge and others -------------------------------------------------------------------
+
+ROW: list[Any] = [3, 0, 0, 3, 24, 4.1, 3.9, 0.25, 0, False, None, 0.0]
+
+
+def claims_of_devices(tally: Tally, folder: Path) -> None:
+    """Every field of a receipt, of answers and of what a device says that it holds."""
+    known = checks.Known(3, (0, 0), (0, 0), 24, Work(epochs=1, batch_size=10), 0)
+
+    def receipt(row: Any) -> Callable[[], str]:
+        def do() -> str:
+            try:
+                got = checks.receipt(row, known)
+            except RefusedError:
+                return REFUSED
+            text = json.dumps(asdict(got), allow_nan=False)
+            expect(
+                len(text) < 1000 and (got.device, got.samples, got.steps) == (3, 24, 3), "the receipt counts for more"
+            )
+            return HARMLESS
+
+        return do
+
+    for place in range(len(ROW)):
+        for new in HOSTILE:
+            tally.attempt(
+                f"receipt {place} = {str(new)[:40]}", receipt([*ROW[:place], new, *ROW[place + 1 :]]), by_hand=False
+            )
+    for row in (
+        ROW[:-1],
+        [*ROW, [1.0, 1.0], ""],
+        [*ROW, 0],
+        ROW[::-1],
+        {"device": 3},
+        "x" * 12,
+        [ROW],
+        [3.0, *ROW[1:]],
+    ):
+        tally.attempt(f"receipt {row!r:.40}", receipt(row))
+    with park_of(folder, experiment(folder, "fedavg", rounds=1, devices=4)) as park:
+        engine = next(iter(park.edges.values())).engine
+        flat = engine.network.flat.numpy()
+        for what in ("census", "classes", "loss", "resources", "hash", "features", "gradient", "profile", "moments",
+                     "scores", "x"):  # fmt: skip
+            node = Probe((0,), what, settings={"hashes": 4})
+            wrong: list[tuple[Any, Any]] = [(new, {}) for new in HOSTILE]
+            wrong += [
+                ([10**9] * 62, {}),
+                ([-1] * 62, {}),
+                ([0.5] * 62, {}),
+                ([10**9] * 66, {}),
+                ([1] + [0] * 65, {}),
+                ({"pass_s": -1}, {}),
+                ({"pass_s": 1, "x": 1}, {}),
+            ]
+            wrong += [
+                (None, {"answer": one}) for one in (flat[:0], flat[:-1] * 0 + 1e30, flat[None], flat.astype(np.float64))
+            ]
+            wrong += [(None, {"b": flat}), (1.0, {"answer": flat}), (None, {"answer": flat, "b": flat})]
+            for answer, arrays in wrong:
+                tally.attempt(
+                    f"{what}: {str(answer)[:30]} {list(arrays)}",
+                    partial(_read, node, answer, arrays, engine),
+                    by_hand=False,
+                )
+    about = facts.Facts("own", ("a", "b"), (1, 2, 2), Inputs("image"), 1 / 255, sums=True)
+    true = {"samples": 9, "counts": [4, 5], "sums": [[36.0], [9.0], [3.0]], "digest": "0" * 64}
+    for at in places(true):
+        for new in [*HOSTILE, GONE] if at else []:
+            tally.attempt(
+                f"holds {at} = {str(new)[:40]}",
+                partial(_held, forged(true, at, new), about),
+                by_hand=False,
+            )
+
+
+def _read(node: Probe, answer: Any, arrays: Any, engine: Any) -> str:
+    try:
+        got = subtasks.read(node, 0, answer, arrays, engine)
+    except RefusedError:
+        return REFUSED
+    text = str(got.tolist() if hasattr(got, "tolist") else json.dumps(got, allow_nan=False))
+    expect("nan" not in text and "inf" not in text, "undefined numbers are accepted")
+    return HARMLESS
+
+
+def _held(claim: Any, about: facts.Facts) -> str:
+    try:
+        got = facts.read_holding(claim, about)
+    except RefusedError:
+        return REFUSED
+    expect(1 <= got.samples <= checks.SAMPLES and len(got.digest) <= 129, "it holds what nothing holds")
+    return HARMLESS
+
+
+@dataclass
+class Said:
+    """An edge's line whose device says what it likes."""
+
+    line: Any = None
+    asked: Any = None
+
+    def __post_init__(self) -> None:
+        link: Any = SimpleNamespace(start=lambda *_: None, unsubscribe=lambda _: None, say=lambda *_: None)
+        self.line = DeviceChannel("p", "e0", link, {0: Named("d0", 0), 1: Named("d1", 1)}, flow=Flow(clock=lambda: 0.0))
+        self.status("d0", Message("hello", "d0", session=5, number=1, about={"device": 0, "version": __version__}))
+        self.status("d1", Message("hello", "d1", session=5, number=1, about={"device": 1, "version": __version__}))
+        self.asked = self.line._open["1-1"] = _Open("d1", b"", 1 << 20, 1)
+
+    def status(self, name: str, message: Message | bytes) -> None:
+        self.line._heard(mqtt.status_topic("p", name), message if isinstance(message, bytes) else encode(message))
+
+    def out(self, name: str, message: Message | bytes) -> None:
+        self.line._heard(mqtt.outbox_topic("p", name, "e0"), message if isinstance(message, bytes) else encode(message))
+
+
+def what_a_device_says(tally: Tally, folder: Path) -> None:
+    """Order, sessions, numbers, names, retained messages, and floods."""
+    about: dict[str, Any] = {"device": 0, "version": __version__}
+    hello = Message("hello", "d0", session=6, number=2, about=about)
+    gone = Message("gone", "d0", session=5, number=2)
+    answer = Message("update", "d0", session=5, number=2, answers="1-1")
+
+    def said(do: Callable[[Said], object], named: str = "d0") -> Callable[[], str]:
+        def run() -> str:
+            one = Said()
+            do(one)
+            expect(one.asked.came.empty(), "it ends or answers another device's request")
+            expect(1 in one.line.here, "it sends another device away")
+            expect(set(one.line.gate.counts()) <= {named}, "another is blamed")
+            return REFUSED if one.line.gate.counts() or 0 not in one.line.here else HARMLESS
+
+        return run
+
+    for name, do in (
+        ("answers another's request", lambda s: s.out("d0", answer)),
+        ("answers in another's name", lambda s: s.out("d0", replace(answer, sender="d1"))),
+        ("answers what is not asked", lambda s: s.out("d0", replace(answer, answers="9-9"))),
+        ("answers with a text as what it answers", lambda s: s.out("d0", replace(answer, answers=TEXT))),
+        ("greets in another's name", lambda s: s.status("d0", replace(hello, sender="d1"))),
+        ("greets with another's number", lambda s: s.status("d0", replace(hello, about={**about, "device": 1}))),
+        ("greets with no number", lambda s: s.status("d0", replace(hello, about={}))),
+        ("greets of another release", lambda s: s.status("d0", replace(hello, about={**about, "version": TEXT[:99]}))),
+        ("greets from an earlier session", lambda s: s.status("d0", replace(hello, session=1))),
+        ("greets from far ahead", lambda s: s.status("d0", replace(hello, session=1 << 62))),
+        ("greets from beyond a float", lambda s: s.status("d0", replace(hello, session=10**400))),
+        ("greets from before time", lambda s: s.status("d0", replace(hello, session=-(10**400)))),
+        ("leaves for another", lambda s: s.status("d0", replace(gone, sender="d1"))),
+        ("leaves with a text", lambda s: s.status("d0", replace(gone, about={"why": TEXT[:900]}))),
+        ("leaves with a list", lambda s: s.status("d0", replace(gone, about={"why": DEEP}))),
+        ("leaves a later session", lambda s: s.status("d0", replace(gone, session=9))),
+        ("leaves 300 times", lambda s: [s.status("d0", gone) for _ in range(300)]),
+        ("greets 300 times", lambda s: [s.status("d0", replace(hello, session=5)) for _ in range(300)]),
+        ("300 sessions", lambda s: [s.status("d0", replace(hello, session=6 + n)) for n in range(300)]),
+        ("300 answers", lambda s: [s.out("d0", replace(answer, number=2 + n)) for n in range(300)]),
+        ("a status with arrays", lambda s: s.status("d0", replace(hello, arrays={"w": np.zeros(1, np.float32)}))),
+        ("a status of 5 kB", lambda s: s.status("d0", replace(hello, about={"x": "x" * 5000}))),
+        ("a status of 3 MB", lambda s: s.status("d0", bytes(3_000_000))),
+        ("an answer of 300 MB in pieces", lambda s: [s.out("d0", bytes(1_000_000)) for _ in range(300)]),
+        ("an empty status", lambda s: s.status("d0", b"")),
+        ("an empty answer", lambda s: s.out("d0", b"")),
+        ("another kind of status", lambda s: s.status("d0", replace(hello, kind=TEXT[:100]))),
+        ("a topic that is none", lambda s: s.line._heard("fedfloor/p/out/d0", encode(answer))),
+        ("a topic without end", lambda s: s.line._heard("fedfloor/p/out/d0/e0/" + "x/" * 1000, encode(answer))),
+        ("a topic of a name that is not listed", lambda s: s.out("d9", replace(answer, sender="d9"))),
+        ("a topic of the edge", lambda s: s.out("e0", replace(answer, sender="e0"))),
+        ("its inbox", lambda s: s.line._heard("fedfloor/p/in/e0/d1", encode(replace(answer, sender="e0")))),
+        ("a broker's own topic", lambda s: s.line._heard("$SYS/broker/uptime", b"1")),
+    ):  # fmt: skip
+        tally.attempt(name, said(do))
+    place = Path(tempfile.mkdtemp(dir=folder))
+    with park_of(place, experiment(place, "fedavg", rounds=1, devices=4)) as park:
+        edge = next(iter(park.edges.values()))
+        k = edge.settings.devices[0].device
+        wrong: list[tuple[str, str, dict[str, Any], dict[str, Any]]] = []
+        flat = edge.engine.network.flat.numpy()
+        row = [k, 0, 0, 1, 24, 4.1, 3.9, 0.25, 0, False, None, 0.0]
+        true = {"receipt": row, "seconds": 0.1}
+        for name, arrays in (
+            ("no model", {}), ("another name", {"v": flat}), ("more arrays", {"w": flat, "b": flat}),
+            ("fewer numbers", {"w": flat[:-1]}), ("no numbers", {"w": flat[:0]}), ("rows", {"w": flat[None]}),
+            ("doubles", {"w": flat.astype(np.float64)}), ("whole numbers", {"w": flat.astype(np.int64)}),
+        ):  # fmt: skip
+            wrong.append((name, "update", true, arrays))
+        for kind in ("lacks", "kept", "answer", "failed", "refused", "walked", "hello", ""):
+            wrong.append(
+                (f"answers '{kind}' to a visit", kind, {**true, "text": TEXT, "error": "SystemExit"}, {"w": flat})
+            )
+        for seconds in HOSTILE:
+            if not isinstance(seconds, (int, float)) or not 0 <= seconds <= 60:
+                wrong.append((f"seconds = {str(seconds)[:30]}", "update", {**true, "seconds": seconds}, {"w": flat}))
+        for name, kind, about, arrays in wrong:
+            tally.attempt(name, partial(_visit, edge, k, Message(kind, "d", about=about, arrays=arrays)))
+        for by in (1e2, 1e10, 1e30, 3e37, -1e30):
+            tally.attempt(f"an update {by:g} times as long", partial(_long, edge, by))
+        for by in (1.0, 3.0):
+            tally.attempt(
+                f"an update of {by:g} times the usual length backwards", partial(_long, edge, -by, usual=True)
+            )
+
+
+def _visit(edge: Any, k: int, message: Message) -> str:
+    usual = edge.line.ask
+    edge.line.ask = lambda *_, **__: message
+    before = edge.line.gate.refused.total()
+    try:
+        engine = edge.engine
+        work, key = Work(steps=1, batch_size=8), Key(0, 1, 0, k, 0)
+        got = edge.factory.visit(engine, work, {"w": engine.network.flat.clone()}, key, FrozenExtractor(frozen=False))
+    finally:
+        edge.line.ask = usual
+    expect(got is None, "it is taken as an update")
+    named = edge.settings.devices[0].name
+    expect(edge.line.gate.refused.total() > before or named in edge.factory.failed, "nobody is named")
+    for one in edge.factory.failed.values():
+        expect(one.text.isprintable() and len(one.text) < 1000, "a text reaches the log")
+    edge.factory.failed.clear()
+    return REFUSED
+
+
+def _long(edge: Any, by: float, *, usual: bool = False) -> str:
+    from fedfloor.engine import limit
+
+    network = edge.engine.network
+    start = {"w": network.flat.clone()}
+    work = Work(steps=1, batch_size=8)
+    known = Limit(10.0)
+    honest = start["w"] + 0.01
+    for k in range(4):
+        changed = limit.parts(network, "all", start, {"w": honest})
+        expect(not known.judge("all", k, limit.update(work, 24, changed), changed), "an honest update is refused")
+    end = {"w": start["w"] + (honest - start["w"]) * by}
+    changed = limit.parts(network, "all", start, end)
+    why = known.judge("all", 4, limit.update(work, 24, changed), changed)
+    if usual:
+        expect(not why, "one of ordinary length is refused")
+        return KNOWN
+    expect(bool(why), "it is accepted")
+    return REFUSED
+
+
+# -- a taken-over edge against the cloud ------------------------------------------------------------------------------
+
+
+def answers_of_edges(tally: Tally, folder: Path) -> None:
+    """Every field of an edge's answer, its arrays, and what it states of itself."""
+    seen: list[tuple[Any, ...]] = []
+    usual = subtasks.taken
+
+    def taken(*words: Any) -> Any:
+        message, subtask, mine, engine = words
+        then = replace(subtask, visits=Counter(subtask.visits), heard=dict(subtask.heard))  # as it is now
+        seen.append((message, then, mine, engine))
+        return usual(*words)
+
+    subtasks.taken = taken
+    logging.disable(logging.CRITICAL)
+    try:
+        for method, more in (("fedavg", ""), ("fedsr", "methods.fedsr = { laps = 2, ring_size = 2 }")):
+            seen.clear()
+            place = Path(tempfile.mkdtemp(dir=folder))
+            with park_of(place, experiment(place, method, rounds=1, more=more)) as park:
+                park.run()
+                message, subtask, mine, engine = seen[0]
+                honest = usual(message, subtask, mine, engine)
+                start = subtask.start["w"]
+                far = max(float((one.packet(subtask.start)["w"] - start).norm()) for one in honest.ends)
+                every = list(forgeries(message))
+                for name, one in every if method == "fedavg" else every[::4]:
+                    tally.attempt(
+                        f"{method} {name}",
+                        partial(_taken, usual, one, subtask, mine, engine, far),
+                        by_hand=False,
+                    )
+                first, *rest = message.about["shown"]
+                for name, shown in (
+                    ("another factory's branches", seen[1][0].about["shown"]),
+                    ("its branches in another order", [first[::-1], *rest]), ("its branches twice", [first * 2, *rest]),
+                ):  # fmt: skip
+                    forgery = replace(message, about={**message.about, "shown": shown})
+                    tally.attempt(f"{method} {name}", partial(_taken, usual, forgery, subtask, mine, engine, far))
+                for by, known in ((1.05, KNOWN), (-1.0, KNOWN), (50.0, REFUSED), (1e20, REFUSED)):
+                    arrays = {k: _moved(v, start.numpy(), by) for k, v in message.arrays.items()}
+                    tally.attempt(
+                        f"{method} every model {by:g} times as far",
+                        partial(_moving, usual, replace(message, arrays=arrays), subtask, mine, engine, known),
+                    )
+    finally:
+        subtasks.taken = usual
+        logging.disable(logging.NOTSET)
+    true = {"measured": {"seconds": 1.0, "training": 1.0, "bytes": {"up": 1, "down": 1}}, "here": [0, 1],
+            "refused": {"d0": {"late": 1}}, "failed": {"d0": ["visit", "RunError", "why"]}}  # fmt: skip
+    for at in places(true):
+        for new in [*HOSTILE, GONE] if at else []:
+            tally.attempt(
+                f"of itself {at} = {str(new)[:40]}",
+                partial(_measured, forged(true, at, new)),
+                by_hand=False,
+            )
+    large = encode(Message("walked", "e0", session=1, number=1, arrays={"w": np.zeros(75_000_000, np.float32)}))
+    several = {str(i): np.zeros(1, np.float32) for i in range(5000)}
+    many = encode(Message("walked", "e0", session=1, number=1, arrays=several))
+    for kind, sent in (("gather", {}), ("park", {}), ("keep", {"w": np.zeros(100, np.float32)}), ("census", {}),
+                       ("walk", {"w": np.zeros(100, np.float32)})):  # fmt: skip
+        tally.attempt(f"an answer of 300 MB to '{kind}'", partial(_large, large, kind, sent))
+        tally.attempt(f"5,000 arrays to '{kind}'", partial(_large, many, kind, sent))
+    tally.attempt("another edge's name", partial(_named, folder, "e1"))
+    tally.attempt("the cloud's name", partial(_named, folder, "cloud"))
+    tally.attempt("an answer to an earlier question", partial(_named, folder, "e0", answers="1-1"))
+    tally.attempt(
+        "failures of devices that are not listed",
+        partial(_named, folder, "e0", failed={"x": ["visit", "RunError", "x"]}),
+    )
+
+
+def _moved(values: Any, start: Any, by: float) -> Any:
+    """Sums of models (of one branch, or weighted) whose mean lies ``by`` times as far from the start."""
+    weight = float(np.dot(values, start) / np.dot(start, start)) if values.size == start.size else 1.0
+    return (start * weight + (values - start * weight) * by).astype(values.dtype)
+
+
+def _taken(usual: Any, one: Message, subtask: Any, mine: Any, engine: Any, far: float) -> str:
+    try:
+        got = usual(one, subtask, mine, engine)
+        known = engine.limit.knowing(subtask.updates)
+        for passed in got.passed:
+            known.note(passed.resolved, passed.receipts)
+        subtasks.check_lengths(got, subtask, known, engine)
+    except RefusedError as error:
+        expect(str(error).isprintable() or checks.line(str(error)).isprintable(), "a text reaches the log")
+        return REFUSED
+    for end in got.ends:
+        off = float((end.packet(subtask.start)["w"] - subtask.start["w"]).norm())
+        expect(off <= 20 * far, f"the model moves by {off:.3g}, honest ones by {far:.3g}")
+    return HARMLESS
+
+
+def _moving(usual: Any, one: Message, subtask: Any, mine: Any, engine: Any, known: str) -> str:
+    came = _taken(usual, one, subtask, mine, engine, 1e30 if known == REFUSED else 1e9)
+    expect(known == KNOWN or came == REFUSED, "it is accepted")
+    return KNOWN if came == HARMLESS else REFUSED
+
+
+def _measured(about: Any) -> str:
+    try:
+        got = checks.measured(about, [0, 1], 4)
+    except RefusedError:
+        return REFUSED
+    text = json.dumps([asdict(replace(got, present=()))["refused"], got.failed], allow_nan=False)  # type: ignore[arg-type]
+    expect(len(text) < 5000 and "\\u001b" not in text and got.present <= {0, 1}, "it reaches the ledger")
+    return HARMLESS
+
+
+def _large(frame: bytes, kind: str, sent: Any) -> str:
+    gate = MessageFilter()
+    about = {"mine": [0, 1], "devices": [0, 1]}
+    expect(gate.take(frame, "e0", *_room(kind, about, sent)) is None, "it is decoded")
+    return REFUSED
+
+
+def _named(folder: Path, sender: str, answers: str = "", failed: Any = None) -> str:
+    what = experiment(folder, "fedavg", rounds=1)
+    said = Message("walked", sender, session=1, number=1, answers=answers, about={"failed": failed or {}})
+    edges = (
+        CloudEdge("e0", 0, NOWHERE, devices=(Named("d0", 0),)),
+        CloudEdge("e1", 1, NOWHERE, devices=(Named("d1", 1),)),
+    )
+    way: Any = SimpleNamespace(ask=lambda messages, _: {m: encode(said) for m in messages if m == 0})
+    one = CloudExecutor(CloudSettings("trial", what, folder / "run", edges), way, [0, 1], table(config.read(what, [])))
+    expect(one._exchange({0: ("walk", {"mine": [0]}, {})}) == {}, "it is taken")
+    return REFUSED
+
+
+# -- network reach only -----------------------------------------------------------------------------------------------
+
+HERE, THERE = ("10.42.0.1", 9092), ("10.42.0.2", 40_000)
+
+
+def through_the_fence(tally: Tally, folder: Path) -> None:
+    def reached(
+        path: str, client: Any, kind: str = "http", headers: Sequence[tuple[bytes, bytes]] = ()
+    ) -> Callable[[], str]:
+        def do() -> str:
+            said: list[Any] = []
+
+            async def app(*_: Any) -> None:
+                said.append("passed")
+
+            async def send(message: Any) -> None:
+                said.append(message.get("status"))
+
+            scope = {"type": kind, "path": path, "client": client, "server": HERE, "headers": headers}
+            asyncio.run(superlink.Fence(app)(scope, None, send))  # type: ignore[arg-type]
+            expect("passed" not in said, "it reaches Flower's interface")
+            return REFUSED
+
+        return do
+
+    for path in (
+        "/", "/v1/control/start-run", "/v1/control/register-node", "/v1/runtime/x", "/v1/fleet", "//v1/fleet/x",
+        "/V1/FLEET/x",
+        "/v1/fleetx", "/v1//fleet/x", "v1/fleet/x", "/../v1/fleet/x", "/v1/control/../fleet/x", "/docs",
+        "/openapi.json", "*", "",
+        "/v1/\0/fleet/", "http://x/v1/fleet/", "/v2/fleet/x", "/v1/fleet%2fx",
+    ):  # fmt: skip
+        for kind in ("http", "websocket"):
+            tally.attempt(f"{kind} {path!r}", reached(path, THERE, kind))
+    for client in (
+        None,
+        ("", 0),
+        ("localhost", 1),
+        ("127.0.0.1.evil", 1),
+        ("::ffff:10.42.0.2", 1),
+        ("10.42.0.1 ", 1),
+        ("0x7f.1", 1),
+    ):
+        tally.attempt(f"from {client}", reached("/v1/control/start-run", client))
+    for name in (b"x-forwarded-for", b"forwarded", b"x-real-ip", b"host"):
+        tally.attempt(f"with {name!r}", reached("/v1/control/start-run", THERE, headers=[(name, b"127.0.0.1")]))
+    for length in (superlink.BODY_BYTES + 1, 1 << 62):
+        tally.attempt(
+            f"a body of {length}", reached("/v1/fleet/x", THERE, headers=[(b"content-length", str(length).encode())])
+        )
+    tally.attempt("one address holds the room for all bodies", _bodies_of_one)
+    rules = broker.conf(_park(folder), _park(folder).factory[0])
+    for line in ("allow_anonymous false", "require_certificate true", "use_identity_as_username true",
+                 "tls_version tlsv1.3",
+                 "crlfile revoked.crl", "acl_file acl", "max_packet_size", "memory_limit",
+                 "max_connections"):  # fmt: skip
+        tally.attempt(f"a broker without '{line}'", partial(_has, rules, line))
+
+
+def _has(rules: str, line: str) -> str:
+    expect(line in rules, "it is open")
+    return REFUSED
+
+
+def _bodies_of_one() -> str:
+    fence = superlink.Fence(None)  # type: ignore[arg-type]
+    size = superlink.BODY_BYTES
+    passed = Counter[str]()
+
+    async def app(scope: Any, receive: Any, _: Any) -> None:
+        got = await receive()
+        passed[scope["client"][0]] += got["type"] == "http.request"
+        await asyncio.sleep(0.3)
+
+    async def request(client: str) -> None:
+        async def receive() -> Any:
+            return {"type": "http.request", "body": bytes(size), "more_body": True}
+
+        async def send(_: Any) -> None: ...
+
+        await fence({"type": "http", "path": "/v1/fleet/x", "client": (client, 1), "server": HERE}, receive, send)
+
+    async def all_of_them() -> None:
+        held = [asyncio.create_task(request("10.42.0.66")) for _ in range(2 * superlink.HELD_BYTES // size)]
+        await asyncio.sleep(0.1)
+        await request("10.42.0.2")
+        await asyncio.gather(*held)
+
+    fence.app = app
+    asyncio.run(all_of_them())
+    expect(passed["10.42.0.2"] == 1, "no SuperNode can be heard")
+    expect(not fence.held, "room is lost for good")
+    return REFUSED
+
+
+# -- a member against real brokers -------------------------------------------------------------------------------------
+
+FILTERS = (
+    "#", "+/#", "+/+/#", "fedfloor/#", f"{TOP}/#", f"{TOP}/+/+", f"{TOP}/+/+/+", f"{TOP}/in/#", f"{TOP}/in/+/+",
+    f"{TOP}/in/+/n1", f"{TOP}/in/north/n1", f"{TOP}/in/north/+", f"{TOP}/in/south/+", f"{TOP}/out/#",
+    f"{TOP}/out/+/north",
+    f"{TOP}/out/n1/+", f"{TOP}/out/n1/north", f"{TOP}/status/#", f"{TOP}/status/+", f"{TOP}/status/n1", "/#", "+",
+    "fedfloor/+/in/north/n1", "+/+/in/+/n1", "$SYS/#", "$SYS/broker/clients/#", "$SYS/broker/log/#", "$CONTROL/#",
+    "$CONTROL/dynamic-security/v1", "$share/g/#", f"$share/g/{TOP}/#", f"$share/g/{TOP}/in/+/n1",
+    f"$share/g/{TOP}/in/north/n1", f"$share/n1/{TOP}/out/n1/north", f"$share/g/{TOP}/status/+", "$share/g/$SYS/#",
+)  # fmt: skip
+TOPICS = (
+    f"{TOP}/in/north/n1", f"{TOP}/in/south/n1", f"{TOP}/in/n0/n1", f"{TOP}/in/north/n0", f"{TOP}/in//n1",
+    f"{TOP}/out/n1/north",
+    f"{TOP}/out/n1/south", f"{TOP}/out/n0/nowhere", f"{TOP}/out/n0/north/", f"{TOP}/out/n0", f"{TOP}/out//north",
+    f"{TOP}/out/n0/n1", f"/{TOP}/out/n0/north", f"{TOP}//out/n0/north", f"{TOP}/OUT/n0/north", f"{TOP}/status/n1",
+    f"{TOP}/status/n0/n1", f"{TOP}/status/", f"{TOP}/status", f"{TOP}/status/north", f"{TOP}/status/n0 ", TOP,
+    "fedfloor",
+    "fedfloor/other/in/north/n1", "fedfloor/other/status/n0", "a", "a/" * 200, "x" * 60_000, "$SYS/broker/uptime",
+    "$SYS/broker/clients/total", "$CONTROL/dynamic-security/v1", f"$share/g/{TOP}/in/north/n1", "$share/g/x", "$x",
+)  # fmt: skip
+OWN = {f"{TOP}/in/north/n0", f"{TOP}/in/south/n0"}  # what a device may read
+ABROAD = (f"{TOP}/in/south/n0", f"{TOP}/out/n0/north", f"{TOP}/status/n0", f"{TOP}/in/north/n1", f"{TOP}/out/s1/south")
+
+
+@dataclass
+class Plant:
+    """A park's brokers as real processes, and the clients of its members."""
+
+    folder: Path
+    ports: Mapping[str, int]
+    made: weakref.WeakSet[Any] = field(default_factory=weakref.WeakSet)  # paho clients that still run
+
+    def client(self, name: str, at: str = "", stem: str = "", **more: Any) -> Client:
+        edge = name in self.ports
+        home = at or (name if edge else "north" if name.startswith("n") else "south")
+        where = self.folder / "out" / ("factories" if edge else "devices") / name
+        one = Client(self.ports[home], where, stem or ("edge" if edge else "device"), **more)
+        self.made.add(one.mqtt)
+        return one
+
+    @contextmanager
+    def talk(self, *names: str) -> Iterator[list[Client]]:
+        clients = [self.client(name) for name in names]
+        try:
+            yield clients
+        finally:
+            for one in clients:
+                one.close()
+
+
+@contextmanager
+def plant_of(folder: Path) -> Iterator[Plant]:
+    """Two factories' brokers; they are bridged."""
+    from parks import broker as started
+
+    made = plant(folder)
+    made = replace(made, factory=tuple(replace(one, port=free_port()) for one in made.factory))
+    provision.provision(made, folder / "out", user=getpass.getuser())
+    with ExitStack() as stack:
+        for one in reversed(made.factory):  # north dials south
+            stack.enter_context(started(folder / "out" / "factories" / one.name, one.port))
+        at = Plant(folder, {one.name: one.port for one in made.factory})
+        try:
+            yield at
+        finally:
+            for one in list(at.made):  # none of them tries to connect again
+                one.disconnect()
+                one.loop_stop()
+
+
+def members_at_brokers(tally: Tally, folder: Path) -> None:
+    """What a device's, another factory's and a bridge's certificate reach at running brokers, and nobody's."""
+    tally.connects = True
+    with plant_of(folder) as at:
+        for pattern in FILTERS:
+            tally.attempt(f"a device reads {pattern}", partial(_nosy, at, pattern))
+        for topic, retain in product(TOPICS, (False, True)):
+            name = f"a device writes {topic[:60]}{', retained' * retain}"
+            tally.attempt(name, partial(_forges, at, "n0", topic, retain))
+        for topic in ABROAD:
+            for name in ("s0", "south"):
+                tally.attempt(
+                    f"{name} writes {topic} at north's broker", partial(_forges, at, name, topic, False, "north")
+                )
+        for topic in (f"{TOP}/out/s1/south", f"{TOP}/in/south/s1", f"{TOP}/status/s1", f"{TOP}/out/s1/north"):
+            for retain in (False, True):
+                attempt = partial(_forges, at, "north", topic, retain, "south", "bridge")
+                tally.attempt(f"the bridge writes {topic}", attempt)
+        for topic in (f"{TOP}/out/n1/north", f"{TOP}/in/north/n1", f"{TOP}/status/n1"):
+            tally.attempt(f"a last will on {topic}", partial(_wills, at, topic))
+        for kind in (
+            "wiped",
+            "taken over",
+            "answers for another",
+            "old protocol",
+            "as another user",
+            "of an old session",
+        ):
+            tally.attempt(f"another's session: {kind}", partial(_sessions, at, kind))
+        for kind in ("plain", "no certificate", "TLS 1.2", "cloud", "authority"):
+            tally.attempt(f"who is no member: {kind}", partial(_strangers, at, kind))
+
+
+def _nosy(at: Plant, pattern: str) -> str:
+    """A device subscribes to more than its own; then others talk."""
+    with at.talk("n0", "n1", "north", "s1") as (nosy, other, edge, far):
+        nosy.subscribe(pattern)
+        nosy.subscribe(f"{TOP}/in/+/n0")
+        other.subscribe(f"{TOP}/in/+/n1")
+        edge.subscribe(f"{TOP}/out/+/north")
+        expect(edge.says(f"{TOP}/in/north/n1", b"secret") and other.hears() is not None, "another gets no message")
+        expect(other.says(f"{TOP}/out/n1/north", b"update") and edge.hears() is not None, "an edge gets no message")
+        expect(other.says(f"{TOP}/status/n1", b"here", retain=True), "it may not state that it is there")
+        far.says(f"{TOP}/out/s1/north", b"update")
+        expect(edge.says(f"{TOP}/in/north/n0", b"the last"), "its own edge may not write to it")
+        while (got := nosy.hears()) is not None and got[1] != b"the last":
+            expect(got[0] in OWN, f"it reads {got[0]}")
+        expect(got is not None, "its own message does not come")
+        nosy.mqtt.unsubscribe(pattern)
+    return REFUSED
+
+
+def _forges(at: Plant, name: str, topic: str, retain: bool, broker: str = "", stem: str = "") -> str:
+    """A member writes where it has no right; those who could read it hear nothing of it."""
+    forger, home = at.client(name, broker, stem), broker or "north"
+    other = f"{home[0]}1"
+    with at.talk(home, other) as (edge, device):
+        edge.subscribe(f"{TOP}/#")
+        edge.subscribe("#")
+        device.subscribe(f"{TOP}/in/+/{other}")
+        try:
+            if forger.up:
+                taken = forger.publish(topic, b"forged", retain=retain)
+                expect(taken == DENIED or topic.startswith("$"), f"the broker takes it: {taken}")
+            forger.close()
+        except (ValueError, queue.Empty):  # the client refuses the topic, or the broker ends the connection
+            forger.mqtt.loop_stop()
+        expect(device.says(f"{TOP}/out/{other}/{home}", b"own"), "another may not write any more")
+        expect(edge.says(f"{TOP}/in/{home}/{other}", b"own"), "the edge may not write any more")
+        for one in (edge, device):
+            while (got := one.hears()) is not None and got[1] != b"own":
+                expect(got[1] != b"forged", f"{got[0]} is heard")
+            expect(got is not None, "nothing comes any more")
+    with at.talk(home) as (late,):
+        late.subscribe("#")
+        late.subscribe(f"{TOP}/status/+")
+        while (got := late.hears(0.1)) is not None:
+            expect(got[1] != b"forged", f"{got[0]} is retained")
+    return REFUSED
+
+
+def _wills(at: Plant, topic: str) -> str:
+    """A device leaves a last will in another's name, retained, and vanishes."""
+    from paho.mqtt import client as mqtt
+
+    forger = at.client("n0")
+    forger.mqtt.disconnect()
+    forger.mqtt.loop_stop()
+    again = mqtt.Client(mqtt.CallbackAPIVersion.VERSION2, client_id="n0", protocol=mqtt.MQTTv5)
+    where = at.folder / "out/devices/n0"
+    at.made.add(again)
+    again.tls_set(str(where / "ca.crt"), str(where / "device.crt"), str(where / "device.key"))
+    again.will_set(topic, b"forged", qos=1, retain=True)
+    with at.talk("north", "n1") as (edge, device):
+        edge.subscribe("#")
+        device.subscribe(f"{TOP}/in/+/n1")
+        again.connect("127.0.0.1", at.ports["north"])
+        again.loop_start()
+        until(again.is_connected, 1)
+        socket_of = again.socket()
+        if socket_of is not None:
+            socket_of.close()  # without a word: the broker states the will
+        again.loop_stop()
+        time.sleep(0.3)
+        expect(edge.says(f"{TOP}/in/north/n1", b"own") and device.says(f"{TOP}/out/n1/north", b"own"), "all is silent")
+        for one in (edge, device):
+            while (got := one.hears()) is not None and got[1] != b"own":
+                expect(got[1] != b"forged", f"{got[0]} is heard")
+    return REFUSED
+
+
+def _sessions(at: Plant, kind: str) -> str:
+    from paho.mqtt import client as mqtt
+
+    with at.talk("north", "n1") as (edge, other):
+        other.subscribe(f"{TOP}/in/+/n1")
+        edge.subscribe(f"{TOP}/status/+")
+        expect(other.says(f"{TOP}/status/n1", b"here", retain=True), "it may not state that it is there")
+        more = {"client_id": "n1"} if kind in ("taken over", "of an old session") else {}
+        forger = at.client("n0", **more)
+        if kind == "wiped":
+            expect(forger.publish(f"{TOP}/status/n1", b"", retain=True) == DENIED, "the broker takes it")
+        elif kind == "answers for another":
+            forger.mqtt.publish(f"{TOP}/in/north/n1", b"forged", qos=2)
+        elif kind in ("old protocol", "as another user"):
+            forger.close()
+            version = mqtt.MQTTv31 if kind == "old protocol" else mqtt.MQTTv5
+            old = mqtt.Client(mqtt.CallbackAPIVersion.VERSION2, client_id="n0", protocol=version)
+            where = at.folder / "out/devices/n0"
+            at.made.add(old)
+            old.tls_set(str(where / "ca.crt"), str(where / "device.crt"), str(where / "device.key"))
+            old.username_pw_set("north", "north")
+            old.connect("127.0.0.1", at.ports["north"])
+            old.loop_start()
+            until(old.is_connected, 1)
+            for topic in (f"{TOP}/in/north/n1", f"{TOP}/status/n1"):
+                old.publish(topic, b"forged", qos=1, retain=True)
+            time.sleep(0.3)
+            old.disconnect()
+            old.loop_stop()
+        expect(edge.says(f"{TOP}/in/north/n1", b"own"), "the edge may not write any more")
+        expect(other.hears() == (f"{TOP}/in/north/n1", b"own") and not other.gone, "another is pushed off")
+        if forger.up:
+            expect(forger.hears(0.1) is None, "it reads another's message")
+            forger.close()
+    with at.talk("north") as (late,):
+        late.subscribe(f"{TOP}/status/n1")
+        expect(late.hears() == (f"{TOP}/status/n1", b"here"), "what a device stated is lost")
+    return REFUSED
+
+
+def _strangers(at: Plant, kind: str) -> str:
+    where, port = at.folder / "out/devices/n0", at.ports["north"]
+    if kind == "plain":
+        with socket.create_connection(("127.0.0.1", port), timeout=5) as bare:
+            bare.sendall(b"\x10\x10\x00\x04MQTT\x05\x02\x00\x3c\x00\x00\x03n0x")
+            with suppress(ConnectionResetError):
+                expect(not bare.recv(64).startswith(b"\x20"), "it is let in without TLS")
+        return REFUSED
+    if kind == "TLS 1.2":
+        context = ssl.create_default_context(cafile=str(where / "ca.crt"))
+        context.check_hostname, context.maximum_version = False, ssl.TLSVersion.TLSv1_2
+        context.load_cert_chain(where / "device.crt", where / "device.key")
+        with socket.create_connection(("127.0.0.1", port), timeout=5) as bare:
+            try:
+                context.wrap_socket(bare)
+            except (ssl.SSLError, OSError):
+                return REFUSED
+        raise ThroughError("it is let in")
+    folder, stem = {
+        "no certificate": (where, None), "cloud": (at.folder / "out/cloud", "superlink"),
+        "authority": (at.folder / "out/authority", "ca"),
+    }[kind]  # fmt: skip
+    got = Client(port, folder, stem, ca=where / "ca.crt")
+    at.made.add(got.mqtt)
+    until(lambda: got.gone, 3)
+    expect(not got.up, "it is let in")
+    return REFUSED
+
+
+# -- files of a stranger ----------------------------------------------------------------------------------------------
+
+
+def _park(folder: Path) -> Any:
+    return from_document(_document(folder), folder / "park.toml")
+
+
+def _document(folder: Path) -> dict[str, Any]:
+    (folder / "given.toml").write_text('name = "given"\n')
+    return {
+        "name": "plant", "experiment": "given.toml", "cloud": {"address": "10.0.0.1", "port": 9092, "bind": "0.0.0.0"},
+        "folder": "/srv/fedfloor", "programs": "/opt/fedfloor/bin", "user": "fedfloor", "message_mb": 8,
+        "valid_days": 9,
+        "factory": [{"name": "north", "address": "10.0.0.2", "port": 8883, "node_port": 9094, "bind": "0.0.0.0"}],
+        "device": [{"name": "n0", "factory": "north", "number": 0, "x_m": 1.0, "y_m": 1.0, "clock_hz": 1e9,
+                    "data": {"kind": "folder", "path": "samples"}}],
+    }  # fmt: skip
+
+
+LINES = ("x\nallow_anonymous true", "x\r\nuser root", "x\0y", "x y", "x\"'$(id)`id`", "%n", "../../etc",
+"x/+/#", "$SYS",
+         "-oProxyCommand=id",          "x\u2028y", "é" * 300, "user n1\ntopic readwrite #")  # fmt: skip
+
+
+def files_of_strangers(tally: Tally, folder: Path) -> None:
+    true = _document(folder)
+    for at in places(true):
+        for new in [*HOSTILE, *LINES] if at else []:
+            tally.attempt(
+                f"park file {at} = {str(new)[:30]!r}",
+                partial(_written, forged(true, at, new), folder),
+                by_hand=False,
+            )
+    for i, body in enumerate(bodies()):
+        tally.attempt(f"a model file {body[8:50]!r}", partial(_model, folder / f"m{i}", body))
+    for name, header in (
+        ("a model 'os:system'", {"model": "os:system"}), ("a model 'this:s'", {"model": "this:s"}),
+        ("an objective 'os:system'", {"made": {"objective": ["os:system", {}]}}),
+        ("a head without end", {"made": {"objective": ["contrastive", {"dim": 1 << 28}]}}),
+        ("layers without end", {"made": {"objective": ["gated", {"units": 100_000}]}}),
+        ("a model that is a list", {"model": ["os:system"]}),
+        ("a shape without end", {"shape": [1, 1 << 40, 1 << 40]}), ("a shape below 0", {"shape": [-1, 28, 28]}),
+        ("classes without end", {"classes": ["x"] * 200_000}), ("another format", {"format": TEXT}),
+        ("a scale that is a text", {"normalise": {"scale": "os:system", "mean": [0], "std": [0]}}),
+        ("inputs of another kind", {"inputs": {"kind": "os:system"}}),
+    ):  # fmt: skip
+        tally.attempt(name, partial(_header, Path(tempfile.mkdtemp(dir=folder)), header))
+    listed = broker.acl(_park(folder), _park(folder).factory[0])
+    for name in ("north", "", "#", "+", "n0\nuser x", "n", "N0", "../n0"):
+        tally.attempt(f"rights of {name!r} are taken", partial(_rights, listed, name))
+
+
+MARKUP = '"><img src=x onerror=alert(1)><svg/onload=alert(1)>' + TEXT
+
+
+def folders_of_strangers(tally: Tally, folder: Path) -> None:
+    """A run folder and a model that somebody else made are reported, asked, and begun with."""
+    whole = folder / "whole"
+    set_up = {"rounds": 2, "data": {"name": "labels", "samples_per_device": 40}, "model": {"name": "logistic"},
+              "park": {"devices": 4, "factories": 2, "census_epsilon": 5.0}, "method": {"name": "fedavg"},
+              "network": {"profile": "5g-edge"}}  # fmt: skip
+    fedfloor.run(config.from_table(set_up), whole, ranks=1)
+    (whole / "model.safetensors.sha256").unlink()
+    out = folder / "run"
+    for path in sorted(one for one in whole.iterdir() if one.suffix in (".json", ".jsonl", ".toml")):
+        true = _content(path)
+        for at in places(true):
+            leaf = _leaf(true, at)
+            if isinstance(leaf, str):
+                for new in (MARKUP, "this:s"):
+                    attempt = partial(_reported, whole, out, path.name, forged(true, at, new))
+                    tally.attempt(f"{path.name} {at} = {new[:20]!r}", attempt, by_hand=False)
+            elif isinstance(leaf, dict) and leaf:
+                renamed = {MARKUP if i == 0 else key: value for i, (key, value) in enumerate(leaf.items())}
+                attempt = partial(_reported, whole, out, path.name, forged(true, at, renamed))
+                tally.attempt(f"{path.name} {at}: a key is a text", attempt, by_hand=False)
+    for name, target in product(
+        ("ledger.jsonl", "park.json", "evaluation.json", "model.safetensors"), ("fifo", "loop", "folder")
+    ):
+        tally.attempt(f"{name} is a {target}", partial(_strange, whole, out, name, target))
+    about, _ = saved.content(whole / "model.safetensors")
+    for at in places(about):
+        for new in [*HOSTILE, MARKUP, GONE] if at else [{}]:
+            changed = forged(about, at, new)
+            tally.attempt(f"a model with {at} = {str(new)[:30]}", partial(_begun, whole, out, changed), by_hand=False)
+            if isinstance(_leaf(about, at), str) and isinstance(new, str):
+                tally.attempt(f"asked: {at} = {new[:30]}", partial(_asked, whole, out, changed), by_hand=False)
+    for value in (math.nan, math.inf, -math.inf):
+        tally.attempt(f"weights {value}", partial(_begun, whole, out, about, lambda w, v=value: w.fill_(v)))
+    for kind in (torch.float64, torch.float16, torch.int64, torch.bool, torch.uint8):
+        tally.attempt(f"weights of {kind}", partial(_begun, whole, out, about, lambda w, k=kind: w.to(k)))
+    for shape in ((0,), (1,), (62, 784, 1), (784, 62), (1, 48_608)):
+        change = partial(_resized, shape=shape)
+        tally.attempt(f"weights of shape {shape}", partial(_begun, whole, out, about, change))
+    for i, body in enumerate(bodies()):
+        place = folder / f"b{i}"
+        place.mkdir()
+        (place / "model.safetensors").write_bytes(body)
+        tally.attempt(f"begun with {body[8:50]!r}", partial(_begins, place))
+
+
+def _leaf(value: Any, at: tuple[Any, ...]) -> Any:
+    for key in at:
+        value = value[key]
+    return value
+
+
+def _content(path: Path) -> Any:
+    text = path.read_text()
+    if path.suffix == ".toml":
+        return tomllib.loads(text)
+    return [json.loads(line) for line in text.splitlines()] if path.suffix == ".jsonl" else json.loads(text)
+
+
+def _copied(whole: Path, out: Path) -> None:
+    shutil.rmtree(out, ignore_errors=True)
+    shutil.copytree(whole, out, ignore=shutil.ignore_patterns("checkpoint", "report.html"))
+
+
+def _typed(*words: str) -> tuple[int, str]:
+    """Call a command; return its code and what it printed."""
+    printed, code, before = io.StringIO(), 0, sys.argv
+    sys.argv = ["fedfloor", *words]
+    try:
+        with redirect_stdout(printed), redirect_stderr(printed):
+            cli.main()
+    except SystemExit as end:
+        code = int(end.code or 0)
+    finally:
+        sys.argv = before
+    expect("\x1b[2J" not in printed.getvalue() and "\u202e" not in printed.getvalue(), "it reaches the terminal")
+    expect(code in (0, 2), f"it ends with {code}")
+    return code, printed.getvalue()
+
+
+def _reported(whole: Path, out: Path, name: str, value: Any) -> str:
+    _copied(whole, out)
+    text = (
+        "\n".join(map(json.dumps, value)) + "\n"
+        if name.endswith("l") and isinstance(value, list)
+        else json.dumps(value)
+    )
+    (out / name).write_text(tomlkit.dumps(value) if name.endswith(".toml") else text)
+    page = out / "page.html"
+    code, _ = _typed("report", str(out), "--out", str(page))
+    if code == 0:
+        text = page.read_text()
+        expect("<img src=x" not in text and "<svg/onload" not in text, "its page has another's markup")
+        expect("<script>alert(1)" not in text.replace("\\u003c", "<!"), "its page has another's script")
+    return REFUSED if code else HARMLESS
+
+
+def _strange(whole: Path, out: Path, name: str, target: str) -> str:
+    _copied(whole, out)
+    (out / name).unlink()
+    if target == "fifo":
+        os.mkfifo(out / name)
+    elif target == "loop":
+        (out / name).symlink_to(out / name)
+    else:
+        (out / name).mkdir()
+    code, _ = _typed("report", str(out), "--out", str(out / "page.html"))
+    if name == "model.safetensors":
+        code, _ = _typed("predict", str(out), str(out / "none.png"))
+        expect(_begins(out) == REFUSED, "a run begins with it")
+    return REFUSED if code else HARMLESS
+
+
+def _model_of(whole: Path, out: Path, about: Any, change: Callable[[Any], Any] = lambda w: w) -> None:
+    from safetensors.torch import save_file
+
+    out.mkdir(exist_ok=True)
+    tensors = {
+        name: change(one.clone()).contiguous() for name, one in saved.content(whole / "model.safetensors")[1].items()
+    }
+    save_file(tensors, out / "model.safetensors", metadata={"fedfloor": json.dumps(about)})
+
+
+def _resized(w: Any, shape: tuple[int, ...]) -> Any:
+    return torch.zeros(shape)
+
+
+def _begun(whole: Path, out: Path, about: Any, change: Callable[[Any], Any] = lambda w: w) -> str:
+    _copied(whole, out)
+    _model_of(whole, out, about, change)
+    return _begins(out)
+
+
+def _begins(folder: Path) -> str:
+    """A run begins with a model."""
+    data = load_data(config.from_table({"data": {"name": "labels", "samples_per_device": 4}, "park": {"devices": 2}}))
+    network = build("logistic", data.shape, len(data.classes), seed=0)
+    try:
+        begin(network, ModelSettings("logistic", init_from=str(folder)), data, tell=True)
+    except FedfloorError as error:
+        expect(error.exit_code == 2 and "model.init_from" in str(error), f"no word of what is wrong: {error}")
+        return REFUSED
+    expect(bool(network.flat.isfinite().all()) and network.flat.dtype == torch.float32, "it begins with no numbers")
+    return HARMLESS
+
+
+def _asked(whole: Path, out: Path, about: Any) -> str:
+    _copied(whole, out)
+    _model_of(whole, out, about)
+    Image.fromarray(np.zeros((28, 28), np.uint8)).save(out / "dark.png")
+    return REFUSED if _typed("predict", str(out), str(out / "dark.png"))[0] else HARMLESS
+
+
+def _written(document: Any, folder: Path) -> str:
+    try:
+        park = from_document(json.loads(json.dumps(document)), folder / "park.toml")
+    except FedfloorError as error:
+        expect(bool(str(error)), "no word of why")
+        return REFUSED
+    first = park.factory[0]
+    conf, acl = broker.conf(park, first), broker.acl(park, first)
+    expect(
+        conf.count("\n") == broker.conf(_park(folder), first).count("\n"), "a line is added to the broker's settings"
+    )
+    expect("allow_anonymous true" not in conf and acl.count("\nuser ") == 2, "a rule is added")
+    expect("#" not in acl.split("\n", 1)[1] and "$" not in acl, "a rule for every topic is added")
+    for service in (
+        *machines.cloud_services(park),
+        *machines.factory_services(park, first),
+        *machines.device_services(park.device[0]),
+    ):
+        text = machines.unit(service, park)
+        keys = {line.partition("=")[0] for line in text.splitlines()}
+        expect(
+            len([one for one in text.splitlines() if one.startswith("ExecStart=")]) == 1, "a command is added to a unit"
+        )
+        expect(keys <= KEYS and "\nUser=root" not in text, f"a line is added to a unit: {keys - KEYS}")
+    return HARMLESS
+
+
+def _model(folder: Path, body: bytes) -> str:
+    folder.mkdir()
+    (folder / "model.safetensors").write_bytes(body)
+    try:
+        load_model(folder)
+    except FedfloorError:
+        return REFUSED
+    raise ThroughError("it is loaded")
+
+
+def _header(folder: Path, header: Mapping[str, Any]) -> str:
+    from safetensors import safe_open
+    from safetensors.torch import load_file, save_file
+
+    path = write_model(folder) / "model.safetensors"
+    with safe_open(path, "pt") as file:
+        about = json.loads(file.metadata()["fedfloor"])
+    save_file(load_file(path), path, metadata={"fedfloor": json.dumps({**about, **header})})
+    try:
+        load_model(folder)
+    except FedfloorError:
+        return REFUSED
+    return HARMLESS
+
+
+def _rights(listed: str, name: str) -> str:
+    left = broker.without(listed, name)
+    expect(
+        "topic read fedfloor/plant/in/+/n0" in left and len(left.splitlines()) <= len(listed.splitlines()),
+        "others' rights are taken",
+    )
+    return HARMLESS
+
+
+# -- all of them ------------------------------------------------------------------------------------------------------
+
+KEYS = {
+    "", "[Unit]", "Description", "Wants", "After", "[Service]", "User", "WorkingDirectory", "Environment", "ExecStart",
+    "ExecStartPre", "ExecReload", "Restart", "RestartSec", "LimitNOFILE", "NoNewPrivileges", "PrivateTmp",
+    "PrivateDevices", "ProtectSystem", "ProtectHome", "ReadWritePaths", "[Install]", "WantedBy", "UMask", "Type",
+}  # fmt: skip
+
+CLASSES: Mapping[str, tuple[str, str, Callable[[Tally, Path], None]]] = {
+    "code": ("A taken-over edge, devices", "run code", code_on_a_device),
+    "fields": ("A taken-over edge, devices", "any harm: every field of every request", fields_of_requests),
+    "starved": ("A taken-over edge, devices", "take their time, memory, disk", device_starved),
+    "holds": ("A taken-over edge, devices", "read or relabel what they hold", what_a_device_holds),
+    "surveys": (
+        "A taken-over edge, devices; a device",
+        "read or spoil what they hold by normalisation",
+        what_surveys_reveal,
+    ),
+    "bytes": ("Anybody who may send a message", "any harm: bytes that are none", messages),
+    "claims": ("A device, its edge", "count for more, end a run: every field", claims_of_devices),
+    "says": ("A device, its edge and other devices", "speak for others, poison, flood", what_a_device_says),
+    "edges": ("A taken-over edge, the cloud", "poison, end a run, fill its memory", answers_of_edges),
+    "network": ("Network reach only", "control Flower, enter a broker, fill its memory", through_the_fence),
+    "files": ("A stranger's park file, model file", "run code, add rules or units", files_of_strangers),
+    "folders": ("A stranger's run folder, model", "run code, scripts in pages, begin a run", folders_of_strangers),
+    "brokers": ("A device or another factory, real brokers", "read, write, end or pose as others", members_at_brokers),
+}
+
+
+HEAD = """\
+# Attacks on a deployment
+
+Written by `PYTHONPATH=tests/helpers python tests/deploy/test_deploy_assault.py > results/attacks.md`.
+
+Attempts against the handlers of messages and files that real machines run, in one process, and against two Mosquitto
+brokers as `fedfloor provision` configures them, with the certificates of a device, another factory, a bridge, and of
+no member. An audit hook sees what is run, imported or opened; time and memory are measured. What a broker lets somebody
+subscribe to and never delivers counts as refused. *By hand*: thought out one by one; the others replace every field
+of a true message, answer or file by each of a list of hostile values. *Harmless*: done as it was said, within bounds,
+and nothing of others is touched. *Not prevented, as stated*: updates of ordinary length in a harmful direction, and
+clusters of few rows in a survey for normalisation, which `docs/deploy.md` names among what its checks do not protect
+against.
+
+What got through at first stands in `CHANGELOG.md` under Security; each of these is an attempt here, or in
+`tests/deploy/test_deploy_provision.py`.
+"""
+HEADS = ("who attacks whom", "aim", "attempts", "of them by hand", "refused and named", "harmless",
+         "not prevented, as stated", "got through")  # fmt: skip
+
+
+def attacked(name: str, folder: Path) -> Tally:
+    who, aim, do = CLASSES[name]
+    tally = Tally(who, aim)
+    do(tally, folder)
+    return tally
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", CLASSES)
+def test_nothing_gets_through(name: str, tmp_path: Path) -> None:
+    if name == "brokers" and MOSQUITTO is None:
+        pytest.skip("Mosquitto is not installed")
+    tally = attacked(name, tmp_path)
+    assert not tally.through, f"{len(tally.through)}: " + "\n".join(tally.through[:40])
+    assert tally.by_hand + tally.counts.total() > 20
+
+
+def main(names: Sequence[str]) -> int:
+    logging.disable(logging.WARNING)
+    rows, through = list[Tally](), 0
+    for name in names or CLASSES:
+        with tempfile.TemporaryDirectory() as folder:
+            rows.append(attacked(name, Path(folder)))
+        for line in rows[-1].through:
+            print(f"THROUGH {name} {line}", file=sys.stderr)
+        through += len(rows[-1].through)
+    print(HEAD)
+    print(f"| {' | '.join(HEADS)} |")
+    print(f"|---|---|{'---:|' * (len(HEADS) - 2)}")
+    total = Tally("All", "")
+    for one in rows:
+        total.counts += one.counts
+        total.by_hand += one.by_hand
+        total.through += one.through
+    for one in (*rows, total):
+        counts = [one.counts[what] for what in (REFUSED, HARMLESS, KNOWN)]
+        figures = (one.counts.total() + len(one.through), one.by_hand, *counts, len(one.through))
+        print(f"| {one.title} | {one.aim} | " + " | ".join(f"{n:,}" for n in figures) + " |")
+    return int(bool(through))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,162 @@
+"""The how-to on methods and parts of one's own does what it says, here and in an installed package."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from test_docs import HERE, write_files
+
+from commands import TINY, Command, lines
+from fedfloor.errors import SettingError
+from floor import bits, park
+from rounds import Job, after, method
+
+PAGE = HERE / "docs" / "your-method.md"
+SIZES = (6, 10, 4, 9, 5, 8)
+
+
+@pytest.fixture
+def _files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    write_files(PAGE, tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    names = [path.stem for path in tmp_path.glob("*.py")]
+    importlib.invalidate_caches()
+    assert not set(names) & set(sys.modules), "another test has modules of these names"
+    yield
+    for name in names:
+        sys.modules.pop(name, None)
+
+
+# -- a method derived from FedAvg -------------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("_files")
+def test_the_derived_method_visits_those_with_the_largest_last_loss() -> None:
+    job = Job(method("mine:Mine", fraction=0.5), park(SIZES), rounds=4)
+    state, known, visited = job.begin(), {}, []
+    for number in range(1, 5):
+        wanted = sorted(range(6), key=lambda k: -known.get(k, float("inf")))[:3]
+        state = job.round(state, number)
+        receipts = job.outcomes[-1].receipts
+        visited.append({one.device for one in receipts})
+        if number > 2:  # before, some are unknown and drawn
+            assert visited[-1] == set(wanted)
+        known |= {one.device: one.loss_first for one in receipts}
+    assert visited[0] | visited[1] == set(range(6))
+
+
+@pytest.mark.usefixtures("_files")
+def test_the_derived_method_is_a_method_like_any_other(command: Command) -> None:
+    shown = command("methods", "mine:Mine")
+    assert "devices with the largest last loss, those never visited first" in shown.out
+    first, *_ = command("methods", "mine:Mine", "--json").document["rows"]
+    assert first == {"setting": "fraction", "default": 0.3}
+    done = command("compare", "tiny.toml", "--methods", "fedavg,mine:Mine", "--json", "--out", "both")
+    assert [row["method"] for row in done.document["rows"]] == ["fedavg", "mine:Mine"]
+    out = command.folder / "both" / "mine.Mine-seed0"
+    whole = lines(out)
+    assert len(whole) == 3
+    words = ("run", "tiny.toml", "--set", "method.name=mine:Mine", "--out", "cut")
+    command(*words, "--ranks", "1", "--stop-after", "2")
+    command(*words, "--ranks", "2", "--resume")
+    assert lines(command.folder / "cut") == whole
+    assert (command.folder / "cut" / "model.safetensors").read_bytes() == (out / "model.safetensors").read_bytes()
+
+
+@pytest.mark.slow
+def test_it_works_with_an_installed_package(tmp_path: Path) -> None:
+    packages, here = tmp_path / "packages", tmp_path / "here"
+    here.mkdir()
+    here_built = [] if importlib.util.find_spec("hatchling") is None else ["--no-build-isolation"]
+    install = ["pip", "install", "--quiet", "--no-deps", *here_built, "--target", str(packages), str(HERE)]
+    subprocess.run([sys.executable, "-m", *install], check=True, capture_output=True, timeout=300)
+    write_files(PAGE, here)
+
+    def typed(words: list[str]) -> str:
+        environment = {**os.environ, "PYTHONPATH": str(packages), "OMP_NUM_THREADS": "1"}
+        done = subprocess.run(words, cwd=here, env=environment, capture_output=True, text=True, timeout=300)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    where = typed([sys.executable, "-c", "import fedfloor; print(fedfloor.__file__)"])
+    assert Path(where.strip()).is_relative_to(packages)
+    (here / "tiny.toml").write_text(TINY)
+    fedfloor = [sys.executable, "-m", "fedfloor"]
+    assert "never visited first" in " ".join(typed([*fedfloor, "methods", "mine:Mine"]).split())
+    typed([*fedfloor, "run", "tiny.toml", "--set", "method.name=mine:Mine", "--ranks", "1"])
+    said = typed([*fedfloor, "compare", "tiny.toml", "--methods", "fedavg,mine:Mine", "--ranks", "2"])
+    assert "mine:Mine" in said
+    assert (here / "runs" / "tiny-compare" / "mine.Mine-seed0" / "model.safetensors").exists()
+
+
+# -- parts of one's own ------------------------------------------------------------------------------------------------
+
+
+def model(parts: dict[str, Any], name: str = "fedavg", **settings: Any) -> torch.Tensor:
+    return after(method(name, parts, **settings), park(SIZES)).packet["w"]
+
+
+@pytest.mark.usefixtures("_files")
+@pytest.mark.parametrize(
+    ("own", "same"),
+    [
+        ({"objective": {"kind": "goals:Smooth", "epsilon": 0.0}}, {}),
+        ({"mix": {"kind": "rules:Capped", "most": 10}}, {"mix": "by_samples"}),  # nobody holds more
+        ({"mix": {"kind": "rules:Capped", "most": 4}}, {"mix": "equal"}),  # nobody holds less
+        ({"server": {"kind": "server:Bounded", "bound": 1e9}}, {"server": "sgd"}),
+        ({"selection": {"kind": "who:AtLeast", "samples": 4}}, {}),
+    ],
+    ids=str,
+)
+def test_the_pages_parts_at_their_limits_are_those_of_the_house(own: dict[str, Any], same: dict[str, Any]) -> None:
+    assert bits(model(own)) == bits(model(same))
+
+
+@pytest.mark.usefixtures("_files")
+def test_a_clipped_mean_without_a_bound_is_the_equal_mean() -> None:
+    clipped = model({"mix": {"kind": "rules:Clipped", "bound": 1e9}})
+    assert torch.allclose(clipped, model({"mix": "equal"}), rtol=0, atol=1e-6)  # w + mean(w_k − w) in float32
+
+
+@pytest.mark.usefixtures("_files")
+def test_bounds_bind() -> None:
+    # 3 rounds, each at most 0.01 long: at most 0.03 away from the start, but for rounding
+    job = Job(method("fedavg", {"server": {"kind": "server:Bounded", "bound": 0.01}}), park(SIZES))
+    away = float((job.run().packet["w"] - job.start["w"]).norm())
+    assert 0.01 < away < 0.03 * (1 + 1e-4)
+    # 6 devices move the mean of their models by at most 0.01 a round
+    job = Job(method("fedavg", {"mix": {"kind": "rules:Clipped", "bound": 0.01}}), park(SIZES))
+    assert 0.005 < float((job.run().packet["w"] - job.start["w"]).norm()) < 0.03 * (1 + 1e-4)
+
+
+@pytest.mark.usefixtures("_files")
+def test_a_sparse_objective_makes_the_weights_smaller() -> None:
+    plain, sparse = (model({"objective": one}) for one in ("plain", {"kind": "goals:Sparse", "weight": 1e-2}))
+    assert float(sparse.abs().sum()) < float(plain.abs().sum())
+
+
+@pytest.mark.usefixtures("_files")
+def test_only_those_who_hold_enough_are_visited() -> None:
+    job = Job(method("fedsr", {"selection": {"kind": "who:AtLeast", "samples": 8}}), park(SIZES))
+    job.run()
+    assert {one.device for of in job.outcomes for one in of.receipts} == {1, 3, 5}
+    with pytest.raises(SettingError, match="selection AtLeast: draw must return a list of device numbers, 0 to 5, at"):
+        Job(method("fedsr", {"selection": {"kind": "who:AtLeast", "samples": 11}}), park(SIZES)).run()
+
+
+@pytest.mark.usefixtures("_files")
+def test_the_slow_server_is_fedavg_with_rate_one() -> None:
+    assert bits(model({}, "server:Slow", rate=1.0)) == bits(model({}))
+    # the middle of w and the mean, after one round from the same start
+    start = Job(method("fedavg"), park(SIZES)).start["w"]
+    whole, half = (after(method(name), park(SIZES), rounds=1) for name in ("fedavg", "server:Slow"))
+    assert torch.allclose(half.packet["w"], (start + whole.packet["w"]) / 2, rtol=0, atol=1e-6)

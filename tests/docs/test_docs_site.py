@@ -1,0 +1,42 @@
+"""The documentation as a web site: it builds, and an undocumented public name does not get through."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).parents[2]
+
+
+def build(root: Path, site: Path) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1", "PYTHONDONTWRITEBYTECODE": "1"}
+    words = [sys.executable, "-m", "mkdocs", "build", "--quiet", "--site-dir", str(site)]
+    return subprocess.run(words, cwd=root, env=environment, capture_output=True, text=True, timeout=300)
+
+
+@pytest.mark.slow
+def test_the_site_builds_with_every_command_and_public_name(tmp_path: Path) -> None:
+    done = build(HERE, tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    commands = (tmp_path / "reference" / "commands" / "index.html").read_text()
+    for name in ("new", "run", "compare", "sweep", "report", "datasets"):
+        assert f"fedfloor {name}" in commands
+    assert "Parallel" in (tmp_path / "reference" / "plans" / "index.html").read_text()
+    assert "fedsr" in (tmp_path / "reference" / "cards" / "index.html").read_text()
+
+
+@pytest.mark.slow
+def test_an_undocumented_public_name_fails_the_build(tmp_path: Path) -> None:
+    for name in ("src", "docs"):
+        shutil.copytree(HERE / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(HERE / "mkdocs.yml", tmp_path)
+    with (tmp_path / "src" / "fedfloor" / "methods" / "fedavg.py").open("a") as file:
+        file.write("\n    def dice(self):\n        return 4\n")
+    done = build(tmp_path, tmp_path / "site")
+    assert done.returncode != 0
+    assert "fedfloor.methods.fedavg.FedAvg.dice" in done.stdout + done.stderr

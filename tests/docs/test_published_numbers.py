@@ -1,0 +1,87 @@
+"""The figures in the tables of README and docs are those of the results' pages: a digit that is changed shows."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+NUMBER = re.compile(r"\d[\d,]*(?:\.\d+)?")
+FIGURE = re.compile(r"(?<![\d.^])\d[\d,]*\.\d+")
+# its seeds one by one, and differences from FedAvg and of the paper, stand in no results' page
+SEEDS = "| method | accuracy in round 100 | seed by seed |"
+CLAIMS = "| paper | claim | its figure |"
+CODE = re.compile(r"`[^`]*`")
+Row = tuple[str, list[float]]
+
+
+def value(text: str) -> float:
+    return float(text.replace(",", ""))
+
+
+def results() -> list[Row]:
+    """The rows of the results' pages with the numbers in them, and the page's name."""
+    pages = sorted((ROOT / "results").glob("*.md"))
+    lines = [(page.name, line) for page in pages for line in page.read_text(encoding="utf-8").splitlines()]
+    return [(name, [value(one) for one in NUMBER.findall(line)]) for name, line in lines if NUMBER.search(line)]
+
+
+RESULTS = results()
+
+
+def figures(page: str) -> list[str]:
+    """The rows of a page's tables that have figures with decimals."""
+    lines, found = (ROOT / page).read_text(encoding="utf-8").splitlines(), []
+    skipped = claims = False
+    for line in lines:
+        claims = line.startswith("|") and (claims or line.startswith(CLAIMS))
+        line = CODE.sub("", line)  # commands are no figures
+        if claims:
+            line = "|".join(cell for place, cell in enumerate(line.split("|")) if place != 3)  # the paper's own
+        skipped = line.startswith("|") and (skipped or line.startswith(SEEDS))
+        if line.startswith("|") and not skipped and FIGURE.search(line):
+            found.append(line)
+    return found
+
+
+def among(figure: str, numbers: list[float], scales: tuple[float, ...]) -> bool:
+    """Whether a figure is one of these numbers, rounded to the figure's places."""
+    half = 0.5 * 10.0 ** -len(figure.partition(".")[2]) + 1e-9
+    return any(abs(number * scale - value(figure)) <= half for number in numbers for scale in scales)
+
+
+def in_a_row(line: str) -> bool:
+    """Whether a single row of a results' page has all figures of a row."""
+    wanted = FIGURE.findall(line)
+    return any(all(among(one, numbers, (1.0,)) for one in wanted) for _, numbers in RESULTS)
+
+
+def in_a_page(line: str) -> bool:
+    """Whether a single results' page has them: there a method is a row, here a column. Shares may be in per cent."""
+    wanted, pages = FIGURE.findall(line), {name for name, _ in RESULTS}
+    inside = ([number for name, numbers in RESULTS if name == page for number in numbers] for page in pages)
+    return any(all(among(one, numbers, (1.0, 100.0)) for one in wanted) for numbers in inside)
+
+
+@pytest.mark.parametrize("line", figures("README.md"))
+def test_rows_of_the_readme_are_rows_of_the_results(line: str) -> None:
+    assert in_a_row(line)
+
+
+def test_tables_of_reproduce_have_figures_of_a_results_page() -> None:
+    rows = figures("docs/reproduce.md")
+    assert len(rows) > 40
+    assert [line for line in rows if not in_a_page(line)] == []
+
+
+def test_a_changed_digit_shows() -> None:
+    """Every last digit of every figure in the README's tables, one more than it is."""
+    missed = []
+    for line in figures("README.md"):
+        for match in FIGURE.finditer(line):
+            end = match.end()
+            changed = f"{line[: end - 1]}{(int(line[end - 1]) + 1) % 10}{line[end:]}"
+            missed += [changed] if in_a_row(changed) else []
+    assert missed == []

@@ -1,0 +1,120 @@
+"""Runs and comparisons in Python and in notebooks."""
+
+from __future__ import annotations
+
+import json
+import xml.etree.ElementTree as ET
+from pathlib import Path
+
+import pytest
+
+import fedfloor
+from fedfloor.errors import SettingError
+from fedfloor.experiment import DataSettings, ModelSettings, ParkSettings
+from fedfloor.runs import api
+from fedfloor.runs.ledger import Line
+
+TUTORIAL = Path(__file__).parents[2] / "docs" / "tutorial.ipynb"
+TINY = fedfloor.Experiment(
+    name="tiny",
+    rounds=2,
+    data=DataSettings(samples_per_device=40),
+    park=ParkSettings(devices=4, factories=2),
+    model=ModelSettings("logistic"),
+)
+
+
+def line(number: int, accuracy: float | None) -> Line:
+    return Line(number, accuracy, None, 0.5, None, None, None, 1.5, 4, 0, "x")
+
+
+def test_a_run_shows_itself() -> None:
+    shown = api.html(Path("runs/<a>"), "finished", [line(1, 0.25), line(2, None), line(3, 0.5), line(4, 0.375)])
+    ET.fromstring(shown)  # well-formed, so that it cannot break the notebook around it
+    assert "finished after round 4, 6.0 s of rounds" in shown
+    assert "accuracy <b>0.3750</b> (best 0.5000, round 3)" in shown
+    assert shown.count("<circle") == 3
+    assert "<code>runs/&lt;a&gt;</code>" in shown
+    # 0.5 is half-way between 0 and 1
+    low, high = api.HEIGHT - api.BOTTOM, api.TOP
+    assert f'cy="{(low + high) / 2:.1f}"' in shown
+    for colour in ("black", "white", "#000", "#fff"):  # text has the notebook's own colour, light or dark
+        assert colour not in shown
+
+
+@pytest.mark.parametrize("lines", [[], [line(1, None)], [line(1, 0.5)]])
+def test_a_run_with_little_to_show(lines: list[Line]) -> None:
+    shown = api.html(Path("runs/a"), "interrupted", lines)
+    ET.fromstring(shown)
+    assert ("<svg" in shown) == any(one.accuracy is not None for one in lines)
+
+
+def test_compare_in_python(tmp_path: Path) -> None:
+    seen: list[tuple[str, int, int]] = []
+    got = fedfloor.compare(
+        TINY,
+        ["fedavg", "fedsr"],
+        [0, 1],
+        tmp_path / "all",
+        ranks=1,
+        report=lambda method, seed, line: seen.append((method, seed, line.round)),
+    )
+    pairs = [("fedavg", 0), ("fedsr", 0), ("fedavg", 1), ("fedsr", 1)]
+    assert seen == [(*pair, number) for pair in pairs for number in (1, 2)]
+    assert (got.stopped, len(got.folders)) == ("finished", 4)
+    assert [(row["method"], row["seeds"], row["rounds"]) for row in got.rows] == [
+        ("fedavg", [0, 1], 2),
+        ("fedsr", [0, 1], 2),
+    ]
+    assert [row["against"] for row in got.differences] == ["fedsr"]
+    assert "<td>FedSR</td>" in got._repr_html_()
+    ET.fromstring(got._repr_html_())
+    assert got.report() == tmp_path / "all" / "report.html"
+    assert "FedSR" in got.report().read_text(encoding="utf-8")
+    again = fedfloor.compare(TINY, ["fedavg", "fedsr"], [0, 1], tmp_path / "all", ranks=1, resume=True)
+    assert again.rows == got.rows
+    with pytest.raises(SettingError, match="already holds a run"):
+        fedfloor.compare(TINY, ["fedavg"], [0], tmp_path / "all", ranks=1)
+
+
+def test_write_report_of_a_run_a_folder_and_several(tmp_path: Path) -> None:
+    run = fedfloor.run(TINY, tmp_path / "one", ranks=1)
+    assert "<circle" in run._repr_html_()
+    assert fedfloor.write_report(run) == tmp_path / "one" / "report.html"
+    assert fedfloor.write_report(str(run.folder), tmp_path / "x.html").stat().st_size > 1e6
+    assert fedfloor.write_report([run, tmp_path / "one"], tmp_path / "y.html").is_file()
+
+
+def test_the_tutorial_is_kept_without_outputs() -> None:
+    nbformat = pytest.importorskip("nbformat")
+    book = nbformat.read(TUTORIAL, as_version=4)
+    nbformat.validate(book)
+    assert not [cell for cell in book.cells if cell.cell_type == "code" and (cell.outputs or cell.execution_count)]
+
+
+@pytest.mark.slow
+def test_the_tutorial_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    nbformat, nbclient = pytest.importorskip("nbformat"), pytest.importorskip("nbclient")
+    pytest.importorskip("ipykernel")
+    book = nbformat.read(TUTORIAL, as_version=4)
+    assert any("seeds=[0, 1, 2]" in cell.source for cell in book.cells)
+    first = next(cell for cell in book.cells if "experiment = " in cell.source)
+    first.source += "\nimport dataclasses\nbrief = dataclasses.replace(experiment, rounds=2)"
+    for cell in book.cells:  # two seeds have an interval, too; the page's own run has all its rounds
+        cell.source = cell.source.replace("seeds=[0, 1, 2]", "seeds=[0, 1], ranks=1").replace(
+            "compare(experiment", "compare(brief"
+        )
+    done = nbclient.NotebookClient(book, timeout=240, resources={"metadata": {"path": str(tmp_path)}}).execute()
+    html = "".join(
+        output.data.get("text/html", "")
+        for cell in done.cells
+        if cell.cell_type == "code"
+        for output in cell.outputs
+        if output.output_type in ("execute_result", "display_data")
+    )
+    assert "<circle" in html  # the run's curve
+    assert "<td>FedSR</td>" in html  # the comparison's table
+    assert "ff-plan" in str(done)  # a plan
+    lines = (tmp_path / "runs" / "first" / "ledger.jsonl").read_text().splitlines()
+    assert json.loads(lines[-1])["accuracy"] > 0.5  # of 62 characters: a newcomer sees something being learned
+    assert (tmp_path / "runs" / "first-compare" / "report.html").is_file()
