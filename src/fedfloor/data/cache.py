@@ -1,4 +1,4 @@
-"""What was parsed once is kept: arrays on disk under the hash of the files they came from, mapped into memory."""
+"""The cache of parsed files: arrays on disk under the hash of the files they came from, mapped into memory."""
 
 from __future__ import annotations
 
@@ -34,15 +34,18 @@ PATIENCE_S = 600.0  # how long one process waits for another that parses the sam
 
 
 @contextmanager
-def workshop(place: Path) -> Iterator[Path]:
-    """Give a new folder beside ``place`` that is this process's alone, or else one among temporary files.
-
-    It is taken away in the end, unless it was renamed.
-    """
+def _work_folder(place: Path) -> Iterator[Path]:
+    """Yield a new folder beside ``place``, or a temporary one, that is removed in the end unless it was renamed."""
     lock = _lock(place)
     try:
         folder = _beside(place) if lock is not None else None
-        folder = folder or _temporary()
+        try:
+            folder = folder or Path(tempfile.mkdtemp(prefix="fedfloor-"))
+        except OSError as error:
+            raise RunError(
+                f"neither the cache nor a temporary folder can be written ({error.strerror or error}). Set "
+                "FEDFLOOR_CACHE to a folder that can."
+            ) from error
         try:
             yield folder
         finally:
@@ -74,12 +77,13 @@ def _lock(place: Path) -> BaseFileLock | None:
 
 
 def _beside(place: Path) -> Path | None:
-    """Make a folder beside ``place``, whose lock this process holds; take away what killed processes left."""
+    """Make a folder beside ``place``, whose lock this process holds; remove what killed processes left."""
     from filelock import FileLock, Timeout
 
     for left in place.parent.parent.glob(f"*/*{PART}*"):
         owner = left.with_name(left.name.split(PART)[0])
-        with contextlib.suppress(Timeout, OSError), _held(owner, place) or FileLock(f"{owner}.lock", timeout=0):
+        lock = contextlib.nullcontext() if owner == place else FileLock(f"{owner}.lock", timeout=0)
+        with contextlib.suppress(Timeout, OSError), lock:
             shutil.rmtree(left, ignore_errors=True)
     folder = place.with_name(f"{place.name}{PART}{secrets.token_hex(4)}")
     try:
@@ -90,23 +94,8 @@ def _beside(place: Path) -> Path | None:
     return folder
 
 
-def _held(owner: Path, place: Path) -> contextlib.nullcontext[None] | None:
-    return contextlib.nullcontext() if owner == place else None
-
-
-def _temporary() -> Path:
-    try:
-        return Path(tempfile.mkdtemp(prefix="fedfloor-"))
-    except OSError as error:
-        raise RunError(
-            f"neither the cache nor a temporary folder can be written ({error.strerror or error}). Set FEDFLOOR_CACHE "
-            "to a folder that can."
-        ) from error
-
-
 @cache
 def _no_cache(root: Path, why: str | None) -> None:
-    """Say it, once."""
     log.info("no cache: %s cannot be written (%s). FEDFLOOR_CACHE names another folder.", root, why)
 
 
@@ -116,11 +105,11 @@ ABOUT = "about.json"
 
 @dataclass(frozen=True, eq=False)
 class Entry:
-    """What a parser made.
+    """A parser's result.
 
     Args:
         arrays: by name, mapped into memory: read-only, and shared by every process that reads them.
-        facts: what else it found, as JSON has it.
+        facts: all else, as JSON.
     """
 
     arrays: Mapping[str, NDArray[Any]]
@@ -142,7 +131,11 @@ class Writer:
             RunError: the disk is full.
         """
         if name not in self._open:
-            self._begin(name, np.dtype(block.dtype if kind is None else kind), block.shape[1:])
+            with _writing(self._folder):
+                file = (self._folder / f"{name}.npy").open("wb")
+                self._open[name] = file, np.dtype(block.dtype if kind is None else kind), block.shape[1:]
+                self._lengths[name] = 0
+                file.write(b"\0" * HEADER)
         file, dtype, shape = self._open[name]
         if block.shape[1:] != shape:
             raise ValueError(f"{name}: a block of {block.shape[1:]} after blocks of {shape}")
@@ -152,16 +145,13 @@ class Writer:
         self._lengths[name] += len(block)
 
     def length(self, name: str) -> int:
-        """Return how long an array is by now."""
+        """Return the present length of an array."""
         return self._lengths.get(name, 0)
 
     def finish(self, facts: Mapping[str, Any]) -> None:
         """Write the arrays' headers (NPY 1.0: magic number, header's length; type, order and shape) and the facts.
 
         All of it is on the disk then, and not only on its way there.
-
-        Raises:
-            RunError: the disk is full.
         """
         with _writing(self._folder):
             sizes = {}
@@ -177,17 +167,10 @@ class Writer:
                 _settle(about)
 
     def close(self) -> None:
-        """Close the files, whatever became of them."""
+        """Close the files."""
         for file, _, _ in self._open.values():
             with contextlib.suppress(OSError):  # it flushes once more, on a disk that may be full
                 file.close()
-
-    def _begin(self, name: str, dtype: np.dtype[Any], shape: tuple[int, ...]) -> None:
-        with _writing(self._folder):
-            file = (self._folder / f"{name}.npy").open("wb")
-            self._open[name] = file, dtype, shape
-            self._lengths[name] = 0
-            file.write(b"\0" * HEADER)
 
 
 def remember(
@@ -211,30 +194,42 @@ def remember(
         RunError: the disk is full.
     """
     stamps = [_stamp(path) for path in files]
-    key = _key(recipe, files, root)
+    names = [Path(os.path.relpath(path, root)).as_posix() if root else path.name for path in files]
+    parts = json.dumps([recipe, *([name, content_hash(path)] for name, path in zip(names, files, strict=True))])
+    key = hashlib.sha256(parts.encode()).hexdigest()
     place = cache_root() / key[:2] / key[2:34]
     entry = _open(place)
     if entry is not None:
         return entry
-    with workshop(place) as folder:
+    with _work_folder(place) as folder:
         entry = None if folder.parent != place.parent else _open(place)  # made while this process waited
         if entry is not None:
             return entry
-        made = _made(folder, make)
+        writer = Writer(folder)
+        try:
+            writer.finish(make(writer))
+        finally:
+            writer.close()
+        made = _open(folder)
+        if made is None:
+            raise RunError(
+                f"the cache in {folder.parent} could not be read back. Set FEDFLOOR_CACHE to another folder."
+            )
         changed = [path for path, stamp in zip(files, stamps, strict=True) if _stamp(path) != stamp]
         if changed:
             raise SettingError(f"{changed[0]} changed while it was being read. Try again once it is whole.")
         if folder.parent == place.parent:
-            _put(folder, place)
+            with contextlib.suppress(OSError):  # not kept then; what is mapped stays readable
+                if place.exists():  # a damaged entry
+                    old = folder.with_name(f"{folder.name}-old")
+                    place.rename(old)
+                    shutil.rmtree(old, ignore_errors=True)
+                folder.rename(place)
     return made
 
 
 def cache_root() -> Path:
-    """Return the folder of the cache: ``$FEDFLOOR_CACHE``, or else the user's cache folder.
-
-    Raises:
-        SettingError: ``FEDFLOOR_CACHE`` begins with the home folder of a user who is not there.
-    """
+    """Return the folder of the cache: ``$FEDFLOOR_CACHE``, or else the user's cache folder."""
     chosen = os.environ.get("FEDFLOOR_CACHE")
     if chosen:
         return expanded(chosen, "FEDFLOOR_CACHE = ").absolute()
@@ -244,22 +239,12 @@ def cache_root() -> Path:
 
 
 def content_hash(path: Path) -> str:
-    """Return the SHA-256 of a file's bytes.
-
-    Raises:
-        SettingError: it cannot be read.
-    """
+    """Return the SHA-256 of a file's bytes."""
     try:
         with path.open("rb") as stream:
             return hashlib.file_digest(stream, "sha256").hexdigest()
     except OSError as error:
         raise unreadable(path, error) from error
-
-
-def _key(recipe: str, files: Sequence[Path], root: Path | None) -> str:
-    names = [Path(os.path.relpath(path, root)).as_posix() if root else path.name for path in files]
-    parts = json.dumps([recipe, *([name, content_hash(path)] for name, path in zip(names, files, strict=True))])
-    return hashlib.sha256(parts.encode()).hexdigest()
 
 
 def _stamp(path: Path) -> tuple[int, int, int] | None:
@@ -289,41 +274,16 @@ def _settle(file: BinaryIO) -> None:
     os.fsync(file.fileno())
 
 
-def _made(folder: Path, make: Callable[[Writer], Mapping[str, Any]]) -> Entry:
-    writer = Writer(folder)
-    try:
-        writer.finish(make(writer))
-    finally:
-        writer.close()
-    made = _open(folder)
-    if made is None:
-        raise RunError(f"the cache in {folder.parent} could not be read back. Set FEDFLOOR_CACHE to another folder.")
-    return made
-
-
-def _put(folder: Path, place: Path) -> None:
-    """Give a whole entry its name. What has the name already is damaged, and goes."""
-    with contextlib.suppress(OSError):  # not kept then; what is mapped stays readable
-        if place.exists():
-            old = folder.with_name(f"{folder.name}-old")
-            place.rename(old)
-            shutil.rmtree(old, ignore_errors=True)
-        folder.rename(place)
-
-
 def _open(place: Path) -> Entry | None:
     """Return an entry whose files are all there in full length, or None."""
     try:
         about = json.loads((place / ABOUT).read_bytes())
         if any((place / name).stat().st_size != size for name, size in about["sizes"].items()):
             return None
-        arrays = {name.removesuffix(".npy"): _mapped(place / name) for name in about["sizes"]}
+        arrays = {}
+        for name, size in about["sizes"].items():  # an empty array cannot be mapped
+            mapped = np.lib.format.open_memmap(place / name, mode="r") if size > HEADER else np.load(place / name)
+            arrays[name.removesuffix(".npy")] = np.asarray(mapped)
         return Entry(arrays, about["facts"])
     except Exception:  # damaged in whatever way: it is made anew
         return None
-
-
-def _mapped(path: Path) -> NDArray[Any]:
-    if path.stat().st_size > HEADER:
-        return np.asarray(np.lib.format.open_memmap(path, mode="r"))
-    return np.asarray(np.load(path, allow_pickle=False))  # nothing to map

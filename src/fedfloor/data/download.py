@@ -30,7 +30,7 @@ Follow = Callable[[str, int, int], None]  # called with a file's name, the bytes
 
 
 class _NoFileError(Exception):
-    """What came from one address is not the file; the next address may have it."""
+    """An address does not deliver the file; the next one may."""
 
 
 def get(
@@ -50,7 +50,7 @@ def get(
         root: the folder that holds the data sets' folders; :func:`fedfloor.data.sources.data_root` if None.
         mirror: address that holds ``NAME/FILE``, asked instead of the published ones; ``$FEDFLOOR_MIRROR`` if None.
         force: fetch files anew that differ from the published ones.
-        follow: told of progress.
+        follow: called with the progress.
         catalog: the data sets that can be downloaded, by name.
         load: reads a data set by its name and root, or raises a FedfloorError: whether files other than published do.
 
@@ -69,10 +69,15 @@ def get(
     if not published.files:
         raise SettingError(f"data set '{name}' cannot be downloaded. {published.by_hand.format(folder=folder)}")
     places = _mirror(name, mirror) or published.places
-    present = {file: _there(folder, file) for file in published.files}
+    present = {file: _present(folder, file) for file in published.files}
     others = [file for file, path in present.items() if path is not None and not _same(path, file)]
     if force:
-        _can_replace([(present[file], file) for file in others])
+        for file in others:
+            path = present[file]
+            if path is not None and path.name != file.name:
+                raise SettingError(
+                    f"{path} differs from the published {file.name} and is read before it. Move it away."
+                )
     elif folder.is_dir() and not any(present.values()) and _problem(load, name, root) is None:
         log.info("%s holds %s in another form (unpacked?): left alone.", folder, name)
         return [_row(file, "left alone", folder / file.name) for file in published.files]
@@ -84,7 +89,12 @@ def get(
         else:
             rows.append(_row(file, "left alone" if file in others else "kept", path))
     if others and not force:
-        _say_others([present[file] or folder for file in others], _problem(load, name, root), name)
+        which = f"{', '.join(str(present[file] or folder) for file in others)}: not as published (another checksum)"
+        again = f"`fedfloor datasets get {name} --force` fetches the published version in place of this."
+        problem = _problem(load, name, root)
+        if problem is not None:
+            raise RunError(f"{which}, and the data set cannot be loaded: {problem} {again}")
+        log.info("%s, but the data set can be loaded: left alone. %s", which, again)
     return rows
 
 
@@ -95,7 +105,7 @@ def _row(file: File, state: str, where: Path, source: str | None = None) -> dict
 # -- what is there ----------------------------------------------------------------------------------------------------
 
 
-def _there(folder: Path, file: File) -> Path | None:
+def _present(folder: Path, file: File) -> Path | None:
     """Return where a file lies, packed by the user or as published, in the order in which readers look."""
     for path in (folder / f"{file.name}.gz", folder / file.name):
         if path.is_file():
@@ -120,12 +130,6 @@ def _same(path: Path, file: File) -> bool:
     return digest.hexdigest() == expected
 
 
-def _can_replace(others: Iterable[tuple[Path | None, File]]) -> None:
-    for path, file in others:
-        if path is not None and path.name != file.name:
-            raise SettingError(f"{path} differs from the published {file.name} and is read before it. Move it away.")
-
-
 def _problem(load: Callable[[str, Path], object], name: str, root: Path) -> str | None:
     """Return why a data set cannot be loaded, or None."""
     try:
@@ -133,15 +137,6 @@ def _problem(load: Callable[[str, Path], object], name: str, root: Path) -> str 
     except FedfloorError as error:
         return str(error)
     return None
-
-
-def _say_others(paths: list[Path], problem: str | None, name: str) -> None:
-    """Say that files differ from the published ones; where the data set cannot be loaded that is an error."""
-    which = f"{', '.join(map(str, paths))}: not as published (another checksum)"
-    again = f"`fedfloor datasets get {name} --force` fetches the published version in place of this."
-    if problem is not None:
-        raise RunError(f"{which}, and the data set cannot be loaded: {problem} {again}")
-    log.info("%s, but the data set can be loaded: left alone. %s", which, again)
 
 
 # -- fetching one file ------------------------------------------------------------------------------------------------
@@ -174,7 +169,15 @@ def _fetch(file: File, folder: Path, places: tuple[str, ...], page: str, follow:
             if place != places[-1]:
                 log.info("%s Trying the next address.", refused[-1])
         except OSError as error:
-            raise _not_written(file, folder, error) from error
+            if error.errno in (errno.ENOSPC, errno.EDQUOT):
+                raise RunError(
+                    f"the disk is full: {file.name} ({file.size:,} bytes) could not be written in {folder}, and "
+                    "nothing of it was kept. Make room, or choose another folder with --root."
+                ) from error
+            raise SettingError(
+                f"cannot write {file.name} in {folder}: {_reason(error)}. Choose another folder with --root, or set "
+                "FEDFLOOR_DATA."
+            ) from error
     raise RunError(
         f"{file.name} could not be downloaded, and nothing of it was kept. {' '.join(refused)} By hand: get it from "
         f"{page} and put it into {folder}. Without internet: --from URL asks a mirror of yours."
@@ -218,14 +221,14 @@ def _stream(url: str, target: str, _: object, *, file: File, follow: Follow) -> 
         with request(url) as answer:
             if not answer.ok:
                 raise _NoFileError(f"answered {answer.status_code} {answer.reason}")
-            _copy(answer.raw.stream(CHUNK, decode_content=False), Path(target), file, follow)
+            _write(answer.raw.stream(CHUNK, decode_content=False), Path(target), file, follow)
     except requests.RequestException as error:
         raise _NoFileError(_reason(error)) from error
     except HTTPError as error:
         raise _NoFileError("the connection broke off half way") from error
 
 
-def _copy(pieces: Iterable[bytes], target: Path, file: File, follow: Follow) -> None:
+def _write(pieces: Iterable[bytes], target: Path, file: File, follow: Follow) -> None:
     done = 0
     with target.open("wb") as stream:
         follow(file.name, 0, file.size)
@@ -242,20 +245,8 @@ def _copy(pieces: Iterable[bytes], target: Path, file: File, follow: Follow) -> 
     target.chmod(0o666 & ~mask)  # temporary files are private, but colleagues may share the folder
 
 
-def _not_written(file: File, folder: Path, error: OSError) -> FedfloorError:
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return RunError(
-            f"the disk is full: {file.name} ({file.size:,} bytes) could not be written in {folder}, and nothing of it "
-            "was kept. Make room, or choose another folder with --root."
-        )
-    return SettingError(
-        f"cannot write {file.name} in {folder}: {_reason(error)}. Choose another folder with --root, or set "
-        "FEDFLOOR_DATA."
-    )
-
-
 def _reason(error: BaseException) -> str:
-    """Return in a few words what went wrong: the operating system's, where it has said something."""
+    """Return an error in a few words, the operating system's where it has some."""
     at: BaseException | None = error
     while at is not None:
         if isinstance(at, OSError) and at.strerror:

@@ -193,11 +193,7 @@ def dated(names: Sequence[str]) -> tuple[str, list[str]] | None:
 
 
 def check_levels(files: Sequence[DataFile], given: Mapping[str, Any]) -> None:
-    """Check that files in a folder each are recordings of that device, where nothing else may be read from them.
-
-    Raises:
-        SettingError: several folders hold several files, no name of which stands in two: each may be a device.
-    """
+    """Check that files in a folder each are recordings of that device, where nothing else may be read from them."""
     folders = [file.folders for file in files]
     names = [file.path.name for file in files]
     if given.get("device") or given.get("layout") or any(len(levels) != 1 for levels in folders):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import re
@@ -19,6 +18,7 @@ from urllib.parse import parse_qsl, quote, unquote, urlsplit
 from uuid import UUID
 
 from fedfloor._version import __version__
+from fedfloor.data.cache import content_hash
 from fedfloor.data.files import expanded
 from fedfloor.data.files.columnar import PARQUET
 from fedfloor.errors import RunError, SettingError
@@ -89,11 +89,7 @@ def address(url: str, environment: Mapping[str, str] = os.environ) -> DatabaseAd
 
 
 def statement(text: str) -> str:
-    """Return a query: the text, or the content of the file that is named after ``@``.
-
-    Raises:
-        SettingError: no such file, or nothing in it.
-    """
+    """Return a query: the text, or the content of the file that is named after ``@``."""
     if text.startswith("@"):
         path = expanded(text[1:])
         try:
@@ -141,7 +137,7 @@ def fetch(url: str, query: str, out: Path, *, force: bool = False) -> dict[str, 
                 "the query found nothing: no file is written. Look at its conditions and its span of time."
             )
         facts = {
-            "file": out.name, "sha256": _sha256(part), "rows": rows, "columns": columns, "query": text,
+            "file": out.name, "sha256": content_hash(part), "rows": rows, "columns": columns, "query": text,
             "address": where.shown, "time": datetime.now(UTC).isoformat(timespec="seconds"), "fedfloor": __version__,
         }  # fmt: skip
         part.replace(out)
@@ -187,17 +183,13 @@ def _sql(where: DatabaseAddress, text: str) -> Iterator[Iterator[Record]]:
             if not answer.returns_rows:
                 raise SettingError("the query returns no rows. Give one that does, such as SELECT.")
             names = list(answer.keys())
-            _check_names(names)
+            odd = next((name for name in names if names.count(name) > 1 or not name), None)
+            if odd is not None:
+                problem = f"two columns are called '{odd}'" if odd else "a column has no name"
+                raise SettingError(f"the query's answer: {problem}. Name them with AS.")
             yield (dict(zip(names, row, strict=True)) for row in answer)
     except exc.SQLAlchemyError as error:
         raise SettingError(f"{where.shown}: {where.clean(getattr(error, 'orig', None) or error)}.") from None
-
-
-def _check_names(names: Sequence[str]) -> None:
-    odd = next((name for name in names if names.count(name) > 1 or not name), None)
-    if odd is not None:
-        problem = f"two columns are called '{odd}'" if odd else "a column has no name"
-        raise SettingError(f"the query's answer: {problem}. Name them with AS.")
 
 
 @contextmanager
@@ -260,18 +252,24 @@ def _write(records: Iterator[Record], path: Path) -> tuple[int, dict[str, str]]:
     with tempfile.TemporaryDirectory(prefix=f".{path.name}.", dir=path.parent) as aside:
         while block := list(islice(records, ROWS)):
             table = _table(block, rows)
-            schema = _common(schema, table.schema, rows)
+            try:  # each column is of the narrowest type that holds all its values
+                schema = pa.unify_schemas([schema, table.schema], promote_options="permissive")
+            except pa.ArrowException as error:
+                raise SettingError(
+                    f"the query's answer: from row {rows + 1} on a column holds values of another kind ({error}). CAST "
+                    "them to one kind in the query."
+                ) from error
             blocks.append(Path(aside, f"{len(blocks)}.parquet"))
             parquet.write_table(table, blocks[-1])
             rows += len(block)
         with parquet.ParquetWriter(path, schema) as writer:
-            for each in blocks:
-                table = parquet.read_table(each)
-                none = [pa.field(column.name, pa.null()) for column in schema if column.name not in table.column_names]
-                for column in none:
-                    table = table.append_column(column, pa.nulls(len(table)))
+            for block_path in blocks:
+                table = parquet.read_table(block_path)
+                for column in schema:
+                    if column.name not in table.column_names:
+                        table = table.append_column(pa.field(column.name, pa.null()), pa.nulls(len(table)))
                 writer.write_table(table.select(schema.names).cast(schema))
-                each.unlink()
+                block_path.unlink()
     return rows, {column.name: str(column.type) for column in schema}
 
 
@@ -305,21 +303,3 @@ def _value(value: object, name: str, row: int) -> object:
         f"the query's answer, row {row}, column '{name}': a value of type {type(value).__name__} is no number, text or "
         "time. CAST it in the query, or leave the column out."
     )
-
-
-def _common(schema: Any, other: Any, before: int) -> Any:
-    """Return the columns of both, each of the narrowest type that holds all its values."""
-    import pyarrow as pa
-
-    try:
-        return pa.unify_schemas([schema, other], promote_options="permissive")
-    except pa.ArrowException as error:
-        raise SettingError(
-            f"the query's answer: from row {before + 1} on a column holds values of another kind ({error}). CAST them "
-            "to one kind in the query."
-        ) from error
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

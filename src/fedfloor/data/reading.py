@@ -1,4 +1,4 @@
-"""How data of one's own are read: the keys of ``[data]`` that say so."""
+"""The settings in ``[data]`` for reading the user's own files."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ Categories = Mapping[str, Literal["one-hot"] | OneHot | tuple[str, ...]]
 
 @dataclass(frozen=True)
 class Columns:
-    """What the columns of a table are called.
+    """The names of a table's columns, by role.
 
     Args:
         device: who took the row.
@@ -74,11 +74,11 @@ class Columns:
         object.__setattr__(self, "values", tuple(self.values))
         object.__setattr__(self, "ignore", tuple(self.ignore))
         if self.categories is not None:
-            how = {
+            encodings = {
                 key: tuple(item) if isinstance(item, list | tuple) else item for key, item in self.categories.items()
             }
-            object.__setattr__(self, "categories", how or None)
-            for values in how.values():
+            object.__setattr__(self, "categories", encodings or None)
+            for values in encodings.values():
                 if isinstance(values, tuple):
                     _check_values(values)
         named = (*self.roles().values(), *self.values, *self.ignore, *(self.categories or ()))
@@ -119,63 +119,50 @@ class Window:
         return self.length if self.step is None else self.step
 
 
-def _check_share(test: float) -> None:
-    require(0 < test < 1, "data.split.test", test, "a share above 0 and below 1")
+@dataclass(frozen=True)
+class ShareSplit:
+    """A share ``test`` of each device's samples, or of the devices, is for testing."""
+
+    kind: str
+    test: float = 0.2
+
+    def __post_init__(self) -> None:
+        require(0 < self.test < 1, "data.split.test", self.test, "a share above 0 and below 1")
 
 
 @dataclass(frozen=True)
-class TimeSplit:
+class TimeSplit(ShareSplit):
     """The last ``test`` of each device's rows, in the order of time, is for testing."""
 
     kind: Literal["time"] = "time"
-    test: float = 0.2
-
-    def __post_init__(self) -> None:
-        _check_share(self.test)
 
 
 @dataclass(frozen=True)
-class RandomSplit:
+class RandomSplit(ShareSplit):
     """A random ``test`` of each device's samples is for testing."""
 
     kind: Literal["random"] = "random"
-    test: float = 0.2
-
-    def __post_init__(self) -> None:
-        _check_share(self.test)
 
 
 @dataclass(frozen=True)
-class DeviceSplit:
+class DeviceSplit(ShareSplit):
     """A random ``test`` of the devices is for testing: they do not train."""
 
     kind: Literal["device"] = "device"
-    test: float = 0.2
-
-    def __post_init__(self) -> None:
-        _check_share(self.test)
 
 
 @dataclass(frozen=True)
-class RunSplit:
+class RunSplit(ShareSplit):
     """A random ``test`` of each device's recordings is for testing; a device with a single one only trains."""
 
     kind: Literal["run"] = "run"
-    test: float = 0.2
-
-    def __post_init__(self) -> None:
-        _check_share(self.test)
 
 
 @dataclass(frozen=True)
-class StratifiedSplit:
+class StratifiedSplit(ShareSplit):
     """A random ``test`` of each class of each device is for testing: at least one of two samples, and never all."""
 
     kind: Literal["stratified"] = "stratified"
-    test: float = 0.2
-
-    def __post_init__(self) -> None:
-        _check_share(self.test)
 
 
 @dataclass(frozen=True)
@@ -190,14 +177,8 @@ class LastSplit:
         require(self.rows >= 1, "data.split.rows", self.rows, "a whole number of at least 1")
 
 
-DIALECT = (
-    "time_format",
-    "header",
-    "thousands",
-    "encoding",
-    "sheet",
-    "delimiter",
-)  # how tables are written: a model is told
+# how tables are written, which a model's file records
+DIALECT = ("time_format", "header", "thousands", "encoding", "sheet", "delimiter")
 # keys that a recipe names only where they are set
 LATER = ("layout", "test", "bins", "remaining", "device", "factory", "file_name", "task", *DIALECT)
 DEVICE = "DEVICE"  # stands for the device's name in data.file_name
@@ -252,7 +233,7 @@ class Reading:
     classes: tuple[str, ...] = ()
     window: Window | None = None
     missing: Missing = "refuse"
-    split: TimeSplit | RandomSplit | DeviceSplit | RunSplit | StratifiedSplit | LastSplit | None = None
+    split: Split | None = None
     sort: bool = False
     small: Literal["refuse", "drop"] = "refuse"
     decimal: Literal[".", ","] = "."
@@ -283,9 +264,11 @@ class Reading:
             object.__setattr__(self, "header", tuple(self.header))
             require(bool(self.header), "data.header", list(self.header), "the names of all columns")
         require(self.thousands != self.decimal, "data.thousands", self.thousands, "another mark than data.decimal")
-        require(
-            _is_encoding(self.encoding), "data.encoding", self.encoding, "an encoding, such as 'cp1252' or 'utf-16'"
-        )
+        try:
+            known = self.encoding is None or "1,2".encode(self.encoding).decode(self.encoding) == "1,2"
+        except (LookupError, UnicodeError):
+            known = False
+        require(known, "data.encoding", self.encoding, "an encoding, such as 'cp1252' or 'utf-16'")
         if self.factory is not None and self.device not in ("column", "file"):
             raise SettingError(
                 f'[data] factory = "{self.factory}" needs [data] device = "file" or "column". Where devices are '
@@ -300,9 +283,9 @@ class Reading:
             check_bins(self.bins, self.classes)
         has_ranges = self.bins is not None or self.number is not None
         if self.remaining and (not has_ranges or self.test is not None):
-            why = "set data.bins, too, or data.task = 'regression'"
-            why = "the rows for testing would have to run to failure as well" if has_ranges else why
-            raise SettingError(f"data.remaining = true: {why}.")
+            advice = "set data.bins, too, or data.task = 'regression'"
+            advice = "the rows for testing would have to run to failure as well" if has_ranges else advice
+            raise SettingError(f"data.remaining = true: {advice}.")
         if self.size is not None:
             object.__setattr__(self, "size", tuple(self.size))
             fits = len(self.size) == 2 and min(self.size) >= 1
@@ -341,25 +324,10 @@ class Reading:
         return {key: getattr(self, key) for key in DIALECT if getattr(self, key) is not None}
 
     def only(self, keys: Collection[str], noun: str) -> None:
-        """Check that nothing is set which would do nothing.
-
-        Args:
-            keys: those that say something about the data.
-            noun: the data in words.
-
-        Raises:
-            SettingError: another key is set.
-        """
+        """Refuse settings other than ``keys``, which have no effect on data of this kind (``noun``)."""
         for (key, got), usual in zip(self.settings().items(), Reading().settings().values(), strict=True):
             if key not in (*keys, "format") and got != usual:
                 raise SettingError(f"[data] {key} says nothing about {noun}. Leave it out.")
-
-
-def _is_encoding(name: str | None) -> bool:
-    try:
-        return name is None or "1,2".encode(name).decode(name) == "1,2"
-    except (LookupError, UnicodeError):
-        return False
 
 
 @dataclass(frozen=True)
@@ -370,11 +338,7 @@ class DeviceReading(Reading):
 
 
 def check_bins(edges: Sequence[float], classes: Sequence[str]) -> None:
-    """Check the edges of ranges, and that there are as many class names as ranges.
-
-    Raises:
-        SettingError: they do not ascend, are not finite, or the names are too few or too many.
-    """
+    """Refuse edges of ranges that are not finite and ascending, and class names too few or too many."""
     if not edges or not np.isfinite(edges).all() or (np.diff(edges) <= 0).any():
         raise SettingError(
             f"data.bins = {list(edges)}: must be numbers that ascend, the edges between classes, such as [30, 80]."

@@ -143,11 +143,7 @@ def _longest(rows: Rows, part: NDArray[np.int8] | None, device: int | None) -> i
 
 
 def split_of(rows: Rows, reading: Reading) -> Split | None:
-    """Return the split asked for, or the one that fits; None for data that come split, or are all for training.
-
-    Raises:
-        SettingError: there is a split already, or no time to split by.
-    """
+    """Return the split asked for, or the one that fits; None for data that come split, or are all for training."""
     if reading.whole:
         if rows.part is not None:
             raise SettingError("a device's own data are for training alone: take the test samples out.")

@@ -97,11 +97,7 @@ def fitted(module: nn.Module, classifier: str | None, units: int, layers: int) -
 
 
 def head_of(network: Network) -> GatedHead:
-    """Return a network's gated head.
-
-    Raises:
-        SettingError: it has none.
-    """
+    """Return a network's gated head."""
     part = layer(network.module, network.classifier) if network.classifier else None
     if not isinstance(part, GatedHead):
         raise SettingError(

@@ -227,9 +227,6 @@ class Fused(nn.Module):
 def fused(module: nn.Module) -> tuple[str, Fused]:
     """Return the path of a network's fused layer, and the layer.
 
-    Raises:
-        SettingError: it has none.
-
     >>> fused(nn.Sequential(nn.Linear(4, 5), Fused(nn.Linear(5, 3), Gate(5))))[0]
     '1'
     """

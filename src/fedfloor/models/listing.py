@@ -25,9 +25,6 @@ def rows() -> list[Row]:
 def facts(name: str, shape: Shape | None = None, classes: int | None = None) -> Row:
     """Return a network's size and classifier on samples of a shape.
 
-    Raises:
-        SettingError: no such network, or it does not fit; or your own without a shape.
-
     >>> facts("mlp-sensor", (52,), 22)["parameters"]
     8982
     """
@@ -41,9 +38,6 @@ def card(name: str, shape: Shape | None = None, classes: int | None = None) -> t
     Args:
         name: as in ``[model] name``.
         shape: shape of one sample; left out, the one the network is listed with.
-
-    Raises:
-        SettingError: no such network, or it does not fit; or your own without a shape.
     """
     if SPEC.fullmatch(name):
         load(name, "model")

@@ -142,9 +142,6 @@ class Network:
     def span(self, path: str) -> list[slice]:
         """Return where in the flat vector a layer's trained parameters lie, in order, neighbours joined.
 
-        Raises:
-            SettingError: the network has no such layer.
-
         >>> Network(nn.Sequential(nn.Linear(4, 5), nn.Linear(5, 3))).span("1")
         [slice(25, 43, None)]
         """
@@ -171,9 +168,6 @@ class Network:
 
     def parcel(self, travels: str) -> Parcel:
         """Return what travels to visits and from them: see :attr:`fedfloor.plan.nodes.Work.travels`.
-
-        Raises:
-            SettingError: as of :meth:`numbers`.
 
         >>> network = Network(nn.Sequential(nn.Linear(4, 5), nn.Linear(5, 3)), "1")
         >>> network.parcel("all but head").parts
@@ -371,9 +365,6 @@ def glorot(name: str, module: nn.Module) -> None:
     Args:
         name: of the network, for messages.
         module: changed; draws come from PyTorch's global generator.
-
-    Raises:
-        SettingError: no layer of the network has such weights.
     """
     layers = [one for one in module.modules() if isinstance(one, (nn.Linear, nn.modules.conv._ConvNd))]
     drawn = [one for one in layers if one.weight.requires_grad]
@@ -389,11 +380,7 @@ def glorot(name: str, module: nn.Module) -> None:
 
 
 def builder(name: str) -> Builder:
-    """Return the function that makes a network of this name.
-
-    Raises:
-        SettingError: unknown name, or a function of your own that was not loaded before.
-    """
+    """Return the function that makes a network of this name."""
     if ":" in name:
         return loaded(name, "model")  # type: ignore[no-any-return]
     if name not in NETWORKS:
@@ -403,9 +390,6 @@ def builder(name: str) -> Builder:
 
 def count(name: str, shape: Shape, classes: int) -> int:
     """Return a network's number of parameters, frozen ones included; PyTorch's global generator stays as it is.
-
-    Raises:
-        SettingError: unknown name, or the builder fails or returns no module.
 
     >>> count("logistic", (1, 28, 28), 10)
     7850

@@ -88,11 +88,7 @@ def found(path: Path, which: str = "last", device: str = "") -> tuple[Path, Own 
 
 
 def devices(path: Path) -> dict[str, dict[str, Any]]:
-    """Return each device's file of a run, and what else is known of its model.
-
-    Raises:
-        SettingError: the run has one model for all devices, or the file that lists them is damaged.
-    """
+    """Return each device's file of a run, and what else is known of its model."""
     try:
         known = json.loads((path / DEVICES).read_text()).items()
         listed = {name: {**one, "file": str(one["file"])} for name, one in known}

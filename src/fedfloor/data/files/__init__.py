@@ -1,4 +1,4 @@
-"""Reading the files of published data sets, with errors that say which file, what is wrong, and what to do."""
+"""Reading the files of published data sets, with errors that name the file, the problem and the remedy."""
 
 from __future__ import annotations
 
@@ -18,22 +18,18 @@ PIECE = 1 << 18  # bytes
 
 
 def damaged(path: Path, problem: str) -> SettingError:
-    """Build the error for a file that is there but cannot be what it should be."""
+    """Return the error for a file with the wrong content."""
     return SettingError(f"{path}: {problem}. Get this file again from its authors and put it in the same place.")
 
 
 def unreadable(path: Path, error: OSError) -> SettingError:
-    """Build the error for a file that the operating system does not give."""
+    """Return the error for a file that the operating system refuses."""
     reason = error.strerror or type(error).__name__
     return SettingError(f"{path}: cannot be read ({reason}). Check the path and its permissions.")
 
 
 def expanded(path: Path | str, where: str = "") -> Path:
-    """Return a path with the user's home folder for ``~``.
-
-    Raises:
-        SettingError: it is the home folder of a user who is not there.
-    """
+    """Return a path with the user's home folder for ``~``, and refuse the home folder of an unknown user."""
     try:
         return Path(path).expanduser()
     except RuntimeError as error:
@@ -41,11 +37,7 @@ def expanded(path: Path | str, where: str = "") -> Path:
 
 
 def is_there(path: Path) -> bool:
-    """Return whether there is something at a path.
-
-    Raises:
-        SettingError: nobody can tell: its name is too long, or a folder on the way may not be entered.
-    """
+    """Return whether a path exists, and refuse one that cannot be looked up (too long, or no permission)."""
     try:
         return path.exists()
     except OSError as error:
@@ -61,11 +53,7 @@ def find(folder: Path, name: str) -> Path | None:
 
 
 def needed(folder: Path, name: str) -> Path:
-    """Return what :func:`find` finds.
-
-    Raises:
-        SettingError: neither is there.
-    """
+    """Return the path of ``name.gz`` or else ``name`` in the folder, and refuse a folder that has neither."""
     path = find(folder, name)
     if path is None:
         raise SettingError(f"{folder / name}.gz is missing (or {name}, unpacked). Put it there, or set FEDFLOOR_DATA.")
@@ -73,33 +61,16 @@ def needed(folder: Path, name: str) -> Path:
 
 
 def content(path: Path) -> bytes:
-    """Return what a file holds, unpacked where it is gzip (told by its first bytes, whatever its name).
+    """Return a file's bytes, unpacked where it is gzip.
 
     Raises:
         SettingError: it cannot be read, or the packing is cut short or damaged.
     """
-    try:
-        raw = path.read_bytes()
-    except OSError as error:
-        raise unreadable(path, error) from error
-    if raw[:2] != b"\x1f\x8b":
-        if path.suffix == ".gz":
-            raise damaged(path, f"not a gzip file: it starts with {raw[:4].hex() or 'nothing'}, not 1f8b")
-        return raw
-    try:
-        return gzip.decompress(raw)
-    except EOFError as error:
-        raise damaged(path, f"cut short: gzip data end too early after {len(raw):,} bytes") from error
-    except (gzip.BadGzipFile, zlib.error) as error:
-        raise damaged(path, f"damaged gzip data ({error})") from error
+    return b"".join(pieces(path))
 
 
 def pieces(path: Path) -> Iterator[bytes]:
-    """Yield what :func:`content` returns piece by piece, so that it need not fit into memory.
-
-    Raises:
-        SettingError: as :func:`content`.
-    """
+    """Yield a file's bytes piece by piece, unpacked where its first bytes (not its name) show that it is gzip."""
     try:
         with path.open("rb") as raw:
             start = raw.read(4)
@@ -120,11 +91,7 @@ def pieces(path: Path) -> Iterator[bytes]:
 
 
 def head(path: Path, length: int) -> bytes:
-    """Return the first bytes of what :func:`content` returns.
-
-    Raises:
-        SettingError: as :func:`content`, where it goes wrong that early.
-    """
+    """Return the first bytes of :func:`content`."""
     start = b""
     for piece in pieces(path):
         start += piece
@@ -134,11 +101,7 @@ def head(path: Path, length: int) -> bytes:
 
 
 def matrix(path: Path, data: bytes, width: int, *, either_way: bool = False) -> NDArray[np.float64]:
-    """Return a matrix of finite numbers, written row by row with blanks between them, float64 [rows, width].
-
-    Raises:
-        SettingError: it is none.
-    """
+    """Return a matrix of finite numbers, written row by row with blanks between them, float64 [rows, width]."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error")  # NumPy only warns of an empty file

@@ -83,7 +83,7 @@ class Batch:
 
 
 def is_parquet(path: Path) -> bool:
-    """Return whether a file is Parquet, by its name."""
+    """Return whether a file's name is that of a Parquet file."""
     return path.name.casefold().endswith(PARQUET)
 
 
@@ -145,7 +145,6 @@ class _Body:
         self.lines, self.closed = 0, False
 
     def read(self, size: int = -1) -> bytes:
-        """Return the next bytes."""
         block, self._rest = self._rest or self._stream.read(PIECE if size < 0 else size), b""
         if b'"' in block or b"\0" in block:
             raise UnfitError("quotation marks or NUL")
@@ -160,11 +159,9 @@ class _Body:
         return block
 
     def readable(self) -> bool:
-        """Return True."""
         return True
 
     def close(self) -> None:
-        """Leave the stream to whoever opened it."""
         self.closed = True
 
 
@@ -255,22 +252,14 @@ def _parquet(path: Path) -> Iterator[Any]:
 
 
 def parquet_names(path: Path) -> list[str]:
-    """Return the names of a Parquet file's columns.
-
-    Raises:
-        SettingError: it cannot be read.
-    """
+    """Return the names of a Parquet file's columns."""
     with _parquet(path) as file:
         names: list[str] = file.schema_arrow.names
         return names
 
 
 def parquet_rows(path: Path, many: int) -> Iterator[tuple[int, list[str]]]:
-    """Yield the names of a Parquet file's columns and its first rows as texts, for a look at them.
-
-    Raises:
-        SettingError: it cannot be read.
-    """
+    """Yield the names of a Parquet file's columns and its first rows as texts."""
     with _parquet(path) as file:
         yield 0, file.schema_arrow.names
         for batch in file.iter_batches(many):
@@ -280,11 +269,7 @@ def parquet_rows(path: Path, many: int) -> Iterator[tuple[int, list[str]]]:
 
 
 def parquet_batches(path: Path, wanted: ColumnSelection, parse: Parse) -> Iterator[Batch]:
-    """Yield the rows of a Parquet file.
-
-    Raises:
-        SettingError: it cannot be read, or a column is of a type that it cannot be; the message names row and column.
-    """
+    """Yield the rows of a Parquet file; errors name row and column."""
     with _parquet(path) as file:
         others = [*wanted.text.values(), *(() if wanted.time is None else (wanted.time,))]
         names = [wanted.names[i] for i in (*wanted.values, *others)]
@@ -302,7 +287,8 @@ def _of_parquet(path: Path, batch: Any, wanted: ColumnSelection, before: int, pa
     for place_, number in enumerate(wanted.values):
         name = wanted.names[number]
         column = batch.column(name)
-        if _is_text(column.type):
+        kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
+        if pa.types.is_string(kind) or pa.types.is_large_string(kind):
             x[:, place_] = parse(["" if text is None else text for text in column.to_pylist()], before + 1, number)
             continue
         x[:, place_] = _numbers(column, f"{path.name}, column '{name}'")
@@ -310,12 +296,10 @@ def _of_parquet(path: Path, batch: Any, wanted: ColumnSelection, before: int, pa
         if wrong.any():
             row = int(wrong.argmax())
             raise SettingError(f"{place(path, before + row + 1, name)}: '{x[row, place_]}' is not a finite number.")
-    text = {role: _words(_text(batch.column(wanted.names[i]))) for role, i in wanted.text.items()}
+    text = {role: _words(_plain(batch.column(wanted.names[i])).cast(pa.string())) for role, i in wanted.text.items()}
     time = None
     if wanted.time is not None:
-        column = batch.column(wanted.names[wanted.time])
-        if pa.types.is_dictionary(column.type):
-            column = column.dictionary_decode()
+        column = _plain(batch.column(wanted.names[wanted.time]))
         if column.null_count:
             row = next(i for i, cell in enumerate(column) if not cell.is_valid)
             raise SettingError(f"{place(path, before + row + 1, wanted.names[wanted.time])}: no time.")
@@ -323,21 +307,12 @@ def _of_parquet(path: Path, batch: Any, wanted: ColumnSelection, before: int, pa
     return Batch(x, text, time)
 
 
-def _is_text(kind: Any) -> bool:
-    import pyarrow as pa
-
-    kind = kind.value_type if pa.types.is_dictionary(kind) else kind
-    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
-
-
 def _numbers(column: Any, where: str) -> Floats:
     """Return a column's numbers, NaN for none."""
     import pyarrow as pa
 
+    column = _plain(column)
     kind = column.type
-    if pa.types.is_dictionary(kind):
-        column = column.dictionary_decode()
-        kind = column.type
     known = pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
     if known or pa.types.is_null(kind):
         return np.asarray(column.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False), np.float64)
@@ -351,21 +326,17 @@ def _numbers(column: Any, where: str) -> Floats:
     )
 
 
-def _text(column: Any) -> Any:
+def _plain(column: Any) -> Any:
     import pyarrow as pa
 
-    if pa.types.is_dictionary(column.type):
-        column = column.dictionary_decode()
-    return column.cast(pa.string())
+    return column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
 
 
 def _moments(column: Any, *, worded: bool) -> tuple[Form, Floats] | list[str]:
     import pyarrow as pa
 
+    column = column.cast(pa.timestamp("ms")) if pa.types.is_date(column.type) else column
     kind = column.type
-    if pa.types.is_date(kind):
-        column = column.cast(pa.timestamp("ms"))
-        kind = column.type
     if pa.types.is_timestamp(kind):
         count = column.cast(pa.int64()).to_numpy()
         if kind.unit == "ns":  # down to microseconds, as dates that are written

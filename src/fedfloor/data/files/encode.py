@@ -8,18 +8,16 @@ from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedfloor.data.files.sheet import CATEGORY, NO_LABEL, Sheet
-from fedfloor.data.reading import Categories, OneHot
+from fedfloor.data.reading import Categories, OneHot, Reading
 from fedfloor.errors import SettingError, nearest
 
-if TYPE_CHECKING:
-    from fedfloor.data.files.sheet import Sheet
-    from fedfloor.data.reading import Reading
+log = logging.getLogger(__name__)
 
 MOST_NUMBERS = 100  # classes that are numbers, where they are not listed
 ONE_CLASS = (
@@ -48,11 +46,7 @@ def natural_order(names: Sequence[str]) -> list[str]:
 def classes_of(
     labels: Sequence[str], wanted: Sequence[str], place: Callable[[int], str], least: int = 2
 ) -> tuple[str, ...]:
-    """Return the class names: those that are wanted, or else those that occur.
-
-    Raises:
-        SettingError: a label that is not wanted, or the same for all samples; the message names where.
-    """
+    """Return the class names: those that are wanted, or else those that occur, at least ``least``."""
     allowed = set(wanted)
     odd = next((i for i, label in enumerate(labels) if wanted and label not in allowed), None)
     if odd is not None:
@@ -70,11 +64,7 @@ class MeasureError(SettingError):
 
 
 def check_no_measure(labels: Sequence[str], where: str) -> None:
-    """Refuse labels that are the values of a measure rather than classes: fractions, or very many numbers.
-
-    Raises:
-        MeasureError: they are numbers, and one has a fraction or there are more than :data:`MOST_NUMBERS`.
-    """
+    """Refuse labels that are values of a measure: numbers with a fraction, or more than :data:`MOST_NUMBERS`."""
     values = natural_order(labels)
     try:
         numbers = [float(value.replace(",", ".", 1)) for value in values]
@@ -128,9 +118,6 @@ def binned(
 ) -> list[str]:
     """Return the class of each number: class c holds edge c−1 ≤ v < edge c.
 
-    Raises:
-        SettingError: one is no finite number; the message names where.
-
     >>> binned(["29.5", "30", "81"], [30, 80], ["low", "middle", "high"], str)
     ['low', 'middle', 'high']
     """
@@ -149,9 +136,6 @@ def binned(
 
 def numbers(texts: Sequence[str], place: Callable[[int], str]) -> NDArray[np.float32]:
     """Return numbers as they stand in a table, a comma or a point as the decimal mark, float32 [N, 1].
-
-    Raises:
-        SettingError: one is no finite number; the message names where.
 
     >>> numbers(["29,5", "30"], str).ravel().tolist()
     [29.5, 30.0]
@@ -172,11 +156,7 @@ def numbers(texts: Sequence[str], place: Callable[[int], str]) -> NDArray[np.flo
 
 
 def labelled(sheets: Sequence[Sheet], reading: Reading) -> tuple[list[Sheet], Reading]:
-    """Return tables with classes for labels, and the reading that lists these, where ``[data] bins`` are set.
-
-    Raises:
-        SettingError: a label is no number.
-    """
+    """Return tables with classes for labels, and the reading that lists these, where ``[data] bins`` are set."""
     if reading.number is not None and reading.remaining:
         return [replace(sheet, text=sheet.text | {"label": list(map(str, _left(sheet)))}) for sheet in sheets], reading
     if reading.bins is None or reading.number is not None:
@@ -203,8 +183,6 @@ def _left(sheet: Sheet) -> list[int]:
     return left.tolist()
 
 
-log = logging.getLogger(__name__)
-
 MOST = 100  # values of a one-hot column, where they are not listed
 
 
@@ -212,10 +190,7 @@ def encoded(sheets: Sequence[Sheet], categories: Categories | None, *, known: bo
     """Return tables whose columns of texts stand as numbers behind their sensors; see :func:`listed` for the values.
 
     One-hot: x_v = 1 where the text is v, else 0, for each value v in its order; ordinal: the place 0, 1, … in the list.
-    A missing text is missing in all its columns.
-
-    Raises:
-        SettingError: a text that is not listed; the message names file, row and column.
+    A missing text is missing in all its columns. With ``known`` a text that is not listed is logged and not refused.
     """
     return [_encoded(sheet, categories, known=known) for sheet in sheets] if categories else list(sheets)
 
@@ -223,10 +198,7 @@ def encoded(sheets: Sequence[Sheet], categories: Categories | None, *, known: bo
 def listed(sheets: Sequence[Sheet], categories: Categories | None) -> Categories | None:
     """Return the categories with every value listed: those of a one-hot column are pooled over all tables, sorted.
 
-    Only the set of values leaves a table, neither rows nor how many of them have a value.
-
-    Raises:
-        SettingError: there are more than :data:`MOST`.
+    Only the set of values leaves a table, neither rows nor how many of them have a value; at most :data:`MOST`.
     """
     if categories is None:
         return None

@@ -1,7 +1,6 @@
 """Arrays of one's own: an .npz file with samples, labels, and whose they are.
 
-Nothing is believed that the file says of itself: no pickles, and nothing is allocated before its
-size agrees with the archive's.
+The file is not trusted: no pickles, and nothing is allocated before its size agrees with the archive's.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 from numpy.lib import format as npy
@@ -44,17 +43,28 @@ def samples(file: str, name: str, x: NDArray[Any]) -> Values:
 
     Returns:
         uint8 [N, C, H, W], float32 [N, C] or float32 [N, C, L]; NaN where a value is missing.
-
-    Raises:
-        SettingError: another type or shape, or a value that is infinite.
     """
     where = f"{file}, array '{name}'"
     if x.ndim and not x.size:
         raise SettingError(f"{where}: shape {x.shape}, nothing in it.")
     if x.dtype == np.uint8:
-        return _images(where, x)
+        if x.ndim == 3:
+            return x[:, None]
+        if x.ndim == 4 and x.shape[1] in CHANNELS:
+            return x
+        if x.ndim == 4 and x.shape[3] in CHANNELS:
+            return x.transpose(0, 3, 1, 2)
+        raise SettingError(
+            f"{where}: uint8 {x.shape}. Images are [N, H, W], [N, C, H, W] or [N, H, W, C], with C = 1 (grey) or 3 "
+            "(colour); sensors are floats: x.astype('float32')."
+        )
     if x.dtype.kind != "f":
-        raise SettingError(f"{where}: {x.dtype}. {_hint(x)}")
+        hint = "Images are uint8, and sensors float32 or float64."
+        if x.dtype.kind in "iu" and x.ndim > 2:
+            hint = "Images are uint8: scale them to 0..255 and use x.astype('uint8'). Windows are x.astype('float32')."
+        elif x.dtype.kind in "iub":
+            hint = "Sensors are floats: x.astype('float32'). Images are uint8."
+        raise SettingError(f"{where}: {x.dtype}. {hint}")
     if x.ndim not in (2, 3):
         more = " Images are uint8: (255 * x).round().astype('uint8') if x is in 0..1." if x.ndim == 4 else ""
         raise SettingError(f"{where}: {x.dtype} {x.shape}. Sensors are rows [N, C] or windows [N, C, L].{more}")
@@ -65,27 +75,6 @@ def samples(file: str, name: str, x: NDArray[Any]) -> Values:
             place = (int(wrong[0][0]) + start, *wrong[0][1:].tolist())
             raise SettingError(f"{where}: {x[place]} at {list(place)} is not a finite number of 32 bits.")
     return x.astype(np.float32, copy=False)
-
-
-def _images(where: str, x: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    if x.ndim == 3:
-        return x[:, None]
-    if x.ndim == 4 and x.shape[1] in CHANNELS:
-        return x
-    if x.ndim == 4 and x.shape[3] in CHANNELS:
-        return x.transpose(0, 3, 1, 2)
-    raise SettingError(
-        f"{where}: uint8 {x.shape}. Images are [N, H, W], [N, C, H, W] or [N, H, W, C], with C = 1 (grey) or 3 "
-        "(colour); sensors are floats: x.astype('float32')."
-    )
-
-
-def _hint(x: NDArray[Any]) -> str:
-    if x.dtype.kind in "iu" and x.ndim > 2:
-        return "Images are uint8: scale them to 0..255 and use x.astype('uint8'). Windows are x.astype('float32')."
-    if x.dtype.kind in "iub":
-        return "Sensors are floats: x.astype('float32'). Images are uint8."
-    return "Images are uint8, and sensors float32 or float64."
 
 
 LARGE = 1 << 30  # bytes; what unpacks to more must not be packed to a hundredth: that is no data but a bomb
@@ -111,7 +100,12 @@ def read_arrays(path: Path, choose: Callable[[Sequence[str]], Collection[str]]) 
                 raise SettingError(f"{path}: holds the array '{name}' twice. Write it anew with np.savez.")
             members[name] = info
         chosen = {name: members[name] for name in choose(list(members))}
-        _check_size(path, list(chosen.values()))
+        unpacked, available = sum(info.file_size for info in chosen.values()), path.stat().st_size
+        if unpacked > LARGE and unpacked > RATIO * available:
+            raise SettingError(
+                f"{path}: {available:,} bytes that say they unpack to {unpacked:,}, more than {RATIO} times as many. "
+                "If that is so, write it with np.savez, which does not pack."
+            )
         return {name: _array(path, archive, info, name) for name, info in chosen.items()}
 
 
@@ -128,18 +122,15 @@ def _opened(path: Path) -> Iterator[zipfile.ZipFile]:
         ) from error
 
 
-def _check_size(path: Path, members: Collection[zipfile.ZipInfo]) -> None:
-    unpacked, available = sum(info.file_size for info in members), path.stat().st_size
-    if unpacked > LARGE and unpacked > RATIO * available:
-        raise SettingError(
-            f"{path}: {available:,} bytes that say they unpack to {unpacked:,}, more than {RATIO} times as many. If "
-            "that is so, write it with np.savez, which does not pack."
-        )
-
-
 def _array(path: Path, archive: zipfile.ZipFile, info: zipfile.ZipInfo, name: str) -> NDArray[Any]:
     with archive.open(info) as stream:
-        shape, dtype = _header(stream)
+        version = npy.read_magic(stream)
+        if version not in HEADERS:
+            raise ValueError(f"NPY version {version}")
+        try:
+            shape, _, dtype = HEADERS[version](stream)
+        except Exception as error:  # it is parsed as Python is, so that damaged text may raise anything
+            raise ValueError(f"a header that cannot be read: {str(error) or type(error).__name__}") from error
         if dtype.hasobject:
             raise SettingError(
                 f"{path}, array '{name}': Python objects, which could execute anything and are not read. Write "
@@ -152,17 +143,6 @@ def _array(path: Path, archive: zipfile.ZipFile, info: zipfile.ZipInfo, name: st
             raise ValueError(f"array '{name}' {shape} needs {stated:,} bytes, but there are {available:,}")
     with archive.open(info) as stream:
         return np.asarray(npy.read_array(stream, allow_pickle=False))
-
-
-def _header(stream: IO[bytes]) -> tuple[tuple[int, ...], np.dtype[Any]]:
-    version = npy.read_magic(stream)
-    if version not in HEADERS:
-        raise ValueError(f"NPY version {version}")
-    try:
-        shape, _, dtype = HEADERS[version](stream)
-    except Exception as error:  # it is parsed as Python is, and what that raises on damaged text is anybody's guess
-        raise ValueError(f"a header that cannot be read: {str(error) or type(error).__name__}") from error
-    return shape, dtype
 
 
 log = logging.getLogger(__name__)
@@ -178,9 +158,7 @@ Arrays = Mapping[str, NDArray[Any]]
 
 
 def load(path: Path, reading: Reading, seed: int) -> Dataset:
-    """Read ``x`` and ``y``, and whatever else of :data:`KNOWN` is there.
-
-    What ``x`` may be is said by :func:`~fedfloor.data.files.npz.samples`.
+    """Read ``x``, as :func:`samples` takes it, and ``y``, and whatever else of :data:`KNOWN` is there.
 
     Raises:
         SettingError: a mistake in the file; the message names the array and the row, counted from 0.
@@ -207,32 +185,38 @@ def load(path: Path, reading: Reading, seed: int) -> Dataset:
 
 
 def _parse(path: Path, reading: Reading, writer: Writer) -> Mapping[str, Any]:
-    arrays = read_arrays(path, lambda names: _known(path, names))
+    def known(names: Sequence[str]) -> Sequence[str]:
+        for name in names:
+            if name not in KNOWN:
+                raise SettingError(
+                    f"{path.name}: holds '{name}'.{nearest(name.casefold(), KNOWN)} Known arrays: {', '.join(KNOWN)}. "
+                    "Write it anew with these names, such as np.savez(FILE, x=…, y=…)."
+                )
+        return names
+
+    arrays = read_arrays(path, known)
     _check_there(path, arrays, reading)
     parts = ["", "_test"] if "x_test" in arrays else [""]
     sheets = [_sheet(path, arrays, part) for part in parts]
     if len(sheets) == 2 and (sheets[0].x.shape[1:], sheets[0].x.dtype) != (sheets[1].x.shape[1:], sheets[1].x.dtype):
         a, b = (f"{arrays[name].dtype} {arrays[name].shape}" for name in ("x", "x_test"))
         raise SettingError(f"{path.name}: 'x' is {a}, but 'x_test' is {b}. Samples must have one shape and type.")
-    label, classes = _asked(path, arrays, parts, reading)
+    label, classes = None, ()
+    if "y" in arrays:
+        label, classes = (_numbers if reading.number else _labels)(path, arrays, parts, reading)
     device = [text for part in parts for text in _texts(path, arrays, f"device{part}")] if "device" in arrays else None
     factory = _texts(path, arrays, "factory") if "factory" in arrays else None
     split = np.repeat(np.arange(len(parts), dtype=np.int8), [len(sheet.line) for sheet in sheets])
     if factory is not None and device is not None and len(parts) == 2:
-        factory = _with_tests(path, device, factory)
+        factory_by_device = dict(zip(device, factory, strict=False))
+        strange = next((name for name in device[len(factory) :] if name not in factory_by_device), None)
+        if strange is not None:
+            raise SettingError(
+                f"{path.name}, array 'device_test': '{strange}' is not in 'device', so its factory is unknown."
+            )
+        factory += [factory_by_device[name] for name in device[len(factory) :]]
     own_reading = replace(reading, columns=COLUMNS, classes=classes)
     return write(writer, sheets, device, factory, label, own_reading, split if len(parts) == 2 else None)
-
-
-def _known(path: Path, names: Sequence[str]) -> Sequence[str]:
-    """Refuse a name that is not among :data:`KNOWN`."""
-    for name in names:
-        if name not in KNOWN:
-            raise SettingError(
-                f"{path.name}: holds '{name}'.{nearest(name.casefold(), KNOWN)} Known arrays: {', '.join(KNOWN)}. "
-                "Write it anew with these names, such as np.savez(FILE, x=…, y=…)."
-            )
-    return names
 
 
 def _check_there(path: Path, arrays: Arrays, reading: Reading) -> None:
@@ -301,15 +285,9 @@ def _texts(path: Path, arrays: Arrays, name: str) -> list[str]:
     return texts
 
 
-def _asked(
-    path: Path, arrays: Arrays, parts: list[str], reading: Reading
-) -> tuple[NDArray[np.float32] | list[str] | None, tuple[str, ...]]:
-    if "y" not in arrays:
-        return None, ()
-    return _numbers(path, arrays, parts) if reading.number else _labels(path, arrays, parts, reading)
-
-
-def _numbers(path: Path, arrays: Arrays, parts: list[str]) -> tuple[NDArray[np.float32], tuple[str, ...]]:
+def _numbers(
+    path: Path, arrays: Arrays, parts: list[str], _reading: Reading
+) -> tuple[NDArray[np.float32], tuple[str, ...]]:
     """Return the targets of a regression, float32 [N, T], of training samples and then of test samples."""
     targets = []
     for part in parts:
@@ -364,14 +342,3 @@ def _labels(path: Path, arrays: Arrays, parts: list[str], reading: Reading) -> t
     if not classes and not reading.whole and reading.asked.labelled:
         check_no_measure(labels, f"{path.name}, array 'y'")
     return labels, classes
-
-
-def _with_tests(path: Path, device: list[str], factory: list[str]) -> list[str]:
-    """Return the factory of each sample, of test samples by their devices."""
-    factory_by_device = dict(zip(device, factory, strict=False))
-    strange = next((name for name in device[len(factory) :] if name not in factory_by_device), None)
-    if strange is not None:
-        raise SettingError(
-            f"{path.name}, array 'device_test': '{strange}' is not in 'device', so its factory is unknown."
-        )
-    return [*factory, *(factory_by_device[name] for name in device[len(factory) :])]

@@ -50,11 +50,7 @@ def load(path: Path, reading: Reading, seed: int, device: str = "") -> Dataset:
 
 
 def format_of(path: Path) -> str:
-    """Return the format that a path speaks of.
-
-    Raises:
-        SettingError: it does not tell.
-    """
+    """Return the format that a path speaks of."""
     if path.is_dir():
         return "folder"
     name = path.name.casefold()

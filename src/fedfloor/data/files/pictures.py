@@ -50,14 +50,21 @@ def decode(path: Path, name: str, size: tuple[int, int] | None = None) -> tuple[
         with warnings.catch_warnings():
             warnings.simplefilter("error", Image.DecompressionBombWarning)
             with Image.open(path, formats=FORMATS) as opened:
-                _check(opened, name)
+                if opened.width * opened.height > MOST_PIXELS:
+                    raise SettingError(
+                        f"{name}: {opened.width} × {opened.height} pixels, more than {MOST_PIXELS:,}. Make it smaller, "
+                        "or remove it."
+                    )
+                frames = getattr(opened, "n_frames", 1)
+                if frames > 1:
+                    raise SettingError(f"{name}: {frames} pictures in one file. Save each in a file of its own.")
                 wide = opened.mode.startswith("I")
                 image = _eight_bits(ImageOps.exif_transpose(opened), name)
     except SettingError:
         raise
     except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
         raise SettingError(f"{name}: more than {MOST_PIXELS:,} pixels. Make it smaller, or remove it.") from error
-    except Exception as error:  # what a decoder raises on damaged bytes is anybody's guess
+    except Exception as error:  # decoders raise anything on damaged bytes
         reason = "of no known format" if isinstance(error, UnidentifiedImageError) else str(error)
         raise SettingError(
             f"{name}: cannot be read as a picture ({reason or type(error).__name__}). Save it again as PNG or JPEG, or "
@@ -69,20 +76,15 @@ def decode(path: Path, name: str, size: tuple[int, int] | None = None) -> tuple[
     return (x[None] if x.ndim == 2 else np.ascontiguousarray(x.transpose(2, 0, 1))), wide
 
 
-def _check(image: Image, name: str) -> None:
-    if image.width * image.height > MOST_PIXELS:
-        raise SettingError(
-            f"{name}: {image.width} × {image.height} pixels, more than {MOST_PIXELS:,}. Make it smaller, or remove it."
-        )
-    frames = getattr(image, "n_frames", 1)
-    if frames > 1:
-        raise SettingError(f"{name}: {frames} pictures in one file. Save each in a file of its own.")
-
-
 def _eight_bits(image: Image, name: str) -> Image:
     """Return the picture in mode L or RGB."""
+    from PIL.Image import fromarray
+
     if image.mode.startswith("I"):
-        return _from_sixteen(image, name)
+        values = np.array(image).astype(np.int64)
+        if values.min() < 0 or values.max() > 65535:
+            raise SettingError(f"{name}: 32 bits per pixel. Save it with 8 or 16 bits.")
+        return fromarray(((values + 128) // 257).astype(np.uint8))
     if image.mode == "F":
         raise SettingError(f"{name}: numbers with fractions, not 8 or 16 bits. Use .npz for such data.")
     if image.has_transparency_data:
@@ -94,25 +96,12 @@ def _eight_bits(image: Image, name: str) -> Image:
     return image.convert("RGB")
 
 
-def _from_sixteen(image: Image, name: str) -> Image:
-    from PIL.Image import fromarray
-
-    values = np.array(image).astype(np.int64)
-    if values.min() < 0 or values.max() > 65535:
-        raise SettingError(f"{name}: 32 bits per pixel. Save it with 8 or 16 bits.")
-    return fromarray(((values + 128) // 257).astype(np.uint8))
-
-
 RECIPE = "pictures 2"
 MEANT = ("classes", "split", "small", "size", "layout", "test")
 
 
 def load(root: Path, files: Sequence[DataFile], reading: Reading, seed: int) -> Dataset:
-    """Read pictures: their devices are the natural owners, in the order of their names.
-
-    Raises:
-        SettingError: a file is no picture, pictures differ in size or colour, or a setting does not fit.
-    """
+    """Read pictures: their devices are the natural owners, in the order of their names."""
     reading.only(MEANT, "pictures")
     fits = reading.size is None or math.prod(reading.size) <= MOST_PIXELS
     require(fits, "data.size", reading.size, f"[height, width] of at most {MOST_PIXELS:,} pixels in all")
@@ -170,7 +159,18 @@ def _write_pixels(files: Sequence[DataFile], reading: Reading, writer: Writer) -
         if first is None:
             first = file.name, x.shape
             digest.update(repr(x.shape).encode())
-        _check_alike(*first, file.name, x)
+        other, shape = first
+        if x.shape[0] != shape[0]:
+            raise SettingError(
+                f"{file.name} is {COLOUR[x.shape[0]]}, but {other} is {COLOUR[shape[0]]}. Make all pictures grey, or "
+                "all colour."
+            )
+        if x.shape != shape:
+            raise SettingError(
+                f"{file.name} has {x.shape[1]} × {x.shape[2]} pixels (height × width), but {other} has {shape[1]} × "
+                f"{shape[2]}. Scale them all with [data] size = [height, width], such as "
+                f"--set 'data.size=[{shape[1]},{shape[2]}]'."
+            )
         if is_wide:
             wide, brightest = wide or file.name, max(brightest, int(x.max()))
         writer.append("x", x[None])
@@ -181,16 +181,3 @@ def _write_pixels(files: Sequence[DataFile], reading: Reading, writer: Writer) -
             "65,535. As 8 bits hardly anything would be left: scale them to your camera's range, and save 8 bits."
         )
     return digest
-
-
-def _check_alike(other: str, shape: tuple[int, ...], name: str, x: Images) -> None:
-    if x.shape == shape:
-        return
-    if x.shape[0] != shape[0]:
-        raise SettingError(
-            f"{name} is {COLOUR[x.shape[0]]}, but {other} is {COLOUR[shape[0]]}. Make all pictures grey, or all colour."
-        )
-    raise SettingError(
-        f"{name} has {x.shape[1]} × {x.shape[2]} pixels (height × width), but {other} has {shape[1]} × {shape[2]}. "
-        f"Scale them all with [data] size = [height, width], such as --set 'data.size=[{shape[1]},{shape[2]}]'."
-    )

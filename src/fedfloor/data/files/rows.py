@@ -14,7 +14,7 @@ import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import date, datetime, time
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar, cast
 
@@ -27,7 +27,7 @@ FRACTION = re.compile(r"\s*[+-]?[\d.' ]*,\d+(e[+-]?\d+)?\s*", re.IGNORECASE)  # 
 PACKED = (".gz", ".bz2", ".xz", ".zip")  # endings; how a file is packed is told by its first bytes
 DAMAGED = (EOFError, gzip.BadGzipFile, zlib.error, lzma.LZMAError, zipfile.BadZipFile)
 BLOCK = 500  # rows turned into numbers at once: their cells stay in the processor's cache
-TOLD = re.compile(r'"?sep=([,;\t|])"?')  # the delimiter in a line above the header
+STATED = re.compile(r'"?sep=([,;\t|])"?')  # the delimiter in a line above the header
 LONGEST_HEADER = 100  # lines: names in quotes may hold line ends
 
 LEGACY = "cp1252"  # Windows-1252, which has the letters of Latin-1: taken where a table is not UTF-8
@@ -54,11 +54,7 @@ def place(path: Path, line: int, column: str | None = None) -> str:
 
 
 def decoded(path: Path, given: str | None, read: Callable[[str | None], Result]) -> Result:
-    """Return what is read from a table in the encoding that it has: UTF-8 or, if no encoding was given, Windows-1252.
-
-    Raises:
-        SettingError: as ``read``, or it is no text.
-    """
+    """Return ``read(encoding)``, with Windows-1252 where no encoding was given and a table is not UTF-8."""
     try:
         return read(given)
     except EncodingError as error:
@@ -113,13 +109,7 @@ def opened(
 
 def in_blocks(rows: Iterator[Row]) -> Iterator[list[Row]]:
     """Return the rows, :data:`BLOCK` at a time."""
-    block = []
-    for row in rows:
-        block.append(row)
-        if len(block) == BLOCK:
-            yield block
-            block = []
-    if block:
+    while block := list(islice(rows, BLOCK)):
         yield block
 
 
@@ -167,7 +157,7 @@ def unpacked(name: str) -> str:
 
 
 def unpacked_bytes(path: Path) -> BinaryIO:
-    """Open a file, unpacked as it is read: nothing is believed that it states of its size."""
+    """Open a file, unpacked as it is read; the size that its header states is not trusted."""
     with path.open("rb") as raw:
         start = raw.read(6)
     for magic, unpack in ((b"\x1f\x8b", gzip.open), (b"BZh", bz2.open), (b"\xfd7zXZ\0", lzma.open)):
@@ -177,7 +167,7 @@ def unpacked_bytes(path: Path) -> BinaryIO:
 
 
 def _member(path: Path) -> BinaryIO:
-    """Open the only file in a zip archive; what systems add of their own is passed over."""
+    """Open the only file in a zip archive, the metadata of file managers aside."""
     archive = zipfile.ZipFile(path)
     names = [
         member.filename
@@ -200,7 +190,7 @@ def _member(path: Path) -> BinaryIO:
 
 def _parsed(path: Path, text: io.TextIOWrapper, decimal: str, given: str | None) -> Iterator[Row]:
     head, line = [text.readline()], 1
-    stated = TOLD.fullmatch(head[0].strip())
+    stated = STATED.fullmatch(head[0].strip())
     if stated:
         head, line = [text.readline()], 2
     while "".join(head).count('"') % 2 and len(head) < LONGEST_HEADER:
@@ -248,7 +238,7 @@ WORKBOOKS = (".xlsx", ".xlsm")
 
 
 def is_workbook(path: Path) -> bool:
-    """Return whether a file is a workbook, by its name."""
+    """Return whether a file's name is that of a workbook."""
     return path.name.casefold().endswith(WORKBOOKS)
 
 
@@ -257,9 +247,6 @@ def opened_workbook(path: Path, sheet: str | None, decimal: str = ".") -> Iterat
     """Open a workbook; yield the rows of a sheet that are not empty, with the numbers that Excel gives them.
 
     Formulas count as the values that were saved with them; dates become ISO 8601.
-
-    Raises:
-        SettingError: it cannot be read, or it is open which sheet.
     """
     import openpyxl
 
@@ -276,7 +263,6 @@ def opened_workbook(path: Path, sheet: str | None, decimal: str = ".") -> Iterat
 
 
 def _whole(path: Path, rows: Iterator[Row]) -> Iterator[Row]:
-    """Yield rows; its parts are unpacked and parsed as they are read."""
     try:
         yield from rows
     except Exception as error:
@@ -322,6 +308,4 @@ def _text(cell: object, decimal: str) -> str:
         return str(cell).lower()
     if isinstance(cell, float):
         return repr(cell).replace(".", decimal)
-    if isinstance(cell, datetime | date | time):
-        return cell.isoformat()
-    return str(cell)
+    return cell.isoformat() if isinstance(cell, datetime | date | time) else str(cell)

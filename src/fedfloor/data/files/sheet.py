@@ -1,4 +1,4 @@
-"""Reading a table (CSV): named columns, numbers as numbers, and errors that say in which row and column."""
+"""Reading a table: named columns, numbers as numbers, and errors that name the row and the column."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from fedfloor.data.dataset import Indices, Times, Values
 from fedfloor.data.files import columnar
 from fedfloor.data.files.rows import CALLED, Row, decoded, in_blocks, is_workbook, opened, opened_workbook, place
-from fedfloor.data.files.times import NUMBERS, READ, CellError, ChoiceError, Form, TimeColumn, day, decide, shared
+from fedfloor.data.files.times import NUMBERS, READ, Form, TimeColumn, TimeError, day, decide, shared
 from fedfloor.data.files.times import read as read_times
 from fedfloor.data.reading import Columns, Reading
 from fedfloor.errors import SettingError, nearest
@@ -39,7 +39,7 @@ WORDS = {mark: word for word, mark in CALLED.items()}
 MARKS = {"'": "'’", " ": " \xa0\u202f"}  # other signs for a mark between thousands
 LARGE = 1 << 26  # bytes of blocks that are put together
 CATEGORY = "category "  # before the name of a column of texts that is a sensor, as a role
-STEPS = 100  # a sensor whose values lie within fewer steps of a float32 has lost most of what it says
+STEPS = 100  # a sensor whose values lie within fewer steps of a float32 has lost most of its information
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,7 +51,7 @@ class Sheet:
         columns: C names of the sensors.
         x: float32 [T, C], NaN where a value is missing; arrays may be ready-made samples, uint8 or float32 [T, …].
         line: int64 [T], the number of each row as editors and spreadsheets count them: the header is row 1.
-        text: what stands in the columns for device, factory, label and id, by role, as far as the table has them.
+        text: the cells of the columns for device, factory, label and id, by role, as far as the table has them.
         time: float64 [T] (seconds since 1970 where times are written as dates), or None.
         name: of the file in messages; the last part of its path where it is empty.
         cell: how a column is named in messages.
@@ -78,7 +78,7 @@ class Sheet:
         return self.name or self.path.name
 
     def place(self, row: int, column: str) -> str:
-        """Return the place of a cell in words."""
+        """Return the place of a cell in messages."""
         return f"{self.title}, row {self.line[row]}, {self.cell.format(column)}"
 
 
@@ -98,11 +98,7 @@ def read(path: Path, reading: Reading, required: Sequence[str], *, lenient: bool
 
 
 def settled(sheets: Sequence[Sheet], reading: Reading) -> list[Sheet]:
-    """Return tables with their times, for which all of them decide together how dates are to be read.
-
-    Raises:
-        SettingError: they are written in several ways, or can be read in several; see :mod:`fedfloor.data.files.times`.
-    """
+    """Return tables with their times, whose form and order of day and month all of them decide together."""
     clocks = [sheet.clock for sheet in sheets if sheet.clock is not None]
     if not clocks or len(clocks) < len(sheets):
         return list(sheets)  # whoever joins them refuses tables with and without times
@@ -115,16 +111,17 @@ def settled(sheets: Sequence[Sheet], reading: Reading) -> list[Sheet]:
     ends = np.cumsum([len(clock.values) for clock in clocks])
     try:
         time, order = decide(np.concatenate([clock.values for clock in clocks]), form, reading.time_format)
-    except ChoiceError as error:
+    except TimeError as error:
         number = int(np.searchsorted(ends, error.row, "right"))
         row = error.row - int(ends[number]) + len(clocks[number].values)
         raise SettingError(f"{sheets[number].place(row, column)}: {error.message}") from error
     if order and reading.time_format is None:
         where = f"{sheets[0].title}, column '{column}'"
         log.info("%s: dates are read %s: the first one is %s.", where, order, day(float(time[0])))
-    parts = np.split(time, ends[:-1])
-    dated, both = form != NUMBERS, zip(sheets, parts, strict=True)
-    return [replace(sheet, time=part, clock=None, order=order, dated=dated) for sheet, part in both]
+    return [
+        replace(sheet, time=part, clock=None, order=order, dated=form != NUMBERS)
+        for sheet, part in zip(sheets, np.split(time, ends[:-1]), strict=True)
+    ]
 
 
 def scan(path: Path, reading: Reading, required: Sequence[str], *, lenient: bool = False) -> Sheet:
@@ -137,11 +134,10 @@ def scan(path: Path, reading: Reading, required: Sequence[str], *, lenient: bool
     Raises:
         SettingError: not a table, a column is missing, or a cell cannot be what it must be; file, row and column named.
     """
-
-    def in_encoding(encoding: str | None) -> Sheet:
-        return _scan(path, replace(reading, encoding=encoding), required, lenient=lenient)
-
-    return decoded(path, reading.encoding, in_encoding)
+    return decoded(
+        path, reading.encoding,
+        lambda encoding: _scan(path, replace(reading, encoding=encoding), required, lenient=lenient),
+    )  # fmt: skip
 
 
 def _scan(path: Path, reading: Reading, required: Sequence[str], *, lenient: bool) -> Sheet:
@@ -156,12 +152,13 @@ def _scan(path: Path, reading: Reading, required: Sequence[str], *, lenient: boo
         if not named:
             check_header(path, first, reading.header)
         layout = layout_of(first if named else reading.header or ())
-        if _is_plain(path, reading) and line == 1:
+        plain = not is_workbook(path) and reading.encoding is None and reading.thousands is None
+        if plain and line == 1 and path.stat().st_size >= columnar.QUICK:
             try:
                 batches = columnar.csv_batches(path, layout.wanted, header=named)
                 return _collected(layout, batches, first=1 + named)
             except columnar.UnfitError:
-                pass  # what is wrong, if anything, is found row by row
+                pass  # a mistake, if there is one, is located row by row
         gathered = _Gathered(layout)
         for block in in_blocks(rows if named or not first else chain([(line, first)], rows)):
             layout.check_widths(block)
@@ -172,11 +169,7 @@ def _scan(path: Path, reading: Reading, required: Sequence[str], *, lenient: boo
 
 
 def head(path: Path, many: int, given: Mapping[str, Any]) -> list[list[str]]:
-    """Return the first rows of a table as texts, for a look at them.
-
-    Raises:
-        SettingError: it cannot be read.
-    """
+    """Return the first rows of a table as texts."""
 
     def first(encoding: str | None) -> list[list[str]]:
         with _rows(path, encoding, given.get("sheet"), given.get("decimal", "."), given.get("delimiter")) as rows:
@@ -188,11 +181,7 @@ def head(path: Path, many: int, given: Mapping[str, Any]) -> list[list[str]]:
 
 
 def check_header(path: Path, first: Sequence[str], header: Sequence[str] | None) -> None:
-    """Refuse names for a table's columns where its first row holds them, or as many as it has not.
-
-    Raises:
-        SettingError: it does, or has another number of cells.
-    """
+    """Refuse a ``[data] header`` that the table's first row repeats, or that has another number of names."""
     if header and [name.strip() for name in first] == [*header]:
         raise SettingError(
             f"{place(path, 1)}: the names that [data] header has. That key is for tables without a row of names: leave "
@@ -212,12 +201,6 @@ def _rows(
     if is_workbook(path):
         return opened_workbook(path, sheet, decimal)
     return opened(path, encoding, decimal, delimiter)
-
-
-def _is_plain(path: Path, reading: Reading) -> bool:
-    """Return whether a table is large, and may be read by columns."""
-    csv = not is_workbook(path) and reading.encoding is None and reading.thousands is None
-    return csv and path.stat().st_size >= columnar.QUICK
 
 
 def _collected(layout: _Layout, batches: Iterable[columnar.Batch], first: int) -> Sheet:
@@ -252,7 +235,6 @@ class _Gathered:
         self, lines: NDArray[np.int64], x: NDArray[np.float64], text: Mapping[str, list[str]],
         time: tuple[Form, NDArray[np.float64]] | None,
     ) -> None:  # fmt: skip
-        """Take some rows."""
         self._lines.add(lines)
         self._low, self._high = np.fmin(self._low, np.fmin.reduce(x)), np.fmax(self._high, np.fmax.reduce(x))
         self._x.add(x.astype(np.float32))
@@ -264,17 +246,24 @@ class _Gathered:
             self._times.add(time[1])
 
     def sheet(self) -> Sheet:
-        """Return the table."""
         path, layout = self.layout.path, self.layout
         if self._lines.empty:
             raise SettingError(f"{path.name}: a header, but no rows below it.")
-        self._say_delimiters()
-        _say_coarse(path, layout.names, self._low, self._high)
+        self._warn_delimiters()
+        # sensors that vary so little around a large value that 24 bits hardly tell their values apart
+        low, high = self._low, self._high
+        step = np.spacing(np.fmax(np.abs(low), np.abs(high)).astype(np.float32)).astype(np.float64)
+        for i in np.flatnonzero((high > low) & (high - low < STEPS * step)).tolist():
+            log.warning(
+                "%s, column '%s': values from %r to %r; single precision tells them apart in steps of %.2g. Subtract a "
+                "constant from this column to keep the rest.",
+                path.name, layout.names[i], float(low[i]), float(high[i]), step[i],
+            )  # fmt: skip
         clock = None if self.form is None else TimeColumn(self.form, self._times.whole())
         return Sheet(path, layout.names, self._x.whole(), self._lines.whole(), self._text, None, clock=clock)
 
-    def _say_delimiters(self) -> None:
-        """Note a text that may be several cells: one with another delimiter in it, and a number beside that."""
+    def _warn_delimiters(self) -> None:
+        """Warn of a text that may be several cells: one with another delimiter in it, and a number beside that."""
         path, given = self.layout.path, self.layout.delimiter
         if given is not None or columnar.is_parquet(path) or is_workbook(path):
             return
@@ -329,17 +318,6 @@ def _joined(blocks: list[NDArray[Any]]) -> NDArray[Any]:
         whole[end - len(block) : end] = block
         end -= len(block)
     return whole
-
-
-def _say_coarse(path: Path, columns: Sequence[str], low: NDArray[np.float64], high: NDArray[np.float64]) -> None:
-    """Say which sensors vary so little around a large value that 24 bits hardly tell their values apart."""
-    step = np.spacing(np.fmax(np.abs(low), np.abs(high)).astype(np.float32)).astype(np.float64)
-    for i in np.flatnonzero((high > low) & (high - low < STEPS * step)).tolist():
-        log.warning(
-            "%s, column '%s': values from %r to %r; single precision tells them apart in steps of %.2g. Subtract a "
-            "constant from this column to keep the rest.",
-            path.name, columns[i], float(low[i]), float(high[i]), step[i],
-        )  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -425,9 +403,7 @@ class _Layout:
     def column(self, cells: list[str], first: int, column: int) -> NDArray[np.float64]:
         """Return [rows] of a column of texts whose first row is ``first``."""
         values = self.quick(cells)
-        if values is None:
-            values = np.array([self.number(line, cell, column) for line, cell in enumerate(cells, first)])
-        return values
+        return np.array([self.number(*cell, column) for cell in enumerate(cells, first)]) if values is None else values
 
     def quick(self, cells: list[str]) -> NDArray[np.float64] | None:
         """Return what :meth:`number` makes of cells, or None where one of them must be looked at by itself."""
@@ -522,10 +498,9 @@ class _Layout:
     def moments_of(
         self, lines: Sequence[int] | NDArray[np.int64], cells: Sequence[str], form: Form | None
     ) -> tuple[Form, NDArray[np.float64]]:
-        """Return the same of cells."""
         try:
             return read_times(cells, form, self.time_format, self.decimal)
-        except CellError as error:
+        except TimeError as error:
             where = place(self.path, int(lines[error.row]), self.header[self.time or 0])
             hint = "Write times as the tables of the training have them." if self.lenient else READ
             raise SettingError(f"{where}: {error.message.replace(READ, hint)}") from error
@@ -561,15 +536,16 @@ def _no_column(path: Path, name: str, role: str, names: Sequence[str], delimiter
         advice += f" The tables of the training have the delimiter '{delimiter}'."
     if role == "label":
         offers = [f"--set data.task={kind} {task.offers}" for kind, task in TASKS.items() if task.offers]
-        rows = "--set data.task=regression --set data.remaining=true predicts the rows left of recordings to failure"
-        offers.append(rows)
+        offers.append(
+            "--set data.task=regression --set data.remaining=true predicts the rows left of recordings to failure"
+        )
         advice += f" Or without labels: {'; '.join(offers)}."
     if role == "device":
         advice = (
-            advice.removesuffix(".") + ", and likewise label, factory and time. Or if no column names machines, deal "
+            f"{advice.removesuffix('.')}, and likewise label, factory and time. Or if no column names machines, deal "
+            "the rows to made-up ones: --set data.columns.device= --set park.devices=10 --set "
+            '\'data.partition={kind="dirichlet",alpha=1.0}\' (or in blocks of their order: {kind="blocks"}).'
         )
-        advice += "the rows to made-up ones: --set data.columns.device= --set park.devices=10 --set "
-        advice += '\'data.partition={kind="dirichlet",alpha=1.0}\' (or in blocks of their order: {kind="blocks"}).'
     if role in ("values", "ignore", "categories"):
         advice = "" if 2 * len(numbers_of(names)) >= len(names) else f"Mend [data] columns.{role}."
     return SettingError(

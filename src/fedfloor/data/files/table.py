@@ -37,10 +37,10 @@ BLOCK = 1 << 26  # bytes of samples put in order at once
 
 
 class MissingValuesError(SettingError):
-    """Values are missing, and nothing was said about what to do.
+    """Values are missing, and no setting deals with them.
 
     Args:
-        message: where the first one is, and what can be said.
+        message: the place of the first one, and the settings.
         count: how many.
         has_time: whether there is a value before or after each: rows have times, and every recording has at least one
             value of every sensor.
@@ -52,12 +52,7 @@ class MissingValuesError(SettingError):
 
 
 class EmptySensorsError(SettingError):
-    """Sensors have no value in any row.
-
-    Args:
-        message: which is the first, and what can be done.
-        columns: all of them.
-    """
+    """Sensors, all of them in ``columns``, have no value in any row."""
 
     def __init__(self, message: str, columns: Sequence[str]) -> None:
         super().__init__(message)
@@ -81,26 +76,21 @@ class Joined:
         self.line: Indices = np.concatenate([sheet.line for sheet in sheets])
         self.file = np.repeat(np.arange(len(sheets), dtype=np.int32), [len(sheet.line) for sheet in sheets])
         self.first = np.cumsum([0, *(len(sheet.line) for sheet in sheets)])
-        self.run = self.file if "run" not in sheets[0].text else self._runs()
+        self.run = self.file if "run" not in sheets[0].text else self._numbered(self.file)
         times = [sheet.time for sheet in sheets if sheet.time is not None]
         self.time = np.concatenate(times) if times else None
 
-    def _runs(self) -> NDArray[np.int32]:
-        """Return the number of each row's run, by file and by the column for it, in the order of their first rows."""
+    def _numbered(self, group: NDArray[np.int32]) -> NDArray[np.int32]:
         number: dict[tuple[int, str], int] = {}
-        names = [(file, name) for file, sheet in enumerate(self.sheets) for name in sheet.text["run"]]
+        names = zip(group.tolist(), (name for sheet in self.sheets for name in sheet.text["run"]), strict=True)
         return np.array([number.setdefault(name, len(number)) for name in names], np.int32)
 
     def named_runs(self, owner: NDArray[np.int32]) -> NDArray[np.int32] | None:
         """Return the run of each row where a column names them: one for a name and a device, whatever the file."""
-        if "run" not in self.sheets[0].text:
-            return None
-        number: dict[tuple[int, str], int] = {}
-        names = zip(owner.tolist(), (name for sheet in self.sheets for name in sheet.text["run"]), strict=True)
-        return np.array([number.setdefault(name, len(number)) for name in names], np.int32)
+        return self._numbered(owner) if "run" in self.sheets[0].text else None
 
     def place(self, row: int, column: str) -> str:
-        """Return the place of a cell in words."""
+        """Return the place of a cell in messages."""
         number = int(self.file[row])
         return self.sheets[number].place(row - int(self.first[number]), column)
 
@@ -132,12 +122,6 @@ class Joined:
                 if name not in names[:channel]:
                     counts[name] = counts.get(name, 0) + int(count[channel])
         return counts
-
-    def first_hole(self) -> tuple[int, int]:
-        """Return the row and the column of the first missing value."""
-        number = next(number for number, sheet in enumerate(self.sheets) if np.isnan(sheet.x).any())
-        row, column, *_ = np.argwhere(np.isnan(self.sheets[number].x))[0]
-        return int(row + self.first[number]), int(column)
 
     def segments(self, order: Indices, owner: NDArray[np.int32]) -> NDArray[np.int32]:
         """Return the recording of each row: a device's rows in one file, of one run where a column says so."""
@@ -198,12 +182,9 @@ class Joined:
                 f"{self.place(row, roles['time'])}: {device} was at a later time in row {self.line[before]} "
                 f"already{more}. Put the rows in order, or set [data] sort = true (--set data.sort=true)."
             )
-        return self.by_start(order, owner)
-
-    def by_start(self, order: Indices, owner: NDArray[np.int32]) -> Indices:
-        """Return the order with each device's recordings in the order of their first times."""
-        if self.time is None or not self.run.any():
+        if not self.run.any():
             return order
+        # each device's recordings in the order of their first times
         segment = self.segments(order, owner)
         _, first = np.unique(segment, return_index=True)
         begin = self.time[order[first]][segment]
@@ -211,10 +192,11 @@ class Joined:
 
     def hole(self, count: int, *, carried: bool) -> MissingValuesError:
         """Return the error for missing values; ``carried`` if each has a value before or after it."""
-        row, column = self.first_hole()
+        number = next(number for number, sheet in enumerate(self.sheets) if np.isnan(sheet.x).any())
+        row, column, *_ = np.argwhere(np.isnan(self.sheets[number].x))[0]
         more = f" ({count:,} missing values in all)" if count > 1 else ""
         message = (
-            f"{self.place(int(row), self.columns[column])}: no value{more}. Say what to do with [data] missing = "
+            f"{self.sheets[number].place(int(row), self.columns[column])}: no value{more}. Set [data] missing = "
             '"previous" (the device\'s last value), "mean" (the sensor\'s mean over all devices) or "drop" (leave such '
             "samples out)."
         )
@@ -248,7 +230,19 @@ def load(path: Path, reading: Reading, seed: int) -> Dataset:
         SettingError: a mistake in the table; the message names file, row and column.
     """
     reading.only(MEANT, "a table")
-    paths = [path] if reading.test is None else [path, _test_table(path, reading.test)]
+    paths = [path]
+    if reading.test is not None:
+        test = expanded(reading.test)
+        if not test.is_file():
+            raise SettingError(
+                f"[data] test = '{reading.test}': {'a folder' if test.is_dir() else 'no such file'}. The test samples "
+                f"of a table lie in a table like {path.name}."
+            )
+        if test.resolve() == path.resolve():
+            raise SettingError(
+                f"[data] test = '{reading.test}': that is [data] path itself. Give another table, or a split."
+            )
+        paths.append(test)
     entry = remember(f"{RECIPE} {reading.recipe()}", paths, lambda writer: _parse(paths, reading, writer))
     return of_entry(path.name, entry.arrays, entry.facts, reading, seed)
 
@@ -266,20 +260,17 @@ def of_entry(
     each = rows.x.size // max(1, rows.x.shape[1])  # values of one sensor
     sensors = len({*sources(facts["columns"], facts.get("categories") or ())})
     say_missing(name, facts["missing"], each, sensors or rows.x.shape[1], reading.missing)
+    # a model must know how labels and sensors were made; labels of ``remaining`` stand in no table
+    coding: dict[str, Any] = {"bins": list(reading.bins)} if reading.bins and not reading.remaining else {}
+    coding |= {"categories": facts["categories"]} if facts.get("categories") else {}
     inputs = inputs or Inputs(
         "table", tuple(facts["columns"]), missing=reading.missing, names=reading.columns.roles(),
-        decimal=reading.decimal, dialect=reading.dialect() | facts.get("order", {}), coding=_coding(facts, reading),
+        decimal=reading.decimal, dialect=reading.dialect() | facts.get("order", {}), coding=coding,
         device_of=facts.get("device_of", {}),
     )  # fmt: skip
     factory = None if facts["factory"] is None else np.array(facts["factory"], np.int32)
     owned = Owned(tuple(facts["devices"]), factory, tuple(facts["factories"]))
     return assemble(name, tuple(facts["classes"]), rows, reading, inputs, owned, facts["digest"], seed)
-
-
-def _coding(facts: Mapping[str, Any], reading: Reading) -> dict[str, Any]:
-    """Return what a model must know of how labels and sensors were made; labels of ``remaining`` stand in no table."""
-    coding: dict[str, Any] = {"bins": list(reading.bins)} if reading.bins and not reading.remaining else {}
-    return coding | ({"categories": facts["categories"]} if facts.get("categories") else {})
 
 
 def _parse(paths: Sequence[Path], reading: Reading, writer: Writer) -> Mapping[str, Any]:
@@ -304,19 +295,6 @@ def _parse(paths: Sequence[Path], reading: Reading, writer: Writer) -> Mapping[s
     return {**facts, "categories": describe(categories)}
 
 
-def _test_table(path: Path, given: str) -> Path:
-    """Return the table of the test samples."""
-    test = expanded(given)
-    if not test.is_file():
-        raise SettingError(
-            f"[data] test = '{given}': {'a folder' if test.is_dir() else 'no such file'}. The test samples of a table "
-            f"lie in a table like {path.name}."
-        )
-    if test.resolve() == path.resolve():
-        raise SettingError(f"[data] test = '{given}': that is [data] path itself. Give another table, or a split.")
-    return test
-
-
 def check_labels(sheets: Sequence[Sheet], reading: Reading) -> None:
     """Refuse a column that is named as the label, but holds a measure; not where the classes are listed."""
     if not reading.whole and not reading.classes and reading.asked.kind == "classification":
@@ -337,9 +315,6 @@ def write(
             regression may be numbers [N, targets] already.
         reading: columns, classes, missing values, order.
         part: int8, of every row 0 training or 1 test, where the tables come split.
-
-    Raises:
-        SettingError: a mistake; the message names file, row and column.
     """
     roles = reading.columns.roles()
     everything = Joined(sheets)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from functools import lru_cache
@@ -91,25 +92,12 @@ class TimeColumn:
     values: Moments
 
 
-class CellError(ValueError):
-    """A cell that is no time, or of another form than those before it.
+class TimeError(ValueError):
+    """A cell that is no time or of another form than those before it, or a column without one order of its dates.
 
     Args:
-        row: its number among the cells.
-        message: what is wrong.
-    """
-
-    def __init__(self, row: int, message: str) -> None:
-        super().__init__(message)
-        self.row, self.message = row, message
-
-
-class ChoiceError(ValueError):
-    """No order, or several, of day, month and year for all rows.
-
-    Args:
-        row: one that shows it.
-        message: what is wrong.
+        row: the number of the cell, or of one that shows it.
+        message: the problem.
     """
 
     def __init__(self, row: int, message: str) -> None:
@@ -118,11 +106,7 @@ class ChoiceError(ValueError):
 
 
 def check_format(given: str | None) -> None:
-    """Check ``[data] time_format``.
-
-    Raises:
-        SettingError: neither a word nor a form that strptime takes.
-    """
+    """Refuse a ``[data] time_format`` that is neither a known word nor a form for strptime."""
     if given is None or given in ORDERS or given in EPOCHS:
         return
     try:
@@ -134,7 +118,7 @@ def check_format(given: str | None) -> None:
 
 
 def moment(text: str, given: str | None = None) -> tuple[Form, tuple[float, ...]] | None:
-    """Return how a date is written and its seconds since 1970, for each order of day and month; None if it is none.
+    """Return a date's form and its seconds since 1970, for each order of day and month; None for other text.
 
     Times without a zone are taken as they stand, as if in UTC.
 
@@ -144,7 +128,12 @@ def moment(text: str, given: str | None = None) -> tuple[Form, tuple[float, ...]
     ((172800.0, 5097600.0), (2678400.0,), None)
     """
     if given is not None and "%" in given:
-        return _formatted(text, given)
+        try:
+            when = datetime.strptime(text, given)
+        except ValueError:
+            return None
+        value = (when if when.tzinfo else when.replace(tzinfo=UTC)).timestamp()
+        return Form(given, when.tzinfo is not None), (value - _origin(given),)
     try:
         when = datetime.fromisoformat(text)
     except ValueError:
@@ -153,11 +142,7 @@ def moment(text: str, given: str | None = None) -> tuple[Form, tuple[float, ...]
 
 
 def read(cells: Sequence[str], form: Form | None, given: str | None, decimal: str) -> tuple[Form, Moments]:
-    """Read the times of some rows.
-
-    Raises:
-        CellError: a cell that is no time, or not of the form.
-    """
+    """Return the form of the times of some rows and their values, float64 [rows, orders or 1]."""
     if form is not None and form.kind == "ISO" and (quick := _iso(cells, zone=form.zone)) is not None:
         return form, quick
     values: list[tuple[float, ...]] = []
@@ -165,11 +150,11 @@ def read(cells: Sequence[str], form: Form | None, given: str | None, decimal: st
         each = _moment(text, given, decimal)
         if each is None:
             wanted = f"not written as [data] time_format = '{given}'." if given and "%" in given else f"no time. {READ}"
-            raise CellError(row, f"'{text}' is {wanted}")
+            raise TimeError(row, f"'{text}' is {wanted}")
         if each[0] != form:
             both = _same(form or each[0], each[0])
             if both is None:
-                raise CellError(
+                raise TimeError(
                     row, f"'{text}' belongs to {each[0]}, but the first row to {form}. Write all times in one way."
                 )
             form = both
@@ -203,11 +188,11 @@ def decide(values: Moments, form: Form, given: str | None) -> tuple[Moments, str
         float64 [T], and the order that was chosen, or None where there was nothing to choose.
 
     Raises:
-        ChoiceError: no order fits all rows, or several do and give different times.
+        TimeError: no order fits all rows, or several do and give different times.
     """
     if given in EPOCHS or given in ORDERS:
         if (given in EPOCHS) != (form == NUMBERS):
-            raise ChoiceError(0, f"[data] time_format = '{given}', but these are {form}. Correct it, or leave it out.")
+            raise TimeError(0, f"[data] time_format = '{given}', but these are {form}. Correct it, or leave it out.")
         if form == NUMBERS:
             return values[:, 0] if given == "s" else values[:, 0] / EPOCHS[given], None
     if not form.orders:
@@ -217,11 +202,11 @@ def decide(values: Moments, form: Form, given: str | None) -> tuple[Moments, str
     if given is not None:
         if given not in fit:
             row = int(bad[:, form.orders.index(given)].argmax()) if given in form.orders else 0
-            raise ChoiceError(row, f"cannot be read with [data] time_format = '{given}'.")
+            raise TimeError(row, f"cannot be read with [data] time_format = '{given}'.")
         fit = [given]
     if not fit:
         rows = [int(column.argmax()) for column in bad.T]
-        raise ChoiceError(max(rows), "not written in the same order of day and month as the rows before it.")
+        raise TimeError(max(rows), "not written in the same order of day and month as the rows before it.")
     columns = {order: values[:, form.orders.index(order)] for order in fit}
     if len(fit) > 1 and "." in form.kind and "day-first" in fit:
         fit = ["day-first"]
@@ -231,7 +216,7 @@ def decide(values: Moments, form: Form, given: str | None) -> tuple[Moments, str
     if differ:
         row = int((columns[differ[0]] != columns[fit[0]]).argmax())
         ways = ", ".join(f"{day(columns[order][row])} ({order})" for order in (fit[0], *differ))
-        raise ChoiceError(
+        raise TimeError(
             row, f"a date that can be read in {'two' if len(differ) == 1 else 'three'} ways, and no other row decides "
             f"it: {ways}. Choose one: --set data.time_format={fit[0]}",
         )  # fmt: skip
@@ -271,11 +256,8 @@ def written(moment: float, *, dated: bool) -> str:
 
 def _moment(text: str, given: str | None, decimal: str) -> tuple[Form, tuple[float, ...]] | None:
     if given is None or "%" not in given:
-        try:
+        with suppress(ValueError):
             value = float(text if decimal == "." else text.replace(",", ".", 1))
-        except ValueError:
-            pass
-        else:
             return (NUMBERS, (value,)) if np.isfinite(value) and "_" not in text else None
     return moment(text, given)
 
@@ -300,15 +282,6 @@ def _same(form: Form, other: Form) -> Form | None:
     if form.half is None or other.half is None:
         return other if form.half is None else form
     return form if form.half == other.half else None
-
-
-def _formatted(text: str, given: str) -> tuple[Form, tuple[float, ...]] | None:
-    try:
-        when = datetime.strptime(text, given)
-    except ValueError:
-        return None
-    value = (when if when.tzinfo else when.replace(tzinfo=UTC)).timestamp()
-    return Form(given, when.tzinfo is not None), (value - _origin(given),)
 
 
 @lru_cache

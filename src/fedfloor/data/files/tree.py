@@ -55,15 +55,14 @@ def walk(root: Path) -> list[DataFile]:
     """
     top = _entries(root, "")
     split = {path.name for path in top} == set(PARTS) and all(path.is_dir() for path in top)
-    return [_found(path, folders, empty, split) for path, folders, empty in _walk(root, root.resolve(), ())]
-
-
-def _found(path: Path, folders: tuple[str, ...], empty: bool, split: bool) -> DataFile:
-    name = "/".join(folders if empty else (*folders, path.name))
-    clean = tuple(unicodedata.normalize("NFC", folder) for folder in folders)  # some systems take letters apart
-    if not split:
-        return DataFile(path, name, clean, None, empty)
-    return DataFile(path, name, clean[1:], PARTS.index(clean[0]), empty)
+    files = []
+    for path, folders, empty in _walk(root, root.resolve(), ()):
+        name = "/".join(folders if empty else (*folders, path.name))
+        clean, part = tuple(map(normal, folders)), None
+        if split:
+            clean, part = clean[1:], PARTS.index(clean[0])
+        files.append(DataFile(path, name, clean, part, empty))
+    return files
 
 
 def _walk(folder: Path, root: Path, above: tuple[str, ...]) -> Iterator[tuple[Path, tuple[str, ...], bool]]:
@@ -188,6 +187,7 @@ def normal(text: str) -> str:
 
 
 EXAMPLES = 3  # folder names in a message
+LAYOUTS = {1: ["device/file"], 2: ["device/label/file", "factory/device/file"], 3: ["factory/device/label/file"]}
 
 
 def check_layout(files: Sequence[DataFile], reading: Reading, *, images: bool) -> None:
@@ -196,20 +196,20 @@ def check_layout(files: Sequence[DataFile], reading: Reading, *, images: bool) -
     Pictures, and tables in three folders, lie in folders that are named for labels. The names show it where one of
     them stands in several devices; otherwise they might as well be devices, parts or days. ``[data] classes`` and
     ``layout`` settle it.
-
-    Raises:
-        SettingError: ``layout`` has another number of levels, or nothing shows that the last ones are labels.
     """
     given, depth = reading.layout, len(files[0].folders)
     if given is not None:
         if given.count("/") != depth or (images and "label" not in given):
+            known = [layout for layout in LAYOUTS[depth] if "label" in layout or not images]
             raise SettingError(
                 f"[data] layout = '{given}': {files[0].name} lies in {depth} folder{'s' if depth > 1 else ''}"
                 f"{', and pictures need a label' if images else ''}. Known for {'pictures' if images else 'tables'} at "
-                f"this depth: {', '.join(_known_layouts(depth, images=images))}."
+                f"this depth: {', '.join(known)}."
             )
         return
-    if (not images and depth < 3) or reading.classes or _repeats(files):
+    places = {file.folders for file in files}
+    repeats = len({folders[-1] for folders in places}) < len(places)  # a folder's name stands in several folders
+    if (not images and depth < 3) or reading.classes or repeats:
         return
     levels = "factory/device/label" if depth == 3 else "device/label"
     last = natural_order([file.folders[-1] for file in files])
@@ -221,11 +221,7 @@ def check_layout(files: Sequence[DataFile], reading: Reading, *, images: bool) -
 
 
 def are_labels(files: Sequence[DataFile], reading: Reading, columns: Sequence[str]) -> bool:
-    """Return whether the last folders of tables without a column for the label are labels.
-
-    Raises:
-        SettingError: neither says so: the folders may be factories and devices.
-    """
+    """Return whether the last folders of tables without a column for the label are labels; refused where ambiguous."""
     first, last = (natural_order([file.folders[level] for file in files]) for level in (0, 1))
     if reading.layout is not None or (reading.classes and {*last} <= {*reading.classes}):
         return "label" in (reading.layout or "label")
@@ -235,17 +231,6 @@ def are_labels(files: Sequence[DataFile], reading: Reading, columns: Sequence[st
         f"factory/device/file: factories {named(first)}; devices {named(last)}; and the label is a column of the "
         f"tables ({', '.join(columns)}): --set data.layout=factory/device/file --set data.columns.label=NAME."
     )
-
-
-def _known_layouts(depth: int, *, images: bool) -> list[str]:
-    every = {1: ["device/file"], 2: ["device/label/file", "factory/device/file"], 3: ["factory/device/label/file"]}
-    return [file for file in every[depth] if "label" in file or not images]
-
-
-def _repeats(files: Sequence[DataFile]) -> bool:
-    """Return whether a folder's name stands in several folders."""
-    places = {file.folders for file in files}
-    return len({folders[-1] for folders in places}) < len(places)
 
 
 def named(names: Sequence[str]) -> str:

@@ -172,9 +172,6 @@ def labels(devices: int, samples_per_device: int, seed: int, classes: int = len(
         seed: of everything drawn.
         classes: F, the first so many of 0–9, A–Z, a–z; 2 to 62.
 
-    Raises:
-        SettingError: a number out of range.
-
     >>> data = labels(devices=3, samples_per_device=20, seed=0)
     >>> data.take(np.array([0, 59]), 2).shape, len(data.y_test)
     ((2, 1, 28, 28), 6)

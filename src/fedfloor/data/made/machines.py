@@ -126,9 +126,6 @@ def recordings(machines: int, factories: int, seed: int, like: Machines | None =
         seed: of everything drawn.
         like: what the plant is like.
 
-    Raises:
-        SettingError: more rows than fit into memory.
-
     >>> made = recordings(machines=2, factories=1, seed=0, like=Machines(runs=2, life=30))
     >>> made.x.shape[1], int(made.left[-1]), len(np.unique(made.run))
     (8, 0, 4)
@@ -208,9 +205,6 @@ def load(machines: int, seed: int, reading: Reading, like: Machines | None = Non
         seed: of everything drawn.
         reading: task, windows, what is done about missing values.
         like: what the plant is like.
-
-    Raises:
-        SettingError: a number out of range, or missing values that nothing is done about.
     """
     like = like or Machines()
     require(machines >= 1, "[park] devices", machines, "a whole number of at least 1")

@@ -70,9 +70,6 @@ def procedural(devices: int, samples_per_device: int, seed: int, like: Procedura
         seed: of everything drawn.
         like: what they are like.
 
-    Raises:
-        SettingError: a number out of range.
-
     >>> data = procedural(devices=10**6, samples_per_device=20, seed=0)
     >>> data.labels(np.array([0, 19_999_999])).shape, data.take(np.array([19_999_999]), 999_999).shape
     ((2,), (1, 1, 28, 28))

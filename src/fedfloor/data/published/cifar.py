@@ -96,11 +96,7 @@ def load(name: str, folder: Path, layout: Layout) -> Dataset:
 
 
 def samples(folder: Path, layout: Layout) -> tuple[int, int]:
-    """Return the published numbers of training and test images, if the beginning of the files looks right.
-
-    Raises:
-        SettingError: a file is missing, or has another length; an archive that does not start like one.
-    """
+    """Return the published numbers of training and test images, if the beginning of the files looks right."""
     source = _source(folder, layout)
     if source.is_file():
         try:

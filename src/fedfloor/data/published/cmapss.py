@@ -121,11 +121,7 @@ def load(name: str, folder: Path, reading: Reading, like: Cmapss | None = None) 
 
 
 def counted(folder: Path) -> None:
-    """Check that the files of at least one subset are there; how many samples they are is up to the windows.
-
-    Raises:
-        SettingError: a file of the first subset is missing, and no other subset is whole.
-    """
+    """Check that the files of at least one subset are there; how many samples they are is up to the windows."""
     for subset in SUBSETS:
         try:
             _files(folder, subset)
@@ -136,11 +132,7 @@ def counted(folder: Path) -> None:
 
 
 def _files(folder: Path, subset: str) -> list[Path]:
-    """Return a subset's three files.
-
-    Raises:
-        SettingError: some are missing.
-    """
+    """Return a subset's three files."""
     names = [f"{kind}_{subset}.txt" for kind in ("train", "test", "RUL")]
     missing = [name for name in names if find(folder, name) is None]
     if missing:
@@ -172,11 +164,7 @@ def _taken(name: str, segment: NDArray[np.int32], part: NDArray[np.int8], need: 
 def _columns(
     name: str, sensors: Sequence[str], x: NDArray[np.float32], part: NDArray[np.int8]
 ) -> list[int]:  # fmt: skip
-    """Return the numbers of the columns that are sensors.
-
-    Raises:
-        SettingError: one that is named is constant.
-    """
+    """Return the numbers of the columns that are sensors."""
     varies = np.ptp(x[part == 0], axis=0) > 0
     if sensors == "all":
         return list(range(len(COLUMNS)))
@@ -241,11 +229,7 @@ def _parse(paths: list[Path], writer: Writer) -> Mapping[str, Any]:
 
 
 def _engines(path: Path, rows: NDArray[np.float64]) -> NDArray[np.int64]:
-    """Return the engine of each row, after a check that engines and their cycles count from 1.
-
-    Raises:
-        SettingError: they do not.
-    """
+    """Return the engine of each row, after a check that engines and their cycles count from 1."""
     engine, cycle = rows[:, 0], rows[:, 1]
     new = np.diff(engine, prepend=0.0)
     follows = np.where(new == 0, np.diff(cycle, prepend=0.0) == 1, (new == 1) & (cycle == 1))

@@ -23,11 +23,7 @@ CLOTHES = (
 
 
 def load(name: str, folder: Path, classes: tuple[str, ...]) -> Dataset:
-    """Read a data set of four idx files, packed (``.gz``) or plain.
-
-    Raises:
-        SettingError: a file is missing, cut short, damaged, or disagrees with its neighbour.
-    """
+    """Read a data set of four idx files, packed (``.gz``) or plain."""
     paths = [needed(folder, file) for file in FILES]
     entry = remember(f"idx 1, {len(classes)} classes", paths, lambda writer: _parse(paths, len(classes), writer))
     arrays = entry.arrays
@@ -36,11 +32,7 @@ def load(name: str, folder: Path, classes: tuple[str, ...]) -> Dataset:
 
 
 def samples(folder: Path) -> tuple[int, int]:
-    """Return the numbers of training and test images, from the first bytes of the files.
-
-    Raises:
-        SettingError: a file is missing or too damaged to tell.
-    """
+    """Return the numbers of training and test images, from the first bytes of the files."""
     counts = []
     for file in (FILES[0], FILES[2]):
         path = needed(folder, file)

@@ -180,11 +180,7 @@ def samples(folder: Path) -> tuple[int, int] | None:
 
 
 def files(folder: Path) -> list[Path]:
-    """Return the JSON files of one part in the order of their names.
-
-    Raises:
-        SettingError: there is none.
-    """
+    """Return the JSON files of one part in the order of their names."""
     parsed = sorted([*folder.glob("*.json"), *folder.glob("*.json.gz")])
     if not parsed:
         raise SettingError(

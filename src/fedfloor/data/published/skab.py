@@ -85,11 +85,7 @@ def load(name: str, folder: Path, reading: Reading, like: Skab | None = None) ->
 
 
 def counted(folder: Path) -> None:
-    """Check that at least one subset is there; how many samples it has is up to windows and settings.
-
-    Raises:
-        SettingError: none is.
-    """
+    """Check that at least one subset is there; how many samples it has is up to windows and settings."""
     if not any((folder / subset).is_dir() for subset in SUBSETS):
         _files(folder, SUBSETS[0])
 
@@ -126,11 +122,7 @@ def _parse(paths: list[Path], writer: Writer) -> Mapping[str, Any]:
 
 
 def _table(path: Path, data: bytes) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return times in seconds from 1970 on and a recording's numbers, row by row.
-
-    Raises:
-        SettingError: other columns, no rows, or a cell that is no date or no finite number.
-    """
+    """Return times in seconds from 1970 on and a recording's numbers, row by row."""
     header, *lines = data.decode("utf-8", "replace").split("\n")
     columns = tuple(header.strip().split(";"))
     if columns not in (("datetime", *SENSORS), ("datetime", *SENSORS, *LABELS)):

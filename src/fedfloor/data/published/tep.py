@@ -39,9 +39,6 @@ def load(name: str, folder: Path, reading: Reading) -> Dataset:
         name: the data set's name.
         folder: where ``d00.dat[.gz]`` … ``d21_te.dat[.gz]`` lie.
         reading: the windows; the data come split, and nothing is missing.
-
-    Raises:
-        SettingError: a file is missing or damaged.
     """
     paths = [needed(folder, file) for file in FILES]
     entry = remember("tep 1", paths, lambda writer: _parse(paths, writer))
@@ -52,11 +49,7 @@ def load(name: str, folder: Path, reading: Reading) -> Dataset:
 
 
 def samples(folder: Path) -> tuple[int, int]:
-    """Return the published numbers of training and test rows, if all files are there.
-
-    Raises:
-        SettingError: a file is missing.
-    """
+    """Return the published numbers of training and test rows, if all files are there."""
     for file in FILES:
         needed(folder, file)
     faults = len(CLASSES) - 1
