@@ -48,11 +48,7 @@ class GradientBoosting(Method):
         require(self.leaves >= 2, f"{where}.leaves", self.leaves, "a whole number of at least 2")
 
     def plan(self, state: State, view: View, rng: np.random.Generator) -> NoReturn:  # noqa: ARG002
-        """Refuse: there are no rounds.
-
-        Raises:
-            SettingError: always.
-        """
+        """Refuse: there are no rounds."""
         raise SettingError(
             "method 'scikit-learn' has no rounds: it is a reference that is fitted once. fedfloor compare … "
             "--references shows it beside methods."

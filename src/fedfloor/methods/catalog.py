@@ -83,15 +83,7 @@ REFERENCES: dict[str, type[Method]] = {
 
 
 def find(name: str, key: str = "") -> type[Method]:
-    """Return a method's class by name, or ``module:Name`` of your own.
-
-    Args:
-        name: the method's.
-        key: the setting that names it, for the message.
-
-    Raises:
-        SettingError: no method of this name; the nearest one is named.
-    """
+    """Return a method's class by name, or ``module:Name`` of your own."""
     if ":" in name:
         method = load_outside(name, "method")
         if not (isinstance(method, type) and hasattr(method, "plan") and hasattr(method, "__dataclass_fields__")):
@@ -127,9 +119,6 @@ def title(name: str) -> str:
 
 def card(name: str) -> tuple[str, list[dict[str, Any]]]:
     """Return what a method says of itself, and one row per setting with its default.
-
-    Raises:
-        SettingError: no method of this name.
 
     >>> card("fedprox")[1][0]
     {'setting': 'mu', 'default': 0.01}

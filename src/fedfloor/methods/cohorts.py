@@ -33,9 +33,6 @@ def joined(state: State, of: Mapping[int, int], many: int, packet: Mapping[str, 
     ``cohorts``.
 
     Args:
-        state: of before.
-        of: device → number of its cohort.
-        many: how many cohorts there are.
         packet: the models; those of before, where it is left out.
     """
     now = dict(sorted({**state.cohorts, **of}.items()))

@@ -63,9 +63,6 @@ class Combined(Method):
         name: the method's, for error messages.
         method: the method.
         parts: what is exchanged.
-
-    Raises:
-        SettingError: parts that the method cannot do with, with the reason.
     """
 
     def __init__(self, name: str, method: Method, parts: Parts) -> None:

@@ -86,13 +86,8 @@ def in_time(asked: list[int], known: Resources, update_s: np.ndarray, deadline_s
     """Return the devices that get done in time, ascending: the greedy choice of FedCS.
 
     Args:
-        asked: the devices to choose from.
-        known: download and upload times.
         update_s: training time t^UD of every device, [K].
         deadline_s: T.
-
-    Raises:
-        SettingError: nobody does; names the fastest device, and what would help.
     """
     chosen = greedy(asked, known, update_s, deadline_s)
     if not chosen:

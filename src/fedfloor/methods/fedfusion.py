@@ -64,11 +64,7 @@ class FedFusion(FedAvg):
         return Fusion(self.operator, self.layer)
 
     def init(self, view: View, answers: Mapping[int, Mapping[str, Any]], rng: np.random.Generator) -> State:  # noqa: ARG002
-        """Note where in the model γ lies.
-
-        Raises:
-            SettingError: the model has none.
-        """
+        """Note where in the model γ lies."""
         if self.operator == "conv" or not view.start:  # a plan that is only looked at has no model
             return State(view.start)
         found = [place for name, place in view.layout.items() if f".{name}".endswith(f".{GAMMA}")]

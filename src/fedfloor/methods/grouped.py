@@ -17,11 +17,7 @@ from fedfloor.plan.outcome import Outcome
 
 
 def check(method: str, groups: int, refresh: float | None) -> None:
-    """Check the settings that both have.
-
-    Raises:
-        SettingError: one is out of range.
-    """
+    """Check the settings that both have."""
     require(groups >= 1, f"methods.{method}.groups", groups, "a whole number of at least 1")
     allowed = "above 0 and below 1, or left out"
     require(refresh is None or 0 < refresh < 1, f"methods.{method}.refresh", refresh, allowed)
@@ -45,11 +41,6 @@ def planned(
     """Visit one device of each group; first ask again, where the census has drifted too far.
 
     Args:
-        method: whose objective the devices minimise.
-        work: what a visit does.
-        state: its groups.
-        view: who may take part.
-        rng: of the draws.
         refresh: what would be asked again, and the drift it takes; None: the groups stay.
     """
     here = set(view.devices)
@@ -64,14 +55,7 @@ def planned(
 
 
 def absorbed(state: State, outcome: Outcome, what: str, groups: int) -> State:
-    """Take the model in; where devices were asked again, group them anew.
-
-    Args:
-        state: of before.
-        outcome: of the round.
-        what: the question.
-        groups: K.
-    """
+    """Take the model in; where devices were asked again, group them anew."""
     notes, tensors = dict(state.notes), dict(state.tensors)
     told = {k: said for k, said in outcome.answers.items() if what in said}
     if told:

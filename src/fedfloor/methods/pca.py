@@ -63,11 +63,7 @@ class Pca(Method):
         return Needs(scopes=frozenset())
 
     def init(self, view: View, answers: Mapping[int, Mapping[str, Any]], rng: np.random.Generator) -> State:  # noqa: ARG002
-        """Note where the model's two tensors lie.
-
-        Raises:
-            SettingError: it is another network.
-        """
+        """Note where the model's two tensors lie."""
         if view.layout and sorted(view.layout) != ["center", "weight"]:
             raise SettingError("method 'pca' sets the network [model] name = \"monitor\": the experiment has another.")
         return State(view.start, {"size": view.layout["center"][1] - view.layout["center"][0]} if view.layout else {})
@@ -77,11 +73,7 @@ class Pca(Method):
         return Probe(tuple(view.devices), "moments")
 
     def absorb(self, state: State, outcome: Outcome) -> State:
-        """Work the components out.
-
-        Raises:
-            SettingError: nothing varies.
-        """
+        """Work the components out."""
         import torch
 
         told = [one["moments"].double().numpy() for _, one in sorted(outcome.answers.items())]
@@ -111,11 +103,7 @@ def pooled(told: list[Floats], size: int) -> tuple[Floats, Floats]:
 
 
 def monitor(mean: Floats, covariance: Floats, explained: float, statistic: Statistic) -> tuple[Floats, Floats, int]:
-    """Return c [D] and W [D, D] of a :class:`~fedfloor.models.layers.Monitor`, and the number of components k.
-
-    Raises:
-        SettingError: nothing varies.
-    """
+    """Return c [D] and W [D, D] of a :class:`~fedfloor.models.layers.Monitor`, and the number of components k."""
     from scipy.stats import chi2
 
     size, variance = len(mean), np.diag(covariance)

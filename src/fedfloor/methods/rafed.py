@@ -79,11 +79,7 @@ class RaFed(Method):
         return Sequence((Probe(tuple(view.devices), "census"), visits)) if self.needs.census else visits
 
     def problem(self, view: View) -> AllocationProblem:
-        """Return what is to be solved in a round: who is invited, and what a visit's work takes.
-
-        Raises:
-            SettingError: the network is not known, or its uplink is no radio.
-        """
+        """Return what is to be solved in a round: who is invited, and what a visit's work takes."""
         known = None if view.resources is None else view.resources.problem
         if known is None:
             raise SettingError(

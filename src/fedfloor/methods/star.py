@@ -23,11 +23,6 @@ def star(
     """Return max(1, round(C·K)) visits in parallel, each with the method's objective.
 
     Args:
-        method: whose objective the devices minimise.
-        work: what a visit does.
-        view: the park.
-        share: C, of the devices drawn.
-        rng: where the draw comes from.
         rule: how the models meet; by samples where it is left out.
     """
     return visiting(method, work, view, fraction(view.devices, share, rng), rule)
@@ -41,12 +36,7 @@ def visiting(method: Method, work: WorkSettings, view: View, chosen: list[int], 
 
 
 def beside(plan: Parallel, own: Callable[[Work], Work]) -> Parallel:
-    """Return visits that each train a model of the device's own first, beside what arrived (``Work.sends``).
-
-    Args:
-        plan: the visits.
-        own: makes of the work of each that on the device's own model.
-    """
+    """Return visits that each train a model of the device's own first, beside what arrived (``Work.sends``)."""
     pairs = (
         (replace(one, work=replace(own(one.work), sends=ARRIVED)), one)
         for one in plan.children
@@ -56,20 +46,12 @@ def beside(plan: Parallel, own: Callable[[Work], Work]) -> Parallel:
 
 
 def check_share(method: str, share: float) -> None:
-    """Check a method's ``fraction``.
-
-    Raises:
-        SettingError: it is no share.
-    """
+    """Check a method's ``fraction``."""
     require(0 < share <= 1, f"methods.{method}.fraction", share, "above 0 and at most 1")
 
 
 def check_server(method: str, build: Callable[[], Server]) -> None:
-    """Check a method's server settings by building the server, so that a wrong one shows before the run starts.
-
-    Raises:
-        SettingError: one is out of range; it is called what it is called in the method's table.
-    """
+    """Check a method's server settings by building the server, so that a wrong one shows before the run starts."""
     try:
         build()
     except SettingError as error:

@@ -19,7 +19,6 @@ def tilt(slope: Tensor, visit: Visit) -> dict[str, Tensor]:
 
     Args:
         slope: s, [trained].
-        visit: of the network that has just arrived.
     """
     return {"slope": slope, "height": slope.dot(visit.resident().flat[: len(slope)])}
 
@@ -140,11 +139,7 @@ class Variates(Objective):
         return True
 
     def begin(self, visit: Visit) -> Mapping[str, Tensor]:
-        """Work out c − c_k.
-
-        Raises:
-            SettingError: c or c_k belongs to another model.
-        """
+        """Work out c − c_k."""
         trained = visit.resident().trained
         _check("the packet's 'c'", visit.packet["c"], trained)
         if "c" in visit.memory:
@@ -171,7 +166,6 @@ def renewed(model: Tensor, visit: Visit) -> Tensor:
 
     Args:
         model: y, the flat model the device ended with, [P].
-        visit: the visit, with x, c, c_k, η, β and K.
     """
     away = _away(visit)
     if visit.work.rate == 0:

@@ -151,12 +151,7 @@ def check(settings: DecideSettings, classes: tuple[str, ...], y: NDArray[np.int6
     """Check before the first round that a decision can be chosen; return a warning, or nothing.
 
     Args:
-        settings: what is asked for.
-        classes: names of the data's classes.
         y: int64 [n], the classes of the validation samples; None where none are held out.
-
-    Raises:
-        SettingError: no validation data, no such class, or no validation samples of it or of others.
     """
     if not settings.asked:
         return ""
@@ -192,10 +187,8 @@ def choose(
     """Return the decision that validation data choose, and what it comes to there, as JSON.
 
     Args:
-        settings: what is asked for.
         logits: [n, F] of the validation samples.
         y: int64 [n], their classes.
-        classes: F names.
     """
     heat = temperature(logits, y) if settings.calibrate else 1.0
     about: dict[str, Any] = {"samples": len(y)}

@@ -20,14 +20,8 @@ def formed(
 
     Args:
         solver: how they are formed, a name of :data:`fedfloor.solvers.grouping.solve.SOLVERS`.
-        devices: the K devices to be grouped.
         counts: V [K, F], samples of each class that they hold; None where nobody was asked, and all are alike.
-        groups: M.
-        rng: of what is drawn.
         size: L; left out, ⌊K/M⌋.
-
-    Raises:
-        SettingError: no such solver, more groups than devices, or nobody holds a sample.
 
     >>> formed("random", (4, 7, 9), None, 2, np.random.default_rng(0))
     [[9], [4]]
@@ -46,12 +40,6 @@ def clustered(answers: Mapping[int, Mapping[str, Any]], what: str, groups: int, 
 
     Args:
         answers: device → question → vector [D].
-        what: the question.
-        groups: K; where fewer answers differ there are fewer groups, which is logged.
-        seed: of K-Means.
-
-    Raises:
-        SettingError: more groups than devices, or answers that are no finite numbers.
 
     >>> clustered({4: {"hash": [1, 1]}, 7: {"hash": [9, 9]}, 8: {"hash": [1, 2]}}, "hash", 2, seed=0)
     [[4, 8], [7]]
@@ -72,10 +60,6 @@ def merged(vectors: Mapping[int, np.ndarray], distance: float, groups: int | Non
     Args:
         vectors: device → vector [D]; one of zeros is at distance 1 from all others.
         distance: in [0, 2].
-        groups: merge until there are so many instead.
-
-    Raises:
-        SettingError: more groups than devices.
 
     >>> merged({4: np.array([1.0, 0.1]), 7: np.array([-1.0, 0.0]), 8: np.array([1.0, 0.0])}, 1.0)
     [[4, 8], [7]]
@@ -99,7 +83,6 @@ def drifted(before: np.ndarray, now: np.ndarray) -> float:
 
     Args:
         before: class counts [K, F].
-        now: those of now.
 
     >>> drifted(np.array([[2, 2], [4, 0]]), np.array([[4, 0], [1, 0]]))
     0.25

@@ -39,11 +39,7 @@ class Linear:
         _check(self.alpha, self.beta)
 
     def groups(self, period: int) -> int:
-        """Return M in the period (the first is 1).
-
-        Raises:
-            SettingError: a period below 1.
-        """
+        """Return M in the period (the first is 1)."""
         return self.beta * _floor(self.alpha * (_period(period) - 1) + 1)
 
 
@@ -67,11 +63,7 @@ class Log:
         _check(self.alpha, self.beta)
 
     def groups(self, period: int) -> int:
-        """Return M in the period (the first is 1).
-
-        Raises:
-            SettingError: a period below 1.
-        """
+        """Return M in the period (the first is 1)."""
         return self.beta * _floor(self.alpha * math.log(_period(period)) + 1)
 
 
@@ -98,11 +90,7 @@ class Exp:
         _check(self.alpha, self.beta)
 
     def groups(self, period: int) -> int:
-        """Return M in the period (the first is 1).
-
-        Raises:
-            SettingError: a period below 1.
-        """
+        """Return M in the period (the first is 1)."""
         turns = _period(period) - 1
         if turns * math.log1p(self.alpha) > math.log(MOST):  # the power itself could be too large for a float
             return self.beta * MOST
@@ -118,12 +106,8 @@ def groups_of(growth: Growth, period: int, devices: int) -> int:
     The paper does not say what happens beyond K; the reference code caps as here.
 
     Args:
-        growth: f.
         period: q, from 1.
         devices: K ≥ 1.
-
-    Raises:
-        SettingError: a period below 1, or no devices.
 
     >>> groups_of(Log(alpha=2, beta=10), 13, devices=368), groups_of(Log(alpha=2, beta=10), 13, devices=50)
     (60, 50)
@@ -138,9 +122,6 @@ def chosen_groups(share: float, groups: int) -> int:
     Args:
         share: κ, in (0, 1].
         groups: M ≥ 1.
-
-    Raises:
-        SettingError: κ or M out of range, or so small that no group is chosen.
 
     >>> chosen_groups(0.3, 10), chosen_groups(0.29, 100)
     (3, 29)
@@ -164,9 +145,6 @@ def period_of(round_number: int, every: int) -> int:
         round_number: r, from 1.
         every: T ≥ 1, rounds of a period.
 
-    Raises:
-        SettingError: a round or a T below 1.
-
     >>> [period_of(r, every=5) for r in (1, 5, 6, 500)]
     [1, 1, 2, 100]
     """
@@ -184,9 +162,6 @@ def is_full(round_number: int, every: int) -> bool:
     Args:
         round_number: r, from 1.
         every: T ≥ 1, rounds of a period.
-
-    Raises:
-        SettingError: a round or a T below 1.
 
     >>> [r for r in range(1, 12) if is_full(r, every=5)]
     [1, 6, 11]

@@ -12,12 +12,6 @@ def told(vector: np.ndarray, hashes: int, width: float, seed: int) -> list[int]:
 
     Args:
         vector: v [D].
-        hashes: h.
-        width: r.
-        seed: of a and b, the same on all devices.
-
-    Raises:
-        SettingError: h or r out of range.
 
     >>> len(told(np.zeros(4), hashes=3, width=2.0, seed=0))
     3

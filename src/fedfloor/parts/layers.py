@@ -63,11 +63,7 @@ class Fusion(Objective):
         classes: int,  # noqa: ARG002
         shape: tuple[int, ...],
     ) -> tuple[nn.Module, str | None]:
-        """Put the fusion before its layer.
-
-        Raises:
-            SettingError: there is no such layer, or no trained layer before it.
-        """
+        """Put the fusion before its layer."""
         from fedfloor.models.classifier import replace
         from fedfloor.models.layers import Fused, Gate, Mixture
 
@@ -203,11 +199,7 @@ class Gated(Objective):
         classes: int,  # noqa: ARG002
         shape: tuple[int, ...],  # noqa: ARG002
     ) -> tuple[nn.Module, str | None]:
-        """Put the gated head in the place of the classifier.
-
-        Raises:
-            SettingError: the classifier is unknown, no ``nn.Linear``, or not the last layer.
-        """
+        """Put the gated head in the place of the classifier."""
         from fedfloor.models.gated import fitted
 
         return fitted(module, classifier, self.units, self.layers), classifier
@@ -220,11 +212,7 @@ class Gated(Objective):
         return head
 
     def arrive(self, model: Tensor, memory: Mapping[str, Tensor], network: Network) -> None:
-        """Put the device's columns in the place of the mean ones.
-
-        Raises:
-            SettingError: they are of another model.
-        """
+        """Put the device's columns in the place of the mean ones."""
         if "own" not in memory:
             return
         place, own = _columns(network), memory["own"]

@@ -23,11 +23,7 @@ CHUNK = 1 << 14  # coordinates: 30 models of them are 2 MB, which stay in cache
 
 
 def rows(models: Models) -> list[Tensor]:
-    """Return the models as a list of flat vectors, views of what came in.
-
-    Raises:
-        SettingError: no models, or models of different sizes.
-    """
+    """Return the models as a list of flat vectors, views of what came in."""
     found = list(models)
     if not found:
         raise SettingError("no models to mix: at least one branch must come back.")
@@ -58,9 +54,6 @@ def mean(models: Models, weights: Sequence[float] | None = None) -> Tensor:
     Args:
         models: w_k, float32 [n, P].
         weights: a_k, n numbers above 0; all 1 if left out.
-
-    Raises:
-        SettingError: weights that are no numbers above 0, or not one per model.
 
     >>> mean(torch.tensor([[1.0, 2.0], [5.0, 2.0]]), [3.0, 1.0])
     tensor([2., 2.])
@@ -97,10 +90,6 @@ def inverse_distance(models: Models, factors: Sequence[float] | None = None) -> 
         models: w_k, float32 [n, P].
         factors: c_k, n numbers above 0; all 1 if left out.
 
-    Raises:
-        DivergedError: a model is no longer made of finite numbers.
-        SettingError: factors that are no numbers above 0, or not one per model.
-
     >>> inverse_distance(torch.tensor([[0.0], [2.0], [7.0]]))  # w̄ = 3: weights 1/3, 1, 1/4
     tensor([2.3684])
     """
@@ -108,12 +97,7 @@ def inverse_distance(models: Models, factors: Sequence[float] | None = None) -> 
 
 
 def inverse_distance_weights(models: Models, factors: Sequence[float] | None = None) -> list[float]:
-    """Return the weights α_k of :func:`inverse_distance`, divided by the largest.
-
-    Raises:
-        DivergedError: a model is no longer made of finite numbers, so that nothing has a distance to the mean.
-        SettingError: as there.
-    """
+    """Return the weights α_k of :func:`inverse_distance`, divided by the largest."""
     found = rows(models)
     for number, one in enumerate(found, 1):
         if not bool(torch.isfinite(one).all()):
@@ -134,10 +118,6 @@ def intrac(accuracies: Sequence[float], classes: int) -> list[float]:
 
     Args:
         accuracies: acc_k, n shares in [0, 1].
-        classes: C; no accuracy counts as less than that of guessing.
-
-    Raises:
-        SettingError: an accuracy outside [0, 1].
 
     >>> intrac([0.5, 0.01], classes=10)
     [2.0, 10.0]
@@ -162,14 +142,9 @@ def q_fair(
         start: w, the model the devices started from, float32 [P].
         models: w_k, float32 [n, P].
         losses: F_k, mean loss of w on all samples of device k, n numbers of at least 0.
-        rate: η, the devices' learning rate (1/η stands for the Lipschitz constant).
         q: q ≥ 0.
         trained: how many numbers at the front are trained; all if left out. What lies behind, such as batch norm's
             statistics, has no gradient: it takes w̃ and has no part in ‖u_k‖.
-
-    Raises:
-        DivergedError: a loss is no longer a finite number.
-        SettingError: rate, q or a loss out of range, or not one loss per model.
     """
     require(0 < rate < math.inf, "rate", rate, "a number above 0")
     require(0 <= q < math.inf, "q", q, "a number of at least 0")
@@ -232,9 +207,6 @@ def trimmed_mean(models: Models, share: float) -> Tensor:
         models: float32 [n, P].
         share: b, trimmed at each end, in [0, 1/2).
 
-    Raises:
-        SettingError: a share that would trim everyone.
-
     >>> trimmed_mean(torch.tensor([[1.0], [90.0], [2.0], [4.0], [3.0]]), 0.2)
     tensor([3.])
     """
@@ -264,9 +236,6 @@ def krum(models: Models, outliers: int) -> Tensor:
         models: float32 [n, P].
         outliers: f, how many models may be anything; n ≥ 2f + 3.
 
-    Raises:
-        SettingError: too few models for so many outliers.
-
     >>> krum(torch.tensor([[0.0], [1.0], [3.0], [4.0], [100.0]]), outliers=1)
     tensor([1.])
     """
@@ -284,9 +253,6 @@ def multi_krum(models: Models, outliers: int, keep: int | None = None) -> Tensor
         models: float32 [n, P].
         outliers: f, how many models may be anything; n ≥ 2f + 3.
         keep: m, from 1 to n − f; n − f if left out.
-
-    Raises:
-        SettingError: too few models for so many outliers, or m out of range.
     """
     found = rows(models)
     scores = krum_scores(found, outliers)
@@ -299,9 +265,6 @@ def multi_krum(models: Models, outliers: int, keep: int | None = None) -> Tensor
 
 def krum_scores(models: Models, outliers: int) -> list[float]:
     """Return each model's sum of squared distances to its n − f − 2 nearest others.
-
-    Raises:
-        SettingError: too few models for so many outliers.
 
     >>> krum_scores(torch.tensor([[0.0], [1.0], [3.0]]), outliers=0)
     [1.0, 1.0, 4.0]

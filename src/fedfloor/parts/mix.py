@@ -92,15 +92,7 @@ class Mix(Protocol):
 
 
 def weigh(rule: Mix, samples: int) -> float:
-    """Return the weight that a rule gives to a branch.
-
-    Args:
-        rule: the rule; one of your own may return anything.
-        samples: of the distinct devices that trained in the branch.
-
-    Raises:
-        SettingError: the weight is no finite number of at least 0.
-    """
+    """Return the weight that a rule gives to a branch."""
     weight = rule.weight(samples)
     if type(weight) is float and 0 <= weight < math.inf:
         return weight
@@ -302,10 +294,6 @@ MIXES: dict[str, Callable[..., Mix]] = {
 def rule(name: str, settings: Mapping[str, Scalar]) -> Mix:
     """Return a mixing rule by name, or ``module:Name`` of your own, with its numbers.
 
-    Raises:
-        SettingError: no rule of this name, a setting it does not have, one that is missing or out of range; or one of
-            your own that is incomplete.
-
     >>> rule("by_samples", {}).weight(600), rule("equal", {}).weight(600), rule("equal", {}).weight(0)
     (600.0, 1.0, 0.0)
     """
@@ -324,11 +312,7 @@ def spoken(found: Mix) -> tuple[str, dict[str, Scalar]]:
 
 
 def check(found: Mix, name: str, branches: int) -> None:
-    """Check that a rule can do with so many branches.
-
-    Raises:
-        SettingError: they are too few.
-    """
+    """Check that a rule can do with so many branches."""
     if branches < found.least:
         raise SettingError(
             f"mix '{name}' has {branches} models to mix: it needs at least {found.least}. Let "

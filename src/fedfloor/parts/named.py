@@ -23,12 +23,6 @@ def maker(what: str, name: str, known: Makers, base: type[Any]) -> Callable[...,
     Args:
         what: such as ``objective``, for error messages.
         name: one of ``known``, or ``module:Name``.
-        known: the house's own.
-        base: the contract that one of your own must be derived from.
-
-    Raises:
-        SettingError: no such part; the nearest one is named. One of your own that was not loaded before, or that is no
-            dataclass derived from ``base``.
     """
     if ":" in name:
         made = loaded(name, what)
@@ -45,11 +39,7 @@ def maker(what: str, name: str, known: Makers, base: type[Any]) -> Callable[...,
 
 
 def make(what: str, name: str, settings: Mapping[str, Scalar], known: Makers, base: type[Any]) -> Any:
-    """Return a part with its settings.
-
-    Raises:
-        SettingError: no part of this name, a setting it does not have, one that is missing or out of range.
-    """
+    """Return a part with its settings."""
     made = maker(what, name, known, base)
     check(what, name, made, settings)
     return made(**settings)
@@ -61,12 +51,7 @@ def complete(what: str, name: str, part: object, base: type[Any], writes: Sequen
     Args:
         what: such as ``objective``, for error messages.
         name: ``module:Name``.
-        part: what was made.
-        base: the contract it is derived from.
         writes: the functions that ``base`` leaves open.
-
-    Raises:
-        SettingError: something is missing, or a function takes something else.
     """
     if ":" not in name:
         return
@@ -90,11 +75,7 @@ def _path(kind: type[Any]) -> str:
 
 
 def check(what: str, name: str, made: Callable[..., Any], settings: Mapping[str, object]) -> None:
-    """Check that settings are those a part has.
-
-    Raises:
-        SettingError: one it does not have, or one that is missing.
-    """
+    """Check that settings are those a part has."""
     try:
         known = {key: one for key, one in inspect.signature(made).parameters.items() if key != "kind"}
     except (TypeError, ValueError):  # not everything callable says what it takes

@@ -39,10 +39,6 @@ REWEIGHTED = "reweighted"  # in plans: a method's own objective with the losses 
 def objective(name: str, settings: Mapping[str, Scalar]) -> Objective:
     """Return an objective by name, or ``module:Name`` of your own, with its settings.
 
-    Raises:
-        SettingError: no objective of this name, a setting it does not have, one that is missing or out of range; or
-            one of your own that is incomplete.
-
     >>> objective("prox", {"mu": 0.1})
     Prox(mu=0.1)
     """
@@ -82,11 +78,7 @@ def spoken(goal: Objective) -> tuple[str, dict[str, Scalar]]:
 
 
 def beside(goal: Objective, name: str, packet: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return what an objective reads of a packet beside the model.
-
-    Raises:
-        SettingError: something it needs does not travel.
-    """
+    """Return what an objective reads of a packet beside the model."""
     for wanted in goal.travels:
         if wanted not in packet:
             raise SettingError(
@@ -100,13 +92,8 @@ def sent(name: str, said: Mapping[str, Tensor], arrived: Mapping[str, Tensor]) -
     """Return what an objective sends beside the model, once it is known to fit what arrived.
 
     Args:
-        name: the objective's, for error messages.
         said: what its ``send`` returned.
         arrived: what it reads of the packet; see :func:`beside`.
-
-    Raises:
-        SettingError: something that does not travel, or of another size or type than what arrived: it could not be
-            averaged with what a lost visit leaves as it was.
     """
     for what, one in said.items():
         if what not in arrived:

@@ -22,12 +22,8 @@ def frozen(visit: Visit, x: Tensor, model: Tensor | None = None) -> Tensor:
     """Return the logits [batch, classes] of a flat model: no gradient, evaluation mode, nothing changed.
 
     Args:
-        visit: the visit, with its network.
         x: samples [batch, …].
         model: flat model [P]; the one that arrived where it is left out.
-
-    Raises:
-        RunError: the visit has no network, or did not ask for the model as it arrived.
     """
     import torch
 
@@ -42,13 +38,8 @@ def features(visit: Visit, x: Tensor, layer: str, model: Tensor | None = None) -
     """Return what goes into a layer of a flat model [batch, …]; as :func:`frozen`, and nothing behind it is worked out.
 
     Args:
-        visit: the visit, with its network.
         x: samples [batch, …].
-        layer: path of the layer.
         model: flat model [P]; the one that arrived where it is left out.
-
-    Raises:
-        RunError: as :func:`frozen`, or the network does not call the layer.
     """
     with tapped(visit.resident().module.get_submodule(layer), stop=True) as seen, suppress(Reached):
         frozen(visit, x, model)
@@ -333,11 +324,7 @@ class Contrastive(Represented):
         classes: int,
         shape: tuple[int, ...],  # noqa: ARG002
     ) -> tuple[nn.Module, str | None]:
-        """Put the projection head before the classifier, a new one.
-
-        Raises:
-            SettingError: the classifier is unknown or no ``nn.Linear``.
-        """
+        """Put the projection head before the classifier, a new one."""
         from torch import nn as layers
 
         from fedfloor.models.classifier import layer, replace
@@ -354,11 +341,7 @@ class Contrastive(Represented):
         return module, f"{classifier}.classifier"
 
     def begin(self, visit: Visit) -> Mapping[str, Tensor]:
-        """Check that network and memory fit.
-
-        Raises:
-            SettingError: the network has no projection head, or the memory is another network's.
-        """
+        """Check that network and memory fit."""
         if self.mu:
             _head(visit.resident())
             got, size = visit.memory.get("previous"), visit.arrived().numel()
@@ -400,7 +383,6 @@ def contrast(z: Tensor, apart: Tensor, temperature: float) -> tuple[Tensor, Tens
     Args:
         z: representations [n, dim].
         apart: v, [n, dim].
-        temperature: τ.
 
     >>> import torch
     >>> term, _ = contrast(torch.ones(3, 2), torch.zeros(3, 2), 0.5)

@@ -132,7 +132,6 @@ def calibrating(work: Work, goal: Replay | None, epochs: int | None) -> Work:
     """Return what a visit does that trains the classifier alone.
 
     Args:
-        work: what one does that trains everything.
         goal: the objective with what is kept; None where nothing is, and the work's objective stays.
         epochs: over the features; left out, those of ``work``.
     """

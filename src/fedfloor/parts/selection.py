@@ -34,11 +34,6 @@ def chosen(
         node: its policy is the name of a solver of :mod:`fedfloor.solvers.selection`.
         census: class counts that each candidate reports of what it holds, [candidates, F].
         held: samples that each candidate holds, [candidates].
-        rng: where chance comes from.
-        known: policies that are none of the solvers, for the error.
-
-    Raises:
-        SettingError: no such solver; ``share`` has not one entry per class; nobody has samples.
     """
     from fedfloor.solvers.selection.solve import SOLVERS
 
@@ -94,7 +89,6 @@ def trained_on(counts: Floats, held: np.ndarray, work: Work) -> Floats:
     Args:
         counts: what is held of each class, [N, F].
         held: samples, [N].
-        work: what a visit does.
 
     >>> trained_on(np.array([[6.0, 2.0]]), np.array([8]), Work(steps=1, batch_size=4)).tolist()
     [[3.0, 1.0]]
@@ -169,13 +163,9 @@ def choose(node: Select, census: np.ndarray, held: np.ndarray, rng: np.random.Ge
         node: one of :data:`POLICIES`, or a solver of :mod:`fedfloor.solvers.selection`; see :func:`chosen`.
         census: class counts that each candidate reports, [candidates, F]; no rows for policies that ask for none.
         held: samples that each candidate holds, [candidates].
-        rng: where chance comes from.
 
     Returns:
         Device numbers, ascending.
-
-    Raises:
-        SettingError: an unknown policy, or more devices wanted than there are.
 
     >>> from fedfloor.plan.nodes import Work
     >>> node = Select("everyone", (4, 7), 2, Work(steps=1))
@@ -211,10 +201,8 @@ def by_samples(devices: Sequence[int], sizes: np.ndarray, share: float, rng: np.
     FedAvg to the bit.
 
     Args:
-        devices: device numbers to choose from.
         sizes: n_k > 0, samples of every device of the park, [all devices].
         share: C in (0, 1].
-        rng: where chance comes from.
 
     >>> by_samples([0, 2, 3], np.array([5, 0, 10**9, 5]), 0.4, np.random.default_rng(0))
     [2]
@@ -234,12 +222,6 @@ def selected(
     """Return whom a ``Select`` chooses, ascending.
 
     Args:
-        node: whom it chooses from, and by which policy.
-        park: whose census it reads.
-        seed: the experiment's.
-        round_number, tick: when.
-        visits: how often each device was visited so far in the round.
-        trained: how often each device was trained so far in the run.
         census: asks devices for their class counts at a tick, int64 [devices, F]; the park is looked at if None.
     """
     asked = node.candidates if node.reads_census else ()
@@ -323,10 +305,6 @@ SELECTIONS: Mapping[str, Callable[..., Selection]] = {
 def policy(name: str, settings: Mapping[str, Scalar]) -> Selection:
     """Return a policy by name, or ``module:Name`` of your own, with its numbers.
 
-    Raises:
-        SettingError: no policy of this name, a setting it does not have, one that is missing or out of range; or one of
-            your own that is incomplete.
-
     >>> policy("fraction", {"share": 0.5})
     Fraction(share=0.5, kind='fraction')
     """
@@ -339,13 +317,7 @@ def drawn(chosen: Selection, devices: Sequence[int], sizes: np.ndarray, rng: np.
     """Return who may take part in a round, ascending.
 
     Args:
-        chosen: the policy.
-        devices: all device numbers.
         sizes: samples of each, int64 [K].
-        rng: where chance comes from.
-
-    Raises:
-        SettingError: a policy of your own returns nobody, or something else than devices, each once.
     """
     said = chosen.draw(devices, sizes, rng)
     found = list(said) if isinstance(said, Iterable) else []

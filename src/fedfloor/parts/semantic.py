@@ -28,11 +28,6 @@ def class_means(features: Tensor, labels: Tensor, classes: int) -> tuple[Tensor,
     Args:
         features: z, float [n, D].
         labels: y, int64 [n].
-        classes: F.
-
-    Raises:
-        DivergedError: a feature is no longer a finite number.
-        SettingError: features and labels that do not belong together, or a label outside 0 … F − 1.
 
     >>> class_means(torch.tensor([[1.0], [3.0], [5.0]]), torch.tensor([0, 0, 2]), classes=3)
     (tensor([[2.],
@@ -60,14 +55,9 @@ def drift(now: Tensor, before: Tensor, labels: Tensor, classes: int) -> Tensor:
         now: h(x, φ) of the current window, float [n, D].
         before: h(x, φ_bak) of the same samples, φ_bak the extractor that the memory was made with, float [n, D].
         labels: y, int64 [n].
-        classes: F.
 
     Returns:
         Δ, [F, D].
-
-    Raises:
-        DivergedError: a feature is no longer a finite number.
-        SettingError: the two are not of the same samples, or do not belong to the labels.
 
     >>> drift(torch.tensor([[5.0], [7.0]]), torch.tensor([[1.0], [2.0]]), torch.tensor([1, 1]), classes=2)
     tensor([[0.0000],
@@ -89,10 +79,6 @@ def compensated(memory: Tensor, labels: Tensor, moved: Tensor) -> Tensor:
         memory: z, float [Q', D].
         labels: y, int64 [Q'].
         moved: Δ of :func:`drift`, [F, D].
-
-    Raises:
-        DivergedError: the memory or Δ holds a number that is no longer finite.
-        SettingError: labels that are not of the memory, or Δ of other classes, another length or dtype.
 
     >>> compensated(torch.tensor([[1.0], [2.0]]), torch.tensor([1, 0]), torch.tensor([[0.0], [4.5]]))
     tensor([[5.5000],
@@ -129,15 +115,10 @@ def nearest(
         keep: Q ≥ 0.
         rule: over what μ is the mean: ``"candidates"``, or the last ``window`` of them (``"window"``; a class absent
             there takes its mean over all candidates). ``"random"``: any Q, uniformly without replacement.
-        window: samples of the last window, with the rule of that name.
         rng: with the rule ``"random"``.
 
     Returns:
         Features [Q', D] and labels [Q'], Q' = min(Q, n).
-
-    Raises:
-        DivergedError: a feature is no longer a finite number.
-        SettingError: features and labels that do not belong together, an unknown rule, or one without what it needs.
 
     >>> nearest(torch.tensor([[0.0], [9.0], [3.0]]), torch.tensor([0, 0, 0]), keep=2)  # μ = 4
     (tensor([[0.],
@@ -169,10 +150,6 @@ def fused(features: Tensor, labels: Tensor, memory: Tensor, memory_labels: Tenso
 
     Returns:
         Features [n + Q', D] and labels [n + Q'].
-
-    Raises:
-        DivergedError: a feature is no longer a finite number.
-        SettingError: features and labels that do not belong together, or a memory of another length or dtype.
 
     >>> fused(torch.tensor([[1.0]]), torch.tensor([0]), torch.tensor([[2.0]]), torch.tensor([3]))
     (tensor([[1.],

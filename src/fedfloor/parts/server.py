@@ -173,10 +173,6 @@ SERVERS: dict[str, Callable[..., Server]] = {"sgd": Sgd, "adagrad": Adagrad, "ad
 def optimiser(name: str, settings: Mapping[str, Scalar]) -> Server:
     """Return a server by name, or ``module:Name`` of your own, with its numbers.
 
-    Raises:
-        SettingError: no server of this name, a setting it does not have, one that is missing or out of range; or one of
-            your own that is incomplete.
-
     >>> optimiser("sgd", {"momentum": 0.9})
     Sgd(rate=1.0, momentum=0.9, kind='sgd')
     """
@@ -202,17 +198,11 @@ def step(
     """Take one step of a server's optimiser; nothing that goes in is changed.
 
     Args:
-        server: the optimiser.
         model: w, the global model the round started from, float32 [P].
         mean: what the round's models were mixed to, float32 [P].
-        moments: what the last step returned, by name; empty before the first.
-        rng: for servers that draw.
 
     Returns:
         The new global model [P], and the moments for the next step and the checkpoint.
-
-    Raises:
-        SettingError: the moments belong to a model of another size, or a server of your own returns something else.
     """
     after = server.step(model, mean, moments, rng)
     if not isinstance(after, tuple) or len(after) != 2 or getattr(after[0], "shape", None) != model.shape:

@@ -65,22 +65,14 @@ class PerSample(Objective):
         classes: int,
         shape: tuple[int, ...],  # noqa: ARG002
     ) -> tuple[nn.Module, str | None]:
-        """Leave the network as it is.
-
-        Raises:
-            SettingError: given weights are not one per class.
-        """
+        """Leave the network as it is."""
         if self.weights not in (CENSUS, EQUAL):
             check_count(len(numbers(self.weights)), classes)
         return module, classifier
 
 
 def check_settings(kind: str, goal: PerSample) -> None:
-    """Check the settings that objectives with class weights share.
-
-    Raises:
-        SettingError: one is out of range; ``weights`` is neither ``"census"`` nor numbers.
-    """
+    """Check the settings that objectives with class weights share."""
     require(0 <= goal.smoothing < math.inf, f"objective {kind}: smoothing", goal.smoothing, "a number of at least 0")
     require(1 <= goal.cap < math.inf, f"objective {kind}: cap", goal.cap, "a number of at least 1")
     if goal.weights not in (CENSUS, EQUAL):
@@ -88,11 +80,7 @@ def check_settings(kind: str, goal: PerSample) -> None:
 
 
 def check_count(given: int, classes: int) -> None:
-    """Refuse weights that are not one per class.
-
-    Raises:
-        SettingError: they are not.
-    """
+    """Refuse weights that are not one per class."""
     if given != classes:
         raise SettingError(
             f"method.objective: {given} class weights, but the data have {classes} classes. Give one weight per class, "
@@ -103,9 +91,6 @@ def check_count(given: int, classes: int) -> None:
 @lru_cache(maxsize=64)
 def numbers(text: str, kind: str = "weighted") -> tuple[float, ...]:
     """Return the class weights that a setting lists, separated by blanks.
-
-    Raises:
-        SettingError: something else than numbers of at least 0, or nothing but zeros.
 
     >>> numbers("0.5 20")
     (0.5, 20.0)
@@ -128,11 +113,6 @@ def from_counts(counts: Sequence[int] | np.ndarray, smoothing: float, cap: float
     With s = 0 it is n/(F·n_c), scikit-learn's ``class_weight = "balanced"``: every class then has the same part in the
     sum of the losses. Counts below 0, which the noise of a private census can leave, count as 0.
 
-    Args:
-        counts: n_c, samples of each class, over all devices; n = Σ n_c.
-        smoothing: s, samples that are added to every class.
-        cap: the largest weight: that of classes that are absent or nearly so.
-
     >>> from_counts([970, 30], 0.0, 100.0)
     (0.5154639175257731, 16.666666666666668)
     >>> from_counts([1000, 0], 0.0, 100.0)
@@ -151,11 +131,7 @@ def settled(goal: T, weights: Sequence[float]) -> T:
 
 
 def class_weights(goal: PerSample, logits: Tensor) -> Tensor:
-    """Return an objective's class weights, [F], shaped and placed like a row of the logits.
-
-    Raises:
-        SettingError: the census was not taken yet, or there is not one weight per class.
-    """
+    """Return an objective's class weights, [F], shaped and placed like a row of the logits."""
     if goal.weights == CENSUS:
         raise SettingError(
             "the objective's class weights follow from the census, which is taken before round 1 where it is the "
@@ -365,17 +341,7 @@ class Reweighted(Objective):
 
 
 def reweighted(own: Objective, data: PerSample, name: str, method: str) -> Objective:
-    """Return a method's own objective with other losses of samples.
-
-    Args:
-        own: the method's.
-        data: the losses of samples.
-        name: of the own objective, for messages.
-        method: the method's name.
-
-    Raises:
-        SettingError: the own objective has no cross-entropy that they could take the place of.
-    """
+    """Return a method's own objective with other losses of samples."""
     if isinstance(own, Plain | PerSample):
         return data
     if type(own) not in FITS:

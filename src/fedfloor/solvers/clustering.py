@@ -66,10 +66,6 @@ def kmeans(vectors: NDArray[np.number], groups: int, seed: int) -> Clusters:
     Args:
         vectors: [n, D].
         groups: K ≥ 1.
-        seed: of the starts.
-
-    Raises:
-        SettingError: no vector, numbers that are not finite, or groups below 1.
 
     >>> clusters = kmeans(np.array([[9.0], [0], [8], [1], [9]]), 2, seed=0)
     >>> clusters.labels.tolist(), clusters.sizes.tolist()
@@ -126,9 +122,6 @@ def purity(groups: Integers, kinds: Integers) -> float:
         groups: [n], the group of each member.
         kinds: [n], the kind of each member, such as its most frequent label.
 
-    Raises:
-        SettingError: no member, or not as many groups as kinds.
-
     >>> purity(np.array([0, 0, 0, 1, 1]), np.array([7, 7, 3, 3, 3]))  # (2 + 2)/5
     0.8
     """
@@ -166,15 +159,6 @@ def hash_functions(dimension: int, h: int, width: float, seed: int) -> HashFunct
 
     A smaller family is the beginning of a larger one, and a wider window keeps the directions.
 
-    Args:
-        dimension: D.
-        h: how many functions.
-        width: r.
-        seed: of the draw.
-
-    Raises:
-        SettingError: dimension or h below 1, or a width that is not above 0.
-
     >>> few, many = hash_functions(4, 2, 3.0, seed=0), hash_functions(4, 5, 3.0, seed=0)
     >>> bool((few.a == many.a[:2]).all() and (few.b == many.b[:2]).all())
     True
@@ -189,9 +173,6 @@ def hash_functions(dimension: int, h: int, width: float, seed: int) -> HashFunct
 
 def hash_vectors(functions: HashFunctions, v: NDArray[np.floating]) -> Integers:
     """Return F_i(v) [n, h] of the vectors v [n, D]; a hash does not depend on the other rows.
-
-    Raises:
-        SettingError: v is not [n, D], not finite, or too large for hashes of 64 bits.
 
     >>> functions = HashFunctions(np.array([[1.0, 2.0]]), np.array([0.5]), 3.0)
     >>> hash_vectors(functions, np.array([[1.0, 1.0], [1.0, 0.7], [-1.0, 0.0]])).tolist()  # 3.5/3, 2.9/3, −0.5/3
@@ -216,10 +197,6 @@ def collision_probability(distance: float, width: float) -> float:
 
     Args:
         distance: c ≥ 0.
-        width: r > 0, in the same unit.
-
-    Raises:
-        SettingError: a negative or infinite distance, or a width that is not above 0.
 
     >>> collision_probability(0.0, 3.0), round(collision_probability(3.0, 3.0), 6)  # 1 − 2·0.158655 − 0.797885·0.393469
     (1.0, 0.368746)
@@ -240,10 +217,6 @@ def fewest_functions(groups: int, width: float) -> int:
 
     Args:
         groups: K ≥ 1.
-        width: r > 1.
-
-    Raises:
-        SettingError: groups below 1, or a width of at most 1.
 
     >>> fewest_functions(10, 3.0), fewest_functions(50, 3.0), fewest_functions(9, 3.0)
     (3, 4, 2)
@@ -275,14 +248,8 @@ def k_center(
 
     Args:
         vectors: [n, P]; little memory is needed beside them.
-        k: how many centres.
-        rng: of the first centre.
-        first: the first centre, if it is not to be drawn.
         among: rows that can be chosen, ascending; default: all.
         known: ``vectors`` are :func:`squared_distances` of vectors.
-
-    Raises:
-        SettingError: fewer than k rows to choose among, ``first`` not one of them, or vectors that are not finite.
 
     >>> line = np.array([[0.0], [1.0], [5.0], [9.0]], np.float32)
     >>> k_center(line, 3, np.random.default_rng(0), first=1).tolist()  # 9 is 8 away from 1; then 5 is 4 away from both
@@ -308,9 +275,6 @@ def k_center(
 
 def squared_distances_from(vectors: NDArray[np.floating], rows: Integers, centre: int) -> Floats:
     """Return ‖v_i − v_c‖² of the rows, by differences in 64 bits: nothing cancels, and equal vectors are 0 apart.
-
-    Raises:
-        SettingError: the vectors [n, P] are not finite.
 
     >>> squared_distances_from(np.array([[0.0, 0], [3, 4], [1, 0]]), np.array([1, 2]), 0).tolist()
     [25.0, 1.0]

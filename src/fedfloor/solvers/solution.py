@@ -61,11 +61,7 @@ def solved(value: float, bound: float, choice: Choice, seconds: float) -> Soluti
 
 
 def confirm(kind: str, value: float, solution: Solution[Any], tolerance: float = 0.0) -> None:
-    """Compare a solution's value and bound with the value recomputed from its choice.
-
-    Raises:
-        RunError: the values differ, or the bound lies above the value.
-    """
+    """Compare a solution's value and bound with the value recomputed from its choice."""
     if value != solution.value and not math.isclose(value, solution.value, rel_tol=SAME, abs_tol=tolerance):
         raise RunError(f"{kind}: the value of the choice is {value!r}, the solver returned {solution.value!r}.")
     if solution.bound > value * (1 + SAME) + tolerance:

@@ -87,13 +87,7 @@ def mean_features(extractor: FeatureExtractor, x: Values, scaling: Scaling) -> F
     Extracted in blocks of a size that the samples' shape alone decides, added up in double precision.
 
     Args:
-        extractor: f; not one that needs the federated model.
         x: the device's samples as they are stored, uint8 or float32 [n, *shape], n ≥ 1.
-        scaling: what turns them into values.
-
-    Raises:
-        SettingError: the extractor does not take such samples.
-        RunError: it returned something else than [n, D] finite numbers.
 
     Reference: the mean feature maps of FLDG; see the method.
     """
@@ -129,13 +123,7 @@ def picture(name: str, shape: Shape, channels: tuple[int, ...] = (), least: int 
     """Return (C, H, W) of pictures.
 
     Args:
-        name: the extractor's, for error messages.
-        shape: of one sample.
-        channels: the numbers of channels that are taken; any where it is empty.
         least: smallest side, in pixels.
-
-    Raises:
-        SettingError: samples are no pictures, or not such ones.
     """
     if len(shape) != 3:
         raise SettingError(

@@ -119,11 +119,7 @@ class Hog(FeatureExtractor):
         return blocks[0] * blocks[1] * CELLS**2 * self.orientations
 
     def features(self, x: Floats) -> Floats:
-        """Return the blocks' histograms, [n, D].
-
-        Raises:
-            SettingError: no such pictures, or scikit-image is not installed.
-        """
+        """Return the blocks' histograms, [n, D]."""
         self.dimension(x.shape[1:])
         try:
             from skimage.feature import hog

@@ -23,10 +23,6 @@ EXTRACTORS: dict[str, Callable[..., FeatureExtractor]] = {
 def extractor(name: str, settings: Mapping[str, Scalar]) -> FeatureExtractor:
     """Return a feature extractor by name, or ``module:Name`` of your own, with its settings.
 
-    Raises:
-        SettingError: no extractor of this name, a setting it does not have, one that is missing or out of range; or
-            one of your own that is incomplete.
-
     >>> extractor("hog", {"cells": 8})
     Hog(cells=8, orientations=9)
     """

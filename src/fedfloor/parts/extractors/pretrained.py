@@ -40,11 +40,7 @@ class MobileNet(FeatureExtractor):
         require(32 <= self.side <= 1024, "mobilenet side", self.side, "a whole number from 32 to 1,024")
 
     def dimension(self, shape: Shape) -> int:
-        """Return D, what the weights have: 1280.
-
-        Raises:
-            SettingError: samples are no pictures of 1 or 3 channels, there are no weights, or no transformers.
-        """
+        """Return D, what the weights have: 1280."""
         picture("mobilenet", shape, channels=(1, 3))
         channels: int = _mobilenet(self.weights).conv_1x1.convolution.out_channels
         return channels
@@ -82,11 +78,7 @@ class Onnx(FeatureExtractor):
         return len(self.features(np.zeros((1, *shape), np.float32))[0])
 
     def features(self, x: Floats) -> Floats:
-        """Return the file's output, [n, D].
-
-        Raises:
-            SettingError: no such file, it does not fit the samples or gives no vectors; or no ONNX Runtime.
-        """
+        """Return the file's output, [n, D]."""
         what = f"extractor 'onnx': {self.weights}"
         session = _session(self.weights)
         name, dims = _input(what, session, x.shape)

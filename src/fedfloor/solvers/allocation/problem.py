@@ -44,10 +44,6 @@ class AllocationProblem:
         counts: samples of each class [N, F], where class representation counts too.
         target: class shares [F] that are sought.
         divergence_weight: w; 0 is RaFed.
-
-    Raises:
-        SettingError: shapes that do not fit, numbers that are not finite or not positive, no device with a usable
-            level.
     """
 
     compute_s: Floats
@@ -135,11 +131,7 @@ class AllocationProblem:
 
 
 def only_level(problem: AllocationProblem, level: int) -> AllocationProblem:
-    """Return the problem with one power level for everyone: RaFed-min is level 0, RaFed-max level −1.
-
-    Raises:
-        SettingError: a level outside −P … P − 1, or one that no device may use.
-    """
+    """Return the problem with one power level for everyone: RaFed-min is level 0, RaFed-max level −1."""
     p = problem.levels
     require(-p <= level < p, "level", level, f"a whole number of {-p} … {p - 1}")
     usable = np.zeros_like(problem.allowed)
@@ -228,11 +220,7 @@ def cost(problem: AllocationProblem, allocation: Allocation) -> float:
 
 
 def device_set(problem: AllocationProblem, active: Integers) -> Integers:
-    """Return a set of devices in ascending order, each once.
-
-    Raises:
-        SettingError: no device, or one that does not exist or has no usable level.
-    """
+    """Return a set of devices in ascending order, each once."""
     at = np.unique(np.asarray(active, np.int64))
     require(at.size > 0, "active devices", at.tolist(), "at least one device")
     inside = bool(at[0] >= 0 and at[-1] < problem.devices)
@@ -243,11 +231,7 @@ def device_set(problem: AllocationProblem, active: Integers) -> Integers:
 
 
 def check(problem: AllocationProblem, allocation: Allocation) -> None:
-    """Refuse an allocation that the problem does not allow.
-
-    Raises:
-        SettingError: wrong shapes, channels or levels that do not exist, a level that its device may not use.
-    """
+    """Refuse an allocation that the problem does not allow."""
     channel, level, n = allocation.channel, allocation.level, problem.devices
     for name, values, low, high in (
         ("channel", channel, SILENT, problem.channels),
@@ -261,12 +245,7 @@ def check(problem: AllocationProblem, allocation: Allocation) -> None:
 
 
 def verify(problem: AllocationProblem, solution: Solution[Allocation]) -> None:
-    """Recompute a solution's value with plain NumPy.
-
-    Raises:
-        RunError: the values differ, or the bound lies above the value.
-        SettingError: the choice breaks a constraint.
-    """
+    """Recompute a solution's value with plain NumPy."""
     check(problem, solution.choice)
     confirm("allocation", cost(problem, solution.choice), solution)
 

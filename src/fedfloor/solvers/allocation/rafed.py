@@ -38,13 +38,9 @@ def rafed(
     """Return the allocation at which RaFed's sweeps end.
 
     Args:
-        start: an allocation, or a generator that draws one.
         delta: δ in seconds: stop when a sweep gains no more.
         ties: ``"log"``: of choices of equal cost take the one with the smallest Σ_{i∈S} ln t_i, and sweep on while
             that falls (with δ = 0); ours, since one bad device otherwise hides every improvement of the others.
-
-    Raises:
-        SettingError: a start that the problem does not allow, a negative δ, or an unknown tie rule.
     """
     first = random_allocation(problem, start) if isinstance(start, np.random.Generator) else start
     return _swept(problem, first, np.arange(problem.devices), delta, ties, may_rest=True)
@@ -57,12 +53,7 @@ def fixed(
     """Return channels and powers for a given set of devices by the same sweeps (RaFed's reading of FEDL).
 
     Args:
-        active: the devices that take part, all with a usable level.
-        start: their first channels and levels, or a generator that draws them.
         delta, ties: as in :func:`rafed`.
-
-    Raises:
-        SettingError: no device, or a device that cannot take part.
     """
     at = device_set(problem, active)
     first = random_allocation(problem, start, at) if isinstance(start, np.random.Generator) else start
@@ -75,11 +66,7 @@ def fixed(
 def random_allocation(
     problem: AllocationProblem, rng: np.random.Generator, active: Integers | None = None
 ) -> Allocation:
-    """Return uniform channels and usable levels for ``active``; default: each device takes part with probability ½.
-
-    Raises:
-        SettingError: no device, or a device that cannot take part.
-    """
+    """Return uniform channels and usable levels for ``active``; default: each device takes part with probability ½."""
     allowed = problem.allowed
     chosen = np.flatnonzero(allowed.any(1) & (rng.random(problem.devices) < 0.5)) if active is None else active
     at = device_set(problem, chosen) if active is not None else chosen

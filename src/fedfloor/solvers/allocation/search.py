@@ -41,13 +41,6 @@ def search(problem: AllocationProblem, *, proposals: int = PROPOSALS, seed: int 
     first channel that then still serves everyone within T; the best n(k)·T is where simulated annealing starts, which
     moves and exchanges devices. Powers are not searched: the least ones that a channel needs are computed. The same
     seed gives the same result.
-
-    Args:
-        proposals: of the annealing, for every 16 active devices; 0: the first filling is the result.
-        seed: of the annealing.
-
-    Raises:
-        SettingError: proposals below 0, or a seed that is not a whole number of at least 0.
     """
     require(proposals >= 0, "proposals", proposals, "at least 0")
     require(0 <= seed < 2**63, "seed", seed, "a whole number of at least 0 and below 2^63")

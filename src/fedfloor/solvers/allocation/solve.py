@@ -46,12 +46,7 @@ def pack_sets(
     above k is in no solution with k devices, so the integer programme sees few sets.
 
     Args:
-        items, starts: the sets' members of 0 … M − 1, and the start of each set, and the end.
-        devices, channels, k: M, C and the devices sought.
         deadline: by ``time.perf_counter``.
-
-    Raises:
-        UnprovenError: the deadline passed, or the programme could not be solved.
     """
     from scipy.optimize import Bounds, LinearConstraint, milp
     from scipy.sparse import csc_array
@@ -133,9 +128,6 @@ def exact(problem: AllocationProblem, time_limit_s: float = 60.0) -> Solution[Al
 
     Args:
         time_limit_s: of the proof; after it the status is ``"feasible"``, with the bound proven so far.
-
-    Raises:
-        SettingError: time_limit_s not above 0.
     """
     require(time_limit_s > 0, "time_limit_s", time_limit_s, "above 0")
     from fedfloor.solvers.allocation import kernels
@@ -272,9 +264,6 @@ def solve(name: str, problem: AllocationProblem, *, seed: int = 0) -> Solution[A
     Args:
         name: ``search``, ours; ``rafed``, Algorithm 1 of the paper, ties broken by Σ ln t, from a random start;
             ``exact``, with a proof.
-
-    Raises:
-        SettingError: an unknown name.
     """
     if name not in SOLVERS:
         raise unknown("allocation solver", name, SOLVERS)

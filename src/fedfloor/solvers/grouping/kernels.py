@@ -30,11 +30,6 @@ def exchange_between(
     however many classes there are.
 
     Args:
-        G: products of the devices' counts, V_k·V_k′.
-        total, along: samples ΣV_k, and V_k·c of each device.
-        centre: ‖c‖².
-        gain: of Σ‖p_m − c‖²; a smaller one is rounding.
-        a, b: the groups' devices, rows of G; changed in place.
         reserve: b is no group, but devices that are left out.
     """
     A, B = len(a), len(b)
@@ -92,8 +87,6 @@ def exchange_rounds(
         G: X Xᵀ [K, K]; empty: the products are computed for each pair.
         total, along, centre, gain: as :func:`exchange_between`'s, of all devices.
         slots: devices of the groups and, behind them, of those left out, cut alike [P, L]; changed in place.
-        short: devices in the last row.
-        groups: M, the rows that are groups.
         order: [rounds, P], a permutation of rows a round: the first pairs with the second, the third with the fourth.
     """
     P, L = slots.shape
@@ -191,7 +184,6 @@ def shortest_path(move: Floats, price: Floats, held: Integers, size: int, before
         move: [L, L], least cost of moving a point from one cluster to another.
         price: [L]; changed.
         held: points in each cluster [L].
-        size: that each should hold.
         before: [L], changed: the predecessor of each cluster on its path; −1: the path starts here.
     """
     L = len(price)

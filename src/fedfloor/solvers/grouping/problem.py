@@ -30,9 +30,6 @@ class GroupingProblem:
         counts: V [K, F], samples of each class in each device's current batch.
         groups: M, 1 … K.
         size: L, 1 … ⌊K/M⌋; default: ⌊K/M⌋.
-
-    Raises:
-        SettingError: shapes or numbers that do not fit, negative counts, or no sample at all.
     """
 
     counts: Floats
@@ -98,11 +95,7 @@ def canonical(choice: Integers) -> Integers:
 
 
 def check(problem: GroupingProblem, choice: Integers) -> None:
-    """Refuse a choice that the problem does not allow.
-
-    Raises:
-        SettingError: not M rows of L devices in ascending order, or a device twice.
-    """
+    """Refuse a choice that the problem does not allow."""
     k, m, size = problem.devices, problem.groups, problem.size
     fits = choice.shape == (m, size) and choice.dtype == np.int64 and bool((np.diff(choice) > 0).all())
     fits = fits and int(choice.min()) >= 0 and int(choice.max()) < k and np.unique(choice).size == choice.size
@@ -111,12 +104,7 @@ def check(problem: GroupingProblem, choice: Integers) -> None:
 
 
 def verify(problem: GroupingProblem, solution: Solution[Integers]) -> None:
-    """Recompute a solution's value with plain NumPy.
-
-    Raises:
-        RunError: the values differ, or the bound lies above the value.
-        SettingError: the choice breaks a constraint.
-    """
+    """Recompute a solution's value with plain NumPy."""
     check(problem, solution.choice)
     confirm("grouping", value(problem, solution.choice), solution, ROUNDING)
 
@@ -132,9 +120,6 @@ def cpd(p: Floats, bandwidth: float | None = None) -> Floats:
     Args:
         p: class shares [M, F].
         bandwidth: σ > 0; default: √2, the median distance of two classes.
-
-    Raises:
-        SettingError: bandwidth is not above 0, or p not [M, F].
 
     >>> cpd(np.array([[1.0, 0.0], [0.5, 0.5]]), bandwidth=1.0)  # (1 − 1/e)·1/2
     array([0.31606028])

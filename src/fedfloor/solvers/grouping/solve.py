@@ -64,10 +64,6 @@ def icg(problem: GroupingProblem, *, distance: Distance = "squared", seed: int =
 
     Args:
         distance: ``squared``: as Eq. 7; ``euclidean``: as the reference code.
-        seed: of the devices, the start and the draw.
-
-    Raises:
-        SettingError: an unknown distance.
     """
     if distance not in DISTANCES:
         raise unknown("distance", distance, DISTANCES)
@@ -153,11 +149,6 @@ def exchange(
 
     Args:
         start: groups [M, L] to improve; default: drawn at random.
-        rounds: how many; 300 give some 5-10 % less than 20.
-        seed: of the starts and the pairs.
-
-    Raises:
-        SettingError: rounds below 0, or a start that the problem does not allow.
     """
     require(rounds >= 0, "rounds", rounds, "a whole number of at least 0")
     began = time.perf_counter()
@@ -216,9 +207,6 @@ def solve(name: str, problem: GroupingProblem, *, seed: int = 0) -> Solution[Int
     Args:
         name: ``exchange``, ours; ``exchange-long``, the same for 300 rounds; ``icg``, the paper's; ``icg-euclidean``,
             with the distance of its reference code; ``astraea``, greedy mediators; ``random``.
-
-    Raises:
-        SettingError: an unknown name, or a seed that is not a whole number of 0 … 2³² − 1.
     """
     if name not in SOLVERS:
         raise unknown("grouping solver", name, SOLVERS)

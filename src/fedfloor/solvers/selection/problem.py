@@ -27,9 +27,6 @@ class SelectionProblem:
         how_many: L, 0 … N.
         share: P [F], wanted class shares, adding up to 1; default: (y + b)/Σ(y + b).
         given: b [F], samples of the devices that take part anyway; default: none.
-
-    Raises:
-        SettingError: shapes that do not fit, numbers that are not finite, negative counts or shares, or L above N.
     """
 
     counts: Floats
@@ -68,11 +65,7 @@ class SelectionProblem:
 
     @property
     def wanted(self) -> Floats:
-        """P [F].
-
-        Raises:
-            SettingError: P is not given and does not follow from the target: y + b adds up to nothing, or is negative.
-        """
+        """P [F]."""
         if self.share is not None:
             return self.share
         whole = self.target + self.already
@@ -96,12 +89,7 @@ def batches(
     Args:
         counts: A [F, N].
         share: P [F].
-        how_many: L, beside the devices whose batches are given.
-        batch_size: n.
         given: b [F].
-
-    Raises:
-        SettingError: as :class:`SelectionProblem`.
 
     >>> batches(np.eye(2), np.array([0.25, 0.75]), 2, 4, np.array([3.0, 1.0])).target
     array([0., 8.])
@@ -122,11 +110,7 @@ def value(problem: SelectionProblem, choice: Integers) -> float:
 
 
 def divergence(problem: SelectionProblem, choice: Integers) -> float:
-    """Return ‖(A x + b)/Σ(A x + b) − P‖₂, Eq. 6; ‖P‖₂ where the sum is 0.
-
-    Raises:
-        SettingError: P is not known.
-    """
+    """Return ‖(A x + b)/Σ(A x + b) − P‖₂, Eq. 6; ‖P‖₂ where the sum is 0."""
     held = problem.counts[:, choice].sum(1) + problem.already
     return float(np.linalg.norm(held / max(held.sum(), 1e-300) - problem.wanted))
 
@@ -153,11 +137,7 @@ def whole_bound(problem: SelectionProblem) -> float:
 
 
 def check(problem: SelectionProblem, choice: Integers) -> None:
-    """Refuse a choice that the problem does not allow.
-
-    Raises:
-        SettingError: not L different candidates in ascending order.
-    """
+    """Refuse a choice that the problem does not allow."""
     n, k = problem.candidates, problem.how_many
     fits = choice.shape == (k,) and choice.dtype == np.int64 and bool((np.diff(choice) > 0).all())
     fits = fits and (k == 0 or (int(choice[0]) >= 0 and int(choice[-1]) < n))
@@ -165,12 +145,7 @@ def check(problem: SelectionProblem, choice: Integers) -> None:
 
 
 def verify(problem: SelectionProblem, solution: Solution[Integers]) -> None:
-    """Recompute a solution's value with plain NumPy.
-
-    Raises:
-        RunError: the values differ, or the bound lies above the value.
-        SettingError: the choice breaks a constraint.
-    """
+    """Recompute a solution's value with plain NumPy."""
     check(problem, solution.choice)
     largest = max(1.0, float(np.abs(problem.target).max()), float(problem.counts.max()) * problem.how_many)
     confirm("selection", value(problem, solution.choice), solution, ROUNDING * largest)

@@ -31,11 +31,7 @@ def gbpcs(
 
     Args:
         init: ``mpinv``: the L largest entries of A⁺y (Eq. 14); ``zero``: L warm-up steps; ``random``: any L.
-        seed: of the random start.
         trace: receives every choice on the way, the warm-up's too, for :func:`curve`.
-
-    Raises:
-        SettingError: an unknown start.
 
     >>> from fedfloor.solvers.selection.problem import SelectionProblem
     >>> gbpcs(SelectionProblem(np.array([[4.0, 0, 2], [0, 4, 2]]), np.array([5.0, 3]), 2)).choice
@@ -122,14 +118,6 @@ def genetic(
     genes between two random ones of those in which they differ; a chromosome mutates by one 0 → 1 and one 1 → 0, or is
     repaired if crossing broke its number of ones; those still broken are eliminated. Where none would be left, the
     parents stay.
-
-    Args:
-        population: chromosomes, an even number.
-        generations: 100 in the paper.
-        mutation: probability for a chromosome.
-
-    Raises:
-        SettingError: a number is out of range.
     """
     require(population >= 2 and population % 2 == 0, "population", population, "an even number of at least 2")
     require(generations >= 1, "generations", generations, "a whole number of at least 1")
@@ -192,11 +180,7 @@ def random(problem: SelectionProblem, *, seed: int = 0) -> Solution[Integers]:
 
 
 def monte_carlo(problem: SelectionProblem, *, draws: int = DRAWS, seed: int = 0) -> Solution[Integers]:
-    """Return the best of many random choices, 1000 in the paper.
-
-    Raises:
-        SettingError: draws below 1.
-    """
+    """Return the best of many random choices, 1000 in the paper."""
     require(draws >= 1, "draws", draws, "a whole number of at least 1")
     began = time.perf_counter()
     rng = np.random.default_rng(seed)
@@ -223,12 +207,6 @@ def bayesian(
     Variable i, cut to a whole number, is the candidate ⌊i·N/L⌋ … ⌊(i+1)·N/L⌋ − 1, so that none is chosen twice. A
     Gaussian process with the defaults of the library bayesian-optimization proposes the points (Snoek, Larochelle,
     Adams, NeurIPS 2012); FedGS's reference code compares with it.
-
-    Args:
-        points, iterations: random points first, 5 in the reference code, then proposals, 25.
-
-    Raises:
-        SettingError: the library is not installed, or a number is out of range.
     """
     try:
         from bayes_opt import BayesianOptimization
@@ -269,11 +247,7 @@ MOST = 10**11  # choices: some minutes
 
 
 def brute(problem: SelectionProblem) -> Solution[Integers]:
-    """Return the best of all C(N, L) choices; of equal ones the first in the order of their numbers.
-
-    Raises:
-        SettingError: more than 10¹¹ choices.
-    """
+    """Return the best of all C(N, L) choices; of equal ones the first in the order of their numbers."""
     n, k = problem.candidates, problem.how_many
     if math.comb(n, k) > MOST:
         raise SettingError(

@@ -37,11 +37,6 @@ def swap(
 
     Args:
         start: ``greedy``: one candidate after the other towards a growing target; those of GBP-CS; or a choice.
-        kicks: how many; 0: one descent.
-        seed: of kicks and of a random start.
-
-    Raises:
-        SettingError: an unknown start, or kicks below 0.
     """
     require(kicks >= 0, "kicks", kicks, "a whole number of at least 0")
     began = time.perf_counter()
@@ -130,11 +125,6 @@ def exact(
     Args:
         time_limit_s: of the proof; after it the status is ``"feasible"``, with the bound proven so far. Above 1000
             candidates there is no proof but that of whole numbers.
-        nodes: of the tree, about, instead of a time: the result then does not depend on the speed of the machine.
-        seed: of the exchanges' kicks.
-
-    Raises:
-        SettingError: time_limit_s or nodes not above 0.
     """
     require(time_limit_s > 0, "time_limit_s", time_limit_s, "above 0")
     require(nodes is None or nodes >= 1, "nodes", nodes, "a whole number of at least 1")
@@ -224,9 +214,6 @@ def solve(name: str, problem: SelectionProblem, *, seed: int = 0) -> Solution[In
     Args:
         name: ``swap``, ours; ``exact``, with a proof; ``gbpcs``, ``gbpcs-zero``, ``gbpcs-random``, the paper's, by
             start; the samplers it compares with: ``random``, ``monte-carlo``, ``genetic``, ``bayesian``, ``brute``.
-
-    Raises:
-        SettingError: an unknown name, or a seed that is not a whole number of 0 … 2³² − 1.
     """
     if name not in SOLVERS:
         raise unknown("selection solver", name, SOLVERS)
