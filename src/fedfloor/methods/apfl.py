@@ -54,11 +54,9 @@ class APFL(Method):
 
     @property
     def needs(self) -> Needs:
-        """Devices keep a model of their own, and are evaluated with the mixture."""
         return Needs(remembers=True, own="all") if self.alpha else Needs()
 
-    def plan(self, state: State, view: View, rng: np.random.Generator) -> Node:  # noqa: ARG002
-        """Visit the drawn devices in parallel, each for its own model and then for the global one."""
+    def plan(self, state: State, view: View, rng: np.random.Generator) -> Node:
         plan = star(self, self.work, view, self.fraction, rng)
         if not self.alpha:
             return plan

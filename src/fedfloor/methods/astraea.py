@@ -78,7 +78,6 @@ class Astraea(Method):
         return self.grouping == "random" or self.devices == 1 or self.devices >= everyone
 
     def setup(self, view: View) -> Node | None:
-        """Ask everybody for the classes of all data, if groups are formed by them."""
         return None if self._blind(len(view.devices)) else Probe(tuple(view.devices), "classes")
 
     def init(self, view: View, answers: Mapping[int, Mapping[str, Any]], rng: np.random.Generator) -> State:
@@ -94,7 +93,6 @@ class Astraea(Method):
         return State(view.start, {"groups": formed(solver, everyone, told, len(everyone) // size, rng, size)})
 
     def plan(self, state: State, view: View, rng: np.random.Generator) -> Node:
-        """Send a copy through each group that is drawn; groups stand in the order of their smallest device."""
         work, here = self.work.at(view.round, view.rounds), set(view.devices)
         groups = state.notes["groups"]
         there = [group for group in ([k for k in one if k in here] for one in groups) if group]

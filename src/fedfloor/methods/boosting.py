@@ -47,8 +47,7 @@ class GradientBoosting(Method):
         require(0 < self.rate <= 1, f"{where}.rate", self.rate, "above 0 and at most 1")
         require(self.leaves >= 2, f"{where}.leaves", self.leaves, "a whole number of at least 2")
 
-    def plan(self, state: State, view: View, rng: np.random.Generator) -> NoReturn:  # noqa: ARG002
-        """Refuse: there are no rounds."""
+    def plan(self, state: State, view: View, rng: np.random.Generator) -> NoReturn:
         raise SettingError(
             "method 'scikit-learn' has no rounds: it is a reference that is fitted once. fedfloor compare … "
             "--references shows it beside methods."

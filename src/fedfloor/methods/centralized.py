@@ -33,6 +33,5 @@ class Centralized(Method):
 
     work: WorkSettings = WorkSettings(epochs=1)
 
-    def plan(self, state: State, view: View, rng: np.random.Generator) -> Node:  # noqa: ARG002
-        """Train at the cloud."""
+    def plan(self, state: State, view: View, rng: np.random.Generator) -> Node:
         return Train(CLOUD, self.work.at(view.round, view.rounds))

@@ -63,17 +63,15 @@ class CGAU(Method):
 
     @property
     def objective(self) -> Objective:
-        """Return the objective after the warm-up."""
         return Gated(self.layers, self.units)
 
-    def init(self, view: View, answers: Mapping[int, Mapping[str, Any]], rng: np.random.Generator) -> State:  # noqa: ARG002
+    def init(self, view: View, answers: Mapping[int, Mapping[str, Any]], rng: np.random.Generator) -> State:
         """Note where in the model the head lies."""
         paths = [name.removesuffix("own.columns") for name in view.layout if name.endswith("own.columns")]
         places = [at for name, at in view.layout.items() if paths and name.startswith(paths[-1])]
         return State(view.start, {"head": [min(at[0] for at in places), max(at[1] for at in places)]} if places else {})
 
-    def plan(self, state: State, view: View, rng: np.random.Generator) -> Node:  # noqa: ARG002
-        """Visit the drawn devices in parallel."""
+    def plan(self, state: State, view: View, rng: np.random.Generator) -> Node:
         warm_up = view.rounds // 2 if self.warm_up is None else self.warm_up
         work = self.work.at(view.round, view.rounds, Gated(self.layers, self.units, frozen=view.round > warm_up))
         return Parallel(tuple(Train(device(k), work) for k in fraction(view.devices, self.fraction, rng)))

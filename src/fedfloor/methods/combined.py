@@ -106,7 +106,6 @@ class Combined(Method):
 
     @property
     def objective(self) -> Objective:
-        """What devices minimise."""
         goal, own = self.parts.objective, self.method.objective
         if isinstance(goal, weighting.PerSample):
             return reweighted(own, goal, objectives.spoken(own)[0], self.name)
@@ -114,12 +113,10 @@ class Combined(Method):
 
     @property
     def server(self) -> Server:
-        """What the cloud does with the mixed model."""
         return self.parts.server or self.method.server
 
     @property
     def short_batches(self) -> bool:
-        """Whether devices with fewer samples than a mini-batch may take part."""
         return bool(getattr(getattr(self.method, "work", None), "short_batches", False))
 
     @property
@@ -134,7 +131,6 @@ class Combined(Method):
         return needs if needs.crosses is not None else replace(needs, crosses=not self.built_in)
 
     def setup(self, view: View) -> Node | None:
-        """Return the questions of the method before round 1, and that for the classes if its objective weighs them."""
         node = self.method.setup(view)
         node = None if node is None else self._loaded(node)
         if weighting.by_census(self.parts.objective) is None:
@@ -146,7 +142,6 @@ class Combined(Method):
         return node if same else Sequence((asked, node))
 
     def init(self, view: View, answers: Mapping[int, Mapping[str, Any]], rng: np.random.Generator) -> State:
-        """Return the method's first state, and how much of the model the server steps along."""
         state = self.method.init(view, answers, rng)
         notes = {**state.notes, "trained": view.trained}
         goal = weighting.by_census(self.parts.objective)
@@ -155,7 +150,6 @@ class Combined(Method):
         return replace(state, notes=notes)
 
     def plan(self, state: State, view: View, rng: np.random.Generator) -> Node:
-        """Return the method's plan with the exchanged parts."""
         if self.parts.selection is not None:
             view = replace(view, invited=selection.drawn(self.parts.selection, view.devices, view.sizes, rng))
         node = self._loaded(self.method.plan(state, view, rng))
@@ -202,7 +196,6 @@ class Combined(Method):
         return type(self.method).noted is not Method.noted
 
     def noted(self, state: State, plan: Node) -> State:
-        """Return the state with what a resolved plan alone changes in it."""
         return self.method.noted(state, plan)
 
     def absorb(self, state: State, outcome: Outcome) -> State:

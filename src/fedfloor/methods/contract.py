@@ -197,15 +197,15 @@ class Method(Protocol):
         """What a run has to have ready for the method, and what it does to devices beside training them."""
         return Needs()
 
-    def setup(self, view: View) -> Node | None:  # noqa: ARG002
+    def setup(self, view: View) -> Node | None:
         """Return what to ask before the first round (``Probe`` nodes only), or nothing."""
         return None
 
     def init(
         self,
         view: View,
-        answers: Mapping[int, Mapping[str, Any]],  # noqa: ARG002
-        rng: np.random.Generator,  # noqa: ARG002
+        answers: Mapping[int, Mapping[str, Any]],
+        rng: np.random.Generator,
     ) -> State:
         """Return the first state, from the park's facts and the answers of :meth:`setup`."""
         return State(view.start)
@@ -214,7 +214,7 @@ class Method(Protocol):
         """Write down one round. Pure: equal arguments give equal plans."""
         ...
 
-    def noted(self, state: State, plan: Node) -> State:  # noqa: ARG002
+    def noted(self, state: State, plan: Node) -> State:
         """Return the state with what a round's resolved plan alone changes in it: a forecast knows no more. Pure."""
         return state
 

@@ -54,11 +54,9 @@ class Ditto(Method):
 
     @property
     def needs(self) -> Needs:
-        """Devices keep a model of their own, and are evaluated with it."""
         return Needs(remembers=True, own="all")
 
-    def plan(self, state: State, view: View, rng: np.random.Generator) -> Node:  # noqa: ARG002
-        """Visit the drawn devices in parallel, each for its own model and then for the global one."""
+    def plan(self, state: State, view: View, rng: np.random.Generator) -> Node:
         goal: Objective = Prox(self.lam) if self.lam else Plain()
         name, settings = spoken(goal)
         plan = star(self, self.work, view, self.fraction, rng)

@@ -50,6 +50,6 @@ class FedAvg(Method):
         """How the devices' models meet at the cloud."""
         return BySamples()
 
-    def plan(self, state: State, view: View, rng: np.random.Generator) -> Node:  # noqa: ARG002
+    def plan(self, state: State, view: View, rng: np.random.Generator) -> Node:
         """Visit the drawn devices in parallel."""
         return star(self, self.work, view, self.fraction, rng, self.mix)

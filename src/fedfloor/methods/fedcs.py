@@ -55,11 +55,9 @@ class FedCS(Method):
 
     @property
     def needs(self) -> Needs:
-        """The network: how long training and transfers take."""
         return Needs(network=True)
 
-    def plan(self, state: State, view: View, rng: np.random.Generator) -> Node:  # noqa: ARG002
-        """Ask the drawn devices for their resources, then visit those that get done in time."""
+    def plan(self, state: State, view: View, rng: np.random.Generator) -> Node:
         known = view.resources
         if known is None:
             raise SettingError(

@@ -60,10 +60,9 @@ class FedFusion(FedAvg):
 
     @property
     def objective(self) -> Objective:
-        """Return the objective with fused features."""
         return Fusion(self.operator, self.layer)
 
-    def init(self, view: View, answers: Mapping[int, Mapping[str, Any]], rng: np.random.Generator) -> State:  # noqa: ARG002
+    def init(self, view: View, answers: Mapping[int, Mapping[str, Any]], rng: np.random.Generator) -> State:
         """Note where in the model γ lies."""
         if self.operator == "conv" or not view.start:  # a plan that is only looked at has no model
             return State(view.start)
@@ -77,11 +76,9 @@ class FedFusion(FedAvg):
 
     @property
     def mix(self) -> Mix:
-        """Devices count equally."""
         return Equal()
 
     def absorb(self, state: State, outcome: Outcome) -> State:
-        """Smooth γ."""
         if "gamma" not in state.notes or self.smoothing == 0:
             return State(outcome.packet, state.notes, state.tensors)
         gamma = slice(*state.notes["gamma"])

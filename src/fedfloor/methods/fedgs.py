@@ -84,17 +84,14 @@ class FedGS(Method):
         return Needs(census=self.choose == "round" and not self.blind, labels=not self.blind)
 
     def setup(self, view: View) -> Node | None:
-        """Ask for the classes of all data, if anybody will be chosen by them."""
         few = max(map(len, view.factories)) <= self.devices  # everyone is visited, and factories keep their sizes
         return None if self.blind or few else Probe(tuple(view.devices), "classes")
 
-    def init(self, view: View, answers: Mapping[int, Mapping[str, Any]], rng: np.random.Generator) -> State:  # noqa: ARG002
-        """Work out the class shares P."""
+    def init(self, view: View, answers: Mapping[int, Mapping[str, Any]], rng: np.random.Generator) -> State:
         told = [answers[k]["classes"] for k in sorted(answers)]
         return State(view.start, {"share": shares(told).tolist()} if told else {})
 
     def plan(self, state: State, view: View, rng: np.random.Generator) -> Node:
-        """Let every factory that has devices synchronise T times at its edge."""
         work = self.work.at(view.round, view.rounds, self.objective)
         share = tuple(state.notes.get("share", ()))
         branches = []

@@ -49,14 +49,13 @@ class FEDL(FedAvg):
 
     @property
     def objective(self) -> Objective:
-        """Return the corrected objective."""
         return Corrected(self.weight, self.eta)
 
     def setup(self, view: View) -> Node | None:
         """Ask every device for its gradient at the initial model, where there is a correction."""
         return Probe(tuple(view.devices), "gradient") if self.weight > 0 else None
 
-    def init(self, view: View, answers: Mapping[int, Mapping[str, Any]], rng: np.random.Generator) -> State:  # noqa: ARG002
+    def init(self, view: View, answers: Mapping[int, Mapping[str, Any]], rng: np.random.Generator) -> State:
         """Put the answers' mean by samples into the packet as ``grad``; without answers (a preview) there is none."""
         if not answers:
             return State(view.start)

@@ -51,11 +51,9 @@ class FedPer(Method):
 
     @property
     def needs(self) -> Needs:
-        """Devices keep their own part, and are evaluated with it."""
         return Needs(remembers=bool(self.own), own=self.own)
 
-    def plan(self, state: State, view: View, rng: np.random.Generator) -> Node:  # noqa: ARG002
-        """Visit the drawn devices in parallel."""
+    def plan(self, state: State, view: View, rng: np.random.Generator) -> Node:
         plan = star(self, self.work, view, self.fraction, rng)
         return walk.with_work(plan, lambda work: replace(work, sends=keeping(self.own)))
 

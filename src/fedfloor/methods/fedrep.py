@@ -56,11 +56,9 @@ class FedRep(Method):
 
     @property
     def needs(self) -> Needs:
-        """Devices keep their heads, and are evaluated with them."""
         return Needs(remembers=bool(self.own), own=self.own)
 
-    def plan(self, state: State, view: View, rng: np.random.Generator) -> Node:  # noqa: ARG002
-        """Visit the drawn devices in parallel, each for its head and then for the body."""
+    def plan(self, state: State, view: View, rng: np.random.Generator) -> Node:
         plan = star(self, self.work, view, self.fraction, rng)
         return replace(plan, children=tuple(self._visit(one) for one in plan.children if isinstance(one, Train)))
 

@@ -58,8 +58,7 @@ class FedSR(Method):
         """Rings of a given size cross factories; others lie within one."""
         return Needs(crosses=self.ring_size is not None)
 
-    def plan(self, state: State, view: View, rng: np.random.Generator) -> Node:  # noqa: ARG002
-        """Send a copy round each ring; rings stand in the order of their smallest device."""
+    def plan(self, state: State, view: View, rng: np.random.Generator) -> Node:
         work = self.work.at(view.round, view.rounds)
         drawn = fraction(view.devices, self.fraction, rng)
         branches = []

@@ -69,16 +69,13 @@ class FLDG(Method):
         return Needs(census=self.refresh is not None, cohorts=self.cohorts)
 
     def setup(self, view: View) -> Node:
-        """Ask for mean features."""
         return grouped.question(view, "features", {"extractor": self.extractor, "weights": self.weights})
 
     def init(self, view: View, answers: Mapping[int, Mapping[str, Any]], rng: np.random.Generator) -> State:
-        """Form the groups."""
         state = grouped.begun(view, answers, "features", self.groups, int(rng.integers(2**32)))
         return parted(state, state.notes["groups"]) if self.cohorts else state
 
     def plan(self, state: State, view: View, rng: np.random.Generator) -> Node:
-        """Visit one device of each group, or each cohort's devices by themselves."""
         if self.cohorts:
             here = [[k for k in group if k in view.devices] for group in state.notes["groups"]]
             return apart({j: visiting(self, self.work, view, group) for j, group in enumerate(here) if group})
@@ -86,6 +83,5 @@ class FLDG(Method):
         return grouped.planned(self, self.work, state, view, rng, (again, self.refresh))
 
     def absorb(self, state: State, outcome: Outcome) -> State:
-        """Take the model in, and what was answered."""
         after = grouped.absorbed(state, outcome, "features", self.groups)
         return joined(after, {}, len(state.notes["groups"])) if self.cohorts else after

@@ -64,11 +64,9 @@ class FLDGL(Method):
 
     @property
     def needs(self) -> Needs:
-        """The census, if groups may be formed anew."""
         return Needs(census=self.refresh is not None)
 
     def setup(self, view: View) -> Node:
-        """Ask for hashes."""
         if self.width > 1 and self.hashes < (bound := fewest_functions(self.groups, self.width)):
             log.warning(
                 "methods.fldgl.hashes = %d is below ⌈log_r K⌉ = %d for %d groups and width %g: devices that are unlike "
@@ -77,15 +75,12 @@ class FLDGL(Method):
         return self._question(view)
 
     def init(self, view: View, answers: Mapping[int, Mapping[str, Any]], rng: np.random.Generator) -> State:
-        """Form the groups."""
         return grouped.begun(view, answers, "hash", self.groups, int(rng.integers(2**32)))
 
     def plan(self, state: State, view: View, rng: np.random.Generator) -> Node:
-        """Visit one device of each group."""
         return grouped.planned(self, self.work, state, view, rng, (self._question(view), self.refresh))
 
     def absorb(self, state: State, outcome: Outcome) -> State:
-        """Take the model in, and what was answered."""
         return grouped.absorbed(state, outcome, "hash", self.groups)
 
     def _question(self, view: View) -> Probe:

@@ -64,11 +64,9 @@ class FLHC(Method):
 
     @property
     def needs(self) -> Needs:
-        """Devices are evaluated with the models of their cohorts."""
         return Needs(cohorts=True)
 
     def plan(self, state: State, view: View, rng: np.random.Generator) -> Node:
-        """Visit the drawn devices, each cohort's by themselves."""
         if view.round <= self.after:
             return star(self, self.work, view, self.fraction, rng)
         if not state.cohorts:

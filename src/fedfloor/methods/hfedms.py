@@ -117,7 +117,6 @@ class HFedMS(Method):
         )
 
     def plan(self, state: State, view: View, rng: np.random.Generator) -> Node:
-        """Let the groups of the period train, in its first round the whole model."""
         full = is_full(view.round, self.every)
         groups = self._formed(view, rng) if full else self._kept(state, view, rng)
         work = self.work.at(view.round, view.rounds, self.objective)
@@ -132,7 +131,6 @@ class HFedMS(Method):
         return nodes[0] if len(nodes) == 1 else Sequence(tuple(nodes))
 
     def noted(self, state: State, plan: Node) -> State:
-        """Note who takes part until the next regrouping."""
         groups = state.notes.get("groups", [])
         if walk.scopes(plan) == {"all"}:
             groups = [[visit.site.index for visit in schedule.in_order(one)] for one in walk.branches(plan)]
@@ -140,7 +138,6 @@ class HFedMS(Method):
         return replace(state, notes={**state.notes, "groups": groups, "info": info})
 
     def absorb(self, state: State, outcome: Outcome) -> State:
-        """Take the model in, and who takes part."""
         return self.noted(replace(state, packet=outcome.packet), outcome.resolved)
 
     def _formed(self, view: View, rng: np.random.Generator) -> list[list[int]]:

@@ -46,8 +46,7 @@ class HierFAVG(Method):
         require(self.edge_rounds >= 1, "methods.hierfavg.edge_rounds", self.edge_rounds, "a whole number of at least 1")
         require(0 < self.fraction <= 1, "methods.hierfavg.fraction", self.fraction, "above 0 and at most 1")
 
-    def plan(self, state: State, view: View, rng: np.random.Generator) -> Node:  # noqa: ARG002
-        """Let every factory that has a drawn device average κ2 times at its edge."""
+    def plan(self, state: State, view: View, rng: np.random.Generator) -> Node:
         work = self.work.at(view.round, view.rounds)
         drawn = np.asarray(fraction(view.devices, self.fraction, rng))
         of, branches = view.factory_of[drawn], []

@@ -57,11 +57,9 @@ class IFCA(Method):
 
     @property
     def needs(self) -> Needs:
-        """Devices are evaluated with the models that they chose."""
         return Needs(cohorts=self.cohorts > 1)
 
-    def init(self, view: View, answers: Mapping[int, Mapping[str, Any]], rng: np.random.Generator) -> State:  # noqa: ARG002
-        """Draw the other first models."""
+    def init(self, view: View, answers: Mapping[int, Mapping[str, Any]], rng: np.random.Generator) -> State:
         packet = dict(view.start)
         for number in range(1, self.cohorts if "w" in packet else 1):
             model = packet["w"].clone()
@@ -70,8 +68,7 @@ class IFCA(Method):
             packet[model_name(number)] = model
         return State(packet)
 
-    def plan(self, state: State, view: View, rng: np.random.Generator) -> Node:  # noqa: ARG002
-        """Ask the drawn devices how well each model fits, and let each train the best."""
+    def plan(self, state: State, view: View, rng: np.random.Generator) -> Node:
         chosen = fraction(view.devices, self.fraction, rng)
         if self.cohorts == 1:
             return visiting(self, self.work, view, chosen)
@@ -80,7 +77,6 @@ class IFCA(Method):
         return Sequence((Probe(tuple(chosen), "losses", settings={"models": self.cohorts}), apart(train)))
 
     def absorb(self, state: State, outcome: Outcome) -> State:
-        """Take the models in, and who chose which."""
         if self.cohorts == 1:
             return State(outcome.packet, state.notes, state.tensors)
         heard = {k: said["losses"] for k, said in outcome.answers.items()}

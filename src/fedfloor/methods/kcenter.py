@@ -50,12 +50,11 @@ class KCenter(Method):
         require(self.centers >= 1, "methods.kcenter.centers", self.centers, "a whole number of at least 1")
 
     def setup(self, view: View) -> Node:
-        """Ask every device for the model of one local training."""
         todo = replace(self.work.at(1, view.rounds, self.objective), moments="visit")  # a profile keeps nothing
         settings = {name: one for name, one in todo.told().items() if name != "settings" and one is not None}
         return Probe(tuple(view.devices), "profile", settings=settings)
 
-    def init(self, view: View, answers: Mapping[int, Mapping[str, Any]], rng: np.random.Generator) -> State:  # noqa: ARG002
+    def init(self, view: View, answers: Mapping[int, Mapping[str, Any]], rng: np.random.Generator) -> State:
         """Work out how far profiles are apart; these themselves are not kept."""
         import torch
 
@@ -71,7 +70,6 @@ class KCenter(Method):
         return State(view.start, {"known": known, "left": known}, {"apart": torch.from_numpy(apart)})
 
     def plan(self, state: State, view: View, rng: np.random.Generator) -> Node:
-        """Visit those who lie far apart in the pool."""
         from fedfloor.solvers.clustering import k_center
 
         known = state.notes["known"]
@@ -81,13 +79,11 @@ class KCenter(Method):
         return Parallel(tuple(Train(device(known[i]), todo) for i in among))
 
     def noted(self, state: State, plan: Node) -> State:
-        """Take those who train out of the pool."""
         gone = walk.visits(plan)
         left = state.notes["left"] if len(state.notes["left"]) >= self.centers else state.notes["known"]
         return replace(state, notes={**state.notes, "left": [k for k in left if k not in gone]})
 
     def absorb(self, state: State, outcome: Outcome) -> State:
-        """Take the model in."""
         return self.noted(replace(state, packet=outcome.packet), outcome.resolved)
 
     def _pool(self, state: State, view: View) -> list[int]:

@@ -38,14 +38,11 @@ class LocalOnly(Method):
 
     @property
     def needs(self) -> Needs:
-        """Devices keep their models, which never meet."""
         return Needs(remembers=True, own="all", separate=True)
 
-    def plan(self, state: State, view: View, rng: np.random.Generator) -> Node:  # noqa: ARG002
-        """Train every device."""
+    def plan(self, state: State, view: View, rng: np.random.Generator) -> Node:
         work = replace(self.work.at(view.round, view.rounds), sends="nothing")
         return Parallel(tuple(Train(device(k), work) for k in view.devices))
 
-    def absorb(self, state: State, outcome: Outcome) -> State:  # noqa: ARG002
-        """Keep the first model: a device that was not visited yet starts from it."""
+    def absorb(self, state: State, outcome: Outcome) -> State:
         return state

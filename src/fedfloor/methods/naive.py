@@ -28,8 +28,7 @@ class Persistence(Method):
 
     title = "persistence"
 
-    def plan(self, state: State, view: View, rng: np.random.Generator) -> NoReturn:  # noqa: ARG002
-        """Refuse: there are no rounds."""
+    def plan(self, state: State, view: View, rng: np.random.Generator) -> NoReturn:
         raise SettingError(
             f"method '{self.title}' has no rounds: it is a reference of forecasts that learns nothing. fedfloor "
             "compare … --references shows it beside methods."

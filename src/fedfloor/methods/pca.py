@@ -59,21 +59,18 @@ class Pca(Method):
 
     @property
     def needs(self) -> Needs:
-        """It trains no part of the model."""
         return Needs(scopes=frozenset())
 
-    def init(self, view: View, answers: Mapping[int, Mapping[str, Any]], rng: np.random.Generator) -> State:  # noqa: ARG002
+    def init(self, view: View, answers: Mapping[int, Mapping[str, Any]], rng: np.random.Generator) -> State:
         """Note where the model's two tensors lie."""
         if view.layout and sorted(view.layout) != ["center", "weight"]:
             raise SettingError("method 'pca' sets the network [model] name = \"monitor\": the experiment has another.")
         return State(view.start, {"size": view.layout["center"][1] - view.layout["center"][0]} if view.layout else {})
 
-    def plan(self, state: State, view: View, rng: np.random.Generator) -> Node:  # noqa: ARG002
-        """Ask every device for its moments."""
+    def plan(self, state: State, view: View, rng: np.random.Generator) -> Node:
         return Probe(tuple(view.devices), "moments")
 
     def absorb(self, state: State, outcome: Outcome) -> State:
-        """Work the components out."""
         import torch
 
         told = [one["moments"].double().numpy() for _, one in sorted(outcome.answers.items())]

@@ -48,7 +48,6 @@ class FedProx(FedAvg):
 
     @property
     def objective(self) -> Objective:
-        """The proximal objective."""
         return Prox(self.mu)
 
 
@@ -78,7 +77,6 @@ class FedMMD(FedAvg):
 
     @property
     def objective(self) -> Objective:
-        """The two-stream objective."""
         return Mmd(self.weight)
 
 
@@ -117,7 +115,6 @@ class Moon(FedAvg):
 
     @property
     def objective(self) -> Objective:
-        """The contrastive objective."""
         return Contrastive(self.mu, self.temperature, self.dim)
 
 
@@ -158,7 +155,6 @@ class Ida(FedAvg):
 
     @property
     def mix(self) -> Mix:
-        """The mean with weights by inverse distance."""
         return InverseDistance(self.factors)
 
 
@@ -195,7 +191,6 @@ class FedAvgM(FedAvg):
 
     @property
     def server(self) -> Server:
-        """SGD with momentum."""
         return Sgd(self.server_rate, self.momentum)
 
 
@@ -229,7 +224,6 @@ class FedAdagrad(FedAvg):
 
     @property
     def server(self) -> Server:
-        """Adagrad."""
         return Adagrad(self.server_rate, tau=self.tau)
 
 
@@ -267,7 +261,6 @@ class FedAdam(FedAvg):
 
     @property
     def server(self) -> Server:
-        """Adam."""
         return Adam(self.server_rate, self.beta1, self.beta2, self.tau)
 
 
@@ -297,5 +290,4 @@ class FedYogi(FedAdam):
 
     @property
     def server(self) -> Server:
-        """Yogi."""
         return Yogi(self.server_rate, self.beta1, self.beta2, self.tau)

@@ -52,8 +52,7 @@ class QFFL(Method):
         check_share("qffl", self.fraction)
         require(0 <= self.q < math.inf, "methods.qffl.q", self.q, "a number of at least 0")
 
-    def plan(self, state: State, view: View, rng: np.random.Generator) -> Node:  # noqa: ARG002
-        """Ask the drawn devices for their losses, then visit them in parallel."""
+    def plan(self, state: State, view: View, rng: np.random.Generator) -> Node:
         chosen = by_samples(view.devices, view.sizes, self.fraction, rng)
         visits = visiting(self, self.work, view, chosen, QFair(self.q))
         return Sequence((Probe(tuple(chosen), "loss"), visits))

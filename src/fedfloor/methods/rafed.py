@@ -59,12 +59,11 @@ class RaFed(Method):
         """The network: where devices stand, how fast they compute; the census, if the class mix is weighed."""
         return Needs(network=True, census=self.weight_divergence > 0)
 
-    def init(self, view: View, answers: object, rng: np.random.Generator) -> State:  # noqa: ARG002
+    def init(self, view: View, answers: object, rng: np.random.Generator) -> State:
         """Draw where a solver that starts at random starts; it is the same in every round."""
         return State(view.start, {"start": int(rng.integers(2**31))})
 
-    def plan(self, state: State, view: View, rng: np.random.Generator) -> Node:  # noqa: ARG002
-        """Visit those whom the solver chose, each on its channel, with its power."""
+    def plan(self, state: State, view: View, rng: np.random.Generator) -> Node:
         levels = view.resources.powers_dbm if view.resources is not None else ()
         problem = self.problem(view)
         _check_heard(problem)

@@ -48,11 +48,9 @@ class Ring(Method):
 
     @property
     def needs(self) -> Needs:
-        """Chains go from factory to factory."""
         return Needs(crosses=True)
 
-    def plan(self, state: State, view: View, rng: np.random.Generator) -> Node:  # noqa: ARG002
-        """Send the model round the ring."""
+    def plan(self, state: State, view: View, rng: np.random.Generator) -> Node:
         work = self.work.at(view.round, view.rounds)
         order = rng.permutation(fraction(view.devices, self.fraction, rng)).tolist()
         return Repeat(self.laps, Sequence(tuple(Train(device(k), work) for k in order)), tick=False)

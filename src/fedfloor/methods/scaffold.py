@@ -50,15 +50,13 @@ class Scaffold(FedAvg):
 
     @property
     def objective(self) -> Objective:
-        """Return the objective with control variates."""
         return Variates()
 
     @property
     def server(self) -> Server:
-        """Return SGD with the rate η_g."""
         return Sgd(self.server_rate)
 
-    def init(self, view: View, answers: Mapping[int, Mapping[str, Any]], rng: np.random.Generator) -> State:  # noqa: ARG002
+    def init(self, view: View, answers: Mapping[int, Mapping[str, Any]], rng: np.random.Generator) -> State:
         """Put c = 0 into the packet, and note N; in a preview, which has no model, there is no c."""
         notes = {"devices": len(view.sizes)}
         if not view.start:
@@ -67,7 +65,6 @@ class Scaffold(FedAvg):
 
     @property
     def mix(self) -> Mix:
-        """Devices count equally."""
         return Equal()
 
     def absorb(self, state: State, outcome: Outcome) -> State:

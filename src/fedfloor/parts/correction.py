@@ -64,7 +64,6 @@ class Corrected(Objective):
         return ("grad",) if self.weight > 0 else ()
 
     def passes(self, of: float) -> float:
-        """Add the gradients at the model as it arrives and as it leaves."""
         return of + 2 if self.weight > 0 else of
 
     def begin(self, visit: Visit) -> Mapping[str, Tensor]:
@@ -80,8 +79,7 @@ class Corrected(Objective):
         """Return the linear term [] and its gradient [trained]; None with weight = 0."""
         return tilted(weights, visit.ready) if self.weight > 0 else None
 
-    def send(self, model: Tensor, visit: Visit) -> Mapping[str, Tensor]:  # noqa: ARG002
-        """Return the gradient over all samples at the model the device ended with."""
+    def send(self, model: Tensor, visit: Visit) -> Mapping[str, Tensor]:
         return {"grad": _gradient(visit)} if self.weight > 0 else {}
 
 
@@ -115,7 +113,6 @@ class Variates(Objective):
 
     @property
     def needs_start(self) -> bool:
-        """Always: c_k⁺ is made of how far the model went."""
         return True
 
     @property
@@ -125,21 +122,17 @@ class Variates(Objective):
 
     @property
     def remembers(self) -> bool:
-        """c_k."""
         return True
 
     @property
     def travels(self) -> tuple[str, ...]:
-        """The variate c of all devices."""
         return ("c",)
 
     @property
     def counts_equally(self) -> bool:
-        """c stays the mean of all c_k."""
         return True
 
     def begin(self, visit: Visit) -> Mapping[str, Tensor]:
-        """Work out c − c_k."""
         trained = visit.resident().trained
         _check("the packet's 'c'", visit.packet["c"], trained)
         if "c" in visit.memory:
@@ -153,11 +146,9 @@ class Variates(Objective):
         return tilted(weights, visit.ready)
 
     def remember(self, model: Tensor, visit: Visit) -> Mapping[str, Tensor]:
-        """Return c_k⁺."""
         return {"c": renewed(model, visit)}
 
     def send(self, model: Tensor, visit: Visit) -> Mapping[str, Tensor]:
-        """Return c + (c_k⁺ − c_k)."""
         return {"c": renewed(model, visit).add_(_away(visit))}
 
 

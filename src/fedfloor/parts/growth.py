@@ -39,7 +39,6 @@ class Linear:
         _check(self.alpha, self.beta)
 
     def groups(self, period: int) -> int:
-        """Return M in the period (the first is 1)."""
         return self.beta * _floor(self.alpha * (_period(period) - 1) + 1)
 
 
@@ -63,7 +62,6 @@ class Log:
         _check(self.alpha, self.beta)
 
     def groups(self, period: int) -> int:
-        """Return M in the period (the first is 1)."""
         return self.beta * _floor(self.alpha * math.log(_period(period)) + 1)
 
 
@@ -90,7 +88,6 @@ class Exp:
         _check(self.alpha, self.beta)
 
     def groups(self, period: int) -> int:
-        """Return M in the period (the first is 1)."""
         turns = _period(period) - 1
         if turns * math.log1p(self.alpha) > math.log(MOST):  # the power itself could be too large for a float
             return self.beta * MOST

@@ -49,21 +49,18 @@ class Fusion(Objective):
 
     @property
     def needs_start(self) -> bool:
-        """Whether there is a second stream: always."""
         return True
 
     def passes(self, of: float) -> float:
-        """Add the second stream, the arriving model's features."""
         return of + forward_cost(of)
 
     def adapt(
         self,
         module: nn.Module,
         classifier: str | None,
-        classes: int,  # noqa: ARG002
+        classes: int,
         shape: tuple[int, ...],
     ) -> tuple[nn.Module, str | None]:
-        """Put the fusion before its layer."""
         from fedfloor.models.classifier import replace
         from fedfloor.models.layers import Fused, Gate, Mixture
 
@@ -86,7 +83,6 @@ class Fusion(Objective):
         return {"other": y.permute(0, 2, 3, 1) if y.dim() == 4 else y}
 
     def loss(self, module: nn.Module, x: Tensor, y: Tensor, visit: Visit) -> tuple[Tensor, Tensor]:
-        """Return (cross-entropy [], logits [batch, classes]) of the fused features."""
         from fedfloor.models.layers import fused
 
         part, other = fused(module)[1], visit.per_sample["other"]
@@ -180,12 +176,10 @@ class Gated(Objective):
 
     @property
     def remembers(self) -> bool:
-        """Whether devices keep columns."""
         return self.frozen
 
     @property
     def personal(self) -> bool:
-        """Whether devices are evaluated with columns of their own."""
         return self.frozen
 
     def passes(self, of: float) -> float:
@@ -196,10 +190,9 @@ class Gated(Objective):
         self,
         module: nn.Module,
         classifier: str | None,
-        classes: int,  # noqa: ARG002
-        shape: tuple[int, ...],  # noqa: ARG002
+        classes: int,
+        shape: tuple[int, ...],
     ) -> tuple[nn.Module, str | None]:
-        """Put the gated head in the place of the classifier."""
         from fedfloor.models.gated import fitted
 
         return fitted(module, classifier, self.units, self.layers), classifier
@@ -212,7 +205,6 @@ class Gated(Objective):
         return head
 
     def arrive(self, model: Tensor, memory: Mapping[str, Tensor], network: Network) -> None:
-        """Put the device's columns in the place of the mean ones."""
         if "own" not in memory:
             return
         place, own = _columns(network), memory["own"]
@@ -237,7 +229,6 @@ class Gated(Objective):
             return {"features": torch.cat([through(module, head, piece)[0] for piece in x.split(PIECE)])}
 
     def loss(self, module: nn.Module, x: Tensor, y: Tensor, visit: Visit) -> tuple[Tensor, Tensor]:
-        """Return (cross-entropy [], logits [batch, classes])."""
         from fedfloor.models.gated import head_of, through
 
         head = head_of(visit.resident())

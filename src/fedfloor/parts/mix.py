@@ -82,7 +82,7 @@ class Mix(Protocol):
         """Return the weight of a branch in the mean; of packet entries beside ``w`` under every rule."""
         return float(samples > 0)
 
-    def mixed(self, met: Meeting) -> Tensor:  # noqa: ARG002
+    def mixed(self, met: Meeting) -> Tensor:
         """Return the mixed model [P], a new tensor.
 
         Raises:
@@ -112,7 +112,6 @@ class BySamples(Mix):
     kind: Literal["by_samples"] = "by_samples"
 
     def weight(self, samples: int) -> float:
-        """Return n_k."""
         return float(samples)
 
 
@@ -190,7 +189,6 @@ class Median(Mix):
     bounded: ClassVar[bool] = True
 
     def mixed(self, met: Meeting) -> Tensor:
-        """Return the coordinates' medians."""
         from fedfloor.parts.means import median
 
         return median(met.models)
@@ -214,7 +212,6 @@ class TrimmedMean(Mix):
         require(0 <= self.share < 0.5, "mix.share", self.share, allowed)
 
     def mixed(self, met: Meeting) -> Tensor:
-        """Return the coordinates' trimmed means."""
         from fedfloor.parts.means import trimmed_mean
 
         return trimmed_mean(met.models, self.share)
@@ -238,11 +235,9 @@ class Krum(Mix):
 
     @property
     def least(self) -> int:
-        """2f + 3."""
         return 2 * self.outliers + 3
 
     def mixed(self, met: Meeting) -> Tensor:
-        """Return the chosen model."""
         from fedfloor.parts.means import krum
 
         return krum(met.models, self.outliers)
@@ -269,11 +264,9 @@ class MultiKrum(Mix):
 
     @property
     def least(self) -> int:
-        """2f + 3, and m + f."""
         return max(2 * self.outliers + 3, (self.keep or 0) + self.outliers)
 
     def mixed(self, met: Meeting) -> Tensor:
-        """Return the mean of the chosen models."""
         from fedfloor.parts.means import multi_krum
 
         return multi_krum(met.models, self.outliers, self.keep)

@@ -146,11 +146,11 @@ class Loss(Protocol):
         :attr:`~fedfloor.plan.nodes.Work.plain_sgd` is then refused."""
         return False
 
-    def begin(self, visit: Visit) -> Mapping[str, Tensor]:  # noqa: ARG002
+    def begin(self, visit: Visit) -> Mapping[str, Tensor]:
         """Work out, once on arrival, what ``loss`` and ``penalty`` find in :attr:`Visit.ready`."""
         return {}
 
-    def per_sample(self, x: Tensor, visit: Visit) -> Mapping[str, Tensor]:  # noqa: ARG002
+    def per_sample(self, x: Tensor, visit: Visit) -> Mapping[str, Tensor]:
         """Return what does not change while the device trains, one row per sample: {name: [samples, …]}.
 
         Asked once per sample in the visit's first pass (without gradients), found in :attr:`Visit.per_sample` in every.
@@ -161,7 +161,7 @@ class Loss(Protocol):
         """Return (loss [], logits [batch, classes]) of a mini-batch."""
         ...
 
-    def penalty(self, weights: Tensor, visit: Visit) -> tuple[Tensor, Tensor] | None:  # noqa: ARG002
+    def penalty(self, weights: Tensor, visit: Visit) -> tuple[Tensor, Tensor] | None:
         """Return a term of the weights alone and its gradient ([], [trained]), or None for no such term.
 
         Such a term (FedProx's pull) needs no automatic differentiation. It is asked once per mini-batch, after
@@ -184,7 +184,7 @@ class Memory(Protocol):
         """Whether a device's own numbers are part of the model it is evaluated with; see :meth:`arrive`."""
         return False
 
-    def arrive(self, model: Tensor, memory: Mapping[str, Tensor], network: Network) -> None:  # noqa: ARG002
+    def arrive(self, model: Tensor, memory: Mapping[str, Tensor], network: Network) -> None:
         """Put what the device keeps to itself into the flat model [P], in place; before it is trained or evaluated.
 
         Args:
@@ -194,7 +194,7 @@ class Memory(Protocol):
         """
         return
 
-    def remember(self, model: Tensor, visit: Visit) -> Mapping[str, Tensor]:  # noqa: ARG002
+    def remember(self, model: Tensor, visit: Visit) -> Mapping[str, Tensor]:
         """Return what the device keeps until its next visit, given the flat model it ended with."""
         return {}
 
@@ -212,7 +212,7 @@ class Beside(Protocol):
         """Whether what it sends beside ``w`` is to be averaged with every device counting the same."""
         return False
 
-    def send(self, model: Tensor, visit: Visit) -> Mapping[str, Tensor]:  # noqa: ARG002
+    def send(self, model: Tensor, visit: Visit) -> Mapping[str, Tensor]:
         """Return what leaves the device beside ``w``, by name; a name left out passes on as it arrived."""
         return {}
 
@@ -246,8 +246,8 @@ class Layers(Protocol):
         self,
         module: nn.Module,
         classifier: str | None,
-        classes: int,  # noqa: ARG002
-        shape: tuple[int, ...],  # noqa: ARG002
+        classes: int,
+        shape: tuple[int, ...],
     ) -> tuple[nn.Module, str | None]:
         """Return the network this objective trains, and the path of its classifier, made of the experiment's.
 

@@ -136,13 +136,11 @@ class Prox(Objective):
 
     @property
     def needs_start(self) -> bool:
-        """Whether there is a pull."""
         return self.mu > 0
 
     loss = Plain.loss
 
     def begin(self, visit: Visit) -> Mapping[str, Tensor]:
-        """Return room for w − w_start: fresh memory for it at every step costs as much as working it out."""
         return {"away": visit.arrived().new_empty(len(visit.arrived()))} if self.mu else {}
 
     def penalty(self, weights: Tensor, visit: Visit) -> tuple[Tensor, Tensor] | None:
@@ -183,11 +181,9 @@ class Mmd(Objective):
 
     @property
     def needs_start(self) -> bool:
-        """Whether there is a second stream."""
         return self.weight > 0
 
     def passes(self, of: float) -> float:
-        """Add the second stream."""
         return of + forward_cost(of) if self.weight else of
 
     def per_sample(self, x: Tensor, visit: Visit) -> Mapping[str, Tensor]:
@@ -241,16 +237,13 @@ class Distilled(Objective):
 
     @property
     def needs_classes(self) -> bool:
-        """True: the divergence is one of class probabilities."""
         return True
 
     @property
     def needs_start(self) -> bool:
-        """Whether there is a second stream."""
         return self.weight > 0
 
     def passes(self, of: float) -> float:
-        """Add the second stream."""
         return of + forward_cost(of) if self.weight else of
 
     def per_sample(self, x: Tensor, visit: Visit) -> Mapping[str, Tensor]:
@@ -300,21 +293,17 @@ class Contrastive(Represented):
 
     @property
     def needs_start(self) -> bool:
-        """Whether there is a second stream."""
         return self.mu > 0
 
     @property
     def remembers(self) -> bool:
-        """Whether the device keeps its model."""
         return self.mu > 0
 
     @property
     def least_steps(self) -> int:
-        """A model after one step is hardly another one: there is nothing to contrast with."""
         return 2 if self.mu else 1
 
     def passes(self, of: float) -> float:
-        """Add the two other streams, also at a first visit."""
         return of + 2 * forward_cost(of) if self.mu else of
 
     def adapt(
@@ -322,9 +311,8 @@ class Contrastive(Represented):
         module: nn.Module,
         classifier: str | None,
         classes: int,
-        shape: tuple[int, ...],  # noqa: ARG002
+        shape: tuple[int, ...],
     ) -> tuple[nn.Module, str | None]:
-        """Put the projection head before the classifier, a new one."""
         from torch import nn as layers
 
         from fedfloor.models.classifier import layer, replace
@@ -341,7 +329,6 @@ class Contrastive(Represented):
         return module, f"{classifier}.classifier"
 
     def begin(self, visit: Visit) -> Mapping[str, Tensor]:
-        """Check that network and memory fit."""
         if self.mu:
             _head(visit.resident())
             got, size = visit.memory.get("previous"), visit.arrived().numel()
@@ -367,7 +354,7 @@ class Contrastive(Represented):
         said, gradient = contrast(z, visit.per_sample["apart"], self.temperature)
         return self.mu * said, self.mu * gradient
 
-    def remember(self, model: Tensor, visit: Visit) -> Mapping[str, Tensor]:  # noqa: ARG002
+    def remember(self, model: Tensor, visit: Visit) -> Mapping[str, Tensor]:
         """Return the model this visit ended with, [P]."""
         return {"previous": model.clone()} if self.mu else {}
 
@@ -440,8 +427,7 @@ class Interpolated(Objective):
 
     loss = Plain.loss
 
-    def arrive(self, model: Tensor, memory: Mapping[str, Tensor], network: Network) -> None:  # noqa: ARG002
-        """Make the model that arrived the mixture."""
+    def arrive(self, model: Tensor, memory: Mapping[str, Tensor], network: Network) -> None:
         if "v" in memory:
             model.mul_(1 - self.alpha).add_(memory["v"], alpha=self.alpha)
 

@@ -61,12 +61,10 @@ class Replay(Plain):
 
     @property
     def remembers(self) -> bool:
-        """The device keeps features."""
         return True
 
     @property
     def on_features(self) -> bool:
-        """It trains the classifier alone."""
         return True
 
     @property
@@ -75,13 +73,12 @@ class Replay(Plain):
         return not self.raw
 
     def features(self, visit: Visit) -> Kept:
-        """Return S ∪ Z*, Eq. (16)."""
         from fedfloor.parts.semantic import fused
 
         extractor = visit.frozen()
         return fused(extractor.window(), extractor.labels, *self._recalled(visit))
 
-    def remember(self, model: Tensor, visit: Visit) -> Mapping[str, Tensor]:  # noqa: ARG002
+    def remember(self, model: Tensor, visit: Visit) -> Mapping[str, Tensor]:
         """Return Z* and what may be kept of this period; after its last visit, Z."""
         import torch
 

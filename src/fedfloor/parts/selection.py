@@ -252,8 +252,7 @@ class Everyone(Selection):
 
     kind: Literal["everyone"] = "everyone"
 
-    def draw(self, devices: Sequence[int], sizes: np.ndarray, rng: np.random.Generator) -> list[int]:  # noqa: ARG002
-        """Return all."""
+    def draw(self, devices: Sequence[int], sizes: np.ndarray, rng: np.random.Generator) -> list[int]:
         return list(devices)
 
 
@@ -271,7 +270,7 @@ class Fraction(Selection):
     def __post_init__(self) -> None:
         require(0 < self.share <= 1, "selection.share", self.share, "above 0 and at most 1")
 
-    def draw(self, devices: Sequence[int], sizes: np.ndarray, rng: np.random.Generator) -> list[int]:  # noqa: ARG002
+    def draw(self, devices: Sequence[int], sizes: np.ndarray, rng: np.random.Generator) -> list[int]:
         """Return those drawn."""
         return fraction(devices, self.share, rng)
 

@@ -39,12 +39,10 @@ class PerSample(Objective):
 
     @property
     def is_plain(self) -> bool:
-        """Whether it is the mean cross-entropy, with these settings."""
         return False
 
     @property
     def needs_classes(self) -> bool:
-        """True: samples count by their classes."""
         return True
 
     def losses(self, logits: Tensor, y: Tensor) -> Tensor:
@@ -63,9 +61,8 @@ class PerSample(Objective):
         module: nn.Module,
         classifier: str | None,
         classes: int,
-        shape: tuple[int, ...],  # noqa: ARG002
+        shape: tuple[int, ...],
     ) -> tuple[nn.Module, str | None]:
-        """Leave the network as it is."""
         if self.weights not in (CENSUS, EQUAL):
             check_count(len(numbers(self.weights)), classes)
         return module, classifier
@@ -177,7 +174,6 @@ class Weighted(PerSample):
 
     @property
     def is_plain(self) -> bool:
-        """Whether every class counts 1."""
         return self.weights != CENSUS and set(numbers(self.weights)) == {1.0}
 
     def losses(self, logits: Tensor, y: Tensor) -> Tensor:
@@ -267,76 +263,60 @@ class Reweighted(Objective):
 
     @property
     def needs_classes(self) -> bool:
-        """True: samples count by their classes."""
         return True
 
     @property
     def needs_start(self) -> bool:
-        """As the own objective does."""
         return self.part.needs_start
 
     @property
     def assumes_sgd(self) -> bool:
-        """As the own objective does."""
         return self.part.assumes_sgd
 
     @property
     def remembers(self) -> bool:
-        """As the own objective does."""
         return self.part.remembers
 
     @property
     def travels(self) -> tuple[str, ...]:
-        """As the own objective's."""
         return self.part.travels
 
     @property
     def counts_equally(self) -> bool:
-        """As the own objective does."""
         return self.part.counts_equally
 
     @property
     def least_steps(self) -> int:
-        """As the own objective's."""
         return self.part.least_steps
 
     def passes(self, of: float) -> float:
-        """Return those of the own objective."""
         return self.part.passes(of)
 
     def adapt(
         self, module: nn.Module, classifier: str | None, classes: int, shape: tuple[int, ...]
     ) -> tuple[nn.Module, str | None]:
-        """Return the network as both objectives want it."""
         self.data.adapt(module, classifier, classes, shape)
         return self.part.adapt(module, classifier, classes, shape)
 
     def trains(self, network: Network) -> slice:
-        """Return what the own objective trains."""
         return self.part.trains(network)
 
     def begin(self, visit: Visit) -> Mapping[str, Tensor]:
-        """Begin as the own objective does."""
         return self.part.begin(visit)
 
     def per_sample(self, x: Tensor, visit: Visit) -> Mapping[str, Tensor]:
-        """Return what the own objective does."""
         return self.part.per_sample(x, visit)
 
     def loss(self, module: nn.Module, x: Tensor, y: Tensor, visit: Visit) -> tuple[Tensor, Tensor]:
-        """Return the own objective's loss, with the samples' losses in the place of the cross-entropy."""
         return self.part.loss(module, x, y, replace(visit, data=self.data))
 
     def penalty(self, weights: Tensor, visit: Visit) -> tuple[Tensor, Tensor] | None:
-        """Return that of the own objective."""
         return self.part.penalty(weights, visit)
 
     def remember(self, model: Tensor, visit: Visit) -> Mapping[str, Tensor]:
-        """Return what the own objective keeps."""
         return self.part.remember(model, visit)
 
     def send(self, model: Tensor, visit: Visit) -> Mapping[str, Tensor]:
-        """Return what the own objective sends."""
         return self.part.send(model, visit)
 
 

@@ -54,7 +54,7 @@ class Exponential:
         require(0 < self.factor <= 1, "work.lr.factor", self.factor, "above 0 and at most 1")
         require(0 <= self.end <= self.start, "work.lr.end", self.end, "between 0 and start")
 
-    def at(self, round_number: int, rounds: int) -> float:  # noqa: ARG002
+    def at(self, round_number: int, rounds: int) -> float:
         """Return the rate of a round (the first is 1); ``rounds`` does not matter here."""
         return max(self.end, self.start * self.factor ** (round_number - 1))
 

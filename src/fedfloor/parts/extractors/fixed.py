@@ -22,7 +22,6 @@ class Raw(FeatureExtractor):
     """Every number of a sample as it is: standardised columns of sensors, pixels from 0 to 1. D = Π shape."""
 
     def dimension(self, shape: Shape) -> int:
-        """Return D, the numbers of a sample."""
         return prod(shape)
 
     def features(self, x: Floats) -> Floats:
@@ -137,14 +136,11 @@ class Penultimate(FeatureExtractor):
 
     @property
     def needs_model(self) -> bool:
-        """True."""
         return True
 
-    def dimension(self, shape: Shape) -> int:  # noqa: ARG002
-        """Raise a RunError: only the network knows."""
+    def dimension(self, shape: Shape) -> int:
         raise RunError("extractor 'penultimate' has no features of its own: the engine extracts them with the model.")
 
     def features(self, x: Floats) -> Floats:
-        """Raise a RunError: only the network knows."""
         del x
         raise RunError("extractor 'penultimate' has no features of its own: the engine extracts them with the model.")

@@ -40,7 +40,6 @@ class MobileNet(FeatureExtractor):
         require(32 <= self.side <= 1024, "mobilenet side", self.side, "a whole number from 32 to 1,024")
 
     def dimension(self, shape: Shape) -> int:
-        """Return D, what the weights have: 1280."""
         picture("mobilenet", shape, channels=(1, 3))
         channels: int = _mobilenet(self.weights).conv_1x1.convolution.out_channels
         return channels
