@@ -37,7 +37,7 @@ from fedfloor import config
 from fedfloor.data.made.machines import Machines, recordings
 from fedfloor.methods.cohorts import apart, joined, parted
 from fedfloor.methods.contract import Method, Needs, State, View
-from fedfloor.methods.star import visiting
+from fedfloor.methods.fedavg import visiting
 from fedfloor.parts.work import WorkSettings
 from fedfloor.plan.nodes import Node
 from fedfloor.plan.outcome import Outcome

@@ -3,7 +3,7 @@ non-IID Data for Cloud-Based IoT Applications", Section IV), as data."""
 
 from __future__ import annotations
 
-from fedfloor.methods.fldgl import FLDGL
+from fedfloor.methods.fldg import FLDGL
 from papers.disclosure import Disclosure, Point, Telling
 
 PAPER = "FLDG, Liu et al."

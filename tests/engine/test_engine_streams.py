@@ -11,8 +11,8 @@ import torch
 
 import streaming
 from fedfloor.engine.team import Team
-from fedfloor.methods.centralized import Centralized
 from fedfloor.methods.fedavg import FedAvg
+from fedfloor.methods.references import Centralized
 from fedfloor.park.park import Park
 from fedfloor.park.stream import Cycle, Fifo, Recycle
 from fedfloor.parts.work import WorkSettings

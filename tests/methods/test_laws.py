@@ -12,12 +12,11 @@ from torch import Tensor
 
 from fedfloor.chance import generator
 from fedfloor.engine.team import Team
-from fedfloor.methods.centralized import Centralized
 from fedfloor.methods.contract import Method
 from fedfloor.methods.fedavg import FedAvg
-from fedfloor.methods.fedsr import FedSR
+from fedfloor.methods.fedsr import FedSR, Ring
 from fedfloor.methods.hierfavg import HierFAVG
-from fedfloor.methods.ring import Ring
+from fedfloor.methods.references import Centralized
 from fedfloor.park.park import Park
 from fedfloor.park.stream import batch_order
 from fedfloor.parts.work import WorkSettings

@@ -16,8 +16,7 @@ from fedfloor.errors import SettingError
 from fedfloor.methods.catalog import METHODS
 from fedfloor.methods.contract import Method, State
 from fedfloor.methods.fedavg import FedAvg
-from fedfloor.methods.presets import FedAdagrad, FedAdam, FedAvgM, FedYogi, Ida
-from fedfloor.methods.qffl import QFFL
+from fedfloor.methods.presets import QFFL, FedAdagrad, FedAdam, FedAvgM, FedYogi, Ida
 from fedfloor.parts import selection
 from fedfloor.parts.server import Adagrad, Adam, Sgd, Yogi
 from fedfloor.parts.work import WorkSettings
@@ -161,7 +160,7 @@ def test_ida_by_hand() -> None:
 @pytest.mark.parametrize("fraction", [1.0, 0.5])
 def test_qffl_with_q_0_is_fedavg_of_equal_sizes_to_the_bit(fraction: float) -> None:
     models = []
-    for method in (QFFL(0.0, fraction, WORK), FedAvg(fraction, WORK), QFFL(1.0, fraction, WORK)):
+    for method in (QFFL(fraction, WORK, 0.0), FedAvg(fraction, WORK), QFFL(fraction, WORK, 1.0)):
         models.append([bits(state.packet["w"]) for state, _ in go(method, engine(park((8,) * 4)), 3)])
     assert models[0] == models[1]
     assert models[2] != models[1]
@@ -175,7 +174,7 @@ def test_qffl_by_hand() -> None:
     steps = [(w - trained(of, k, 1)) / rate for k in range(4)]
     above = sum(f**q * u for f, u in zip(losses, steps, strict=True))
     below = sum(q * f ** (q - 1) * u.dot(u) + f**q / rate for f, u in zip(losses, steps, strict=True))
-    assert once(QFFL(q, work=WORK)) == pytest.approx(w - above / below, abs=1e-9)  # 10⁻¹⁰ is added to every loss
+    assert once(QFFL(q=q, work=WORK)) == pytest.approx(w - above / below, abs=1e-9)  # 10⁻¹⁰ is added to every loss
 
 
 def test_qffl_asks_whom_it_visits() -> None:
@@ -222,7 +221,7 @@ def test_at_least_one_device_is_drawn_and_at_most_all() -> None:
 
 
 @pytest.mark.parametrize(
-    "method", [Ida(work=WORK), Ida(factors="accuracy", fraction=0.8, work=WORK), QFFL(2.0, 0.8, WORK)], ids=str
+    "method", [Ida(work=WORK), Ida(factors="accuracy", fraction=0.8, work=WORK), QFFL(q=2.0, fraction=0.8, work=WORK)], ids=str
 )
 def test_every_team_comes_to_the_same(method: Method) -> None:
     def told(team: Team | None = None) -> list[object]:

@@ -33,7 +33,7 @@ def test_a_frozen_extractor_stays_where_models_meet(tmp_path: Path) -> None:
     # The mean of equal numbers rounds some of them; the method puts the frozen ones back.
     here = park()
     of = gated(here, tmp_path)
-    method = CGAU(1, 4, warm_up=1, work=WorkSettings(epochs=1, batch_size=4))
+    method = CGAU(layers=1, units=4, warm_up=1, work=WorkSettings(epochs=1, batch_size=4))
     view = View(0, 3, here.sizes, here.factory_of, start(of), layout=of.network.layout)
     state = method.init(view, {}, np.random.default_rng(0))
     head, end = Gated(1, 4).trains(of.network).start, of.network.trained
@@ -67,7 +67,7 @@ def test_without_a_layout_the_extractor_stays_up_to_rounding(tmp_path: Path) -> 
     of = gated(park(), tmp_path)
     before, head = start(of)["w"], Gated(1, 4).trains(of.network).start
     outcome = walk(of, Parallel(visits(range(5), FROZEN)), {"w": before})
-    after = CGAU(1, 4).absorb(State({"w": before}), outcome).packet["w"]
+    after = CGAU(layers=1, units=4).absorb(State({"w": before}), outcome).packet["w"]
     # a multiplication, three levels of the tree and a division: five roundings
     assert bool(((after - before)[:head].abs() <= 5 * 2**-24 * before[:head].abs()).all())
 

@@ -17,7 +17,7 @@ from fedfloor.engine import separate
 from fedfloor.engine.evaluate import evaluate
 from fedfloor.errors import SettingError
 from fedfloor.inference.trained import load_model
-from fedfloor.methods.flhc import FLHC
+from fedfloor.methods.cohorts import FLHC
 from fedfloor.plan import text
 from fedfloor.plan.nodes import KEEP, LEAST_LOSS, Parallel, Probe, Select, Sequence, Work, model_name
 from floor import engine, park, start, visits, walk

@@ -13,9 +13,9 @@ import pytest
 from fedfloor import config
 from fedfloor.engine.team import Alone, Team
 from fedfloor.errors import SettingError
-from fedfloor.methods.centralized import Centralized
 from fedfloor.methods.combined import Combined
 from fedfloor.methods.fedgs import FedGS
+from fedfloor.methods.references import Centralized
 from fedfloor.park.park import Park
 from fedfloor.park.partition import Mobility
 from fedfloor.park.stream import Fifo, Recycle

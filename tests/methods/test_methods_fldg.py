@@ -14,8 +14,7 @@ import torch
 from fedfloor.engine import ranks
 from fedfloor.errors import SettingError
 from fedfloor.methods.contract import State, View
-from fedfloor.methods.fldg import FLDG
-from fedfloor.methods.fldgl import FLDGL
+from fedfloor.methods.fldg import FLDG, FLDGL
 from fedfloor.methods.kcenter import KCenter
 from fedfloor.park.park import Park
 from fedfloor.plan import walk

@@ -49,7 +49,6 @@ class Astraea(Method):
         share: κ, of the groups drawn in a round, in (0, 1].
         grouping: how groups are formed, by name; ``random`` asks for no counts.
         weights: of the groups: ``by_samples`` (the paper) or ``equal``.
-        work: what a visit does.
     """
 
     devices: int = 10

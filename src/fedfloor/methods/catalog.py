@@ -7,35 +7,25 @@ from inspect import getdoc, signature
 from typing import Any
 
 from fedfloor.errors import SettingError, unknown
-from fedfloor.methods.apfl import APFL
 from fedfloor.methods.astraea import Astraea
-from fedfloor.methods.boosting import GradientBoosting
-from fedfloor.methods.centralized import Centralized
 from fedfloor.methods.cgau import CGAU
+from fedfloor.methods.cohorts import FLHC, IFCA
 from fedfloor.methods.contract import Method
-from fedfloor.methods.ditto import Ditto
 from fedfloor.methods.fedavg import FedAvg
 from fedfloor.methods.fedcs import FedCS
 from fedfloor.methods.fedfusion import FedFusion
 from fedfloor.methods.fedgs import FedGS
 from fedfloor.methods.fedl import FEDL
-from fedfloor.methods.fedper import FedBN, FedPer
-from fedfloor.methods.fedrep import FedRep
-from fedfloor.methods.fedsr import FedSR
-from fedfloor.methods.fldg import FLDG
-from fedfloor.methods.fldgl import FLDGL
-from fedfloor.methods.flhc import FLHC
+from fedfloor.methods.fedsr import FedSR, Ring
+from fedfloor.methods.fldg import FLDG, FLDGL
 from fedfloor.methods.hfedms import HFedMS
 from fedfloor.methods.hierfavg import HierFAVG
-from fedfloor.methods.ifca import IFCA
 from fedfloor.methods.kcenter import KCenter
-from fedfloor.methods.local_only import LocalOnly
-from fedfloor.methods.naive import Persistence, Seasonal
 from fedfloor.methods.pca import Pca
-from fedfloor.methods.presets import FedAdagrad, FedAdam, FedAvgM, FedMMD, FedProx, FedYogi, Ida, Moon
-from fedfloor.methods.qffl import QFFL
+from fedfloor.methods.personal import APFL, Ditto, FedBN, FedPer, FedRep
+from fedfloor.methods.presets import QFFL, FedAdagrad, FedAdam, FedAvgM, FedMMD, FedProx, FedYogi, Ida, Moon
 from fedfloor.methods.rafed import RaFed
-from fedfloor.methods.ring import Ring
+from fedfloor.methods.references import Centralized, GradientBoosting, LocalOnly, Persistence, Seasonal
 from fedfloor.methods.scaffold import Scaffold
 from fedfloor.outside import load as load_outside
 from fedfloor.parts.work import DEFAULTS, WorkSettings
@@ -81,6 +71,11 @@ REFERENCES: dict[str, type[Method]] = {
     "pca": Pca,
 }  # fmt: skip
 
+COMMON = {  # settings of most methods, described by the docstrings of those alone that mean more by them
+    "fraction": "C, share of the devices drawn in a round, in (0, 1].",
+    "work": "what a visit does.",
+}
+
 
 def find(name: str, key: str = "") -> type[Method]:
     """Return a method's class by name, or ``module:Name`` of your own."""
@@ -92,7 +87,8 @@ def find(name: str, key: str = "") -> type[Method]:
             raise SettingError(
                 f"method '{name}' has settings of its own: write @dataclass(frozen=True) before its class."
             )
-        lacking = [f"'{one}'" for one in ("setup", "init", "absorb", "objective", "server") if not hasattr(method, one)]
+        hooks = ("setup", "init", "absorb", "objective", "server")
+        lacking = [f"'{hook}'" for hook in hooks if not hasattr(method, hook)]
         if lacking:
             raise SettingError(f"method '{name}' has no {', '.join(lacking)}: derive it from fedfloor.Method.")
         try:
@@ -118,19 +114,20 @@ def title(name: str) -> str:
 
 
 def card(name: str) -> tuple[str, list[dict[str, Any]]]:
-    """Return what a method says of itself, and one row per setting with its default.
+    """Return a method's description, and one row per setting with its default; a method's own settings come first.
 
     >>> card("fedprox")[1][0]
     {'setting': 'mu', 'default': 0.01}
     """
     kind = find(name)
-    rows = []
-    inherited = {"fraction", "work"}  # of every method; its own settings come first
-    for field in sorted(dataclasses.fields(kind), key=lambda field: field.name in inherited):  # type: ignore[arg-type]
+    text, rows = getdoc(kind) or "", []
+    for field in sorted(dataclasses.fields(kind), key=lambda field: field.name in COMMON):  # type: ignore[arg-type]
+        if field.name in COMMON and f"    {field.name}: " not in text:
+            text += ("" if "Args:" in text else "\n\nArgs:") + f"\n    {field.name}: {COMMON[field.name]}"
         if isinstance(field.default, WorkSettings):
-            said = {key: one for key, one in vars(field.default.over(DEFAULTS)).items() if one is not None}
-            rows += [{"setting": f"work.{key}", "default": one} for key, one in said.items()]
+            settings = vars(field.default.over(DEFAULTS)).items()
+            rows += [{"setting": f"work.{key}", "default": value} for key, value in settings if value is not None]
         else:
             usual = None if field.default is dataclasses.MISSING else field.default
             rows.append({"setting": field.name, "default": vars(usual) if dataclasses.is_dataclass(usual) else usual})
-    return getdoc(kind) or "", rows
+    return text, rows

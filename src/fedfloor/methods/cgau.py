@@ -9,19 +9,18 @@ from typing import Any
 import numpy as np
 
 from fedfloor.errors import require
-from fedfloor.methods.contract import Method, State, View
-from fedfloor.methods.star import check_share
+from fedfloor.methods.contract import State, View
+from fedfloor.methods.fedavg import FedAvg
 from fedfloor.parts.layers import Gated
 from fedfloor.parts.objective import Objective
 from fedfloor.parts.selection import fraction
-from fedfloor.parts.work import WorkSettings
 from fedfloor.plan import walk
 from fedfloor.plan.nodes import Node, Parallel, Train, device
 from fedfloor.plan.outcome import Outcome
 
 
 @dataclass(frozen=True)
-class CGAU(Method):
+class CGAU(FedAvg):
     r"""Client-conditioned gated units on a frozen extractor, h = tanh(W1 x + b1 + V1 c) ⊙ σ(W2 x + b2 + V2 c).
 
     ::
@@ -45,21 +44,16 @@ class CGAU(Method):
         layers: gated layers before the last one.
         units: outputs of each.
         warm_up: rounds before the extractor is frozen; left out, half of the schedule's, rounded down.
-        fraction: C, share of the devices drawn in a round, in (0, 1].
-        work: what a visit does.
     """
 
     layers: int = 2
     units: int = 256
     warm_up: int | None = None
-    fraction: float = 1.0
-    work: WorkSettings = WorkSettings(epochs=5)
 
     def __post_init__(self) -> None:
-        check_share("cgau", self.fraction)
+        super().__post_init__()
         rounds = self.warm_up
         require(rounds is None or rounds >= 0, "methods.cgau.warm_up", rounds, "a whole number of at least 0")
-        Gated(self.layers, self.units)
 
     @property
     def objective(self) -> Objective:

@@ -1,13 +1,21 @@
-"""Cohorts: several global models at once, each of which a part of the devices trains and is evaluated with."""
+"""Cohorts: several global models, each trained by a part of the devices and evaluated on them: IFCA, FL+HC."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
-from fedfloor.methods.contract import State
-from fedfloor.plan.nodes import KEEP, Node, Parallel, Select, model_name
+import numpy as np
+
+from fedfloor.errors import require
+from fedfloor.methods.contract import Needs, State, View
+from fedfloor.methods.fedavg import FedAvg, visiting
+from fedfloor.parts.grouping import merged
+from fedfloor.parts.selection import fraction
+from fedfloor.plan import nodes
+from fedfloor.plan.nodes import KEEP, LEAST_LOSS, Node, Parallel, Probe, Select, model_name
+from fedfloor.plan.outcome import Outcome
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -40,3 +48,136 @@ def joined(state: State, of: Mapping[int, int], many: int, packet: Mapping[str, 
     info = {key: one for key, one in state.notes.get("info", {}).items() if key not in ("cohorts", "cohort_sizes")}
     info |= {"cohort_sizes": list(map(len, members))} | ({"cohorts": members} if now != state.cohorts else {})
     return replace(state, packet=packet or state.packet, notes={**state.notes, "cohorts": now, "info": info})
+
+
+@dataclass(frozen=True)
+class IFCA(FedAvg):
+    r"""Iterative federated clustering, w_j ← Σ_{k: j_k = j} n_k w_k / Σ_{k: j_k = j} n_k, j_k = argmin_j F_k(w_j).
+
+    ::
+
+        for each round:
+            S ← max(C·K, 1) devices drawn at random; all models w_1 … w_J go to each of them
+            for k in S in parallel: j_k ← the model of the least mean loss over all the training samples of k
+            for k in S in parallel: w_k ← E epochs of SGD on the data of k, starting from w_{j_k}
+            for each j: w_j ← the mean by samples of its devices' models; a model that nobody chose stays
+
+    The first models differ: w_1 is the network as it is begun, the others have each of its tensors' numbers in another
+    order, which is another draw from the same distribution. A device is evaluated with the model that it chose last;
+    one that was never drawn with the model of the least loss on its training samples, as it would choose.
+
+    With cohorts = 1 this is FedAvg.
+
+    Travels: all J models down, one up, and J losses. Model averaging, as in the paper's experiments.
+
+    Ghosh, Chung, Yin, Ramchandran, An efficient framework for clustered federated learning, NeurIPS 2020, arXiv
+    2006.04088.
+
+    Args:
+        cohorts: J, the number of models.
+    """
+
+    cohorts: int = 2
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require(self.cohorts >= 1, "methods.ifca.cohorts", self.cohorts, "a whole number of at least 1")
+
+    @property
+    def needs(self) -> Needs:
+        return Needs(cohorts=self.cohorts > 1)
+
+    def init(self, view: View, answers: Mapping[int, Mapping[str, Any]], rng: np.random.Generator) -> State:
+        packet = dict(view.start)
+        for number in range(1, self.cohorts if "w" in packet else 1):
+            model = packet["w"].clone()
+            for first, last in view.layout.values():
+                model[first:last] = packet["w"][first:last][rng.permutation(last - first)]
+            packet[model_name(number)] = model
+        return State(packet)
+
+    def plan(self, state: State, view: View, rng: np.random.Generator) -> Node:
+        chosen = fraction(view.devices, self.fraction, rng)
+        if self.cohorts == 1:
+            return visiting(self, self.work, view, chosen)
+        many, todo = len(chosen), self.work.at(view.round, view.rounds, self.objective)
+        train = {j: Select(LEAST_LOSS, tuple(chosen), many, todo) for j in range(self.cohorts)}
+        return nodes.Sequence((Probe(tuple(chosen), "losses", settings={"models": self.cohorts}), apart(train)))
+
+    def absorb(self, state: State, outcome: Outcome) -> State:
+        if self.cohorts == 1:
+            return State(outcome.packet, state.notes, state.tensors)
+        heard = {k: said["losses"] for k, said in outcome.answers.items()}
+        of = {k: losses.index(min(losses)) for k, losses in heard.items()}
+        return joined(state, of, self.cohorts, outcome.packet)
+
+
+@dataclass(frozen=True)
+class FLHC(FedAvg):
+    r"""Federated learning with hierarchical clustering of the updates Δ_k = w_k − w of one local training.
+
+    ::
+
+        for each of the first n rounds: FedAvg
+        in round n + 1: every device tells Δ_k, trained from w; FedAvg once more, and then
+            cohorts ← clusters merged while their mean distance 1 − cos(Δ_k, Δ_l) is at most d; each begins with w
+        for each round after: every cohort by itself does a round of FedAvg
+
+    A device that was not there in round n + 1 is evaluated with the cohort's model of the least loss on its training
+    samples, and does not train. With distance = 2, the largest that there is, all are one cohort: this is then FedAvg,
+    the updates told apart. Sattler et al. (CFL, arXiv 1910.01991) part cohorts in two by the same similarity, again
+    and again; here it is done once, so that the updates travel once.
+
+    Travels: the model, down and up; in round n + 1 twice.
+
+    Briggs, Fan, Andras, Federated learning with hierarchical clustering of local updates to improve training on
+    non-IID data, IJCNN 2020, arXiv 2004.11791. Distances depend on how long is trained; on pictures of four kinds they
+    were 0.5 within and 0.9 between (``benchmarks/cohorts.py``, another seed than those that are shown).
+
+    Args:
+        after: n, rounds of FedAvg before the clustering.
+        distance: d, in [0, 2].
+        cohorts: how many; as many as ``distance`` leaves, where it is left out.
+        fraction: C, share of the devices, or of a cohort's, drawn in a round, in (0, 1].
+        work: what a visit does, and what makes an update.
+    """
+
+    title = "FL+HC"
+
+    after: int = 3
+    distance: float = 0.7
+    cohorts: int | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require(self.after >= 0, "methods.flhc.after", self.after, "a whole number of at least 0")
+        require(0 <= self.distance <= 2, "methods.flhc.distance", self.distance, "from 0 to 2")
+        allowed = "a whole number of at least 1, or left out"
+        require(self.cohorts is None or self.cohorts >= 1, "methods.flhc.cohorts", self.cohorts, allowed)
+
+    @property
+    def needs(self) -> Needs:
+        return Needs(cohorts=True)
+
+    def plan(self, state: State, view: View, rng: np.random.Generator) -> Node:
+        if view.round <= self.after:
+            return self._visits(view, rng)
+        if not state.cohorts:
+            todo = replace(self.work.at(view.round, view.rounds, self.objective), moments="visit")
+            settings = {name: one for name, one in todo.told().items() if name != "settings" and one is not None}
+            visits = self._visits(view, rng)
+            return nodes.Sequence((Probe(tuple(view.devices), "profile", settings=settings), visits))
+        members: dict[int, list[int]] = {}
+        for k in view.devices:
+            members.setdefault(state.cohorts.get(k, -1), []).append(k)
+        drawn = {j: fraction(members[j], self.fraction, rng) for j in sorted(members) if j >= 0}
+        return apart({j: visiting(self, self.work, view, chosen) for j, chosen in drawn.items()})
+
+    def absorb(self, state: State, outcome: Outcome) -> State:
+        """Take the models in, and the cohorts once the updates are known."""
+        after = replace(state, packet=outcome.packet)
+        told = {k: said["profile"] for k, said in outcome.answers.items() if "profile" in said}
+        if not told:
+            return joined(after, {}, 1 + max(after.cohorts.values())) if after.cohorts else after
+        updates = {k: (model - state.packet["w"]).double().cpu().numpy() for k, model in told.items()}
+        return parted(after, merged(updates, self.distance, self.cohorts))

@@ -1,16 +1,19 @@
-"""FedAvg: devices train alone, the cloud averages."""
+"""FedAvg, and the schedule that most methods share with it: drawn devices train alone, and meet at the cloud."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 import numpy as np
 
+from fedfloor.errors import SettingError, require
 from fedfloor.methods.contract import Method, State, View
-from fedfloor.methods.star import check_server, check_share, star
+from fedfloor.parts import mix
 from fedfloor.parts.mix import BySamples, Mix
+from fedfloor.parts.selection import fraction
 from fedfloor.parts.work import WorkSettings
-from fedfloor.plan.nodes import Node
+from fedfloor.plan.nodes import ARRIVED, Node, Parallel, Sequence, Train, Work, device
 
 
 @dataclass(frozen=True)
@@ -41,9 +44,13 @@ class FedAvg(Method):
 
     def __post_init__(self) -> None:
         name = type(self).__name__.lower()
-        check_share(name, self.fraction)
-        check_server(name, lambda: self.server)
+        require(0 < self.fraction <= 1, f"methods.{name}.fraction", self.fraction, "above 0 and at most 1")
         _ = self.objective, self.mix  # settings out of range are refused by the parts that have them
+        try:
+            _ = self.server
+        except SettingError as error:
+            setting = str(error).removeprefix("server.")
+            raise SettingError(f"methods.{name}.{'server_' if setting.startswith('rate') else ''}{setting}") from error
 
     @property
     def mix(self) -> Mix:
@@ -52,4 +59,21 @@ class FedAvg(Method):
 
     def plan(self, state: State, view: View, rng: np.random.Generator) -> Node:
         """Visit the drawn devices in parallel."""
-        return star(self, self.work, view, self.fraction, rng, self.mix)
+        return self._visits(view, rng)
+
+    def _visits(self, view: View, rng: np.random.Generator) -> Parallel:
+        return visiting(self, self.work, view, fraction(view.devices, self.fraction, rng), self.mix)
+
+
+def visiting(method: Method, work: WorkSettings, view: View, chosen: list[int], rule: Mix | None = None) -> Parallel:
+    """Return visits to the chosen devices in parallel, whose models meet by a rule; by samples where it is left out."""
+    todo = work.at(view.round, view.rounds, method.objective)
+    name, settings = mix.spoken(rule or BySamples())
+    return Parallel(tuple(Train(device(k), todo) for k in chosen), mix=name, settings=settings)
+
+
+def beside(plan: Parallel, own: Callable[[Work], Work]) -> Parallel:
+    """Return visits that each train a model of the device's own first, beside what arrived (``Work.sends``)."""
+    visits = [visit for visit in plan.children if isinstance(visit, Train)]
+    pairs = [(replace(visit, work=replace(own(visit.work), sends=ARRIVED)), visit) for visit in visits]
+    return replace(plan, children=tuple(map(Sequence, pairs)))

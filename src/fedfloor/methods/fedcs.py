@@ -7,15 +7,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedfloor.errors import SettingError, require
-from fedfloor.methods.contract import Method, Needs, Resources, State, View
-from fedfloor.methods.star import check_share
+from fedfloor.methods.contract import Needs, Resources, State, View
+from fedfloor.methods.fedavg import FedAvg
 from fedfloor.parts.selection import fraction
-from fedfloor.parts.work import WorkSettings
 from fedfloor.plan.nodes import Node, Parallel, Probe, Radio, Sequence, Train, device
 
 
 @dataclass(frozen=True)
-class FedCS(Method):
+class FedCS(FedAvg):
     r"""Client selection under a deadline, max |S| such that distribution, training and uploads end in time.
 
     ::
@@ -45,12 +44,11 @@ class FedCS(Method):
         work: what a visit does; the paper's E = 5, mini-batches of 50.
     """
 
-    deadline_s: float = 180.0
     fraction: float = 0.1
-    work: WorkSettings = WorkSettings(epochs=5)
+    deadline_s: float = 180.0
 
     def __post_init__(self) -> None:
-        check_share("fedcs", self.fraction)
+        super().__post_init__()
         require(self.deadline_s > 0, "methods.fedcs.deadline_s", self.deadline_s, "seconds, above 0")
 
     @property

@@ -46,8 +46,6 @@ class FedFusion(FedAvg):
         smoothing: s in [0, 1), share of the last round's γ; of ``multi`` and ``single``.
         layer: path of the layer whose input is fused; left out, the first flattening behind trained layers, or else the
             classifier.
-        fraction: C, share of the devices drawn in a round, in (0, 1].
-        work: what a visit does.
     """
 
     operator: Literal["conv", "multi", "single"] = "multi"

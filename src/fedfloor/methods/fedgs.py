@@ -53,7 +53,6 @@ class FedGS(Method):
         choose: in every ``iteration``, or for a whole ``round`` at its beginning (ours, to tell the two apart).
         weights: of the factories: ``equal`` (the paper) or ``by_samples``.
         census_free: do not count what the census sends, as the paper.
-        work: what a visit does.
     """
 
     iterations: int = 50

@@ -40,8 +40,6 @@ class FEDL(FedAvg):
         eta: η ≥ 0. The authors used 0.2 with mini-batches of 20 for MNIST and FEMNIST (lr 0.003, 20 epochs), 0.5 to 4
             with all samples at once, 0.01 to 0.07 for linear regression; their code's own default is 1.
         weight: of the whole correction, at least 0; 1 is FEDL.
-        fraction: C, share of the devices drawn in a round, in (0, 1].
-        work: what a visit does.
     """
 
     eta: float = 0.2

@@ -67,7 +67,6 @@ class HFedMS(Method):
         keep: ``semantics``, or all ``samples`` of calibration rounds as they were: the upper bound.
         calibration_epochs: of the T − 1 rounds; left out, those of ``work``.
         census_free: do not count what the census sends.
-        work: what a visit does.
     """
 
     variant: Literal["D", "S"] = "D"

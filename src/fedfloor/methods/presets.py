@@ -6,16 +6,22 @@ models w_k meet at the cloud; Δ is the mean of the models less w. A class state
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Literal
 
+import numpy as np
+
 from fedfloor.errors import require
-from fedfloor.methods.fedavg import FedAvg
-from fedfloor.parts.mix import InverseDistance, Mix
+from fedfloor.methods.contract import State, View
+from fedfloor.methods.fedavg import FedAvg, visiting
+from fedfloor.parts.mix import InverseDistance, Mix, QFair
 from fedfloor.parts.objective import Objective
 from fedfloor.parts.proximal import Contrastive, Mmd, Prox
+from fedfloor.parts.selection import by_samples
 from fedfloor.parts.server import Adagrad, Adam, Server, Sgd, Yogi
 from fedfloor.parts.work import WorkSettings
+from fedfloor.plan.nodes import Node, Probe, Sequence
 
 # -- what devices minimise ---------------------------------------------------------------------------------------------
 
@@ -40,8 +46,6 @@ class FedProx(FedAvg):
     Args:
         mu: μ ≥ 0. The authors used 1 for MNIST and FEMNIST, 0.01 and 0.001 for texts, with 20 epochs; the default is
             ours.
-        fraction: C, share of the devices drawn in a round, in (0, 1].
-        work: what a visit does.
     """
 
     mu: float = 0.01
@@ -69,8 +73,6 @@ class FedMMD(FedAvg):
 
     Args:
         weight: λ ≥ 0, the weight of the distance; 0.1 is the authors'.
-        fraction: C, share of the devices drawn in a round, in (0, 1].
-        work: what a visit does.
     """
 
     weight: float = 0.1
@@ -103,8 +105,6 @@ class Moon(FedAvg):
         mu: μ ≥ 0. The authors' code has 1, and 5 for CIFAR-10.
         temperature: τ > 0.
         dim: length of z.
-        fraction: C, share of the devices drawn in a round, in (0, 1].
-        work: what a visit does.
     """
 
     title = "MOON"
@@ -140,8 +140,6 @@ class Ida(FedAvg):
     Args:
         factors: c_k. "none" is IDA, c_k = 1; "accuracy" is IDA + INTRAC, c_k = 1/max(1/classes, training accuracy);
             "samples" is IDA + FedAvg, c_k = n_k.
-        fraction: C, share of the devices drawn in a round, in (0, 1].
-        work: what a visit does.
     """
 
     title = "IDA"
@@ -156,6 +154,50 @@ class Ida(FedAvg):
     @property
     def mix(self) -> Mix:
         return InverseDistance(self.factors)
+
+
+@dataclass(frozen=True)
+class QFFL(FedAvg):
+    r"""q-fair federated learning by q-FedAvg, min Σ_k p_k F_k(w)^(q+1)/(q + 1).
+
+    ::
+
+        for each round:
+            S ← max(C·K, 1) devices drawn without replacement, with chances p_k = n_k/n
+            for k in S in parallel: F_k ← mean loss of w on the data of k; w_k ← E epochs of SGD, starting from w
+            u_k ← (w − w_k)/η, h_k ← q·F_k^(q−1)·‖u_k‖² + F_k^q/η
+            w ← w − Σ_{k∈S} F_k^q·u_k / Σ_{k∈S} h_k
+
+    With q = 0 and equal sizes this is FedAvg.
+
+    Travels: the model, down and up, and a device's loss, up.
+
+    Li et al., ICLR 2020, arXiv 1905.10497. Devices are drawn by their samples and count equally, as in the authors'
+    code (litian96/fair_flearn, its sampling 2), which draws without replacement; one pass over a device's data more,
+    forward only, says its loss.
+
+    Args:
+        q: q ≥ 0, how fair; depends on the data. The authors' code shows 5 for Vehicle.
+        work: what a visit does; the authors' scripts take E = 1 epoch. η is its learning rate.
+    """
+
+    title = "q-FFL"
+
+    work: WorkSettings = WorkSettings(epochs=1)
+    q: float = 1.0
+
+    def __post_init__(self) -> None:
+        require(0 <= self.q < math.inf, "methods.qffl.q", self.q, "a number of at least 0")
+        super().__post_init__()
+
+    @property
+    def mix(self) -> Mix:
+        return QFair(self.q)
+
+    def plan(self, state: State, view: View, rng: np.random.Generator) -> Node:
+        chosen = by_samples(view.devices, view.sizes, self.fraction, rng)
+        visits = visiting(self, self.work, view, chosen, self.mix)
+        return Sequence((Probe(tuple(chosen), "loss"), visits))
 
 
 # -- what the cloud does with the mean ---------------------------------------------------------------------------------
@@ -181,7 +223,6 @@ class FedAvgM(FedAvg):
     Args:
         server_rate: η > 0.
         momentum: β in [0, 1).
-        fraction: C, share of the devices drawn in a round, in (0, 1].
         work: what a visit does; E = 1 epoch as in the paper that tuned the rates.
     """
 
@@ -214,7 +255,6 @@ class FedAdagrad(FedAvg):
     Args:
         server_rate: η > 0.
         tau: τ > 0, how far the step is from being the same for every weight; the paper's default.
-        fraction: C, share of the devices drawn in a round, in (0, 1].
         work: what a visit does; E = 1 epoch as in the paper that tuned the rates.
     """
 
@@ -249,7 +289,6 @@ class FedAdam(FedAvg):
         beta1: β1 in [0, 1), decay of m.
         beta2: β2 in [0, 1), decay of v.
         tau: τ > 0, how far the step is from being the same for every weight; the paper's default.
-        fraction: C, share of the devices drawn in a round, in (0, 1].
         work: what a visit does; E = 1 epoch as in the paper that tuned the rates.
     """
 
@@ -284,7 +323,6 @@ class FedYogi(FedAdam):
         beta1: β1 in [0, 1), decay of m.
         tau: τ > 0; the paper's default.
         beta2: β2 in [0, 1); 1 − β2 is the largest share of Δ² that v changes by.
-        fraction: C, share of the devices drawn in a round, in (0, 1].
         work: what a visit does; E = 1 epoch as in the paper that tuned the rates.
     """
 

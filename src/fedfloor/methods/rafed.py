@@ -42,7 +42,6 @@ class RaFed(Method):
     Args:
         weight_divergence: weight of the class mix, at least 0.
         solver: ``search``: ours; ``rafed``: Algorithm 1 from a random start; ``exact``: with a proof, for few devices.
-        work: what a visit does.
     """
 
     weight_divergence: float = 0.0

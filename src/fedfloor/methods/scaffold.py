@@ -40,7 +40,6 @@ class Scaffold(FedAvg):
 
     Args:
         server_rate: η_g > 0; the authors used 1.
-        fraction: C, share of the devices drawn in a round, in (0, 1].
         work: what a visit does; the paper tried 1 to 20 epochs.
     """
 

@@ -14,20 +14,13 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
-def tilt(slope: Tensor, visit: Visit) -> dict[str, Tensor]:
-    """Return what an objective's ``begin`` keeps of such a term, while the network still holds w_start.
-
-    Args:
-        slope: s, [trained].
-    """
+def linear_term(slope: Tensor, visit: Visit) -> dict[str, Tensor]:
+    """Return what an objective's ``begin`` keeps of the term with s [trained], while the network holds w_start."""
     return {"slope": slope, "height": slope.dot(visit.resident().flat[: len(slope)])}
 
 
-def tilted(weights: Tensor, ready: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
-    """Return (⟨s, w − w_start⟩ [], its gradient s [trained]), as an objective's ``penalty``.
-
-    The gradient is s itself and not a copy: whoever steps along it must not change it.
-    """
+def linear_penalty(weights: Tensor, ready: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
+    """Return (⟨s, w − w_start⟩ [], its gradient [trained]): s itself, not a copy, which no step may change."""
     return weights.dot(ready["slope"]).sub_(ready["height"]), ready["slope"]
 
 
@@ -60,24 +53,21 @@ class Corrected(Objective):
 
     @property
     def travels(self) -> tuple[str, ...]:
-        """ḡ, where there is a correction."""
         return ("grad",) if self.weight > 0 else ()
 
     def passes(self, of: float) -> float:
         return of + 2 if self.weight > 0 else of
 
     def begin(self, visit: Visit) -> Mapping[str, Tensor]:
-        """Work out weight·(η·ḡ − ∇F_k(w_start))."""
         if self.weight == 0:
             return {}
         own = _gradient(visit)
-        return tilt((visit.packet["grad"] * self.eta).sub_(own).mul_(self.weight), visit)
+        return linear_term((visit.packet["grad"] * self.eta).sub_(own).mul_(self.weight), visit)
 
     loss = Plain.loss
 
     def penalty(self, weights: Tensor, visit: Visit) -> tuple[Tensor, Tensor] | None:
-        """Return the linear term [] and its gradient [trained]; None with weight = 0."""
-        return tilted(weights, visit.ready) if self.weight > 0 else None
+        return linear_penalty(weights, visit.ready) if self.weight > 0 else None
 
     def send(self, model: Tensor, visit: Visit) -> Mapping[str, Tensor]:
         return {"grad": _gradient(visit)} if self.weight > 0 else {}
@@ -111,39 +101,22 @@ class Variates(Objective):
     Karimireddy et al., ICML 2020, arXiv 1910.06378.
     """
 
-    @property
-    def needs_start(self) -> bool:
-        return True
-
-    @property
-    def assumes_sgd(self) -> bool:
-        """Always: c_k⁺ is made of (x − y)/(η·K_eff)."""
-        return True
-
-    @property
-    def remembers(self) -> bool:
-        return True
-
-    @property
-    def travels(self) -> tuple[str, ...]:
-        return ("c",)
-
-    @property
-    def counts_equally(self) -> bool:
-        return True
+    needs_start = assumes_sgd = True  # c_k⁺ is made of (x − y)/(η·K_eff)
+    remembers = True  # c_k
+    travels = ("c",)
+    counts_equally = True  # c stays the mean of all c_k
 
     def begin(self, visit: Visit) -> Mapping[str, Tensor]:
         trained = visit.resident().trained
         _check("the packet's 'c'", visit.packet["c"], trained)
         if "c" in visit.memory:
             _check("a device's memory 'c'", visit.memory["c"], trained)
-        return tilt(_away(visit), visit)
+        return linear_term(_away(visit), visit)
 
     loss = Plain.loss
 
     def penalty(self, weights: Tensor, visit: Visit) -> tuple[Tensor, Tensor] | None:
-        """Return ⟨c − c_k, y − x⟩ [] and its gradient [trained]."""
-        return tilted(weights, visit.ready)
+        return linear_penalty(weights, visit.ready)
 
     def remember(self, model: Tensor, visit: Visit) -> Mapping[str, Tensor]:
         return {"c": renewed(model, visit)}
@@ -190,9 +163,9 @@ def _away(visit: Visit) -> Tensor:
     return shared - visit.memory["c"] if "c" in visit.memory else shared.clone()
 
 
-def _check(what: str, variate: Tensor, trained: int) -> None:
+def _check(name: str, variate: Tensor, trained: int) -> None:
     if variate.shape != (trained,):
         raise SettingError(
-            f"{what} has {variate.numel()} numbers, must have {trained}, one per trained number of the model: it "
+            f"{name} has {variate.numel()} numbers, must have {trained}, one per trained number of the model: it "
             "belongs to another model. Resume with the model of the checkpoint, or start a new run."
         )

@@ -55,11 +55,7 @@ class Fusion(Objective):
         return of + forward_cost(of)
 
     def adapt(
-        self,
-        module: nn.Module,
-        classifier: str | None,
-        classes: int,
-        shape: tuple[int, ...],
+        self, module: nn.Module, classifier: str | None, classes: int, shape: tuple[int, ...]
     ) -> tuple[nn.Module, str | None]:
         from fedfloor.models.classifier import replace
         from fedfloor.models.layers import Fused, Gate, Mixture
@@ -187,11 +183,7 @@ class Gated(Objective):
         return forward_cost(of) if self.frozen else of
 
     def adapt(
-        self,
-        module: nn.Module,
-        classifier: str | None,
-        classes: int,
-        shape: tuple[int, ...],
+        self, module: nn.Module, classifier: str | None, classes: int, shape: tuple[int, ...]
     ) -> tuple[nn.Module, str | None]:
         from fedfloor.models.gated import fitted
 

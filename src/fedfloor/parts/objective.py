@@ -243,11 +243,7 @@ class Layers(Protocol):
     """What is added to the experiment's network, and which part of it is trained."""
 
     def adapt(
-        self,
-        module: nn.Module,
-        classifier: str | None,
-        classes: int,
-        shape: tuple[int, ...],
+        self, module: nn.Module, classifier: str | None, classes: int, shape: tuple[int, ...]
     ) -> tuple[nn.Module, str | None]:
         """Return the network this objective trains, and the path of its classifier, made of the experiment's.
 

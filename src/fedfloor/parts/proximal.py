@@ -307,11 +307,7 @@ class Contrastive(Represented):
         return of + 2 * forward_cost(of) if self.mu else of
 
     def adapt(
-        self,
-        module: nn.Module,
-        classifier: str | None,
-        classes: int,
-        shape: tuple[int, ...],
+        self, module: nn.Module, classifier: str | None, classes: int, shape: tuple[int, ...]
     ) -> tuple[nn.Module, str | None]:
         from torch import nn as layers
 

@@ -57,11 +57,7 @@ class PerSample(Objective):
         return self.losses(logits, y).mean(), logits
 
     def adapt(
-        self,
-        module: nn.Module,
-        classifier: str | None,
-        classes: int,
-        shape: tuple[int, ...],
+        self, module: nn.Module, classifier: str | None, classes: int, shape: tuple[int, ...]
     ) -> tuple[nn.Module, str | None]:
         if self.weights not in (CENSUS, EQUAL):
             check_count(len(numbers(self.weights)), classes)

@@ -22,7 +22,7 @@ from fedfloor.engine.memory import DeviceMemory
 from fedfloor.engine.team import Alone
 from fedfloor.experiment import Experiment
 from fedfloor.figures import ACCURACY, Figure
-from fedfloor.methods.boosting import GradientBoosting
+from fedfloor.methods.references import GradientBoosting
 from fedfloor.park.park import Park
 from fedfloor.park.stream import Static
 from fedfloor.runs import folder, ledger, results
