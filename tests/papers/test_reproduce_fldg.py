@@ -139,11 +139,11 @@ def test_devices_share_no_sample_and_are_as_large_as_can_be() -> None:
 
 
 def test_hashes_are_those_that_devices_answer() -> None:
-    from fedfloor.parts.hashing import told
+    from fedfloor.parts.grouping import hashed
 
     means = np.random.default_rng(0).normal(size=(3, 6))
     said = disclosure.told(Telling("hash", 4, 0.7), np.ones((3, 2), np.int64), means, seed=5)
-    assert said.tolist() == [told(one, 4, 0.7, 5) for one in means]
+    assert said.tolist() == [hashed(one, 4, 0.7, 5) for one in means]
 
 
 def test_the_command_attacks_rendered_digits_where_there_is_no_mnist(

@@ -26,7 +26,7 @@ from fedfloor.park.normalise import mean_and_deviation
 from fedfloor.park.park import Park
 from fedfloor.parts.extractors.extractor import Scaling, mean_features
 from fedfloor.parts.extractors.names import extractor
-from fedfloor.parts.hashing import told
+from fedfloor.parts.grouping import hashed
 from fedfloor.plan.nodes import FORWARD, Probe, Scalar, Work, model_name
 from fedfloor.plan.schedule import Key
 
@@ -347,7 +347,7 @@ class Hash(MeanFeatures):
     def answer(self, engine: Engine, device: int, packet: Packet, tick: int) -> list[int]:
         """Hash the mean features."""
         vector = self.mean(engine, device, packet, tick).double().cpu().numpy()
-        return told(vector, self._many(), float(self.settings["width"] or 0), engine.seed)
+        return hashed(vector, self._many(), float(self.settings["width"] or 0), engine.seed)
 
     def price(self, sizes: Sizes) -> QuestionCost:
         """h numbers of 8 bytes, and a pass forward."""

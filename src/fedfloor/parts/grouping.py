@@ -1,4 +1,4 @@
-"""Groups of devices: whose classes together are mixed alike, or who answer alike."""
+"""Groups of devices by their classes or by what they answer, and the hashes that answers can be."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from fedfloor.errors import require
+from fedfloor.machine import require_memory
 
 log = logging.getLogger(__name__)
 
@@ -89,3 +90,16 @@ def drifted(before: np.ndarray, now: np.ndarray) -> float:
     """
     old, new = (np.divide(one, np.maximum(1, one.sum(1, keepdims=True))) for one in (before, now))
     return float(np.abs(old - new).sum(1).mean() / 2)
+
+
+def hashed(vector: np.ndarray, hashes: int, width: float, seed: int) -> list[int]:
+    """Return h integers ⌊(a_i·v + b_i)/r⌋ of a device's mean features v [D]; a and b are the same on all devices.
+
+    >>> len(hashed(np.zeros(4), hashes=3, width=2.0, seed=0))
+    3
+    """
+    from fedfloor.solvers.clustering import hash_functions, hash_vectors
+
+    require_memory(f"hashes = {hashes}", 16 * hashes * len(vector), "Set fewer hashes.")
+    family = hash_functions(len(vector), hashes, width, seed)
+    return [int(number) for number in hash_vectors(family, vector[None])[0]]

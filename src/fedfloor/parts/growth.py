@@ -18,76 +18,70 @@ MOST = 1 << 53  # what is rounded down is at most this: up to here a float holds
 
 
 @dataclass(frozen=True)
-class Linear:
-    """M = β·⌊α·(q − 1) + 1⌋: by the same number of groups every 1/α periods.
-
-    The reference code (slz-ai/hfedms) has β·⌊α·q + 1⌋, which is one period ahead.
+class _Growth:
+    """The numbers of a growth; both are chosen with it.
 
     Args:
         alpha: α ≥ 0, how fast; with 0 there are β groups for ever.
         beta: β ≥ 1, groups of the first period, and by how many they grow at a time.
+    """
+
+    alpha: float
+    beta: int
+
+    def __post_init__(self) -> None:
+        require(0 <= self.alpha < math.inf, "growth: alpha", self.alpha, "a number of at least 0")
+        whole = isinstance(self.beta, int) and self.beta >= 1
+        require(whole, "growth: beta", self.beta, "a whole number of at least 1")
+
+
+@dataclass(frozen=True)
+class Linear(_Growth):
+    """M = β·⌊α·(q − 1) + 1⌋: by the same number of groups every 1/α periods.
+
+    The reference code (slz-ai/hfedms) has β·⌊α·q + 1⌋, which is one period ahead.
 
     >>> [Linear(alpha=0.5, beta=10).groups(q) for q in (1, 2, 3)]
     [10, 10, 20]
     """
 
-    alpha: float
-    beta: int
     kind: Literal["linear"] = "linear"
 
-    def __post_init__(self) -> None:
-        _check(self.alpha, self.beta)
-
     def groups(self, period: int) -> int:
+        """Return M in the period (the first is 1)."""
         return self.beta * _floor(self.alpha * (_period(period) - 1) + 1)
 
 
 @dataclass(frozen=True)
-class Log:
+class Log(_Growth):
     """M = β·⌊α·ln q + 1⌋: fast at first, then ever slower. The paper's best is α = 2, β = 10.
-
-    Args:
-        alpha: α ≥ 0, how fast; with 0 there are β groups for ever.
-        beta: β ≥ 1, groups of the first period, and by how many they grow at a time.
 
     >>> [Log(alpha=2, beta=10).groups(q) for q in (1, 2, 3, 4, 5, 100)]
     [10, 20, 30, 30, 40, 100]
     """
 
-    alpha: float
-    beta: int
     kind: Literal["log"] = "log"
 
-    def __post_init__(self) -> None:
-        _check(self.alpha, self.beta)
-
     def groups(self, period: int) -> int:
+        """Return M in the period (the first is 1)."""
         return self.beta * _floor(self.alpha * math.log(_period(period)) + 1)
 
 
 @dataclass(frozen=True)
-class Exp:
+class Exp(_Growth):
     """M = β·⌊(1 + α)^(q − 1)⌋: slow at first, then ever faster.
 
     The paper prints β·⌊(1 + α)^q − 1⌋, a misprint: it gives no group at all in period 1 where α < 1. As read here the
     first period has β groups, as with the other two. The reference code has β·⌊α^q⌋, with another α.
 
-    Args:
-        alpha: α ≥ 0, how fast; with 0 there are β groups for ever.
-        beta: β ≥ 1, groups of the first period, and by how many they grow at a time.
-
     >>> [Exp(alpha=0.5, beta=10).groups(q) for q in (1, 2, 3, 4)]
     [10, 10, 20, 30]
     """
 
-    alpha: float
-    beta: int
     kind: Literal["exponential"] = "exponential"
 
-    def __post_init__(self) -> None:
-        _check(self.alpha, self.beta)
-
     def groups(self, period: int) -> int:
+        """Return M in the period (the first is 1)."""
         turns = _period(period) - 1
         if turns * math.log1p(self.alpha) > math.log(MOST):  # the power itself could be too large for a float
             return self.beta * MOST
@@ -173,11 +167,6 @@ def _floor(value: float) -> int:
     0.58·50 comes out as 28.999999999999996, and ln 8 · (1/ln 2), which is meant to be 3, as 2.9999999999999996.
     """
     return math.floor(min(value * (1 + 1e-12), MOST))
-
-
-def _check(alpha: float, beta: int) -> None:
-    require(0 <= alpha < math.inf, "growth: alpha", alpha, "a number of at least 0")
-    require(isinstance(beta, int) and beta >= 1, "growth: beta", beta, "a whole number of at least 1")
 
 
 def _period(period: int) -> int:

@@ -16,14 +16,13 @@ if TYPE_CHECKING:  # methods name their server, and looking at methods does not 
     from torch import Tensor
 
     Moments = Mapping[str, Tensor]
+    Stepped = tuple[Tensor, dict[str, Tensor]]  # the new model [P], the moments for the next step and the checkpoint
 
 
 class Server(Protocol):
     """A server's optimiser, a frozen dataclass of its numbers."""
 
-    def step(
-        self, model: Tensor, mean: Tensor, moments: Moments, rng: Generator | None = None
-    ) -> tuple[Tensor, dict[str, Tensor]]:
+    def step(self, model: Tensor, mean: Tensor, moments: Moments, rng: Generator | None = None) -> Stepped:
         """Return (new model [P], new moments: flat tensors by name, checkpointed), changing nothing that goes in.
 
         Args:
@@ -56,12 +55,9 @@ class Sgd(Server):
     kind: Literal["sgd"] = "sgd"
 
     def __post_init__(self) -> None:
-        _check_rate(self.rate)
-        _check_decay("momentum", self.momentum)
+        _check(self.rate, momentum=self.momentum)
 
-    def step(
-        self, model: Tensor, mean: Tensor, moments: Moments, rng: Generator | None = None
-    ) -> tuple[Tensor, dict[str, Tensor]]:
+    def step(self, model: Tensor, mean: Tensor, moments: Moments, rng: Generator | None = None) -> Stepped:
         """Return (new model [P], new moments: ``m`` [P] where there is momentum); see :func:`step`."""
         if self.momentum == 0:
             # w + (mean − w) would be rounded twice: FedAvg is the mean itself
@@ -90,12 +86,9 @@ class Adagrad(Server):
     kind: Literal["adagrad"] = "adagrad"
 
     def __post_init__(self) -> None:
-        _check_adaptive(self.rate, self.tau, beta1=self.beta1)
+        _check(self.rate, self.tau, beta1=self.beta1)
 
-    def step(
-        self, model: Tensor, mean: Tensor, moments: Moments, rng: Generator | None = None
-    ) -> tuple[Tensor, dict[str, Tensor]]:
-        """Return (new model [P], new moments: ``v`` [P], and ``m`` [P] where β1 > 0); see :func:`step`."""
+    def step(self, model: Tensor, mean: Tensor, moments: Moments, rng: Generator | None = None) -> Stepped:
         delta = mean - model
         v = delta.square().add_(_moment(moments, "v", model, self.tau**2))
         return _adaptive(model, delta, v, moments, self.rate, self.beta1, self.tau)
@@ -124,12 +117,9 @@ class Adam(Server):
     kind: Literal["adam"] = "adam"
 
     def __post_init__(self) -> None:
-        _check_adaptive(self.rate, self.tau, beta1=self.beta1, beta2=self.beta2)
+        _check(self.rate, self.tau, beta1=self.beta1, beta2=self.beta2)
 
-    def step(
-        self, model: Tensor, mean: Tensor, moments: Moments, rng: Generator | None = None
-    ) -> tuple[Tensor, dict[str, Tensor]]:
-        """Return (new model [P], new moments: ``v`` [P], and ``m`` [P] where β1 > 0); see :func:`step`."""
+    def step(self, model: Tensor, mean: Tensor, moments: Moments, rng: Generator | None = None) -> Stepped:
         delta = mean - model
         v = _moment(moments, "v", model, self.tau**2) * self.beta2
         v.addcmul_(delta, delta, value=1 - self.beta2)
@@ -154,12 +144,9 @@ class Yogi(Server):
     kind: Literal["yogi"] = "yogi"
 
     def __post_init__(self) -> None:
-        _check_adaptive(self.rate, self.tau, beta1=self.beta1, beta2=self.beta2)
+        _check(self.rate, self.tau, beta1=self.beta1, beta2=self.beta2)
 
-    def step(
-        self, model: Tensor, mean: Tensor, moments: Moments, rng: Generator | None = None
-    ) -> tuple[Tensor, dict[str, Tensor]]:
-        """Return (new model [P], new moments: ``v`` [P], and ``m`` [P] where β1 > 0); see :func:`step`."""
+    def step(self, model: Tensor, mean: Tensor, moments: Moments, rng: Generator | None = None) -> Stepped:
         delta = mean - model
         square = delta.square()
         v = _moment(moments, "v", model, self.tau**2)
@@ -182,7 +169,7 @@ def optimiser(name: str, settings: Mapping[str, Scalar]) -> Server:
 
 
 def words(server: Server) -> str:
-    """Say what a server is.
+    """Return a server in words.
 
     >>> words(Sgd(momentum=0.9))
     'sgd, rate 1, momentum 0.9'
@@ -192,18 +179,8 @@ def words(server: Server) -> str:
     return ", ".join([name, *shown])
 
 
-def step(
-    server: Server, model: Tensor, mean: Tensor, moments: Moments, rng: Generator | None = None
-) -> tuple[Tensor, dict[str, Tensor]]:
-    """Take one step of a server's optimiser; nothing that goes in is changed.
-
-    Args:
-        model: w, the global model the round started from, float32 [P].
-        mean: what the round's models were mixed to, float32 [P].
-
-    Returns:
-        The new global model [P], and the moments for the next step and the checkpoint.
-    """
+def step(server: Server, model: Tensor, mean: Tensor, moments: Moments, rng: Generator | None = None) -> Stepped:
+    """Take one step of a server's optimiser, and check what it returns; nothing that goes in is changed."""
     after = server.step(model, mean, moments, rng)
     if not isinstance(after, tuple) or len(after) != 2 or getattr(after[0], "shape", None) != model.shape:
         raise SettingError(
@@ -215,7 +192,7 @@ def step(
 
 def _adaptive(
     model: Tensor, delta: Tensor, v: Tensor, moments: Moments, rate: float, beta1: float, tau: float
-) -> tuple[Tensor, dict[str, Tensor]]:
+) -> Stepped:
     """Return w + η·m/(√v + τ) and the moments."""
     if beta1 == 0:
         m, kept = delta, {"v": v}
@@ -237,16 +214,8 @@ def _moment(moments: Moments, name: str, like: Tensor, start: float) -> Tensor:
     return moments[name]
 
 
-def _check_rate(rate: float) -> None:
+def _check(rate: float, tau: float = 1.0, **decays: float) -> None:
     require(0 < rate < math.inf, "server.rate", rate, "a number above 0")
-
-
-def _check_decay(name: str, value: float) -> None:
-    require(0 <= value < 1, f"server.{name}", value, "at least 0 and below 1")
-
-
-def _check_adaptive(rate: float, tau: float, **decays: float) -> None:
-    _check_rate(rate)
     for name, value in decays.items():
-        _check_decay(name, value)
+        require(0 <= value < 1, f"server.{name}", value, "at least 0 and below 1")
     require(0 < tau < math.inf, "server.tau", tau, "a number above 0")

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor, nn
 
-    from fedfloor.models.network import Network
 
 CENSUS = "census"
 EQUAL = ""
@@ -41,9 +40,7 @@ class PerSample(Objective):
     def is_plain(self) -> bool:
         return False
 
-    @property
-    def needs_classes(self) -> bool:
-        return True
+    needs_classes = True
 
     def losses(self, logits: Tensor, y: Tensor) -> Tensor:
         """Return ℓ_i [n] of logits [n, F] and classes int64 [n]."""
@@ -60,20 +57,18 @@ class PerSample(Objective):
         self, module: nn.Module, classifier: str | None, classes: int, shape: tuple[int, ...]
     ) -> tuple[nn.Module, str | None]:
         if self.weights not in (CENSUS, EQUAL):
-            check_count(len(numbers(self.weights)), classes)
+            _check_count(len(numbers(self.weights)), classes)
         return module, classifier
 
 
-def check_settings(kind: str, goal: PerSample) -> None:
-    """Check the settings that objectives with class weights share."""
+def _check_settings(kind: str, goal: PerSample) -> None:
     require(0 <= goal.smoothing < math.inf, f"objective {kind}: smoothing", goal.smoothing, "a number of at least 0")
     require(1 <= goal.cap < math.inf, f"objective {kind}: cap", goal.cap, "a number of at least 1")
     if goal.weights not in (CENSUS, EQUAL):
         numbers(goal.weights, kind)
 
 
-def check_count(given: int, classes: int) -> None:
-    """Refuse weights that are not one per class."""
+def _check_count(given: int, classes: int) -> None:
     if given != classes:
         raise SettingError(
             f"method.objective: {given} class weights, but the data have {classes} classes. Give one weight per class, "
@@ -89,15 +84,15 @@ def numbers(text: str, kind: str = "weighted") -> tuple[float, ...]:
     (0.5, 20.0)
     """
     try:
-        found = tuple(float(word) for word in text.split())
+        weights = tuple(float(word) for word in text.split())
     except ValueError:
-        found = ()
-    if not found or not all(0 <= one < math.inf for one in found) or not any(found):
+        weights = ()
+    if not weights or not all(0 <= number < math.inf for number in weights) or not any(weights):
         raise SettingError(
             f'objective {kind}: weights = {shown(text)}: must be "{CENSUS}", or one number of at least 0 per class, '
             "not all of them 0, such as [1, 20]."
         )
-    return found
+    return weights
 
 
 def from_counts(counts: Sequence[int] | np.ndarray, smoothing: float, cap: float) -> tuple[float, ...]:
@@ -130,9 +125,9 @@ def class_weights(goal: PerSample, logits: Tensor) -> Tensor:
             "the objective's class weights follow from the census, which is taken before round 1 where it is the "
             f"objective of [method]. Give numbers instead of weights = '{CENSUS}'."
         )
-    found = _placed(goal.weights, logits.device, logits.dtype)
-    check_count(len(found), logits.shape[-1])
-    return found
+    weights = _placed(goal.weights, logits.device, logits.dtype)
+    _check_count(len(weights), logits.shape[-1])
+    return weights
 
 
 @lru_cache(maxsize=64)
@@ -164,7 +159,7 @@ class Weighted(PerSample):
     cap: float = 100.0
 
     def __post_init__(self) -> None:
-        check_settings("weighted", self)
+        _check_settings("weighted", self)
         if self.weights == EQUAL:
             numbers(self.weights)
 
@@ -186,7 +181,7 @@ def by_census(goal: Objective | None) -> PerSample | None:
 
 def counted(answers: Mapping[int, Mapping[str, object]]) -> np.ndarray:
     """Return int64 [F], the class counts that devices reported, added up: device → question → answer."""
-    total: np.ndarray = np.sum([np.asarray(said["classes"], np.int64) for said in answers.values()], axis=0)
+    total: np.ndarray = np.sum([np.asarray(answer["classes"], np.int64) for answer in answers.values()], axis=0)
     return total
 
 
@@ -214,16 +209,12 @@ class Focal(PerSample):
 
     def __post_init__(self) -> None:
         require(0 <= self.gamma < math.inf, "objective focal: gamma", self.gamma, "a number of at least 0")
-        check_settings("focal", self)
+        _check_settings("focal", self)
 
     @property
     def is_plain(self) -> bool:
-        """Whether γ is 0 and every class counts 1."""
-        return self.gamma == 0 and (self.weights == EQUAL or (self.weights != CENSUS and self._equal))
-
-    @property
-    def _equal(self) -> bool:
-        return set(numbers(self.weights)) == {1.0}
+        equal = self.weights == EQUAL or (self.weights != CENSUS and set(numbers(self.weights)) == {1.0})
+        return self.gamma == 0 and equal
 
     def losses(self, logits: Tensor, y: Tensor) -> Tensor:
         """Return a_{y_i}·(1 − p_i)^γ·ℓ_i, [n]."""
@@ -242,6 +233,10 @@ WHY = {
 }
 
 
+def _of_part(name: str) -> Any:
+    return property(lambda self: getattr(self.part, name))
+
+
 @dataclass(frozen=True)
 class Reweighted(Objective):
     """An objective F(w) + g(w) with the mean of weighted or focal losses in the place of the cross-entropy F.
@@ -257,36 +252,14 @@ class Reweighted(Objective):
     part: Objective
     data: PerSample
 
-    @property
-    def needs_classes(self) -> bool:
-        return True
-
-    @property
-    def needs_start(self) -> bool:
-        return self.part.needs_start
-
-    @property
-    def assumes_sgd(self) -> bool:
-        return self.part.assumes_sgd
-
-    @property
-    def remembers(self) -> bool:
-        return self.part.remembers
-
-    @property
-    def travels(self) -> tuple[str, ...]:
-        return self.part.travels
-
-    @property
-    def counts_equally(self) -> bool:
-        return self.part.counts_equally
-
-    @property
-    def least_steps(self) -> int:
-        return self.part.least_steps
-
-    def passes(self, of: float) -> float:
-        return self.part.passes(of)
+    needs_classes = True
+    needs_start, assumes_sgd, remembers, least_steps = map(
+        _of_part, ("needs_start", "assumes_sgd", "remembers", "least_steps")
+    )
+    travels, counts_equally, send, passes, trains = map(
+        _of_part, ("travels", "counts_equally", "send", "passes", "trains")
+    )
+    begin, per_sample, penalty, remember = map(_of_part, ("begin", "per_sample", "penalty", "remember"))
 
     def adapt(
         self, module: nn.Module, classifier: str | None, classes: int, shape: tuple[int, ...]
@@ -294,26 +267,8 @@ class Reweighted(Objective):
         self.data.adapt(module, classifier, classes, shape)
         return self.part.adapt(module, classifier, classes, shape)
 
-    def trains(self, network: Network) -> slice:
-        return self.part.trains(network)
-
-    def begin(self, visit: Visit) -> Mapping[str, Tensor]:
-        return self.part.begin(visit)
-
-    def per_sample(self, x: Tensor, visit: Visit) -> Mapping[str, Tensor]:
-        return self.part.per_sample(x, visit)
-
     def loss(self, module: nn.Module, x: Tensor, y: Tensor, visit: Visit) -> tuple[Tensor, Tensor]:
         return self.part.loss(module, x, y, replace(visit, data=self.data))
-
-    def penalty(self, weights: Tensor, visit: Visit) -> tuple[Tensor, Tensor] | None:
-        return self.part.penalty(weights, visit)
-
-    def remember(self, model: Tensor, visit: Visit) -> Mapping[str, Tensor]:
-        return self.part.remember(model, visit)
-
-    def send(self, model: Tensor, visit: Visit) -> Mapping[str, Tensor]:
-        return self.part.send(model, visit)
 
 
 def reweighted(own: Objective, data: PerSample, name: str, method: str) -> Objective:
