@@ -73,7 +73,6 @@ class Astraea(Method):
         return Needs(labels=self.grouping != "random", crosses=True)
 
     def _blind(self, everyone: int) -> bool:
-        """Whether who holds what makes no difference to the groups."""
         return self.grouping == "random" or self.devices == 1 or self.devices >= everyone
 
     def setup(self, view: View) -> Node | None:

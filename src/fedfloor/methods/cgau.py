@@ -81,5 +81,4 @@ class CGAU(FedAvg):
 
 
 def _frozen(plan: Node) -> bool:
-    """Return whether every visit of a plan leaves the extractor as it is."""
     return all(work.objective == "gated" and bool(work.settings.get("frozen", True)) for work in walk.works(plan))

@@ -40,8 +40,7 @@ def joined(state: State, of: Mapping[int, int], many: int, packet: Mapping[str, 
     A round reports the sizes of all cohorts as ``cohort_sizes``, and where somebody changed, their members as
     ``cohorts``.
 
-    Args:
-        packet: the models; those of before, where it is left out.
+    ``packet``: the models; those of before, where it is left out.
     """
     now = dict(sorted({**state.cohorts, **of}.items()))
     members = [[k for k, number in now.items() if number == cohort] for cohort in range(many)]

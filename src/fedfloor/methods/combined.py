@@ -184,7 +184,6 @@ class Combined(Method):
         return node
 
     def _goal(self, state: State) -> Objective:
-        """Return the exchanged objective, with the class weights of the census once it was taken."""
         goal, known = self.parts.objective, state.notes.get(WEIGHTS)
         if known and isinstance(goal, weighting.PerSample):
             return weighting.settled(goal, known)
@@ -244,7 +243,6 @@ class Combined(Method):
         return changed
 
     def _loaded(self, node: Node) -> Node:
-        """Return a plan once the parts that a method from outside the package names in it are imported."""
         if not self.built_in:
             walk.fold(node, lambda at, _: [load(spec, key) for key, spec in walk.names(at) if SPEC.fullmatch(spec)])
         return node

@@ -81,9 +81,7 @@ class FedCS(FedAvg):
 def in_time(asked: list[int], known: Resources, update_s: np.ndarray, deadline_s: float) -> list[int]:
     """Return the devices that get done in time, ascending: the greedy choice of FedCS.
 
-    Args:
-        update_s: training time t^UD of every device, [K].
-        deadline_s: T.
+    ``update_s``: training time t^UD of every device, [K]. ``deadline_s``: T.
     """
     chosen = greedy(asked, known, update_s, deadline_s)
     if not chosen:

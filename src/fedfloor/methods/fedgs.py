@@ -114,7 +114,6 @@ class FedGS(Method):
         return replace(node, policy=self.solver, candidates=members, random=self.random, share=share, census_free=free)
 
     def _settled(self, node: Select, view: View, rng: np.random.Generator) -> Node:
-        """Return the visits to those who are chosen now, where the choice holds for the round."""
         if self.choose == "iteration":
             return node
         here = list(node.candidates)

@@ -140,7 +140,6 @@ class HFedMS(Method):
         return self.noted(replace(state, packet=outcome.packet), outcome.resolved)
 
     def _formed(self, view: View, rng: np.random.Generator) -> list[list[int]]:
-        """Form groups, draw those that take part, and put each into a random order."""
         if not view.devices:
             raise SettingError("method 'hfedms': there is no device that may take part.")
         period = period_of(view.round, self.every)
@@ -153,13 +152,11 @@ class HFedMS(Method):
         return [every[m] for m in sorted(rng.choice(groups, many, replace=False))]
 
     def _kept(self, state: State, view: View, rng: np.random.Generator) -> list[list[int]]:
-        """Return the period's groups, without devices that may not take part now."""
         may = set(view.devices)
         here = [one for group in state.notes["groups"] if (one := [k for k in group if k in may])]
         return [rng.permutation(one).tolist() for one in here] if self.shuffle == "round" else here
 
     def _replay(self, *, last: bool) -> Replay | None:
-        """Return what visits of the T − 1 rounds minimise, where devices keep anything."""
         raw = self.keep == "samples"
         if not raw and self.memory == 0:
             return None

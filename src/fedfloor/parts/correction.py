@@ -128,8 +128,7 @@ class Variates(Objective):
 def renewed(model: Tensor, visit: Visit) -> Tensor:
     """Return c_k⁺ = (x − y)/(η·K_eff) − (c − c_k), [trained]; c_k where η = 0, as at the end of a cosine to 0.
 
-    Args:
-        model: y, the flat model the device ended with, [P].
+    ``model``: y, the flat model the device ended with, [P].
     """
     away = _away(visit)
     if visit.work.rate == 0:
@@ -141,9 +140,7 @@ def renewed(model: Tensor, visit: Visit) -> Tensor:
 def effective(steps: int, momentum: float) -> float:
     """Return K_eff, how far K steps with unit gradients and unit rate go: Σ_{t=1…K} (1 − β^t)/(1 − β).
 
-    Args:
-        steps: K ≥ 1.
-        momentum: β in [0, 1).
+    ``steps``: K ≥ 1. ``momentum``: β in [0, 1).
 
     >>> effective(3, 0.0), effective(3, 0.5)  # 1 + 1.5 + 1.75
     (3.0, 4.25)
@@ -156,7 +153,6 @@ def effective(steps: int, momentum: float) -> float:
 
 
 def _away(visit: Visit) -> Tensor:
-    """Return c − c_k, worked out once in a visit: not to be changed."""
     if "slope" in visit.ready:
         return visit.ready["slope"]
     shared = visit.packet["c"]

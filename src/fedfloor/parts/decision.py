@@ -150,8 +150,7 @@ class Decision:
 def check(settings: DecideSettings, classes: tuple[str, ...], y: NDArray[np.int64] | None) -> str:
     """Check before the first round that a decision can be chosen; return a warning, or nothing.
 
-    Args:
-        y: int64 [n], the classes of the validation samples; None where none are held out.
+    ``y``: int64 [n], the classes of the validation samples; None where none are held out.
     """
     if not settings.asked:
         return ""
@@ -186,9 +185,7 @@ def choose(
 ) -> tuple[Decision, dict[str, Any]]:
     """Return the decision that validation data choose, and what it comes to there, as JSON.
 
-    Args:
-        logits: [n, F] of the validation samples.
-        y: int64 [n], their classes.
+    ``logits``: [n, F] of the validation samples. ``y``: int64 [n], their classes.
     """
     heat = temperature(logits, y) if settings.calibrate else 1.0
     about: dict[str, Any] = {"samples": len(y)}
@@ -214,10 +211,8 @@ def threshold(scores: Floats, wanted: NDArray[np.bool_], by: By | Literal["f1"] 
     Candidates lie halfway between neighbouring scores, so that rounding elsewhere changes no decision; beside them 0
     (always) and 2 (never). Of equally good ones the highest is chosen.
 
-    Args:
-        scores: [n], the probability of the positive class.
-        wanted: bool [n], whether it is the sample's class.
-        by: the rule; the largest F1 where it is left out.
+    ``scores``: [n], the probability of the positive class. ``wanted``: bool [n], whether it is the sample's class.
+    ``by``: the rule; the largest F1 where it is left out.
 
     >>> threshold(np.array([0.9, 0.6, 0.4, 0.1]), np.array([True, False, True, False]), By(recall=1.0))
     (0.25, True)
@@ -251,9 +246,7 @@ def threshold(scores: Floats, wanted: NDArray[np.bool_], by: By | Literal["f1"] 
 def measured(alarms: NDArray[np.bool_], wanted: NDArray[np.bool_]) -> dict[str, Any]:
     """Return recall, precision, F1 and counts of decisions for the positive class, as JSON.
 
-    Args:
-        alarms: bool [n], decided for the positive class.
-        wanted: bool [n], of it.
+    ``alarms``: bool [n], decided for the positive class. ``wanted``: bool [n], of it.
     """
     right, false, missed = (int(one.sum()) for one in (alarms & wanted, alarms & ~wanted, ~alarms & wanted))
     return {
@@ -285,9 +278,7 @@ def temperature(logits: Floats, y: NDArray[np.int64]) -> float:
     The likeliest class stays the same. Guo et al., "On calibration of modern neural networks", ICML 2017,
     arXiv 1706.04599.
 
-    Args:
-        logits: [n, F].
-        y: int64 [n].
+    ``logits``: [n, F]. ``y``: int64 [n].
     """
     from scipy.optimize import minimize_scalar
 

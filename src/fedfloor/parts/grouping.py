@@ -19,10 +19,8 @@ def formed(
 ) -> list[list[int]]:
     """Return M groups of L devices each, in random order within a group; the other devices are in none.
 
-    Args:
-        solver: how they are formed, a name of :data:`fedfloor.solvers.grouping.solve.SOLVERS`.
-        counts: V [K, F], samples of each class that they hold; None where nobody was asked, and all are alike.
-        size: L; left out, ⌊K/M⌋.
+    ``solver``: how they are formed, a name of :data:`fedfloor.solvers.grouping.solve.SOLVERS`. ``counts``: V [K, F],
+    samples of each class that they hold; None where nobody was asked, and all are alike. ``size``: L; left out, ⌊K/M⌋.
 
     >>> formed("random", (4, 7, 9), None, 2, np.random.default_rng(0))
     [[9], [4]]
@@ -39,8 +37,7 @@ def formed(
 def clustered(answers: Mapping[int, Mapping[str, Any]], what: str, groups: int, seed: int) -> list[list[int]]:
     """Return the groups that K-Means makes of devices' answers: ascending, in the order of their first devices.
 
-    Args:
-        answers: device → question → vector [D].
+    ``answers``: device → question → vector [D].
 
     >>> clustered({4: {"hash": [1, 1]}, 7: {"hash": [9, 9]}, 8: {"hash": [1, 2]}}, "hash", 2, seed=0)
     [[4, 8], [7]]
@@ -58,9 +55,7 @@ def clustered(answers: Mapping[int, Mapping[str, Any]], what: str, groups: int, 
 def merged(vectors: Mapping[int, np.ndarray], distance: float, groups: int | None = None) -> list[list[int]]:
     """Return groups of devices, merged pair by pair while their mean cosine distance is at most ``distance``.
 
-    Args:
-        vectors: device → vector [D]; one of zeros is at distance 1 from all others.
-        distance: in [0, 2].
+    ``vectors``: device → vector [D]; one of zeros is at distance 1 from all others. ``distance``: in [0, 2].
 
     >>> merged({4: np.array([1.0, 0.1]), 7: np.array([-1.0, 0.0]), 8: np.array([1.0, 0.0])}, 1.0)
     [[4, 8], [7]]
@@ -82,8 +77,7 @@ def merged(vectors: Mapping[int, np.ndarray], distance: float, groups: int | Non
 def drifted(before: np.ndarray, now: np.ndarray) -> float:
     """Return how far class shares have moved: the mean over devices of ½ Σ_c |p_c − q_c|, from 0 to 1.
 
-    Args:
-        before: class counts [K, F].
+    ``before``: class counts [K, F].
 
     >>> drifted(np.array([[2, 2], [4, 0]]), np.array([[4, 0], [1, 0]]))
     0.25

@@ -96,9 +96,7 @@ def groups_of(growth: Growth, period: int, devices: int) -> int:
 
     The paper does not say what happens beyond K; the reference code caps as here.
 
-    Args:
-        period: q, from 1.
-        devices: K ≥ 1.
+    ``period``: q, from 1. ``devices``: K ≥ 1.
 
     >>> groups_of(Log(alpha=2, beta=10), 13, devices=368), groups_of(Log(alpha=2, beta=10), 13, devices=50)
     (60, 50)
@@ -110,9 +108,7 @@ def groups_of(growth: Growth, period: int, devices: int) -> int:
 def chosen_groups(share: float, groups: int) -> int:
     """Return how many of M groups train in a period, ⌊κ·M⌋.
 
-    Args:
-        share: κ, in (0, 1].
-        groups: M ≥ 1.
+    ``share``: κ, in (0, 1]. ``groups``: M ≥ 1.
 
     >>> chosen_groups(0.3, 10), chosen_groups(0.29, 100)
     (3, 29)
@@ -132,9 +128,7 @@ def chosen_groups(share: float, groups: int) -> int:
 def period_of(round_number: int, every: int) -> int:
     """Return q = ⌈r/T⌉, the number of the period a round lies in, from 1.
 
-    Args:
-        round_number: r, from 1.
-        every: T ≥ 1, rounds of a period.
+    ``round_number``: r, from 1. ``every``: T ≥ 1, rounds of a period.
 
     >>> [period_of(r, every=5) for r in (1, 5, 6, 500)]
     [1, 1, 2, 100]
@@ -150,9 +144,7 @@ def is_full(round_number: int, every: int) -> bool:
     it. The paper's text says r mod T = 0, which is the same rounds counted from 0. With T = 1 every round is one, and
     this is HFedMS-S.
 
-    Args:
-        round_number: r, from 1.
-        every: T ≥ 1, rounds of a period.
+    ``round_number``: r, from 1. ``every``: T ≥ 1, rounds of a period.
 
     >>> [r for r in range(1, 12) if is_full(r, every=5)]
     [1, 6, 11]

@@ -92,7 +92,6 @@ class Fusion(Objective):
 def _place(
     module: nn.Module, classifier: str | None, shape: tuple[int, ...], wanted: str | None
 ) -> tuple[str, tuple[int, ...]]:
-    """Return the path of the layer whose input is fused, and the shape of that input."""
     from torch import nn as layers
 
     from fedfloor.models.classifier import layer, no_layer
@@ -112,7 +111,6 @@ def _place(
 
 
 def _inputs(module: nn.Module, paths: list[str], shape: tuple[int, ...]) -> dict[str, list[Tensor]]:
-    """Return what goes into some layers when two black samples go into the network, call by call."""
     import torch
 
     with ExitStack() as stack:
@@ -124,7 +122,6 @@ def _inputs(module: nn.Module, paths: list[str], shape: tuple[int, ...]) -> dict
 
 
 def _no_place(inputs: Mapping[str, list[Tensor]], wanted: str | None) -> str:
-    """Say why no layer's input can be fused."""
     if wanted is None:
         return (
             "objective fusion: this network has no features to fuse: no trained layer before an nn.Flatten or before "
@@ -233,7 +230,6 @@ class Gated(Objective):
 
 
 def _columns(network: Network) -> slice:
-    """Return where the device's columns lie: at the end of what is trained."""
     from fedfloor.models.gated import head_of
 
     return slice(network.trained - head_of(network).own.columns.numel(), network.trained)

@@ -51,9 +51,7 @@ def mean(models: Models, weights: Sequence[float] | None = None) -> Tensor:
     The order of additions is that of the engine's sums: without weights this is the engine's mean ``equal``, with the
     sample counts its ``by_samples``, to the bit.
 
-    Args:
-        models: w_k, float32 [n, P].
-        weights: a_k, n numbers above 0; all 1 if left out.
+    ``models``: w_k, float32 [n, P]. ``weights``: a_k, n numbers above 0; all 1 if left out.
 
     >>> mean(torch.tensor([[1.0, 2.0], [5.0, 2.0]]), [3.0, 1.0])
     tensor([2., 2.])
@@ -86,9 +84,7 @@ def inverse_distance(models: Models, factors: Sequence[float] | None = None) -> 
     Yeganeh et al., DCL at MICCAI 2020, arXiv 2008.07665. Chosen here, as the paper's formulas could not be looked up:
     the 1-norm over all coordinates, ε = 10⁻¹⁰ (it only keeps 1/0 away), and w̄ without weights.
 
-    Args:
-        models: w_k, float32 [n, P].
-        factors: c_k, n numbers above 0; all 1 if left out.
+    ``models``: w_k, float32 [n, P]. ``factors``: c_k, n numbers above 0; all 1 if left out.
 
     >>> inverse_distance(torch.tensor([[0.0], [2.0], [7.0]]))  # w̄ = 3: weights 1/3, 1, 1/4
     tensor([2.3684])
@@ -116,8 +112,7 @@ def inverse_distance_weights(models: Models, factors: Sequence[float] | None = N
 def intrac(accuracies: Sequence[float], classes: int) -> list[float]:
     """Return IDA's factors from the devices' training accuracies, c_k = 1/max(1/C, acc_k): who errs counts more.
 
-    Args:
-        accuracies: acc_k, n shares in [0, 1].
+    ``accuracies``: acc_k, n shares in [0, 1].
 
     >>> intrac([0.5, 0.01], classes=10)
     [2.0, 10.0]
@@ -138,13 +133,10 @@ def q_fair(
     every loss; devices are meant to be drawn in proportion to their samples and then count equally. Li et al., ICLR
     2020, arXiv 1905.10497.
 
-    Args:
-        start: w, the model the devices started from, float32 [P].
-        models: w_k, float32 [n, P].
-        losses: F_k, mean loss of w on all samples of device k, n numbers of at least 0.
-        q: q ≥ 0.
-        trained: how many numbers at the front are trained; all if left out. What lies behind, such as batch norm's
-            statistics, has no gradient: it takes w̃ and has no part in ‖u_k‖.
+    ``start``: w, the model the devices started from, float32 [P]. ``models``: w_k, float32 [n, P]. ``losses``: F_k,
+    mean loss of w on all samples of device k, n numbers of at least 0. ``q``: q ≥ 0. ``trained``: how many numbers at
+    the front are trained; all if left out. What lies behind, such as batch norm's statistics, has no gradient: it takes
+    w̃ and has no part in ‖u_k‖.
     """
     require(0 < rate < math.inf, "rate", rate, "a number above 0")
     require(0 <= q < math.inf, "q", q, "a number of at least 0")
@@ -166,7 +158,6 @@ def q_fair(
 
 
 def _totals(models: Sequence[Tensor], term: Callable[[Tensor, slice], Tensor]) -> list[float]:
-    """Return Σ over coordinates of term(model, chunk), in float64, for each model."""
     return [sum(float(term(one, span).sum(dtype=torch.float64)) for span in spans(one.numel())) for one in models]
 
 
@@ -183,8 +174,7 @@ def median(models: Models) -> Tensor:
 
     Yin et al., ICML 2018, arXiv 1803.01498.
 
-    Args:
-        models: float32 [n, P].
+    ``models``: float32 [n, P].
 
     >>> median(torch.tensor([[1.0], [9.0], [2.0], [4.0]]))
     tensor([3.])
@@ -203,9 +193,7 @@ def trimmed_mean(models: Models, share: float) -> Tensor:
 
     With b = 0, or so few models that b·n < 1, it is the plain mean to the bit. Yin et al., ICML 2018, arXiv 1803.01498.
 
-    Args:
-        models: float32 [n, P].
-        share: b, trimmed at each end, in [0, 1/2).
+    ``models``: float32 [n, P]. ``share``: b, trimmed at each end, in [0, 1/2).
 
     >>> trimmed_mean(torch.tensor([[1.0], [90.0], [2.0], [4.0], [3.0]]), 0.2)
     tensor([3.])
@@ -232,9 +220,7 @@ def krum(models: Models, outliers: int) -> Tensor:
 
     Of equal ones the first. Blanchard et al., NeurIPS 2017.
 
-    Args:
-        models: float32 [n, P].
-        outliers: f, how many models may be anything; n ≥ 2f + 3.
+    ``models``: float32 [n, P]. ``outliers``: f, how many models may be anything; n ≥ 2f + 3.
 
     >>> krum(torch.tensor([[0.0], [1.0], [3.0], [4.0], [100.0]]), outliers=1)
     tensor([1.])
@@ -249,10 +235,8 @@ def multi_krum(models: Models, outliers: int, keep: int | None = None) -> Tensor
     m = n − f in its experiments; more than that are refused here, as one would be an outlier. Blanchard et al., NeurIPS
     2017.
 
-    Args:
-        models: float32 [n, P].
-        outliers: f, how many models may be anything; n ≥ 2f + 3.
-        keep: m, from 1 to n − f; n − f if left out.
+    ``models``: float32 [n, P]. ``outliers``: f, how many models may be anything; n ≥ 2f + 3. ``keep``: m, from 1 to n −
+    f; n − f if left out.
     """
     found = rows(models)
     scores = krum_scores(found, outliers)

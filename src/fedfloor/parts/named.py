@@ -20,9 +20,7 @@ Makers = Mapping[str, Callable[..., Any]]
 def maker(what: str, name: str, known: Makers, base: type[Any]) -> Callable[..., Any]:
     """Return the class of this name; nothing of your own is called before it is known to be a part.
 
-    Args:
-        what: such as ``objective``, for error messages.
-        name: one of ``known``, or ``module:Name``.
+    ``what``: such as ``objective``, for error messages. ``name``: one of ``known``, or ``module:Name``.
     """
     if ":" in name:
         made = loaded(name, what)
@@ -48,10 +46,8 @@ def make(what: str, name: str, settings: Mapping[str, Scalar], known: Makers, ba
 def complete(what: str, name: str, part: object, base: type[Any], writes: Sequence[str]) -> None:
     """Check that a part of your own offers what it must; those of the house do.
 
-    Args:
-        what: such as ``objective``, for error messages.
-        name: ``module:Name``.
-        writes: the functions that ``base`` leaves open.
+    ``what``: such as ``objective``, for error messages. ``name``: ``module:Name``. ``writes``: the functions that
+    ``base`` leaves open.
     """
     if ":" not in name:
         return

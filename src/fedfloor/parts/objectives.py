@@ -91,9 +91,7 @@ def beside(goal: Objective, name: str, packet: Mapping[str, Tensor]) -> dict[str
 def sent(name: str, said: Mapping[str, Tensor], arrived: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
     """Return what an objective sends beside the model, once it is known to fit what arrived.
 
-    Args:
-        said: what its ``send`` returned.
-        arrived: what it reads of the packet; see :func:`beside`.
+    ``said``: what its ``send`` returned. ``arrived``: what it reads of the packet; see :func:`beside`.
     """
     for what, one in said.items():
         if what not in arrived:

@@ -21,9 +21,7 @@ if TYPE_CHECKING:
 def frozen(visit: Visit, x: Tensor, model: Tensor | None = None) -> Tensor:
     """Return the logits [batch, classes] of a flat model: no gradient, evaluation mode, nothing changed.
 
-    Args:
-        x: samples [batch, …].
-        model: flat model [P]; the one that arrived where it is left out.
+    ``x``: samples [batch, …]. ``model``: flat model [P]; the one that arrived where it is left out.
     """
     import torch
 
@@ -37,9 +35,7 @@ def frozen(visit: Visit, x: Tensor, model: Tensor | None = None) -> Tensor:
 def features(visit: Visit, x: Tensor, layer: str, model: Tensor | None = None) -> Tensor:
     """Return what goes into a layer of a flat model [batch, …]; as :func:`frozen`, and nothing behind it is worked out.
 
-    Args:
-        x: samples [batch, …].
-        model: flat model [P]; the one that arrived where it is left out.
+    ``x``: samples [batch, …]. ``model``: flat model [P]; the one that arrived where it is left out.
     """
     with tapped(visit.resident().module.get_submodule(layer), stop=True) as seen, suppress(Reached):
         frozen(visit, x, model)
@@ -203,9 +199,7 @@ def mmd_squared(fixed: Tensor, b: Tensor) -> Tensor:
 
     The biased estimate, never negative but for rounding; s goes over :data:`WIDTHS`. Gretton et al., JMLR 2012.
 
-    Args:
-        fixed: samples a [n, C], which get no gradient.
-        b: samples [n, C].
+    ``fixed``: samples a [n, C], which get no gradient. ``b``: samples [n, C].
 
     >>> import torch
     >>> round(float(mmd_squared(torch.zeros(3, 2), torch.zeros(3, 2))), 4)
@@ -363,9 +357,7 @@ def contrast(z: Tensor, apart: Tensor, temperature: float) -> tuple[Tensor, Tens
 
         ∂ℓ/∂z = σ(u·v/τ)/(n·τ·max(‖z‖, 10⁻⁸)) · (v − (u·v)·u), σ the logistic function; for ‖z‖ < 10⁻⁸ without (u·v)·u.
 
-    Args:
-        z: representations [n, dim].
-        apart: v, [n, dim].
+    ``z``: representations [n, dim]. ``apart``: v, [n, dim].
 
     >>> import torch
     >>> term, _ = contrast(torch.ones(3, 2), torch.zeros(3, 2), 0.5)
@@ -389,7 +381,6 @@ def _directions(z: Tensor) -> Tensor:
 
 
 def _head(network: Network) -> str:
-    """Return the path of the layer behind the projection head, whose input is z."""
     from fedfloor.models.classifier import layer
     from fedfloor.models.layers import Projected
 

@@ -96,7 +96,6 @@ class Replay(Plain):
         return {"z": z, "y": y, "new.z": new[0], "new.y": new[1]}
 
     def _recalled(self, visit: Visit) -> Kept:
-        """Return Z*: what the device kept, as the extractor of now would put it."""
         import torch
 
         from fedfloor.parts.semantic import compensated, drift
@@ -128,9 +127,8 @@ class Replay(Plain):
 def calibrating(work: Work, goal: Replay | None, epochs: int | None) -> Work:
     """Return what a visit does that trains the classifier alone.
 
-    Args:
-        goal: the objective with what is kept; None where nothing is, and the work's objective stays.
-        epochs: over the features; left out, those of ``work``.
+    ``goal``: the objective with what is kept; None where nothing is, and the work's objective stays. ``epochs``: over
+    the features; left out, those of ``work``.
     """
     work = replace(work, trains="classifier")
     if epochs is not None:

@@ -30,10 +30,8 @@ def chosen(
     A candidate that reports no samples at all has nothing to train on and is left out; where fewer than ``how_many``
     others remain, they are the super node.
 
-    Args:
-        node: its policy is the name of a solver of :mod:`fedfloor.solvers.selection`.
-        census: class counts that each candidate reports of what it holds, [candidates, F].
-        held: samples that each candidate holds, [candidates].
+    ``node``: its policy is the name of a solver of :mod:`fedfloor.solvers.selection`. ``census``: class counts that
+    each candidate reports of what it holds, [candidates, F]. ``held``: samples that each candidate holds, [candidates].
     """
     from fedfloor.solvers.selection.solve import SOLVERS
 
@@ -63,9 +61,7 @@ def settled(census: np.ndarray, held: np.ndarray) -> Floats:
     report alone, so nothing more is told of the device. Duchi, Shalev-Shwartz, Singer, Chandra, "Efficient projections
     onto the ℓ1-ball for learning in high dimensions", ICML 2008.
 
-    Args:
-        census: [N, F].
-        held: samples, [N], above 0.
+    ``census``: [N, F]. ``held``: samples, [N], above 0.
 
     >>> settled(np.array([[3, 1, 0], [4, 2, 0]]), np.array([4, 4])).tolist()
     [[3.0, 1.0, 0.0], [3.0, 1.0, 0.0]]
@@ -86,9 +82,7 @@ def trained_on(counts: Floats, held: np.ndarray, work: Work) -> Floats:
     """Return float64 [N, F]: samples of each class that a visit is expected to go through, a sample twice for two
     passes.
 
-    Args:
-        counts: what is held of each class, [N, F].
-        held: samples, [N].
+    ``counts``: what is held of each class, [N, F]. ``held``: samples, [N].
 
     >>> trained_on(np.array([[6.0, 2.0]]), np.array([8]), Work(steps=1, batch_size=4)).tolist()
     [[3.0, 1.0]]
@@ -101,7 +95,6 @@ def trained_on(counts: Floats, held: np.ndarray, work: Work) -> Floats:
 
 
 def _used(work: Work, held: int) -> int:
-    """Return how many samples a visit goes through."""
     if work.steps is None:
         return (work.epochs or 0) * held
     full, rest = divmod(work.steps, -(-held // work.batch_size))
@@ -111,7 +104,6 @@ def _used(work: Work, held: int) -> int:
 def _solved(
     node: Select, counts: Floats, drawn: NDArray[np.int64], others: NDArray[np.int64], seed: int
 ) -> NDArray[np.int64]:
-    """Return which of ``others`` are chosen."""
     from fedfloor.solvers.selection.problem import SelectionProblem
     from fedfloor.solvers.selection.solve import exact, solve
 
@@ -159,10 +151,9 @@ POLICIES: dict[str, Policy] = {"everyone": everyone, "uniform": uniform}
 def choose(node: Select, census: np.ndarray, held: np.ndarray, rng: np.random.Generator) -> list[int]:
     """Choose devices by a node's policy.
 
-    Args:
-        node: one of :data:`POLICIES`, or a solver of :mod:`fedfloor.solvers.selection`; see :func:`chosen`.
-        census: class counts that each candidate reports, [candidates, F]; no rows for policies that ask for none.
-        held: samples that each candidate holds, [candidates].
+    ``node``: one of :data:`POLICIES`, or a solver of :mod:`fedfloor.solvers.selection`; see :func:`chosen`. ``census``:
+    class counts that each candidate reports, [candidates, F]; no rows for policies that ask for none. ``held``: samples
+    that each candidate holds, [candidates].
 
     Returns:
         Device numbers, ascending.
@@ -200,9 +191,7 @@ def by_samples(devices: Sequence[int], sizes: np.ndarray, share: float, rng: np.
     hold equally many it is the draw of :func:`fraction`, from the same numbers: a method that draws so can then be
     FedAvg to the bit.
 
-    Args:
-        sizes: n_k > 0, samples of every device of the park, [all devices].
-        share: C in (0, 1].
+    ``sizes``: n_k > 0, samples of every device of the park, [all devices]. ``share``: C in (0, 1].
 
     >>> by_samples([0, 2, 3], np.array([5, 0, 10**9, 5]), 0.4, np.random.default_rng(0))
     [2]
@@ -221,8 +210,7 @@ def selected(
 ) -> list[int]:  # fmt: skip
     """Return whom a ``Select`` chooses, ascending.
 
-    Args:
-        census: asks devices for their class counts at a tick, int64 [devices, F]; the park is looked at if None.
+    ``census``: asks devices for their class counts at a tick, int64 [devices, F]; the park is looked at if None.
     """
     asked = node.candidates if node.reads_census else ()
     counts = park.census(asked, tick, [trained.get(k, 0) for k in asked]) if census is None else census(asked, tick)
@@ -315,8 +303,7 @@ def policy(name: str, settings: Mapping[str, Scalar]) -> Selection:
 def drawn(chosen: Selection, devices: Sequence[int], sizes: np.ndarray, rng: np.random.Generator) -> tuple[int, ...]:
     """Return who may take part in a round, ascending.
 
-    Args:
-        sizes: samples of each, int64 [K].
+    ``sizes``: samples of each, int64 [K].
     """
     said = chosen.draw(devices, sizes, rng)
     found = list(said) if isinstance(said, Iterable) else []

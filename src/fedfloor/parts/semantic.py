@@ -25,9 +25,7 @@ RULES = ("candidates", "window", "random")  # which features are kept
 def class_means(features: Tensor, labels: Tensor, classes: int) -> tuple[Tensor, Tensor]:
     """Return (μ_c = mean of the z_i with y_i = c [F, D], n_c [F]); the mean of an absent class is 0.
 
-    Args:
-        features: z, float [n, D].
-        labels: y, int64 [n].
+    ``features``: z, float [n, D]. ``labels``: y, int64 [n].
 
     >>> class_means(torch.tensor([[1.0], [3.0], [5.0]]), torch.tensor([0, 0, 2]), classes=3)
     (tensor([[2.],
@@ -51,10 +49,8 @@ def drift(now: Tensor, before: Tensor, labels: Tensor, classes: int) -> Tensor:
 
     Formed as the mean of the samples' differences, which is the same: 0 to the bit where the extractor is unchanged.
 
-    Args:
-        now: h(x, φ) of the current window, float [n, D].
-        before: h(x, φ_bak) of the same samples, φ_bak the extractor that the memory was made with, float [n, D].
-        labels: y, int64 [n].
+    ``now``: h(x, φ) of the current window, float [n, D]. ``before``: h(x, φ_bak) of the same samples, φ_bak the
+    extractor that the memory was made with, float [n, D]. ``labels``: y, int64 [n].
 
     Returns:
         Δ, [F, D].
@@ -75,10 +71,7 @@ def compensated(memory: Tensor, labels: Tensor, moved: Tensor) -> Tensor:
     memory, and with a linear extractor if it holds others with the same mean; a single semantic comes to lie there only
     where all samples of its class moved alike. After a ReLU z + Δ can be negative; as in the paper it is left so.
 
-    Args:
-        memory: z, float [Q', D].
-        labels: y, int64 [Q'].
-        moved: Δ of :func:`drift`, [F, D].
+    ``memory``: z, float [Q', D]. ``labels``: y, int64 [Q']. ``moved``: Δ of :func:`drift`, [F, D].
 
     >>> compensated(torch.tensor([[1.0], [2.0]]), torch.tensor([1, 0]), torch.tensor([[0.0], [4.5]]))
     tensor([[5.5000],
@@ -109,13 +102,10 @@ def nearest(
     candidate's and calls it the class's: by default it is taken over all candidates, stored and new, as in the
     reference code (slz-ai/hfedms). That code then shuffles the order and keeps the first Q: ``"random"``.
 
-    Args:
-        features: z of the candidates, the memory and then the period's windows, float [n, D].
-        labels: y, int64 [n].
-        keep: Q ≥ 0.
-        rule: over what μ is the mean: ``"candidates"``, or the last ``window`` of them (``"window"``; a class absent
-            there takes its mean over all candidates). ``"random"``: any Q, uniformly without replacement.
-        rng: with the rule ``"random"``.
+    ``features``: z of the candidates, the memory and then the period's windows, float [n, D]. ``labels``: y, int64 [n].
+    ``keep``: Q ≥ 0. ``rule``: over what μ is the mean: ``"candidates"``, or the last ``window`` of them (``"window"``;
+    a class absent there takes its mean over all candidates). ``"random"``: any Q, uniformly without replacement.
+    ``rng``: with the rule ``"random"``.
 
     Returns:
         Features [Q', D] and labels [Q'], Q' = min(Q, n).
@@ -142,11 +132,8 @@ def nearest(
 def fused(features: Tensor, labels: Tensor, memory: Tensor, memory_labels: Tensor) -> tuple[Tensor, Tensor]:
     """Return the calibration set [S ∪ Z*, Y ∪ Y*] of Eq. (16): the window's semantics, then the memory's.
 
-    Args:
-        features: S, float [n, D].
-        labels: its labels, int64 [n].
-        memory: Z*, compensated, float [Q', D]; Q' = 0 where the device has kept nothing yet.
-        memory_labels: its labels, int64 [Q'].
+    ``features``: S, float [n, D]. ``labels``: its labels, int64 [n]. ``memory``: Z*, compensated, float [Q', D]; Q' = 0
+    where the device has kept nothing yet. ``memory_labels``: its labels, int64 [Q'].
 
     Returns:
         Features [n + Q', D] and labels [n + Q'].

@@ -193,7 +193,6 @@ def step(server: Server, model: Tensor, mean: Tensor, moments: Moments, rng: Gen
 def _adaptive(
     model: Tensor, delta: Tensor, v: Tensor, moments: Moments, rate: float, beta1: float, tau: float
 ) -> Stepped:
-    """Return w + η·m/(√v + τ) and the moments."""
     if beta1 == 0:
         m, kept = delta, {"v": v}
     else:

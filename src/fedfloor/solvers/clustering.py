@@ -63,9 +63,7 @@ def kmeans(vectors: NDArray[np.number], groups: int, seed: int) -> Clusters:
     scikit-learn. Equal vectors go in as one with its weight: they share a group, and the partition depends neither on
     the order of the vectors nor on the number of cores.
 
-    Args:
-        vectors: [n, D].
-        groups: K ≥ 1.
+    ``vectors``: [n, D]. ``groups``: K ≥ 1.
 
     >>> clusters = kmeans(np.array([[9.0], [0], [8], [1], [9]]), 2, seed=0)
     >>> clusters.labels.tolist(), clusters.sizes.tolist()
@@ -90,7 +88,6 @@ def kmeans(vectors: NDArray[np.number], groups: int, seed: int) -> Clusters:
 
 
 def _lloyd(points: Floats, weight: Integers, groups: int, seed: int) -> Integers:
-    """Return a label for each point."""
     from sklearn.cluster import KMeans
     from sklearn.exceptions import ConvergenceWarning
     from threadpoolctl import threadpool_limits
@@ -118,9 +115,7 @@ def purity(groups: Integers, kinds: Integers) -> float:
     It rises with the number of groups: with one member each it is 1. Manning, Raghavan, Schütze, "Introduction to
     Information Retrieval", 2008, Section 16.3.
 
-    Args:
-        groups: [n], the group of each member.
-        kinds: [n], the kind of each member, such as its most frequent label.
+    ``groups``: [n], the group of each member. ``kinds``: [n], the kind of each member, such as its most frequent label.
 
     >>> purity(np.array([0, 0, 0, 1, 1]), np.array([7, 7, 3, 3, 3]))  # (2 + 2)/5
     0.8
@@ -195,8 +190,7 @@ def hash_vectors(functions: HashFunctions, v: NDArray[np.floating]) -> Integers:
 def collision_probability(distance: float, width: float) -> float:
     """Return Pr[F(v) = F(w)] with c = ‖v − w‖₂: p(c) = 1 − 2Φ(−r/c) − 2c/(√(2π) r)·(1 − e^{−r²/(2c²)}).
 
-    Args:
-        distance: c ≥ 0.
+    ``distance``: c ≥ 0.
 
     >>> collision_probability(0.0, 3.0), round(collision_probability(3.0, 3.0), 6)  # 1 − 2·0.158655 − 0.797885·0.393469
     (1.0, 0.368746)
@@ -215,8 +209,7 @@ def fewest_functions(groups: int, width: float) -> int:
     The paper counts r values for a function. Their number depends on the spread of the vectors, of which r is only the
     unit: more windows lie in the same spread where r is smaller.
 
-    Args:
-        groups: K ≥ 1.
+    ``groups``: K ≥ 1.
 
     >>> fewest_functions(10, 3.0), fewest_functions(50, 3.0), fewest_functions(9, 3.0)
     (3, 4, 2)
@@ -246,10 +239,8 @@ def k_center(
     "Clustering to minimize the maximum intercluster distance", Theoretical Computer Science 38, 1985; as FAVOR's
     baseline: Wang, Kaplan, Niu, Li, IEEE INFOCOM 2020.
 
-    Args:
-        vectors: [n, P]; little memory is needed beside them.
-        among: rows that can be chosen, ascending; default: all.
-        known: ``vectors`` are :func:`squared_distances` of vectors.
+    ``vectors``: [n, P]; little memory is needed beside them. ``among``: rows that can be chosen, ascending; default:
+    all. ``known``: ``vectors`` are :func:`squared_distances` of vectors.
 
     >>> line = np.array([[0.0], [1.0], [5.0], [9.0]], np.float32)
     >>> k_center(line, 3, np.random.default_rng(0), first=1).tolist()  # 9 is 8 away from 1; then 5 is 4 away from both

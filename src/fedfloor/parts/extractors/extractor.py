@@ -86,8 +86,7 @@ def mean_features(extractor: FeatureExtractor, x: Values, scaling: Scaling) -> F
 
     Extracted in blocks of a size that the samples' shape alone decides, added up in double precision.
 
-    Args:
-        x: the device's samples as they are stored, uint8 or float32 [n, *shape], n ≥ 1.
+    ``x``: the device's samples as they are stored, uint8 or float32 [n, *shape], n ≥ 1.
 
     Reference: the mean feature maps of FLDG; see the method.
     """
@@ -122,8 +121,7 @@ def block_rows(shape: Shape) -> int:
 def picture(name: str, shape: Shape, channels: tuple[int, ...] = (), least: int = 1) -> tuple[int, int, int]:
     """Return (C, H, W) of pictures.
 
-    Args:
-        least: smallest side, in pixels.
+    ``least``: smallest side, in pixels.
     """
     if len(shape) != 3:
         raise SettingError(

@@ -179,7 +179,6 @@ def _session(weights: str) -> Any:
 
 
 def _input(what: str, session: Any, shape: Shape) -> tuple[str, list[int | None]]:
-    """Return the name of a file's input and its dimensions, None where any will do, once samples are known to fit."""
     inputs = session.get_inputs()
     if len(inputs) != 1:
         raise SettingError(f"{what} has the inputs {', '.join(one.name for one in inputs)}: it must have one.")

@@ -78,7 +78,6 @@ def able(problem: AllocationProblem) -> tuple[Floats, Floats]:
 
 
 def _edges(problem: AllocationProblem, compute: Floats, upload: Floats) -> Floats:
-    """Return latencies from that of the fastest device to one above which it by itself costs no more."""
     low = float((compute + upload).min())
     high = iterations(problem, 1) * low / iterations(problem, len(compute)) * (1 + PRECISION)
     return np.geomspace(low, high, EDGES)

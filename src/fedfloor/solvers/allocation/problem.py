@@ -140,7 +140,6 @@ def only_level(problem: AllocationProblem, level: int) -> AllocationProblem:
 
 
 def _positive(name: str, values: Floats | float, *, zero: bool = False) -> None:
-    """Refuse numbers that are not finite, or not above 0 (or at least 0)."""
     flat = np.atleast_1d(np.asarray(values, np.float64)).ravel()
     bad = flat[~(np.isfinite(flat) & ((flat >= 0) if zero else (flat > 0)))]
     require(bad.size == 0, name, float(bad[0]) if bad.size else None, f"finite and {'at least' if zero else 'above'} 0")

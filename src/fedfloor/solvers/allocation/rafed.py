@@ -37,10 +37,9 @@ def rafed(
 ) -> Solution[Allocation]:
     """Return the allocation at which RaFed's sweeps end.
 
-    Args:
-        delta: δ in seconds: stop when a sweep gains no more.
-        ties: ``"log"``: of choices of equal cost take the one with the smallest Σ_{i∈S} ln t_i, and sweep on while
-            that falls (with δ = 0); ours, since one bad device otherwise hides every improvement of the others.
+    ``delta``: δ in seconds: stop when a sweep gains no more. ``ties``: ``"log"``: of choices of equal cost take the one
+    with the smallest Σ_{i∈S} ln t_i, and sweep on while that falls (with δ = 0); ours, since one bad device otherwise
+    hides every improvement of the others.
     """
     first = random_allocation(problem, start) if isinstance(start, np.random.Generator) else start
     return _swept(problem, first, np.arange(problem.devices), delta, ties, may_rest=True)
@@ -52,8 +51,7 @@ def fixed(
 ) -> Solution[Allocation]:  # fmt: skip
     """Return channels and powers for a given set of devices by the same sweeps (RaFed's reading of FEDL).
 
-    Args:
-        delta, ties: as in :func:`rafed`.
+    ``delta``, ``ties``: as in :func:`rafed`.
     """
     at = device_set(problem, active)
     first = random_allocation(problem, start, at) if isinstance(start, np.random.Generator) else start
@@ -101,7 +99,6 @@ def _swept(
 
 
 def _gain(before: float, now: float) -> float:
-    """Return the seconds gained, of log costs whose exponentials may overflow."""
     with np.errstate(over="ignore"):
         first, second = float(np.exp(before)), float(np.exp(now))
     return math.inf if math.isinf(first) else first - second

@@ -45,8 +45,7 @@ def pack_sets(
     the linear programme make it smallest. A set of which |U| − π(U) lies further below that maximum than the bound lies
     above k is in no solution with k devices, so the integer programme sees few sets.
 
-    Args:
-        deadline: by ``time.perf_counter``.
+    ``deadline``: by ``time.perf_counter``.
     """
     from scipy.optimize import Bounds, LinearConstraint, milp
     from scipy.sparse import csc_array
@@ -126,8 +125,7 @@ def exact(problem: AllocationProblem, time_limit_s: float = 60.0) -> Solution[Al
     each serves within V/n(k). Those sets are listed and packed (:func:`pack_sets`); V goes from the bound up to the
     value. Where classes count this still proves a bound, but rarely that one is the best.
 
-    Args:
-        time_limit_s: of the proof; after it the status is ``"feasible"``, with the bound proven so far.
+    ``time_limit_s``: of the proof; after it the status is ``"feasible"``, with the bound proven so far.
     """
     require(time_limit_s > 0, "time_limit_s", time_limit_s, "above 0")
     from fedfloor.solvers.allocation import kernels
@@ -185,7 +183,6 @@ def _bits(mask: int, devices: Integers) -> Integers:
 
 
 def _better(problem: AllocationProblem, data: ChannelData, rows: list[Integers], known: Allocation) -> Allocation:
-    """Return the allocation with these devices on the channels, or the known one if that costs no more."""
     channel = np.full(problem.devices, SILENT)
     for c, row in enumerate(rows):
         channel[row] = c
@@ -261,9 +258,8 @@ def ready(name: str, problem: AllocationProblem) -> None:
 def solve(name: str, problem: AllocationProblem, *, seed: int = 0) -> Solution[Allocation]:
     """Return an allocation, with a bound on the value of any.
 
-    Args:
-        name: ``search``, ours; ``rafed``, Algorithm 1 of the paper, ties broken by Σ ln t, from a random start;
-            ``exact``, with a proof.
+    ``name``: ``search``, ours; ``rafed``, Algorithm 1 of the paper, ties broken by Σ ln t, from a random start;
+    ``exact``, with a proof.
     """
     if name not in SOLVERS:
         raise unknown("allocation solver", name, SOLVERS)

@@ -29,8 +29,7 @@ def exchange_between(
     With S the sum of a group's counts, device j for i changes ‖S‖² by 2(S·V_j − S·V_i) + ‖V_j − V_i‖²: a few numbers,
     however many classes there are.
 
-    Args:
-        reserve: b is no group, but devices that are left out.
+    ``reserve``: b is no group, but devices that are left out.
     """
     A, B = len(a), len(b)
     Sa, Sb = np.zeros(A + B), np.zeros(A + B)  # what a and b have in common with the devices of both
@@ -82,12 +81,10 @@ def exchange_rounds(
 ) -> int:  # fmt: skip
     """Let groups exchange two by two; return the number of exchanges.
 
-    Args:
-        x: counts [K, F].
-        G: X Xᵀ [K, K]; empty: the products are computed for each pair.
-        total, along, centre, gain: as :func:`exchange_between`'s, of all devices.
-        slots: devices of the groups and, behind them, of those left out, cut alike [P, L]; changed in place.
-        order: [rounds, P], a permutation of rows a round: the first pairs with the second, the third with the fourth.
+    ``x``: counts [K, F]. ``G``: X Xᵀ [K, K]; empty: the products are computed for each pair. ``total``, ``along``,
+    ``centre``, ``gain``: as :func:`exchange_between`'s, of all devices. ``slots``: devices of the groups and, behind
+    them, of those left out, cut alike [P, L]; changed in place. ``order``: [rounds, P], a permutation of rows a round:
+    the first pairs with the second, the third with the fourth.
     """
     P, L = slots.shape
     made = 0
@@ -180,11 +177,9 @@ def update_moves(cost: Floats, move: Floats, cheapest_member: Integers, i: int, 
 def shortest_path(move: Floats, price: Floats, held: Integers, size: int, before: Integers) -> int:
     """Find the shortest path from any cluster above ``size`` to one below; return its end, and update the prices.
 
-    Args:
-        move: [L, L], least cost of moving a point from one cluster to another.
-        price: [L]; changed.
-        held: points in each cluster [L].
-        before: [L], changed: the predecessor of each cluster on its path; −1: the path starts here.
+    ``move``: [L, L], least cost of moving a point from one cluster to another. ``price``: [L]; changed. ``held``:
+    points in each cluster [L]. ``before``: [L], changed: the predecessor of each cluster on its path; −1: the path
+    starts here.
     """
     L = len(price)
     far, done = np.full(L, np.inf), np.zeros(L, np.bool_)
@@ -214,10 +209,8 @@ def shortest_path(move: Floats, price: Floats, held: Integers, size: int, before
 def assign(cost: Floats, price: Floats, size: int, label: Integers) -> None:
     """Give every point a cluster, ``size`` points to each, with the least sum of costs.
 
-    Args:
-        cost: [L·size, L].
-        price: [L], of the last time or zeros; changed.
-        label: the cluster of each point [L·size]; overwritten.
+    ``cost``: [L·size, L]. ``price``: [L], of the last time or zeros; changed. ``label``: the cluster of each point
+    [L·size]; overwritten.
     """
     n, L = cost.shape
     held, plain = cheapest_clusters(cost, price, label), np.zeros(L)

@@ -117,9 +117,7 @@ def cpd(p: Floats, bandwidth: float | None = None) -> Floats:
     distance alike, and ratios do not depend on it. HFedMS, arXiv 2211.03300, Section IV, which gives neither σ nor the
     kernel's argument.
 
-    Args:
-        p: class shares [M, F].
-        bandwidth: σ > 0; default: √2, the median distance of two classes.
+    ``p``: class shares [M, F]. ``bandwidth``: σ > 0; default: √2, the median distance of two classes.
 
     >>> cpd(np.array([[1.0, 0.0], [0.5, 0.5]]), bandwidth=1.0)  # (1 − 1/e)·1/2
     array([0.31606028])

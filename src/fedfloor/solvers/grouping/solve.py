@@ -62,8 +62,7 @@ def icg(problem: GroupingProblem, *, distance: Distance = "squared", seed: int =
     leaves open. Its costs are distances that are not squared: ``euclidean``; the assignment with the least sum of
     squares is then kept, as that sum need not fall. V are the counts as they are, not shares.
 
-    Args:
-        distance: ``squared``: as Eq. 7; ``euclidean``: as the reference code.
+    ``distance``: ``squared``: as Eq. 7; ``euclidean``: as the reference code.
     """
     if distance not in DISTANCES:
         raise unknown("distance", distance, DISTANCES)
@@ -147,8 +146,7 @@ def exchange(
     problems start again, up to 32 times, and the best value stays. The effort depends on the sizes alone, so that equal
     seeds give equal groups.
 
-    Args:
-        start: groups [M, L] to improve; default: drawn at random.
+    ``start``: groups [M, L] to improve; default: drawn at random.
     """
     require(rounds >= 0, "rounds", rounds, "a whole number of at least 0")
     began = time.perf_counter()
@@ -204,9 +202,8 @@ SOLVERS: Mapping[str, Solver] = {
 def solve(name: str, problem: GroupingProblem, *, seed: int = 0) -> Solution[Integers]:
     """Return M groups of L devices [M, L], those of a group in ascending order; the order of groups has no meaning.
 
-    Args:
-        name: ``exchange``, ours; ``exchange-long``, the same for 300 rounds; ``icg``, the paper's; ``icg-euclidean``,
-            with the distance of its reference code; ``astraea``, greedy mediators; ``random``.
+    ``name``: ``exchange``, ours; ``exchange-long``, the same for 300 rounds; ``icg``, the paper's; ``icg-euclidean``,
+    with the distance of its reference code; ``astraea``, greedy mediators; ``random``.
     """
     if name not in SOLVERS:
         raise unknown("grouping solver", name, SOLVERS)

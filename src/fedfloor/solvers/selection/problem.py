@@ -75,7 +75,6 @@ class SelectionProblem:
 
 
 def _within(name: str, values: Floats, least: float) -> None:
-    """Refuse numbers that are not finite or too small."""
     bad = values[~(np.isfinite(values) & (values >= least))]
     allowed = "finite" if math.isinf(least) else "finite and at least 0"
     require(bad.size == 0, name, float(bad[0]) if bad.size else None, allowed)
@@ -86,10 +85,7 @@ def batches(
 ) -> SelectionProblem:
     """Return FedGS's problem: y = (n·L + Σ b)·P − b, so that all batches together have the shares P.
 
-    Args:
-        counts: A [F, N].
-        share: P [F].
-        given: b [F].
+    ``counts``: A [F, N]. ``share``: P [F]. ``given``: b [F].
 
     >>> batches(np.eye(2), np.array([0.25, 0.75]), 2, 4, np.array([3.0, 1.0])).target
     array([0., 8.])

@@ -29,9 +29,8 @@ def gbpcs(
     With g = Aᵀ(A x − y), i = argmin of g over x = 0 and j = argmax of g over x = 1: set xᵢ = 1, xⱼ = 0, if
     d(x) = ‖A x − y‖₂ gets smaller; otherwise stop at the x before. Ties: the first candidate.
 
-    Args:
-        init: ``mpinv``: the L largest entries of A⁺y (Eq. 14); ``zero``: L warm-up steps; ``random``: any L.
-        trace: receives every choice on the way, the warm-up's too, for :func:`curve`.
+    ``init``: ``mpinv``: the L largest entries of A⁺y (Eq. 14); ``zero``: L warm-up steps; ``random``: any L. ``trace``:
+    receives every choice on the way, the warm-up's too, for :func:`curve`.
 
     >>> from fedfloor.solvers.selection.problem import SelectionProblem
     >>> gbpcs(SelectionProblem(np.array([[4.0, 0, 2], [0, 4, 2]]), np.array([5.0, 3]), 2)).choice
@@ -236,7 +235,6 @@ def bayesian(
 
 
 def _best(optimizer: BayesianOptimization, points: int, iterations: int) -> dict[str, float]:
-    """Run the library without the warnings that its Gaussian process gives for steps, which cut points look like."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         optimizer.maximize(init_points=points, n_iter=iterations)

@@ -35,8 +35,7 @@ def swap(
     Lourenço, Martin, Stützle, 2003). Above 2048 candidates only one descent, with the entries of the Gram matrix
     computed as they are needed.
 
-    Args:
-        start: ``greedy``: one candidate after the other towards a growing target; those of GBP-CS; or a choice.
+    ``start``: ``greedy``: one candidate after the other towards a growing target; those of GBP-CS; or a choice.
     """
     require(kicks >= 0, "kicks", kicks, "a whole number of at least 0")
     began = time.perf_counter()
@@ -122,9 +121,8 @@ def exact(
     to one half, each part gets a continuous solution of its own, and the part with the least bound is next. Whole
     counts cannot come nearer than whole numbers do. Of identical columns only the first ones are chosen.
 
-    Args:
-        time_limit_s: of the proof; after it the status is ``"feasible"``, with the bound proven so far. Above 1000
-            candidates there is no proof but that of whole numbers.
+    ``time_limit_s``: of the proof; after it the status is ``"feasible"``, with the bound proven so far. Above 1000
+    candidates there is no proof but that of whole numbers.
     """
     require(time_limit_s > 0, "time_limit_s", time_limit_s, "above 0")
     require(nodes is None or nodes >= 1, "nodes", nodes, "a whole number of at least 1")
@@ -184,7 +182,6 @@ def _branch_and_bound(
 
 
 def _branches(fixed: Signs, twin: Integers, at: int) -> tuple[Signs, Signs]:
-    """Return the part without a candidate and those identical after it, and the part with it and those before it."""
     without, with_it = fixed.copy(), fixed.copy()
     same = twin == twin[at]
     after = np.arange(len(twin)) >= at
@@ -211,9 +208,8 @@ SOLVERS: Mapping[str, Solver] = {
 def solve(name: str, problem: SelectionProblem, *, seed: int = 0) -> Solution[Integers]:
     """Return a choice of L candidates, ascending, with a bound on the value of any.
 
-    Args:
-        name: ``swap``, ours; ``exact``, with a proof; ``gbpcs``, ``gbpcs-zero``, ``gbpcs-random``, the paper's, by
-            start; the samplers it compares with: ``random``, ``monte-carlo``, ``genetic``, ``bayesian``, ``brute``.
+    ``name``: ``swap``, ours; ``exact``, with a proof; ``gbpcs``, ``gbpcs-zero``, ``gbpcs-random``, the paper's, by
+    start; the samplers it compares with: ``random``, ``monte-carlo``, ``genetic``, ``bayesian``, ``brute``.
     """
     if name not in SOLVERS:
         raise unknown("selection solver", name, SOLVERS)
