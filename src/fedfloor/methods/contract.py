@@ -201,12 +201,7 @@ class Method(Protocol):
         """Return what to ask before the first round (``Probe`` nodes only), or nothing."""
         return None
 
-    def init(
-        self,
-        view: View,
-        answers: Mapping[int, Mapping[str, Any]],
-        rng: np.random.Generator,
-    ) -> State:
+    def init(self, view: View, answers: Mapping[int, Mapping[str, Any]], rng: np.random.Generator) -> State:
         """Return the first state, from the park's facts and the answers of :meth:`setup`."""
         return State(view.start)
 

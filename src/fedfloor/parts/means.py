@@ -134,9 +134,9 @@ def q_fair(
     2020, arXiv 1905.10497.
 
     ``start``: w, the model the devices started from, float32 [P]. ``models``: w_k, float32 [n, P]. ``losses``: F_k,
-    mean loss of w on all samples of device k, n numbers of at least 0. ``q``: q ≥ 0. ``trained``: how many numbers at
-    the front are trained; all if left out. What lies behind, such as batch norm's statistics, has no gradient: it takes
-    w̃ and has no part in ‖u_k‖.
+    mean loss of w on all samples of device k, n numbers of at least 0. ``rate``: η; 1/η stands for the Lipschitz
+    constant. ``trained``: how many numbers at the front are trained; all if left out. What lies behind, such as batch
+    norm's statistics, has no gradient: it takes w̃ and has no part in ‖u_k‖.
     """
     require(0 < rate < math.inf, "rate", rate, "a number above 0")
     require(0 <= q < math.inf, "q", q, "a number of at least 0")

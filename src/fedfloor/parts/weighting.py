@@ -99,7 +99,8 @@ def from_counts(counts: Sequence[int] | np.ndarray, smoothing: float, cap: float
     """Return a_c = min(cap, (n + F·s)/(F·(n_c + s))) of F classes: the inverse of how frequent each class is.
 
     With s = 0 it is n/(F·n_c), scikit-learn's ``class_weight = "balanced"``: every class then has the same part in the
-    sum of the losses. Counts below 0, which the noise of a private census can leave, count as 0.
+    sum of the losses. n_c are the samples of a class over all devices, n = Σ n_c; counts below 0, which the noise of a
+    private census can leave, count as 0. Classes that are absent get the cap.
 
     >>> from_counts([970, 30], 0.0, 100.0)
     (0.5154639175257731, 16.666666666666668)

@@ -37,9 +37,9 @@ def rafed(
 ) -> Solution[Allocation]:
     """Return the allocation at which RaFed's sweeps end.
 
-    ``delta``: δ in seconds: stop when a sweep gains no more. ``ties``: ``"log"``: of choices of equal cost take the one
-    with the smallest Σ_{i∈S} ln t_i, and sweep on while that falls (with δ = 0); ours, since one bad device otherwise
-    hides every improvement of the others.
+    ``start``: an allocation, or a generator that draws one. ``delta``: δ in seconds: stop when a sweep gains no more.
+    ``ties``: ``"log"``: of choices of equal cost take the one with the smallest Σ_{i∈S} ln t_i, and sweep on while that
+    falls (with δ = 0); ours, since one bad device otherwise hides every improvement of the others.
     """
     first = random_allocation(problem, start) if isinstance(start, np.random.Generator) else start
     return _swept(problem, first, np.arange(problem.devices), delta, ties, may_rest=True)
@@ -51,6 +51,7 @@ def fixed(
 ) -> Solution[Allocation]:  # fmt: skip
     """Return channels and powers for a given set of devices by the same sweeps (RaFed's reading of FEDL).
 
+    ``active``: all with a usable level. ``start``: their first channels and levels, or a generator that draws them.
     ``delta``, ``ties``: as in :func:`rafed`.
     """
     at = device_set(problem, active)

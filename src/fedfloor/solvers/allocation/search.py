@@ -40,7 +40,7 @@ def search(problem: AllocationProblem, *, proposals: int = PROPOSALS, seed: int 
     For latencies T in geometric steps, devices in the order of how much interference they bear within T are put on the
     first channel that then still serves everyone within T; the best n(k)·T is where simulated annealing starts, which
     moves and exchanges devices. Powers are not searched: the least ones that a channel needs are computed. The same
-    seed gives the same result.
+    seed gives the same result. ``proposals`` are those for every 16 active devices; 0: the first filling is the result.
     """
     require(proposals >= 0, "proposals", proposals, "at least 0")
     require(0 <= seed < 2**63, "seed", seed, "a whole number of at least 0 and below 2^63")

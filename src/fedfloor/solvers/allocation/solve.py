@@ -45,7 +45,8 @@ def pack_sets(
     the linear programme make it smallest. A set of which |U| − π(U) lies further below that maximum than the bound lies
     above k is in no solution with k devices, so the integer programme sees few sets.
 
-    ``deadline``: by ``time.perf_counter``.
+    ``items``, ``starts``: the sets' members of 0 … M − 1, and the start of each set, and the end. ``devices``,
+    ``channels``, ``k``: M, C and the devices sought. ``deadline``: by ``time.perf_counter``.
     """
     from scipy.optimize import Bounds, LinearConstraint, milp
     from scipy.sparse import csc_array

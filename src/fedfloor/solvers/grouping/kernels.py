@@ -29,7 +29,9 @@ def exchange_between(
     With S the sum of a group's counts, device j for i changes ‖S‖² by 2(S·V_j − S·V_i) + ‖V_j − V_i‖²: a few numbers,
     however many classes there are.
 
-    ``reserve``: b is no group, but devices that are left out.
+    ``G``: V_k·V_k′ of all devices. ``total``, ``along``: ΣV_k and V_k·c of each. ``centre``: ‖c‖². ``gain``: of Σ‖p_m −
+    c‖²; a smaller one is rounding. ``a``, ``b``: the groups' devices, rows of G; changed in place. ``reserve``: b is no
+    group, but devices that are left out.
     """
     A, B = len(a), len(b)
     Sa, Sb = np.zeros(A + B), np.zeros(A + B)  # what a and b have in common with the devices of both
@@ -83,8 +85,9 @@ def exchange_rounds(
 
     ``x``: counts [K, F]. ``G``: X Xᵀ [K, K]; empty: the products are computed for each pair. ``total``, ``along``,
     ``centre``, ``gain``: as :func:`exchange_between`'s, of all devices. ``slots``: devices of the groups and, behind
-    them, of those left out, cut alike [P, L]; changed in place. ``order``: [rounds, P], a permutation of rows a round:
-    the first pairs with the second, the third with the fourth.
+    them, of those left out, cut alike [P, L]; changed in place. ``short``: devices in the last row. ``groups``: M, the
+    rows that are groups. ``order``: [rounds, P], a permutation of rows a round: the first pairs with the second, the
+    third with the fourth.
     """
     P, L = slots.shape
     made = 0
@@ -178,8 +181,8 @@ def shortest_path(move: Floats, price: Floats, held: Integers, size: int, before
     """Find the shortest path from any cluster above ``size`` to one below; return its end, and update the prices.
 
     ``move``: [L, L], least cost of moving a point from one cluster to another. ``price``: [L]; changed. ``held``:
-    points in each cluster [L]. ``before``: [L], changed: the predecessor of each cluster on its path; −1: the path
-    starts here.
+    points in each cluster [L]; each should hold ``size``. ``before``: [L], changed: the predecessor of each cluster on
+    its path; −1: the path starts here.
     """
     L = len(price)
     far, done = np.full(L, np.inf), np.zeros(L, np.bool_)

@@ -116,7 +116,7 @@ def genetic(
     A generation: tournaments of three, drawn with replacement, fill the population up; consecutive pairs exchange the
     genes between two random ones of those in which they differ; a chromosome mutates by one 0 → 1 and one 1 → 0, or is
     repaired if crossing broke its number of ones; those still broken are eliminated. Where none would be left, the
-    parents stay.
+    parents stay. The paper has 100 generations; ``mutation`` is the probability for a chromosome.
     """
     require(population >= 2 and population % 2 == 0, "population", population, "an even number of at least 2")
     require(generations >= 1, "generations", generations, "a whole number of at least 1")
@@ -205,7 +205,7 @@ def bayesian(
 
     Variable i, cut to a whole number, is the candidate ⌊i·N/L⌋ … ⌊(i+1)·N/L⌋ − 1, so that none is chosen twice. A
     Gaussian process with the defaults of the library bayesian-optimization proposes the points (Snoek, Larochelle,
-    Adams, NeurIPS 2012); FedGS's reference code compares with it.
+    Adams, NeurIPS 2012), after some random ones; FedGS's reference code compares with it, with 5 and 25 points.
     """
     try:
         from bayes_opt import BayesianOptimization

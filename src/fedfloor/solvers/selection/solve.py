@@ -122,7 +122,8 @@ def exact(
     counts cannot come nearer than whole numbers do. Of identical columns only the first ones are chosen.
 
     ``time_limit_s``: of the proof; after it the status is ``"feasible"``, with the bound proven so far. Above 1000
-    candidates there is no proof but that of whole numbers.
+    candidates there is no proof but that of whole numbers. ``nodes``: of the tree, about, instead of a time: the result
+    then does not depend on the speed of the machine.
     """
     require(time_limit_s > 0, "time_limit_s", time_limit_s, "above 0")
     require(nodes is None or nodes >= 1, "nodes", nodes, "a whole number of at least 1")
