@@ -164,7 +164,7 @@ def test_distillation_by_hand() -> None:
     # ln 2 and ln(4/3). Slopes in logits: (λ(q − p) + q − (1, 0))/2 of the first sample, (p − (1, 0))/2 of the second.
     given = torch.tensor([[0.0, 0.0], [math.log(3), 0.0]], dtype=torch.float64, requires_grad=True)
     said = torch.log(torch.tensor([[0.75, 0.25], [0.75, 0.25]], dtype=torch.float64))
-    visit = Visit(None, {}, per_sample={"said": said})
+    visit = Visit(None, {}, per_sample={"log_probabilities": said})
     loss, _ = Distilled(0.4).loss(nn.Identity(), given, torch.tensor([0, 0]), visit)
     apart = 0.75 * math.log(1.5) + 0.25 * math.log(0.5)
     assert float(loss.detach()) == pytest.approx((math.log(2) + math.log(4 / 3) + 0.4 * apart) / 2, rel=1e-12)

@@ -47,9 +47,7 @@ class Fusion(Objective):
         if self.operator not in OPERATORS:
             raise unknown("operator of objective fusion", str(self.operator), OPERATORS)
 
-    @property
-    def needs_start(self) -> bool:
-        return True
+    needs_start = True
 
     def passes(self, of: float) -> float:
         return of + forward_cost(of)
@@ -205,7 +203,6 @@ class Gated(Objective):
         model[place] = own
 
     def per_sample(self, x: Tensor, visit: Visit) -> Mapping[str, Tensor]:
-        """Return the extractor's features, [samples, width]."""
         if not self.frozen:
             return {}
         import torch
@@ -225,7 +222,6 @@ class Gated(Objective):
         return visit.task.losses(logits, y, "mean"), logits
 
     def remember(self, model: Tensor, visit: Visit) -> Mapping[str, Tensor]:
-        """Return the device's columns, [m]."""
         return {"own": model[_columns(visit.resident())].clone()}
 
 

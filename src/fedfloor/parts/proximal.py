@@ -19,24 +19,21 @@ if TYPE_CHECKING:
 
 
 def frozen(visit: Visit, x: Tensor, model: Tensor | None = None) -> Tensor:
-    """Return the logits [batch, classes] of a flat model: no gradient, evaluation mode, nothing changed.
+    """Return the logits [batch, classes] of a flat model [P]; of the one that arrived where it is left out.
 
-    ``x``: samples [batch, …]. ``model``: flat model [P]; the one that arrived where it is left out.
+    There is no gradient, the network is in evaluation mode, and nothing is changed.
     """
     import torch
 
     network = visit.resident()
     numbers = visit.arrived() if model is None else model
     with evaluating(network.module), torch.no_grad():
-        said: Tensor = torch.func.functional_call(network.module, network.named(numbers), (x,))
-    return said
+        logits: Tensor = torch.func.functional_call(network.module, network.named(numbers), (x,))
+    return logits
 
 
 def features(visit: Visit, x: Tensor, layer: str, model: Tensor | None = None) -> Tensor:
-    """Return what goes into a layer of a flat model [batch, …]; as :func:`frozen`, and nothing behind it is worked out.
-
-    ``x``: samples [batch, …]. ``model``: flat model [P]; the one that arrived where it is left out.
-    """
+    """Return what goes into a layer of a flat model [batch, …]; as :func:`frozen`, nothing behind it is worked out."""
     with tapped(visit.resident().module.get_submodule(layer), stop=True) as seen, suppress(Reached):
         frozen(visit, x, model)
     if not seen:
@@ -109,8 +106,8 @@ class Represented(Objective):
         with tapped(network.module.get_submodule(network.classifier)) as seen:
             loss, logits = Plain().loss(module, x, y, visit)
         z = seen[0].detach()
-        said = self.term(z, visit)
-        return (loss, logits) if said is None else (loss + said[0] + ((seen[0] - z) * said[1]).sum(), logits)
+        term = self.term(z, visit)
+        return (loss, logits) if term is None else (loss + term[0] + ((seen[0] - z) * term[1]).sum(), logits)
 
 
 @dataclass(frozen=True)
@@ -137,10 +134,10 @@ class Prox(Objective):
     loss = Plain.loss
 
     def begin(self, visit: Visit) -> Mapping[str, Tensor]:
+        # room for w − w_start: fresh memory for it at every step costs as much as working it out
         return {"away": visit.arrived().new_empty(len(visit.arrived()))} if self.mu else {}
 
     def penalty(self, weights: Tensor, visit: Visit) -> tuple[Tensor, Tensor] | None:
-        """Return ((μ/2)‖w − w_start‖² [], μ(w − w_start) [trained], good until the next call); None with μ = 0."""
         if self.mu == 0:
             return None
         import torch
@@ -183,11 +180,9 @@ class Mmd(Objective):
         return of + forward_cost(of) if self.weight else of
 
     def per_sample(self, x: Tensor, visit: Visit) -> Mapping[str, Tensor]:
-        """Return the logits of the model as it arrived, [samples, classes]."""
         return {"logits": frozen(visit, x)} if self.weight else {}
 
     def loss(self, module: nn.Module, x: Tensor, y: Tensor, visit: Visit) -> tuple[Tensor, Tensor]:
-        """Return (cross-entropy + λ·MMD² [], logits of the trained stream [batch, classes])."""
         loss, logits = Plain().loss(module, x, y, visit)
         if self.weight:
             loss = loss + self.weight * mmd_squared(visit.per_sample["logits"], logits)
@@ -229,9 +224,7 @@ class Distilled(Objective):
     def __post_init__(self) -> None:
         require(0 <= self.weight < math.inf, "objective distilled: weight", self.weight, "a number of at least 0")
 
-    @property
-    def needs_classes(self) -> bool:
-        return True
+    needs_classes = True  # the divergence is one of class probabilities
 
     @property
     def needs_start(self) -> bool:
@@ -241,16 +234,16 @@ class Distilled(Objective):
         return of + forward_cost(of) if self.weight else of
 
     def per_sample(self, x: Tensor, visit: Visit) -> Mapping[str, Tensor]:
-        """Return the logarithms of what the model as it arrived says, [samples, classes]."""
-        return {"said": frozen(visit, x).log_softmax(1)} if self.weight else {}
+        return {"log_probabilities": frozen(visit, x).log_softmax(1)} if self.weight else {}
 
     def loss(self, module: nn.Module, x: Tensor, y: Tensor, visit: Visit) -> tuple[Tensor, Tensor]:
-        """Return (cross-entropy + λ·KL [], logits [batch, classes])."""
         from torch.nn.functional import kl_div
 
         loss, logits = Plain().loss(module, x, y, visit)
         if self.weight:
-            apart = kl_div(logits.log_softmax(1), visit.per_sample["said"], reduction="batchmean", log_target=True)
+            apart = kl_div(
+                logits.log_softmax(1), visit.per_sample["log_probabilities"], reduction="batchmean", log_target=True
+            )
             loss = loss + self.weight * apart
         return loss, logits
 
@@ -295,7 +288,7 @@ class Contrastive(Represented):
 
     @property
     def least_steps(self) -> int:
-        return 2 if self.mu else 1
+        return 2 if self.mu else 1  # a model after one step is hardly another one
 
     def passes(self, of: float) -> float:
         return of + 2 * forward_cost(of) if self.mu else of
@@ -335,17 +328,17 @@ class Contrastive(Represented):
             return {}
         head = _head(visit.resident())
         previous, arrived = features(visit, x, head, visit.memory["previous"]), features(visit, x, head)
-        return {"apart": _directions(previous) - _directions(arrived)}
+        from torch.nn.functional import normalize
+
+        return {"apart": normalize(previous, dim=1, eps=SHORT) - normalize(arrived, dim=1, eps=SHORT)}
 
     def term(self, z: Tensor, visit: Visit) -> tuple[Tensor, Tensor] | None:
-        """Return μ·ℓ and its gradient."""
         if "apart" not in visit.per_sample:
             return None
-        said, gradient = contrast(z, visit.per_sample["apart"], self.temperature)
-        return self.mu * said, self.mu * gradient
+        loss, gradient = contrast(z, visit.per_sample["apart"], self.temperature)
+        return self.mu * loss, self.mu * gradient
 
     def remember(self, model: Tensor, visit: Visit) -> Mapping[str, Tensor]:
-        """Return the model this visit ended with, [P]."""
         return {"previous": model.clone()} if self.mu else {}
 
 
@@ -372,12 +365,6 @@ def contrast(z: Tensor, apart: Tensor, temperature: float) -> tuple[Tensor, Tens
     across = apart - u * (nearer * (length >= SHORT))
     slope = (nearer / temperature).sigmoid() / (length.clamp_min(SHORT) * (temperature * len(z)))
     return softplus(nearer / temperature).mean(), across * slope
-
-
-def _directions(z: Tensor) -> Tensor:
-    from torch.nn.functional import normalize
-
-    return normalize(z, dim=1, eps=SHORT)
 
 
 def _head(network: Network) -> str:

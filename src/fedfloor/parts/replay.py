@@ -54,18 +54,9 @@ class Replay(Plain):
         if self.rule not in get_args(Rule):
             raise unknown("objective replay: rule", self.rule, get_args(Rule))
 
-    @property
-    def needs_classes(self) -> bool:
-        """True: what is kept of earlier ticks is drawn by class."""
-        return True
-
-    @property
-    def remembers(self) -> bool:
-        return True
-
-    @property
-    def on_features(self) -> bool:
-        return True
+    needs_classes = True  # what is kept of earlier ticks is drawn by class
+    remembers = True  # features
+    on_features = True  # the classifier alone is trained
 
     @property
     def refers(self) -> bool:
@@ -125,11 +116,7 @@ class Replay(Plain):
 
 
 def calibrating(work: Work, goal: Replay | None, epochs: int | None) -> Work:
-    """Return what a visit does that trains the classifier alone.
-
-    ``goal``: the objective with what is kept; None where nothing is, and the work's objective stays. ``epochs``: over
-    the features; left out, those of ``work``.
-    """
+    """Return the work of a visit that trains the classifier alone, by a replay if one is given, for so many epochs."""
     work = replace(work, trains="classifier")
     if epochs is not None:
         work = replace(work, epochs=epochs, steps=None)

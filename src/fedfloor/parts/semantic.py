@@ -25,8 +25,6 @@ RULES = ("candidates", "window", "random")  # which features are kept
 def class_means(features: Tensor, labels: Tensor, classes: int) -> tuple[Tensor, Tensor]:
     """Return (μ_c = mean of the z_i with y_i = c [F, D], n_c [F]); the mean of an absent class is 0.
 
-    ``features``: z, float [n, D]. ``labels``: y, int64 [n].
-
     >>> class_means(torch.tensor([[1.0], [3.0], [5.0]]), torch.tensor([0, 0, 2]), classes=3)
     (tensor([[2.],
             [0.],
@@ -45,15 +43,10 @@ def class_means(features: Tensor, labels: Tensor, classes: int) -> tuple[Tensor,
 
 
 def drift(now: Tensor, before: Tensor, labels: Tensor, classes: int) -> Tensor:
-    """Return Δ_c = mean_c h(x, φ) − mean_c h(x, φ_bak) over the same samples, Eqs. (13)–(15); 0 for absent classes.
+    """Return Δ_c = mean_c h(x, φ) − mean_c h(x, φ_bak) [F, D] over one window, Eqs. (13)–(15); 0 for absent classes.
 
     Formed as the mean of the samples' differences, which is the same: 0 to the bit where the extractor is unchanged.
-
-    ``now``: h(x, φ) of the current window, float [n, D]. ``before``: h(x, φ_bak) of the same samples, φ_bak the
-    extractor that the memory was made with, float [n, D]. ``labels``: y, int64 [n].
-
-    Returns:
-        Δ, [F, D].
+    ``now`` and ``before`` [n, D] are the features by the extractor of now, and by that the memory was made with.
 
     >>> drift(torch.tensor([[5.0], [7.0]]), torch.tensor([[1.0], [2.0]]), torch.tensor([1, 1]), classes=2)
     tensor([[0.0000],
@@ -65,13 +58,11 @@ def drift(now: Tensor, before: Tensor, labels: Tensor, classes: int) -> Tensor:
 
 
 def compensated(memory: Tensor, labels: Tensor, moved: Tensor) -> Tensor:
-    """Return z + Δ_y for every semantic of the memory, Eq. (15).
+    """Return z + Δ_y for every semantic z of the memory [Q', D], Eq. (15), with Δ [F, D] of :func:`drift`.
 
     A class is moved as one: its mean in memory comes to lie where φ would put it if the window holds the samples in
     memory, and with a linear extractor if it holds others with the same mean; a single semantic comes to lie there only
     where all samples of its class moved alike. After a ReLU z + Δ can be negative; as in the paper it is left so.
-
-    ``memory``: z, float [Q', D]. ``labels``: y, int64 [Q']. ``moved``: Δ of :func:`drift`, [F, D].
 
     >>> compensated(torch.tensor([[1.0], [2.0]]), torch.tensor([1, 0]), torch.tensor([[0.0], [4.5]]))
     tensor([[5.5000],
@@ -85,14 +76,9 @@ def compensated(memory: Tensor, labels: Tensor, moved: Tensor) -> Tensor:
 
 
 def nearest(
-    features: Tensor,
-    labels: Tensor,
-    keep: int,
-    rule: str = "candidates",
-    *,
-    window: int = 0,
+    features: Tensor, labels: Tensor, keep: int, rule: str = "candidates", *, window: int = 0,
     rng: np.random.Generator | None = None,
-) -> tuple[Tensor, Tensor]:
+) -> tuple[Tensor, Tensor]:  # fmt: skip
     """Return the Q candidates with the smallest δ_i = ‖z_i − μ_{y_i}‖₂, Eqs. (17)–(18), in the order they came in.
 
     Of equally near ones the first, so that what stands in front, the old memory, stays. A class that is there once is
@@ -102,13 +88,9 @@ def nearest(
     candidate's and calls it the class's: by default it is taken over all candidates, stored and new, as in the
     reference code (slz-ai/hfedms). That code then shuffles the order and keeps the first Q: ``"random"``.
 
-    ``features``: z of the candidates, the memory and then the period's windows, float [n, D]. ``labels``: y, int64 [n].
-    ``keep``: Q ≥ 0. ``rule``: over what μ is the mean: ``"candidates"``, or the last ``window`` of them (``"window"``;
-    a class absent there takes its mean over all candidates). ``"random"``: any Q, uniformly without replacement.
-    ``rng``: with the rule ``"random"``.
-
-    Returns:
-        Features [Q', D] and labels [Q'], Q' = min(Q, n).
+    ``features``: z of the candidates [n, D], the memory and then the period's windows. ``keep``: Q. ``rule``: over what
+    μ is the mean: ``"candidates"``, or the last ``window`` of them (``"window"``; a class absent there takes its mean
+    over all candidates). ``"random"``: any Q, drawn from ``rng`` uniformly without replacement.
 
     >>> nearest(torch.tensor([[0.0], [9.0], [3.0]]), torch.tensor([0, 0, 0]), keep=2)  # μ = 4
     (tensor([[0.],
@@ -121,7 +103,13 @@ def nearest(
             raise SettingError("the rule 'random' draws what is kept: pass a generator as rng.")
         order = torch.from_numpy(rng.permutation(len(features))).to(labels.device)
     elif rule in RULES:
-        centres = _centres(features, labels, window if rule == "window" else None)
+        classes = int(labels.max()) + 1 if len(labels) else 0
+        centres, _ = class_means(features, labels, classes)
+        if rule == "window":
+            allowed = f"between 1 and the number of candidates, {len(features)}"
+            require(1 <= window <= len(features), "window", window, allowed)
+            recent, counts = class_means(features[-window:], labels[-window:], classes)
+            centres = torch.where((counts > 0)[:, None], recent, centres)
         order = torch.linalg.vector_norm(features - centres[labels], dim=1).argsort(stable=True)
     else:
         raise unknown("rule of what is kept", rule, RULES)
@@ -130,13 +118,7 @@ def nearest(
 
 
 def fused(features: Tensor, labels: Tensor, memory: Tensor, memory_labels: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the calibration set [S ∪ Z*, Y ∪ Y*] of Eq. (16): the window's semantics, then the memory's.
-
-    ``features``: S, float [n, D]. ``labels``: its labels, int64 [n]. ``memory``: Z*, compensated, float [Q', D]; Q' = 0
-    where the device has kept nothing yet. ``memory_labels``: its labels, int64 [Q'].
-
-    Returns:
-        Features [n + Q', D] and labels [n + Q'].
+    """Return the calibration set [S ∪ Z*, Y ∪ Y*] of Eq. (16): the window's semantics, then the compensated memory's.
 
     >>> fused(torch.tensor([[1.0]]), torch.tensor([0]), torch.tensor([[2.0]]), torch.tensor([3]))
     (tensor([[1.],
@@ -146,17 +128,6 @@ def fused(features: Tensor, labels: Tensor, memory: Tensor, memory_labels: Tenso
     _check("the memory's features", memory, memory_labels)
     _alike("the window and the memory", features, memory)
     return torch.cat([features, memory]), torch.cat([labels, memory_labels])
-
-
-def _centres(features: Tensor, labels: Tensor, window: int | None) -> Tensor:
-    """Return the mean of every class there is, [F, D]; of those in the last ``window`` samples over these alone."""
-    classes = int(labels.max()) + 1 if len(labels) else 0
-    means, _ = class_means(features, labels, classes)
-    if window is None:
-        return means
-    require(1 <= window <= len(features), "window", window, f"between 1 and the number of candidates, {len(features)}")
-    recent, counts = class_means(features[-window:], labels[-window:], classes)
-    return torch.where((counts > 0)[:, None], recent, means)
 
 
 def _check(what: str, features: Tensor, labels: Tensor) -> None:
