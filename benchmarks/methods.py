@@ -29,7 +29,7 @@ from fedfloor.engine.memory import DeviceMemory
 from fedfloor.engine.place import keep_memory
 from fedfloor.engine.team import Team
 from fedfloor.methods.catalog import METHODS
-from fedfloor.methods.combined import Combined, Parts
+from fedfloor.methods.configured import ConfiguredMethod, Parts
 from fedfloor.methods.contract import View
 from fedfloor.park.park import Park
 from fedfloor.parts.work import WorkSettings
@@ -153,7 +153,7 @@ class _Job:
         work = WorkSettings(epochs=case.epochs, batch_size=case.batch_size, lr=0.01)
         fields = {one.name for one in dataclasses.fields(METHODS[name])}  # type: ignore[arg-type]
         settings = SETTINGS.get(name, {}) | ({"work": work} if "work" in fields else {})
-        self.case, self.method = case, Combined(name, METHODS[name](**settings), Parts())
+        self.case, self.method = case, ConfiguredMethod(name, METHODS[name](**settings), Parts())
         network = models.build(
             case.model, case.shape, case.classes, seed=0, classifier=None, adapt=self.method.objective.adapt
         )

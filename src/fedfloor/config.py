@@ -17,7 +17,7 @@ from fedfloor.data.sources import MADE_HERE
 from fedfloor.errors import SettingError, shown, unknown
 from fedfloor.experiment import DataSettings, Experiment
 from fedfloor.methods.catalog import METHODS, find
-from fedfloor.methods.combined import Combined, Parts
+from fedfloor.methods.configured import ConfiguredMethod, Parts
 from fedfloor.methods.contract import Method
 from fedfloor.network import profile
 from fedfloor.outside import SPEC, load
@@ -193,7 +193,7 @@ def method_of(experiment: Experiment, name: str | None = None) -> Method:
     return dataclasses.replace(method, work=work)  # type: ignore[type-var]
 
 
-def combined(experiment: Experiment, name: str | None = None) -> Combined:
+def combined(experiment: Experiment, name: str | None = None) -> ConfiguredMethod:
     """Return the experiment's method as it is carried out: with the parts that its own table or [method] exchanges.
 
     Everything of the user's own that the experiment names, as ``module:Name``, is imported here.
@@ -207,7 +207,7 @@ def combined(experiment: Experiment, name: str | None = None) -> Combined:
             load(text, "mixing rule" if key in ("mix", "edge_mix") else key)
     own = _parts(experiment.methods.get(name, {}), f"methods.{name}")
     general = _parts({part: getattr(experiment.method, part) for part in EXCHANGED}, "method")
-    return Combined(name, method_of(experiment, name), own.over(general))
+    return ConfiguredMethod(name, method_of(experiment, name), own.over(general))
 
 
 def texts(experiment: Experiment, name: str | None = None) -> list[tuple[str, str]]:

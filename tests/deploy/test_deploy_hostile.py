@@ -34,7 +34,7 @@ from fedfloor.deploy.worker import NEWEST, most_batches
 from fedfloor.engine import ranks
 from fedfloor.errors import FedfloorError, RunError, SettingError
 from fedfloor.experiment import Experiment
-from fedfloor.methods.combined import Combined, Parts
+from fedfloor.methods.configured import ConfiguredMethod, Parts
 from fedfloor.methods.fedgs import FedGS
 from fedfloor.methods.hfedms import HFedMS
 from fedfloor.plan.nodes import Work
@@ -206,9 +206,9 @@ def test_a_device_computes_few_hashes(small_park: Live, hashes: Any) -> None:
 @pytest.mark.parametrize("method", ["fedgs", "hfedms"])
 def test_the_work_of_the_experiment_is_below_the_bound(method: str) -> None:
     """What a method computes in a round of its own is never refused."""
-    made = Combined(method, {"fedgs": FedGS, "hfedms": HFedMS}[method](), Parts())
+    made = ConfiguredMethod(method, {"fedgs": FedGS, "hfedms": HFedMS}[method](), Parts())
     assert most_batches(made, 600) >= 10 * made.method.work.at(1, 1).batches(600)
-    assert most_batches(Combined("hfedms", HFedMS(calibration_epochs=50), Parts()), 600) >= 50 * 120
+    assert most_batches(ConfiguredMethod("hfedms", HFedMS(calibration_epochs=50), Parts()), 600) >= 50 * 120
 
 
 def test_nothing_that_is_heard_ends_a_connections_thread() -> None:

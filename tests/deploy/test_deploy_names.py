@@ -191,7 +191,7 @@ def test_a_work_of_other_types_is_refused(work: Any) -> None:
         names.work(work, PartNames(()))
 
 
-COMBINED = "fedfloor.methods.combined.Combined."
+COMBINED = "fedfloor.methods.configured.ConfiguredMethod."
 ENTRY = ("fedfloor.runs.loop.", "fedfloor.runs.launch.", f"{COMBINED}plan", f"{COMBINED}setup",
          "fedfloor.conformance.")  # fmt: skip
 TIERS = {

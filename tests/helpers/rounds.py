@@ -15,7 +15,7 @@ from fedfloor.engine import ranks
 from fedfloor.engine.engine import Engine
 from fedfloor.engine.memory import DeviceMemory
 from fedfloor.engine.team import Alone, Team
-from fedfloor.methods.combined import Combined
+from fedfloor.methods.configured import ConfiguredMethod
 from fedfloor.methods.contract import State, View
 from fedfloor.models.network import Network
 from fedfloor.park.park import Park
@@ -43,7 +43,7 @@ RADIO = {
 }
 
 
-def method(name: str, parts: Mapping[str, Any] | None = None, rounds: int = 3, **settings: Any) -> Combined:
+def method(name: str, parts: Mapping[str, Any] | None = None, rounds: int = 3, **settings: Any) -> ConfiguredMethod:
     """Return a method with settings of its own table, and parts of [method], read as from an experiment file."""
     settings = {**OWN.get(name, {}), **settings}
     work = {**WORK, **settings.pop("work", {})}
@@ -67,7 +67,7 @@ class Job:
         kind: of its numbers.
     """
 
-    method: Combined
+    method: ConfiguredMethod
     here: Park
     rounds: int = 3
     team: Team = field(default_factory=Alone)
@@ -130,7 +130,7 @@ class Job:
         return state
 
 
-def after(of: Combined, here: Park, **more: Any) -> State:
+def after(of: ConfiguredMethod, here: Park, **more: Any) -> State:
     """Return the state after three rounds, or ``rounds``."""
     return Job(of, here, **more).run()
 

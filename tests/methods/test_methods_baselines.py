@@ -221,7 +221,9 @@ def test_at_least_one_device_is_drawn_and_at_most_all() -> None:
 
 
 @pytest.mark.parametrize(
-    "method", [Ida(work=WORK), Ida(factors="accuracy", fraction=0.8, work=WORK), QFFL(q=2.0, fraction=0.8, work=WORK)], ids=str
+    "method",
+    [Ida(work=WORK), Ida(factors="accuracy", fraction=0.8, work=WORK), QFFL(q=2.0, fraction=0.8, work=WORK)],
+    ids=str,
 )
 def test_every_team_comes_to_the_same(method: Method) -> None:
     def told(team: Team | None = None) -> list[object]:

@@ -13,7 +13,7 @@ import pytest
 from fedfloor import config
 from fedfloor.engine.team import Alone, Team
 from fedfloor.errors import SettingError
-from fedfloor.methods.combined import Combined
+from fedfloor.methods.configured import ConfiguredMethod
 from fedfloor.methods.fedgs import FedGS
 from fedfloor.methods.references import Centralized
 from fedfloor.park.park import Park
@@ -36,7 +36,7 @@ def floor_(stream: Fifo | Recycle = FIFO, factories: int = 3, **more: Any) -> Pa
     return replace(here, stream=stream, **more)
 
 
-def fedgs(**settings: Any) -> Combined:
+def fedgs(**settings: Any) -> ConfiguredMethod:
     """FedGS, small: three iterations, two devices of which one is drawn, mini-batches of four."""
     work = {"steps": 1, "batch_size": 4, "lr": 0.1}
     table = {"iterations": 3, "devices": 2, "random": 1, "work": work, **settings}

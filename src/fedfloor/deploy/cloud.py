@@ -33,7 +33,7 @@ from fedfloor.engine.limit import Limit
 from fedfloor.engine.team import Alone
 from fedfloor.errors import FedfloorError, RunError, SettingError
 from fedfloor.experiment import Experiment
-from fedfloor.methods.combined import Combined
+from fedfloor.methods.configured import ConfiguredMethod
 from fedfloor.models import parcel
 from fedfloor.models.parcel import Packet
 from fedfloor.park.normalise import Surveyed, normaliser
@@ -159,7 +159,7 @@ class CloudExecutor:
 
     # -- as the engine's factories and floor ------------------------------------------------------------------------
 
-    def gather(self, experiment: Experiment, method: Combined) -> Park:
+    def gather(self, experiment: Experiment, method: ConfiguredMethod) -> Park:
         """Wait for the holdings of all devices, pass them on to the edges, and return the park.
 
         Args:

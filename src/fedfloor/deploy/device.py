@@ -35,7 +35,7 @@ from fedfloor.ranges import RefusedError
 
 if TYPE_CHECKING:
     from fedfloor.deploy.worker import Worker
-    from fedfloor.methods.combined import Combined
+    from fedfloor.methods.configured import ConfiguredMethod
 
 log = logging.getLogger(__name__)
 
@@ -242,7 +242,7 @@ class Agent:
         self._link.say(topic, encode(message), retain=retain)
 
 
-def foreign(experiment: Experiment, method: Combined) -> tuple[str, ...]:
+def foreign(experiment: Experiment, method: ConfiguredMethod) -> tuple[str, ...]:
     """Return the kinds of requests that an experiment's rounds require from edges of other factories."""
     if experiment.park.mobility is not None:
         return ("facts", "visit", "probe", "census", "keep")

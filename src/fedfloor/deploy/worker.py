@@ -20,7 +20,7 @@ from fedfloor.engine.local_update import local_update
 from fedfloor.engine.memory import DeviceMemory
 from fedfloor.engine.team import Alone
 from fedfloor.experiment import Experiment
-from fedfloor.methods.combined import Combined
+from fedfloor.methods.configured import ConfiguredMethod
 from fedfloor.models import parcel
 from fedfloor.park.park import Park
 from fedfloor.parts import objectives
@@ -51,7 +51,7 @@ class Worker:
     """
 
     def __init__(
-        self, settings: DeviceSettings, experiment: Experiment, method: Combined, names: PartNames, park: Park
+        self, settings: DeviceSettings, experiment: Experiment, method: ConfiguredMethod, names: PartNames, park: Park
     ) -> None:
         self.device, self._edge, self._names = settings.device, settings.edge, names
         memory = DeviceMemory(settings.memory)
@@ -187,14 +187,14 @@ class Worker:
         return "answer", {"answer": said}, {}
 
 
-def keeps_moments(method: Combined) -> bool:
+def keeps_moments(method: ConfiguredMethod) -> bool:
     """Return whether visits may let a device keep its optimiser's moments; those of a method of one's own may."""
     settings = getattr(method.method, "work", None)
     own = isinstance(settings, WorkSettings) and settings.at(1, 1).keeps_moments
     return own or not method.built_in
 
 
-def asked_features(method: Combined) -> dict[str, Scalar] | None:
+def asked_features(method: ConfiguredMethod) -> dict[str, Scalar] | None:
     """Return the settings of the questions for features that a method asks, none where it asks none; None: any."""
     if not method.built_in:
         return None
@@ -202,7 +202,7 @@ def asked_features(method: Combined) -> dict[str, Scalar] | None:
     return {name: one for name, one in settings.items() if one is not None}
 
 
-def largest_batch(method: Combined) -> int:
+def largest_batch(method: ConfiguredMethod) -> int:
     """Return the most samples of a mini-batch, whatever a message requires; a method of one's own may have any."""
     settings = getattr(method.method, "work", None)
     if not isinstance(settings, WorkSettings):
@@ -210,7 +210,7 @@ def largest_batch(method: Combined) -> int:
     return EXCESS * max(BATCH, settings.at(1, 1).batch_size)
 
 
-def most_batches(method: Combined, samples: int) -> int:
+def most_batches(method: ConfiguredMethod, samples: int) -> int:
     """Return the most mini-batches that one visit to a device may take, whatever a message requires.
 
     Args:

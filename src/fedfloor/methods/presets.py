@@ -173,8 +173,8 @@ class QFFL(FedAvg):
     Travels: the model, down and up, and a device's loss, up.
 
     Li et al., ICLR 2020, arXiv 1905.10497. Devices are drawn by their samples and count equally, as in the authors'
-    code (litian96/fair_flearn, its sampling 2), which draws without replacement; one pass over a device's data more,
-    forward only, says its loss.
+    code (litian96/fair_flearn, its sampling 2), which draws without replacement. The loss costs a forward pass
+    over a device's data.
 
     Args:
         q: q ≥ 0, how fair; depends on the data. The authors' code shows 5 for Vehicle.
@@ -216,14 +216,12 @@ class FedAvgM(FedAvg):
 
     Travels: the model, down and up. The cloud keeps m.
 
-    Hsu et al., arXiv 1909.06335. Google's code for Reddi et al. (ICLR 2021, arXiv 2003.00295) names 10^−0.5 as the best
-    rate for EMNIST characters with β = 0.9, with devices' rates of 10^−1.5, 10 devices a round, mini-batches of 20 and
-    1,500 rounds. A steady Δ moves the model by η/(1 − β) of it, ten times Δ with the defaults.
+    Hsu et al., arXiv 1909.06335. Google's code for Reddi et al. (arXiv 2003.00295) names 10^−0.5 as the best rate for
+    EMNIST characters with β = 0.9, in FedAdagrad's setting. A steady Δ moves the model by η/(1 − β) of it.
 
     Args:
         server_rate: η > 0.
         momentum: β in [0, 1).
-        work: what a visit does; E = 1 epoch as in the paper that tuned the rates.
     """
 
     work: WorkSettings = WorkSettings(epochs=1)
@@ -248,14 +246,13 @@ class FedAdagrad(FedAvg):
 
     Travels: the model, down and up. The cloud keeps v.
 
-    Reddi et al., ICLR 2021, arXiv 2003.00295: no bias correction, v starts at τ². Google's code names 10^−1 as the
-    best rate for EMNIST characters, with devices' rates of 10^−1.5, 10 devices a round, mini-batches of 20 and 1,500
-    rounds; it was tuned together with τ = 10^−2, so look for both anew.
+    Reddi et al., ICLR 2021, arXiv 2003.00295: no bias correction. Google's code names 10^−1 as the best rate for
+    EMNIST characters, with devices' rates of 10^−1.5, 10 devices a round, mini-batches of 20 and 1,500 rounds; it was
+    tuned together with τ = 10^−2, so look for both anew.
 
     Args:
         server_rate: η > 0.
         tau: τ > 0, how far the step is from being the same for every weight; the paper's default.
-        work: what a visit does; E = 1 epoch as in the paper that tuned the rates.
     """
 
     work: WorkSettings = WorkSettings(epochs=1)
@@ -280,16 +277,14 @@ class FedAdam(FedAvg):
 
     Travels: the model, down and up. The cloud keeps m and v.
 
-    Reddi et al., ICLR 2021, arXiv 2003.00295: no bias correction, v starts at τ². Google's code names 10^−2.5 as the
-    best rate for EMNIST characters, with devices' rates of 10^−1.5, 10 devices a round, mini-batches of 20 and 1,500
-    rounds; it was tuned together with τ = 10^−4, so look for both anew.
+    Reddi et al., ICLR 2021, arXiv 2003.00295: no bias correction. Google's code names 10^−2.5 as the best rate for
+    EMNIST characters in FedAdagrad's setting; it was tuned together with τ = 10^−4, so look for both anew.
 
     Args:
         server_rate: η > 0; 10^−2.5.
         beta1: β1 in [0, 1), decay of m.
         beta2: β2 in [0, 1), decay of v.
         tau: τ > 0, how far the step is from being the same for every weight; the paper's default.
-        work: what a visit does; E = 1 epoch as in the paper that tuned the rates.
     """
 
     work: WorkSettings = WorkSettings(epochs=1)
@@ -323,7 +318,6 @@ class FedYogi(FedAdam):
         beta1: β1 in [0, 1), decay of m.
         tau: τ > 0; the paper's default.
         beta2: β2 in [0, 1); 1 − β2 is the largest share of Δ² that v changes by.
-        work: what a visit does; E = 1 epoch as in the paper that tuned the rates.
     """
 
     @property

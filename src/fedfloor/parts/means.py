@@ -24,15 +24,15 @@ CHUNK = 1 << 14  # coordinates: 30 models of them are 2 MB, which stay in cache
 
 def rows(models: Models) -> list[Tensor]:
     """Return the models as a list of flat vectors, views of what came in."""
-    found = list(models)
-    if not found:
+    models = list(models)
+    if not models:
         raise SettingError("no models to mix: at least one branch must come back.")
-    sizes = sorted({one.numel() for one in found})
+    sizes = sorted({model.numel() for model in models})
     if len(sizes) > 1:
         raise SettingError(
             f"models of {sizes[0]} and of {sizes[-1]} numbers cannot be mixed: they must be of one size."
         )
-    return found
+    return models
 
 
 def spans(size: int) -> Iterator[slice]:
@@ -56,13 +56,13 @@ def mean(models: Models, weights: Sequence[float] | None = None) -> Tensor:
     >>> mean(torch.tensor([[1.0, 2.0], [5.0, 2.0]]), [3.0, 1.0])
     tensor([2., 2.])
     """
-    found = rows(models)
-    shares = [1.0] * len(found) if weights is None else _checked("weight", weights, len(found), above=True)
-    if len(found) == 1:
-        return found[0].clone()
-    total, out = _tree(shares), torch.empty_like(found[0])
+    models = rows(models)
+    shares = [1.0] * len(models) if weights is None else _checked("weight", weights, len(models), above=True)
+    if len(models) == 1:
+        return models[0].clone()
+    total, out = _tree(shares), torch.empty_like(models[0])
     for span in spans(out.numel()):
-        parts = [one[span] * share for one, share in zip(found, shares, strict=True)]
+        parts = [model[span] * share for model, share in zip(models, shares, strict=True)]
         torch.div(_tree(parts), total, out=out[span])
     return out
 
@@ -94,32 +94,32 @@ def inverse_distance(models: Models, factors: Sequence[float] | None = None) -> 
 
 def inverse_distance_weights(models: Models, factors: Sequence[float] | None = None) -> list[float]:
     """Return the weights α_k of :func:`inverse_distance`, divided by the largest."""
-    found = rows(models)
-    for number, one in enumerate(found, 1):
-        if not bool(torch.isfinite(one).all()):
+    models = rows(models)
+    for number, model in enumerate(models, 1):
+        if not bool(torch.isfinite(model).all()):
             raise DivergedError(
-                f"model {number} of {len(found)} that came back holds infinite or undefined numbers. Lower work.lr; "
+                f"model {number} of {len(models)} that came back holds infinite or undefined numbers. Lower work.lr; "
                 "the last checkpoint is untouched."
             )
-    shares = [1.0] * len(found) if factors is None else _checked("factor", factors, len(found), above=True)
-    centre = mean(found)
-    far = _totals(found, lambda one, span: (one[span] - centre[span]).abs_())
+    shares = [1.0] * len(models) if factors is None else _checked("factor", factors, len(models), above=True)
+    centre = mean(models)
+    far = _totals(models, lambda model, span: (model[span] - centre[span]).abs_())
     alphas = [share / (distance + 1e-10) for share, distance in zip(shares, far, strict=True)]
     # relative to the largest: equal ones are exactly 1, and the mean with weights 1 is the plain mean to the bit
     return [alpha / max(alphas) for alpha in alphas]
 
 
 def intrac(accuracies: Sequence[float], classes: int) -> list[float]:
-    """Return IDA's factors from the devices' training accuracies, c_k = 1/max(1/C, acc_k): who errs counts more.
+    """Return IDA's factors from the devices' training accuracies, c_k = 1/max(1/C, acc_k): larger errors count more.
 
     ``accuracies``: acc_k, n shares in [0, 1].
 
     >>> intrac([0.5, 0.01], classes=10)
     [2.0, 10.0]
     """
-    for one in accuracies:
-        require(0 <= one <= 1, "training accuracy", one, "a share between 0 and 1")
-    return [1 / max(1 / classes, one) for one in accuracies]
+    for accuracy in accuracies:
+        require(0 <= accuracy <= 1, "training accuracy", accuracy, "a share between 0 and 1")
+    return [1 / max(1 / classes, accuracy) for accuracy in accuracies]
 
 
 def q_fair(
@@ -140,33 +140,33 @@ def q_fair(
     """
     require(0 < rate < math.inf, "rate", rate, "a number above 0")
     require(0 <= q < math.inf, "q", q, "a number of at least 0")
-    for one in losses:
-        if not math.isfinite(one):
-            raise DivergedError(f"a device's loss is {one}. Lower work.lr; the last checkpoint is untouched.")
-    found = rows([start, *models])[1:]
-    felt = [loss + 1e-10 for loss in _checked("loss", losses, len(found), above=False)]
-    powers = [(one / max(felt)) ** q for one in felt]  # every F^q divided by the largest: s and w̃ stay the same
-    steps = _totals([one[:trained] for one in found], lambda one, span: (one[span] - start[span]).square_())
-    norms = [one / rate**2 for one in steps]
-    curved = sum(q * power / one * norm for power, one, norm in zip(powers, felt, norms, strict=True))
+    for loss in losses:
+        if not math.isfinite(loss):
+            raise DivergedError(f"a device's loss is {loss}. Lower work.lr; the last checkpoint is untouched.")
+    models = rows([start, *models])[1:]
+    raised = [loss + 1e-10 for loss in _checked("loss", losses, len(models), above=False)]
+    powers = [(loss / max(raised)) ** q for loss in raised]  # every F^q divided by the largest: s and w̃ stay the same
+    steps = _totals([model[:trained] for model in models], lambda model, span: (model[span] - start[span]).square_())
+    norms = [step / rate**2 for step in steps]
+    curved = sum(q * power / loss * norm for power, loss, norm in zip(powers, raised, norms, strict=True))
     straight = sum(powers) / rate
     # weights that underflow to 0 count as the smallest number there is
-    towards = mean(found, [max(power, 1e-38) for power in powers])
+    towards = mean(models, [max(power, 1e-38) for power in powers])
     if curved > 0 or not math.isfinite(curved):
         towards[:trained] = torch.lerp(start[:trained], towards[:trained], straight / (curved + straight))
     return towards
 
 
 def _totals(models: Sequence[Tensor], term: Callable[[Tensor, slice], Tensor]) -> list[float]:
-    return [sum(float(term(one, span).sum(dtype=torch.float64)) for span in spans(one.numel())) for one in models]
+    return [sum(float(term(w, span).sum(dtype=torch.float64)) for span in spans(w.numel())) for w in models]
 
 
-def _checked(what: str, values: Sequence[float], n: int, *, above: bool) -> list[float]:
-    require(len(values) == n, f"the number of {what} values", len(values), f"one per model, {n}")
-    for one in values:
-        good = math.isfinite(one) and (one > 0 if above else one >= 0)
-        require(good, what, one, "a number above 0" if above else "a number of at least 0")
-    return [float(one) for one in values]
+def _checked(name: str, values: Sequence[float], n: int, *, above: bool) -> list[float]:
+    require(len(values) == n, f"the number of {name} values", len(values), f"one per model, {n}")
+    for value in values:
+        good = math.isfinite(value) and (value > 0 if above else value >= 0)
+        require(good, name, value, "a number above 0" if above else "a number of at least 0")
+    return [float(value) for value in values]
 
 
 def median(models: Models) -> Tensor:
@@ -179,12 +179,12 @@ def median(models: Models) -> Tensor:
     >>> median(torch.tensor([[1.0], [9.0], [2.0], [4.0]]))
     tensor([3.])
     """
-    found = rows(models)
-    out, middle = torch.empty_like(found[0]), len(found) // 2
-    for span, ordered in _sorted(found):
+    models = rows(models)
+    out, middle = torch.empty_like(models[0]), len(models) // 2
+    for span, ordered in _sorted(models):
         high = ordered[:, middle]
         # halves first: the sum of two large numbers may not be one
-        out[span] = torch.from_numpy(high if len(found) % 2 else ordered[:, middle - 1] * 0.5 + high * 0.5)
+        out[span] = torch.from_numpy(high if len(models) % 2 else ordered[:, middle - 1] * 0.5 + high * 0.5)
     return out
 
 
@@ -198,19 +198,15 @@ def trimmed_mean(models: Models, share: float) -> Tensor:
     >>> trimmed_mean(torch.tensor([[1.0], [90.0], [2.0], [4.0], [3.0]]), 0.2)
     tensor([3.])
     """
-    require(
-        0 <= share < 0.5,
-        "share trimmed at each end",
-        share,
-        "at least 0 and below 0.5, as half at each end is everyone",
-    )
-    found = rows(models)
-    n = len(found)
+    allowed = "at least 0 and below 0.5, as half at each end is everyone"
+    require(0 <= share < 0.5, "share trimmed at each end", share, allowed)
+    models = rows(models)
+    n = len(models)
     cut = min(math.floor(share * n + 1e-9), (n - 1) // 2)  # 0.29·100 is 28.999999999999996, and somebody stays
     if cut == 0:
-        return mean(found)
-    out = torch.empty_like(found[0])
-    for span, ordered in _sorted(found):
+        return mean(models)
+    out = torch.empty_like(models[0])
+    for span, ordered in _sorted(models):
         out[span] = torch.from_numpy(ordered[:, cut : n - cut].sum(1)).div_(n - 2 * cut)
     return out
 
@@ -238,13 +234,13 @@ def multi_krum(models: Models, outliers: int, keep: int | None = None) -> Tensor
     ``models``: float32 [n, P]. ``outliers``: f, how many models may be anything; n ≥ 2f + 3. ``keep``: m, from 1 to n −
     f; n − f if left out.
     """
-    found = rows(models)
-    scores = krum_scores(found, outliers)
-    most = len(found) - outliers
+    models = rows(models)
+    scores = krum_scores(models, outliers)
+    most = len(models) - outliers
     m = most if keep is None else keep
-    require(1 <= m <= most, "krum keep", m, f"1 to {most}, the {len(found)} models without {outliers} outliers")
-    best = sorted(sorted(range(len(found)), key=lambda i: (scores[i], i))[:m])  # added in the order of branches
-    return mean([found[i] for i in best])
+    require(1 <= m <= most, "krum keep", m, f"1 to {most}, the {len(models)} models without {outliers} outliers")
+    best = sorted(sorted(range(len(models)), key=lambda i: (scores[i], i))[:m])  # added in the order of branches
+    return mean([models[i] for i in best])
 
 
 def krum_scores(models: Models, outliers: int) -> list[float]:
@@ -253,8 +249,8 @@ def krum_scores(models: Models, outliers: int) -> list[float]:
     >>> krum_scores(torch.tensor([[0.0], [1.0], [3.0]]), outliers=0)
     [1.0, 1.0, 4.0]
     """
-    found = rows(models)
-    n = len(found)
+    models = rows(models)
+    n = len(models)
     require(outliers >= 0, "krum outliers", outliers, "a whole number of at least 0")
     if n < 2 * outliers + 3:
         most = (n - 3) // 2
@@ -263,29 +259,21 @@ def krum_scores(models: Models, outliers: int) -> list[float]:
             f"krum with {n} models and outliers = {outliers}: it needs at least 2·{outliers} + 3 = {2 * outliers + 3} "
             f"models. Let {2 * outliers + 3 - n} more take part{fewer}."
         )
-    apart = _distances(found)
+    # squared distances of all pairs, by differences and not by products: models differ less from each other than from 0
+    upper = torch.zeros(n, n, dtype=torch.float64)
+    for span in spans(models[0].numel()):
+        block = torch.stack([model[span] for model in models])
+        for i in range(n - 1):
+            upper[i, i + 1 :] += (block[i + 1 :] - block[i]).square_().sum(1)
+    upper = torch.nan_to_num(upper, nan=math.inf, posinf=math.inf)
+    apart = (upper + upper.T).numpy()
     return [float(np.sort(np.delete(apart[i], i))[: n - outliers - 2].sum()) for i in range(n)]
 
 
-def _distances(found: list[Tensor]) -> np.ndarray:
-    """Return the squared distances between all pairs, float64 [n, n]; one that is not a number is infinite.
-
-    By differences, not by products: models differ far less from each other than from 0.
-    """
-    n = len(found)
-    apart = torch.zeros(n, n, dtype=torch.float64)
-    for span in spans(found[0].numel()):
-        block = torch.stack([one[span] for one in found])
-        for i in range(n - 1):
-            apart[i, i + 1 :] += (block[i + 1 :] - block[i]).square_().sum(1)
-    apart = torch.nan_to_num(apart, nan=math.inf, posinf=math.inf)
-    return (apart + apart.T).numpy()
-
-
-def _sorted(found: list[Tensor]) -> Iterator[tuple[slice, np.ndarray]]:
+def _sorted(models: list[Tensor]) -> Iterator[tuple[slice, np.ndarray]]:
     """Return chunks of coordinates with the n values of each in ascending order, float32 [chunk, n]."""
-    for span in spans(found[0].numel()):
-        block = np.stack([one[span].numpy() for one in found], axis=1)
+    for span in spans(models[0].numel()):
+        block = np.stack([model[span].numpy() for model in models], axis=1)
         block += 0.0  # −0 becomes 0: sorting leaves their order open
         block.sort(axis=1)  # of lines that lie together it is several times faster than of columns
         yield span, block

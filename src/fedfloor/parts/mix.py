@@ -146,9 +146,9 @@ class InverseDistance(Mix):
 
         factors: list[float] | None = None
         if self.factors == "accuracy":
-            factors = means.intrac([one.accuracy for one in met.branches], met.classes)
+            factors = means.intrac([branch.accuracy for branch in met.branches], met.classes)
         elif self.factors == "samples":
-            factors = [float(one.samples) for one in met.branches]
+            factors = [float(branch.samples) for branch in met.branches]
         return means.inverse_distance(met.models, factors)
 
 
@@ -173,10 +173,10 @@ class QFair(Mix):
         """Return w − Σ_k Δ_k / Σ_k h_k; a real machine that was away when it was asked for its loss is left out."""
         from fedfloor.parts.means import q_fair
 
-        told = [(model, one.loss) for model, one in zip(met.models, met.branches, strict=True) if one.loss is not None]
-        if not told:
+        losses = [branch.loss for branch in met.branches if branch.loss is not None]
+        if not losses:
             raise SettingError("mix 'q_fair' needs the devices' losses: put Probe(devices, 'loss') before the visits.")
-        models, losses = [model for model, _ in told], [loss for _, loss in told]
+        models = [model for model, branch in zip(met.models, met.branches, strict=True) if branch.loss is not None]
         return q_fair(met.start, models, losses, met.rate, self.q, met.trained)
 
 
@@ -248,7 +248,7 @@ class MultiKrum(Mix):
     """The plain mean of the models with the best Krum scores; see :func:`fedfloor.parts.means.multi_krum`.
 
     Args:
-        outliers: f, how many models may be anything; n ≥ 2f + 3 models must take part.
+        outliers: f, as in Krum; m + f models must take part, too.
         keep: m, how many are kept; n − f where it is left out.
     """
 
@@ -290,24 +290,24 @@ def rule(name: str, settings: Mapping[str, Scalar]) -> Mix:
     >>> rule("by_samples", {}).weight(600), rule("equal", {}).weight(600), rule("equal", {}).weight(0)
     (600.0, 1.0, 0.0)
     """
-    found: Mix = named.make("mixing rule", name, settings, MIXES, Mix)
-    named.complete("mixing rule", name, found, Mix, writes=("mixed",) if getattr(found, "whole", False) else ())
-    return found
+    made: Mix = named.make("mixing rule", name, settings, MIXES, Mix)
+    named.complete("mixing rule", name, made, Mix, writes=("mixed",) if getattr(made, "whole", False) else ())
+    return made
 
 
-def spoken(found: Mix) -> tuple[str, dict[str, Scalar]]:
+def spoken(mix: Mix) -> tuple[str, dict[str, Scalar]]:
     """Return a rule's name and numbers, as a ``Parallel`` takes them.
 
     >>> spoken(QFair(q=2.0)), spoken(Equal())
     (('q_fair', {'q': 2.0}), ('equal', {}))
     """
-    return named.spoken(found, MIXES)
+    return named.spoken(mix, MIXES)
 
 
-def check(found: Mix, name: str, branches: int) -> None:
+def check(mix: Mix, name: str, branches: int) -> None:
     """Check that a rule can do with so many branches."""
-    if branches < found.least:
+    if branches < mix.least:
         raise SettingError(
-            f"mix '{name}' has {branches} models to mix: it needs at least {found.least}. Let "
-            f"{found.least - branches} more take part, or lower what it asks for (mix.outliers, mix.keep)."
+            f"mix '{name}' has {branches} models to mix: it needs at least {mix.least}. Let "
+            f"{mix.least - branches} more take part, or lower what it asks for (mix.outliers, mix.keep)."
         )

@@ -112,8 +112,8 @@ def spoken(part: object, known: Makers) -> tuple[str, dict[str, Scalar]]:
     kind = type(part)
     name = names.get(kind) or name_of(kind)
     shown = fields(part) if is_dataclass(part) else ()
-    said = {f.name: getattr(part, f.name) for f in shown if f.name != "kind"}
-    return name, {key: value for key, value in said.items() if value is not None}
+    settings = {f.name: getattr(part, f.name) for f in shown if f.name != "kind"}
+    return name, {key: value for key, value in settings.items() if value is not None}
 
 
 def rows(known: Makers) -> list[dict[str, str]]:

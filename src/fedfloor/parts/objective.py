@@ -127,8 +127,11 @@ class Visit:
         return self.network
 
 
-class Loss(Protocol):
-    """The function that is minimised: a loss of a mini-batch and a term of the weights."""
+class Objective(Protocol):
+    """A device's objective, a frozen dataclass of its settings. Most write only ``loss``; what they leave out is that
+    of plain training."""
+
+    # The function that is minimised: a loss of a mini-batch and a term of the weights.
 
     @property
     def needs_start(self) -> bool:
@@ -170,9 +173,7 @@ class Loss(Protocol):
         """
         return None
 
-
-class Memory(Protocol):
-    """What a device keeps to itself from visit to visit."""
+    # What a device keeps to itself from visit to visit.
 
     @property
     def remembers(self) -> bool:
@@ -198,9 +199,7 @@ class Memory(Protocol):
         """Return what the device keeps until its next visit, given the flat model it ended with."""
         return {}
 
-
-class Beside(Protocol):
-    """What travels beside the model ``w``."""
+    # What travels beside the model w.
 
     @property
     def travels(self) -> tuple[str, ...]:
@@ -216,9 +215,7 @@ class Beside(Protocol):
         """Return what leaves the device beside ``w``, by name; a name left out passes on as it arrived."""
         return {}
 
-
-class OnFeatures(Memory, Protocol):
-    """Training the classifier alone, on features in the place of samples."""
+    # Training the classifier alone, on features in the place of samples.
 
     @property
     def on_features(self) -> bool:
@@ -238,9 +235,7 @@ class OnFeatures(Memory, Protocol):
         extractor = visit.frozen()
         return extractor.window(), extractor.labels
 
-
-class Layers(Protocol):
-    """What is added to the experiment's network, and which part of it is trained."""
+    # What is added to the experiment's network, and which part of it is trained.
 
     def adapt(
         self, module: nn.Module, classifier: str | None, classes: int, shape: tuple[int, ...]
@@ -264,9 +259,7 @@ class Layers(Protocol):
         """Return the part of the flat model that is trained."""
         return slice(0, network.trained)
 
-
-class Cost(Protocol):
-    """What a visit takes."""
+    # What a visit takes.
 
     @property
     def least_steps(self) -> int:
@@ -282,11 +275,6 @@ class Cost(Protocol):
             of: passes that the visit trains for.
         """
         return of
-
-
-class Objective(Loss, OnFeatures, Beside, Layers, Cost, Protocol):
-    """A device's objective, a frozen dataclass of its settings. Most write only ``loss``; what they leave out is that
-    of plain training."""
 
 
 def adapting(task: Task, objective: Objective) -> Callable[..., tuple[nn.Module, str | None]]:

@@ -50,8 +50,8 @@ def chosen(
     left = np.ones(some.size, bool)
     left[drawn] = False
     others = np.flatnonzero(left)
-    found = others[_solved(node, counts, drawn, others, int(rng.integers(2**32)))]
-    return sorted(devices[np.concatenate([drawn, found])].tolist())
+    best = others[_solved(node, counts, drawn, others, int(rng.integers(2**32)))]
+    return sorted(devices[np.concatenate([drawn, best])].tolist())
 
 
 def settled(census: np.ndarray, held: np.ndarray) -> Floats:
@@ -87,18 +87,18 @@ def trained_on(counts: Floats, held: np.ndarray, work: Work) -> Floats:
     >>> trained_on(np.array([[6.0, 2.0]]), np.array([8]), Work(steps=1, batch_size=4)).tolist()
     [[3.0, 1.0]]
     """
-    times = {n: _used(work, n) / n for n in set(held.tolist())}
+
+    def used(n: int) -> int:
+        if work.steps is None:
+            return (work.epochs or 0) * n
+        full, rest = divmod(work.steps, -(-n // work.batch_size))
+        return full * n + min(rest * work.batch_size, n)
+
+    times = {n: used(n) / n for n in set(held.tolist())}
     if set(times.values()) == {1.0}:
         return counts
     scaled: Floats = counts * np.array([[times[n]] for n in held.tolist()])
     return scaled
-
-
-def _used(work: Work, held: int) -> int:
-    if work.steps is None:
-        return (work.epochs or 0) * held
-    full, rest = divmod(work.steps, -(-held // work.batch_size))
-    return full * held + min(rest * work.batch_size, held)
 
 
 def _solved(
@@ -120,32 +120,15 @@ Census = Callable[[Sequence[int], int], np.ndarray]
 Policy = Callable[[Sequence[int], int, np.ndarray, np.random.Generator], list[int]]
 
 
-def everyone(
-    candidates: Sequence[int],
-    how_many: int,  # noqa: ARG001
-    census: np.ndarray,  # noqa: ARG001
-    rng: np.random.Generator,  # noqa: ARG001
-) -> list[int]:
-    """Choose all candidates."""
-    return list(candidates)
-
-
-def uniform(
-    candidates: Sequence[int],
-    how_many: int,
-    census: np.ndarray,  # noqa: ARG001
-    rng: np.random.Generator,
-) -> list[int]:
-    """Choose ``how_many`` candidates uniformly without replacement, in ascending order."""
-    return _draw(candidates, how_many, rng)
-
-
 def _draw(devices: Sequence[int], how_many: int, rng: np.random.Generator) -> list[int]:
     places = rng.choice(len(devices), size=how_many, replace=False)  # not of an array, which a range would become
     return sorted(int(devices[i]) for i in places.tolist())
 
 
-POLICIES: dict[str, Policy] = {"everyone": everyone, "uniform": uniform}
+POLICIES: dict[str, Policy] = {
+    "everyone": lambda candidates, how_many, census, rng: list(candidates),  # noqa: ARG005
+    "uniform": lambda candidates, how_many, census, rng: _draw(candidates, how_many, rng),  # noqa: ARG005
+}
 
 
 def choose(node: Select, census: np.ndarray, held: np.ndarray, rng: np.random.Generator) -> list[int]:
@@ -208,7 +191,7 @@ def selected(
     node: Select, park: Park, seed: int, round_number: int, tick: int, visits: Mapping[int, int],
     trained: Mapping[int, int], census: Census | None = None,
 ) -> list[int]:  # fmt: skip
-    """Return whom a ``Select`` chooses, ascending.
+    """Return the devices that a ``Select`` chooses at a tick of a round, ascending.
 
     ``census``: asks devices for their class counts at a tick, int64 [devices, F]; the park is looked at if None.
     """
@@ -259,12 +242,11 @@ class Fraction(Selection):
         require(0 < self.share <= 1, "selection.share", self.share, "above 0 and at most 1")
 
     def draw(self, devices: Sequence[int], sizes: np.ndarray, rng: np.random.Generator) -> list[int]:
-        """Return those drawn."""
         return fraction(devices, self.share, rng)
 
 
 @dataclass(frozen=True)
-class BySamples(Selection):
+class DrawBySamples(Selection):
     """max(1, round(C·K)) devices drawn without replacement, each draw in proportion to their samples n_k.
 
     Args:
@@ -278,14 +260,13 @@ class BySamples(Selection):
         require(0 < self.share <= 1, "selection.share", self.share, "above 0 and at most 1")
 
     def draw(self, devices: Sequence[int], sizes: np.ndarray, rng: np.random.Generator) -> list[int]:
-        """Return those drawn."""
         return by_samples(devices, sizes, self.share, rng)
 
 
 SELECTIONS: Mapping[str, Callable[..., Selection]] = {
     "everyone": Everyone,
     "fraction": Fraction,
-    "by_samples": BySamples,
+    "by_samples": DrawBySamples,
 }
 
 
@@ -295,23 +276,20 @@ def policy(name: str, settings: Mapping[str, Scalar]) -> Selection:
     >>> policy("fraction", {"share": 0.5})
     Fraction(share=0.5, kind='fraction')
     """
-    found: Selection = named.make("selection", name, settings, SELECTIONS, Selection)
-    named.complete("selection", name, found, Selection, writes=("draw",))
-    return found
+    made: Selection = named.make("selection", name, settings, SELECTIONS, Selection)
+    named.complete("selection", name, made, Selection, writes=("draw",))
+    return made
 
 
 def drawn(chosen: Selection, devices: Sequence[int], sizes: np.ndarray, rng: np.random.Generator) -> tuple[int, ...]:
-    """Return who may take part in a round, ascending.
-
-    ``sizes``: samples of each, int64 [K].
-    """
-    said = chosen.draw(devices, sizes, rng)
-    found = list(said) if isinstance(said, Iterable) else []
-    if not found or any(k not in devices for k in found):
+    """Return the devices that a policy lets take part in a round, ascending; ``sizes``: samples of each, int64 [K]."""
+    answer = chosen.draw(devices, sizes, rng)
+    numbers = list(answer) if isinstance(answer, Iterable) else []
+    if not numbers or any(k not in devices for k in numbers):
         raise SettingError(
             f"selection {type(chosen).__name__}: draw must return a list of device numbers, 0 to {len(devices) - 1}, "
-            f"at least one, got {said!r:.80}."
+            f"at least one, got {answer!r:.80}."
         )
-    if len(set(found)) < len(found):
-        raise SettingError(f"selection {type(chosen).__name__}: draw returned a device twice: {found!r:.80}.")
-    return tuple(sorted(int(k) for k in found))
+    if len(set(numbers)) < len(numbers):
+        raise SettingError(f"selection {type(chosen).__name__}: draw returned a device twice: {numbers!r:.80}.")
+    return tuple(sorted(int(k) for k in numbers))

@@ -23,7 +23,7 @@ from fedfloor.engine.limit import Longest
 from fedfloor.engine.memory import DeviceMemory
 from fedfloor.errors import RunError, disk_error
 from fedfloor.experiment import Experiment
-from fedfloor.methods.combined import Combined
+from fedfloor.methods.configured import ConfiguredMethod
 from fedfloor.methods.contract import State
 from fedfloor.park.park import Park
 from fedfloor.plan.outcome import Receipt
@@ -67,7 +67,7 @@ def held_out(experiment: Experiment, park: Park) -> Park | None:
 
 def better(
     before: Best | None, number: int, model: Tensor, score: Score, experiment: Experiment, engine: Engine,
-    method: Combined,
+    method: ConfiguredMethod,
 ) -> Best | None:  # fmt: skip
     """Return the best model after a round with an evaluation; on every rank alike.
 

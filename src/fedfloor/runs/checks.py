@@ -20,7 +20,7 @@ from fedfloor.errors import SettingError
 from fedfloor.experiment import Experiment
 from fedfloor.figures import ALWAYS, fits, named, of_task
 from fedfloor.machine import require_memory
-from fedfloor.methods.combined import Combined
+from fedfloor.methods.configured import ConfiguredMethod
 from fedfloor.models.network import Network
 from fedfloor.network import profile
 from fedfloor.park.park import Park
@@ -127,7 +127,7 @@ def is_priced(experiment: Experiment) -> bool:
     return profile.build(experiment.network) is not None
 
 
-def parts_there(engine: Engine, method: Combined) -> None:
+def parts_there(engine: Engine, method: ConfiguredMethod) -> None:
     """Refuse what is of another task, and a network without the parts that a method trains in any of its rounds.
 
     Raises:

@@ -13,7 +13,7 @@ from fedfloor.engine.engine import Engine
 from fedfloor.engine.evaluate import evaluate, logits_on_test, tested_on
 from fedfloor.errors import SettingError
 from fedfloor.experiment import Experiment
-from fedfloor.methods.combined import Combined
+from fedfloor.methods.configured import ConfiguredMethod
 from fedfloor.park.park import Park
 from fedfloor.parts import decision
 from fedfloor.parts.decision import Decision
@@ -63,7 +63,7 @@ def check(experiment: Experiment, park: Park, *, warn: bool) -> None:
         log.warning("%s", warning)
 
 
-def models(experiment: Experiment, engine: Engine, method: Combined, point: Checkpoint) -> list[Decided]:
+def models(experiment: Experiment, engine: Engine, method: ConfiguredMethod, point: Checkpoint) -> list[Decided]:
     """Return the last round's model and, where validation data are held out, the best one's; call it on every rank."""
     found = [_decided("last", point.round, point.state.packet["w"], experiment, engine)]
     if point.best is not None:

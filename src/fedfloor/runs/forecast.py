@@ -16,7 +16,7 @@ from fedfloor.config import combined
 from fedfloor.engine.questions import question
 from fedfloor.errors import SettingError
 from fedfloor.experiment import Experiment
-from fedfloor.methods.combined import Combined
+from fedfloor.methods.configured import ConfiguredMethod
 from fedfloor.methods.contract import State, View
 from fedfloor.network.price import Price
 from fedfloor.park.normalise import steps
@@ -101,7 +101,7 @@ def rounds(experiment: Experiment, park: Park, last: int, state: State | None = 
         tick += max(1, walk.span(plan))
 
 
-def seen(experiment: Experiment, park: Park, method: Combined) -> tuple[View, Tariff | None]:
+def seen(experiment: Experiment, park: Park, method: ConfiguredMethod) -> tuple[View, Tariff | None]:
     """Return what a method sees before its first round, with a model of zeros, and what its rounds are priced by."""
     data, model = park.dataset, experiment.model
     adapt = adapting(data.task, method.objective)
@@ -115,7 +115,13 @@ def seen(experiment: Experiment, park: Park, method: Combined) -> tuple[View, Ta
 
 
 def at(
-    view: View, costs: Tariff | None, park: Park, method: Combined, number: int, tick: int, trained: Mapping[int, int]
+    view: View,
+    costs: Tariff | None,
+    park: Park,
+    method: ConfiguredMethod,
+    number: int,
+    tick: int,
+    trained: Mapping[int, int],
 ) -> View:
     """Return what a method sees of a round.
 

@@ -24,7 +24,7 @@ from fedfloor.engine.team import Team
 from fedfloor.errors import DivergedError, RunError, SettingError
 from fedfloor.experiment import Experiment
 from fedfloor.methods.catalog import title
-from fedfloor.methods.combined import Combined
+from fedfloor.methods.configured import ConfiguredMethod
 from fedfloor.methods.contract import Resources, State, View
 from fedfloor.network.price import Price
 from fedfloor.park.normalise import steps
@@ -130,7 +130,7 @@ class _Run:
         experiment: Experiment,
         orders: Orders,
         engine: Engine,
-        method: Combined,
+        method: ConfiguredMethod,
         costs: Tariff | None,
         report: Callable[[Line], None],
         interrupted: Callable[[], bool],

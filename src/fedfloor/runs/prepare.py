@@ -25,7 +25,7 @@ from fedfloor.engine.place import Placement, keep_memory
 from fedfloor.engine.team import Team
 from fedfloor.errors import RunError, SettingError, shown
 from fedfloor.experiment import Experiment, ModelSettings
-from fedfloor.methods.combined import Combined
+from fedfloor.methods.configured import ConfiguredMethod
 from fedfloor.methods.contract import State, View
 from fedfloor.models import Network, plain, saved
 from fedfloor.models.network import builder
@@ -205,7 +205,13 @@ def listed(names: list[str]) -> str:
 
 
 def engine(
-    experiment: Experiment, method: Combined, park: Park, team: Team, memory: DeviceMemory, *, live: bool = False
+    experiment: Experiment,
+    method: ConfiguredMethod,
+    park: Park,
+    team: Team,
+    memory: DeviceMemory,
+    *,
+    live: bool = False,
 ) -> tuple[Engine, Tariff | None]:
     """Return an engine that holds the first model, and what its rounds cost; None without a network.
 
@@ -262,7 +268,7 @@ def where(experiment: Experiment, *, live: bool = False) -> Placement:
     return place.placed("ranks", settings.device)
 
 
-def first_state(engine: Engine, method: Combined, view: View) -> tuple[Node | None, State]:
+def first_state(engine: Engine, method: ConfiguredMethod, view: View) -> tuple[Node | None, State]:
     """Ask what a method wants to know before the first round, if anything, and return what was asked and its state.
 
     Args:

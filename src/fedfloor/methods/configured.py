@@ -56,7 +56,7 @@ class Parts:
         return replace(below, **said)
 
 
-class Combined(Method):
+class ConfiguredMethod(Method):
     """A method as a run carries it out: its plan with the exchanged parts, the server's step before its ``absorb``.
 
     Args:
