@@ -187,22 +187,6 @@ def hash_vectors(functions: HashFunctions, v: NDArray[np.floating]) -> Integers:
     return hashes.astype(np.int64)
 
 
-def collision_probability(distance: float, width: float) -> float:
-    """Return Pr[F(v) = F(w)] with c = ‖v − w‖₂: p(c) = 1 − 2Φ(−r/c) − 2c/(√(2π) r)·(1 − e^{−r²/(2c²)}).
-
-    ``distance``: c ≥ 0.
-
-    >>> collision_probability(0.0, 3.0), round(collision_probability(3.0, 3.0), 6)  # 1 − 2·0.158655 − 0.797885·0.393469
-    (1.0, 0.368746)
-    """
-    require(0 <= distance < math.inf, "distance", distance, "at least 0 and finite")
-    require(0 < width < math.inf, "width", width, "above 0 and finite")
-    if distance == 0:
-        return 1.0
-    t = width / distance  # 1 − 2Φ(−t) = erf(t/√2); expm1 keeps the digits where the two terms all but cancel
-    return math.erf(t / math.sqrt(2)) + math.sqrt(2 / math.pi) * math.expm1(-t * t / 2) / t
-
-
 def fewest_functions(groups: int, width: float) -> int:
     """Return ⌈log_r K⌉, the number of hash functions that FLDG-L needs at least for K groups.
 
@@ -225,14 +209,9 @@ ROWS, COLUMNS = 8, 8192  # of a block: its differences, 512 KiB, stay in the pro
 
 
 def k_center(
-    vectors: NDArray[np.floating],
-    k: int,
-    rng: np.random.Generator,
-    *,
-    first: int | None = None,
-    among: Integers | None = None,
-    known: bool = False,
-) -> Integers:
+    vectors: NDArray[np.floating], k: int, rng: np.random.Generator, *, first: int | None = None,
+    among: Integers | None = None, known: bool = False,
+) -> Integers:  # fmt: skip
     """Return k different rows in the order they are chosen: c_{j+1} = argmax_i min_{c ∈ {c_1 … c_j}} ‖v_i − v_c‖₂.
 
     Of equally far rows the first. No k centres leave max_i min_c ‖v_i − v_c‖₂ less than half as large. Gonzalez,
@@ -256,9 +235,8 @@ def k_center(
     near = np.full(rows.size, np.inf)
     for j in range(k):
         centres[j] = rows[at]
-        near = np.minimum(
-            near, vectors[centres[j], rows] if known else squared_distances_from(vectors, rows, centres[j])
-        )
+        apart = vectors[centres[j], rows] if known else squared_distances_from(vectors, rows, centres[j])
+        near = np.minimum(near, apart)
         near[at] = -1  # not again, even where all others lie on a centre
         at = int(near.argmax())
     return centres

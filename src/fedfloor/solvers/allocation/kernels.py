@@ -29,15 +29,9 @@ def channel_data(tables: LevelTables) -> ChannelData:
         log_upload = (tables.log_airtime + harm).min(1)
         alone = tables.compute + np.exp(log_upload)
     return (
-        tables.compute,
-        tables.power,
-        tables.log_airtime,
-        tables.count,
-        tables.threshold,
-        tables.fading,
-        alone,
+        tables.compute, tables.power, tables.log_airtime, tables.count, tables.threshold, tables.fading, alone,
         log_upload,
-    )
+    )  # fmt: skip
 
 
 def workspace(devices: int) -> Workspace:
@@ -243,14 +237,9 @@ def log_factor(terms: CostTerms, k: int, held: Floats, joins: int, leaves: int) 
 
 @compiled
 def pack(
-    data: ChannelData,
-    order: Integers,
-    limit: float,
-    channel: Integers,
-    members: Integers,
-    size: Integers,
+    data: ChannelData, order: Integers, limit: float, channel: Integers, members: Integers, size: Integers,
     work: Workspace,
-) -> int:
+) -> int:  # fmt: skip
     """Put each device of ``order`` on the first channel that then still serves all its devices within ``limit``.
 
     A channel on which 100 devices in a row found no room is full. Filled are ``channel`` [N], ``members`` [C, N] and

@@ -237,8 +237,7 @@ def total_loads(loads: Loads, skip: int, other: int) -> tuple[float, float]:
 @compiled
 def best_choice(
     data: ChannelData, terms: CostTerms, members: Integers, size: Integers, rank: Integers, loads: Loads,
-    held: Floats, i: int,
-    k: int, may_rest: bool, ties: bool,
+    held: Floats, i: int, k: int, may_rest: bool, ties: bool,
 ) -> tuple[float, float, int, int]:  # fmt: skip
     """Return (log cost, Σ ln t, channel, level) of the best choice for a device that is on no channel at present.
 
@@ -264,27 +263,19 @@ def best_choice(
 
 
 @compiled
-def on_channels(channel: Integers, channels: int) -> tuple[Integers, Integers]:
-    """Return the devices on every channel [C, N], and how many they are [C]."""
-    members, size = np.empty((channels, len(channel)), np.int64), np.zeros(channels, np.int64)
-    for i, c in enumerate(channel):
-        if c >= 0:
-            members[c, size[c]] = i
-            size[c] += 1
-    return members, size
-
-
-@compiled
 def sweep(
     data: ChannelData, terms: CostTerms, channel: Integers, rank: Integers, channels: int, devices: Integers,
-    may_rest: bool,
-    ties: bool,
+    may_rest: bool, ties: bool,
 ) -> tuple[float, bool]:  # fmt: skip
     """Let each of ``devices`` choose anew; return the log cost and whether any choice changed.
 
     A device keeps its choice unless another has a smaller cost, or with ``ties`` an equal cost and a smaller Σ ln t.
     """
-    members, size = on_channels(channel, channels)
+    members, size = np.empty((channels, len(channel)), np.int64), np.zeros(channels, np.int64)  # devices by channel
+    for i, c in enumerate(channel):
+        if c >= 0:
+            members[c, size[c]] = i
+            size[c] += 1
     loads = (np.full(channels, -INFINITE), np.zeros(channels))
     held = np.zeros(len(terms[4]))
     for c in range(channels):
@@ -298,7 +289,11 @@ def sweep(
         worst, logs = total_loads(loads, -1, -1)
         now = log_factor(terms, k, held, -1, -1) + worst if k > 0 else INFINITE
         if c >= 0:  # taken out: the others' loads and k are without it
-            remove(members, size, c, i)
+            for a in range(size[c]):
+                if members[c, a] == i:
+                    members[c, a] = members[c, size[c] - 1]
+                    break
+            size[c] -= 1
             loads[0][c], loads[1][c] = channel_loads(data, members[c], size[c], rank)
             held -= terms[3][i]
             k -= 1
@@ -316,13 +311,3 @@ def sweep(
             loads[0][c], loads[1][c] = channel_loads(data, members[c], size[c], rank)
     worst, _ = total_loads(loads, -1, -1)
     return (log_factor(terms, k, held, -1, -1) + worst if k > 0 else INFINITE), other
-
-
-@compiled
-def remove(members: Integers, size: Integers, c: int, i: int) -> None:
-    """Take a device off its channel."""
-    for a in range(size[c]):
-        if members[c, a] == i:
-            members[c, a] = members[c, size[c] - 1]
-            break
-    size[c] -= 1

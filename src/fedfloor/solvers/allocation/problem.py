@@ -84,22 +84,14 @@ class AllocationProblem:
             require(self.usable.shape == shape, "shape of usable", self.usable.shape, f"{shape}, as airtime_s")
 
     def _check_numbers(self) -> None:
-        _positive("compute_s", self.compute_s, zero=True)
-        _positive("airtime_s", self.airtime_s)
-        _positive("received_w", self.received_w)
-        _positive("noise_w", self.noise_w)
-        _positive("threshold", self.threshold)
-        _positive("iterations_scale", self.iterations_scale)
-        _positive("iterations_offset", self.iterations_offset, zero=True)
-        _positive("divergence_weight", self.divergence_weight, zero=True)
+        for name in ("airtime_s", "received_w", "noise_w", "threshold", "iterations_scale"):
+            _positive(name, getattr(self, name))
+        for name in ("compute_s", "iterations_offset", "divergence_weight"):
+            _positive(name, getattr(self, name), zero=True)
         whole = isinstance(self.channels, int | np.integer) and self.channels >= 1
         require(whole, "channels", self.channels, "a whole number of at least 1")
-        require(
-            self.reception in get_args(Reception),
-            "reception",
-            self.reception,
-            " or ".join(map(repr, get_args(Reception))),
-        )
+        known = get_args(Reception)
+        require(self.reception in known, "reception", self.reception, " or ".join(map(repr, known)))
 
     def _check_classes(self) -> None:
         if self.divergence_weight == 0:
@@ -232,10 +224,8 @@ def device_set(problem: AllocationProblem, active: Integers) -> Integers:
 def check(problem: AllocationProblem, allocation: Allocation) -> None:
     """Refuse an allocation that the problem does not allow."""
     channel, level, n = allocation.channel, allocation.level, problem.devices
-    for name, values, low, high in (
-        ("channel", channel, SILENT, problem.channels),
-        ("level", level, 0, problem.levels),
-    ):
+    bounds = (("channel", channel, SILENT, problem.channels), ("level", level, 0, problem.levels))
+    for name, values, low, high in bounds:
         fits = values.shape == (n,) and values.min() >= low and values.max() < high
         require(bool(fits), f"{name} of an allocation", values.tolist(), f"{n} whole numbers of {low} … {high - 1}")
     at = allocation.active
@@ -297,12 +287,9 @@ def level_tables(problem: AllocationProblem) -> LevelTables:
     """Sort the levels: by received power, of equal ones the shorter airtime first."""
     refused = ~problem.allowed
     order = np.lexsort((problem.airtime_s, problem.received_w, refused), axis=1)
+    power = np.take_along_axis(problem.received_w, order, 1) / problem.noise_w
+    log_airtime, count = np.log(np.take_along_axis(problem.airtime_s, order, 1)), problem.allowed.sum(1)
+    fading = problem.reception == "exact"
     return LevelTables(
-        problem.compute_s,
-        np.take_along_axis(problem.received_w, order, 1) / problem.noise_w,
-        np.log(np.take_along_axis(problem.airtime_s, order, 1)),
-        problem.allowed.sum(1).astype(np.int64),
-        order.astype(np.int64),
-        problem.threshold,
-        problem.reception == "exact",
+        problem.compute_s, power, log_airtime, count.astype(np.int64), order.astype(np.int64), problem.threshold, fading
     )

@@ -50,7 +50,8 @@ def search(problem: AllocationProblem, *, proposals: int = PROPOSALS, seed: int 
     tables = level_tables(problem)
     data = kernels.channel_data(tables)
     channel = np.full(problem.devices, SILENT)
-    channel[_fastest_device(problem, data)] = 0
+    # the fastest device alone; where even its latency overflows, any that may upload
+    channel[int(np.where(problem.allowed.any(1), np.minimum(data[6], 1e308), np.inf).argmin())] = 0
     limit = kernels.scan(data, problem.channels, problem.iterations_scale, problem.iterations_offset, channel)
     allocation, filled = with_least_powers(problem, tables, data, channel), channel
     if np.isfinite(limit) and proposals:
@@ -65,11 +66,6 @@ def search(problem: AllocationProblem, *, proposals: int = PROPOSALS, seed: int 
                 allocation = cheaper(problem, allocation, with_least_powers(problem, tables, data, channel))
     bound = lower_bound(problem)
     return solved(cost(problem, allocation), bound, allocation, time.perf_counter() - began)
-
-
-def _fastest_device(problem: AllocationProblem, data: ChannelData) -> int:
-    """Return the fastest device alone; where even its latency overflows, any that may upload."""
-    return int(np.where(problem.allowed.any(1), np.minimum(data[6], 1e308), np.inf).argmin())
 
 
 def _pool(problem: AllocationProblem, data: ChannelData, channel: Integers, limit: float) -> Integers:

@@ -23,7 +23,7 @@ from fedfloor.solvers.allocation.problem import (
     level_tables,
 )
 from fedfloor.solvers.allocation.rafed import rafed
-from fedfloor.solvers.allocation.search import search, with_least_powers
+from fedfloor.solvers.allocation.search import cheaper, search, with_least_powers
 from fedfloor.solvers.solution import PROOF, Floats, Integers, Solution, solved
 
 SLACK = 1e-6  # of numbers of devices
@@ -88,13 +88,8 @@ def _column_generation(matrix: Any, sizes: Floats, channels: int, k: int, deadli
             raise UnprovenError
         at = np.flatnonzero(inside)
         rows = vstack([matrix[:, at], csc_array(np.ones((1, at.size)))], format="csc")
-        solved = linprog(
-            -sizes[at],
-            A_ub=rows,
-            b_ub=np.append(np.ones(devices), channels),
-            method="highs",
-            options={"time_limit": left},
-        )
+        most = np.append(np.ones(devices), channels)
+        solved = linprog(-sizes[at], A_ub=rows, b_ub=most, method="highs", options={"time_limit": left})
         if solved.status != 0:
             raise UnprovenError
         price = np.maximum(-solved.ineqlin.marginals[:devices], 0.0)
@@ -189,8 +184,7 @@ def _better(problem: AllocationProblem, data: ChannelData, rows: list[Integers],
         channel[row] = c
     if not (channel != SILENT).any():
         return known
-    allocation = with_least_powers(problem, level_tables(problem), data, channel)
-    return allocation if cost(problem, allocation) < cost(problem, known) else known
+    return cheaper(problem, known, with_least_powers(problem, level_tables(problem), data, channel))
 
 
 def _close_gap(

@@ -138,17 +138,6 @@ def mediators(counts: Floats, choice: Integers) -> None:
 
 
 @compiled
-def cheapest_member_of(cost: Floats, members: Integers, held: Integers, a: int, b: int) -> tuple[float, int]:
-    """Return the least cost of moving a member of cluster a to b, and the member's place in a's list."""
-    least, at = np.inf, -1
-    for p in range(held[a]):
-        i = members[a, p]
-        if cost[i, b] - cost[i, a] < least:
-            least, at = cost[i, b] - cost[i, a], p
-    return least, at
-
-
-@compiled
 def cheapest_clusters(cost: Floats, price: Floats, label: Integers) -> Integers:
     """Give every point the cluster with the least cost and price, in ``label`` [n]; return the sizes [L]."""
     held = np.zeros(len(price), np.int64)
@@ -239,15 +228,9 @@ def assign(cost: Floats, price: Floats, size: int, label: Integers) -> None:
 
 @compiled
 def move_point(
-    cost: Floats,
-    members: Integers,
-    held: Integers,
-    move: Floats,
-    cheapest_member: Integers,
-    label: Integers,
-    a: int,
+    cost: Floats, members: Integers, held: Integers, move: Floats, cheapest_member: Integers, label: Integers, a: int,
     b: int,
-) -> None:
+) -> None:  # fmt: skip
     """Move the point that costs least from cluster a to b, and keep the tables of least costs."""
     p = cheapest_member[a, b]
     i = members[a, p]
@@ -258,7 +241,11 @@ def move_point(
         if d == a:
             continue
         if cheapest_member[a, d] == p:
-            move[a, d], cheapest_member[a, d] = cheapest_member_of(cost, members, held, a, d)
+            move[a, d], cheapest_member[a, d] = np.inf, -1
+            for q in range(last):
+                other = members[a, q]
+                if cost[other, d] - cost[other, a] < move[a, d]:
+                    move[a, d], cheapest_member[a, d] = cost[other, d] - cost[other, a], q
         elif cheapest_member[a, d] == last:
             cheapest_member[a, d] = p
     members[b, held[b]] = i

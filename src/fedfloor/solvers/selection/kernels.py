@@ -271,16 +271,6 @@ def factor(G: Floats, order: Integers, ridge: float) -> Floats:
 
 
 @compiled
-def squared_value(columns: Floats, y: Floats, chosen: Signs) -> float:
-    """Return ‖A x − y‖²."""
-    rest = -y
-    for i in range(len(chosen)):
-        if chosen[i] == 1:
-            rest += columns[i]
-    return float(np.sum(rest * rest))
-
-
-@compiled
 def previous_twin(twin: Integers) -> Integers:
     """Return for each place of the order that of the identical candidate decided just before it; −1: none."""
     earlier = np.full(len(twin), -1)
@@ -290,13 +280,6 @@ def previous_twin(twin: Integers) -> Integers:
                 earlier[p] = q
                 break
     return earlier
-
-
-@compiled
-def cheaper_value(before: float, diagonal: float, x: float, penalty: Floats) -> int:
-    """Return the value, 0 or 1, with the smaller cost, which is tried first."""
-    zero = (before - diagonal * x) ** 2 + penalty[0]
-    return 1 if (before + diagonal * (1.0 - x)) ** 2 + penalty[1] < zero else 0
 
 
 @compiled
@@ -326,7 +309,8 @@ def enumerate_subtree(
         before = sums[level + 1, level]
         if tried[level] == 0:
             nodes += 1
-            preferred[level] = cheaper_value(before, L[level, level], x[level], penalty[level])
+            zero = (before - L[level, level] * x[level]) ** 2 + penalty[level, 0]  # the smaller cost is tried first
+            preferred[level] = (before + L[level, level] * (1.0 - x[level])) ** 2 + penalty[level, 1] < zero
         v = preferred[level] ^ tried[level]
         tried[level] += 1
         step, ones[level] = v - x[level], ones[level + 1] + v
@@ -361,21 +345,16 @@ def twins(columns: Floats, gram: Floats, twin: Integers) -> None:
 
 @compiled
 def keep_best(columns: Floats, y: Floats, chosen: Signs, best: Floats, incumbent: Signs) -> float:
-    """Return the squared value of a choice and keep the choice if it is the best so far."""
-    value = squared_value(columns, y, chosen)
+    """Return ‖A x − y‖² of a choice and keep the choice if it is the best so far."""
+    rest = -y
+    for i in range(len(chosen)):
+        if chosen[i] == 1:
+            rest += columns[i]
+    value = float(np.sum(rest * rest))
     if value < best[0]:
         best[0] = value
         incumbent[:] = chosen
     return value
-
-
-@compiled
-def relaxed_solution(inside: Floats, G: Floats, rest: Floats, m: int, x: Floats) -> Floats:
-    """Write a nearly best continuous solution x [n], add its A x to ``rest``, and return its half gradient."""
-    x[:] = m / len(x)
-    relax(G, x, inside @ (rest + x @ inside), SLOPE * np.max(np.diag(G)))
-    rest += x @ inside
-    return inside @ rest
 
 
 @compiled
@@ -400,7 +379,10 @@ def settle_subtree(
     for i in np.flatnonzero(fixed == 1):
         rest += columns[i]
     x, penalty, ridge = np.empty(n), np.empty((n, 2)), RIDGE * max(np.trace(G) / n, TINY)
-    g = relaxed_solution(inside, G, rest, m, x)
+    x[:] = m / n
+    relax(G, x, inside @ (rest + x @ inside), SLOPE * np.max(np.diag(G)))
+    rest += x @ inside
+    g = inside @ rest
     base = np.sum(rest * rest) + decision_penalties(x, g, m, ridge, penalty)
     if base >= best[0] * (1.0 - EQUAL):
         return base, CLOSED, 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 import warnings
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,9 +13,6 @@ from numpy.typing import NDArray
 from fedfloor.errors import SettingError, require, unknown
 from fedfloor.solvers.selection.problem import SelectionProblem, divergence, value, whole_bound
 from fedfloor.solvers.solution import Floats, Integers, Solution, solved
-
-if TYPE_CHECKING:
-    from bayes_opt import BayesianOptimization
 
 Start = Literal["mpinv", "zero", "random"]
 Trace = list[Integers]
@@ -133,17 +130,14 @@ def genetic(
         if distance[first] < best:
             best, best_chromosome = distance[first], X[first]
         drawn = rng.integers(len(X), size=(population, TOURNAMENT))
-        X = _next(X[drawn[np.arange(population), distance[drawn].argmin(1)]], k, mutation, rng)
+        parents = X[drawn[np.arange(population), distance[drawn].argmin(1)]]
+        children = cross(parents, rng)
+        for row in np.flatnonzero(rng.random(len(children)) < mutation):
+            mutate(children[row], k, rng)
+        whole = children.sum(1) == k
+        X = children[whole] if whole.any() else parents
     choice = np.flatnonzero(best_chromosome)
     return solved(value(problem, choice), whole_bound(problem), choice, time.perf_counter() - began)
-
-
-def _next(parents: Chromosomes, k: int, mutation: float, rng: np.random.Generator) -> Chromosomes:
-    children = cross(parents, rng)
-    for row in np.flatnonzero(rng.random(len(children)) < mutation):
-        mutate(children[row], k, rng)
-    whole = children.sum(1) == k
-    return children[whole] if whole.any() else parents
 
 
 def cross(parents: Chromosomes, rng: np.random.Generator) -> Chromosomes:
@@ -230,15 +224,11 @@ def bayesian(
             verbose=0,
             allow_duplicate_points=True,
         )
-        choice = chosen(_best(optimizer, points, iterations))
+        with warnings.catch_warnings():  # of its Gaussian process, which takes cut points for steps
+            warnings.simplefilter("ignore")
+            optimizer.maximize(init_points=points, n_iter=iterations)
+        choice = chosen({} if optimizer.max is None else dict(optimizer.max["params"]))
     return solved(value(problem, choice), whole_bound(problem), choice, time.perf_counter() - began)
-
-
-def _best(optimizer: BayesianOptimization, points: int, iterations: int) -> dict[str, float]:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        optimizer.maximize(init_points=points, n_iter=iterations)
-    return {} if optimizer.max is None else dict(optimizer.max["params"])
 
 
 MOST = 10**11  # choices: some minutes

@@ -133,9 +133,15 @@ def exact(
         return solved(known.value, known.value, known.choice, time.perf_counter() - began)
     if problem.candidates > MANY:
         return swap(problem, seed=seed)
+    from fedfloor.solvers.selection import kernels
+
     columns = np.ascontiguousarray(problem.counts.T)
     gram = columns @ problem.counts
-    known = _one_descent(problem, columns, gram) if problem.candidates <= FEW else swap(problem, seed=seed)
+    if problem.candidates <= FEW:
+        choice = kernels.descended(columns, gram, problem.target, problem.how_many)
+        known = solved(value(problem, choice), 0.0, choice, 0.0)
+    else:
+        known = swap(problem, seed=seed)
     if known.status == "optimal":
         return solved(known.value, known.bound, known.choice, time.perf_counter() - began)
     deadline = began + time_limit_s if nodes is None else math.inf
@@ -144,14 +150,6 @@ def exact(
     if bound < least:  # no proof from the tree
         bound = max(bound, whole_bound(problem))
     return solved(least, bound, choice, time.perf_counter() - began)
-
-
-def _one_descent(problem: SelectionProblem, columns: Floats, gram: Floats) -> Solution[Integers]:
-    """Return the result of one descent; ``columns`` is Aᵀ, ``gram`` AᵀA."""
-    from fedfloor.solvers.selection import kernels
-
-    choice = kernels.descended(columns, gram, problem.target, problem.how_many)
-    return solved(value(problem, choice), 0.0, choice, 0.0)
 
 
 def _branch_and_bound(
