@@ -183,10 +183,7 @@ def check(settings: DecideSettings, classes: tuple[str, ...], y: NDArray[np.int6
 def choose(
     settings: DecideSettings, logits: Floats, y: NDArray[np.int64], classes: tuple[str, ...]
 ) -> tuple[Decision, dict[str, Any]]:
-    """Return the decision that validation data choose, and what it comes to there, as JSON.
-
-    ``logits``: [n, F] of the validation samples. ``y``: int64 [n], their classes.
-    """
+    """Return the decision that logits [n, F] and classes y [n] of validation data choose, and its figures there."""
     heat = temperature(logits, y) if settings.calibrate else 1.0
     about: dict[str, Any] = {"samples": len(y)}
     if settings.calibrate:
@@ -244,11 +241,8 @@ def threshold(scores: Floats, wanted: NDArray[np.bool_], by: By | Literal["f1"] 
 
 
 def measured(alarms: NDArray[np.bool_], wanted: NDArray[np.bool_]) -> dict[str, Any]:
-    """Return recall, precision, F1 and counts of decisions for the positive class, as JSON.
-
-    ``alarms``: bool [n], decided for the positive class. ``wanted``: bool [n], of it.
-    """
-    right, false, missed = (int(one.sum()) for one in (alarms & wanted, alarms & ~wanted, ~alarms & wanted))
+    """Return recall, precision, F1 and counts of samples [n] decided for the positive class, and of it, as JSON."""
+    right, false, missed = (int(hits.sum()) for hits in (alarms & wanted, alarms & ~wanted, ~alarms & wanted))
     return {
         "recall": right / (right + missed) if right + missed else None,
         "precision": right / (right + false) if right + false else None,
@@ -259,10 +253,10 @@ def measured(alarms: NDArray[np.bool_], wanted: NDArray[np.bool_]) -> dict[str, 
 
 def softmax(logits: Floats, heat: float) -> Floats:
     """Return softmax(logits/T) [n, F] in double precision."""
-    from scipy.special import softmax as of
+    from scipy import special
 
-    found: Floats = of(np.asarray(logits, np.float64) / heat, axis=1)
-    return found
+    probabilities: Floats = special.softmax(np.asarray(logits, np.float64) / heat, axis=1)
+    return probabilities
 
 
 def loss(logits: Floats, y: NDArray[np.int64], heat: float) -> float:
@@ -277,11 +271,9 @@ def temperature(logits: Floats, y: NDArray[np.int64]) -> float:
 
     The likeliest class stays the same. Guo et al., "On calibration of modern neural networks", ICML 2017,
     arXiv 1706.04599.
-
-    ``logits``: [n, F]. ``y``: int64 [n].
     """
     from scipy.optimize import minimize_scalar
 
     bounds = (math.log(COLDEST), math.log(HOTTEST))
-    found = minimize_scalar(lambda z: loss(logits, y, math.exp(z)), bounds=bounds, method="bounded")
-    return float(math.exp(found.x))
+    best = minimize_scalar(lambda z: loss(logits, y, math.exp(z)), bounds=bounds, method="bounded")
+    return float(math.exp(best.x))

@@ -90,6 +90,7 @@ class Fusion(Objective):
 def _place(
     module: nn.Module, classifier: str | None, shape: tuple[int, ...], wanted: str | None
 ) -> tuple[str, tuple[int, ...]]:
+    import torch
     from torch import nn as layers
 
     from fedfloor.models.classifier import layer, no_layer
@@ -101,27 +102,16 @@ def _place(
     else:
         paths = [path for path, part in module.named_modules() if isinstance(part, layers.Flatten) and path]
         paths += [] if classifier is None else [classifier]
-    inputs = _inputs(module, paths, shape)
+    with ExitStack() as stack:  # two black samples go into the network
+        stack.enter_context(evaluating(module))
+        inputs = {path: stack.enter_context(tapped(module.get_submodule(path))) for path in paths}
+        with torch.enable_grad():  # what comes from trained layers has a gradient
+            module(torch.zeros(2, *shape))
     for path, seen in inputs.items():  # in the order of the paths: flattening comes before the classifier
         if len(seen) == 1 and seen[0].requires_grad and 2 <= seen[0].dim() <= 5:
             return path, tuple(seen[0].shape)
-    raise SettingError(_no_place(inputs, wanted))
-
-
-def _inputs(module: nn.Module, paths: list[str], shape: tuple[int, ...]) -> dict[str, list[Tensor]]:
-    import torch
-
-    with ExitStack() as stack:
-        stack.enter_context(evaluating(module))
-        seen = {path: stack.enter_context(tapped(module.get_submodule(path))) for path in paths}
-        with torch.enable_grad():  # what comes from trained layers has a gradient
-            module(torch.zeros(2, *shape))
-    return seen
-
-
-def _no_place(inputs: Mapping[str, list[Tensor]], wanted: str | None) -> str:
     if wanted is None:
-        return (
+        raise SettingError(
             "objective fusion: this network has no features to fuse: no trained layer before an nn.Flatten or before "
             "its classifier. Choose a deeper network, or name the layer whose input is to be fused (layer = …)."
         )
@@ -132,7 +122,7 @@ def _no_place(inputs: Mapping[str, list[Tensor]], wanted: str | None) -> str:
         why = "gets its input from no trained layer, so that there is nothing to fuse"
     else:
         why = f"has inputs of shape {tuple(seen[0].shape[1:])} per sample, and they must have 1 to 4 dimensions"
-    return f"objective fusion: layer = '{wanted}' {why}. Name another one, or leave it out."
+    raise SettingError(f"objective fusion: layer = '{wanted}' {why}. Name another one, or leave it out.")
 
 
 PIECE = 32  # samples the extractor is asked for at a time: what it computes on the way stays in cache

@@ -54,7 +54,7 @@ def objective(name: str, settings: Mapping[str, Scalar]) -> Objective:
 def _reweighted(settings: Mapping[str, Scalar]) -> Reweighted:
     parts = []
     for part in ("own", "samples"):
-        mine = {key.removeprefix(f"{part}."): one for key, one in settings.items() if key.startswith(f"{part}.")}
+        mine = {key.removeprefix(f"{part}."): value for key, value in settings.items() if key.startswith(f"{part}.")}
         if settings.get(part) not in OBJECTIVES:
             raise SettingError(f"objective '{REWEIGHTED}': {part} must be one of {', '.join(OBJECTIVES)}.")
         parts.append(objective(str(settings[part]), mine))
@@ -88,21 +88,21 @@ def beside(goal: Objective, name: str, packet: Mapping[str, Tensor]) -> dict[str
     return {wanted: packet[wanted] for wanted in goal.travels}
 
 
-def sent(name: str, said: Mapping[str, Tensor], arrived: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
-    """Return what an objective sends beside the model, once it is known to fit what arrived.
+def sent(name: str, values: Mapping[str, Tensor], arrived: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+    """Return what an objective's ``send`` returned, once it is known to fit what arrived (see :func:`beside`).
 
-    ``said``: what its ``send`` returned. ``arrived``: what it reads of the packet; see :func:`beside`.
+    Of another size or type it could not be averaged with what a lost visit leaves as it was.
     """
-    for what, one in said.items():
-        if what not in arrived:
+    for key, value in values.items():
+        if key not in arrived:
             raise SettingError(
-                f"objective '{name}' sends '{what}', which does not travel beside the model: name it in 'travels', and "
+                f"objective '{name}' sends '{key}', which does not travel beside the model: name it in 'travels', and "
                 "let the method's init give it its first value."
             )
-        got, wanted = (one.dtype, tuple(one.shape)), (arrived[what].dtype, tuple(arrived[what].shape))
+        got, wanted = (value.dtype, tuple(value.shape)), (arrived[key].dtype, tuple(arrived[key].shape))
         if got != wanted:
             raise SettingError(
-                f"objective '{name}' sends '{what}' as {got[0]} of shape {got[1]}: it arrived as {wanted[0]} of shape "
+                f"objective '{name}' sends '{key}' as {got[0]} of shape {got[1]}: it arrived as {wanted[0]} of shape "
                 f"{wanted[1]}, and must leave so."
             )
-    return said
+    return values

@@ -96,13 +96,13 @@ def mean_features(extractor: FeatureExtractor, x: Values, scaling: Scaling) -> F
     total = np.zeros(dimension)
     for first in range(0, len(x), rows):
         values = scaling.values(x[first : first + rows])
-        found = np.asarray(extractor.features(values))
-        if found.shape != (len(values), dimension):
+        features = np.asarray(extractor.features(values))
+        if features.shape != (len(values), dimension):
             raise RunError(
-                f"extractor {type(extractor).__name__} made features of shape {list(found.shape)} of {len(values)} "
-                f"samples: its dimension says [{len(values)}, {dimension}]."
+                f"extractor {type(extractor).__name__} made features of shape {list(features.shape)} of {len(values)} "
+                f"samples: its dimension is [{len(values)}, {dimension}]."
             )
-        total += found.sum(axis=0, dtype=np.float64)
+        total += features.sum(axis=0, dtype=np.float64)
     mean: Floats = (total / len(x)).astype(np.float32)
     if not np.isfinite(mean).all():
         raise RunError(f"extractor {type(extractor).__name__} made features that are no finite numbers.")
@@ -119,10 +119,7 @@ def block_rows(shape: Shape) -> int:
 
 
 def picture(name: str, shape: Shape, channels: tuple[int, ...] = (), least: int = 1) -> tuple[int, int, int]:
-    """Return (C, H, W) of pictures.
-
-    ``least``: smallest side, in pixels.
-    """
+    """Return (C, H, W) of pictures, once they have so many channels and the least side in pixels that is taken."""
     if len(shape) != 3:
         raise SettingError(
             f"extractor '{name}' got samples of shape {shape}: it needs pictures (channels, height, width). Choose "

@@ -25,7 +25,6 @@ class Raw(FeatureExtractor):
         return prod(shape)
 
     def features(self, x: Floats) -> Floats:
-        """Return the samples flat, [n, D]."""
         return x.reshape(len(x), -1)
 
 
@@ -56,13 +55,11 @@ class RandomConv(FeatureExtractor):
         require(1 <= self.size <= 1024, "random-conv size", self.size, "a whole number from 1 to 1,024")
 
     def dimension(self, shape: Shape) -> int:
-        """Return D = 16·m."""
         if not 1 <= len(shape) <= 3:
             raise SettingError(f"extractor 'random-conv' got samples of shape {shape}: it takes 1 to 3 dimensions.")
         return SECTIONS * self.filters
 
     def features(self, x: Floats) -> Floats:
-        """Return the pooled responses [n, 16·m]."""
         import torch
         from torch.nn import functional
 
@@ -71,13 +68,13 @@ class RandomConv(FeatureExtractor):
         weights, values = torch.tensor(self.weights(x.shape[1:])), torch.tensor(x)
         with one_thread(), torch.no_grad():
             if x.ndim == 2:
-                found = functional.linear(values, weights).relu_()
+                pooled = functional.linear(values, weights).relu_()
             elif x.ndim == 3:
-                found = functional.adaptive_avg_pool1d(functional.conv1d(values, weights).relu_(), STRETCHES)
+                pooled = functional.adaptive_avg_pool1d(functional.conv1d(values, weights).relu_(), STRETCHES)
             else:
-                found = functional.adaptive_avg_pool2d(functional.conv2d(values, weights).relu_(), isqrt(SECTIONS))
-            answer: Floats = found.flatten(1).numpy()
-        return answer
+                pooled = functional.adaptive_avg_pool2d(functional.conv2d(values, weights).relu_(), isqrt(SECTIONS))
+            features: Floats = pooled.flatten(1).numpy()
+        return features
 
     def weights(self, shape: Shape) -> Floats:
         """Return the filters for samples of a shape: [16·m, C] for rows, [4·m, C, s] for windows, [m, C, s, s]."""
@@ -118,7 +115,6 @@ class Hog(FeatureExtractor):
         return blocks[0] * blocks[1] * CELLS**2 * self.orientations
 
     def features(self, x: Floats) -> Floats:
-        """Return the blocks' histograms, [n, D]."""
         self.dimension(x.shape[1:])
         try:
             from skimage.feature import hog
@@ -134,13 +130,10 @@ class Hog(FeatureExtractor):
 class Penultimate(FeatureExtractor):
     """What goes into the classifier of the federated model that arrives with the question; the engine extracts it."""
 
-    @property
-    def needs_model(self) -> bool:
-        return True
+    needs_model = True
 
     def dimension(self, shape: Shape) -> int:
         raise RunError("extractor 'penultimate' has no features of its own: the engine extracts them with the model.")
 
     def features(self, x: Floats) -> Floats:
-        del x
         raise RunError("extractor 'penultimate' has no features of its own: the engine extracts them with the model.")

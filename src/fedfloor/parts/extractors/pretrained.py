@@ -17,6 +17,10 @@ from fedfloor.parts.extractors.extractor import WITHOUT_WEIGHTS, FeatureExtracto
 
 PIXELS = 16 * 96**2  # in one pass of MobileNetV2: with channels last 2.8 times as fast as 64 pictures of 96×96 at once
 HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
+INSTEAD = (
+    "Set weights to a folder that MobileNetV2Model.save_pretrained wrote, or to a name at the Hugging Face hub where "
+    f"it can be reached; {WITHOUT_WEIGHTS}."
+)
 
 
 @dataclass(frozen=True)
@@ -45,7 +49,6 @@ class MobileNet(FeatureExtractor):
         return channels
 
     def features(self, x: Floats) -> Floats:
-        """Return the averaged last convolution, [n, D]; raises as :meth:`dimension`."""
         import torch
 
         picture("mobilenet", x.shape[1:], channels=(1, 3))
@@ -53,8 +56,8 @@ class MobileNet(FeatureExtractor):
         with one_thread(), torch.no_grad():
             seen = torch.from_numpy(_fitted(x, 3, self.side, self.side)).mul(2).sub_(1)
             parts = seen.contiguous(memory_format=torch.channels_last).split(max(1, PIXELS // self.side**2))
-            found: Floats = torch.cat([network(pixel_values=part).pooler_output for part in parts]).numpy()
-        return found
+            features: Floats = torch.cat([network(pixel_values=part).pooler_output for part in parts]).numpy()
+        return features
 
 
 @dataclass(frozen=True)
@@ -73,15 +76,13 @@ class Onnx(FeatureExtractor):
     output: str | None = None
 
     def dimension(self, shape: Shape) -> int:
-        """Return D, as a sample of zeros shows it; raises as :meth:`features`."""
         return len(self.features(np.zeros((1, *shape), np.float32))[0])
 
     def features(self, x: Floats) -> Floats:
-        """Return the file's output, [n, D]."""
         what = f"extractor 'onnx': {self.weights}"
         session = _session(self.weights)
         name, dims = _input(what, session, x.shape)
-        outputs = [one.name for one in session.get_outputs()]
+        outputs = [output.name for output in session.get_outputs()]
         output = outputs[0] if self.output is None else self.output
         if output not in outputs or (self.output is None and len(outputs) > 1):
             raise SettingError(f'{what} has the outputs {", ".join(outputs)}: name one of them with output = "…".')
@@ -120,7 +121,7 @@ def _fitted(x: Floats, channels: int | None, height: int | None, width: int | No
 @lru_cache(maxsize=2)  # asked for every block
 def _mobilenet(weights: str) -> Any:
     if not Path(weights).is_dir() and not HUB_NAME.fullmatch(weights):
-        raise SettingError(f"extractor 'mobilenet': weights = '{weights}': no such folder. {_instead()}")
+        raise SettingError(f"extractor 'mobilenet': weights = '{weights}': no such folder. {INSTEAD}")
     try:
         transformers = importlib.import_module("transformers")  # its types would take a checker minutes
     except ImportError as absent:
@@ -132,33 +133,26 @@ def _mobilenet(weights: str) -> Any:
     talk.set_verbosity_error()
     talk.disable_progress_bar()
     try:
-        network, told = transformers.MobileNetV2Model.from_pretrained(
+        network, loading = transformers.MobileNetV2Model.from_pretrained(
             weights, local_files_only=Path(weights).is_dir(), output_loading_info=True
         )
     except Exception as error:  # a missing file, a broken one, no network, another architecture: no common base
-        raise SettingError(f"extractor 'mobilenet': no weights in '{weights}': {_first(error)} {_instead()}") from error
+        raise SettingError(f"extractor 'mobilenet': no weights in '{weights}': {_first(error)} {INSTEAD}") from error
     finally:
         talk.set_verbosity(before)
         if bars:
             talk.enable_progress_bar()
-    if told["missing_keys"] or told["mismatched_keys"]:
-        gone = sorted(map(str, [*told["missing_keys"], *told["mismatched_keys"]]))
+    if loading["missing_keys"] or loading["mismatched_keys"]:
+        gone = sorted(map(str, [*loading["missing_keys"], *loading["mismatched_keys"]]))
         raise SettingError(
             f"extractor 'mobilenet': '{weights}' is no MobileNetV2: {len(gone)} of its tensors are missing or of "
-            f"another shape, such as {gone[0]}. {_instead()}"
+            f"another shape, such as {gone[0]}. {INSTEAD}"
         )
     for tensor in (*network.parameters(), *network.buffers()):
         tensor.data = tensor.data.clone()  # where a file's bytes happen to lie would decide over the last digits
     import torch
 
     return network.to(memory_format=torch.channels_last).eval()
-
-
-def _instead() -> str:
-    return (
-        "Set weights to a folder that MobileNetV2Model.save_pretrained wrote, or to a name at the Hugging Face hub "
-        f"where it can be reached; {WITHOUT_WEIGHTS}."
-    )
 
 
 @lru_cache(maxsize=2)  # asked for every block
@@ -171,7 +165,7 @@ def _session(weights: str) -> Any:
         raise SettingError("extractor 'onnx' needs onnxruntime: pip install 'fedfloor[onnx]'") from absent
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1
-    options.log_severity_level = 4  # what is wrong is said below
+    options.log_severity_level = 4  # errors are reported below
     try:
         return onnxruntime.InferenceSession(weights, options, providers=["CPUExecutionProvider"])
     except Exception as error:  # its errors have no common base
@@ -181,11 +175,11 @@ def _session(weights: str) -> Any:
 def _input(what: str, session: Any, shape: Shape) -> tuple[str, list[int | None]]:
     inputs = session.get_inputs()
     if len(inputs) != 1:
-        raise SettingError(f"{what} has the inputs {', '.join(one.name for one in inputs)}: it must have one.")
+        raise SettingError(f"{what} has the inputs {', '.join(entry.name for entry in inputs)}: it must have one.")
     given, kind = inputs[0].shape, inputs[0].type
     if kind != "tensor(float)":
         raise SettingError(f"{what} takes {kind}: it must take float32, tensor(float).")
-    dims = [one if isinstance(one, int) else None for one in given]
+    dims = [side if isinstance(side, int) else None for side in given]
     if len(dims) != len(shape):
         raise SettingError(f"{what} takes {given}: samples come as [n, {', '.join(map(str, shape[1:]))}].")
     if dims[0] not in (None, 1):
