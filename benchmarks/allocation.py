@@ -18,8 +18,7 @@ from fedfloor.chance import generator
 from fedfloor.solvers.allocation.bound import clean_bound
 from fedfloor.solvers.allocation.problem import AllocationProblem, verify
 from fedfloor.solvers.allocation.rafed import Ties, rafed
-from fedfloor.solvers.allocation.search import search
-from fedfloor.solvers.allocation.solve import exact
+from fedfloor.solvers.allocation.solve import exact, search
 
 Row = dict[str, object]
 STARTS = 10

@@ -18,7 +18,7 @@ from fedfloor.methods.contract import Resources
 from fedfloor.methods.fedcs import in_time
 from fedfloor.solvers.allocation.problem import SILENT, Allocation, AllocationProblem, cost
 from fedfloor.solvers.allocation.rafed import Ties, fixed, rafed, random_allocation
-from fedfloor.solvers.allocation.search import search
+from fedfloor.solvers.allocation.solve import search
 from fedfloor.solvers.solution import Integers
 
 

@@ -25,8 +25,7 @@ from fedfloor.solvers.allocation.problem import (
     verify,
 )
 from fedfloor.solvers.allocation.rafed import fixed, rafed
-from fedfloor.solvers.allocation.search import search
-from fedfloor.solvers.allocation.solve import exact
+from fedfloor.solvers.allocation.solve import exact, search
 from fedfloor.solvers.solution import solved
 
 
@@ -195,7 +194,6 @@ WITHOUT_NUMBA = """
 import sys
 sys.modules["numba"] = None
 import fedfloor.solvers.allocation.bound, fedfloor.solvers.allocation.solve, fedfloor.solvers.allocation.rafed
-import fedfloor.solvers.allocation.search
 print("imported")
 """
 

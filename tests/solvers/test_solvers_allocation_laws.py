@@ -24,8 +24,7 @@ from fedfloor.solvers.allocation.problem import (
     verify,
 )
 from fedfloor.solvers.allocation.rafed import fixed, rafed, random_allocation
-from fedfloor.solvers.allocation.search import search
-from fedfloor.solvers.allocation.solve import exact
+from fedfloor.solvers.allocation.solve import exact, search
 
 SEEDS = st.integers(0, 2**32)
 ISSUE_S = 6.2  # the best average over five parks before there was a solver
