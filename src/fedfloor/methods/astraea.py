@@ -82,21 +82,21 @@ class Astraea(Method):
         """Form the groups. Who did not answer holds nothing that is known; where nobody did, they are random."""
         everyone = view.devices
         size = min(self.devices, len(everyone))
-        asked = [answers[k]["classes"] if k in answers else () for k in everyone]
-        counts = np.zeros((len(everyone), max(1, *map(len, asked))))
-        for row, said in zip(counts, asked, strict=True):
-            row[: len(said)] = np.maximum(said, 0)  # noise makes counts negative
+        reported = [answers[k]["classes"] if k in answers else () for k in everyone]
+        counts = np.zeros((len(everyone), max(1, *map(len, reported))))
+        for row, row_counts in zip(counts, reported, strict=True):
+            row[: len(row_counts)] = np.maximum(row_counts, 0)  # noise makes counts negative
         known = counts.any() and not self._blind(len(everyone))
-        solver, told = (self.grouping, counts) if known else ("random", None)
-        return State(view.start, {"groups": formed(solver, everyone, told, len(everyone) // size, rng, size)})
+        solver, known_counts = (self.grouping, counts) if known else ("random", None)
+        return State(view.start, {"groups": formed(solver, everyone, known_counts, len(everyone) // size, rng, size)})
 
     def plan(self, state: State, view: View, rng: np.random.Generator) -> Node:
-        work, here = self.work.at(view.round, view.rounds), set(view.devices)
+        work, may = self.work.at(view.round, view.rounds), set(view.devices)
         groups = state.notes["groups"]
-        there = [group for group in ([k for k in one if k in here] for one in groups) if group]
-        if not there:
+        present = [members for group in groups if (members := [k for k in group if k in may])]
+        if not present:
             raise SettingError("method 'astraea': no group has a device that may take part.")
-        many = min(chosen_groups(self.share, len(groups)), len(there))
-        drawn = [there[m] for m in rng.choice(len(there), many, replace=False)]
+        many = min(chosen_groups(self.share, len(groups)), len(present))
+        drawn = [present[m] for m in rng.choice(len(present), many, replace=False)]
         chains = (Sequence(tuple(Train(device(k), work) for k in group)) for group in sorted(drawn, key=min))
-        return Parallel(tuple(Repeat(self.mediator_epochs, one, tick=False) for one in chains), mix=self.weights)
+        return Parallel(tuple(Repeat(self.mediator_epochs, chain, tick=False) for chain in chains), mix=self.weights)

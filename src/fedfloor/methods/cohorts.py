@@ -30,11 +30,11 @@ def apart(cohorts: Mapping[int, Parallel | Select]) -> Node:
 def parted(state: State, groups: Sequence[Sequence[int]]) -> State:
     """Return the state in which every group has a copy of the one model."""
     copies = {model_name(number): state.packet["w"].clone() for number in range(1, len(groups)) if "w" in state.packet}
-    of = {k: number for number, group in enumerate(groups) for k in group}
-    return joined(replace(state, packet={**state.packet, **copies}), of, len(groups))
+    cohort_of = {k: number for number, group in enumerate(groups) for k in group}
+    return joined(replace(state, packet={**state.packet, **copies}), cohort_of, len(groups))
 
 
-def joined(state: State, of: Mapping[int, int], many: int, packet: Mapping[str, Tensor] | None = None) -> State:
+def joined(state: State, cohort_of: Mapping[int, int], many: int, packet: Mapping[str, Tensor] | None = None) -> State:
     """Return the state in which devices are of these cohorts, and all others of those that they were of.
 
     A round reports the sizes of all cohorts as ``cohort_sizes``, and where somebody changed, their members as
@@ -42,9 +42,9 @@ def joined(state: State, of: Mapping[int, int], many: int, packet: Mapping[str, 
 
     ``packet``: the models; those of before, where it is left out.
     """
-    now = dict(sorted({**state.cohorts, **of}.items()))
+    now = dict(sorted({**state.cohorts, **cohort_of}.items()))
     members = [[k for k, number in now.items() if number == cohort] for cohort in range(many)]
-    info = {key: one for key, one in state.notes.get("info", {}).items() if key not in ("cohorts", "cohort_sizes")}
+    info = {key: value for key, value in state.notes.get("info", {}).items() if key not in ("cohorts", "cohort_sizes")}
     info |= {"cohort_sizes": list(map(len, members))} | ({"cohorts": members} if now != state.cohorts else {})
     return replace(state, packet=packet or state.packet, notes={**state.notes, "cohorts": now, "info": info})
 
@@ -106,9 +106,9 @@ class IFCA(FedAvg):
     def absorb(self, state: State, outcome: Outcome) -> State:
         if self.cohorts == 1:
             return State(outcome.packet, state.notes, state.tensors)
-        heard = {k: said["losses"] for k, said in outcome.answers.items()}
-        of = {k: losses.index(min(losses)) for k, losses in heard.items()}
-        return joined(state, of, self.cohorts, outcome.packet)
+        losses_of = {k: answer["losses"] for k, answer in outcome.answers.items()}
+        cohort_of = {k: losses.index(min(losses)) for k, losses in losses_of.items()}
+        return joined(state, cohort_of, self.cohorts, outcome.packet)
 
 
 @dataclass(frozen=True)
@@ -163,7 +163,7 @@ class FLHC(FedAvg):
             return self._visits(view, rng)
         if not state.cohorts:
             todo = replace(self.work.at(view.round, view.rounds, self.objective), moments="visit")
-            settings = {name: one for name, one in todo.told().items() if name != "settings" and one is not None}
+            settings = {name: value for name, value in todo.told().items() if name != "settings" and value is not None}
             visits = self._visits(view, rng)
             return nodes.Sequence((Probe(tuple(view.devices), "profile", settings=settings), visits))
         members: dict[int, list[int]] = {}
@@ -175,8 +175,8 @@ class FLHC(FedAvg):
     def absorb(self, state: State, outcome: Outcome) -> State:
         """Take the models in, and the cohorts once the updates are known."""
         after = replace(state, packet=outcome.packet)
-        told = {k: said["profile"] for k, said in outcome.answers.items() if "profile" in said}
-        if not told:
+        models = {k: answer["profile"] for k, answer in outcome.answers.items() if "profile" in answer}
+        if not models:
             return joined(after, {}, 1 + max(after.cohorts.values())) if after.cohorts else after
-        updates = {k: (model - state.packet["w"]).double().cpu().numpy() for k, model in told.items()}
+        updates = {k: (model - state.packet["w"]).double().cpu().numpy() for k, model in models.items()}
         return parted(after, merged(updates, self.distance, self.cohorts))

@@ -52,8 +52,8 @@ class Parts:
 
     def over(self, below: Parts) -> Parts:
         """Return these parts laid over others."""
-        said = {f.name: getattr(self, f.name) for f in fields(self) if getattr(self, f.name) is not None}
-        return replace(below, **said)
+        given = {f.name: getattr(self, f.name) for f in fields(self) if getattr(self, f.name) is not None}
+        return replace(below, **given)
 
 
 class ConfiguredMethod(Method):
@@ -135,11 +135,11 @@ class ConfiguredMethod(Method):
         node = None if node is None else self._loaded(node)
         if weighting.by_census(self.parts.objective) is None:
             return node
-        asked = Probe(tuple(view.devices), "classes")
+        probe = Probe(tuple(view.devices), "classes")
         if node is None:
-            return asked
-        same = any(one.what == asked.what and one.devices == asked.devices for one in walk.probes(node))
-        return node if same else Sequence((asked, node))
+            return probe
+        same = any((other.what, other.devices) == (probe.what, probe.devices) for other in walk.probes(node))
+        return node if same else Sequence((probe, node))
 
     def init(self, view: View, answers: Mapping[int, Mapping[str, Any]], rng: np.random.Generator) -> State:
         state = self.method.init(view, answers, rng)
@@ -164,8 +164,8 @@ class ConfiguredMethod(Method):
                 if work.objective != own[0]:
                     return work
                 if isinstance(goal, weighting.PerSample):
-                    mine = objectives.objective(work.objective, work.settings)
-                    joined, about = objectives.spoken(reweighted(mine, goal, work.objective, self.name))
+                    own_objective = objectives.objective(work.objective, work.settings)
+                    joined, about = objectives.spoken(reweighted(own_objective, goal, work.objective, self.name))
                     return replace(work, objective=joined, settings=about)
                 if name == own[0] and dict(work.settings) != own[1]:
                     raise SettingError(
@@ -199,13 +199,15 @@ class ConfiguredMethod(Method):
 
     def absorb(self, state: State, outcome: Outcome) -> State:
         """Let the server step, then the method take in the round; where nothing came back the server stays, too."""
-        moments = {name.removeprefix(MOMENTS): one for name, one in state.tensors.items() if name.startswith(MOMENTS)}
-        own = {name: one for name, one in state.tensors.items() if not name.startswith(MOMENTS)}
+        moments = {
+            name.removeprefix(MOMENTS): tensor for name, tensor in state.tensors.items() if name.startswith(MOMENTS)
+        }
+        own = {name: tensor for name, tensor in state.tensors.items() if not name.startswith(MOMENTS)}
         if self.server != Sgd() and not outcome.packet["w"].equal(state.packet["w"]):
             model, moments = self._step(state, outcome, moments)
             outcome = replace(outcome, packet={**outcome.packet, "w": model})
         after = self.method.absorb(replace(state, tensors=own), outcome)
-        kept = {f"{MOMENTS}{name}": one for name, one in moments.items()}
+        kept = {f"{MOMENTS}{name}": value for name, value in moments.items()}
         notes = {**after.notes, **{key: state.notes[key] for key in ("trained", WEIGHTS) if key in state.notes}}
         return State(after.packet, notes, {**after.tensors, **kept})
 
@@ -258,16 +260,16 @@ class ConfiguredMethod(Method):
         visits = walk.many(node)
         sizes = {key: value for key, value in vars(self.method).items() if type(value) is int and value >= LARGE}
         large = "".join(f", with {key} = {value}" for key, value in sizes.items())
-        what = f"method '{self.name}' plans {visits:,} visits in a round{large}"
-        require_memory(what, VISIT_BYTES * visits, "Set smaller numbers.")
+        label = f"method '{self.name}' plans {visits:,} visits in a round{large}"
+        require_memory(label, VISIT_BYTES * visits, "Set smaller numbers.")
 
     def _check_visits(self, node: Node) -> None:
         goals: dict[str, Work] = {}
         walk.with_work(node, lambda work: goals.setdefault(f"{work.objective} {work.steps} {work.plain_sgd}", work))
         other = next((work for work in goals.values() if not work.plain_sgd), None)
-        for one in walk.mixes(node) if other is not None else ():
-            if mixing.rule(one.mix, one.settings).assumes_sgd:
-                raise self._needs_sgd(f"mixing rule '{one.mix}'")
+        for meeting in walk.mixes(node) if other is not None else ():
+            if mixing.rule(meeting.mix, meeting.settings).assumes_sgd:
+                raise self._needs_sgd(f"mixing rule '{meeting.mix}'")
         for work in goals.values():
             goal = objectives.objective(work.objective, work.settings)
             if work.steps is not None and work.steps < goal.least_steps:

@@ -83,8 +83,8 @@ class View:
     @property
     def factories(self) -> list[list[int]]:
         """The numbers of the devices of each factory that may take part."""
-        count, here = int(self.factory_of.max()) + 1, np.asarray(self.devices)
-        return [here[self.factory_of[here] == m].tolist() for m in range(count)]
+        count, devices = int(self.factory_of.max()) + 1, np.asarray(self.devices)
+        return [devices[self.factory_of[devices] == m].tolist() for m in range(count)]
 
 
 @dataclass(frozen=True)

@@ -62,15 +62,15 @@ class FedCS(FedAvg):
                 "method 'fedcs' chooses by the devices' resources: it needs a [network], such as "
                 "--set network.profile=lte-cat-m2."
             )
-        asked = fraction(view.devices, self.fraction, rng)
+        candidates = fraction(view.devices, self.fraction, rng)
         work = self.work.at(view.round, view.rounds, self.objective)
         update_s = known.compute_s * np.array([work.passes(n) for n in view.holdings.tolist()])
-        chosen = greedy(asked, known, update_s, self.deadline_s)
+        chosen = greedy(candidates, known, update_s, self.deadline_s)
         if not chosen:
             in_time(list(range(len(view.sizes))), known, update_s, self.deadline_s)  # refuses, if nobody ever could
-            return Probe(tuple(asked), "resources")
+            return Probe(tuple(candidates), "resources")
         visits = tuple(Train(device(k), work, self._radio(known, rng)) for k in chosen)
-        return Sequence((Probe(tuple(asked), "resources"), Parallel(visits)))
+        return Sequence((Probe(tuple(candidates), "resources"), Parallel(visits)))
 
     def _radio(self, known: Resources, rng: np.random.Generator) -> Radio | None:
         if known.problem is None:
@@ -78,25 +78,25 @@ class FedCS(FedAvg):
         return Radio(int(rng.integers(known.problem.channels)), known.powers_dbm[-1])
 
 
-def in_time(asked: list[int], known: Resources, update_s: np.ndarray, deadline_s: float) -> list[int]:
+def in_time(candidates: list[int], known: Resources, update_s: np.ndarray, deadline_s: float) -> list[int]:
     """Return the devices that get done in time, ascending: the greedy choice of FedCS.
 
     ``update_s``: training time t^UD of every device, [K]. ``deadline_s``: T.
     """
-    chosen = greedy(asked, known, update_s, deadline_s)
+    chosen = greedy(candidates, known, update_s, deadline_s)
     if not chosen:
-        each = known.download_s[asked] + update_s[asked] + known.upload_s[asked]
+        each = known.download_s[candidates] + update_s[candidates] + known.upload_s[candidates]
         quickest = int(np.argmin(each))
         raise SettingError(
             f"methods.fedcs.deadline_s = {deadline_s:g}: no device asked gets done in time; the fastest, device "
-            f"{asked[quickest]}, takes {each[quickest]:.3g} s. Allow more."
+            f"{candidates[quickest]}, takes {each[quickest]:.3g} s. Allow more."
         )
     return chosen
 
 
-def greedy(asked: list[int], known: Resources, update_s: np.ndarray, deadline_s: float) -> list[int]:
+def greedy(candidates: list[int], known: Resources, update_s: np.ndarray, deadline_s: float) -> list[int]:
     """Return what :func:`in_time` does, or nobody."""
-    left, chosen, elapsed, spread = np.array(asked), list[int](), 0.0, 0.0
+    left, chosen, elapsed, spread = np.array(candidates), list[int](), 0.0, 0.0
     while left.size:
         down, up, update = known.download_s[left], known.upload_s[left], update_s[left]
         extra = np.maximum(down - spread, 0.0) + up + np.maximum(update - elapsed, 0.0)

@@ -64,13 +64,13 @@ class FedFusion(FedAvg):
         """Note where in the model γ lies."""
         if self.operator == "conv" or not view.start:  # a plan that is only looked at has no model
             return State(view.start)
-        found = [place for name, place in view.layout.items() if f".{name}".endswith(f".{GAMMA}")]
-        if len(found) != 1:
+        places = [place for name, place in view.layout.items() if f".{name}".endswith(f".{GAMMA}")]
+        if len(places) != 1:
             raise SettingError(
-                f"methods.fedfusion: gamma is missing: {len(found)} of the model's {len(view.layout)} tensors are "
+                f"methods.fedfusion: gamma is missing: {len(places)} of the model's {len(view.layout)} tensors are "
                 f"named '…{GAMMA}', and it must be one. Leave method.objective out, or choose operator = 'conv'."
             )
-        return State(view.start, {"gamma": list(found[0])})
+        return State(view.start, {"gamma": list(places[0])})
 
     @property
     def mix(self) -> Mix:

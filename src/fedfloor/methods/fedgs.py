@@ -87,8 +87,8 @@ class FedGS(Method):
         return None if self.blind or few else Probe(tuple(view.devices), "classes")
 
     def init(self, view: View, answers: Mapping[int, Mapping[str, Any]], rng: np.random.Generator) -> State:
-        told = [answers[k]["classes"] for k in sorted(answers)]
-        return State(view.start, {"share": shares(told).tolist()} if told else {})
+        counts = [answers[k]["classes"] for k in sorted(answers)]
+        return State(view.start, {"share": shares(counts).tolist()} if counts else {})
 
     def plan(self, state: State, view: View, rng: np.random.Generator) -> Node:
         work = self.work.at(view.round, view.rounds, self.objective)
@@ -101,8 +101,8 @@ class FedGS(Method):
         if not branches:
             raise SettingError("method 'fedgs': no factory has a device that may take part.")
         rounds = Parallel(tuple(branches), mix=self.weights)
-        asked = self.needs.census and not self.census_free
-        return Sequence((Probe(tuple(view.devices), "census"), rounds)) if asked else rounds
+        priced = self.needs.census and not self.census_free
+        return Sequence((Probe(tuple(view.devices), "census"), rounds)) if priced else rounds
 
     def _super_node(self, members: tuple[int, ...], node: Select, share: tuple[float, ...]) -> Select:
         """Return how a factory's members are chosen; where there are no more than L, all of them."""
@@ -116,6 +116,6 @@ class FedGS(Method):
     def _settled(self, node: Select, view: View, rng: np.random.Generator) -> Node:
         if self.choose == "iteration":
             return node
-        here = list(node.candidates)
-        census = np.zeros((0, len(node.share))) if view.census is None else view.census[here]
-        return schedule.visits(node, choose(node, census, view.holdings[here], rng))
+        candidates = list(node.candidates)
+        census = np.zeros((0, len(node.share))) if view.census is None else view.census[candidates]
+        return schedule.visits(node, choose(node, census, view.holdings[candidates], rng))

@@ -71,9 +71,9 @@ class FedSR(Method):
         if self.ring_size is not None:
             order = rng.permutation(drawn).tolist()
             return [order[i : i + self.ring_size] for i in range(0, len(order), self.ring_size)]
-        here = np.asarray(drawn)
-        of = view.factory_of[here]
-        return [rng.permutation(here[of == m]).tolist() for m in np.unique(of)]
+        devices = np.asarray(drawn)
+        factories = view.factory_of[devices]
+        return [rng.permutation(devices[factories == m]).tolist() for m in np.unique(factories)]
 
 
 @dataclass(frozen=True)

@@ -132,7 +132,7 @@ class HFedMS(Method):
     def noted(self, state: State, plan: Node) -> State:
         groups = state.notes.get("groups", [])
         if walk.scopes(plan) == {"all"}:
-            groups = [[visit.site.index for visit in schedule.in_order(one)] for one in walk.branches(plan)]
+            groups = [[visit.site.index for visit in schedule.in_order(branch)] for branch in walk.branches(plan)]
         info = {"chosen_groups": len(groups), "group_size": max(map(len, groups), default=0)}
         return replace(state, notes={**state.notes, "groups": groups, "info": info})
 
@@ -153,8 +153,8 @@ class HFedMS(Method):
 
     def _kept(self, state: State, view: View, rng: np.random.Generator) -> list[list[int]]:
         may = set(view.devices)
-        here = [one for group in state.notes["groups"] if (one := [k for k in group if k in may])]
-        return [rng.permutation(one).tolist() for one in here] if self.shuffle == "round" else here
+        groups = [members for group in state.notes["groups"] if (members := [k for k in group if k in may])]
+        return [rng.permutation(group).tolist() for group in groups] if self.shuffle == "round" else groups
 
     def _replay(self, *, last: bool) -> Replay | None:
         raw = self.keep == "samples"

@@ -49,8 +49,8 @@ class HierFAVG(Method):
     def plan(self, state: State, view: View, rng: np.random.Generator) -> Node:
         work = self.work.at(view.round, view.rounds)
         drawn = np.asarray(fraction(view.devices, self.fraction, rng))
-        of, branches = view.factory_of[drawn], []
-        for m in np.unique(of).tolist():
-            visits = tuple(Train(device(k), work) for k in drawn[of == m].tolist())
+        factory_of, branches = view.factory_of[drawn], []
+        for m in np.unique(factory_of).tolist():
+            visits = tuple(Train(device(k), work) for k in drawn[factory_of == m].tolist())
             branches.append(Repeat(self.edge_rounds, Parallel(visits, at=edge(m)), tick=False))
         return Parallel(tuple(branches))

@@ -51,7 +51,7 @@ class KCenter(Method):
 
     def setup(self, view: View) -> Node:
         todo = replace(self.work.at(1, view.rounds, self.objective), moments="visit")  # a profile keeps nothing
-        settings = {name: one for name, one in todo.told().items() if name != "settings" and one is not None}
+        settings = {name: value for name, value in todo.told().items() if name != "settings" and value is not None}
         return Probe(tuple(view.devices), "profile", settings=settings)
 
     def init(self, view: View, answers: Mapping[int, Mapping[str, Any]], rng: np.random.Generator) -> State:
@@ -73,15 +73,17 @@ class KCenter(Method):
         from fedfloor.solvers.clustering import k_center
 
         known = state.notes["known"]
-        here = np.flatnonzero(np.isin(known, self._pool(state, view)))
-        among = k_center(state.tensors["apart"].numpy(), min(self.centers, here.size), rng, among=here, known=True)
+        pool_rows = np.flatnonzero(np.isin(known, self._pool(state, view)))
+        among = k_center(
+            state.tensors["apart"].numpy(), min(self.centers, pool_rows.size), rng, among=pool_rows, known=True
+        )
         todo = self.work.at(view.round, view.rounds, self.objective)
         return Parallel(tuple(Train(device(known[i]), todo) for i in among))
 
     def noted(self, state: State, plan: Node) -> State:
-        gone = walk.visits(plan)
+        trained = walk.visits(plan)
         left = state.notes["left"] if len(state.notes["left"]) >= self.centers else state.notes["known"]
-        return replace(state, notes={**state.notes, "left": [k for k in left if k not in gone]})
+        return replace(state, notes={**state.notes, "left": [k for k in left if k not in trained]})
 
     def absorb(self, state: State, outcome: Outcome) -> State:
         return self.noted(replace(state, packet=outcome.packet), outcome.resolved)
@@ -90,9 +92,9 @@ class KCenter(Method):
         """Return who is left and may take part; of too few all who may."""
         may = set(view.devices)
         for pool in (state.notes["left"], state.notes["known"]):
-            here = [k for k in pool if k in may]
-            if len(here) >= self.centers:
-                return here
-        if not here:
+            left = [k for k in pool if k in may]
+            if len(left) >= self.centers:
+                return left
+        if not left:
             raise SettingError("method 'kcenter': no device that has a profile may take part.")
-        return here
+        return left

@@ -73,15 +73,15 @@ class Pca(Method):
     def absorb(self, state: State, outcome: Outcome) -> State:
         import torch
 
-        told = [one["moments"].double().numpy() for _, one in sorted(outcome.answers.items())]
-        mean, covariance = pooled(told, int(state.notes["size"]))
+        moments = [answer["moments"].double().numpy() for _, answer in sorted(outcome.answers.items())]
+        mean, covariance = pooled(moments, int(state.notes["size"]))
         center, weight, kept = monitor(mean, covariance, self.explained, self.statistic)
         flat: Tensor = torch.from_numpy(np.concatenate([center, weight.ravel()])).to(outcome.packet["w"])
-        notes = {**state.notes, "info": {"components": kept, "answers": len(told)}}
+        notes = {**state.notes, "info": {"components": kept, "answers": len(moments)}}
         return State({**outcome.packet, "w": flat}, notes, state.tensors)
 
 
-def pooled(told: list[Floats], size: int) -> tuple[Floats, Floats]:
+def pooled(moments: list[Floats], size: int) -> tuple[Floats, Floats]:
     """Return mean [D] and covariance [D, D] of all samples from devices' moments.
 
     >>> pooled([np.array([1, 2.0, 0.0]), np.array([3, 4.0, 6.0])], 1)
@@ -89,12 +89,12 @@ def pooled(told: list[Floats], size: int) -> tuple[Floats, Floats]:
     """
     row, column = np.triu_indices(size)
     count, mean, scatter = 0.0, np.zeros(size), np.zeros((size, size))
-    for one in told:
-        n, own = one[0], one[1 : 1 + size]
-        mine = np.zeros((size, size))
-        mine[row, column] = mine[column, row] = one[1 + size :]
+    for moment in moments:
+        n, own = moment[0], moment[1 : 1 + size]
+        own_scatter = np.zeros((size, size))
+        own_scatter[row, column] = own_scatter[column, row] = moment[1 + size :]
         apart = own - mean
-        scatter += mine + np.outer(apart, apart) * (count * n / (count + n))
+        scatter += own_scatter + np.outer(apart, apart) * (count * n / (count + n))
         mean, count = mean + apart * n / (count + n), count + n
     return mean, scatter / max(count, 1.0)
 

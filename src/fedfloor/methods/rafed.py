@@ -66,12 +66,12 @@ class RaFed(Method):
         levels = view.resources.powers_dbm if view.resources is not None else ()
         problem = self.problem(view)
         _check_heard(problem)
-        found = _found(self.solver, problem, int(state.notes["start"]))
+        chosen = _allocation(self.solver, problem, int(state.notes["start"]))
         work = self.work.at(view.round, view.rounds, self.objective)
         visits = Parallel(
             tuple(
-                Train(device(int(k)), work, Radio(int(found.channel[k]), float(levels[found.level[k]])))
-                for k in found.active
+                Train(device(int(k)), work, Radio(int(chosen.channel[k]), float(levels[chosen.level[k]])))
+                for k in chosen.active
             )
         )
         return Sequence((Probe(tuple(view.devices), "census"), visits)) if self.needs.census else visits
@@ -88,22 +88,22 @@ class RaFed(Method):
         invited[list(view.devices)] = True
         work = self.work.at(view.round, view.rounds)
         passes = np.array([work.passes(n) for n in view.holdings.tolist()])
-        here = replace(known, compute_s=known.compute_s * passes, usable=known.allowed & invited[:, None])
+        current = replace(known, compute_s=known.compute_s * passes, usable=known.allowed & invited[:, None])
         if not self.needs.census or view.census is None:
-            return here
+            return current
         counts = view.census.astype(np.float64)
-        return replace(here, counts=counts, target=counts.sum(0), divergence_weight=self.weight_divergence)
+        return replace(current, counts=counts, target=counts.sum(0), divergence_weight=self.weight_divergence)
 
 
-def _found(solver: str, problem: AllocationProblem, seed: int) -> Allocation:
+def _allocation(solver: str, problem: AllocationProblem, seed: int) -> Allocation:
     """Return the solver's allocation; what depends on how far a proof came in time would differ between machines."""
-    found = solve(solver, problem, seed=seed)
-    if solver == "exact" and found.status != "optimal":
+    chosen = solve(solver, problem, seed=seed)
+    if solver == "exact" and chosen.status != "optimal":
         raise SettingError(
             f"methods.rafed.solver = 'exact': no proof within its time for {problem.devices} devices, so that another "
             "machine might choose otherwise. Take 'search', which is quick, or fewer devices."
         )
-    return found.choice
+    return chosen.choice
 
 
 def _check_heard(problem: AllocationProblem) -> None:

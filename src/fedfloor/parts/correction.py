@@ -55,8 +55,8 @@ class Corrected(Objective):
     def travels(self) -> tuple[str, ...]:
         return ("grad",) if self.weight > 0 else ()
 
-    def passes(self, of: float) -> float:
-        return of + 2 if self.weight > 0 else of
+    def passes(self, trained: float) -> float:
+        return trained + 2 if self.weight > 0 else trained
 
     def begin(self, visit: Visit) -> Mapping[str, Tensor]:
         if self.weight == 0:

@@ -28,13 +28,13 @@ def formed(
     from fedfloor.solvers.grouping.problem import GroupingProblem
     from fedfloor.solvers.grouping.solve import solve
 
-    here = np.asarray(devices)
-    problem = GroupingProblem(np.ones((len(here), 1)) if counts is None else counts, groups, size)
+    numbers = np.asarray(devices)
+    problem = GroupingProblem(np.ones((len(numbers), 1)) if counts is None else counts, groups, size)
     choice = solve(solver, problem, seed=int(rng.integers(2**32))).choice
-    return [here[rng.permutation(row)].tolist() for row in choice]
+    return [numbers[rng.permutation(row)].tolist() for row in choice]
 
 
-def clustered(answers: Mapping[int, Mapping[str, Any]], what: str, groups: int, seed: int) -> list[list[int]]:
+def clustered(answers: Mapping[int, Mapping[str, Any]], question: str, groups: int, seed: int) -> list[list[int]]:
     """Return the groups that K-Means makes of devices' answers: ascending, in the order of their first devices.
 
     ``answers``: device → question → vector [D].
@@ -44,12 +44,12 @@ def clustered(answers: Mapping[int, Mapping[str, Any]], what: str, groups: int, 
     """
     from fedfloor.solvers.clustering import kmeans
 
-    known = sorted(k for k in answers if what in answers[k])
+    known = sorted(k for k in answers if question in answers[k])
     require(groups <= len(known), "groups", groups, f"at most {len(known)}, the number of devices")
-    found = kmeans(np.array([np.asarray(answers[k][what], np.float64) for k in known]), groups, seed)
-    if found.remark:
-        log.warning("%s.", found.remark)
-    return [[known[i] for i in np.flatnonzero(found.labels == g).tolist()] for g in range(found.groups)]
+    clusters = kmeans(np.array([np.asarray(answers[k][question], np.float64) for k in known]), groups, seed)
+    if clusters.remark:
+        log.warning("%s.", clusters.remark)
+    return [[known[i] for i in np.flatnonzero(clusters.labels == g).tolist()] for g in range(clusters.groups)]
 
 
 def merged(vectors: Mapping[int, np.ndarray], distance: float, groups: int | None = None) -> list[list[int]]:
@@ -70,8 +70,10 @@ def merged(vectors: Mapping[int, np.ndarray], distance: float, groups: int | Non
     apart = np.clip(1 - rows @ rows.T, 0, 2)[np.triu_indices(len(known), 1)]
     tree = linkage(apart, "average")
     labels = fcluster(tree, distance, "distance") if groups is None else fcluster(tree, groups, "maxclust")
-    found = [[k for k, label in zip(known, labels, strict=True) if label == one] for one in np.unique(labels)]
-    return sorted(found)
+    clusters = [
+        [k for k, label in zip(known, labels, strict=True) if label == cluster] for cluster in np.unique(labels)
+    ]
+    return sorted(clusters)
 
 
 def drifted(before: np.ndarray, now: np.ndarray) -> float:
@@ -82,7 +84,7 @@ def drifted(before: np.ndarray, now: np.ndarray) -> float:
     >>> drifted(np.array([[2, 2], [4, 0]]), np.array([[4, 0], [1, 0]]))
     0.25
     """
-    old, new = (np.divide(one, np.maximum(1, one.sum(1, keepdims=True))) for one in (before, now))
+    old, new = (np.divide(counts, np.maximum(1, counts.sum(1, keepdims=True))) for counts in (before, now))
     return float(np.abs(old - new).sum(1).mean() / 2)
 
 

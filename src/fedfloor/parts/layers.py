@@ -49,8 +49,8 @@ class Fusion(Objective):
 
     needs_start = True
 
-    def passes(self, of: float) -> float:
-        return of + forward_cost(of)
+    def passes(self, trained: float) -> float:
+        return trained + forward_cost(trained)
 
     def adapt(
         self, module: nn.Module, classifier: str | None, classes: int, shape: tuple[int, ...]
@@ -163,9 +163,9 @@ class Gated(Objective):
     def personal(self) -> bool:
         return self.frozen
 
-    def passes(self, of: float) -> float:
+    def passes(self, trained: float) -> float:
         """Ask a frozen extractor once; what the head comes to is left out."""
-        return forward_cost(of) if self.frozen else of
+        return forward_cost(trained) if self.frozen else trained
 
     def adapt(
         self, module: nn.Module, classifier: str | None, classes: int, shape: tuple[int, ...]

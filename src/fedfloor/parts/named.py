@@ -17,36 +17,36 @@ from fedfloor.plan.nodes import Scalar
 Makers = Mapping[str, Callable[..., Any]]
 
 
-def maker(what: str, name: str, known: Makers, base: type[Any]) -> Callable[..., Any]:
+def maker(noun: str, name: str, known: Makers, base: type[Any]) -> Callable[..., Any]:
     """Return the class of this name; nothing of your own is called before it is known to be a part.
 
-    ``what``: such as ``objective``, for error messages. ``name``: one of ``known``, or ``module:Name``.
+    ``noun``: such as ``objective``, for error messages. ``name``: one of ``known``, or ``module:Name``.
     """
     if ":" in name:
-        made = loaded(name, what)
+        made = loaded(name, noun)
         if not isinstance(made, type):  # a function would run with settings that a file names
-            raise SettingError(f"{what} '{name}' is {made!r:.40}: must be the name of a dataclass.")
+            raise SettingError(f"{noun} '{name}' is {made!r:.40}: must be the name of a dataclass.")
         if base not in made.__mro__:  # a protocol, which issubclass refuses
-            raise SettingError(f"{what} '{name}' is no {base.__name__}: derive it from {_path(base)}.")
+            raise SettingError(f"{noun} '{name}' is no {base.__name__}: derive it from {_path(base)}.")
         if "__dataclass_fields__" not in vars(made):  # a plan could not write its settings down
-            raise SettingError(f"{what} '{name}' is no dataclass: write @dataclass(frozen=True) before its class.")
+            raise SettingError(f"{noun} '{name}' is no dataclass: write @dataclass(frozen=True) before its class.")
         return made
     if name not in known:
-        raise unknown(what, name, known)
+        raise unknown(noun, name, known)
     return known[name]
 
 
-def make(what: str, name: str, settings: Mapping[str, Scalar], known: Makers, base: type[Any]) -> Any:
+def make(noun: str, name: str, settings: Mapping[str, Scalar], known: Makers, base: type[Any]) -> Any:
     """Return a part with its settings."""
-    made = maker(what, name, known, base)
-    check(what, name, made, settings)
+    made = maker(noun, name, known, base)
+    check(noun, name, made, settings)
     return made(**settings)
 
 
-def complete(what: str, name: str, part: object, base: type[Any], writes: Sequence[str]) -> None:
+def complete(noun: str, name: str, part: object, base: type[Any], writes: Sequence[str]) -> None:
     """Check that a part of your own offers what it must; those of the house do.
 
-    ``what``: such as ``objective``, for error messages. ``name``: ``module:Name``. ``writes``: the functions that
+    ``noun``: such as ``objective``, for error messages. ``name``: ``module:Name``. ``writes``: the functions that
     ``base`` leaves open.
     """
     if ":" not in name:
@@ -55,12 +55,12 @@ def complete(what: str, name: str, part: object, base: type[Any], writes: Sequen
         if hook.startswith("_"):
             continue
         if hook in writes and getattr(type(part), hook, None) is given:
-            raise SettingError(f"{what} '{name}' has no '{hook}': one derived from {_path(base)} must write it.")
+            raise SettingError(f"{noun} '{name}' has no '{hook}': one derived from {_path(base)} must write it.")
         words = list(inspect.signature(given).parameters)
         try:
             inspect.signature(getattr(part, hook)).bind(*words[1:])
         except TypeError as error:
-            raise SettingError(f"{what} '{name}': {hook} must take ({', '.join(words)}): {error}.") from error
+            raise SettingError(f"{noun} '{name}': {hook} must take ({', '.join(words)}): {error}.") from error
 
 
 def _path(kind: type[Any]) -> str:
@@ -70,30 +70,34 @@ def _path(kind: type[Any]) -> str:
     return f"fedfloor.{kind.__name__}" if public else f"{kind.__module__}.{kind.__qualname__}"
 
 
-def check(what: str, name: str, made: Callable[..., Any], settings: Mapping[str, object]) -> None:
+def check(noun: str, name: str, made: Callable[..., Any], settings: Mapping[str, object]) -> None:
     """Check that settings are those a part has."""
     try:
-        known = {key: one for key, one in inspect.signature(made).parameters.items() if key != "kind"}
+        known = {key: parameter for key, parameter in inspect.signature(made).parameters.items() if key != "kind"}
     except (TypeError, ValueError):  # not everything callable says what it takes
         return
-    if any(one.kind is one.VAR_KEYWORD for one in known.values()):
+    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in known.values()):
         return
     for key in settings:
         if not known:
-            raise SettingError(f"{what} '{name}' has no settings, but got '{key}': leave it out.")
+            raise SettingError(f"{noun} '{name}' has no settings, but got '{key}': leave it out.")
         if key not in known:
-            raise unknown(f"setting of {what} '{name}'", key, known)
+            raise unknown(f"setting of {noun} '{name}'", key, known)
     types = hints(made)
     for key, value in settings.items():
         if not isinstance(value, (str, int, float, NoneType)):  # a plan, which is JSON, writes them down
-            raise SettingError(f"{what} '{name}': {key} = {shown(value)}: must be a number, a text, or true or false.")
+            raise SettingError(f"{noun} '{name}': {key} = {shown(value)}: must be a number, a text, or true or false.")
         hint = types.get(key, Any)
         words = wanted(hint)
         if words and not any(fits(value, part) for part in alternatives(hint)):
-            raise SettingError(f"{what} '{name}': {key} = {shown(value)}: must be {words}.")
-    for key, one in known.items():
-        if key not in settings and one.default is one.empty and one.kind is not one.VAR_POSITIONAL:
-            raise SettingError(f"{what} '{name}' needs the setting '{key}': it has no default.")
+            raise SettingError(f"{noun} '{name}': {key} = {shown(value)}: must be {words}.")
+    for key, parameter in known.items():
+        if (
+            key not in settings
+            and parameter.default is parameter.empty
+            and parameter.kind is not parameter.VAR_POSITIONAL
+        ):
+            raise SettingError(f"{noun} '{name}' needs the setting '{key}': it has no default.")
 
 
 def literals(made: Callable[..., Any]) -> set[str]:
@@ -118,13 +122,13 @@ def spoken(part: object, known: Makers) -> tuple[str, dict[str, Scalar]]:
 
 def rows(known: Makers) -> list[dict[str, str]]:
     """Return one row per part: its name, what it is, and its settings with their defaults."""
-    found = []
+    rows = []
     for name, made in known.items():
         shown = fields(made) if is_dataclass(made) else ()
-        said = [f.name + _usual(f.default) for f in shown if f.name != "kind"]
-        what = (inspect.getdoc(made) or "").partition("; see")[0].partition(".\n")[0].split("\n\n")[0]
-        found.append({"name": name, "settings": ", ".join(said), "what": " ".join(what.split()).rstrip(".")})
-    return found
+        settings = [f.name + _usual(f.default) for f in shown if f.name != "kind"]
+        summary = (inspect.getdoc(made) or "").partition("; see")[0].partition(".\n")[0].split("\n\n")[0]
+        rows.append({"name": name, "settings": ", ".join(settings), "what": " ".join(summary.split()).rstrip(".")})
+    return rows
 
 
 def written(value: object) -> str:
@@ -134,7 +138,7 @@ def written(value: object) -> str:
     ('true', '"none"', '{ alpha = 0.1 }')
     """
     if isinstance(value, dict):
-        return f"{{ {', '.join(f'{key} = {written(one)}' for key, one in value.items())} }}"
+        return f"{{ {', '.join(f'{key} = {written(item)}' for key, item in value.items())} }}"
     return json.dumps(value, ensure_ascii=False) if isinstance(value, (str, int, float)) else str(value)
 
 

@@ -266,15 +266,15 @@ class Objective(Protocol):
         """The fewest mini-batches of a visit that the objective makes sense for."""
         return 1
 
-    def passes(self, of: float) -> float:
+    def passes(self, trained: float) -> float:
         """Return how many passes over the device's samples a visit computes as much as, for its price.
 
         A pass that trains is 1, one that only goes forward a third (:data:`fedfloor.plan.nodes.FORWARD`).
 
         Args:
-            of: passes that the visit trains for.
+            trained: passes that the visit trains for.
         """
-        return of
+        return trained
 
 
 def adapting(task: Task, objective: Objective) -> Callable[..., tuple[nn.Module, str | None]]:

@@ -54,10 +54,12 @@ def objective(name: str, settings: Mapping[str, Scalar]) -> Objective:
 def _reweighted(settings: Mapping[str, Scalar]) -> Reweighted:
     parts = []
     for part in ("own", "samples"):
-        mine = {key.removeprefix(f"{part}."): value for key, value in settings.items() if key.startswith(f"{part}.")}
+        own_settings = {
+            key.removeprefix(f"{part}."): value for key, value in settings.items() if key.startswith(f"{part}.")
+        }
         if settings.get(part) not in OBJECTIVES:
             raise SettingError(f"objective '{REWEIGHTED}': {part} must be one of {', '.join(OBJECTIVES)}.")
-        parts.append(objective(str(settings[part]), mine))
+        parts.append(objective(str(settings[part]), own_settings))
     own, data = parts
     if type(own) not in FITS or not isinstance(data, PerSample):
         raise SettingError(f"objective '{REWEIGHTED}': '{settings['own']}' and '{settings['samples']}' do not combine.")
@@ -71,8 +73,10 @@ def spoken(goal: Objective) -> tuple[str, dict[str, Scalar]]:
     ('prox', {'mu': 0.5})
     """
     if isinstance(goal, Reweighted):
-        (own, mine), (samples, theirs) = spoken(goal.part), spoken(goal.data)
-        about = {f"own.{key}": one for key, one in mine.items()} | {f"samples.{key}": v for key, v in theirs.items()}
+        (own, own_settings), (samples, sample_settings) = spoken(goal.part), spoken(goal.data)
+        about = {f"own.{key}": value for key, value in own_settings.items()} | {
+            f"samples.{key}": v for key, v in sample_settings.items()
+        }
         return REWEIGHTED, {"own": own, "samples": samples, **about}
     return named.spoken(goal, PLANNED)
 

@@ -176,8 +176,8 @@ class Mmd(Objective):
     def needs_start(self) -> bool:
         return self.weight > 0
 
-    def passes(self, of: float) -> float:
-        return of + forward_cost(of) if self.weight else of
+    def passes(self, trained: float) -> float:
+        return trained + forward_cost(trained) if self.weight else trained
 
     def per_sample(self, x: Tensor, visit: Visit) -> Mapping[str, Tensor]:
         return {"logits": frozen(visit, x)} if self.weight else {}
@@ -230,8 +230,8 @@ class Distilled(Objective):
     def needs_start(self) -> bool:
         return self.weight > 0
 
-    def passes(self, of: float) -> float:
-        return of + forward_cost(of) if self.weight else of
+    def passes(self, trained: float) -> float:
+        return trained + forward_cost(trained) if self.weight else trained
 
     def per_sample(self, x: Tensor, visit: Visit) -> Mapping[str, Tensor]:
         return {"log_probabilities": frozen(visit, x).log_softmax(1)} if self.weight else {}
@@ -290,8 +290,8 @@ class Contrastive(Represented):
     def least_steps(self) -> int:
         return 2 if self.mu else 1  # a model after one step is hardly another one
 
-    def passes(self, of: float) -> float:
-        return of + 2 * forward_cost(of) if self.mu else of
+    def passes(self, trained: float) -> float:
+        return trained + 2 * forward_cost(trained) if self.mu else trained
 
     def adapt(
         self, module: nn.Module, classifier: str | None, classes: int, shape: tuple[int, ...]
@@ -303,9 +303,9 @@ class Contrastive(Represented):
 
         old = None if classifier is None else layer(module, classifier)
         if classifier is None or not isinstance(old, layers.Linear):
-            found = "unknown" if old is None else f"'{classifier}', a {type(old).__name__}"
+            kind = "unknown" if old is None else f"'{classifier}', a {type(old).__name__}"
             raise SettingError(
-                f"objective contrastive: the network's classifier is {found}: a projection head replaces a classifier "
+                f"objective contrastive: the network's classifier is {kind}: a projection head replaces a classifier "
                 "that is an nn.Linear. Name it with model.classifier, or choose another network."
             )
         replace(module, classifier, Projected(old.in_features, self.dim, classes).to(old.weight.dtype))

@@ -195,8 +195,12 @@ def selected(
 
     ``census``: asks devices for their class counts at a tick, int64 [devices, F]; the park is looked at if None.
     """
-    asked = node.candidates if node.reads_census else ()
-    counts = park.census(asked, tick, [trained.get(k, 0) for k in asked]) if census is None else census(asked, tick)
+    reporting = node.candidates if node.reads_census else ()
+    counts = (
+        park.census(reporting, tick, [trained.get(k, 0) for k in reporting])
+        if census is None
+        else census(reporting, tick)
+    )
     seen = sum(visits.get(k, 0) for k in node.candidates)
     place = (round_number, tick, min(node.candidates, default=-1), seen)  # the next choice is another draw
     rng = generator(seed, f"select {node.policy} {node.at}", *place)

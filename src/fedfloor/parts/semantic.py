@@ -130,26 +130,28 @@ def fused(features: Tensor, labels: Tensor, memory: Tensor, memory_labels: Tenso
     return torch.cat([features, memory]), torch.cat([labels, memory_labels])
 
 
-def _check(what: str, features: Tensor, labels: Tensor) -> None:
+def _check(label: str, features: Tensor, labels: Tensor) -> None:
     good = features.dim() == 2 and features.is_floating_point()
-    require(good, what, f"{features.dtype} {list(features.shape)}", "a float tensor [samples, length]")
+    require(good, label, f"{features.dtype} {list(features.shape)}", "a float tensor [samples, length]")
     good = labels.dtype == torch.int64 and labels.shape == features.shape[:1]
-    require(good, f"labels of {what}", f"{labels.dtype} {list(labels.shape)}", f"int64 [{len(features)}], one a sample")
-    _finite(what, features)
+    require(
+        good, f"labels of {label}", f"{labels.dtype} {list(labels.shape)}", f"int64 [{len(features)}], one a sample"
+    )
+    _finite(label, features)
 
 
-def _finite(what: str, features: Tensor) -> None:
+def _finite(label: str, features: Tensor) -> None:
     if not bool(torch.isfinite(features).all()):
         raise DivergedError(
-            f"{what} hold infinite or undefined numbers. Lower work.lr; the last checkpoint is untouched."
+            f"{label} hold infinite or undefined numbers. Lower work.lr; the last checkpoint is untouched."
         )
 
 
-def _alike(what: str, a: Tensor, b: Tensor) -> None:
+def _alike(label: str, a: Tensor, b: Tensor) -> None:
     same = a.dim() == b.dim() == 2 and a.shape[1] == b.shape[1] and a.dtype == b.dtype
     if not same:
         raise SettingError(
-            f"{what} are {a.dtype} {list(a.shape)} and {b.dtype} {list(b.shape)}: they must be of one dtype and one "
+            f"{label} are {a.dtype} {list(a.shape)} and {b.dtype} {list(b.shape)}: they must be of one dtype and one "
             "length, [samples, length]. Take both from the same network."
         )
 

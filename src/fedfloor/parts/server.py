@@ -163,9 +163,9 @@ def optimiser(name: str, settings: Mapping[str, Scalar]) -> Server:
     >>> optimiser("sgd", {"momentum": 0.9})
     Sgd(rate=1.0, momentum=0.9, kind='sgd')
     """
-    found: Server = named.make("server", name, settings, SERVERS, Server)
-    named.complete("server", name, found, Server, writes=("step",))
-    return found
+    made: Server = named.make("server", name, settings, SERVERS, Server)
+    named.complete("server", name, made, Server, writes=("step",))
+    return made
 
 
 def words(server: Server) -> str:

@@ -108,7 +108,7 @@ class WorkSettings:
         require(decay is None or 0 <= decay < math.inf, "work.weight_decay", decay, "at least 0")
         if isinstance(rate, (int, float)):
             require(0 < rate < math.inf, "work.lr", rate, "a number above 0")
-        inside = self.betas is None or all(0 <= one < 1 for one in self.betas)
+        inside = self.betas is None or all(0 <= beta < 1 for beta in self.betas)
         require(inside, "work.betas", list(self.betas or ()), "two numbers, at least 0 and below 1")
         require(self.eps is None or 0 < self.eps < math.inf, "work.eps", self.eps, "a number above 0")
         norm = self.clip_norm
@@ -134,13 +134,13 @@ class WorkSettings:
         >>> WorkSettings(optimizer="adam").over(WorkSettings(momentum=0.9)).momentum is None
         True
         """
-        said = {name: value for name, value in vars(self).items() if value is not None}
+        given = {name: value for name, value in vars(self).items() if value is not None}
         base = dict(vars(below))
-        if said.get("optimizer", below.optimizer) != below.optimizer:
+        if given.get("optimizer", below.optimizer) != below.optimizer:
             base |= {"momentum": None, "betas": None, "eps": None}  # each optimiser has its own
-        if "epochs" in said or "steps" in said:
+        if "epochs" in given or "steps" in given:
             base |= {"epochs": None, "steps": None}
-        return WorkSettings(**{**base, **said})
+        return WorkSettings(**{**base, **given})
 
     def at(self, round_number: int, rounds: int, objective: Objective | None = None) -> Work:
         """Return the work of one round, with the schedule's rate and the defaults filled in.

@@ -79,25 +79,25 @@ class Onnx(FeatureExtractor):
         return len(self.features(np.zeros((1, *shape), np.float32))[0])
 
     def features(self, x: Floats) -> Floats:
-        what = f"extractor 'onnx': {self.weights}"
+        label = f"extractor 'onnx': {self.weights}"
         session = _session(self.weights)
-        name, dims = _input(what, session, x.shape)
+        name, dims = _input(label, session, x.shape)
         outputs = [output.name for output in session.get_outputs()]
         output = outputs[0] if self.output is None else self.output
         if output not in outputs or (self.output is None and len(outputs) > 1):
-            raise SettingError(f'{what} has the outputs {", ".join(outputs)}: name one of them with output = "…".')
+            raise SettingError(f'{label} has the outputs {", ".join(outputs)}: name one of them with output = "…".')
         values = _fitted(x, *dims[1:]) if x.ndim == 4 else x
         rows = 1 if dims[0] == 1 else len(x)
         try:
             parts = [session.run([output], {name: values[i : i + rows]})[0] for i in range(0, len(x), rows)]
         except Exception as error:  # its errors have no common base
-            raise SettingError(f"{what} does not take samples of shape {x.shape[1:]}: {_first(error)}") from error
+            raise SettingError(f"{label} does not take samples of shape {x.shape[1:]}: {_first(error)}") from error
         sizes = {np.asarray(part).shape[1:] for part in parts}
         made = sum(len(part) if np.ndim(part) > 1 else 0 for part in parts)
         if made != len(x) or len(sizes) != 1 or set(next(iter(sizes))[1:]) - {1}:
             raise SettingError(
-                f"{what} makes {list(np.shape(parts[0]))} of {rows} samples: it must be [n, D] or [n, D, 1, 1]. Put an "
-                "average over the picture at its end."
+                f"{label} makes {list(np.shape(parts[0]))} of {rows} samples: it must be [n, D] or [n, D, 1, 1]. Put "
+                "an average over the picture at its end."
             )
         answer: Floats = np.concatenate(parts).reshape(len(x), -1).astype(np.float32)
         return answer
@@ -143,10 +143,10 @@ def _mobilenet(weights: str) -> Any:
         if bars:
             talk.enable_progress_bar()
     if loading["missing_keys"] or loading["mismatched_keys"]:
-        gone = sorted(map(str, [*loading["missing_keys"], *loading["mismatched_keys"]]))
+        missing = sorted(map(str, [*loading["missing_keys"], *loading["mismatched_keys"]]))
         raise SettingError(
-            f"extractor 'mobilenet': '{weights}' is no MobileNetV2: {len(gone)} of its tensors are missing or of "
-            f"another shape, such as {gone[0]}. {INSTEAD}"
+            f"extractor 'mobilenet': '{weights}' is no MobileNetV2: {len(missing)} of its tensors are missing or of "
+            f"another shape, such as {missing[0]}. {INSTEAD}"
         )
     for tensor in (*network.parameters(), *network.buffers()):
         tensor.data = tensor.data.clone()  # where a file's bytes happen to lie would decide over the last digits
@@ -172,24 +172,24 @@ def _session(weights: str) -> Any:
         raise SettingError(f"extractor 'onnx': {weights} is no ONNX file that runs: {_first(error)}") from error
 
 
-def _input(what: str, session: Any, shape: Shape) -> tuple[str, list[int | None]]:
+def _input(label: str, session: Any, shape: Shape) -> tuple[str, list[int | None]]:
     inputs = session.get_inputs()
     if len(inputs) != 1:
-        raise SettingError(f"{what} has the inputs {', '.join(entry.name for entry in inputs)}: it must have one.")
+        raise SettingError(f"{label} has the inputs {', '.join(entry.name for entry in inputs)}: it must have one.")
     given, kind = inputs[0].shape, inputs[0].type
     if kind != "tensor(float)":
-        raise SettingError(f"{what} takes {kind}: it must take float32, tensor(float).")
+        raise SettingError(f"{label} takes {kind}: it must take float32, tensor(float).")
     dims = [side if isinstance(side, int) else None for side in given]
     if len(dims) != len(shape):
-        raise SettingError(f"{what} takes {given}: samples come as [n, {', '.join(map(str, shape[1:]))}].")
+        raise SettingError(f"{label} takes {given}: samples come as [n, {', '.join(map(str, shape[1:]))}].")
     if dims[0] not in (None, 1):
-        raise SettingError(f"{what} takes {dims[0]} samples at a time: export it for any number of them, or for one.")
+        raise SettingError(f"{label} takes {dims[0]} samples at a time: export it for any number of them, or for one.")
     free = range(2, 4) if len(shape) == 4 else ()  # the size of pictures can be changed
     for axis in range(1, len(shape)):
         grey = len(shape) == 4 and axis == 1 and dims[1] == 3 and shape[1] == 1
         if axis not in free and not grey and dims[axis] not in (None, shape[axis]):
             raise SettingError(
-                f"{what} takes {given}: samples come as [n, {', '.join(map(str, shape[1:]))}], channels first."
+                f"{label} takes {given}: samples come as [n, {', '.join(map(str, shape[1:]))}], channels first."
             )
     return inputs[0].name, dims
 

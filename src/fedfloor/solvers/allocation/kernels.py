@@ -406,9 +406,9 @@ def latencies_with_one_more_channel(single: Floats, before: Floats, part: Intege
         rest = mask ^ lowest
         sub = rest
         while True:
-            mine = single[sub | lowest]
-            if mine < out[mask]:
-                value = max(mine, before[rest ^ sub])
+            with_lowest = single[sub | lowest]
+            if with_lowest < out[mask]:
+                value = max(with_lowest, before[rest ^ sub])
                 if value < out[mask]:
                     out[mask] = value
                     part[mask] = sub | lowest

@@ -254,8 +254,8 @@ def best_choice(
         members[c, size[c]] = i
         for r in range(data[3][i]):
             rank[i] = r
-            here = channel_loads(data, members[c], size[c] + 1, rank)
-            value, tie = factor + max(worst, here[0]), logs + here[1]
+            load = channel_loads(data, members[c], size[c] + 1, rank)
+            value, tie = factor + max(worst, load[0]), logs + load[1]
             if value < best[0] - EQUAL or (ties and value < best[0] + EQUAL and tie < best[1] - EQUAL):
                 best = (min(value, best[0]), tie, c, r)
     rank[i] = before
