@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
 from fedfloor.errors import SettingError, require, unknown
-from fedfloor.methods.contract import Method, Needs, State, View
+from fedfloor.methods.contract import Answers, Method, Needs, State, View
 from fedfloor.parts.grouping import formed
 from fedfloor.parts.growth import chosen_groups
 from fedfloor.parts.work import WorkSettings
@@ -78,7 +77,7 @@ class Astraea(Method):
     def setup(self, view: View) -> Node | None:
         return None if self._blind(len(view.devices)) else Probe(tuple(view.devices), "classes")
 
-    def init(self, view: View, answers: Mapping[int, Mapping[str, Any]], rng: np.random.Generator) -> State:
+    def init(self, view: View, answers: Answers, rng: np.random.Generator) -> State:
         """Form the groups. Who did not answer holds nothing that is known; where nobody did, they are random."""
         everyone = view.devices
         size = min(self.devices, len(everyone))

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from fedfloor.errors import require
-from fedfloor.methods.contract import State, View
+from fedfloor.methods.contract import Answers, State, View
 from fedfloor.methods.fedavg import FedAvg
 from fedfloor.parts.layers import Gated
 from fedfloor.parts.objective import Objective
@@ -59,7 +57,7 @@ class CGAU(FedAvg):
     def objective(self) -> Objective:
         return Gated(self.layers, self.units)
 
-    def init(self, view: View, answers: Mapping[int, Mapping[str, Any]], rng: np.random.Generator) -> State:
+    def init(self, view: View, answers: Answers, rng: np.random.Generator) -> State:
         """Note where in the model the head lies."""
         paths = [name.removesuffix("own.columns") for name in view.layout if name.endswith("own.columns")]
         places = [at for name, at in view.layout.items() if paths and name.startswith(paths[-1])]

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from fedfloor.errors import require
-from fedfloor.methods.contract import Needs, State, View
+from fedfloor.methods.contract import Answers, Needs, State, View
 from fedfloor.methods.fedavg import FedAvg, visiting
 from fedfloor.parts.grouping import merged
 from fedfloor.parts.selection import fraction
@@ -86,7 +86,7 @@ class IFCA(FedAvg):
     def needs(self) -> Needs:
         return Needs(cohorts=self.cohorts > 1)
 
-    def init(self, view: View, answers: Mapping[int, Mapping[str, Any]], rng: np.random.Generator) -> State:
+    def init(self, view: View, answers: Answers, rng: np.random.Generator) -> State:
         packet = dict(view.start)
         for number in range(1, self.cohorts if "w" in packet else 1):
             model = packet["w"].clone()

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from fedfloor.errors import SettingError
 from fedfloor.machine import require_memory
-from fedfloor.methods.contract import Method, Needs, State, View
+from fedfloor.methods.contract import Answers, Method, Needs, State, View
 from fedfloor.outside import SPEC, load
 from fedfloor.parts import mix as mixing
 from fedfloor.parts import objectives, selection, server, weighting
@@ -141,7 +141,7 @@ class ConfiguredMethod(Method):
         same = any((other.what, other.devices) == (probe.what, probe.devices) for other in walk.probes(node))
         return node if same else Sequence((probe, node))
 
-    def init(self, view: View, answers: Mapping[int, Mapping[str, Any]], rng: np.random.Generator) -> State:
+    def init(self, view: View, answers: Answers, rng: np.random.Generator) -> State:
         state = self.method.init(view, answers, rng)
         notes = {**state.notes, "trained": view.trained}
         goal = weighting.by_census(self.parts.objective)

@@ -19,6 +19,8 @@ from fedfloor.solvers.allocation.problem import AllocationProblem
 if TYPE_CHECKING:
     from torch import Tensor
 
+Answers = Mapping[int, Mapping[str, Any]]  # device → question → answer
+
 
 @dataclass(frozen=True, eq=False)
 class Resources:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
 from fedfloor.errors import SettingError, require
-from fedfloor.methods.contract import State, View
+from fedfloor.methods.contract import Answers, State, View
 from fedfloor.methods.fedavg import FedAvg
 from fedfloor.parts.layers import Fusion
 from fedfloor.parts.mix import Equal, Mix
@@ -60,7 +59,7 @@ class FedFusion(FedAvg):
     def objective(self) -> Objective:
         return Fusion(self.operator, self.layer)
 
-    def init(self, view: View, answers: Mapping[int, Mapping[str, Any]], rng: np.random.Generator) -> State:
+    def init(self, view: View, answers: Answers, rng: np.random.Generator) -> State:
         """Note where in the model γ lies."""
         if self.operator == "conv" or not view.start:  # a plan that is only looked at has no model
             return State(view.start)

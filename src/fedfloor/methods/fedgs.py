@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
 from fedfloor.errors import SettingError, require, unknown
-from fedfloor.methods.contract import Method, Needs, State, View
+from fedfloor.methods.contract import Answers, Method, Needs, State, View
 from fedfloor.park.privacy import shares
 from fedfloor.parts.selection import choose
 from fedfloor.parts.work import WorkSettings
@@ -86,7 +85,7 @@ class FedGS(Method):
         few = max(map(len, view.factories)) <= self.devices  # everyone is visited, and factories keep their sizes
         return None if self.blind or few else Probe(tuple(view.devices), "classes")
 
-    def init(self, view: View, answers: Mapping[int, Mapping[str, Any]], rng: np.random.Generator) -> State:
+    def init(self, view: View, answers: Answers, rng: np.random.Generator) -> State:
         counts = [answers[k]["classes"] for k in sorted(answers)]
         return State(view.start, {"share": shares(counts).tolist()} if counts else {})
 

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
-from fedfloor.methods.contract import State, View
+from fedfloor.methods.contract import Answers, State, View
 from fedfloor.methods.fedavg import FedAvg
 from fedfloor.parts.correction import Corrected
 from fedfloor.parts.objective import Objective
@@ -53,7 +51,7 @@ class FEDL(FedAvg):
         """Ask every device for its gradient at the initial model, where there is a correction."""
         return Probe(tuple(view.devices), "gradient") if self.weight > 0 else None
 
-    def init(self, view: View, answers: Mapping[int, Mapping[str, Any]], rng: np.random.Generator) -> State:
+    def init(self, view: View, answers: Answers, rng: np.random.Generator) -> State:
         """Put the answers' mean by samples into the packet as ``grad``; without answers (a preview) there is none."""
         if not answers:
             return State(view.start)

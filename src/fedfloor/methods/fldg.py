@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
 from fedfloor.errors import require
 from fedfloor.methods.cohorts import apart, joined, parted
-from fedfloor.methods.contract import Method, Needs, State, View
+from fedfloor.methods.contract import Answers, Method, Needs, State, View
 from fedfloor.methods.fedavg import visiting
 from fedfloor.parts.grouping import clustered, drifted
 from fedfloor.parts.work import WorkSettings
@@ -42,7 +40,7 @@ class Grouped(Method):
     def setup(self, view: View) -> Node:
         return self._probe(view)
 
-    def init(self, view: View, answers: Mapping[int, Mapping[str, Any]], rng: np.random.Generator) -> State:
+    def init(self, view: View, answers: Answers, rng: np.random.Generator) -> State:
         seed = int(rng.integers(2**32))
         return State(view.start, {"seed": seed, "groups": clustered(answers, self.question, self.groups, seed)})
 
@@ -126,7 +124,7 @@ class FLDG(Grouped):
     def needs(self) -> Needs:
         return Needs(census=self.refresh is not None, cohorts=self.cohorts)
 
-    def init(self, view: View, answers: Mapping[int, Mapping[str, Any]], rng: np.random.Generator) -> State:
+    def init(self, view: View, answers: Answers, rng: np.random.Generator) -> State:
         state = super().init(view, answers, rng)
         return parted(state, state.notes["groups"]) if self.cohorts else state
 

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
 from fedfloor.errors import SettingError, require
-from fedfloor.methods.contract import Method, State, View
+from fedfloor.methods.contract import Answers, Method, State, View
 from fedfloor.parts.work import WorkSettings
 from fedfloor.plan import walk
 from fedfloor.plan.nodes import Node, Parallel, Probe, Train, device
@@ -54,7 +52,7 @@ class KCenter(Method):
         settings = {name: value for name, value in todo.told().items() if name != "settings" and value is not None}
         return Probe(tuple(view.devices), "profile", settings=settings)
 
-    def init(self, view: View, answers: Mapping[int, Mapping[str, Any]], rng: np.random.Generator) -> State:
+    def init(self, view: View, answers: Answers, rng: np.random.Generator) -> State:
         """Work out how far profiles are apart; these themselves are not kept."""
         import torch
 

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedfloor.errors import SettingError, require
-from fedfloor.methods.contract import Method, Needs, State, View
+from fedfloor.methods.contract import Answers, Method, Needs, State, View
 from fedfloor.plan.nodes import Node, Probe
 from fedfloor.plan.outcome import Outcome
 
@@ -61,7 +60,7 @@ class Pca(Method):
     def needs(self) -> Needs:
         return Needs(scopes=frozenset())
 
-    def init(self, view: View, answers: Mapping[int, Mapping[str, Any]], rng: np.random.Generator) -> State:
+    def init(self, view: View, answers: Answers, rng: np.random.Generator) -> State:
         """Note where the model's two tensors lie."""
         if view.layout and sorted(view.layout) != ["center", "weight"]:
             raise SettingError("method 'pca' sets the network [model] name = \"monitor\": the experiment has another.")

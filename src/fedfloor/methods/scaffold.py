@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
-from fedfloor.methods.contract import State, View
+from fedfloor.methods.contract import Answers, State, View
 from fedfloor.methods.fedavg import FedAvg
 from fedfloor.parts.correction import Variates
 from fedfloor.parts.mix import Equal, Mix
@@ -55,7 +53,7 @@ class Scaffold(FedAvg):
     def server(self) -> Server:
         return Sgd(self.server_rate)
 
-    def init(self, view: View, answers: Mapping[int, Mapping[str, Any]], rng: np.random.Generator) -> State:
+    def init(self, view: View, answers: Answers, rng: np.random.Generator) -> State:
         """Put c = 0 into the packet, and note N; in a preview, which has no model, there is no c."""
         notes = {"devices": len(view.sizes)}
         if not view.start:
