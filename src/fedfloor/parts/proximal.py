@@ -154,7 +154,25 @@ WIDTHS = (
 
 
 @dataclass(frozen=True)
-class Mmd(Objective):
+class TwoStream(Objective):
+    """F(w) + λ·g of the outputs of w and of w_start on the same mini-batch, λ = ``weight``."""
+
+    weight: float = 0.1
+
+    def __post_init__(self) -> None:
+        name = f"objective {type(self).__name__.lower()}: weight"
+        require(0 <= self.weight < math.inf, name, self.weight, "a number of at least 0")
+
+    @property
+    def needs_start(self) -> bool:
+        return self.weight > 0
+
+    def passes(self, trained: float) -> float:
+        return trained + forward_cost(trained) if self.weight else trained
+
+
+@dataclass(frozen=True)
+class Mmd(TwoStream):
     """F(w) + λ·MMD²(logits of w_start, logits of w) on the same mini-batch.
 
     w_start, the model as it arrived, is the frozen stream: no gradient, in evaluation mode (no dropout, batch norm by
@@ -166,18 +184,6 @@ class Mmd(Objective):
     Args:
         weight: λ ≥ 0.
     """
-
-    weight: float = 0.1
-
-    def __post_init__(self) -> None:
-        require(0 <= self.weight < math.inf, "objective mmd: weight", self.weight, "a number of at least 0")
-
-    @property
-    def needs_start(self) -> bool:
-        return self.weight > 0
-
-    def passes(self, trained: float) -> float:
-        return trained + forward_cost(trained) if self.weight else trained
 
     def per_sample(self, x: Tensor, visit: Visit) -> Mapping[str, Tensor]:
         return {"logits": frozen(visit, x)} if self.weight else {}
@@ -207,7 +213,7 @@ def mmd_squared(fixed: Tensor, b: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True)
-class Distilled(Objective):
+class Distilled(TwoStream):
     """F(w) + λ·KL(softmax(f(x; w_start)) ‖ softmax(f(x; w))), summed over the classes, mean over the mini-batch.
 
     w_start is the model as it arrived: no gradient, in evaluation mode. With λ = 0 it is plain cross-entropy to the
@@ -219,19 +225,7 @@ class Distilled(Objective):
         weight: λ ≥ 0.
     """
 
-    weight: float = 0.1
-
-    def __post_init__(self) -> None:
-        require(0 <= self.weight < math.inf, "objective distilled: weight", self.weight, "a number of at least 0")
-
     needs_classes = True  # the divergence is one of class probabilities
-
-    @property
-    def needs_start(self) -> bool:
-        return self.weight > 0
-
-    def passes(self, trained: float) -> float:
-        return trained + forward_cost(trained) if self.weight else trained
 
     def per_sample(self, x: Tensor, visit: Visit) -> Mapping[str, Tensor]:
         return {"log_probabilities": frozen(visit, x).log_softmax(1)} if self.weight else {}
@@ -241,9 +235,8 @@ class Distilled(Objective):
 
         loss, logits = Plain().loss(module, x, y, visit)
         if self.weight:
-            apart = kl_div(
-                logits.log_softmax(1), visit.per_sample["log_probabilities"], reduction="batchmean", log_target=True
-            )
+            start = visit.per_sample["log_probabilities"]
+            apart = kl_div(logits.log_softmax(1), start, reduction="batchmean", log_target=True)
             loss = loss + self.weight * apart
         return loss, logits
 
