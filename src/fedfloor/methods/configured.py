@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING
 
@@ -24,7 +23,7 @@ from fedfloor.plan.nodes import Node, Probe, Sequence, Work
 from fedfloor.plan.outcome import Outcome
 
 if TYPE_CHECKING:
-    from torch import Tensor
+    pass
 
 VISIT_BYTES = 200  # of a visit's receipt, at least
 LARGE = 1000  # settings from here on are named where a plan is too long
@@ -153,10 +152,11 @@ class ConfiguredMethod(Method):
         if self.parts.selection is not None:
             view = replace(view, invited=selection.drawn(self.parts.selection, view.devices, view.sizes, rng))
         node = self._loaded(self.method.plan(state, view, rng))
-        self._check(node)
-        self._check_length(node)
+        self._check_plan(node)
         if self.parts.objective is not None:
-            goal = self._goal(state)
+            goal, known = self.parts.objective, state.notes.get(WEIGHTS)
+            if known and isinstance(goal, weighting.PerSample):
+                goal = weighting.settled(goal, known)
             name, settings = objectives.spoken(goal)
             own = objectives.spoken(self.method.objective)  # another one is there for a purpose of the method's
 
@@ -180,14 +180,7 @@ class ConfiguredMethod(Method):
         if self.parts.edge_mix is not None and walk.rates(node):
             node = self._mixed(node, self.parts.edge_mix, "edge")
         self._check_visits(node)
-        self._check_scope(node)
         return node
-
-    def _goal(self, state: State) -> Objective:
-        goal, known = self.parts.objective, state.notes.get(WEIGHTS)
-        if known and isinstance(goal, weighting.PerSample):
-            return weighting.settled(goal, known)
-        return goal or self.method.objective
 
     @property
     def notes_plans(self) -> bool:
@@ -204,22 +197,14 @@ class ConfiguredMethod(Method):
         }
         own = {name: tensor for name, tensor in state.tensors.items() if not name.startswith(MOMENTS)}
         if self.server != Sgd() and not outcome.packet["w"].equal(state.packet["w"]):
-            model, moments = self._step(state, outcome, moments)
-            outcome = replace(outcome, packet={**outcome.packet, "w": model})
+            trained, model = int(state.notes["trained"]), outcome.packet["w"].clone()
+            start, mean = state.packet["w"][:trained], model[:trained].clone()
+            model[:trained], moments = server.step(self.server, start, mean, moments, outcome.rng)
+            outcome = replace(outcome, packet={**outcome.packet, "w": model})  # what is not trained takes the mean
         after = self.method.absorb(replace(state, tensors=own), outcome)
         kept = {f"{MOMENTS}{name}": value for name, value in moments.items()}
         notes = {**after.notes, **{key: state.notes[key] for key in ("trained", WEIGHTS) if key in state.notes}}
         return State(after.packet, notes, {**after.tensors, **kept})
-
-    def _step(self, state: State, outcome: Outcome, moments: Mapping[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
-        """Step along the trained part; frozen parameters and statistics take the mean."""
-        trained = int(state.notes["trained"])
-        mean = outcome.packet["w"].clone()
-        stepped, after = server.step(
-            self.server, state.packet["w"][:trained], mean[:trained].clone(), moments, outcome.rng
-        )
-        mean[:trained] = stepped
-        return mean, after
 
     def _mixed(self, node: Node, mix: Mix, kind: str = "cloud") -> Node:
         (name, settings), key = mixing.spoken(mix), "method.mix" if kind == "cloud" else "method.edge_mix"
@@ -249,14 +234,12 @@ class ConfiguredMethod(Method):
             walk.fold(node, lambda at, _: [load(spec, key) for key, spec in walk.names(at) if SPEC.fullmatch(spec)])
         return node
 
-    def _check(self, node: Node) -> None:
+    def _check_plan(self, node: Node) -> None:
+        """Refuse a selection among no devices, and more visits than fit into memory with their receipts alone."""
         if self.parts.selection not in (None, Everyone()) and walk.cloud_visits(node) and not walk.devices(node):
             raise SettingError(
                 f"method.selection with method '{self.name}': its rounds visit no devices. Leave method.selection out."
             )
-
-    def _check_length(self, node: Node) -> None:
-        """Refuse a plan whose visits' receipts alone do not fit into memory; the largest settings are named."""
         visits = walk.many(node)
         sizes = {key: value for key, value in vars(self.method).items() if type(value) is int and value >= LARGE}
         large = "".join(f", with {key} = {value}" for key, value in sizes.items())
@@ -279,14 +262,6 @@ class ConfiguredMethod(Method):
                 )
             if goal.assumes_sgd and not work.plain_sgd:
                 raise self._needs_sgd(f"objective '{work.objective}'")
-
-    def _needs_sgd(self, part: str) -> SettingError:
-        return SettingError(
-            f"method '{self.name}': its {part} takes how far a visit went for the rate times sums of gradients, which "
-            "it is with SGD alone. For it, set work.optimizer = 'sgd', clip_norm = inf and work.moments = 'visit'."
-        )
-
-    def _check_scope(self, node: Node) -> None:
         parts = sorted({work.trains for work in walk.works(node) if work.borrows})  # an own part does not change
         if parts and self.server != Sgd():
             raise SettingError(
@@ -294,3 +269,9 @@ class ConfiguredMethod(Method):
                 f"'{parts[0]}'), and the server's momentum or rate would move the rest. Leave method.server out: the "
                 "model is then taken as it comes."
             )
+
+    def _needs_sgd(self, part: str) -> SettingError:
+        return SettingError(
+            f"method '{self.name}': its {part} takes how far a visit went for the rate times sums of gradients, which "
+            "it is with SGD alone. For it, set work.optimizer = 'sgd', clip_norm = inf and work.moments = 'visit'."
+        )

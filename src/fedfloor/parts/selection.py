@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,9 +14,6 @@ from fedfloor.errors import SettingError, require, unknown
 from fedfloor.park.park import Park
 from fedfloor.parts import named
 from fedfloor.plan.nodes import Scalar, Select, Work
-
-if TYPE_CHECKING:
-    from fedfloor.solvers.selection.problem import SelectionProblem
 
 NODES = 200_000  # of the search tree of ``exact``: some ten milliseconds; hardly ever needed with 40 devices a factory
 Floats = NDArray[np.float64]
@@ -33,7 +30,8 @@ def chosen(
     ``node``: its policy is the name of a solver of :mod:`fedfloor.solvers.selection`. ``census``: class counts that
     each candidate reports of what it holds, [candidates, F]. ``held``: samples that each candidate holds, [candidates].
     """
-    from fedfloor.solvers.selection.solve import SOLVERS
+    from fedfloor.solvers.selection.problem import SelectionProblem
+    from fedfloor.solvers.selection.solve import SOLVERS, exact, solve
 
     if node.policy not in SOLVERS:
         raise unknown("selection policy", node.policy, (*known, *SOLVERS))
@@ -50,7 +48,14 @@ def chosen(
     left = np.ones(some.size, bool)
     left[drawn] = False
     others = np.flatnonzero(left)
-    best = others[_solved(node, counts, drawn, others, int(rng.integers(2**32)))]
+    given, share, how_many = counts[drawn].sum(0), np.asarray(node.share), node.how_many - len(drawn)
+    whole = counts.sum(1).mean() * how_many + given.sum()
+    problem = SelectionProblem(counts.T[:, others], whole * share - given, how_many, share, given)
+    solver_seed = int(rng.integers(2**32))
+    if node.policy == "exact":  # by nodes, not by seconds: the same on every machine
+        best = others[exact(problem, nodes=NODES, seed=solver_seed).choice]
+    else:
+        best = others[solve(node.policy, problem, seed=solver_seed).choice]
     return sorted(devices[np.concatenate([drawn, best])].tolist())
 
 
@@ -99,21 +104,6 @@ def trained_on(counts: Floats, held: np.ndarray, work: Work) -> Floats:
         return counts
     scaled: Floats = counts * np.array([[times[n]] for n in held.tolist()])
     return scaled
-
-
-def _solved(
-    node: Select, counts: Floats, drawn: NDArray[np.int64], others: NDArray[np.int64], seed: int
-) -> NDArray[np.int64]:
-    from fedfloor.solvers.selection.problem import SelectionProblem
-    from fedfloor.solvers.selection.solve import exact, solve
-
-    columns, given, share = counts.T, counts[drawn].sum(0), np.asarray(node.share)
-    how_many = node.how_many - len(drawn)
-    whole = counts.sum(1).mean() * how_many + given.sum()
-    problem: SelectionProblem = SelectionProblem(columns[:, others], whole * share - given, how_many, share, given)
-    if node.policy == "exact":  # by nodes, not by seconds: the same on every machine
-        return exact(problem, nodes=NODES, seed=seed).choice
-    return solve(node.policy, problem, seed=seed).choice
 
 
 Census = Callable[[Sequence[int], int], np.ndarray]
