@@ -78,7 +78,7 @@ class Astraea(Method):
         return None if self._blind(len(view.devices)) else Probe(tuple(view.devices), "classes")
 
     def init(self, view: View, answers: Answers, rng: np.random.Generator) -> State:
-        """Form the groups. Who did not answer holds nothing that is known; where nobody did, they are random."""
+        """Form the groups. A device without an answer counts as empty; without any answer groups are random."""
         everyone = view.devices
         size = min(self.devices, len(everyone))
         reported = [answers[k]["classes"] if k in answers else () for k in everyone]

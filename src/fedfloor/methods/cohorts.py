@@ -37,7 +37,7 @@ def parted(state: State, groups: Sequence[Sequence[int]]) -> State:
 def joined(state: State, cohort_of: Mapping[int, int], many: int, packet: Mapping[str, Tensor] | None = None) -> State:
     """Return the state in which devices are of these cohorts, and all others of those that they were of.
 
-    A round reports the sizes of all cohorts as ``cohort_sizes``, and where somebody changed, their members as
+    A round reports the sizes of all cohorts as ``cohort_sizes``, and after a change their members as
     ``cohorts``.
 
     ``packet``: the models; those of before, where it is left out.
@@ -59,7 +59,7 @@ class IFCA(FedAvg):
             S ← max(C·K, 1) devices drawn at random; all models w_1 … w_J go to each of them
             for k in S in parallel: j_k ← the model of the least mean loss over all the training samples of k
             for k in S in parallel: w_k ← E epochs of SGD on the data of k, starting from w_{j_k}
-            for each j: w_j ← the mean by samples of its devices' models; a model that nobody chose stays
+            for each j: w_j ← the mean by samples of its devices' models; a model that no device chose stays
 
     The first models differ: w_1 is the network as it is begun, the others have each of its tensors' numbers in another
     order, which is another draw from the same distribution. A device is evaluated with the model that it chose last;
@@ -118,13 +118,13 @@ class FLHC(FedAvg):
     ::
 
         for each of the first n rounds: FedAvg
-        in round n + 1: every device tells Δ_k, trained from w; FedAvg once more, and then
+        in round n + 1: every device sends Δ_k, trained from w; FedAvg once more, and then
             cohorts ← clusters merged while their mean distance 1 − cos(Δ_k, Δ_l) is at most d; each begins with w
         for each round after: every cohort by itself does a round of FedAvg
 
     A device that was not there in round n + 1 is evaluated with the cohort's model of the least loss on its training
     samples, and does not train. With distance = 2, the largest that there is, all are one cohort: this is then FedAvg,
-    the updates told apart. Sattler et al. (CFL, arXiv 1910.01991) part cohorts in two by the same similarity, again
+    but for the updates sent. Sattler et al. (CFL, arXiv 1910.01991) part cohorts in two by the same similarity, again
     and again; here it is done once, so that the updates travel once.
 
     Travels: the model, down and up; in round n + 1 twice.

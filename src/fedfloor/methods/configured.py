@@ -33,7 +33,7 @@ MOMENTS = "server."  # the names of the server's moments among a state's tensors
 
 @dataclass(frozen=True)
 class Parts:
-    """What ``[method]`` or a method's own table says of the four parts; None leaves the method's own.
+    """The four parts that ``[method]`` or a method's own table names; None leaves the method's own.
 
     Args:
         objective: what devices minimise.
@@ -175,7 +175,7 @@ class ConfiguredMethod(Method):
                 return replace(work, objective=name, settings=settings)
 
             node = walk.with_work(node, changed)
-        if self.parts.mix is not None and walk.rates(node):  # a round that trains nobody has nothing to mix
+        if self.parts.mix is not None and walk.rates(node):  # a round without training has nothing to mix
             node = self._mixed(node, self.parts.mix)
         if self.parts.edge_mix is not None and walk.rates(node):
             node = self._mixed(node, self.parts.edge_mix, "edge")
@@ -225,7 +225,7 @@ class ConfiguredMethod(Method):
                 f"{key} = '{name}' with method '{self.name}': no models meet at the {kind} in its rounds, so there "
                 f"is nothing to mix. Leave {key} out, or choose another method."
             )
-        for branches in meeting:  # the engine checks too, but a drawing asks nobody else
+        for branches in meeting:  # the engine checks too, but not for a drawing
             mixing.check(mix, name, branches)
         return changed
 

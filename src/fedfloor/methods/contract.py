@@ -24,11 +24,11 @@ Answers = Mapping[int, Mapping[str, Any]]  # device → question → answer
 
 @dataclass(frozen=True, eq=False)
 class Resources:
-    """What the network says of the devices; arrays are float64 [K].
+    """The resources of the devices by the network's model; arrays are float64 [K].
 
     Attributes:
         compute_s: seconds of one pass over a device's data.
-        download_s, upload_s: seconds that the model takes, nobody else being served.
+        download_s, upload_s: seconds that the model takes on an idle network.
         problem: who could upload on which channel with how much power, where uploads interfere.
         powers_dbm: the power levels that ``problem`` numbers.
     """
@@ -42,7 +42,7 @@ class Resources:
 
 @dataclass(frozen=True)
 class View:
-    """The park's public facts as a method may see them; never anybody's data.
+    """The park's public facts as a method may see them; never a device's data.
 
     Attributes:
         round: number of the round to be planned, from 1 (0 during set-up).
@@ -50,11 +50,11 @@ class View:
         sizes: samples of each device's local set, int64 [K].
         factory_of: factory that each device stands in this round, int32 [K].
         start: the initial global packet; empty where a plan is only looked at.
-        receipts: what the last round's visits said; empty at first.
+        receipts: of the last round's visits; empty at first.
         trained: how many numbers at the front of the model are trained.
         layout: where each of the model's tensors lies in the flat vector ``w``: name → (first, last + 1).
         invited: the devices that may take part in this round; all where it is left out.
-        resources: what the network says of the devices, for methods that read it; None without a network.
+        resources: of the devices, for methods that need the network; None without one.
         census: class counts that each device reports of what it holds now, int64 [K, F], in rounds that read it.
         held: samples that each device holds at a time, int64 [K]: those of a pass; left out, ``sizes``.
     """

@@ -29,8 +29,8 @@ class FedCS(FedAvg):
     t^UD is the time of training, t^UL that of an upload, T_d(S) that of the slowest download in S; devices train at
     the same time and upload one after the other, which is what Θ adds up.
 
-    With a deadline that everybody meets and C = 1 this is FedAvg. Where nobody asked meets it, the round leaves the
-    model as it is; where nobody in the park does, it is refused.
+    With a deadline that every device meets and C = 1 this is FedAvg. Where no candidate meets it, the round leaves the
+    model as it is; where no device of the park does, it is refused.
 
     Travels: the model, down and up, and two numbers up from who is asked.
 
@@ -67,7 +67,7 @@ class FedCS(FedAvg):
         update_s = known.compute_s * np.array([work.passes(n) for n in view.holdings.tolist()])
         chosen = greedy(candidates, known, update_s, self.deadline_s)
         if not chosen:
-            in_time(list(range(len(view.sizes))), known, update_s, self.deadline_s)  # refuses, if nobody ever could
+            in_time(list(range(len(view.sizes))), known, update_s, self.deadline_s)  # refuses, if no device could
             return Probe(tuple(candidates), "resources")
         visits = tuple(Train(device(k), work, self._radio(known, rng)) for k in chosen)
         return Sequence((Probe(tuple(candidates), "resources"), Parallel(visits)))
@@ -95,7 +95,7 @@ def in_time(candidates: list[int], known: Resources, update_s: np.ndarray, deadl
 
 
 def greedy(candidates: list[int], known: Resources, update_s: np.ndarray, deadline_s: float) -> list[int]:
-    """Return what :func:`in_time` does, or nobody."""
+    """Return what :func:`in_time` does, or an empty list."""
     left, chosen, elapsed, spread = np.array(candidates), list[int](), 0.0, 0.0
     while left.size:
         down, up, update = known.download_s[left], known.upload_s[left], update_s[left]

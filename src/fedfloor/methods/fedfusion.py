@@ -80,5 +80,5 @@ class FedFusion(FedAvg):
             return State(outcome.packet, state.notes, state.tensors)
         gamma = slice(*state.notes["gamma"])
         w = outcome.packet["w"].clone()
-        w[gamma] += self.smoothing * (state.packet["w"][gamma] - w[gamma])  # to the bit where nobody trained
+        w[gamma] += self.smoothing * (state.packet["w"][gamma] - w[gamma])  # to the bit where no device trained
         return State({**outcome.packet, "w": w}, state.notes, state.tensors)

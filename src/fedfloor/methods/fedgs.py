@@ -1,4 +1,4 @@
-"""FedGS: super nodes, chosen anew in every iteration so that their data look like everybody's."""
+"""FedGS: super nodes, chosen anew in every iteration so that their data look like those of all devices."""
 
 from __future__ import annotations
 
@@ -42,14 +42,14 @@ class FedGS(Method):
     Li et al., IEEE IoT-J 9(18), 2022, arXiv 2202.01512. M = 10 factories, T = 50, L = 10, L_rnd = 2, n = 32, η = 0.01.
     Its GBP-CS are the solvers ``gbpcs`` (pseudo-inverse), ``gbpcs-zero`` and ``gbpcs-random``; ``exact``, the default
     here, proves its choice the best one. A factory with fewer than L devices trains all of them, as in the reference
-    code, one without devices none; a class that nobody has is wanted from nobody.
+    code, one without devices none; classes without samples are left out.
 
     Args:
         iterations: T, synchronisations at an edge per round.
         devices: L, chosen per factory and iteration.
         random: L_rnd of them, drawn uniformly.
         solver: how the others are chosen, by name; ``random`` asks for no census.
-        choose: in every ``iteration``, or for a whole ``round`` at its beginning (ours, to tell the two apart).
+        choose: in every ``iteration``, or for a whole ``round`` at its beginning (ours, to separate the two effects).
         weights: of the factories: ``equal`` (the paper) or ``by_samples``.
         census_free: do not count what the census sends, as the paper.
     """
@@ -73,7 +73,7 @@ class FedGS(Method):
 
     @property
     def blind(self) -> bool:
-        """Whether nobody is asked for a census."""
+        """Whether no census is needed."""
         return self.solver == "random" or self.random == self.devices
 
     @property

@@ -80,7 +80,7 @@ class FLDG(Grouped):
 
     ::
 
-        before the first round: every device k tells v_k = (1/n_k) Σ_i f(x_i); K groups ← K-Means of all v_k
+        before the first round: every device k sends v_k = (1/n_k) Σ_i f(x_i); K groups ← K-Means of all v_k
         for each round:
             S ← one device of each group, drawn at random
             for k in S in parallel: w_k ← E epochs of SGD on the data of k, starting from w
@@ -92,7 +92,7 @@ class FLDG(Grouped):
 
     Travels: the D features once, then the model. The paper's f is MobileNetV2 (``mobilenet``, D = 1280), trained on
     ImageNet, which needs weights (``weights``); the default needs none. Devices see which group they are in by being
-    drawn, and the server what their data look like on average: FLDG-L tells less.
+    drawn, and the server the mean features of their data: FLDG-L reveals less.
 
     Liu et al., "Towards Fast and Accurate Federated Learning with non-IID Data for Cloud-Based IoT Applications". K =
     10 of 100 devices, E = 5, batches of 50, η = 0.01.
@@ -145,7 +145,7 @@ class FLDGL(Grouped):
 
     ::
 
-        before the first round: every device k tells h integers F_1(v_k) … F_h(v_k) of its mean features v_k
+        before the first round: every device k sends h integers F_1(v_k) … F_h(v_k) of its mean features v_k
         K groups ← K-Means of these; then as FLDG
 
     a_i ~ N(0, I), b_i ~ U[0, r], by the experiment's seed the same on all devices: near vectors have equal hashes more

@@ -37,7 +37,7 @@ class HFedMS(Method):
                           w ← mean of w_m, handed to all of them
             T − 1 rounds: the same with the classifier alone, on the window's features and those that k has kept (SCC)
 
-    Variant "S" regroups in every round and has no others: T = 1, nobody keeps anything, and the model is not handed
+    Variant "S" regroups in every round and has no others: T = 1, devices keep nothing, and the model is not handed
     out. With as many groups as devices, all of them chosen, it is FedAvg (where devices hold equally many samples).
     "D" with T = 1 is "S" in model, not in price; with memory = 0 it has no memory, and its calibration rounds train the
     classifier on what streams past.
@@ -50,7 +50,7 @@ class HFedMS(Method):
     grouping = "icg-euclidean", a stream of ``window = 49, every = T``, objective = distilled with weight 0.1/62 (its
     teacher is the round's global model, here the model as it arrived: the same for the first of a chain), groups
     weighted by the sizes of local sets (here ``by_samples`` takes what devices hold, on streams a window each). Other
-    groupings by name: ``exchange`` is ours, ``random`` asks for no census and takes its place where nobody answers.
+    groupings by name: ``exchange`` is ours, ``random`` asks for no census and takes its place without answers.
 
     Args:
         variant: ``D`` for data that stream, ``S`` for data that stay.
@@ -145,7 +145,7 @@ class HFedMS(Method):
         period = period_of(view.round, self.every)
         groups = groups_of(self.growth, period, len(view.devices))
         census = None if view.census is None else view.census[list(view.devices)]
-        known = census is None or census.any()  # nobody answered, or nobody holds anything
+        known = census is None or census.any()  # else no answer, or no samples
         every = formed(self.grouping if known else "random", view.devices, census if known else None, groups, rng)
         chosen_groups(self.share, groups_of(self.growth, period, len(view.sizes)))  # a park too small is refused
         many = chosen_groups(self.share, groups) if self.share * groups >= 1 else 1  # few may take part in this round

@@ -30,7 +30,7 @@ class FedPer(FedAvg):
             u ← Σ_{k∈S} n_k u_k / Σ_{k∈S} n_k
 
     A device's figures are those of its own model; one that was never visited has the mean of the v_k, as has the model
-    that is written, and test samples of nobody count with the mean over all devices' models.
+    that is written, and test samples without an owner count with the mean over all devices' models.
 
     With own = "" this is FedAvg, with own = "all" training without federation, with own = "norms" FedBN, with
     own = "body" LG-FedAvg (Liang et al., arXiv 2001.01523).
@@ -69,7 +69,7 @@ class FedBN(FedPer):
             u ← Σ_{k∈S} n_k u_k / Σ_{k∈S} n_k
 
     b_k are the scales and shifts of batch, group and layer norm and batch norm's statistics: sensors that are scaled or
-    offset differently are told apart there. A device's figures are those of its own model; one that was never visited
+    offset differently differ there. A device's figures are those of its own model; one that was never visited
     has the mean of the b_k, as has the model that is written.
 
     On a network without normalisation layers this is FedAvg.

@@ -30,7 +30,7 @@ class RaFed(Method):
             w ← Σ_{k∈S} n_k w_k / Σ_{k∈S} n_k
 
     With weight_divergence = 0 it is RaFed, which looks at latency alone. Above 0, and this is ours, a set whose classes
-    are far from everybody's costs more: P_S are the class shares of the set's data, P those of all, as in FedGS's
+    are far from those of all costs more: P_S are the class shares of the set's data, P those of all, as in FedGS's
     Eq. 6; all devices are then asked for their census in each round.
 
     Travels: the model, down and up, and a census up where it is weighed.

@@ -50,7 +50,7 @@ class LocalOnly(Method):
 
     The reference from below: what a federation brings is what it is better by. Its accuracy is that of each tested
     device's own model on its own test samples, weighted by their number; on test samples of owners who never train, or
-    of nobody, it is the mean over all devices' models. It is a plan of visits that send nothing
+    without an owner, it is the mean over all devices' models. It is a plan of visits that send nothing
     (``Work.sends = "nothing"``): no vector of all models exists, engines, checkpoints and ranks are those of every
     method, and the arithmetic of a visit is that of FedAvg, so that on a park of one device the two agree to the bit.
 

@@ -20,7 +20,7 @@ def formed(
     """Return M groups of L devices each, in random order within a group; the other devices are in none.
 
     ``solver``: how they are formed, a name of :data:`fedfloor.solvers.grouping.solve.SOLVERS`. ``counts``: V [K, F],
-    samples of each class that they hold; None where nobody was asked, and all are alike. ``size``: L; left out, ⌊K/M⌋.
+    samples of each class that they hold; None where they are unknown: all are alike. ``size``: L; left out, ⌊K/M⌋.
 
     >>> formed("random", (4, 7, 9), None, 2, np.random.default_rng(0))
     [[9], [4]]

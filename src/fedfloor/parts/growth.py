@@ -94,7 +94,7 @@ Growth = Linear | Log | Exp
 def groups_of(growth: Growth, period: int, devices: int) -> int:
     """Return M = min(K, f(q)), never more groups than devices: with K groups of one device it is FedAvg.
 
-    The paper does not say what happens beyond K; the reference code caps as here.
+    The paper leaves open what happens beyond K; the reference code caps as here.
 
     ``period``: q, from 1. ``devices``: K ≥ 1.
 
@@ -141,7 +141,7 @@ def is_full(round_number: int, every: int) -> bool:
     """Return whether the round is a full synchronisation, with which a period begins: r = 1, T + 1, 2T + 1, ….
 
     So the reference code counts, from r = 1, and so there are ⌈R/T⌉ of them in R rounds, as the paper's Eq. (20) has
-    it. The paper's text says r mod T = 0, which is the same rounds counted from 0. With T = 1 every round is one, and
+    it. The paper's text has r mod T = 0, which is the same rounds counted from 0. With T = 1 every round is one, and
     this is HFedMS-S.
 
     ``round_number``: r, from 1. ``every``: T ≥ 1, rounds of a period.

@@ -133,7 +133,7 @@ class Gated(Objective):
     """Cross-entropy of h = tanh(W1 x + b1 + V1 c) ⊙ σ(W2 x + b2 + V2 c) per layer, logits = W h + b + V c.
 
     x are the features that go into the network's classifier, which a :class:`~fedfloor.models.gated.GatedHead`
-    replaces; c says which device it is, so that V c is one column, the device's own. A device keeps its columns to
+    replaces; c is one-hot in the devices, so that V c is one column, the device's own. A device keeps its columns to
     itself from visit to visit, and is evaluated with them. What stands at their place in ``w`` after a meeting is the
     mean of the participants' columns; devices that were never visited begin with it and are evaluated with it. That
     is FedAvg of the table V by owner: each column is averaged over those that trained it, which is one device. (In

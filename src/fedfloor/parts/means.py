@@ -202,7 +202,7 @@ def trimmed_mean(models: Models, share: float) -> Tensor:
     require(0 <= share < 0.5, "share trimmed at each end", share, allowed)
     models = rows(models)
     n = len(models)
-    cut = min(math.floor(share * n + 1e-9), (n - 1) // 2)  # 0.29·100 is 28.999999999999996, and somebody stays
+    cut = min(math.floor(share * n + 1e-9), (n - 1) // 2)  # 0.29·100 is 28.999999999999996, and one stays
     if cut == 0:
         return mean(models)
     out = torch.empty_like(models[0])

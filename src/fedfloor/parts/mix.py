@@ -19,7 +19,7 @@ if TYPE_CHECKING:  # methods name their rule, and looking at methods does not wa
 
 @dataclass(frozen=True)
 class Branch:
-    """What is known of one branch in which somebody trained.
+    """The facts of a branch in which a device trained.
 
     Args:
         samples: samples of the distinct devices that trained in it.
@@ -117,7 +117,7 @@ class BySamples(Mix):
 
 @dataclass(frozen=True)
 class Equal(Mix):
-    """(1/n) Σ_k w_k: each branch in which somebody trained weighs the same."""
+    """(1/n) Σ_k w_k: each branch in which a device trained weighs the same."""
 
     kind: Literal["equal"] = "equal"
 

@@ -74,7 +74,7 @@ def check(noun: str, name: str, made: Callable[..., Any], settings: Mapping[str,
     """Check that settings are those a part has."""
     try:
         known = {key: parameter for key, parameter in inspect.signature(made).parameters.items() if key != "kind"}
-    except (TypeError, ValueError):  # not everything callable says what it takes
+    except (TypeError, ValueError):  # not every callable has a signature
         return
     if any(parameter.kind is parameter.VAR_KEYWORD for parameter in known.values()):
         return

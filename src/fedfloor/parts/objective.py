@@ -191,7 +191,7 @@ class Objective(Protocol):
         Args:
             model: changed.
             memory: what the device kept; empty where it kept nothing yet.
-            network: says how the model is laid out.
+            network: with the layout of the model.
         """
         return
 

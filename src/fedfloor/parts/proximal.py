@@ -217,7 +217,7 @@ class Distilled(TwoStream):
     """F(w) + λ·KL(softmax(f(x; w_start)) ‖ softmax(f(x; w))), summed over the classes, mean over the mini-batch.
 
     w_start is the model as it arrived: no gradient, in evaluation mode. With λ = 0 it is plain cross-entropy to the
-    bit. HFedMS's reference code (slz-ai/hfedms) adds it in full synchronisations, of which the paper says nothing; its
+    bit. HFedMS's reference code (slz-ai/hfedms) adds it in full synchronisations, which the paper does not mention; its
     λ = 0.1 is of the mean over the 62 classes, which is ``weight = 0.1/62`` here. Hinton, Vinyals and Dean,
     arXiv 1503.02531, at temperature 1.
 

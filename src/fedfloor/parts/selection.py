@@ -63,7 +63,7 @@ def settled(census: np.ndarray, held: np.ndarray) -> Floats:
     """Return float64 [N, F]: the counts nearest to those reported that are not negative and add up to what is held.
 
     Without noise they are the reported ones. With it they are max(c − τ, 0), τ such that Σ = held: a function of the
-    report alone, so nothing more is told of the device. Duchi, Shalev-Shwartz, Singer, Chandra, "Efficient projections
+    report alone, so it reveals nothing more of it. Duchi, Shalev-Shwartz, Singer, Chandra, "Efficient projections
     onto the ℓ1-ball for learning in high dimensions", ICML 2008.
 
     ``census``: [N, F]. ``held``: samples, [N], above 0.

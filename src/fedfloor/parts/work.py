@@ -61,26 +61,25 @@ class Exponential:
 
 @dataclass(frozen=True)
 class WorkSettings:
-    """The ``[work]`` table: what a visit does. None means "not said here", so that tables can lie over each other.
+    """The ``[work]`` table: what a visit does. None is a setting left out, so that tables can lie over each other.
 
     Args:
-        epochs: passes over the device's data; exclusive with ``steps``. One where neither is said.
+        epochs: passes over the device's data; exclusive with ``steps``. One where both are left out.
         steps: mini-batches.
-        batch_size: samples of a mini-batch; 32 where nothing is said.
-        lr: learning rate, a number or a schedule over the rounds; 0.01 where nothing is said.
+        batch_size: samples of a mini-batch; 32 by default.
+        lr: learning rate, a number or a schedule over the rounds; 0.01 by default.
         warmup: in the first rounds, so many, the rate rises in equal steps to that of ``lr``: it is multiplied by
             min(1, round/warmup). It counts rounds, as schedules do, so that every visit has one rate.
-        optimizer: ``sgd``, or ``adam`` or ``adamw`` as in PyTorch; ``sgd`` where nothing is said.
-        momentum: β of SGD, in [0, 1); 0 where nothing is said.
-        betas: β₁ and β₂ of Adam and AdamW, in [0, 1); 0.9 and 0.999 where nothing is said.
-        eps: ε of Adam and AdamW, above 0; 1e-8 where nothing is said.
-        moments: whether momentum and Adam's means begin at 0 in every ``visit``, as where nothing is said, or are kept
-            by the ``device``, and never sent.
-        weight_decay: L2 coefficient, of AdamW apart from the gradient; 0 where nothing is said.
-        clip_norm: the norm that the gradient of a mini-batch is clipped to; ``inf`` or where nothing is said, it is
-            not.
+        optimizer: ``sgd``, or ``adam`` or ``adamw`` as in PyTorch; ``sgd`` by default.
+        momentum: β of SGD, in [0, 1); 0 by default.
+        betas: β₁ and β₂ of Adam and AdamW, in [0, 1); 0.9 and 0.999 by default.
+        eps: ε of Adam and AdamW, above 0; 1e-8 by default.
+        moments: whether momentum and Adam's means begin at 0 in every ``visit``, the default, or are kept by the
+            ``device`` and never sent.
+        weight_decay: L2 coefficient, of AdamW apart from the gradient; 0 by default.
+        clip_norm: the norm that the gradient of a mini-batch is clipped to; ``inf``, the default: no clipping.
         short_batches: whether a device with fewer samples than a mini-batch may take part, with all it has as one
-            mini-batch; where nothing is said, such a park is refused.
+            mini-batch; by default such a park is refused.
     """
 
     epochs: int | None = None
@@ -126,7 +125,7 @@ class WorkSettings:
                 )
 
     def over(self, below: WorkSettings) -> WorkSettings:
-        """Return these settings laid over others: what is not said here is taken from ``below``.
+        """Return these settings laid over others: what is left out here is taken from ``below``.
 
         >>> work = WorkSettings(steps=1).over(WorkSettings(epochs=5, batch_size=10))
         >>> work.steps, work.epochs, work.batch_size

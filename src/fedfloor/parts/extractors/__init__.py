@@ -1,1 +1,1 @@
-"""What a device makes of its samples once, before training, so that devices can be told apart by it."""
+"""Feature extractors: the numbers by which devices are compared before training."""

@@ -76,7 +76,7 @@ class Scaling:
         if x.ndim == 4:
             return x.astype(np.float32) * np.float32(self.scale)
         side = (-1, *(1,) * (x.ndim - 2))
-        # in double precision: 1000.1 and 1000.2 around 1000 would lose what tells them apart
+        # in double precision: 1000.1 and 1000.2 around 1000 would lose their difference
         centred = (self.scale * x.astype(np.float64) - self.mean.reshape(side)) / self.std.reshape(side)
         return np.nan_to_num(centred, nan=0.0).astype(np.float32)
 

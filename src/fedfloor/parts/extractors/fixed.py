@@ -32,7 +32,7 @@ class Raw(FeatureExtractor):
 class RandomConv(FeatureExtractor):
     """Random convolutions, untrained: f = pool(max(0, w ∗ x)), w ~ N(0, 2/fan-in), drawn once for all devices.
 
-    Pictures: m filters of s×s, each with mean 0, so that even brightness says nothing; averaged over 4×4 parts of the
+    Pictures: m filters of s×s, each with mean 0, so that brightness has no response; averaged over 4×4 parts of the
     picture. Windows: 4·m filters over s rows and all channels, averaged over the four quarters of time. Rows: 16·m
     directions. D = 16·m for all. Filters are cut to samples that are smaller. Nothing is added: f(a·x) = a·f(x) for
     a ≥ 0. Saxe et al., On Random Weights and Unsupervised Feature Learning, ICML 2011.

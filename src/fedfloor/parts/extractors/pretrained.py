@@ -27,7 +27,7 @@ INSTEAD = (
 class MobileNet(FeatureExtractor):
     """MobileNetV2 without its classifier, averaged over the picture: D = 1280 (FLDG's features, with ImageNet weights).
 
-    FLDG does not say how small pictures go in. Here: grey ones as three equal channels, all scaled bilinearly to
+    FLDG leaves open how small pictures go in. Here: grey ones as three equal channels, all scaled bilinearly to
     side×side pixels, values from −1 to 1 as in training. 96 is the smallest side that Keras has ImageNet weights for;
     at 32, the smallest it runs on, one pixel is left to average. Sandler et al., CVPR 2018, arXiv 1801.04381.
 

@@ -87,8 +87,8 @@ def _swept(
     tables = level_tables(problem)
     data, other = kernels.channel_data(tables), cost_terms(problem)
     channel, rank = start.channel.astype(np.int64), tables.ranks(start)
-    nobody = np.empty(0, np.int64)
-    before, _ = moves.sweep(data, other, channel, rank, problem.channels, nobody, may_rest, False)
+    no_device = np.empty(0, np.int64)
+    before, _ = moves.sweep(data, other, channel, rank, problem.channels, no_device, may_rest, False)
     goes_on = True
     while goes_on:
         now, moved = moves.sweep(data, other, channel, rank, problem.channels, devices, may_rest, ties == "log")

@@ -89,7 +89,7 @@ def _pool(problem: AllocationProblem, data: ChannelData, channel: Integers, limi
 
 
 def cheaper(problem: AllocationProblem, first: Allocation, second: Allocation) -> Allocation:
-    """Return the cheaper of two: the annealing tells costs apart only to its own precision."""
+    """Return the cheaper of two: the annealing separates costs only to its own precision."""
     return second if cost(problem, second) < cost(problem, first) else first
 
 
