@@ -12,7 +12,6 @@ import torch
 from torch import Tensor, nn
 
 from fedfloor.models.network import Network
-from fedfloor.models.parcel import width
 
 SIDE = {"cuda": 8192, "cpu": 1024}  # of the matrices
 COPIED = {"cuda": 1 << 30, "cpu": 1 << 26}  # bytes
@@ -102,4 +101,4 @@ def of(network: Network, shape: tuple[int, ...], trained: slice | None = None) -
     for handle in handles:
         handle.remove()
     numbers = network.trained if trained is None else trained.stop - trained.start
-    return Work(3 * total, PASSES * numbers * width(network.flat))
+    return Work(3 * total, PASSES * numbers * network.flat.element_size())

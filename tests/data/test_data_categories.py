@@ -87,7 +87,7 @@ def test_a_missing_text_is_missing_in_all_its_columns(tmp_path: Path) -> None:
     path = parts(tmp_path / "p.csv")
     path.write_text(path.read_text().replace(",steel,", ",,", 1))
     columns = Columns(categories=BOTH)
-    with pytest.raises(SettingError, match=r"row 4, column .material=alu.: no value. Say"):  # one text, not 3 values
+    with pytest.raises(SettingError, match=r"row 4, column .material=alu.: no value. Set"):  # one text, not 3 values
         own.load(path, Reading(columns=columns), 0)
     data = own.load(path, Reading(columns=columns, missing="mean"), 0)
     every = np.concatenate([data.take(np.arange(len(data.y)), 0), data.take_test(np.arange(len(data.y_test)))])

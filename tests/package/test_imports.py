@@ -53,7 +53,7 @@ MAY = {
     "plan": {"chance", "errors", "names"},
     "data": BASE,
     "park": BASE | {"data"},
-    "models": BASE | {"data", "park"},
+    "models": BASE | {"checking", "data", "park"},
     "network": BASE | {"checking", "data", "park", "plan", "solvers"},
     "parts": BASE | {"checking", "data", "park", "plan", "models", "solvers"},
     "methods": BASE | {"data", "park", "plan", "parts", "models", "solvers"},

@@ -132,10 +132,10 @@ class Writer:
         """
         if name not in self._open:
             with _writing(self._folder):
-                file = (self._folder / f"{name}.npy").open("wb")
-                self._open[name] = file, np.dtype(block.dtype if kind is None else kind), block.shape[1:]
+                new = (self._folder / f"{name}.npy").open("wb")
+                self._open[name] = new, np.dtype(block.dtype if kind is None else kind), block.shape[1:]
                 self._lengths[name] = 0
-                file.write(b"\0" * HEADER)
+                new.write(b"\0" * HEADER)
         file, dtype, shape = self._open[name]
         if block.shape[1:] != shape:
             raise ValueError(f"{name}: a block of {block.shape[1:]} after blocks of {shape}")

@@ -22,7 +22,7 @@ from fedfloor.inference.normalisation import OwnScale, RawNetwork, by_regimes
 from fedfloor.inference.samples import Sensors, fitting
 from fedfloor.machine import one_thread
 from fedfloor.models.network import Network, assembled
-from fedfloor.models.saved import content, found
+from fedfloor.models.saved import content, model_file
 from fedfloor.outside import load
 from fedfloor.park.normalise import fixed_scales
 from fedfloor.parts.decision import Decision
@@ -211,7 +211,7 @@ def load_model(folder: Path | str, own: bool = False, which: str = "last", devic
         SettingError: there is none, it is damaged or of another format, it names code of one's own and ``own`` is
             false, or the network of one's own has changed.
     """
-    path, personal = found(Path(folder), which, device)
+    path, personal = model_file(Path(folder), which, device)
     about, tensors = content(path)
     header = parsed(Header, json.dumps(about), str(path), "the header of a model", "Train it again with this version.")
     shape, sensors = header.shape, None if header.inputs is None else Sensors.of(about["inputs"])

@@ -11,11 +11,11 @@ from torch import Tensor, nn
 from fedfloor.errors import SettingError, nearest
 from fedfloor.models.zoo import Shape
 
-NAMED = 12  # so many layers are named in an error message
+NAMED = 12  # layers in an error message, at most
 
 
 def find(model: str, module: nn.Module, shape: Shape, classes: int, wanted: str | None = None) -> str | None:
-    """Return the path of the classifier, the last layer with trained parameters, or None where none can be told.
+    """Return the path of the classifier, the last layer with trained parameters, or None where there is none.
 
     It is ``wanted``, or else the text in the module's attribute ``classifier``, or else the last ``nn.Linear``, in the
     order in which the layers are defined, that has trained parameters and ``classes`` outputs.
@@ -32,10 +32,10 @@ def find(model: str, module: nn.Module, shape: Shape, classes: int, wanted: str 
     """
     own = getattr(module, "classifier", None)
     if wanted is not None:
-        _check(f"model.classifier = '{wanted}'", model, module, wanted, shape, classes)
+        _check_classifier(f"model.classifier = '{wanted}'", model, module, wanted, shape, classes)
         return wanted
     if isinstance(own, str):
-        _check(f"the network's own classifier = '{own}'", model, module, own, shape, classes)
+        _check_classifier(f"the network's own classifier = '{own}'", model, module, own, shape, classes)
         return own
     heads = [
         path
@@ -80,21 +80,21 @@ def layers(module: nn.Module) -> list[str]:
     ]
 
 
-def no_layer(said: str, model: str, module: nn.Module, path: str) -> SettingError:
-    """Build the error for a layer that a network does not have."""
+def no_layer(setting: str, model: str, module: nn.Module, path: str) -> SettingError:
+    """Return the error for a layer that a network does not have."""
     known = layers(module)
     layer = path.rpartition(".")[0]  # "head.weight" is a tensor of "head"
     near = f" Did you mean '{layer}'?" if layer in known else nearest(path, known)
     return SettingError(
-        f"{said}: model '{model}' has no such layer.{near} Layers with trained parameters: {_shown(known)}."
+        f"{setting}: model '{model}' has no such layer.{near} Layers with trained parameters: {_shown(known)}."
     )
 
 
-def not_known(said: str, model: str, module: nn.Module) -> SettingError:
-    """Build the error for a network whose classifier could not be told."""
+def unknown_classifier(setting: str, model: str, module: nn.Module) -> SettingError:
+    """Return the error for a network without a known classifier."""
     return SettingError(
-        f"{said}: which layer of model '{model}' is its classifier is not known. Name it with model.classifier. Layers "
-        f"with trained parameters: {_shown(layers(module))}."
+        f"{setting}: which layer of model '{model}' is its classifier is not known. Name it with model.classifier. "
+        f"Layers with trained parameters: {_shown(layers(module))}."
     )
 
 
@@ -106,26 +106,16 @@ def _trains(part: nn.Module) -> bool:
     return any(p.requires_grad for p in part.parameters())
 
 
-def _check(said: str, model: str, module: nn.Module, path: str, shape: Shape, classes: int) -> None:
+def _check_classifier(setting: str, model: str, module: nn.Module, path: str, shape: Shape, classes: int) -> None:
     part = layer(module, path) if path else None  # "" would be the whole network
     if part is None:
-        raise no_layer(said, model, module, path)
+        raise no_layer(setting, model, module, path)
     if not _trains(part):
         raise SettingError(
-            f"{said}: this layer of model '{model}' is {type(part).__name__} and has no trained parameters. "
+            f"{setting}: this layer of model '{model}' is {type(part).__name__} and has no trained parameters. "
             f"Layers that have: {', '.join(layers(module)[-NAMED:])}."
         )
-    got = _width(module, part, shape)
-    if got != (classes,):
-        gives = "is never called by forward()" if got is None else f"gives {got} outputs per sample"
-        raise SettingError(
-            f"{said}: this layer of model '{model}' {gives}; the classifier must give ({classes},), one number per "
-            "class."
-        )
-
-
-def _width(module: nn.Module, part: nn.Module, shape: Shape) -> tuple[int, ...] | None:
-    """Return the shape of what a layer gives for one sample, without a convolution's trailing sides of 1."""
+    # the shape of the layer's output for one sample, without a convolution's trailing sides of 1
     seen: list[tuple[int, ...]] = []
 
     def note(_part: nn.Module, _inputs: object, output: object) -> None:
@@ -141,7 +131,13 @@ def _width(module: nn.Module, part: nn.Module, shape: Shape) -> tuple[int, ...] 
             module.eval()(torch.zeros(2, *shape))
     finally:
         handle.remove()
-    return seen[-1] if seen else None
+    got = seen[-1] if seen else None
+    if got != (classes,):
+        gives = "is never called by forward()" if got is None else f"gives {got} outputs per sample"
+        raise SettingError(
+            f"{setting}: this layer of model '{model}' {gives}; the classifier must give ({classes},), one number per "
+            "class."
+        )
 
 
 def check(name: str, module: nn.Module, shape: Shape, classes: int) -> None:
@@ -164,11 +160,23 @@ def check(name: str, module: nn.Module, shape: Shape, classes: int) -> None:
         )
     with torch.no_grad():
         _output(name, module.eval(), shape, classes)
-    _check_gradients(name, module.train(), _output(name, module.train(), shape, classes))
+    # the output must have a gradient with respect to every trained parameter
+    output = _output(name, module.train(), shape, classes)
+    trained = {key: p for key, p in module.named_parameters() if p.requires_grad}
+    try:
+        gradients = torch.autograd.grad(output.sum(), list(trained.values()), allow_unused=True)
+    except Exception as error:  # such as an output that was detached
+        raise SettingError(f"model '{name}' cannot be trained: {type(error).__name__}: {error}") from error
+    unused = [key for key, gradient in zip(trained, gradients, strict=True) if gradient is None]
+    if unused:
+        raise SettingError(
+            f"model '{name}' has parameters that its output does not depend on: {', '.join(unused)}. Use them in "
+            "forward(), take them out, or freeze them with requires_grad_(False)."
+        )
 
 
 def _output(name: str, module: nn.Module, shape: Shape, classes: int) -> Tensor:
-    """Return what the network makes of two black samples, [2, classes]."""
+    """Return the network's output for two black samples, [2, classes]."""
     try:
         output = module(torch.zeros(2, *shape))
     except Exception as error:  # it may be the user's own code
@@ -183,21 +191,6 @@ def _output(name: str, module: nn.Module, shape: Shape, classes: int) -> Tensor:
             f"so it must give ({classes},). Let the model use the 'classes' it is called with."
         )
     return output
-
-
-def _check_gradients(name: str, module: nn.Module, output: Tensor) -> None:
-    """Check that the output has a gradient with respect to every parameter that is to be trained."""
-    trained = {key: p for key, p in module.named_parameters() if p.requires_grad}
-    try:
-        gradients = torch.autograd.grad(output.sum(), list(trained.values()), allow_unused=True)
-    except Exception as error:  # such as an output that was detached
-        raise SettingError(f"model '{name}' cannot be trained: {type(error).__name__}: {error}") from error
-    unused = [key for key, gradient in zip(trained, gradients, strict=True) if gradient is None]
-    if unused:
-        raise SettingError(
-            f"model '{name}' has parameters that its output does not depend on: {', '.join(unused)}. Use them in "
-            "forward(), take them out, or freeze them with requires_grad_(False)."
-        )
 
 
 @contextmanager

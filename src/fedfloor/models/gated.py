@@ -41,15 +41,12 @@ class GatedHead(nn.Module):
         self.gates = nn.ModuleList(nn.Linear(width, 2 * units) for width in widths)
         self.out = nn.Linear(units, classes)
         self.own = OwnColumns(2 * units * layers + classes)  # last: what is trained shall lie together
-        self._begin()
-
-    @torch.no_grad()
-    def _begin(self) -> None:
         parts: Any = [*self.gates, self.out]
-        for part in parts:
-            for weight in part.weight.chunk(1 if part is self.out else 2):
-                nn.init.xavier_uniform_(weight)
-            nn.init.zeros_(part.bias)
+        with torch.no_grad():
+            for part in parts:
+                for weight in part.weight.chunk(1 if part is self.out else 2):
+                    nn.init.xavier_uniform_(weight)
+                nn.init.zeros_(part.bias)
 
     def forward(self, x: Tensor) -> Tensor:
         """Return logits [batch, classes] of features [batch, features]."""

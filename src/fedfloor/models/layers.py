@@ -94,7 +94,7 @@ class Attention(nn.Module):
         self.body = nn.Sequential(nn.LayerNorm(width), nn.Linear(width, inner), nn.GELU(), nn.Linear(inner, width))
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return x + attention(x), and what the two layers make of that added to it."""
+        """Return y + body(y), with y = x + attention(x)."""
         n, length, width = x.shape
         parts = self.queries(self.before(x)).view(n, length, 3, self.heads, width // self.heads)
         query, key, value = parts.permute(2, 0, 3, 1, 4)
@@ -159,11 +159,8 @@ class Monitor(nn.Module):
         return (x.flatten(1) - self.center) @ self.weight.T
 
 
-CONVOLUTIONS: dict[int, Callable[..., nn.Module]] = {
-    3: nn.Conv1d,
-    4: nn.Conv2d,
-    5: nn.Conv3d,
-}  # by dimensions of [n, C, …]
+# by the dimensions of features [n, C, …]
+CONVOLUTIONS: dict[int, Callable[..., nn.Module]] = {2: nn.Linear, 3: nn.Conv1d, 4: nn.Conv2d, 5: nn.Conv3d}
 
 
 class Gate(nn.Module):
@@ -192,10 +189,8 @@ class Mixture(nn.Module):
 
     def __init__(self, channels: int, dimensions: int) -> None:
         super().__init__()
-        if dimensions == 2:
-            self.mix: nn.Module = nn.Linear(2 * channels, channels)
-        else:
-            self.mix = CONVOLUTIONS[dimensions](2 * channels, channels, 1)
+        kernel = () if dimensions == 2 else (1,)
+        self.mix = CONVOLUTIONS[dimensions](2 * channels, channels, *kernel)
 
     def forward(self, x: Tensor, y: Tensor) -> Tensor:
         """Return the fused features [batch, C, …]."""

@@ -1,4 +1,4 @@
-"""What there is to say about networks: one row each, and one network's card with its layers."""
+"""Descriptions of networks: a row each, and one network's card with its layers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Row = dict[str, Any]
 
 
 def rows() -> list[Row]:
-    """Return one row per network: what it is, and its size on the samples it is listed with."""
+    """Return a row per network: a description, and its size on the samples it is listed with."""
     return [
         {"model": name, "what": _text(name).split("\n")[0].removeprefix("Return ").rstrip("."), **facts(name)}
         for name in NETWORKS
@@ -43,7 +43,16 @@ def card(name: str, shape: Shape | None = None, classes: int | None = None) -> t
         load(name, "model")
     shape, classes = _samples(name, shape, classes)
     network = build(name, shape, classes, seed=0)
-    return _text(name), _facts(network, shape, classes), [_layer(network, path) for path in layers(network.module)]
+    parts = [(path, network.module.get_submodule(path)) for path in layers(network.module)]
+    described = [
+        {
+            "layer": path,
+            "kind": type(part).__name__,
+            "parameters": sum(p.numel() for p in part.parameters(recurse=False) if p.requires_grad),
+        }
+        for path, part in parts
+    ]
+    return _text(name), _facts(network, shape, classes), described
 
 
 def _samples(name: str, shape: Shape | None, classes: int | None) -> tuple[Shape, int]:
@@ -67,12 +76,6 @@ def _facts(network: Network, shape: Shape, classes: int) -> Row:
         "classifier": network.classifier,
         "classifier_parameters": network.classifier_parameters,
     }
-
-
-def _layer(network: Network, path: str) -> Row:
-    part = network.module.get_submodule(path)
-    own = sum(p.numel() for p in part.parameters(recurse=False) if p.requires_grad)
-    return {"layer": path, "kind": type(part).__name__, "parameters": own}
 
 
 def _text(name: str) -> str:

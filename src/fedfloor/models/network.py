@@ -6,6 +6,7 @@ import copy
 from collections.abc import Callable, Sequence
 from fnmatch import fnmatchcase
 from functools import cached_property
+from itertools import accumulate, pairwise
 
 import torch
 from torch import Tensor, nn
@@ -102,7 +103,7 @@ class Network:
     def shaped_like(self, parameters: list[nn.Parameter]) -> Callable[[Tensor], list[Tensor]]:
         """Return the function that cuts a flat vector (momentum, say) into views shaped like these parameters."""
         sizes, shapes = [p.numel() for p in parameters], [p.shape for p in parameters]
-        return lambda vector: [self.shaped(one, shape) for one, shape in zip(vector.split(sizes), shapes, strict=True)]
+        return lambda vector: [self.shaped(*piece) for piece in zip(vector.split(sizes), shapes, strict=True)]
 
     def views(self, vector: Tensor) -> list[Tensor]:
         """Return views of another flat vector shaped like the trained parameters."""
@@ -130,10 +131,9 @@ class Network:
     @cached_property
     def variances(self) -> list[slice]:
         """Where the running variances of normalisation layers lie in the flat vector."""
-        layers = [name for name, one in self.module.named_modules() if isinstance(one, nn.modules.batchnorm._NormBase)]
-        known = self.layout
-        names = [f"{layer}.running_var".lstrip(".") for layer in layers]
-        return [slice(*known[name]) for name in names if name in known]
+        norms = [name for name, m in self.module.named_modules() if isinstance(m, nn.modules.batchnorm._NormBase)]
+        names = [f"{norm}.running_var".lstrip(".") for norm in norms]
+        return [slice(*self.layout[name]) for name in names if name in self.layout]
 
     def state(self, vector: Tensor) -> dict[str, Tensor]:
         """Return a flat vector as named tensors in the usual layout, for files and other programs."""
@@ -149,17 +149,9 @@ class Network:
         if part is None:
             raise classifiers.no_layer(f"'{path}'", type(self.module).__name__, self.module, path)
         inside = {id(parameter) for parameter in part.parameters()}
-        pieces: list[slice] = []
-        start = 0
-        for parameter in self.parameters:
-            stop = start + parameter.numel()
-            if id(parameter) in inside:
-                if pieces and pieces[-1].stop == start:
-                    pieces[-1] = slice(pieces[-1].start, stop)
-                else:
-                    pieces.append(slice(start, stop))
-            start = stop
-        return pieces
+        ends = list(accumulate((parameter.numel() for parameter in self.parameters), initial=0))
+        spans = [slice(*ends) for ends in pairwise(ends)]
+        return list(_joined([s for s, p in zip(spans, self.parameters, strict=True) if id(p) in inside]))
 
     @property
     def size(self) -> int:
@@ -193,22 +185,29 @@ class Network:
         whole = self.flat.numel()
         if name in ("all", "nothing"):
             return (slice(0, whole),) if name == "all" else ()
-        if name == "body" or name.startswith(BUT):
-            return _without(self.numbers("head" if name == "body" else name[len(BUT) :]), whole)
+        if name == "body" or name.startswith(BUT):  # the gaps between the pieces of the other part
+            others = self.numbers("head" if name == "body" else name[len(BUT) :])
+            ends = [0, *(end for part in others for end in (part.start, part.stop)), whole]
+            return tuple(slice(*gap) for gap in zip(ends[::2], ends[1::2], strict=True) if gap[1] > gap[0])
         if name in HEAD:
             return (self.part(name),)
-        inside = {one for layer in self.module.modules() if isinstance(layer, NORMS) for one in _tensors(layer)}
-        found = [
+        inside = {  # where tensors begin in memory tells views of one flat vector apart
+            tensor.data_ptr()
+            for layer in self.module.modules()
+            if isinstance(layer, NORMS)
+            for tensor in (*layer.parameters(recurse=False), *layer.buffers(recurse=False))
+        }
+        pieces = [
             slice(*self.layout[tensor])
             for tensor, view in self._named
             if (view.data_ptr() in inside if name == "norms" else fnmatchcase(tensor, name))
         ]
-        if not found and name != "norms":
+        if not pieces and name != "norms":
             raise SettingError(
                 f"'{name}' is no part of model '{type(self.module).__name__}':{nearest(name, PARTS)} Take all, head, "
                 f"body, norms, or a pattern of: {', '.join(self.layout)}."
             )
-        return _joined(found)
+        return _joined(pieces)
 
     def part(self, name: str) -> slice:
         """Return the trained numbers of a named part of the model, which are one piece: see :meth:`numbers`.
@@ -220,9 +219,9 @@ class Network:
         >>> network.part("all"), network.part("head"), network.part("body")
         (slice(0, 43, None), slice(25, 43, None), slice(0, 25, None))
         """
-        if name == "all" and self.trained:
-            return slice(0, self.trained)
         if name == "all":
+            if self.trained:
+                return slice(0, self.trained)
             by = getattr(self.module, "set_by", None)
             raise SettingError(
                 f"this network has nothing to train{f': method {by!r} sets it' if by else ''}. Choose that method, or "
@@ -230,9 +229,9 @@ class Network:
             )
         key, model = f"work.trains = '{name}'", type(self.module).__name__
         if name in HEAD and self.classifier is None:
-            raise classifiers.not_known(key, model, self.module)
+            raise classifiers.unknown_classifier(key, model, self.module)
         pieces = self.numbers(name) if name not in HEAD else self.span(self.classifier or "")
-        trained = [slice(one.start, min(one.stop, self.trained)) for one in pieces if one.start < self.trained]
+        trained = [slice(piece.start, min(piece.stop, self.trained)) for piece in pieces if piece.start < self.trained]
         if len(trained) != 1:
             raise SettingError(
                 f"{key}: the trained parameters of '{self.classifier if name in HEAD else name}' of model '{model}' "
@@ -250,7 +249,7 @@ class Network:
 def _joined(parts: Sequence[slice]) -> tuple[slice, ...]:
     """Return pieces in ascending order, neighbours joined."""
     joined: list[slice] = []
-    for part in sorted(parts, key=lambda one: one.start):
+    for part in sorted(parts, key=lambda part: part.start):
         if joined and joined[-1].stop == part.start:
             joined[-1] = slice(joined[-1].start, part.stop)
         else:
@@ -258,20 +257,9 @@ def _joined(parts: Sequence[slice]) -> tuple[slice, ...]:
     return tuple(joined)
 
 
-def _without(parts: Sequence[slice], numbers: int) -> tuple[slice, ...]:
-    """Return the pieces of the first ``numbers`` that lie in none of these."""
-    ends = [0, *(end for part in parts for end in (part.start, part.stop)), numbers]
-    return tuple(slice(start, stop) for start, stop in zip(ends[::2], ends[1::2], strict=True) if stop > start)
-
-
-def _tensors(layer: nn.Module) -> list[int]:
-    """Return where a layer's tensors begin in memory, which tells views of one flat vector apart."""
-    return [one.data_ptr() for one in (*layer.parameters(recurse=False), *layer.buffers(recurse=False))]
-
-
 def _slots(module: nn.Module) -> list[tuple[str, nn.Module, Tensor]]:
     """List (name, owning module, tensor): trained parameters, then frozen ones, then floating-point buffers."""
-    slots: list[tuple[str, nn.Module, Tensor]] = [(name, module, one) for name, one in module.named_parameters()]
+    slots: list[tuple[str, nn.Module, Tensor]] = [(name, module, p) for name, p in module.named_parameters()]
     slots.sort(key=lambda slot: not slot[2].requires_grad)  # stable: otherwise the module's order
     for prefix, owner in module.named_modules():
         for attribute, buffer in owner.named_buffers(recurse=False):
@@ -366,8 +354,8 @@ def glorot(name: str, module: nn.Module) -> None:
         name: of the network, for messages.
         module: changed; draws come from PyTorch's global generator.
     """
-    layers = [one for one in module.modules() if isinstance(one, (nn.Linear, nn.modules.conv._ConvNd))]
-    drawn = [one for one in layers if one.weight.requires_grad]
+    layers = [layer for layer in module.modules() if isinstance(layer, (nn.Linear, nn.modules.conv._ConvNd))]
+    drawn = [layer for layer in layers if layer.weight.requires_grad]
     if not drawn:
         raise SettingError(
             f"model '{name}' has no linear or convolutional layer that is trained: model.init = 'glorot' has nothing "

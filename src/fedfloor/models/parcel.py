@@ -20,19 +20,14 @@ Arrays = Mapping[str, NDArray[Any]]
 Wanted = dict[str, tuple[tuple[int, ...], np.dtype[Any]]]
 
 
-def width(tensor: Tensor) -> int:
-    """Return the bytes of one number of a tensor."""
-    return tensor.element_size()
-
-
 def pack(packet: Packet) -> dict[str, NDArray[Any]]:
     """Return a packet as arrays; those of tensors on a processor share their memory."""
-    return {name: one.detach().cpu().contiguous().numpy() for name, one in packet.items()}
+    return {name: tensor.detach().cpu().contiguous().numpy() for name, tensor in packet.items()}
 
 
 def unpack(arrays: Arrays) -> dict[str, Tensor]:
     """Return arrays as tensors that may be written to."""
-    return {name: torch.from_numpy(np.array(one)) for name, one in arrays.items()}
+    return {name: torch.from_numpy(np.array(array)) for name, array in arrays.items()}
 
 
 @dataclass(frozen=True)
@@ -83,8 +78,8 @@ class Parcel:
 
     def size(self, packet: Packet) -> int:
         """Return the bytes of a packet that travel."""
-        beside = sum(one.numel() * width(one) for name, one in packet.items() if name != "w")
-        return beside + (self.numbers * width(packet["w"]) if "w" in packet else 0)
+        beside = sum(tensor.nbytes for name, tensor in packet.items() if name != "w")
+        return beside + (self.numbers * packet["w"].element_size() if "w" in packet else 0)
 
     def pack(self, packet: Packet) -> dict[str, NDArray[Any]]:
         """Return the arrays of a packet that travel."""

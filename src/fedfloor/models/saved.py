@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-import tomllib
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,6 +12,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import load
 from torch import Tensor
 
+from fedfloor.checking import toml
 from fedfloor.errors import SettingError, nearest, shown, unknown
 from fedfloor.names import REFERENCES
 
@@ -20,9 +20,8 @@ INSIDE = re.compile(r"(memory/)?[\w.-]+\.safetensors", re.ASCII)  # what runs wr
 
 FORMAT = "fedfloor 1"
 FILES = {"last": "model.safetensors", "best": "best.safetensors"}  # in a run's folder
-DEVICES = (
-    "devices.json"  # of a run where devices' models differ: their names, or else numbers, → file of the model or part
-)
+# of a run where devices' models differ: their names, or else numbers, → file of the model or part
+DEVICES = "devices.json"
 OWN = "own"  # begins the name of a device's own part of the model among what it keeps; the part's name follows
 DIGEST = ".sha256"  # ending of the file beside a model's that holds its digest, as sha256sum writes it
 
@@ -40,7 +39,7 @@ class Own(NamedTuple):
     task: dict[str, Any] | None
 
 
-def found(path: Path, which: str = "last", device: str = "") -> tuple[Path, Own | None]:
+def model_file(path: Path, which: str = "last", device: str = "") -> tuple[Path, Own | None]:
     """Return the model's file of a run's folder, or that file itself, and the device's own part, if it has any.
 
     Args:
@@ -49,19 +48,23 @@ def found(path: Path, which: str = "last", device: str = "") -> tuple[Path, Own 
         device: whose model, of a run where they differ.
 
     Raises:
-        SettingError: there is none; why is told.
+        SettingError: there is none.
     """
     if which not in FILES:
         raise unknown("--which", which, FILES)
     if path.suffix.casefold() == ".toml" and path.is_file():
-        run = path.parent if path.name == "experiment.toml" else Path("runs") / _name(path)
+        try:
+            name = str(toml(path, "experiment").get("name", path.stem))
+        except SettingError:
+            name = path.stem
+        run = path.parent if path.name == "experiment.toml" else Path("runs") / name
         raise SettingError(f"{path} is an experiment file, and no trained model. Give its run's folder, such as {run}.")
     if path.is_file():
         if which != "last":
             raise SettingError(f"--which {which}: {path} is a model's file. Give its run's folder.")
         return path, None
     if not path.is_dir():
-        beside = [one.name for one in path.parent.iterdir()] if path.parent.is_dir() else []
+        beside = [entry.name for entry in path.parent.iterdir()] if path.parent.is_dir() else []
         near = nearest(path.name, beside)
         raise SettingError(f"{path}: there is no such run. Give a run's folder, such as runs/NAME.{near}")
     model = path / FILES["last"]
@@ -82,19 +85,19 @@ def found(path: Path, which: str = "last", device: str = "") -> tuple[Path, Own 
             f"{path} has no model yet: a run writes it when it ends or is stopped. Wait for it, or go on with "
             f"fedfloor run {path / 'experiment.toml'} --out {path} --resume"
         )
-    inside = sorted(str(one.parent) for one in path.glob("*/model.safetensors"))
+    inside = sorted(str(file.parent) for file in path.glob("*/model.safetensors"))
     more = f" Runs in it: {', '.join(inside)}." if inside else ""
     raise SettingError(f"{path} is not a run's folder: there is no model.safetensors in it.{more}")
 
 
 def devices(path: Path) -> dict[str, dict[str, Any]]:
-    """Return each device's file of a run, and what else is known of its model."""
+    """Return the record of each device's model in a run, its file among them."""
     try:
         known = json.loads((path / DEVICES).read_text()).items()
-        listed = {name: {**one, "file": str(one["file"])} for name, one in known}
-        for about in listed.values():  # a stranger's folder may name any path
-            if not INSIDE.fullmatch(about["file"]) or not (path / about["file"]).is_file():
-                raise ValueError(f"{shown(about['file'])} is no model or memory file of the run")
+        listed = {name: {**record, "file": str(record["file"])} for name, record in known}
+        for record in listed.values():  # a stranger's folder may name any path
+            if not INSIDE.fullmatch(record["file"]) or not (path / record["file"]).is_file():
+                raise ValueError(f"{shown(record['file'])} is no model or memory file of the run")
         return listed
     except (FileNotFoundError, NotADirectoryError) as error:
         raise SettingError(
@@ -108,7 +111,7 @@ def devices(path: Path) -> dict[str, dict[str, Any]]:
 def _of_device(path: Path, device: str) -> tuple[Path, Own | None]:
     """Return the file of a device's model, and its own part; without a device the model that is shared."""
     known = devices(path)
-    files = {one["file"] for one in known.values()}
+    files = {record["file"] for record in known.values()}
     if not device and not any("/" in file for file in files) and len(known):
         raise SettingError(
             f"{path} has a model for each of {len(files)} cohorts of devices: name a device, such as "
@@ -117,40 +120,32 @@ def _of_device(path: Path, device: str) -> tuple[Path, Own | None]:
     if device and device not in known:
         raise unknown("device", device, known)
     file = known[device]["file"] if device else FILES["last"]
-    return (path / FILES["last"], _own(path / file, known[device].get("task"))) if "/" in file else (path / file, None)
+    if "/" not in file:
+        return path / file, None
+    return path / FILES["last"], _own_part(path / file, known[device].get("task"))
 
 
-def _own(path: Path, task: dict[str, Any] | None) -> Own:
-    """Read a device's own part from what it keeps; the file's name ends with the beginning of its SHA-256."""
+def _own_part(path: Path, task: dict[str, Any] | None) -> Own:
+    """Read a device's own part from its memory; the file's name ends with the beginning of its SHA-256."""
     try:
         data = path.read_bytes()
         if hashlib.sha256(data).hexdigest()[:32] != path.stem.rpartition("-")[2]:
             raise SafetensorError("its SHA-256 is not the one in its name")
-        kept = {name.removeprefix(f"{OWN} "): one for name, one in load(data).items() if name.startswith(f"{OWN} ")}
-        ((part, numbers),) = kept.items()
+        ((key, numbers),) = [entry for entry in load(data).items() if entry[0].startswith(f"{OWN} ")]
     except (OSError, SafetensorError, ValueError) as error:
         raise SettingError(f"{path}: the device's own part of the model is gone or damaged ({error}).") from error
-    return Own(part, numbers, task)
-
-
-def _name(path: Path) -> str:
-    """Return the name of an experiment file's experiment: that of its run's folder."""
-    try:
-        return str(tomllib.loads(path.read_text(encoding="utf-8-sig")).get("name", path.stem))
-    except (OSError, ValueError, RecursionError):
-        return path.stem
+    return Own(key.removeprefix(f"{OWN} "), numbers, task)
 
 
 def _is_reference(path: Path) -> bool:
     try:
-        method = tomllib.loads(path.read_text(encoding="utf-8"))["method"]["name"]
-    except (OSError, ValueError, KeyError, TypeError):
+        return toml(path, "experiment")["method"]["name"] in REFERENCES
+    except (SettingError, KeyError, TypeError):
         return False
-    return method in REFERENCES
 
 
 def content(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """Return what a model's file says about it, and its tensors by name.
+    """Return a model file's header, and its tensors by name.
 
     Raises:
         SettingError: it is damaged or of another format.

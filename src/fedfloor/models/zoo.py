@@ -31,7 +31,7 @@ def pool_first(module: nn.Sequential) -> nn.Sequential:
     same one, and elsewhere there is none. A 2×2 pooling leaves the ReLU a quarter of the work. No layer with parameters
     moves, so that they keep their names.
 
-    >>> [type(one).__name__ for one in pool_first(nn.Sequential(nn.Conv2d(1, 2, 3), nn.ReLU(), nn.MaxPool2d(2)))]
+    >>> [type(layer).__name__ for layer in pool_first(nn.Sequential(nn.Conv2d(1, 2, 3), nn.ReLU(), nn.MaxPool2d(2)))]
     ['Conv2d', 'MaxPool2d', 'ReLU']
     """
     for place in range(len(module) - 1):
@@ -46,12 +46,8 @@ Builder = Callable[[Shape, int], nn.Module]
 
 # Smallest side, in pixels, of an image that a network for images takes.
 SMALLEST_SIDE = {
-    "cnn-fedgs": 4,
-    "cnn-hfedms": 4,
-    "cnn-small": 4,
-    "lenet": 16,
-    "cnn-fldg-mnist": 16,
-    "cnn-fldg-fashion": 16,
+    **dict.fromkeys(("cnn-fedgs", "cnn-hfedms", "cnn-small"), 4),
+    **dict.fromkeys(("lenet", "cnn-fldg-mnist", "cnn-fldg-fashion"), 16),
     "cnn-tutorial": 18,
 }
 # What takes sensors' samples, by their number of dimensions: a row (channels,) or a window (channels, length).
@@ -384,7 +380,7 @@ BUILDERS = (
     cnn_fldg_fashion, mlp_sensor, cnn_sensor, cnn_sensor_gn, tcn, lstm, gru, transformer, monitor, ae_dense,
     ae_conv, ae_lstm,
 )  # fmt: skip
-NETWORKS: dict[str, Builder] = {one.__name__.replace("_", "-"): one for one in BUILDERS}
+NETWORKS: dict[str, Builder] = {builder.__name__.replace("_", "-"): builder for builder in BUILDERS}
 
 # The samples and outputs that a network is listed with: the paper's, and Tennessee Eastman's or an engine's remaining
 # life for sensors.

@@ -104,7 +104,7 @@ def begin(network: Network, model: ModelSettings, data: Dataset, *, tell: bool) 
 def _read(given: str) -> Iterator[Path]:
     """Find a model's file; what is wrong with it is said of the setting."""
     try:
-        yield saved.found(Path(given))[0]
+        yield saved.model_file(Path(given))[0]
     except SettingError as error:
         raise SettingError(f"model.init_from: {error}") from error
 

@@ -15,7 +15,7 @@ from fedfloor.engine.questions import QUESTIONS, SURVEY, Question, Sizes
 from fedfloor.errors import SettingError
 from fedfloor.experiment import Experiment
 from fedfloor.methods.contract import Resources
-from fedfloor.models.parcel import Parcel, width
+from fedfloor.models.parcel import Parcel
 from fedfloor.network import profile
 from fedfloor.network.price import Payload, Price, QuestionCost, price
 from fedfloor.network.sites import (
@@ -83,7 +83,7 @@ class Tariff:
         packet = single(packet)  # several models travel one by one
         model = packet["w"]
         radio, size = self.sites.network.radio, Parcel((slice(0, model.numel()),), model.numel()).size(packet)
-        number = width(model)
+        number = model.element_size()
         gradient = number * self.trained
         parts = {"classifier": number * self.classifier} if self.classifier else {}
         if self.parcel is not None:

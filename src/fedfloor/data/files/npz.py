@@ -201,9 +201,12 @@ def _parse(path: Path, reading: Reading, writer: Writer) -> Mapping[str, Any]:
     if len(sheets) == 2 and (sheets[0].x.shape[1:], sheets[0].x.dtype) != (sheets[1].x.shape[1:], sheets[1].x.dtype):
         a, b = (f"{arrays[name].dtype} {arrays[name].shape}" for name in ("x", "x_test"))
         raise SettingError(f"{path.name}: 'x' is {a}, but 'x_test' is {b}. Samples must have one shape and type.")
-    label, classes = None, ()
-    if "y" in arrays:
-        label, classes = (_numbers if reading.number else _labels)(path, arrays, parts, reading)
+    label: NDArray[np.float32] | list[str] | None = None
+    classes: tuple[str, ...] = ()
+    if "y" in arrays and reading.number:
+        label = _numbers(path, arrays, parts)
+    elif "y" in arrays:
+        label, classes = _labels(path, arrays, parts, reading)
     device = [text for part in parts for text in _texts(path, arrays, f"device{part}")] if "device" in arrays else None
     factory = _texts(path, arrays, "factory") if "factory" in arrays else None
     split = np.repeat(np.arange(len(parts), dtype=np.int8), [len(sheet.line) for sheet in sheets])
@@ -285,9 +288,7 @@ def _texts(path: Path, arrays: Arrays, name: str) -> list[str]:
     return texts
 
 
-def _numbers(
-    path: Path, arrays: Arrays, parts: list[str], _reading: Reading
-) -> tuple[NDArray[np.float32], tuple[str, ...]]:
+def _numbers(path: Path, arrays: Arrays, parts: list[str]) -> NDArray[np.float32]:
     """Return the targets of a regression, float32 [N, T], of training samples and then of test samples."""
     targets = []
     for part in parts:
@@ -303,7 +304,7 @@ def _numbers(
         targets.append(rows)
     if len({rows.shape[1] for rows in targets}) > 1:
         raise SettingError(f"{path.name}: 'y' and 'y_test' have different numbers of columns.")
-    return np.concatenate(targets), ()
+    return np.concatenate(targets)
 
 
 def _labels(path: Path, arrays: Arrays, parts: list[str], reading: Reading) -> tuple[list[str], tuple[str, ...]]:

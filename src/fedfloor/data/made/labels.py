@@ -66,20 +66,16 @@ def distance_maps(font: str, characters: tuple[str, ...]) -> NDArray[np.int8]:
     return np.rint(STEPS * np.clip(signed, -REACH, REACH)).astype(np.int8)
 
 
-def _font_path(font: str) -> Path:
-    return _fonts() / font
-
-
 @cache
-def _fonts() -> Path:
-    """Return the folder of matplotlib's fonts, without importing it where they lie beside it: that takes 10 MB."""
+def _font_path(font: str) -> Path:
+    """Return the path of one of matplotlib's fonts, without an import of matplotlib (10 MB) where it lies beside it."""
     package = find_spec("matplotlib")
     beside = Path(package.origin or "").parent / "mpl-data" if package is not None else Path()
     if package is not None and beside.is_dir():
-        return beside / "fonts" / "ttf"
+        return beside / "fonts" / "ttf" / font
     import matplotlib
 
-    return Path(matplotlib.get_data_path()) / "fonts" / "ttf"
+    return Path(matplotlib.get_data_path()) / "fonts" / "ttf" / font
 
 
 def _draw(font: str, characters: tuple[str, ...]) -> NDArray[np.bool_]:
@@ -98,23 +94,10 @@ def _draw(font: str, characters: tuple[str, ...]) -> NDArray[np.bool_]:
 
 
 def _distance(mask: NDArray[np.bool_]) -> NDArray[np.float32]:
-    """Return the distance in points to the nearest True point of the same cell, cut off beyond the reach."""
-    reach = REACH * DENSITY + 1
-    squared = np.where(mask, 0, 4 * reach * reach).astype(np.int32)
-    for axis in (1, 2):
-        squared = _lower_envelope(squared, reach, axis)
-    return np.sqrt(squared, dtype=np.float32)
+    """Return the distance in points to the nearest True point of the same cell."""
+    from scipy.ndimage import distance_transform_edt
 
-
-def _lower_envelope(squared: NDArray[np.int32], reach: int, axis: int) -> NDArray[np.int32]:
-    """min over |s| ≤ reach of squared(x + s) + s² along one axis: one pass of the separable distance transform."""
-    lowest = squared.copy()
-    for shift in range(1, reach + 1):
-        near = tuple(slice(None, -shift) if a == axis else slice(None) for a in range(3))
-        far = tuple(slice(shift, None) if a == axis else slice(None) for a in range(3))
-        np.minimum(lowest[near], squared[far] + shift * shift, out=lowest[near])
-        np.minimum(lowest[far], squared[near] + shift * shift, out=lowest[far])
-    return lowest
+    return np.stack([distance_transform_edt(~cell) for cell in mask]).astype(np.float32)
 
 
 RECIPE = "labels 1"  # changes whenever the images do
@@ -242,24 +225,23 @@ def _render(look: Style, names: tuple[str, ...], y: Labels, numbers: Indices, se
     """Print samples ``numbers`` (of classes ``y``) in one device's style: uint8 [n, 1, 28, 28]."""
     images = np.empty((len(y), 1, SIDE, SIDE), np.uint8)
     maps = distance_maps(look.font, names)
+    lower, right = (np.mgrid[:SIDE, :SIDE].reshape(2, -1) / (SIDE - 1) - 0.5).astype(np.float32)
+    sideways, downwards = map(np.float32, look.light)  # the change of brightness across the image
+    light: Floats = (sideways * right + downwards * lower) / np.float32(math.sqrt(2))
     for start in range(0, len(y), CHUNK):
         part = slice(start, start + CHUNK)
-        chance, noise = _chance(numbers[part], seed, purpose)
+        # each sample's jitter [n, 7] (normal, cut off at ±2.5) and noise [n, 784] from its own key
+        drawn = np.empty((len(y[part]), 7 + SIDE * SIDE), np.float32)
+        for row, number in zip(drawn, numbers[part], strict=True):
+            generator(seed, purpose, int(number)).standard_normal(dtype=np.float32, out=row)
+        chance, noise = np.clip(drawn[:, :7], -2.5, 2.5), drawn[:, 7:]
         across, down = _places(look, chance)
         ink = _ink(look, maps, y[part], across, down)
         contrast = np.clip(1 - 0.12 * np.abs(chance[:, 5:6]), 0.6, 1)
-        grey = look.paper + 0.06 * chance[:, 6:7] + _light(look) + (look.ink - look.paper) * contrast * ink
+        grey = look.paper + 0.06 * chance[:, 6:7] + light + (look.ink - look.paper) * contrast * ink
         grey += look.noise * noise
         images[part] = np.rint(255 * np.clip(grey, 0, 1)).astype(np.uint8).reshape(-1, 1, SIDE, SIDE)
     return images
-
-
-def _chance(numbers: Indices, seed: int, purpose: str) -> tuple[Floats, Floats]:
-    """Draw each sample's jitter [n, 7] (normal, cut off at ±2.5) and noise [n, 784] from its own key."""
-    drawn = np.empty((len(numbers), 7 + SIDE * SIDE), np.float32)
-    for row, number in zip(drawn, numbers, strict=True):
-        generator(seed, purpose, int(number)).standard_normal(dtype=np.float32, out=row)
-    return np.clip(drawn[:, :7], -2.5, 2.5), drawn[:, 7:]
 
 
 def _places(look: Style, chance: Floats) -> tuple[Floats, Floats]:
@@ -292,11 +274,3 @@ def _ink(look: Style, maps: NDArray[np.int8], y: Labels, across: Floats, down: F
     if paleness:
         ink *= 1 - np.float32(paleness) * np.clip(1.5 - np.abs(across - place) / np.float32(half_width), 0, 1)
     return ink
-
-
-def _light(look: Style) -> Floats:
-    """Return the change of brightness [784] across the image."""
-    down, across = (np.mgrid[:SIDE, :SIDE].reshape(2, -1) / (SIDE - 1) - 0.5).astype(np.float32)
-    sideways, downwards = look.light
-    light: Floats = (np.float32(sideways) * across + np.float32(downwards) * down) / np.float32(math.sqrt(2))
-    return light

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from fedfloor.chance import generator
 from fedfloor.data.dataset import Dataset, Inputs, Owned
 from fedfloor.data.reading import Reading
-from fedfloor.data.series import assemble
+from fedfloor.data.series import assemble, fill
 from fedfloor.data.split import Rows
 from fedfloor.errors import SettingError, require
 
@@ -139,7 +139,7 @@ def recordings(machines: int, factories: int, seed: int, like: Machines | None =
     ageing = plant.normal(0, 1, (factories, sensors))
     sign = plant.choice([-1.0, 1.0], (len(FAULTS), 2))
     points = plant.uniform(size=(6, len(SETTINGS)))
-    found: dict[str, list[Column]] = {name: [] for name in ("x", "left", "fault", "regime", "wear", "row")}
+    made: dict[str, list[Column]] = {name: [] for name in ("x", "left", "fault", "regime", "wear", "row")}
     lengths, offsets, kinds = list[int](), list[Floats](), list[int]()
     for k in range(machines):
         rng, set_to = generator(seed, "machine", k), generator(seed, "settings", k)
@@ -151,7 +151,10 @@ def recordings(machines: int, factories: int, seed: int, like: Machines | None =
             life = max(10, round(float(like.life * np.exp(rng.normal(0, like.spread) - like.spread**2 / 2))))
             t = np.arange(life)
             wear = ((t + 1) / life) ** (1.5 + 0.5 * kind)
-            regime = _regimes(rng, life, like.regimes)
+            changes = rng.random(life) > STAY  # a machine stays in an operating regime for 20 rows on average
+            changes[0] = True
+            drawn = rng.integers(like.regimes, size=life)
+            regime = drawn[np.maximum.accumulate(np.where(changes, t, 0))]
             fault, effect = _faults(rng, life, like, mix, sign)
             move = moves[regime]
             x = base + like.shift * move + offset + np.outer((clock + t) / 1000, like.drift * ageing[k % factories])
@@ -160,25 +163,17 @@ def recordings(machines: int, factories: int, seed: int, like: Machines | None =
             if like.regimes > 1:
                 x = np.column_stack([x, points[regime] + set_to.normal(0, JITTER, (life, len(SETTINGS)))])
             values: tuple[Column, ...] = (x.astype(np.float32), t[::-1].copy(), fault, regime, wear, t)
-            for name, value in zip(found, values, strict=True):
-                found[name].append(value)
+            for name, value in zip(made, values, strict=True):
+                made[name].append(value)
             lengths.append(life)
             clock += life
         offsets.append(offset)
         kinds.append(kind)
-    joined = {name: np.concatenate(parts) for name, parts in found.items()}
+    joined = {name: np.concatenate(parts) for name, parts in made.items()}
     run = np.repeat(np.arange(len(lengths), dtype=np.int32), lengths)
     return Recordings(
         machine=(run // like.runs).astype(np.int32), run=run, offset=np.array(offsets), kind=np.array(kinds), **joined
     )
-
-
-def _regimes(rng: np.random.Generator, rows: int, many: int) -> NDArray[np.int64]:
-    """Return the operating regime of each row: a machine stays in one for 20 rows on average."""
-    changes = rng.random(rows) > STAY
-    changes[0] = True
-    drawn = rng.integers(many, size=rows)
-    return drawn[np.maximum.accumulate(np.where(changes, np.arange(rows), 0))]
 
 
 def _faults(
@@ -190,9 +185,9 @@ def _faults(
         t += int(rng.geometric(like.fault))
         if t >= rows:
             break
-        which, end = int(rng.choice(len(FAULTS), p=mix)), t + int(rng.integers(*EPISODE))
-        fault[t:end] = which + 1
-        effect[t:end, STRIKES[which]] = like.strength * sign[which]
+        kind, end = int(rng.choice(len(FAULTS), p=mix)), t + int(rng.integers(*EPISODE))
+        fault[t:end] = kind + 1
+        effect[t:end, STRIKES[kind]] = like.strength * sign[kind]
         t = end
     return fault, effect
 
@@ -218,26 +213,22 @@ def load(machines: int, seed: int, reading: Reading, like: Machines | None = Non
         )
     last = made.run % like.runs >= like.runs - max(1, like.runs // 4)
     rows = Rows(
-        _filled(made) if reading.missing == "previous" else made.x, made.fault, made.run, made.machine,
+        fill(made.x, made.run) if reading.missing == "previous" else made.x, made.fault, made.run, made.machine,
         last.astype(np.int8), target=made.left[:, None].astype(np.float32) if reading.number is not None else None,
         whole=True,
     )  # fmt: skip
     factory_of = np.arange(machines, dtype=np.int32) % halls
     names = tuple(f"{KINDS[kind]} {k + 1}" for k, kind in enumerate(made.kind.tolist()))
     owned = Owned(names, factory_of, tuple(f"hall {m + 1}" for m in range(halls)))
-    told = f"{RECIPE} machines={machines} factories={halls} seed={seed} {like} task={reading.number is not None}"
+    recipe = f"{RECIPE} machines={machines} factories={halls} seed={seed} {like} task={reading.number is not None}"
     inputs = Inputs("table", _names(made), missing=reading.missing)
-    return assemble("machines", CLASSES, rows, reading, inputs, owned, hashlib.sha256(told.encode()).hexdigest(), seed)
+    return assemble(
+        "machines", CLASSES, rows, reading, inputs, owned, hashlib.sha256(recipe.encode()).hexdigest(), seed
+    )
 
 
 def _names(made: Recordings) -> tuple[str, ...]:
     return (*SENSORS, *SETTINGS)[: made.x.shape[1]]
-
-
-def _filled(made: Recordings) -> NDArray[np.float32]:
-    from fedfloor.data.series import fill
-
-    return fill(made.x, made.run)
 
 
 def columns(made: Recordings, factories: int) -> Mapping[str, Column]:
@@ -247,6 +238,8 @@ def columns(made: Recordings, factories: int) -> Mapping[str, Column]:
     >>> list(columns(made, 1))[:4]
     ['machine', 'hall', 'run', 'row']
     """
-    found: dict[str, Column] = {"machine": made.machine, "hall": made.machine % factories, "run": made.run}
-    found |= {"row": made.row, **dict(zip(_names(made), made.x.T, strict=True)), "fault": np.array(CLASSES)[made.fault]}
-    return {**found, "life": made.left, "regime": made.regime, "wear": made.wear}
+    sensors = dict(zip(_names(made), made.x.T, strict=True))
+    return {
+        "machine": made.machine, "hall": made.machine % factories, "run": made.run, "row": made.row, **sensors,
+        "fault": np.array(CLASSES)[made.fault], "life": made.left, "regime": made.regime, "wear": made.wear,
+    }  # fmt: skip

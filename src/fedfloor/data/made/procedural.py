@@ -1,6 +1,6 @@
-"""Procedural data for very large parks: a sample exists only while somebody looks at it, and is made in no time.
+"""Procedural data for very large parks: samples are computed on demand.
 
-They measure what a method costs with so many devices, not how good it is: :mod:`fedfloor.data.made.labels` is for that.
+They measure a method's cost with so many devices, not its accuracy: :mod:`fedfloor.data.made.labels` is for that.
 """
 
 from __future__ import annotations

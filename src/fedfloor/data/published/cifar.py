@@ -139,7 +139,12 @@ def _parse(name: str, source: Path, layout: Layout, writer: Writer) -> Mapping[s
             raise damaged(source, f"holds {path.name} twice")
         digests[path.name] = hashlib.sha256(data).digest()
         if path.name == layout.names_file:
-            classes = _names(path, data, len(layout.names))
+            try:
+                classes = tuple(line.strip() for line in data.decode().splitlines() if line.strip())
+            except UnicodeDecodeError as error:
+                raise damaged(path, "not a list of names") from error
+            if len(classes) != len(layout.names):
+                raise damaged(path, f"{len(classes)} names for {len(layout.names)} classes")
         else:
             x, y = _records(path, data, layout)
             places[path.name] = writer.length("x"), y
@@ -188,7 +193,9 @@ def _unpacked(archive: Path, layout: Layout) -> Iterator[tuple[Path, bytes]]:
             with tarfile.open(fileobj=stream, mode="r|", bufsize=CHUNK) as tar:
                 for member in tar:
                     path = archive / member.name.rsplit("/", 1)[-1]
-                    if path.name in wanted and _harmless(member):
+                    # no published archive has links, devices, holes, "/…" or "..": such members are passed over
+                    inside = not member.name.startswith("/") and ".." not in member.name.split("/")
+                    if path.name in wanted and member.isreg() and not member.issparse() and inside:
                         _check_length(path, member.size, layout)
                         opened = tar.extractfile(member)
                         yield path, opened.read() if opened is not None else b""
@@ -211,15 +218,6 @@ def _opened(archive: Path) -> io.BufferedIOBase:
     return gzip.GzipFile(archive, "rb") if packed else archive.open("rb")
 
 
-def _harmless(member: tarfile.TarInfo) -> bool:
-    """Return whether a member is a plain file under a plain path: no link, device, hole, "/…" or "..".
-
-    Nothing is ever written to a member's path; but no published archive has such members, so they are passed over.
-    """
-    inside = not member.name.startswith("/") and ".." not in member.name.split("/")
-    return member.isreg() and not member.issparse() and inside
-
-
 def _check_length(path: Path, size: int, layout: Layout) -> None:
     """Refuse a file of another length than published, before it is read."""
     if path.name == layout.names_file:
@@ -231,16 +229,6 @@ def _check_length(path: Path, size: int, layout: Layout) -> None:
         raise damaged(path, f"cut short or damaged: {size:,} bytes are no whole number of records of {layout.record:,}")
     if size != expected * layout.record:
         raise damaged(path, f"holds {size // layout.record:,} records, published with {expected:,}")
-
-
-def _names(path: Path, data: bytes, classes: int) -> tuple[str, ...]:
-    try:
-        names = tuple(line.strip() for line in data.decode().splitlines() if line.strip())
-    except UnicodeDecodeError as error:
-        raise damaged(path, "not a list of names") from error
-    if len(names) != classes:
-        raise damaged(path, f"{len(names)} names for {classes} classes")
-    return names
 
 
 def _records(path: Path, data: bytes, layout: Layout) -> tuple[Images, Labels]:

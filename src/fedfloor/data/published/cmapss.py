@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import logging
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -66,10 +67,10 @@ class Cmapss:
             return
         object.__setattr__(self, "sensors", tuple(self.sensors))
         require(bool(self.sensors), "data.cmapss.sensors", [], "'varying', 'all' or at least one name")
-        odd = next((one for one in self.sensors if one not in COLUMNS or self.sensors.count(one) > 1), None)
+        odd = next((name for name in self.sensors if name not in COLUMNS or self.sensors.count(name) > 1), None)
         if odd is not None:
-            what = f"'{odd}' twice." if odd in COLUMNS else f"no column is called '{odd}'.{nearest(odd, COLUMNS)}"
-            raise SettingError(f"data.cmapss.sensors: {what} Columns: {', '.join(COLUMNS)}.")
+            problem = f"'{odd}' twice." if odd in COLUMNS else f"no column is called '{odd}'.{nearest(odd, COLUMNS)}"
+            raise SettingError(f"data.cmapss.sensors: {problem} Columns: {', '.join(COLUMNS)}.")
 
 
 def load(name: str, folder: Path, reading: Reading, like: Cmapss | None = None) -> Dataset:
@@ -91,11 +92,10 @@ def load(name: str, folder: Path, reading: Reading, like: Cmapss | None = None) 
     like = like or Cmapss()
     paths = [path for subset in like.subsets for path in _files(folder, subset)]
     entry = remember("cmapss 1", paths, lambda writer: _parse(paths, writer))
-    found = entry.arrays
-    ahead = reading.asked.ahead
-    need = (reading.window.length if reading.window is not None else 1) + ahead
-    row = _taken(name, found["segment"], found["part"], need)
-    x, left, part, engine, subset = (found[key][row] for key in ("x", "left", "part", "engine", "subset"))
+    arrays = entry.arrays
+    need = (reading.window.length if reading.window is not None else 1) + reading.asked.ahead
+    row = _taken(name, arrays["segment"], arrays["part"], need)
+    x, left, part, engine, subset = (arrays[key][row] for key in ("x", "left", "part", "engine", "subset"))
     columns = _columns(name, like.sensors, x, part)
     names, owner, factory = _devices(like, engine, subset, part)
     classes, y = tuple[str, ...]([""]), np.zeros(len(row), np.int64)
@@ -108,7 +108,7 @@ def load(name: str, folder: Path, reading: Reading, like: Cmapss | None = None) 
         classes, y = names_of(reading.bins, reading.classes), np.searchsorted(reading.bins, left, "right")
     order = np.lexsort((np.arange(len(row)), owner))  # a device's training engines, then its engines for testing
     rows = Rows(
-        np.ascontiguousarray(x[order][:, columns]), y[order].astype(np.int64), found["segment"][row][order],
+        np.ascontiguousarray(x[order][:, columns]), y[order].astype(np.int64), arrays["segment"][row][order],
         owner[order], part[order], target=left[order, None].astype(np.float32) if reading.number is not None else None,
         whole=True,
     )  # fmt: skip
@@ -123,11 +123,9 @@ def load(name: str, folder: Path, reading: Reading, like: Cmapss | None = None) 
 def counted(folder: Path) -> None:
     """Check that the files of at least one subset are there; how many samples they are is up to the windows."""
     for subset in SUBSETS:
-        try:
+        with suppress(SettingError):
             _files(folder, subset)
-        except SettingError:
-            continue
-        return
+            return
     _files(folder, next(iter(SUBSETS)))
 
 
@@ -161,9 +159,7 @@ def _taken(name: str, segment: NDArray[np.int32], part: NDArray[np.int8], need: 
     return np.concatenate(taken)
 
 
-def _columns(
-    name: str, sensors: Sequence[str], x: NDArray[np.float32], part: NDArray[np.int8]
-) -> list[int]:  # fmt: skip
+def _columns(name: str, sensors: Sequence[str], x: NDArray[np.float32], part: NDArray[np.int8]) -> list[int]:
     """Return the numbers of the columns that are sensors."""
     varies = np.ptp(x[part == 0], axis=0) > 0
     if sensors == "all":
@@ -172,11 +168,10 @@ def _columns(
         constant = [column for column, moves in zip(COLUMNS, varies, strict=True) if not moves]
         log.info("%s: constant in all training rows, and left out: %s.", name, ", ".join(constant) or "nothing")
         return np.flatnonzero(varies).tolist()
-    found = [COLUMNS.index(one) for one in sensors]
-    still = [COLUMNS[at] for at in found if not varies[at]]
-    if len(still) == len(found):
-        raise SettingError(f"data.cmapss.sensors: {', '.join(still)} never change in the training rows. Name others.")
-    return found
+    chosen = [COLUMNS.index(name) for name in sensors]
+    if not varies[chosen].any():
+        raise SettingError(f"data.cmapss.sensors: {', '.join(sensors)} never change in the training rows. Name others.")
+    return chosen
 
 
 def _devices(
@@ -190,12 +185,12 @@ def _devices(
     for number, title in enumerate(like.subsets):
         mine = subset == number
         many = int(engine[mine & (part == 0)].max())
-        here = -(-many // like.engines)
-        owner[mine] = len(names) + np.minimum((engine[mine] - 1) // like.engines, here - 1)
-        for device in range(here):
+        devices = -(-many // like.engines)
+        owner[mine] = len(names) + np.minimum((engine[mine] - 1) // like.engines, devices - 1)
+        for device in range(devices):
             first, last = device * like.engines + 1, min(many, (device + 1) * like.engines)
             names.append(f"{title} engine{f's {first}-{last}' if last > first else f' {first}'}")
-        factory += [number] * here
+        factory += [number] * devices
     return tuple(names), owner, np.array(factory, np.int32)
 
 
@@ -204,8 +199,7 @@ def _parse(paths: list[Path], writer: Writer) -> Mapping[str, Any]:
     for number in range(len(paths) // 3):
         train, test, life = paths[3 * number : 3 * number + 3]
         data = [content(path) for path in (train, test, life)]
-        for one in data:
-            digest.update(one)
+        digest.update(b"".join(data))
         after = matrix(life, data[2], 1)[:, 0]
         for part, (path, text) in enumerate(((train, data[0]), (test, data[1]))):
             rows = matrix(path, text, 2 + len(COLUMNS))

@@ -8,6 +8,7 @@ import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +24,9 @@ TOKEN = 32  # characters; what is cut in the middle fails this close to the end 
 
 
 class Scan:
-    """A place in a JSON text, of which only the next pieces are in memory.
+    """A position in a JSON text, of which only the next pieces are in memory.
 
-    Whoever is given a name or an item must read it, before the next one is asked for.
+    The value behind a name, and an item, must be read before the next one.
 
     >>> scan = Scan([b'{"a": [1, 2', b'3], "b": {}}'])
     >>> {key: [scan.value() for _ in scan.items()] if key == "a" else scan.value() for key in scan.members()}
@@ -242,7 +243,7 @@ def _read(path: Path, array: str, writer: Writer, digest: hashlib._Hash) -> dict
             for name in scan.members():
                 if name in people:
                     raise damaged(path, f"writer '{name}' is twice in 'user_data'")
-                people[name] = _person(scan, array, writer, _of(path, name))
+                people[name] = _person(scan, array, writer, partial(_damaged_writer, path, name))
             top[key] = None
         scan.end()
     except (ValueError, RecursionError) as error:
@@ -257,8 +258,8 @@ def _hashed(path: Path, digest: hashlib._Hash) -> Iterator[bytes]:
         yield piece
 
 
-def _of(path: Path, name: str) -> Wrong:
-    return lambda problem: damaged(path, f"writer '{name}': {problem}")
+def _damaged_writer(path: Path, name: str, problem: str) -> SettingError:
+    return damaged(path, f"writer '{name}': {problem}")
 
 
 def _check(path: Path, top: Mapping[str, Any], people: Mapping[str, _Person]) -> None:

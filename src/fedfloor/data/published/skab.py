@@ -92,13 +92,13 @@ def counted(folder: Path) -> None:
 
 def _files(folder: Path, subset: str) -> list[Path]:
     """Return a subset's tables in the order of their numbers."""
-    found = {_stem(path): path for path in (folder / subset).glob("*.csv*") if path.name.endswith((".csv", ".csv.gz"))}
-    if not found:
+    paths = {_stem(path): path for path in (folder / subset).glob("*.csv*") if path.name.endswith((".csv", ".csv.gz"))}
+    if not paths:
         raise SettingError(
             f"{folder / subset}: no recordings (*.csv, packed as .gz or not) are there. `fedfloor datasets get skab` "
             "prints how to get them; or leave the subset out of data.skab.subsets."
         )
-    return [found[key] for key in sorted(found, key=lambda stem: (len(stem), stem))]
+    return [paths[key] for key in sorted(paths, key=lambda stem: (len(stem), stem))]
 
 
 def _stem(path: Path) -> str:

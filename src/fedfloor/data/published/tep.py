@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedfloor.data.cache import Writer, remember
 from fedfloor.data.dataset import Dataset, Inputs, Owned
@@ -42,8 +41,8 @@ def load(name: str, folder: Path, reading: Reading) -> Dataset:
     """
     paths = [needed(folder, file) for file in FILES]
     entry = remember("tep 1", paths, lambda writer: _parse(paths, writer))
-    found = entry.arrays
-    rows = Rows(found["x"], found["y"], found["segment"], part=found["part"])
+    arrays = entry.arrays
+    rows = Rows(arrays["x"], arrays["y"], arrays["segment"], part=arrays["part"])
     inputs = Inputs("table", COLUMNS, missing="refuse")
     return assemble(name, CLASSES, rows, reading, inputs, Owned(), entry.facts["digest"], seed=0)
 
@@ -62,7 +61,12 @@ def _parse(paths: list[Path], writer: Writer) -> Mapping[str, Any]:
         data = content(path)
         digest.update(data)
         test, fault = divmod(number, len(CLASSES))
-        x = _matrix(path, data, TEST_ROWS if test else TRAINING_ROWS[fault == 0])
+        x, published = (
+            matrix(path, data, len(COLUMNS), either_way=True),
+            TEST_ROWS if test else TRAINING_ROWS[fault == 0],
+        )
+        if len(x) != published:
+            raise damaged(path, f"{len(x)} rows instead of {published}")
         y = np.full(len(x), fault, np.int64)
         if test:
             y[:ONSET] = 0
@@ -71,10 +75,3 @@ def _parse(paths: list[Path], writer: Writer) -> Mapping[str, Any]:
         writer.append("segment", np.full(len(x), number, np.int32))
         writer.append("part", np.full(len(x), test, np.int8))
     return {"digest": digest.hexdigest()}
-
-
-def _matrix(path: Path, data: bytes, rows: int) -> NDArray[np.float64]:
-    x = matrix(path, data, len(COLUMNS), either_way=True)
-    if len(x) != rows:
-        raise damaged(path, f"{len(x)} rows instead of {rows}")
-    return x

@@ -13,7 +13,6 @@ from torch import Tensor, nn
 from fedfloor.data.dataset import Indices
 from fedfloor.engine.cohort.walk import Ask, Uniting, work_of
 from fedfloor.engine.engine import Engine, scaling
-from fedfloor.models.parcel import width
 from fedfloor.park.stream import Altering
 
 if TYPE_CHECKING:
@@ -45,7 +44,7 @@ def stackable(room_bytes: int | None, engine: Engine, batch: int) -> int:
     """Return how many models there is room for side by side, each with a mini-batch of activations; at least 1."""
     flat = engine.network.flat
     numbers = COPIES * flat.numel() + UNFOLDED * batch * activations(engine)
-    return max(1, int(_room(room_bytes, flat.device) / (numbers * width(flat))))
+    return max(1, int(_room(room_bytes, flat.device) / (numbers * flat.element_size())))
 
 
 def rounded(many: int) -> int:
