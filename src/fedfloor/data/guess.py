@@ -1,4 +1,4 @@
-"""What the columns of a table probably are, for a draft that its reader can correct."""
+"""Guesses of the roles of a table's columns, for a draft that its reader can correct."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ CALLED = {
 
 
 def guess(path: Path, given: Mapping[str, Any], needed: Sequence[str] = ("device", "label")) -> dict[str, Any]:
-    """Return keys of ``[data]`` that a table probably needs, beside those that were told.
+    """Return keys of ``[data]`` that a table probably needs, beside those given.
 
     A column of another common name is taken for the device, factory, time or label, and the only one that holds dates
     for the time; a column of a few texts that is none of these becomes categories, one of many texts or a copy of the
@@ -235,7 +235,7 @@ def _is_date(text: str, form: str | None) -> bool:
 
 
 def _commas(body: Sequence[Sequence[str]], columns: Sequence[int]) -> bool:
-    """Say whether fractions are written with commas, and none with points."""
+    """Return whether fractions are written with commas, and none with points."""
     cells = [row[i] for row in body for i in columns]
     return any(re.fullmatch(r"[+-]?\d+,\d+", cell) for cell in cells) and not any(
         re.fullmatch(r"[+-]?\d*\.\d+", cell) for cell in cells
@@ -250,7 +250,7 @@ def _thousands(body: Sequence[Sequence[str]], columns: Sequence[int], decimal: s
 
 
 def _is_text(cells: Sequence[str], decimal: str) -> bool:
-    """Say whether a column holds no number at all, but something."""
+    """Return whether a column has cells, and none of them is a number."""
     filled = [cell for cell in cells if cell.casefold() not in MISSING]
     return bool(filled) and not any(_is_number(cell.replace(decimal, ".")) for cell in filled)
 

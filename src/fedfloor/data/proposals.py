@@ -1,4 +1,4 @@
-"""What a draft proposes: the split that fits, sensors to leave out, and what the folders above files are read as."""
+"""A draft's proposals: a split that fits, sensors to leave out, and the roles of the folders above files."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from fedfloor.errors import SettingError
 MOST = 50_000  # training samples that are looked at, evenly spread
 DEVICES, IN_A_ROW = 20, 500  # devices and samples of each that counters are looked for in
 FEW = 50  # values of a sensor that may tell a class
-SHOWN = 5  # samples of a value before it says anything
+SHOWN = 5  # samples of a value before it counts
 MARGIN = 0.1  # of a sensor's range in training, by which a value is beyond it
 BEYOND = 0.1  # share of test samples with such values
 SAME = 1e-6  # 1 − |correlation| of copies
@@ -36,7 +36,7 @@ class Finding:
 
     Args:
         sensor: its name.
-        text: what it seems to be, to be read after its name.
+        text: the reason, to be read after its name.
         leave: whether it should be left out.
     """
 
@@ -300,7 +300,9 @@ def propose(
     train or test without a class or with hardly any of it; else the default.
     """
     if given.get("split") is not None:
-        return Proposal("", f"{_spoken(given['split'])}, as it was given.")
+        split = given["split"]
+        named_kind = f"by {split['kind']}" if isinstance(split, Mapping) and "kind" in split else str(split)
+        return Proposal("", f"{named_kind}, as it was given.")
     if given.get("test") is not None or _comes_split(path):
         return Proposal("", "the data come with test samples of their own, which are kept.")
     if data.inputs.kind == "table" and (several := _recordings(given, path)):
@@ -344,10 +346,6 @@ def _tried(read: Callable[[Mapping[str, Any]], Dataset], kind: str) -> Dataset |
         return read({"kind": kind})
     except SettingError:  # too few devices, recordings or samples for it
         return None
-
-
-def _spoken(split: Any) -> str:
-    return f"by {split['kind']}" if isinstance(split, Mapping) and "kind" in split else str(split)
 
 
 def _comes_split(path: Path) -> bool:

@@ -107,9 +107,12 @@ def divided(name: str, rows: Rows, reading: Reading, owned: Owned, seed: int) ->
     if isinstance(split, LastSplit):
         part = _parts_last(rows, split, length)
     if length > 1:
-        _say_short(name, rows, length)
-    start = np.arange(len(rows.y)) if length == stride == 1 else _starts(runs(rows.segment, part), length, stride)
-    cut = Cut(start, _is_test(start, part, length), length)
+        _log_short(name, rows, length)
+    start = np.arange(len(rows.y))
+    if not length == stride == 1:
+        starts = [np.arange(first, end - length + 1, stride) for first, end in runs(rows.segment, part)]
+        start = np.concatenate([*starts, np.empty(0, np.int64)]).astype(np.int64)
+    cut = Cut(start, np.zeros(len(start), np.bool_) if part is None else part[start + length - 1] == 1, length)
     if reading.missing == "drop" and rows.x.dtype.kind == "f":
         cut = _without_missing(name, rows, cut)
     cut = _divide(rows, cut, split, stride, seed)
@@ -120,8 +123,8 @@ def divided(name: str, rows: Rows, reading: Reading, owned: Owned, seed: int) ->
     return cut
 
 
-def _say_short(name: str, rows: Rows, length: int) -> None:
-    """Say how many recordings are too short for a window."""
+def _log_short(name: str, rows: Rows, length: int) -> None:
+    """Log how many recordings are too short for a window."""
     sizes = np.array([end - first for first, end in runs(rows.segment, None)])
     short = int((sizes < length).sum())
     if short:
@@ -171,11 +174,6 @@ def runs(segment: Owners, part: NDArray[np.int8] | None) -> list[tuple[int, int]
     return list(pairwise(edges)) if len(segment) else []
 
 
-def _starts(pieces: list[tuple[int, int]], length: int, stride: int) -> Indices:
-    starts = [np.arange(first, end - length + 1, stride) for first, end in pieces]
-    return np.concatenate([*starts, np.empty(0, np.int64)]).astype(np.int64)
-
-
 def _parts_by_time(rows: Rows, share: float) -> NDArray[np.int8]:
     """Return the part of each row where the last ``share`` of each device's rows is for testing."""
     course = rows.segment if rows.owner is None or rows.apart else rows.owner
@@ -204,13 +202,6 @@ def _parts_last(rows: Rows, split: LastSplit, length: int) -> NDArray[np.int8]:
 def _share(share: float, many: int) -> int:
     """Return ⌊share·many⌋, 0.29 of 100 being 29 in spite of rounding."""
     return int(share * many + 1e-9)
-
-
-def _is_test(start: Indices, part: NDArray[np.int8] | None, length: int) -> NDArray[np.bool_]:
-    if part is None:
-        return np.zeros(len(start), np.bool_)
-    chosen: NDArray[np.bool_] = part[start + length - 1] == 1
-    return chosen
 
 
 def _divide(rows: Rows, cut: Cut, split: Split | None, stride: int, seed: int) -> Cut:

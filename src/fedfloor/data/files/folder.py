@@ -99,19 +99,14 @@ def _owned(files: Sequence[DataFile], reading: Reading) -> tuple[Reading, list[D
                 "factory: --set data.factory=folder. If the folder is the device: --set data.device=folder."
             )
         factory = file.folders if reading.factory == "folder" else ()
-        placed.append(replace(file, folders=(*factory, _device(file, reading)) if way == "file" else factory))
+        device = of_file(file.path.name, reading.file_name) if way == "file" else ""
+        if device is None:
+            raise SettingError(
+                f"{file.name}: its name is not of the form '{reading.file_name}' ({DEVICE} the device's name, * "
+                "anything). Set data.file_name to one that all files have, or rename the file."
+            )
+        placed.append(replace(file, folders=(*factory, device) if device else factory))
     return replace(reading, device=way), placed
-
-
-def _device(file: DataFile, reading: Reading) -> str:
-    """Return the name of the device that a table belongs to by its own name."""
-    device = of_file(file.path.name, reading.file_name)
-    if device is None:
-        raise SettingError(
-            f"{file.name}: its name is not of the form '{reading.file_name}' ({DEVICE} the device's name, * anything). "
-            "Set data.file_name to one that all files have, or rename the file."
-        )
-    return device
 
 
 def _is(file: DataFile, suffixes: tuple[str, ...]) -> bool:
@@ -152,7 +147,7 @@ RECIPE = "recordings 4"
 
 @dataclass(frozen=True)
 class _Recording:
-    """A table and what its place says of it; device, factory and label are None where it has a column for them."""
+    """A table and its place; device, factory and label are None where it has a column for them."""
 
     sheet: Sheet
     device: str | None
@@ -238,14 +233,6 @@ def _read(file: DataFile, reading: Reading, required: Sequence[str]) -> Sheet:
 
 def _are_labels(files: Sequence[DataFile], sheets: Sequence[Sheet], reading: Reading, *, own: bool) -> bool:
     """Return whether the last of two folders is a label."""
-    if not _has_label(sheets, reading):
-        return own or are_labels(files, reading, sheets[0].columns)
-    same = all({*sheet.text["label"]} == {file.folders[-1]} for file, sheet in zip(files, sheets, strict=True))
-    return same or "label" in (reading.layout or "")
-
-
-def _has_label(sheets: Sequence[Sheet], reading: Reading) -> bool:
-    """Return whether tables have a column for the label: all, or none."""
     column = reading.columns.label
     has_column = ["label" in sheet.text for sheet in sheets]
     if any(has_column) and not all(has_column):
@@ -254,7 +241,10 @@ def _has_label(sheets: Sequence[Sheet], reading: Reading) -> bool:
             f"{sheets[has_column.index(False)].title} has none. Give all tables one (in FACTORY/DEVICE/), "
             "or none (in DEVICE/LABEL/)."
         )
-    return all(has_column)
+    if not any(has_column):
+        return own or are_labels(files, reading, sheets[0].columns)
+    same = all({*sheet.text["label"]} == {file.folders[-1]} for file, sheet in zip(files, sheets, strict=True))
+    return same or "label" in (reading.layout or "")
 
 
 def _placed(files: Sequence[DataFile], sheets: Sequence[Sheet], depth: int, naming: Naming) -> list[_Recording]:

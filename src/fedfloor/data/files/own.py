@@ -50,7 +50,7 @@ def load(path: Path, reading: Reading, seed: int, device: str = "") -> Dataset:
 
 
 def format_of(path: Path) -> str:
-    """Return the format that a path speaks of."""
+    """Return the format that a path's name implies."""
     if path.is_dir():
         return "folder"
     name = path.name.casefold()
