@@ -96,6 +96,9 @@ SECOND: tuple[Table, ...] = tuple(
 FINER: Table = {"rounds": 12, "work": {"epochs": 1}}  # what the second grid took
 
 
+BATCH_NORM: Table = {"model": {"name": "cnn-sensor-bn"}}
+
+
 class Contender(NamedTuple):
     """A method of the table.
 
@@ -139,19 +142,27 @@ CONTENDERS = {
     "finer-fedavg": Contender("FedAvg, second grid", "fedavg", SECOND, after="fedavg", end=1e-3),
     "finer-centralized": Contender("centralised, second grid", "centralized", SECOND, after="centralized", end=1e-3),
     **{
-        f"finer-{name}": Contender(title, method, ({},), FINER | base, after="fedavg", seeds=(0, 1, 2), end=1e-3)
-        for name, title, method, base in (
-            ("local-only", "local only", "local-only", {}),
-            ("finetuned", "FedAvg, fine-tuned at each site", "fedavg", {"evaluate": {"finetune": {"epochs": 1}}}),
-            ("fedprox", "FedProx", "fedprox", {"methods": {"fedprox": {"mu": 0.01}}}),
-            ("fedsr", "FedSR", "fedsr", {"methods": {"fedsr": {"laps": 1}}}),
-            ("scaffold", "SCAFFOLD", "scaffold", {}),
-            ("fedadam", "FedAdam", "fedadam", {"methods": {"fedadam": {"server_rate": 0.01}}}),
-            ("fedper", "FedPer", "fedper", {}),
-            ("fedrep", "FedRep", "fedrep", {"methods": {"fedrep": {"head_epochs": 1}}}),
-            ("ditto", "Ditto", "ditto", {}),
-            ("apfl", "APFL", "apfl", {}),
-            ("ifca", "IFCA, two models", "ifca", {"methods": {"ifca": {"cohorts": 2}}}),
+        f"finer-{name}": Contender(title, method, ({},), FINER | base, after="fedavg", seeds=seeds, end=1e-3)
+        for name, title, method, base, seeds in (
+            ("local-only", "local only", "local-only", {}, SEEDS),
+            (
+                "finetuned",
+                "FedAvg, fine-tuned at each site",
+                "fedavg",
+                {"evaluate": {"finetune": {"epochs": 1}}},
+                SEEDS,
+            ),
+            ("fedprox", "FedProx", "fedprox", {"methods": {"fedprox": {"mu": 0.01}}}, (0, 1, 2)),
+            ("fedsr", "FedSR", "fedsr", {"methods": {"fedsr": {"laps": 1}}}, (0, 1, 2)),
+            ("scaffold", "SCAFFOLD", "scaffold", {}, (0, 1, 2)),
+            ("fedadam", "FedAdam", "fedadam", {"methods": {"fedadam": {"server_rate": 0.01}}}, (0, 1, 2)),
+            ("fedper", "FedPer", "fedper", {}, SEEDS),
+            ("bn-fedavg", "FedAvg, batch norm", "fedavg", BATCH_NORM, SEEDS),
+            ("bn-fedbn", "FedBN, batch norm", "fedper", BATCH_NORM | {"methods": {"fedper": {"own": "norms"}}}, SEEDS),
+            ("fedrep", "FedRep", "fedrep", {"methods": {"fedrep": {"head_epochs": 1}}}, SEEDS),
+            ("ditto", "Ditto", "ditto", {}, SEEDS),
+            ("apfl", "APFL", "apfl", {}, SEEDS),
+            ("ifca", "IFCA, two models", "ifca", {"methods": {"ifca": {"cohorts": 2}}}, SEEDS),
         )
     },
     "adam-fedavg": Contender("FedAvg, Adam", "fedavg", ({},), DRAFT, seeds=(0, 1)),
@@ -163,6 +174,7 @@ ORDER = (
     ("fedavg", "centralized"), ("finer-fedavg", "finer-centralized"), ("local-only", "scikit-learn"),
     ("adam-fedavg", "adam-local-only"), ("fedprox", "fedsr"),
     ("finer-scaffold", "finer-local-only", "finer-fedper", "finer-fedrep", "finer-ditto", "finer-ifca"),
+    ("finer-bn-fedavg", "finer-bn-fedbn"),
     ("draft-fedavg", "draft-local-only"), ("finer-finetuned", "finer-apfl", "finer-fedadam"),
     ("finer-fedprox", "finer-fedsr"),
     ("scaffold", "fedadam"),

@@ -79,6 +79,7 @@ COUNTS = [
     ("mlp-sensor", ROW, 22, 8_982, linear(52, 64) + linear(64, 64) + linear(64, 22)),
     ("mlp-sensor", WINDOW, 22, 72_214, linear(52 * 20, 64) + linear(64, 64) + linear(64, 22)),
     ("cnn-sensor", WINDOW, 22, 40_630, small_cnn(52, 22)),
+    ("cnn-sensor-bn", (18, 30), 1, 34_145, small_cnn(18, 1) + 2 * (32 + 64 + 64)),
     ("cnn-sensor-gn", (18, 30), 1, 34_145, small_cnn(18, 1) + 2 * (32 + 64 + 64)),
     ("tcn", (18, 30), 1, 24_641, dilated(18, 32, 3) + 3 * dilated(32, 32, 3) + linear(32, 1)),
     ("lstm", (18, 30), 1, 21_697, gates(4, 18, 64) + linear(64, 1)),
@@ -99,7 +100,8 @@ def test_parameter_counts(name, shape, classes: int, printed: int, by_layers: in
     assert printed == by_layers
     assert count(name, shape, classes) == printed
     network = build(name, shape, classes, seed=0)
-    assert network.flat.numel() == printed
+    statistics = 2 * (32 + 64 + 64) if name == "cnn-sensor-bn" else 0
+    assert network.flat.numel() == printed + statistics
     assert network.trained == (0 if hasattr(network.module, "set_by") else printed)
 
 
@@ -294,7 +296,8 @@ def test_what_is_named_instead_takes_the_samples(name: str, shape: tuple[int, ..
         (
             "cnn-tutorial",
             WINDOW,
-            "Choose 'cnn-sensor', 'mlp-sensor', 'cnn-sensor-gn', 'tcn', 'lstm', 'gru', 'transformer', 'mlp-2nn' or",
+            "Choose 'cnn-sensor', 'mlp-sensor', 'cnn-sensor-gn', 'cnn-sensor-bn', 'tcn', 'lstm', 'gru', 'transformer', "
+            "'mlp-2nn' or",
         ),
         ("cnn-sensor", ROW, "it needs windows (channels, length) of sensors. Choose 'mlp-sensor', 'mlp-2nn' or"),
         (

@@ -270,7 +270,8 @@ class CloudExecutor:
         for answer, some in zip(*self._by_edge(engine, "ask", devices, about, arrays), strict=True):
             if answer is not None:
                 found |= self._checked(answer, node, some, engine)
-        for k, error in subtasks.alike(found).items():
+        shared = subtasks.question_of(node, "kind").shared  # whose vectors differ in length by device
+        for k, error in subtasks.alike({} if shared else found).items():
             self._gate.refuse(self._names[self._factory_of[k]], error)
             del found[k]
         silent = [k for k in devices if k not in found]

@@ -212,7 +212,8 @@ class Agent:
         if self._facts is not None and self._facts.sample != facts.sample:
             raise RefusedError("facts", "they differ from those that this device has. Start it again for other data.")
         if self._raw is None:
-            self._raw = own.guarded(own.park(self.settings, self.experiment, facts), self.settings)
+            read = own.park(self.settings, self.experiment, facts, tests=bool(self._method.needs.own))
+            self._raw = own.guarded(read, self.settings)
         if facts.question is not None:
             self._questions.admit(facts.question, facts.inputs.columns)
         elif facts != self._facts:
@@ -260,4 +261,5 @@ def of(settings: DeviceSettings, experiment: Experiment | None = None) -> Agent:
     what = experiment or read_experiment(Path(settings.experiment), [])
     if settings.data.kind != "partition":
         return Agent(settings, what, None)
-    return Agent(settings, what, own.alone(build_park(what), what, settings.device))
+    tests = bool(combined(what).needs.own)
+    return Agent(settings, what, own.alone(build_park(what), what, settings.device, tests=tests))

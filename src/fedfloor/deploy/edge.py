@@ -25,7 +25,7 @@ from fedfloor.deploy.device import foreign
 from fedfloor.deploy.edge_socket import EdgeSocket
 from fedfloor.deploy.facts import read as read_facts
 from fedfloor.deploy.joining import Joining
-from fedfloor.deploy.message import Message, check_visit, encode, fits, layout_digest
+from fedfloor.deploy.message import Message, check_visit, encode, fits, layout_digest, returned
 from fedfloor.deploy.mqtt import Connection, MqttConnection
 from fedfloor.deploy.names import PartNames
 from fedfloor.deploy.settings import Deadlines, EdgeSettings
@@ -118,7 +118,8 @@ class FactoryExecutor:
         if answer is not None and answer.kind == "lacks":  # it does not hold the rest of the model
             cut, about = engine.network.parcel("all"), about | {"rest": ""}
             answer = self._ask(key.device, "visit", self.deadlines.visit_s, about, cut.pack(packet))
-        return None if answer is None else self._came(engine, work, answer, packet, cut, key)
+        back = returned(engine.network, work, cut)
+        return None if answer is None else self._came(engine, work, answer, packet, back, key)
 
     def _came(
         self, engine: Engine, work: Work, answer: Message, packet: Packet, cut: Parcel, key: Key
@@ -156,7 +157,7 @@ class FactoryExecutor:
 
     def answers(self, engine: Engine, node: Probe, packet: Packet, tick: int, devices: Sequence[int]) -> dict[int, Any]:
         """Return the answers of the devices that answer, checked against the question."""
-        sent = parcel.pack(packet) if "w" in packet else {}
+        sent, shared = parcel.pack(packet) if "w" in packet else {}, subtasks.question_of(node, "kind").shared
         settings, found = self.names.reference(dict(node.settings)), dict[int, Any]()
 
         def ask(device: int) -> None:
@@ -171,7 +172,7 @@ class FactoryExecutor:
                 self._spoilt(device, "probe", error)
 
         side_by_side(ask, devices)
-        for device, error in subtasks.alike(found, some=True).items():
+        for device, error in subtasks.alike({} if shared else found, some=True).items():
             self._spoilt(device, "probe", error)
             del found[device]
         return {k: found[k] for k in devices if k in found}

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
+from fedfloor.plan.nodes import ARRIVED, Work
 from fedfloor.ranges import RefusedError
 
 if TYPE_CHECKING:
@@ -214,6 +215,19 @@ def check_visit(got: Arrays, network: Network, cut: Parcel, goal: Objective) -> 
     if "w" not in got or not set(goal.travels) <= set(got):
         raise RefusedError("names", f"{sorted(got)} came; w and {sorted(goal.travels)} are needed.")
     fits({"w": got["w"]}, {"w": ((cut.numbers,), network.flat.numpy().dtype)})
+
+
+def returned(network: Network, work: Work, sent: Parcel) -> Parcel:
+    """Return what an update holds of the model: what was sent to the visit, but nothing that is the device's own.
+
+    A model of the device's own beside the one that arrived sends nothing back.
+
+    Args:
+        sent: the part of the model that was sent to the visit: at a first visit all of it.
+    """
+    if work.sends == ARRIVED:
+        return network.parcel("nothing")
+    return network.parcel(work.travels) if work.sends else sent
 
 
 def layout_digest(network: Network) -> str:

@@ -178,8 +178,6 @@ def work(value: object, names: PartNames) -> Work:
         made = Work(**body, settings=settings)
     except (TypeError, SettingError) as error:
         raise RefusedError("header", f"its work cannot be done: {error}.") from error
-    if made.sends:
-        raise RefusedError("header", "its work keeps a part of the model, and a device's visits send all they train.")
     clip = 1.0 if made.clip_norm is None else made.clip_norm
     shares = all(0 <= one < 1 for one in (made.momentum, made.beta1, made.beta2))
     if not (

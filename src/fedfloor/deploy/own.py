@@ -87,12 +87,15 @@ def guarded(park: Park, settings: DeviceSettings) -> Park:
     return replace(park, secret=secret_key(settings.state / "census.key"))
 
 
-def alone(park: Park, experiment: Experiment, device: int, known: RemoteStatistics | None = None) -> Park:
+def alone(
+    park: Park, experiment: Experiment, device: int, known: RemoteStatistics | None = None, *, tests: bool = False
+) -> Park:  # fmt: skip
     """Return a park that holds one device's samples and no others.
 
     Args:
         park: where they are taken from.
         known: the normalisation; computed from the park where it is left out.
+        tests: whether it has the test samples by which the device evaluates a model of its own, too.
 
     Raises:
         SettingError: there is no such device.
@@ -115,11 +118,26 @@ def alone(park: Park, experiment: Experiment, device: int, known: RemoteStatisti
         take=lambda indices, _: x[indices - begin], take_test=lambda indices: x[indices],
         made=Made(first, lambda indices: y[indices - begin]),
     )  # fmt: skip
+    if tests:
+        here = replace(here, **_tests(park, device))
     return replace(park, dataset=here, indices=LocalSets(first), remote=told)
 
 
-def park(settings: DeviceSettings, experiment: Experiment, facts: Facts) -> Park:
-    """Return a park that holds a device's own samples, as its settings say.
+def _tests(park: Park, device: int) -> dict[str, Any]:
+    """Return the test samples of a device and of nobody, for its own model, numbered as in the park."""
+    owner = park.test_devices
+    rows = np.flatnonzero((owner == device) | (owner < 0))
+    x = park.test(rows)[0]
+    return {
+        "y_test": park.dataset.y_test, "target_test": park.dataset.target_test,
+        "take_test": lambda indices: x[np.searchsorted(rows, indices)],
+        "owner": np.repeat(np.arange(park.devices, dtype=np.int32), park.sizes),
+        "owner_test": np.where(owner < 0, park.devices, owner).astype(np.int32),
+    }  # fmt: skip
+
+
+def park(settings: DeviceSettings, experiment: Experiment, facts: Facts, *, tests: bool = False) -> Park:
+    """Return a park that holds a device's own samples, as its settings say; with ``tests`` as :func:`alone`.
 
     Raises:
         SettingError: there are no samples, or they do not fit the cloud's facts.
@@ -134,7 +152,7 @@ def park(settings: DeviceSettings, experiment: Experiment, facts: Facts) -> Park
             what = replace(what, data=replace(experiment.data, normalise="standard"))
         whole = build_park(what)
         _fits(f"device {device} of the experiment", whole.dataset, facts)
-        return alone(whole, experiment, device, facts.known or RemoteStatistics())
+        return alone(whole, experiment, device, facts.known or RemoteStatistics(), tests=tests)
     if source.kind == "function":
         return _sensed(settings, experiment, facts)
     columns = experiment.data.columns

@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 
 from fedfloor.deploy import names as names_of
-from fedfloor.deploy.message import Message, check_visit, layout_digest
+from fedfloor.deploy.checks import printable
+from fedfloor.deploy.message import Message, check_visit, layout_digest, returned
 from fedfloor.deploy.names import PartNames
 from fedfloor.deploy.settings import DeviceSettings
 from fedfloor.deploy.subtasks import question_of
@@ -25,7 +26,7 @@ from fedfloor.models import parcel
 from fedfloor.park.park import Park
 from fedfloor.parts import objectives
 from fedfloor.parts.work import WorkSettings
-from fedfloor.plan.nodes import Probe, Scalar, Work
+from fedfloor.plan.nodes import ARRIVED, Probe, Scalar, Work, keeping
 from fedfloor.plan.schedule import Key
 from fedfloor.ranges import RefusedError
 from fedfloor.runs import prepare
@@ -60,9 +61,11 @@ class Worker:
         self.layout = layout_digest(self.engine.network)
         self._batches = most_batches(method, int(park.holdings[self.device]))
         self._batch, self._features = largest_batch(method), asked_features(method)
+        self._own = method.needs.own
+        self._sends = {""} if not self._own else {"", keeping(self._own), *([ARRIVED] if self._own == "all" else [])}
         self._keeps = method.needs.remembers or method.objective.remembers or keeps_moments(method)
         self._most = max(MEMORY_BYTES, EXCESS * self.engine.network.size)
-        self._held: Tensor | None = None  # the last whole model that came, of which a part may come alone
+        self._held: Tensor | None = None  # the last model that came, of which a part may come alone
 
     def reply(self, message: Message) -> Reply:
         """Serve a request.
@@ -98,18 +101,18 @@ class Worker:
         rest = about.get("rest", "")
         if rest and (self._held is None or cut.rest(self._held) != rest):
             return "lacks", {}, {}
-        if goal.remembers or work.keeps_moments:
+        if goal.remembers or work.keeps_moments or work.sends:
             self._may_keep(work, about)
         around = {"w": self._held if self._held is not None else network.flat}
         packet = cut.unpack(message.arrays, around)
         if not rest:
-            self._held = packet["w"] if goal.remembers or message.about.get("frozen") else None
+            self._held = packet["w"].clone() if goal.remembers or work.sends or about.get("frozen") else None
         key = Key(self.engine.seed, message.round, int(about["tick"]), self.device, int(about["visit"]))
         began = time.perf_counter()
         sent, receipt = local_update(self.engine, work, packet, key, FrozenExtractor(bool(about.get("frozen"))))
         seconds = time.perf_counter() - began
         self._keep(receipt.memory, about, NEWEST if message.sender == self._edge else FOREIGN_NEWEST)
-        return "update", {"receipt": receipt.row(), "seconds": seconds}, cut.pack(sent)
+        return "update", {"receipt": receipt.row(), "seconds": seconds}, returned(network, work, cut).pack(sent)
 
     def _bounded(self, value: object) -> Work:
         """Return the work of a message if it is no more than the experiment can require.
@@ -118,6 +121,11 @@ class Worker:
             RefusedError: it is no work, or has too many mini-batches.
         """
         work = names_of.work(value, self._names)
+        if work.sends not in self._sends:
+            raise RefusedError(
+                "work",
+                f"it sends '{printable(work.sends)}'; this device's experiment keeps '{self._own or 'nothing'}'.",
+            )
         samples = int(self.engine.park.holdings[self.device])
         batches, batch = work.batches(samples), min(work.batch_size, samples)
         if batches > self._batches:
@@ -173,14 +181,17 @@ class Worker:
             raise RefusedError("header", asked.excess())
         if asked.trains:
             work = self._bounded(about.get("settings"))
-            if work.keeps_moments or objectives.objective(work.objective, work.settings).remembers:
+            if work.sends or work.keeps_moments or objectives.objective(work.objective, work.settings).remembers:
                 raise RefusedError("header", f"a profile keeps nothing, but its work does ('{work.objective}').")
         if asked.extracts and self._features not in (None, settings):
             raise RefusedError("work", f"the method of this device's experiment does not ask for such a '{node.what}'.")
+        if asked.shared and not self._own:
+            raise RefusedError("work", "this device's experiment keeps no part of the model.")
         packet = parcel.unpack(message.arrays)
-        if packet:
-            goal = objectives.objective("plain", {})
-            check_visit({"w": message.arrays["w"]}, network, network.parcel("all"), goal)
+        if packet or asked.shared:
+            cut = network.parcel(keeping(self._own) if asked.shared else "all")
+            check_visit(message.arrays, network, cut, objectives.objective("plain", {}))
+            packet = cut.unpack(message.arrays, {"w": network.flat})
         said = asked.answer(self.engine, self.device, packet, int(about["tick"]))
         if isinstance(said, torch.Tensor):
             return "answer", {}, {"answer": said.numpy()}

@@ -193,6 +193,12 @@ def block_outputs(
     return sums, bins, numbers.reshape(len(bins), numbers.size // max(1, len(bins)))
 
 
+def device_blocks(owner: NDArray[np.int64], device: int) -> list[tuple[int, Indices]]:
+    """Return the test samples that a device's model is evaluated on, in blocks: its own, and then nobody's (−1)."""
+    parts = [np.flatnonzero(owner == whose) for whose in dict.fromkeys((device, -1))]
+    return [(device, rows[first : first + BLOCK]) for rows in parts for first in range(0, len(rows), BLOCK)]
+
+
 def _blocks(park: Park, *, personal: bool) -> list[tuple[int, Indices]]:
     """Cut the test samples into blocks (device whose numbers the model has, which samples); −1 is nobody's numbers."""
     owner = park.test_devices if personal else np.full(park.test_samples, -1)

@@ -8,16 +8,20 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from fedfloor import ranges
+from fedfloor.data.dataset import Indices, Labels
 from fedfloor.engine import calibrate, local_update
 from fedfloor.engine.engine import Engine, FrozenExtractor
+from fedfloor.engine.evaluate import block_outputs, device_blocks
 from fedfloor.engine.steps import BLOCK, full_gradient
 from fedfloor.errors import SettingError, shown, unknown
 from fedfloor.models.parcel import Packet
@@ -72,6 +76,7 @@ class Question(ABC):
         vector: whether the answer is a tensor [n] in the model's type; else it is JSON.
         extracts: whether it extracts features: devices take it with the settings of their own experiment alone.
         trains: whether its settings are those of a visit's work.
+        shared: whether of the model only the part arrives that devices do not keep as their own.
     """
 
     settings: Mapping[str, Scalar]
@@ -82,6 +87,7 @@ class Question(ABC):
     vector: ClassVar[bool] = False
     extracts: ClassVar[bool] = False
     trains: ClassVar[bool] = False
+    shared: ClassVar[bool] = False
 
     def harmless(self, classes: int) -> float:  # noqa: ARG002
         """Return the size up to which an answer is never taken for too large."""
@@ -444,6 +450,84 @@ class Scores(Question):
         return ranges.counts(answer, calibrate.BINS + 2, calibrate.most(engine.park, device))
 
 
+class Outputs(Question):
+    """What the device's own model makes of its test samples, and of those that are nobody's.
+
+    A vector: the summed loss of each block, the predicted bin of each sample, and S scores of each.
+
+    Settings: ``scored``, the bin whose scores are wanted; −1: none, the number of bins: all.
+    """
+
+    vector = shared = True
+
+    def excess(self) -> str:
+        """Return whether no bin is named."""
+        return "" if type(self.settings.get("scored")) is int else "no bin is named whose scores are wanted."
+
+    def answer(self, engine: Engine, device: int, packet: Packet, tick: int) -> Tensor:  # noqa: ARG002
+        """Run the samples through the model with the device's own part; the network is as it arrived afterwards.
+
+        Raises:
+            SettingError: there are no test samples.
+        """
+        blocks = self._blocks(engine, device)
+        if not blocks:
+            raise SettingError(
+                "it has no test samples to evaluate its model on: personal models need devices that hold their share "
+                'of the experiment\'s data ([data] kind = "partition").'
+            )
+        arrived = packet["w"].clone()
+
+        def load(k: int) -> None:
+            engine.network.flat.copy_(local_update.personal(engine, k, arrived))
+
+        parts = block_outputs(engine, blocks, self._scored(engine), load)
+        engine.network.flat.copy_(arrived)
+        return torch.from_numpy(np.concatenate([one.astype(np.float32).ravel() for one in parts]))
+
+    def price(self, sizes: Sizes) -> QuestionCost:  # noqa: ARG002
+        """Nothing: evaluations are not priced."""
+        return QuestionCost(0, 0)
+
+    def fits(self, vector: Tensor, device: int, engine: Engine) -> None:
+        """Refuse outputs of other samples, bins that do not exist and losses below 0; an edge may lack the samples."""
+        if not engine.park.test_samples:
+            return
+        blocks, scored = self._blocks(engine, device), self._scored(engine)
+        samples = sum(len(rows) for _, rows in blocks)
+        if vector.numel() != len(blocks) + samples * (1 + len(scored)):
+            raise ranges.RefusedError("shape", f"{vector.numel()} numbers are no outputs for {samples} test samples.")
+        losses, bins, _ = outputs_of(vector.numpy(), blocks, scored)
+        exact = np.array_equal(bins, vector.numpy()[len(blocks) : len(blocks) + samples])
+        if not exact or bins.min() < 0 or bins.max() >= len(engine.park.dataset.classes) or losses.min() < 0:
+            raise ranges.RefusedError("range", "its predictions are no classes, or a loss is below 0.")
+
+    def _blocks(self, engine: Engine, device: int) -> list[tuple[int, Indices]]:
+        return device_blocks(engine.park.test_devices, device)
+
+    def _scored(self, engine: Engine) -> list[int]:
+        one, bins = int(self.settings["scored"] or 0), len(engine.park.dataset.classes)
+        return list(range(bins)) if one >= bins else [one] if one >= 0 else []
+
+
+def scored_as(scored: Sequence[int]) -> int:
+    """Return :class:`Outputs`' setting for the bins whose scores are wanted: none, one, or all.
+
+    >>> scored_as([]), scored_as([3]), scored_as([0, 1, 2])
+    (-1, 3, 3)
+    """
+    return -1 if not scored else scored[0] if len(scored) == 1 else len(scored)
+
+
+def outputs_of(
+    vector: NDArray[np.float32], blocks: Sequence[tuple[int, Indices]], scored: Sequence[int]
+) -> tuple[NDArray[np.float64], Labels, NDArray[np.float32]]:
+    """Return an answer to :class:`Outputs` as :func:`block_outputs` returns it."""
+    samples = sum(len(rows) for _, rows in blocks)
+    losses, bins, scores = np.split(vector, [len(blocks), len(blocks) + samples])
+    return losses.astype(np.float64), bins.astype(np.int64), scores.reshape(samples, len(scored))
+
+
 def lengths(size: int) -> int:
     """Return how many numbers the moments of samples of so many numbers are."""
     return 1 + size + size * (size + 1) // 2
@@ -511,6 +595,7 @@ QUESTIONS: dict[str, type[Question]] = {
     "features": MeanFeatures,
     "hash": Hash,
     "profile": Profile,
+    "outputs": Outputs,
     SURVEY: Survey,
 }
 

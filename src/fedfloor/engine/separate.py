@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -11,21 +12,23 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedfloor.data.dataset import Indices
+from fedfloor.data.dataset import Indices, Labels
 from fedfloor.engine.engine import Engine
-from fedfloor.engine.evaluate import BLOCK, Score, block_outputs, one_by_one, predictions, score
+from fedfloor.engine.evaluate import Score, block_outputs, device_blocks, one_by_one, predictions, score
 from fedfloor.engine.executor import ask
 from fedfloor.engine.local_update import personal
+from fedfloor.engine.questions import outputs_of, scored_as
 from fedfloor.engine.visit import train
 from fedfloor.figures import ACCURACY, Figure, Predictions, recalls
 from fedfloor.models.parcel import Packet
 from fedfloor.models.saved import OWN
 from fedfloor.park.described import device_accuracy
 from fedfloor.parts.objective import Plain, Visit
-from fedfloor.plan.nodes import Probe, Work, model_name
+from fedfloor.plan.nodes import Probe, Work, keeping, model_name
 from fedfloor.plan.schedule import Key, several
 
 NOBODY = -1
+log = logging.getLogger(__name__)
 
 
 class Tuning(NamedTuple):
@@ -38,7 +41,7 @@ class Tuning(NamedTuple):
 
 def evaluate(
     engine: Engine, packet: Packet, headline: Figure = ACCURACY, cohorts: Mapping[int, int] | None = None,
-    tune: Tuning | None = None,
+    tune: Tuning | None = None, own: str = "",
 ) -> Score:  # fmt: skip
     """Evaluate the model of every device's own, or of its cohort; call it on every rank.
 
@@ -52,28 +55,37 @@ def evaluate(
         engine: this rank's engine; its resident network is overwritten.
         packet: the models that devices begin with; the first counts where no device has one yet.
         tune: what every device trains its model by first; nothing of it is kept.
+        own: the part of the model that devices keep. Real machines run their test samples through their models
+            themselves; there a device without a part of its own has that of the first model.
     """
+    remote = engine.executor is not None
     park, scored = engine.park, headline.scored(engine.park.dataset.classes)
     cohorts = cohorts_of(engine, packet, cohorts or {})
     owned = engine.memory.held.keys()
     tested = park.test_devices[park.test_devices >= 0].tolist() if owned else []
     models = sorted(range(park.devices) if tune else cohorts or owned | set(tested)) or [NOBODY]
-    shared = mean_part(engine, packet["w"]) if owned and len(models) > len(owned) and not cohorts else None
+    shared = mean_part(engine, packet["w"]) if owned and len(models) > len(owned) and not (cohorts or remote) else None
     holder = (
         {k: k for k in models} if tune else _holders(engine, models, cohorts)
     )  # the device by which each one's model is evaluated
     many, holders = Counter(holder.values()), sorted(set(holder.values()))
     owner = np.array([holder.get(k, NOBODY) for k in park.test_devices.tolist()], np.int64)
-    blocks = list(_blocks(owner, holders))
+    blocks = [block for device in holders for block in device_blocks(owner, device)]
 
     def load(device: int) -> None:
         own_start = packet[model_name(cohorts.get(device, 0))]
-        its_model = personal(engine, device, own_start) if shared is None or device in owned else shared
+        if remote:
+            its_model = own_start
+        else:
+            its_model = personal(engine, device, own_start) if shared is None or device in owned else shared
         engine.network.flat.copy_(its_model)
         if tune is not None:
             _tune(engine, tune, device)
 
-    sums, answers, scores = block_outputs(engine, blocks, scored, load)
+    if remote:
+        sums, answers, scores = _remote_outputs(engine, packet, blocks, scored, load, own)
+    else:
+        sums, answers, scores = block_outputs(engine, blocks, scored, load)
     times = np.where(owner == NOBODY, 1.0 / len(models), 1.0)
     weights = [times[rows[0]] * (many[k] if owner[rows[0]] == NOBODY else 1) for k, rows in blocks]
     loss = float(sums @ np.array(weights)) / park.test_samples
@@ -96,6 +108,33 @@ def evaluate(
     owners = None if park.dataset.owner_test is None else park.dataset.owner_test[rows]
     single = one_by_one(engine, y, answers, scores, scored, owners, rows)
     return score(engine, loss, right, views, headline, table, single, every)
+
+
+def _remote_outputs(
+    engine: Engine, packet: Packet, blocks: Sequence[tuple[int, Indices]], scored: Sequence[int],
+    load: Callable[[int], None], own: str,
+) -> tuple[NDArray[np.float64], Labels, NDArray[np.float32]]:  # fmt: skip
+    """Return what :func:`block_outputs` does; devices with a part of their own run their blocks themselves."""
+    devices = dict.fromkeys(device for device, _ in blocks)
+    asked = tuple(k for k in devices if k in engine.memory.held)
+    node = Probe(asked, "outputs", settings={"scored": scored_as(scored)})
+    shared = {"w": engine.network.parcel(keeping(own)).cut(packet["w"])}
+    answers = ask(engine, node, shared, 0, engine.team) if asked else {}
+    silent = [k for k in asked if k not in answers]
+    if silent:
+        log.warning(
+            "devices %s did not evaluate their models: the shared part with the first model's '%s' counts for them.",
+            silent, own,
+        )  # fmt: skip
+    parts = []
+    for k in devices:
+        mine = [block for block in blocks if block[0] == k]
+        if k in answers:
+            parts.append(outputs_of(answers[k]["outputs"].numpy(), mine, scored))
+        else:
+            parts.append(block_outputs(engine, mine, scored, load))
+    losses, bins, scores = zip(*parts, strict=True)
+    return np.concatenate(losses), np.concatenate(bins), np.concatenate(scores)
 
 
 def cohorts_of(engine: Engine, packet: Packet, known: Mapping[int, int]) -> dict[int, int]:
@@ -140,12 +179,3 @@ def _places(blocks: list[tuple[int, Indices]]) -> tuple[Indices, Indices]:
     """Return of all answers in turn which sample, and whose model they are of."""
     rows = np.concatenate([rows for _, rows in blocks])
     return rows, np.repeat([device for device, _ in blocks], [len(rows) for _, rows in blocks])
-
-
-def _blocks(owner: NDArray[np.int64], models: list[int]) -> Iterator[tuple[int, Indices]]:
-    """Cut the test samples into blocks (device whose model it is, which samples), with nobody's for every model."""
-    nobodys = np.flatnonzero(owner == NOBODY)
-    for device in models:
-        for rows in (np.flatnonzero(owner == device) if device != NOBODY else nobodys[:0], nobodys):
-            for first in range(0, len(rows), BLOCK):
-                yield device, rows[first : first + BLOCK]

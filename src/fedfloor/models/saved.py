@@ -112,13 +112,19 @@ def _of_device(path: Path, device: str) -> tuple[Path, Own | None]:
     """Return the file of a device's model, and its own part; without a device the model that is shared."""
     known = devices(path)
     files = {record["file"] for record in known.values()}
-    if not device and not any("/" in file for file in files) and len(known):
+    shared = any("/" in record["file"] or "stays" in record for record in known.values())
+    if not device and not shared and len(known):
         raise SettingError(
             f"{path} has a model for each of {len(files)} cohorts of devices: name a device, such as "
             f"--device {shown(next(iter(known)))}, or give a model's file."
         )
     if device and device not in known:
         raise unknown("device", device, known)
+    if device and known[device].get("stays"):
+        raise SettingError(
+            f"device {shown(device)}: its own part of the model is on that machine alone, in the folder that 'memory' "
+            f"names in its settings; {path} has the shared part. Leave --device out for that."
+        )
     file = known[device]["file"] if device else FILES["last"]
     if "/" not in file:
         return path / file, None

@@ -53,7 +53,7 @@ SMALLEST_SIDE = {
 # What takes sensors' samples, by their number of dimensions: a row (channels,) or a window (channels, length).
 FOR_SENSORS = {
     1: ("mlp-sensor",),
-    2: ("cnn-sensor", "mlp-sensor", "cnn-sensor-gn", "tcn", "lstm", "gru", "transformer"),
+    2: ("cnn-sensor", "mlp-sensor", "cnn-sensor-gn", "cnn-sensor-bn", "tcn", "lstm", "gru", "transformer"),
 }
 FOR_ANY_SHAPE = ("mlp-2nn", "logistic")
 # What gives as many numbers as a sample has, for [data] task = "reconstruction", by the samples' dimensions.
@@ -226,6 +226,20 @@ def cnn_sensor_gn(shape: Shape, classes: int) -> nn.Module:
     )  # fmt: skip
 
 
+def cnn_sensor_bn(shape: Shape, classes: int) -> nn.Module:
+    """Return cnn-sensor with batch norm after each convolution, whose statistics FedBN leaves with the devices.
+
+    34,145 parameters on windows of 18 channels with one output, whatever their length, beside the statistics.
+    """
+    _sensors("cnn-sensor-bn", shape, 2)
+    return nn.Sequential(
+        nn.Unflatten(1, (shape[0], 1)), over_time(shape[0], 32, 5), nn.BatchNorm2d(32), nn.ReLU(),
+        over_time(32, 64, 5, stride=2), nn.BatchNorm2d(64), nn.ReLU(),
+        over_time(64, 64, 5, stride=2), nn.BatchNorm2d(64), nn.ReLU(),
+        nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(64, classes),
+    )  # fmt: skip
+
+
 def tcn(shape: Shape, classes: int) -> nn.Module:
     """Return a temporal convolutional network for windows of sensors of any length.
 
@@ -377,8 +391,8 @@ def _others(shape: Shape) -> str:
 
 BUILDERS = (
     mlp_2nn, logistic, cnn_tutorial, cnn_fedgs, cnn_hfedms, cnn_small, lenet, cnn_fldg_mnist,
-    cnn_fldg_fashion, mlp_sensor, cnn_sensor, cnn_sensor_gn, tcn, lstm, gru, transformer, monitor, ae_dense,
-    ae_conv, ae_lstm,
+    cnn_fldg_fashion, mlp_sensor, cnn_sensor, cnn_sensor_gn, cnn_sensor_bn, tcn, lstm, gru, transformer, monitor,
+    ae_dense, ae_conv, ae_lstm,
 )  # fmt: skip
 NETWORKS: dict[str, Builder] = {builder.__name__.replace("_", "-"): builder for builder in BUILDERS}
 
@@ -389,7 +403,7 @@ _LISTED: dict[tuple[Shape, int], str] = {
     ((3, 32, 32), 10): "cnn-tutorial lenet",
     ((1, 28, 28), 62): "cnn-fedgs cnn-hfedms cnn-small",
     ((52, 20), 22): "mlp-sensor cnn-sensor",
-    ((18, 30), 1): "cnn-sensor-gn tcn lstm gru transformer",
+    ((18, 30), 1): "cnn-sensor-gn cnn-sensor-bn tcn lstm gru transformer",
     ((52,), 52): "monitor",
     ((8, 20), 160): "ae-dense ae-conv ae-lstm",
 }

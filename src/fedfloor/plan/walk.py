@@ -143,11 +143,6 @@ def rates(node: Node) -> set[float]:
     return {work.rate for work in works(node) if work.counts}
 
 
-def sends(node: Node) -> bool:
-    """Return whether all visits send whatever they trained."""
-    return not any(work.sends for work in works(node))
-
-
 def scopes(node: Node) -> set[str]:
     """Return the parts of the model that travel to visits and from them.
 

@@ -81,10 +81,15 @@ def execute(
             "Leave it out."
         )
     method = combined(experiment)
-    if live is not None and method.needs.personal:
+    if live is not None and (method.needs.cohorts or method.needs.separate):
         raise SettingError(
-            f"method '{experiment.method.name}' gives devices models of their own or of a cohort, which cannot be "
-            "evaluated from here. Simulate it, or choose another method."
+            f"method '{experiment.method.name}' has several models at once or none that is shared, and real machines "
+            "send each other one. Simulate it, or choose another method, such as 'fedrep'."
+        )
+    if live is not None and method.needs.own and park.dataset.task.calibrates:
+        raise SettingError(
+            f"method '{experiment.method.name}' with data.task = '{park.dataset.task.kind}' gives each device a "
+            "threshold of its own model, which only simulations find. Choose another method."
         )
     if method.needs.personal and experiment.decide.asked:
         raise SettingError(f"method '{experiment.method.name}' has no one model to decide by: leave [decide] out.")
@@ -253,7 +258,7 @@ class _Run:
             work = self.experiment.evaluate.finetune.over(base).at(1, self.experiment.rounds)  # the last rate may be 0
             tune = separate.Tuning(work, number, tick)
         if tune or self.method.needs.own or several(state.packet):
-            return separate.evaluate(self.engine, state.packet, headline, state.cohorts, tune)
+            return separate.evaluate(self.engine, state.packet, headline, state.cohorts, tune, self.method.needs.own)
         return evaluate(self.engine, state.packet["w"], self.method.objective, headline)
 
     def nobody(self, number: int) -> None:
@@ -292,10 +297,6 @@ class _Run:
     def look(self, plan: Node, number: int) -> None:
         """Look at the first plan: refuse mini-batches that do not fit, say if it cannot keep every rank busy."""
         self.looked = True
-        if self.live is not None and not walk.sends(plan):
-            raise SettingError(
-                "visits that keep a part of the model (Work.sends) are for simulations: devices send what they train."
-            )
         if number == 1 and not self.method.short_batches:
             checks.batches_fit(self.experiment, self.engine.park, max(walk.batch_sizes(plan), default=0))
         branches, size = walk.widest(plan), self.engine.team.size
@@ -347,7 +348,9 @@ class _Run:
             score = self.evaluate(point.state, point.round, point.tick)
         one_model = not self.method.needs.separate
         shared = point
-        if self.method.needs.own and one_model:  # a device that has no own part gets the mean of the others'
+        if (
+            self.method.needs.own and one_model and self.live is None
+        ):  # a device that has no own part gets the mean of the others'
             mean = separate.mean_part(self.engine, point.state.packet["w"])
             shared = replace(point, state=replace(point.state, packet={**point.state.packet, "w": mean}))
         models = decide.models(self.experiment, self.engine, self.method, shared) if one_model else []

@@ -109,6 +109,9 @@ def write_devices(
         write_model(out, experiment, engine, made, cohort_file(cohort))
     names, told = engine.park.names, dict[str, dict[str, Any]]()
     for k in range(engine.park.devices):
+        if engine.executor is not None:
+            told[names[k] if names else str(k)] = {"file": FILES["last"], "stays": k in engine.memory.held}
+            continue
         path = engine.memory.path(k) if not cohorts else None
         file = cohort_file(cohorts.get(k, 0)) if path is None else f"{path.parent.name}/{path.name}"
         one: dict[str, Any] = {"file": file}
