@@ -134,7 +134,7 @@ def draft(path: Path, out: Path, changes: Sequence[str]) -> Draft:
     work = document.setdefault("work", {})
     work.setdefault("batch_size", int(min(BATCH, park.sizes.min())))
     if park.dataset.task.targets and not {"lr", "momentum", "optimizer"} & {*work}:
-        work |= {"lr": 0.01, "momentum": 0.9}
+        work |= {"lr": 0.05 if document["model"]["name"] == "linear" else 0.01, "momentum": 0.9}
     work.setdefault("lr", 0.05)
     document.setdefault("method", {}).setdefault("name", "fedavg")
     return Draft(_text(document, park, note, split, notes), park, tuple(notes))
@@ -351,9 +351,7 @@ def _network(data: Dataset, *, detects: bool = False) -> str:
         return "cnn-tutorial" if min(data.shape[1:]) >= SMALLEST_PICTURE else "mlp-2nn"
     if len(data.shape) == 1:
         return "mlp-sensor"
-    return (
-        "lstm" if data.task.ahead else "cnn-sensor"
-    )  # a forecast goes on from the last row, not from a mean over time
+    return "linear" if data.task.ahead else "cnn-sensor"  # NLinear, which deeper networks must beat
 
 
 def _text(document: dict[str, Any], park: Park, missing: str, proposed: str, notes: Sequence[str]) -> str:

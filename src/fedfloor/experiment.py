@@ -24,6 +24,7 @@ from fedfloor.park.privacy import check_epsilon
 from fedfloor.park.stream import Fifo, Recycle, Static
 from fedfloor.parts.decision import DecideSettings
 from fedfloor.parts.work import WorkSettings
+from fedfloor.tasks.forecasting import Forecasting
 
 LIKE = ("procedural", "machines", "cmapss", "skab")  # data sets with settings of their own, in a table of their name
 
@@ -74,6 +75,12 @@ class DataSettings(Reading):
                 raise SettingError(f'[data] {key} says what name = "{key}" is like. Leave it out, or set that name.')
         if self.test is not None and not self.path:
             raise SettingError("[data] test: test samples of its own belong to a [data] path. Leave test out.")
+        if isinstance(self.task, Forecasting) and self.task.from_last and self.normalise not in ("auto", "standard"):
+            raise SettingError(
+                f"[data] normalise = {self.normalise!r}: forecasts are changes from the newest row, which is then on "
+                "another scale than they are. Leave normalise out: changes do not depend on a machine's level; or set "
+                "data.task.from_last = false."
+            )
         made = self.samples_per_device
         require(made >= 1, "data.samples_per_device", made, "a whole number of at least 1")
 

@@ -297,9 +297,13 @@ def test_what_is_named_instead_takes_the_samples(name: str, shape: tuple[int, ..
             "cnn-tutorial",
             WINDOW,
             "Choose 'cnn-sensor', 'mlp-sensor', 'cnn-sensor-gn', 'cnn-sensor-bn', 'tcn', 'lstm', 'gru', 'transformer', "
-            "'mlp-2nn' or",
+            "'mlp-2nn', 'linear' or",
         ),
-        ("cnn-sensor", ROW, "it needs windows (channels, length) of sensors. Choose 'mlp-sensor', 'mlp-2nn' or"),
+        (
+            "cnn-sensor",
+            ROW,
+            "it needs windows (channels, length) of sensors. Choose 'mlp-sensor', 'mlp-2nn', 'linear' or",
+        ),
         (
             "cnn-sensor",
             GREY,

@@ -85,8 +85,17 @@ def test_an_untrained_network_repeats_the_newest_row(table: Path) -> None:
     x = torch.randn(5, *data.shape)
     newest = x[:, list(task.channels), -1].repeat_interleave(task.horizon, 1)
     assert torch.equal(module(x), newest)
+    torch.nn.init.normal_(body[1].weight)
+    raised = x.clone()
+    raised[:, list(task.channels)] += 3.0
+    torch.testing.assert_close(module(raised), module(x) + 3.0)  # the level of a machine does not matter
     plain, path = replace(task, from_last=False).around(body, "1")
     assert (plain, path) == (body, "1")
+
+
+def test_sensors_that_never_change_are_not_forecast_by_themselves(table: Path) -> None:
+    task = load_data(experiment(table, sensors=[])).task
+    assert task.sensors == ("wave", "ramp")  # type: ignore[attr-defined]
 
 
 def test_a_season_is_what_seasons_repeat(table: Path) -> None:
@@ -113,7 +122,8 @@ def test_intervals_cover_what_comes(table: Path, tmp_path: Path) -> None:
         ({"window": None}, {}, "set \\[data\\] window"),
         ({}, {"horizon": 200}, "longer than every recording; the longest has 150 rows"),
         ({}, {"sensors": ["wawe"]}, "no sensor is called 'wawe'. Did you mean 'wave'"),
-        ({}, {"sensors": []}, "sensor 'still' never changes"),
+        ({}, {"sensors": ["still"]}, "sensor 'still' never changes"),
+        ({"normalise": "device"}, {}, "on another scale than they are"),
         ({}, {"season": 500}, "so far apart"),
         ({}, {"horizon": 0}, "data.task.horizon"),
     ],
@@ -168,7 +178,7 @@ def test_naive_forecasts_of_quantiles_have_the_interval_of_their_training_errors
 
 
 def test_naive_forecasts_are_in_the_sensors_units_whatever_the_normalisation(table: Path, tmp_path: Path) -> None:
-    found = naive(table, tmp_path, {"normalise": "device"}, sensors=["ramp"])
+    found = naive(table, tmp_path, {"normalise": "device"}, sensors=["ramp"], from_last=False)
     assert found["persistence"]["MAE"] == pytest.approx(2.5, rel=1e-5)
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedfloor.data.dataset import Dataset, Indices, Inputs, Labels, Missing, Owned, Owners, Targets, Times, Values
-from fedfloor.data.files.encode import ONE_CLASS, names_of
+from fedfloor.data.files.encode import ONE_CLASS, columns_of, described, names_of
 from fedfloor.data.reading import LastSplit, Reading, RunSplit, Window
 from fedfloor.data.split import Cut, Rows, divided, runs
 from fedfloor.errors import SettingError, nearest
@@ -213,7 +213,9 @@ def _forecast(name: str, task: Forecasting, rows: Rows, cut: Cut, reading: Readi
         raise SettingError(
             f"data.task.sensors: no sensor is called '{unknown}'.{nearest(unknown, inputs.columns)} Sensors: {known}."
         )
-    sensors = task.sensors or inputs.columns
+    sensors = task.sensors or _changing(rows, inputs)
+    if not sensors:
+        raise SettingError(f"{name}: no sensor changes within a recording, so that there is nothing to forecast.")
     channels = [inputs.columns.index(sensor) for sensor in sensors]
     values = rows.x[:, channels].astype(np.float32, copy=False)
     first = cut.start + cut.length - task.horizon
@@ -227,16 +229,15 @@ def _forecast(name: str, task: Forecasting, rows: Rows, cut: Cut, reading: Readi
     task = replace(task, channels=tuple(channels))
     if reading.whole:
         return TaskTargets(task, (), np.zeros(len(flat), np.int64), flat)
-    constant = np.ptp(target[~cut.test].swapaxes(1, 2).reshape(-1, len(sensors)), axis=0) == 0
-    if constant.any():
-        still = [sensors[i] for i in np.flatnonzero(constant)]
+    naive = _naive(values, rows, cut, task.season or 1)
+    if (naive == 0).any():
+        still = [sensors[i] for i in np.flatnonzero(naive == 0)]
         raise SettingError(
-            f"{name}: sensor '{still[0]}' never changes in the training samples, so that there is nothing to forecast"
+            f"{name}: sensor '{still[0]}' never changes within the recordings' training rows: nothing to forecast"
             f"{f' (nor do {len(still) - 1} others)' if still[1:] else ''}. Name the sensors to forecast with "
             "data.task.sensors, or leave it out of the table (data.columns.ignore)."
         )
-    naive = np.repeat(_naive(values, rows, cut, task.season or 1), task.horizon)
-    fitted = task.fitted(flat[~cut.test], naive=naive.tolist())
+    fitted = task.fitted(flat[~cut.test], naive=np.repeat(naive, task.horizon).tolist())
     fitted = replace(fitted, sensors=tuple(sensors))
     return TaskTargets(fitted, names_of(fitted.edges), fitted.bin(flat), flat)
 
@@ -252,7 +253,19 @@ def _naive(values: NDArray[np.float32], rows: Rows, cut: Cut, before: int) -> ND
     if not same.any():
         raise SettingError(f"data.task.season = {before}: no recording has two training rows so far apart.")
     away = np.abs(values[before:][same].astype(np.float64) - values[:-before][same])
-    return np.maximum(np.nanmean(away, axis=0), np.finfo(np.float32).tiny)  # type: ignore[no-any-return]
+    return np.nanmean(away, axis=0)  # type: ignore[no-any-return]
+
+
+def _changing(rows: Rows, inputs: Inputs) -> tuple[str, ...]:
+    """Return the sensors that are forecast where none is named: all but categories and those that never change."""
+    categories = described(inputs.coding.get("categories", {})) or {}
+    same = rows.segment[1:] == rows.segment[:-1]
+    changes = (rows.x[1:][same] != rows.x[:-1][same]).any(axis=0)
+    return tuple(
+        sensor
+        for sensor, changed in zip(inputs.columns, changes.tolist(), strict=True)
+        if changed and sensor not in columns_of(categories)
+    )
 
 
 log = logging.getLogger(__name__)

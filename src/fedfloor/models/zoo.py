@@ -55,7 +55,7 @@ FOR_SENSORS = {
     1: ("mlp-sensor",),
     2: ("cnn-sensor", "mlp-sensor", "cnn-sensor-gn", "cnn-sensor-bn", "tcn", "lstm", "gru", "transformer"),
 }
-FOR_ANY_SHAPE = ("mlp-2nn", "logistic")
+FOR_ANY_SHAPE = ("mlp-2nn", "linear", "logistic")
 # What gives as many numbers as a sample has, for [data] task = "reconstruction", by the samples' dimensions.
 REPRODUCING = {1: ("monitor", "ae-dense"), 2: ("monitor", "ae-conv", "ae-dense", "ae-lstm")}
 
@@ -76,6 +76,14 @@ def logistic(shape: Shape, classes: int) -> nn.Module:
     7,850 parameters on 1×28×28 with 10 classes.
     """
     return nn.Sequential(nn.Flatten(), nn.Linear(prod(shape), classes))
+
+
+def linear(shape: Shape, outputs: int) -> nn.Module:
+    """Return one linear layer: least squares for numbers; for forecasts NLinear (Zeng et al., AAAI 37 (2023) 11121).
+
+    541 parameters on windows of 18 channels × 30 with 1 output.
+    """
+    return nn.Sequential(nn.Flatten(), nn.Linear(prod(shape), outputs))
 
 
 def cnn_tutorial(shape: Shape, classes: int) -> nn.Module:
@@ -379,8 +387,9 @@ def _sensors(name: str, shape: Shape, *dimensions: int) -> None:
 def _others(shape: Shape) -> str:
     """Name the networks that take samples of a shape.
 
-    >>> _others((1, 8, 8)), _others((52,))
-    ("'cnn-fedgs', 'cnn-hfedms', 'cnn-small', 'mlp-2nn' or 'logistic'", "'mlp-sensor', 'mlp-2nn' or 'logistic'")
+    >>> _others((1, 8, 8)), _others((52,))  # doctest: +NORMALIZE_WHITESPACE
+    ("'cnn-fedgs', 'cnn-hfedms', 'cnn-small', 'mlp-2nn', 'linear' or 'logistic'",
+     "'mlp-sensor', 'mlp-2nn', 'linear' or 'logistic'")
     """
     special = FOR_SENSORS.get(len(shape), ())
     if len(shape) == 3:
@@ -390,7 +399,7 @@ def _others(shape: Shape) -> str:
 
 
 BUILDERS = (
-    mlp_2nn, logistic, cnn_tutorial, cnn_fedgs, cnn_hfedms, cnn_small, lenet, cnn_fldg_mnist,
+    mlp_2nn, logistic, linear, cnn_tutorial, cnn_fedgs, cnn_hfedms, cnn_small, lenet, cnn_fldg_mnist,
     cnn_fldg_fashion, mlp_sensor, cnn_sensor, cnn_sensor_gn, cnn_sensor_bn, tcn, lstm, gru, transformer, monitor,
     ae_dense, ae_conv, ae_lstm,
 )  # fmt: skip
@@ -403,7 +412,7 @@ _LISTED: dict[tuple[Shape, int], str] = {
     ((3, 32, 32), 10): "cnn-tutorial lenet",
     ((1, 28, 28), 62): "cnn-fedgs cnn-hfedms cnn-small",
     ((52, 20), 22): "mlp-sensor cnn-sensor",
-    ((18, 30), 1): "cnn-sensor-gn cnn-sensor-bn tcn lstm gru transformer",
+    ((18, 30), 1): "linear cnn-sensor-gn cnn-sensor-bn tcn lstm gru transformer",
     ((52,), 52): "monitor",
     ((8, 20), 160): "ae-dense ae-conv ae-lstm",
 }

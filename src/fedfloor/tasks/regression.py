@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from fedfloor.tasks.task import Boosted, Rows
 
 EARLY, LATE, STEEPEST = 13.0, 10.0, 50.0  # of NASA's score, in the target's unit
-MOST_FITS = 100  # of scikit-learn, one for each output
+MOST_FITS = 20  # of scikit-learn, one for each output
 
 
 @dataclass(frozen=True)

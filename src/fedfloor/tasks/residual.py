@@ -29,14 +29,15 @@ class Residual(nn.Module):
 
 
 class FromLast(nn.Module):
-    """ŷ = g·x_last + f(x): forecasts [n, S·H·L] of a network f that gives changes from the newest row of a window.
+    """ŷ = x_L + f(x − x_L): forecasts [n, S·H·Q] of a network f of changes since the newest row x_L of a window.
 
-    g [S] is learnt and begins at 1, and the last linear layer of f begins at 0: training starts from persistence.
+    Windows of machines at other levels, or of a sensor that drifts, look alike to f, as in NLinear (Zeng et al., AAAI
+    37 (2023) 11121, where f is linear). The last linear layer of f begins at 0: training starts from persistence.
 
     Args:
-        body: f.
-        channels: of the S sensors that are forecast among those of a window.
-        each: outputs per sensor, H·L.
+        body: f; takes windows [n, C, L], or single rows [n, C], whose level it sees.
+        channels: of the S sensors that are forecast among the C; the others keep their level.
+        each: outputs per sensor, H·Q.
 
     >>> FromLast(nn.Sequential(nn.Flatten(), nn.Linear(6, 2)), (1,), 2)(torch.ones(4, 3, 2)).shape
     torch.Size([4, 2])
@@ -45,13 +46,16 @@ class FromLast(nn.Module):
     def __init__(self, body: nn.Module, channels: Sequence[int], each: int) -> None:
         super().__init__()
         self.body, self.channels, self.each = body, list(channels), each
-        self.gain = nn.Parameter(torch.ones(len(self.channels)))
         last = [layer for layer in body.modules() if isinstance(layer, nn.Linear)][-1:]
-        for parameter in (one for layer in last for one in layer.parameters()):
+        for parameter in (parameter for layer in last for parameter in layer.parameters()):
             nn.init.zeros_(parameter)
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the forecasts, sensor by sensor."""
-        newest = x[:, self.channels, -1] if x.dim() == 3 else x[:, self.channels]
-        found: Tensor = self.body(x) + (self.gain * newest).repeat_interleave(self.each, 1)
-        return found
+        newest = x
+        if x.dim() == 3:
+            newest = x[:, :, -1]
+            forecast = x.new_zeros(x.shape[1]).index_fill(0, torch.tensor(self.channels, device=x.device), 1.0)
+            x = x - (newest * forecast)[:, :, None]
+        change: Tensor = self.body(x)
+        return change + newest[:, self.channels].repeat_interleave(self.each, 1)
