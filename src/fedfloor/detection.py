@@ -87,8 +87,9 @@ def nab_points(detected: NDArray[Any], points: NDArray[Any], window: float) -> f
     Around each change c lies a window from c − W/2 to c + W/2, ends included; of two that overlap the later begins
     where the earlier ends. The first detection in a window, at a share p of its width, gives
     0.445 − 0.555·tanh(π(p − ½))/tanh(π/2): 1 where the window begins, 0.445 at the change, −0.11 where it ends. A
-    window without one costs 1, a detection outside of windows 0.11. So does the package tsad of SKAB's authors; Lavin
-    and Ahmad, IEEE ICMLA 2015, arXiv 1510.03336, have another curve, and cheaper false alarms soon after a window.
+    window without one costs 1, a detection outside of windows 0.11. So does the package tsad of SKAB's authors, with
+    windows of 30 s centred on changes (github.com/waico/SKAB at c031ef6, notebooks/isolation_forest.ipynb). Lavin and
+    Ahmad, IEEE ICMLA 2015, arXiv 1510.03336, have another curve, and cheaper false alarms soon after a window.
 
     Args:
         detected: when a change is detected, ascending, in rows or seconds.

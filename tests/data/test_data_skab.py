@@ -89,6 +89,7 @@ def test_the_task_is_reconstruction_unless_another_is_named() -> None:
         (lambda text: text.replace("1003.1", "much"), "row 5: could not convert string to float: 'much'"),
         (lambda text: text.replace("1003.1", "nan"), "row 5: not 10 finite numbers"),
         (lambda text: text.replace("2020-03-09 10:00:03", "today at four"), "row 5"),
+        (lambda text: text.replace("2020-03-09 10:00:03", "NaT"), "row 5: .NaT. is no time"),
         (lambda text: text.replace(";1.0;1.0", ";2.0;1.0"), "row 22: an anomaly is 0 or 1"),
         (lambda text: text.split("\n")[0], "no rows"),
         (lambda text: text[:-6], "row 31: not 10 finite numbers"),

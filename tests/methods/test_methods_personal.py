@@ -25,6 +25,7 @@ from fedfloor.inference.onnx import TOLERANCE
 from fedfloor.inference.trained import load_model
 from fedfloor.models.network import Network
 from fedfloor.models.parcel import Parcel
+from fedfloor.models.saved import model_file
 from fedfloor.parts.objectives import spoken
 from fedfloor.parts.proximal import Interpolated, Prox
 from fedfloor.plan import text
@@ -200,6 +201,29 @@ def test_predict_and_export_take_a_devices_own_model(method: str, tmp_path: Path
     assert (wrong.code, "unknown device '11'" in wrong.err) == (2, True)
     (run / json.loads((run / "devices.json").read_text())[str(one)]["file"]).write_bytes(b"")
     assert "own part of the model is gone or damaged" in command("export", str(run), "--device", str(one)).err
+
+
+@pytest.mark.parametrize(
+    "file", ["../x.safetensors", "/etc/passwd", "memory/../../x.safetensors", "memory/no.safetensors"]
+)
+def test_a_list_of_devices_names_files_of_its_run_alone(file: str, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    run.mkdir()
+    for path in (run / "model.safetensors", tmp_path / "x.safetensors"):
+        path.write_bytes(b"")
+    (run / "devices.json").write_text(json.dumps({"0": {"file": file}}))
+    with pytest.raises(SettingError, match="no model or memory file of the run"):
+        model_file(run, device="0")
+
+
+def test_the_best_round_has_no_models_of_devices(tmp_path: Path) -> None:
+    (tmp_path / "memory").mkdir()
+    for name in ("model", "best", "memory/a"):
+        (tmp_path / f"{name}.safetensors").write_bytes(b"")
+    (tmp_path / "devices.json").write_text(json.dumps({"0": {"file": "memory/a.safetensors"}}))
+    assert model_file(tmp_path, "best") == (tmp_path / "best.safetensors", None)
+    with pytest.raises(SettingError, match=r"--which best.*last round's models of devices alone"):
+        model_file(tmp_path, "best", "0")
 
 
 def test_a_run_with_one_model_has_none_for_a_device(tmp_path: Path, command: Command) -> None:

@@ -98,6 +98,16 @@ def test_sensors_that_never_change_are_not_forecast_by_themselves(table: Path) -
     assert task.sensors == ("wave", "ramp")  # type: ignore[attr-defined]
 
 
+@pytest.mark.parametrize("broken", [{"channels": (1, 0)}, {"naive": (float("nan"),) * 8}, {"naive": (1.0,)}])
+def test_a_header_with_other_channels_or_naive_errors_is_refused(table: Path, broken: dict[str, object]) -> None:
+    data = load_data(experiment(table))
+    task = data.task
+    assert isinstance(task, Forecasting)
+    task.check_fitted(len(task.edges) + 1, data.inputs.columns)
+    with pytest.raises(ValueError, match=r"channels|naive"):
+        replace(task, **broken).check_fitted(len(task.edges) + 1, data.inputs.columns)  # type: ignore[arg-type]
+
+
 def test_a_season_is_what_seasons_repeat(table: Path) -> None:
     period = load_data(experiment(table, sensors=["wave"], season=19)).task  # 2π·3 = 18.85 rows
     before = load_data(experiment(table, sensors=["wave"])).task

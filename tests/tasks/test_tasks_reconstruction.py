@@ -15,7 +15,7 @@ from fedfloor.checking import checked
 from fedfloor.data.dataset import Dataset
 from fedfloor.data.files.own import load
 from fedfloor.data.reading import Reading
-from fedfloor.engine.calibrate import quantile
+from fedfloor.engine.calibrate import counts, quantile
 from fedfloor.errors import SettingError
 from fedfloor.inference.onnx import TOLERANCE, export
 from fedfloor.inference.trained import load_model
@@ -201,3 +201,13 @@ def test_constant_sensors_are_nothing_to_learn(tmp_path: Path) -> None:
     asked = experiment(path, evaluate={"headline": "reconstruction error", "validation": 0.3})
     with pytest.raises(SettingError, match="no sensor ever changes"):
         run(asked, out=tmp_path / "run")
+
+
+def test_a_score_that_is_no_number_alarms_and_has_no_threshold() -> None:
+    task = Reconstruction(threshold=1.0)
+    out = torch.tensor([[float("nan"), 0.0], [0.0, 0.0]])
+    assert task.predicted(out).tolist() == [1, 0]
+    assert [task.answer(out, out).document(i)["alarm"] for i in range(2)] == [True, False]
+    assert task.answer(out, out).cells(0)["alarm"] == "yes"
+    with pytest.raises(SettingError, match=r"1 of 2 scores .*NaN"):
+        counts(np.array([1.0, np.nan]), 0.0, 64.0)

@@ -268,8 +268,6 @@ def _changing(rows: Rows, inputs: Inputs) -> tuple[str, ...]:
     )
 
 
-log = logging.getLogger(__name__)
-
 Rows32 = NDArray[np.float32]
 
 

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from fedfloor.data.dataset import Indices
 from fedfloor.engine.engine import Engine
+from fedfloor.errors import SettingError
 from fedfloor.park.park import Park
 from fedfloor.tasks.reconstruction import Reconstruction
 from fedfloor.tasks.task import Task
@@ -30,9 +31,17 @@ def counts(scores: NDArray[np.floating], low: float, width: float) -> NDArray[np
     Returns:
         int64 [66].
 
+    Raises:
+        SettingError: a score is NaN.
+
     >>> counts(np.array([1.0, 2.0, 2.1]), 0.0, 64.0)[:3].tolist()
     [0, 1, 2]
     """
+    if np.isnan(scores).any():
+        raise SettingError(
+            f"{int(np.isnan(scores).sum())} of {len(scores)} scores of held-out samples are no numbers (NaN): they "
+            "have no threshold, as the model diverged, or values are missing. Lower work.lr, or set data.missing."
+        )
     with np.errstate(divide="ignore"):
         logs = np.log2(scores.astype(np.float64)).clip(-REACH, REACH)
     at = np.floor((logs - low) / width * BINS).clip(-1, BINS).astype(np.int64) + 1

@@ -21,6 +21,8 @@ from fedfloor.park.statistics import Statistics, first_rows
 from fedfloor.park.survey import Regimes
 from fedfloor.tasks.answer import Answer
 
+log = logging.getLogger(__name__)
+
 Answers = Callable[[Tensor, Tensor], Answer]
 
 
@@ -116,9 +118,6 @@ def by_regimes(raw: RawNetwork, told: Mapping[str, Any], shape: tuple[int, ...],
     except (KeyError, TypeError, ValueError) as error:
         raise SettingError(f"{place}: its regimes are damaged ({error}). Train it again.") from error
     return RegimeRawNetwork(raw, regimes, len(shape) + 1)
-
-
-log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)

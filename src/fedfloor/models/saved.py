@@ -74,7 +74,7 @@ def model_file(path: Path, which: str = "last", device: str = "") -> tuple[Path,
                 f"--which {which}: {path} keeps the last round's model alone. Which round is best is chosen by "
                 'validation data: train with [evaluate] on = "both", which holds some of the training samples out.'
             )
-        return _of_device(path, device) if (path / DEVICES).is_file() else (path / FILES[which], None)
+        return _of_device(path, device, which) if (path / DEVICES).is_file() else (path / FILES[which], None)
     if (path / "evaluation.json").exists() and _is_reference(path / "experiment.toml"):
         raise SettingError(
             f"{path} keeps no model: it is a reference (local training only keeps one for each device, in memory/; "
@@ -108,7 +108,7 @@ def devices(path: Path) -> dict[str, dict[str, Any]]:
         raise SettingError(f"{path / DEVICES} is damaged ({error}). Resume the run, which writes it anew.") from error
 
 
-def _of_device(path: Path, device: str) -> tuple[Path, Own | None]:
+def _of_device(path: Path, device: str, which: str) -> tuple[Path, Own | None]:
     """Return the file of a device's model, and its own part; without a device the model that is shared."""
     known = devices(path)
     files = {record["file"] for record in known.values()}
@@ -118,6 +118,10 @@ def _of_device(path: Path, device: str) -> tuple[Path, Own | None]:
             f"{path} has a model for each of {len(files)} cohorts of devices: name a device, such as "
             f"--device {shown(next(iter(known)))}, or give a model's file."
         )
+    if which != "last" and (device or not shared):
+        raise SettingError(
+            f"--which {which}: {path} keeps the last round's models of devices alone. Leave --which out, or --device."
+        )
     if device and device not in known:
         raise unknown("device", device, known)
     if device and known[device].get("stays"):
@@ -125,7 +129,7 @@ def _of_device(path: Path, device: str) -> tuple[Path, Own | None]:
             f"device {shown(device)}: its own part of the model is on that machine alone, in the folder that 'memory' "
             f"names in its settings; {path} has the shared part. Leave --device out for that."
         )
-    file = known[device]["file"] if device else FILES["last"]
+    file = known[device]["file"] if device else FILES[which]
     if "/" not in file:
         return path / file, None
     return path / FILES["last"], _own_part(path / file, known[device].get("task"))

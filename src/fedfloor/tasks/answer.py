@@ -146,7 +146,8 @@ class Alarms(Answer):
     """How abnormal.
 
     Args:
-        score: [n], as multiples of the threshold: there is an alarm above 1. Without a threshold, mean squares.
+        score: [n], as multiples of the threshold: there is an alarm above 1, and for NaN. Without a threshold, mean
+            squares.
         known: whether there is a threshold.
     """
 
@@ -160,11 +161,11 @@ class Alarms(Answer):
     def document(self, i: int) -> Words:
         """Return the score, and whether it is an alarm."""
         score = float(self.score[i])
-        return {"score": score} | ({"alarm": score > 1} if self.known else {})
+        return {"score": score} | ({"alarm": not score <= 1} if self.known else {})
 
     def cells(self, i: int) -> Words:
         """Return the score, and the alarm in words."""
-        alarm = {"alarm": "yes" if float(self.score[i]) > 1 else "no"} if self.known else {}
+        alarm = {"alarm": "no" if float(self.score[i]) <= 1 else "yes"} if self.known else {}
         return {"score": f"{float(self.score[i]):.4g}"} | alarm
 
     @property

@@ -149,6 +149,8 @@ class Forecasting(Task):
             raise ValueError(f"{many} of the model's sensors, {self.horizon} rows ahead, in {len(self.center)} targets")
         if self.channels not in ((), tuple(columns.index(sensor) for sensor in self.sensors)):
             raise ValueError(f"channels {list(self.channels)} are not those of its sensors")
+        if len(self.naive) not in (0, len(self.center)) or not all(0 < error < math.inf for error in self.naive):
+            raise ValueError("naive errors that are not one number above 0 for each target")
 
     def unboosted(self, targets: int) -> str:
         """Return nothing, or that there are too many targets for a fit of each."""

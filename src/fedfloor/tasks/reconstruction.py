@@ -104,9 +104,9 @@ class Reconstruction(Task):
         return out.square().mean(1)
 
     def predicted(self, out: Tensor) -> Tensor:
-        """Return 1 where there is an alarm, else 0; without a threshold there is none."""
+        """Return 1 where there is an alarm, else 0; without a threshold there is none; a score that is NaN alarms."""
         limit = math.inf if self.threshold is None else self.threshold
-        return (self.errors(out) > limit).long()
+        return (~(self.errors(out) <= limit)).long()
 
     def hits(self, out: Tensor, y: Tensor) -> Tensor:
         """Return whether there is an alarm for an anomaly, and none otherwise."""

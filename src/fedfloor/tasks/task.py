@@ -13,7 +13,6 @@ from fedfloor.figures import Counts, Predictions
 from fedfloor.tasks.answer import Answer
 
 if TYPE_CHECKING:  # settings name a task, and reading them does not wait for PyTorch
-    import numpy as np
     from numpy.typing import NDArray
     from torch import Tensor, nn
 

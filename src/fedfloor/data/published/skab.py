@@ -6,6 +6,7 @@ Katser and Kozitsin, Skoltech Anomaly Benchmark (SKAB), 2020, doi:10.34740/KAGGL
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,6 +31,7 @@ SENSORS = (
     "Volume Flow RateRMS",
 )  # fmt: skip
 LABELS = ("anomaly", "changepoint")
+TIME = re.compile(r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d", re.ASCII)
 TASK = Reconstruction()  # where the experiment names no task
 
 
@@ -131,6 +133,8 @@ def _table(path: Path, data: bytes) -> tuple[NDArray[np.float64], NDArray[np.flo
     for row, line in enumerate(cells, 2):
         try:
             numbers = [float(cell) for cell in line[1:]]
+            if not TIME.fullmatch(line[0]):  # NumPy takes "NaT" and "now", too
+                raise ValueError(f"{line[0][:40]!r} is no time such as 2020-03-09 10:14:33")
             np.datetime64(line[0], "s")
         except ValueError as error:
             raise damaged(path, f"row {row}: {error}") from error
