@@ -41,7 +41,7 @@ from fedfloor.tasks.task import Task
 
 log = logging.getLogger(__name__)
 
-ROUNDS = 20
+ROUNDS, ROUNDS_OF_ROWS = 20, 50  # single rows are quick to train on, and networks slow to fit their thresholds
 BATCH = 32
 WINDOW = 20  # rows that a forecast or a life is predicted from, where none are given
 MOST_NUMBERS = 30  # classes that are numbers, where nobody lists them
@@ -133,8 +133,12 @@ def draft(path: Path, out: Path, changes: Sequence[str]) -> Draft:
             data[key] = str(config.seen_from(expanded(out).parent, expanded(data[key])))
     work = document.setdefault("work", {})
     work.setdefault("batch_size", int(min(BATCH, park.sizes.min())))
-    if park.dataset.task.targets and not {"lr", "momentum", "optimizer"} & {*work}:
-        work |= {"lr": 0.05 if document["model"]["name"] == "linear" else 0.01, "momentum": 0.9}
+    sensors = park.dataset.inputs.kind == "table"
+    if sensors and not {"lr", "momentum", "optimizer"} & {*work}:
+        rate = 0.01 if park.dataset.task.targets else 0.02
+        work |= {"lr": 0.05 if document["model"]["name"] == "linear" else rate, "momentum": 0.9}
+    if sensors and len(park.dataset.shape) == 1 and not simple and not any(c.startswith("rounds=") for c in changes):
+        document["rounds"] = ROUNDS_OF_ROWS
     work.setdefault("lr", 0.05)
     document.setdefault("method", {}).setdefault("name", "fedavg")
     return Draft(_text(document, park, note, split, notes), park, tuple(notes))

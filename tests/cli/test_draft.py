@@ -52,10 +52,10 @@ def test_what_is_drafted(command: Command, table: Path) -> None:
     written = tomllib.loads((command.folder / "plant.toml").read_text())
     assert written == {
         "name": "plant",
-        "rounds": 20,
+        "rounds": 50,
         "data": {"path": "plant.csv", "split": {"kind": "time"}},
         "model": {"name": "mlp-sensor"},
-        "work": {"batch_size": 24, "lr": 0.05},
+        "work": {"batch_size": 24, "lr": 0.02, "momentum": 0.9},
         "method": {"name": "fedavg"},
     }
     park = build_park(config.read(Path("plant.toml")))
@@ -407,4 +407,4 @@ def test_anomalies_begin_with_principal_components(command: Command) -> None:
     again = command("new", "plant.csv", "--task", "reconstruction", "--set", "method.name=fedavg", "--out", "b.toml")
     assert again.code == 0
     asked = config.read(command.folder / "b.toml")
-    assert (asked.model.name, asked.rounds) == ("ae-dense", 20)
+    assert (asked.model.name, asked.rounds) == ("ae-dense", 50)
