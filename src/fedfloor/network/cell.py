@@ -119,38 +119,27 @@ def read(path: Path) -> Cell:
     """
     document = toml(path, "cell file")
     try:
-        settings = settings_from_table({"name": path.stem} | document)
-    except SettingError as error:
-        raise SettingError(f"{path}: {error}") from error
-    own = settings.network.profile
-    if own is not None and (path.parent / own).is_file():
-        settings = replace(settings, network=replace(settings.network, profile=str(path.parent / own)))
-    try:
+        settings = _settings({"name": path.stem} | document)
+        own = settings.network.profile
+        if own is not None and (path.parent / own).is_file():
+            settings = replace(settings, network=replace(settings.network, profile=str(path.parent / own)))
         return place_devices(settings)
     except SettingError as error:
         raise SettingError(f"{path}: {error}") from error
 
 
-def settings_from_table(document: dict[str, Any]) -> CellSettings:
-    """Check a parsed cell file.
-
-    Raises:
-        SettingError: an unknown key (the nearest is named), a wrong type, or a value out of range.
-    """
-    entries = document.get("device", [])
+def _settings(document: dict[str, Any]) -> CellSettings:
+    entries = document.pop("device", [])
     if not isinstance(entries, list):
         raise SettingError("[device]: each device is a table of a list: write [[device]].")
-    devices = tuple(_device(i, entry) for i, entry in enumerate(entries))
-    rest = {key: value for key, value in document.items() if key != "device"}
-    known = checked(CellSettings, rest | ({"device": [{}]} if devices else {}), "")
-    return replace(known, device=devices)
-
-
-def _device(i: int, entry: dict[str, Any]) -> CellDevice:
-    try:
-        return checked(CellDevice, entry, "device")
-    except SettingError as error:
-        raise SettingError(f"[[device]] number {i}: {error}") from error
+    devices = []
+    for i, entry in enumerate(entries):
+        try:
+            devices.append(checked(CellDevice, entry, "device"))
+        except SettingError as error:
+            raise SettingError(f"[[device]] number {i}: {error}") from error
+    settings = checked(CellSettings, document | ({"device": [{}]} if devices else {}), "")
+    return replace(settings, device=tuple(devices))
 
 
 def place_devices(settings: CellSettings) -> Cell:
@@ -164,61 +153,46 @@ def place_devices(settings: CellSettings) -> Cell:
     names = tuple(str(i) if entry.name is None else entry.name for i, entry in enumerate(entries))
     twice = sorted({name for name in names if names.count(name) > 1})
     require(not twice, "names of devices", twice, "different")
-    known, physics = _with_radio(settings.name, build(own), entries)
-    count = len(entries)
-    open_to_all = replace(known, radio=replace(physics, outage=None))  # reach is checked where they really stand
-    drawn = draw_sites(open_to_all, settings.seed, np.zeros(count, np.int64), np.ones(count, np.int64), 1)
+    network, physics = _radio_network(settings.name, build(own), entries)
+    count, zeros = len(entries), np.zeros(len(entries), np.int64)
+    unbounded = replace(network, radio=replace(physics, outage=None))  # reach is checked at the final positions
+    drawn = draw_sites(unbounded, settings.seed, zeros, zeros + 1, 1)
     angle = generator(settings.seed, "floor angle").uniform(0, 2 * math.pi, count)
-    return _placed(settings.name, own, known, names, entries, drawn, angle)
-
-
-def _placed(
-    name: str, own: NetworkSettings, known: NetworkProfile, names: tuple[str, ...], entries: Sequence[CellDevice],
-    drawn: Sites, angle: Floats,
-) -> Cell:  # fmt: skip
-    """Put the devices' own values in place of the drawn ones."""
+    # the devices' own values take the place of the drawn ones
     values = {key: getattr(drawn, key).copy() for key in OWN}
-    spots = np.zeros((2, len(entries)))
+    positions = np.zeros((2, count))
     for i, entry in enumerate(entries):
         for key in OWN:
             if getattr(entry, key) is not None:
                 values[key][i] = getattr(entry, key)
         if entry.x_m is not None and entry.y_m is not None:
-            spots[:, i] = entry.x_m, entry.y_m
+            positions[:, i] = entry.x_m, entry.y_m
             values["distance_m"][i] = math.hypot(entry.x_m, entry.y_m)
         else:
-            spots[:, i] = values["distance_m"][i] * np.array([math.cos(angle[i]), math.sin(angle[i])])
-    placed = replace(drawn, network=known, **values)
-    if known.radio is not None:
-        radio.check_reach(known.radio, radio.usable(known.radio, placed.received_w), values["distance_m"], names)
-    return Cell(name, own, names, spots[0], spots[1], placed)
+            positions[:, i] = values["distance_m"][i] * np.array([math.cos(angle[i]), math.sin(angle[i])])
+    placed = replace(drawn, network=network, **values)
+    radio.check_reach(physics, radio.usable(physics, placed.received_w), values["distance_m"], names)
+    return Cell(settings.name, own, names, positions[0], positions[1], placed)
 
 
-def _with_radio(
-    name: str, known: NetworkProfile | None, entries: Sequence[CellDevice]
+def _radio_network(
+    name: str, network: NetworkProfile | None, entries: Sequence[CellDevice]
 ) -> tuple[NetworkProfile, RadioModel]:
     """Return the network and its radio; refuse one that lacks values which an allocation needs."""
-    if known is None or known.radio is None or known.uplink.sharing != "sinr":
-        raise SettingError(
-            f"cell '{name}': its network has no radio whose channels are shared. Take profile = '{PROFILE}', or a "
-            "[network.radio] and sharing = 'sinr' for its device_edge."
-        )
-    if known.radio.payload_nats is None:
-        raise SettingError(
-            f"cell '{name}': [network.radio] payload_nats is missing, the size of an upload: 25000 nats are 4.5 kB."
-        )
-    if known.devices.seconds_per_sample is not None:
-        raise SettingError(
-            f"cell '{name}': seconds_per_sample needs samples; give cycles_per_bit, clock_hz, data_bits."
-        )
-    if known.devices.data_bits is None:
+    if network is None or network.radio is None or network.uplink.sharing != "sinr":
+        problem = f"its network has no radio whose channels are shared. Set profile = '{PROFILE}', or a "
+        problem += "[network.radio] and sharing = 'sinr' for its device_edge."
+    elif network.radio.payload_nats is None:
+        problem = "[network.radio] payload_nats is missing, the size of an upload: 25000 nats are 4.5 kB."
+    elif network.devices.seconds_per_sample is not None:
+        problem = "seconds_per_sample needs samples; set cycles_per_bit, clock_hz, data_bits."
+    else:
         lacking = [i for i, entry in enumerate(entries) if entry.data_bits is None]
-        if lacking:
-            raise SettingError(
-                f"cell '{name}': device {lacking[0]} has no data_bits: give them in its [[device]], or in "
-                "[network.devices] for all, as a number or [low, high]."
-            )
-    return known, known.radio
+        if network.devices.data_bits is not None or not lacking:
+            return network, network.radio
+        problem = f"device {lacking[0]} has no data_bits: set them in its [[device]], or in [network.devices] for all, "
+        problem += "as a number or [low, high]."
+    raise SettingError(f"cell '{name}': {problem}")
 
 
 def to_toml(cell: Cell) -> str:
@@ -233,19 +207,9 @@ def to_toml(cell: Cell) -> str:
         if name != str(i):
             entry["name"] = name
         for key, values in columns.items():
-            entry[key] = _rounded(float(values[i]), DIGITS[key])
+            value, digits = float(values[i]), DIGITS[key]
+            rounded = int(round(value, digits)) if digits < 0 else round(value, digits)
+            entry[key] = value if value and not rounded else rounded  # never rounded to nothing
         listed.append(entry)
     document["device"] = listed
     return tomlkit.dumps(document)
-
-
-def _rounded(value: float, digits: int) -> float | int:
-    """Round, but never to nothing.
-
-    >>> _rounded(1.234, 2), _rounded(1.2345e9, -6), _rounded(3.0, -3)
-    (1.23, 1234000000, 3.0)
-    """
-    near = round(value, digits)
-    if near == 0 and value != 0:
-        return value
-    return int(near) if digits < 0 else near

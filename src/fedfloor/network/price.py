@@ -14,30 +14,16 @@ from fedfloor.errors import SettingError, unknown
 from fedfloor.network.sites import RadioUplink, Sites, Transmission, VisitPlace
 from fedfloor.network.transfers import (
     Account,
+    Continue,
     Copies,
     Move,
     PacketProcess,
     PacketState,
     SimulatedClock,
     Steps,
-    Target,
-    Then,
 )
 from fedfloor.plan import schedule, walk
-from fedfloor.plan.nodes import (
-    CLOUD,
-    Broadcast,
-    Node,
-    Parallel,
-    Probe,
-    Repeat,
-    Scalar,
-    Select,
-    Site,
-    Train,
-    device,
-    only,
-)
+from fedfloor.plan.nodes import CLOUD, Broadcast, Node, Parallel, Probe, Scalar, Select, Site, Train, device, only
 from fedfloor.plan.outcome import Receipt
 from fedfloor.plan.schedule import Dry, Packet, RoundContext, TrainRequest
 
@@ -79,10 +65,6 @@ class Payload:
         if question.what not in self.asked:
             raise unknown("question to price", question.what, self.asked)
         return self.asked[question.what](question.settings)
-
-    def carries(self, question: Probe) -> bool:
-        """Return whether the whole model goes along with a question."""
-        return self.of(question).model
 
 
 @dataclass(frozen=True)
@@ -145,7 +127,7 @@ def price(
     model holds it and is not sent it again. A lost result costs as much as if it had arrived.
 
     A visit that trains a part of the model is sent that part. A device that does not hold the rest as it is now (see
-    :func:`plan_pulls`) pulls it from the cloud over its route, once the part is there and before it trains.
+    :func:`_pulls`) pulls it from the cloud over its route, once the part is there and before it trains.
 
     Joules of a device: training (α/2)·cycles·f², or measured; sending, receiving, and idle power for the rest of the
     plan's seconds.
@@ -164,7 +146,8 @@ def price(
         SettingError: the plan has a ``Select``, or questions or scopes that the payload does not know; or the uplink
             is a radio, and ``air`` is None.
     """
-    _check(sites, air)
+    if air is None and sites.network.uplink.sharing == "sinr":
+        raise SettingError("the devices' uplink is a radio (sinr): price the plan with air=radio_uplink(sites, seed).")
     job = PriceWalk(plan, sites, payload, air, (round_number, tick, numbered), holders, trace=trace)
     end, spent, root = job.run(), job.spent, job.root
     idle, busy = sites.lists.idle_w, spent.busy
@@ -177,13 +160,7 @@ def price(
     )  # fmt: skip
 
 
-def _check(sites: Sites, air: RadioUplink | None) -> None:
-    if air is None and sites.network.uplink.sharing == "sinr":
-        raise SettingError("the devices' uplink is a radio (sinr): price the plan with air=radio_uplink(sites, seed).")
-
-
 Walking = Generator["float | None", None, PacketState]
-Carries = Callable[[Probe], bool]
 
 
 class PriceWalk:
@@ -198,25 +175,18 @@ class PriceWalk:
         self.clock, self.routes = SimulatedClock(), sites.routes
         self.spent = Account(sites, air, self.clock, trace=trace)
         self.copies = Copies(self.clock, self.routes, self.spent)
-        self.inside, self.named, parts = survey_plan(plan, payload.carries)
+        self.inside, self.named, parts = _survey(plan, payload)
         self.pulls, self.holders = frozenset[int](), frozenset[int]() if self._visits(plan) else holders
         if parts:
-            self.pulls, self.holders = plan_pulls(plan, holders, payload.carries)
+            self.pulls, self.holders = _pulls(plan, holders, payload)
         self.visit_s = [0.0] * self._visits(plan)
         self.root = PacketProcess(-1, None)
         self.sent = {} if air is None else self._sent(air, when)
 
     def run(self) -> float:
         """Walk the whole plan; return the seconds it takes."""
-        self.root.steps = self._whole()
+        self.root.steps = self._branch(self.plan, PacketState(0.0, CLOUD, self.full), self.root, 0, CLOUD)
         return self.clock.run(self.root)
-
-    def _whole(self) -> Steps:
-        state = yield from self._node(self.plan, PacketState(0.0, CLOUD, self.full), self.root, 0)
-        state = yield from self._move(state, CLOUD, state.size, self.root)
-        return state.time
-
-    # -- nodes ------------------------------------------------------------------------------------------------------
 
     def _node(self, node: Node, state: PacketState, process: PacketProcess, first: int) -> Walking:
         """Walk a node; ``first`` is the number of its first visit in plan order."""
@@ -231,8 +201,7 @@ class PriceWalk:
         return self._in_turn(node, state, process, first)
 
     def _in_turn(self, node: Node, state: PacketState, process: PacketProcess, first: int) -> Walking:
-        turns = (node.child,) * node.times if isinstance(node, Repeat) else walk.children(node)
-        for child in turns:
+        for child in walk.children(node) * getattr(node, "times", 1):
             state = yield from self._node(child, state, process, first)
             first += self._visits(child)
         return state
@@ -257,8 +226,8 @@ class PriceWalk:
                 first, site = first + 1, child.site
                 scopes.add(child.work.travels)
             else:
-                first, site = first + self.inside[id(child)], first_stop(child, node.at) or node.at
-                scopes.add(first_scope(child))
+                first, site = first + self.inside[id(child)], _first_stop(child, node.at) or node.at
+                scopes.add(next((visit.work.travels for visit, _ in walk.visited(child)), "all"))
             targets.append((i, site))
         size = max(map(self._size, scopes), default=state.size)
         carried = self._carried(state, size, process)
@@ -311,44 +280,30 @@ class PriceWalk:
         targets = list(enumerate(map(device, node.devices)))
 
         def then(i: int, copy: PacketState, own: PacketProcess) -> Steps:
-            return self._answer(targets[i][1], copy, own, (question, answer, passes), node.at)
+            """Send the question to a device and its answer back; questions can be many, so in one generator."""
+            site, time, clock = targets[i][1], copy.time, self.clock
+            hops = () if site == copy.site or site.index in copy.held else self.routes.route(copy.site, site).hops
+            for hop in hops:
+                if hop.resource >= 0 and time > clock.now:
+                    yield time
+                time = self.spent.transfer(hop, time, question, own)
+            time += self.spent.compute(site.index, passes, own)
+            for hop in () if site == node.at else self.routes.route(site, node.at).hops:
+                if hop.resource >= 0 and time > clock.now:
+                    yield time
+                time = self.spent.transfer(hop, time, answer, own)
+            return time
 
         return (yield from self._hand_out(state, targets, question, process, then, whole=model))
 
-    def _answer(
-        self, site: Site, state: PacketState, own: PacketProcess, cost: tuple[int, int, float], at: Site
-    ) -> Steps:
-        """Send a question to a device and its answer to ``at``; questions can be many, so in one generator."""
-        (question, answer, passes), time, clock = cost, state.time, self.clock
-        hops = () if site == state.site or site.index in state.held else self.routes.route(state.site, site).hops
-        for hop in hops:
-            if hop.resource >= 0 and time > clock.now:
-                yield time
-            time = self.spent.transfer(hop, time, question, own)
-        time += self.spent.compute(site.index, passes, own)
-        for hop in () if site == at else self.routes.route(site, at).hops:
-            if hop.resource >= 0 and time > clock.now:
-                yield time
-            time = self.spent.transfer(hop, time, answer, own)
-        return time
-
     def _hand_out(
-        self,
-        state: PacketState,
-        targets: Sequence[Target],
-        size: int,
-        process: PacketProcess,
-        then: Then,
-        *,
+        self, state: PacketState, targets: list[tuple[int, Site]], size: int, process: PacketProcess, then: Continue, *,
         whole: bool,
-    ) -> Walking:
+    ) -> Walking:  # fmt: skip
         """Send copies while the packet stays; of the whole model, devices that hold it need none."""
-        end = yield from self.copies.fan(
-            state if whole else state._replace(held=frozenset()), targets, size, process, then
-        )
+        origin = state if whole else state._replace(held=frozenset())
+        end = yield from self.copies.fan(origin, targets, size, process, then)
         return state._replace(time=end, held=state.held.union(s.index for _, s in targets) if whole else state.held)
-
-    # -- moves --------------------------------------------------------------------------------------------------------
 
     def _move(self, state: PacketState, to: Site, size: int, process: PacketProcess) -> Walking:
         """Send the packet to a site; once it has gone on it is no visit's result any more."""
@@ -374,8 +329,6 @@ class PriceWalk:
             time = self.spent.transfer(hop, time, size, process)
         return time
 
-    # -- sizes and numbers --------------------------------------------------------------------------------------------
-
     def _size(self, scope: str) -> int:
         if scope not in self.packet:
             raise unknown("scope to price", scope, self.packet)
@@ -397,11 +350,11 @@ class PriceWalk:
         }
 
 
-def survey_plan(plan: Node, carry: Carries) -> tuple[dict[int, int], set[int], bool]:
+def _survey(plan: Node, payload: Payload) -> tuple[dict[int, int], set[int], bool]:
     """Return the visits inside each node but visits themselves (by id), the devices named, and whether pulls occur.
 
     Pulls occur where visits train a part of the model, or devices are left with all of it. A node that stands in a plan
-    twice is looked at once; ``carry`` tells whether the model goes along with a question.
+    twice is examined once.
 
     Raises:
         SettingError: the plan has a ``Select``, or visits that send nothing.
@@ -426,8 +379,8 @@ def survey_plan(plan: Node, carry: Carries) -> tuple[dict[int, int], set[int], b
                 raise schedule.unresolved()
             if isinstance(node, (Broadcast, Probe)):
                 named.update(node.devices)
-                parts = parts or _leaves(node, carry)
-            visits = sum(map(go, walk.children(node))) * (node.times if isinstance(node, Repeat) else 1)
+                parts = parts or _leaves_model(node, payload)
+            visits = sum(map(go, walk.children(node))) * getattr(node, "times", 1)
             inside[id(node)] = visits
         return visits
 
@@ -435,7 +388,7 @@ def survey_plan(plan: Node, carry: Carries) -> tuple[dict[int, int], set[int], b
     return inside, named, parts
 
 
-def plan_pulls(plan: Node, holders: frozenset[int], carry: Carries) -> tuple[frozenset[int], frozenset[int]]:
+def _pulls(plan: Node, holders: frozenset[int], payload: Payload) -> tuple[frozenset[int], frozenset[int]]:
     """Return the visits whose device has to pull the frozen part first, and its holders after the plan.
 
     The frozen part is what a visit of a part of the model leaves as it is. A device holds it in its present state from
@@ -455,10 +408,10 @@ def plan_pulls(plan: Node, holders: frozenset[int], carry: Carries) -> tuple[fro
                 pulls.append(visits)
             visits += 1
             return not node.work.borrows
-        if isinstance(node, (Broadcast, Probe)) and _leaves(node, carry):
+        if isinstance(node, (Broadcast, Probe)) and _leaves_model(node, payload):
             held.update(node.devices)
-        turns = (node.child,) * node.times if isinstance(node, Repeat) else walk.children(node)
-        changed = sum(go(child) for child in turns) > 0  # not any(), which would stop at the first
+        turns = walk.children(node) * getattr(node, "times", 1)
+        changed = sum(map(go, turns)) > 0  # not any(), which would stop at the first
         if changed and isinstance(node, Parallel):  # what a branch handed out is not what they make together
             held.clear()
         return changed
@@ -467,9 +420,8 @@ def plan_pulls(plan: Node, holders: frozenset[int], carry: Carries) -> tuple[fro
     return frozenset(pulls), frozenset(held)
 
 
-def _leaves(node: Broadcast | Probe, carry: Carries) -> bool:
-    """Return whether devices are left with the whole model."""
-    return node.scope == "all" if isinstance(node, Broadcast) else carry(node)
+def _leaves_model(node: Broadcast | Probe, payload: Payload) -> bool:
+    return node.scope == "all" if isinstance(node, Broadcast) else payload.of(node).model
 
 
 def placed_visits(
@@ -503,7 +455,7 @@ class _Visits(Dry):
         return super().train(request)
 
 
-def first_stop(node: Node, at: Site) -> Site | None:
+def _first_stop(node: Node, at: Site) -> Site | None:
     """Return where a packet that stands at ``at`` goes first, or None where the node does not matter to it.
 
     Questions and copies are sent from where the packet stands: it stays there.
@@ -514,15 +466,4 @@ def first_stop(node: Node, at: Site) -> Site | None:
         return node.at
     if isinstance(node, (Broadcast, Probe)):
         return at
-    return next((site for child in walk.children(node) if (site := first_stop(child, at)) is not None), None)
-
-
-def first_scope(node: Node) -> str:
-    """Return the scope of the first visit in a node, ``"all"`` if it has none."""
-    return _scope(node) or "all"
-
-
-def _scope(node: Node) -> str | None:
-    if isinstance(node, Train):
-        return node.work.travels
-    return next((scope for child in walk.children(node) if (scope := _scope(child)) is not None), None)
+    return next((site for child in walk.children(node) if (site := _first_stop(child, at)) is not None), None)

@@ -74,14 +74,13 @@ class Devices:
     source: str = ""
 
     def __post_init__(self) -> None:
-        for name in ("cycles_per_bit", "capacitance", "transmit_w", "receive_w", "idle_w", "compute_w"):
+        for name in (f.name for f in fields(self) if f.name != "source"):
             given = getattr(self, name)
-            allowed = "at least 0, or [low, high] with 0 <= low <= high"
-            _require(_above(given, 0.0, equal=True), f"devices.{name}", given, allowed)
-        for name in ("clock_hz", "data_bits", "distance_m", "seconds_per_sample"):
-            given = getattr(self, name)
-            ok = given is None or _above(given, 0.0)
-            _require(ok, f"devices.{name}", given, "above 0, or [low, high] with 0 < low <= high")
+            positive = name in ("clock_hz", "data_bits", "distance_m", "seconds_per_sample")
+            low, high = given if isinstance(given, tuple) else (given, given)
+            ok = given is None or (low <= high < math.inf and (low > 0 if positive else low >= 0))
+            bounds = "above 0, or [low, high] with 0 < low" if positive else "at least 0, or [low, high] with 0 <= low"
+            _require(ok, f"devices.{name}", given, f"{bounds} <= high")
 
 
 @dataclass(frozen=True)
@@ -170,7 +169,14 @@ class NetworkProfile:
         if self.route == "direct" and self.device_cloud is None:
             raise SettingError("network.route = 'direct' needs a [network.device_cloud] with the rates of that link.")
         for name, link in self.links().items():
-            _check(name, link)
+            for key in ("up_bps", "down_bps"):
+                rate = getattr(link, key)
+                ok = rate is None or 0 < rate < math.inf
+                _require(ok, f"{name}.{key}", rate, "above 0, in bits per second, or left out: no limit")
+            _require(0 <= link.latency_s < math.inf, f"{name}.latency_s", link.latency_s, "seconds, at least 0")
+            if link.sharing == "serial" and link.up_bps is None and link.down_bps is None:
+                need = "transfers that take turns need up_bps or down_bps"
+                raise SettingError(f"network.{name}.sharing = 'serial': {need}.")
             if link.sharing != "sinr":
                 continue
             if name == "device_edge" and self.route == "direct":
@@ -196,29 +202,11 @@ class NetworkProfile:
         return self.device_cloud if self.route == "direct" and self.device_cloud else self.device_edge
 
 
-def _check(name: str, link: LinkClass) -> None:
-    """Check a link's numbers; ``name`` is its class, for the message."""
-    for key in ("up_bps", "down_bps"):
-        rate = getattr(link, key)
-        ok = rate is None or 0 < rate < math.inf
-        _require(ok, f"{name}.{key}", rate, "above 0, in bits per second, or left out: no limit")
-    _require(0 <= link.latency_s < math.inf, f"{name}.latency_s", link.latency_s, "seconds, at least 0")
-    if link.sharing == "serial" and link.up_bps is None and link.down_bps is None:
-        raise SettingError(f"network.{name}.sharing = 'serial': transfers that take turns need up_bps or down_bps.")
-
-
-def _above(given: Number, low: float, *, equal: bool = False) -> bool:
-    """Return whether a number, or both ends of a range, are above a bound."""
-    ends = given if isinstance(given, tuple) else (given, given)
-    return ends[0] <= ends[1] < math.inf and (ends[0] >= low if equal else ends[0] > low)
-
-
-def _require(ok: bool, what: str, got: object, allowed: str) -> None:
-    require(ok, f"network.{what}", got, allowed)
+def _require(ok: bool, key: str, got: object, allowed: str) -> None:
+    require(ok, f"network.{key}", got, allowed)
 
 
 FOLDER = Path(__file__).parent / "profiles"
-Given = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -247,15 +235,6 @@ class NetworkSettings:
         return {name: value for name, value in own.items() if value is not None}
 
 
-def _own_error(table: dict[str, Any]) -> str:
-    """Return the error of a profile without changes, or nothing."""
-    try:
-        from_table(table)
-    except SettingError as error:
-        return str(error)
-    return ""
-
-
 def profiles() -> dict[str, Path]:
     """Return the profiles of the package, by name."""
     return {path.stem: path for path in sorted(FOLDER.glob("*.toml"))}
@@ -274,7 +253,10 @@ def build(settings: NetworkSettings) -> NetworkProfile | None:
     try:
         return from_table(merged(base, changes))
     except SettingError as error:
-        if settings.profile in (None, *profiles()) or (changes and str(error) != _own_error(base)):
+        if settings.profile in (None, *profiles()):
+            raise
+        if changes:
+            build(NetworkSettings(settings.profile))  # raises the error of the file where that has one by itself
             raise
         raise SettingError(f"network.profile: {settings.profile}: {error}") from error
 
@@ -292,7 +274,7 @@ def read_tables(profile: str) -> dict[str, Any]:
     return {"name": path.stem} | toml(path, "network.profile:")
 
 
-def merged(base: Given, changes: Given) -> dict[str, Any]:
+def merged(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
     """Lay tables over others, key by key.
 
     >>> merged({"radio": {"channels": 4, "attempts": 8}}, {"radio": {"channels": 1}})

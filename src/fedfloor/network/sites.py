@@ -73,7 +73,7 @@ class Routes:
         b = end.index if end.kind == "device" else _number(end)
         route = self._known.get((a, b))
         if route is None:
-            hops = tuple(self._hops(start, end))
+            hops = self._hops(start, end) if start != end else ()
             route = self._known[a, b] = Route(hops, any(hop.cast for hop in hops))
         return route
 
@@ -83,30 +83,25 @@ class Routes:
             return self._cells[site.index]
         return site.index if site.kind == "edge" else -1
 
-    def _hops(self, start: Site, end: Site) -> list[Hop]:
-        if start == end:
-            return []
+    def _hops(self, start: Site, end: Site) -> tuple[Hop, ...]:
+        """Return the hops between two sites, on the tree cloud – edges – devices."""
         first, last = self.cell(start), self.cell(end)
-        if start.kind == end.kind == "device" and first == last and self.network.device_device is not None:
-            return [self._hop("device_device", "up", first, start, end)]
-        stops = [start, *(self._out(start, end)), end]
-        return [self._step(a, b) for a, b in pairwise(stops)]
-
-    def _out(self, start: Site, end: Site) -> list[Site]:
-        """Return the stops between two sites, on the tree cloud – edges – devices."""
-        first, last = self.cell(start), self.cell(end)
-        direct = self.network.route == "direct"
         if first == last:
-            return [edge(first)] if start.kind == end.kind == "device" else []
-        up = [edge(first)] if start.kind == "device" and not direct else []
-        down = [edge(last)] if end.kind == "device" and not direct else []
-        return up + ([CLOUD] if CLOUD not in (start, end) else []) + down
-
-    def _step(self, start: Site, end: Site) -> Hop:
-        lower = start if start.kind == "device" or (start.kind == "edge" and end == CLOUD) else end
-        upper = end if lower is start else start
-        link = "edge_cloud" if lower.kind == "edge" else "device_cloud" if upper == CLOUD else "device_edge"
-        return self._hop(link, "up" if lower is start else "down", self.cell(lower), start, end)
+            both = start.kind == end.kind == "device"
+            if both and self.network.device_device is not None:
+                return (self._hop("device_device", "up", first, start, end),)
+            between = [edge(first)] if both else []
+        else:
+            direct = self.network.route == "direct"
+            between = [edge(first)] if start.kind == "device" and not direct else []
+            between += [CLOUD] if CLOUD not in (start, end) else []
+            between += [edge(last)] if end.kind == "device" and not direct else []
+        hops = []
+        for a, b in pairwise([start, *between, end]):
+            lower, upper = (a, b) if a.kind == "device" or (a.kind == "edge" and b == CLOUD) else (b, a)
+            link = "edge_cloud" if lower.kind == "edge" else "device_cloud" if upper == CLOUD else "device_edge"
+            hops.append(self._hop(link, "up" if lower is a else "down", self.cell(lower), a, b))
+        return tuple(hops)
 
     def _hop(self, name: str, way: str, cell: int, start: Site, end: Site) -> Hop:
         link: LinkClass = getattr(self.network, name)
@@ -115,15 +110,12 @@ class Routes:
         free = rate is None or radio or link.sharing != "serial"
         sender = start.index if start.kind == "device" else -1
         receiver = end.index if end.kind == "device" else -1
+        shared = (name, way if link.duplex == "full" else "", cell if link.over == "cell" else -1)
         return Hop(
-            f"{name}_{way}", -1 if free else self._resource(name, link, way, cell), 0.0 if rate is None else 8.0 / rate,
-            link.latency_s, sender, receiver, sender if sender >= 0 else receiver, radio,
-            way == "down" and link.downlink == "multicast", end, cell,
+            f"{name}_{way}", -1 if free else self._resources.setdefault(shared, len(self._resources)),
+            0.0 if rate is None else 8.0 / rate, link.latency_s, sender, receiver,
+            sender if sender >= 0 else receiver, radio, way == "down" and link.downlink == "multicast", end, cell,
         )  # fmt: skip
-
-    def _resource(self, name: str, link: LinkClass, way: str, cell: int) -> int:
-        place = (name, way if link.duplex == "full" else "", cell if link.over == "cell" else -1)
-        return self._resources.setdefault(place, len(self._resources))
 
 
 def _number(site: Site) -> int:
@@ -228,11 +220,8 @@ class Sites:
         """Return the seconds of a visit to the cloud, which holds all data; 0 where its clock is not known."""
         if self.network.cloud_clock_hz is None:
             return 0.0
-        return (
-            self.effort(work, float(self.samples.sum()))
-            * float((self.cycles_per_bit * self.data_bits).sum())
-            / self.network.cloud_clock_hz
-        )
+        pass_cycles = float((self.cycles_per_bit * self.data_bits).sum())
+        return self.effort(work, float(self.samples.sum())) * pass_cycles / self.network.cloud_clock_hz
 
 
 def draw_sites(
@@ -250,8 +239,13 @@ def draw_sites(
     Raises:
         SettingError: a device is out of the radio's reach.
     """
-    count = len(samples)
-    drawn = {name: _drawn(getattr(network.devices, name), seed, name, count) for name in DRAWN}
+    drawn: dict[str, Floats | None] = {}
+    for name in DRAWN:
+        given: Number | None = getattr(network.devices, name)
+        if isinstance(given, tuple):
+            drawn[name] = generator(seed, f"network {name}").uniform(given[0], given[1], len(samples))
+        else:
+            drawn[name] = None if given is None else np.full(len(samples), float(given))
     bits = drawn.pop("data_bits")
     held = np.asarray(samples, np.float64)
     placed = Sites(
@@ -263,14 +257,6 @@ def draw_sites(
     return placed
 
 
-def _drawn(given: Number | None, seed: int, name: str, count: int) -> Floats | None:
-    if given is None:
-        return None
-    if isinstance(given, tuple):
-        return generator(seed, f"network {name}").uniform(given[0], given[1], count)
-    return np.full(count, float(given))
-
-
 def allocation_problem(sites: Sites, payload_bytes: float) -> AllocationProblem | None:
     """Return the allocation problem of a park's radio uplink, or None where the uplink is no radio.
 
@@ -280,25 +266,19 @@ def allocation_problem(sites: Sites, payload_bytes: float) -> AllocationProblem 
     if sites.network.uplink.sharing != "sinr" or physics is None:
         return None
     return AllocationProblem(
-        compute_s=sites.pass_s,
-        airtime_s=radio.airtime_s(physics, sites.received_w, payload_bytes),
-        received_w=sites.received_w,
-        noise_w=radio.noise_w(physics),
-        threshold=physics.threshold,
-        channels=physics.channels,
-        reception=physics.reception,
-        iterations_scale=physics.iterations_scale,
-        iterations_offset=physics.iterations_offset,
-        usable=radio.usable(physics, sites.received_w),
-    )
+        compute_s=sites.pass_s, airtime_s=radio.airtime_s(physics, sites.received_w, payload_bytes),
+        received_w=sites.received_w, noise_w=radio.noise_w(physics), threshold=physics.threshold,
+        channels=physics.channels, reception=physics.reception, iterations_scale=physics.iterations_scale,
+        iterations_offset=physics.iterations_offset, usable=radio.usable(physics, sites.received_w),
+    )  # fmt: skip
 
 
 def transfer_s_alone(sites: Sites, payload_bytes: float) -> tuple[Floats, Floats]:
     """Return the seconds [K] of a packet to each device, and back, alone on the links; by radio once, at full power."""
-    physics, count = sites.network.radio, len(sites.samples)
-    ways = np.zeros((2, count))
+    physics = sites.network.radio
+    ways = np.zeros((2, len(sites.samples)))
     clear = None if physics is None else radio.airtime_s(physics, sites.received_w, payload_bytes)
-    for k in range(count):
+    for k in range(len(sites.samples)):
         site = device(k)
         for way, route in enumerate((sites.routes.route(CLOUD, site), sites.routes.route(site, CLOUD))):
             for hop in route.hops:
@@ -370,8 +350,14 @@ class RadioUplink:
         signal = self.signal_w(visit.site.index, mine.power_dbm)
         noise = [self.signal_w(k, their.power_dbm) for k, their in others if their.channel == mine.channel]
         chance = radio.reception(self.radio, signal, np.array(noise))
-        attempts, lost = self._attempts(chance, place)
         seconds = float(radio.airtime_s(self.radio, np.array(signal), payload_bytes))
+        # the number of transmissions n is drawn with P(n) = q(1 − q)^(n−1), cut at the limit
+        attempts, lost, limit = 1, False, self.radio.attempts
+        u = float(generator(self.seed, "air", *place).random())
+        if chance <= 0 or (chance < 1 and u >= 1 - (1 - chance) ** limit):  # P(n <= limit) = 1 − (1 − q)^limit
+            attempts, lost = limit, True
+        elif chance < 1:
+            attempts = min(limit, max(1, math.ceil(math.log1p(-u) / math.log1p(-chance))))
         return Transmission(seconds, attempts, float(radio.watts(mine.power_dbm)), lost)
 
     def clear(self, device: int, payload_bytes: float) -> Transmission:
@@ -387,16 +373,6 @@ class RadioUplink:
     def lost(self, visit: Train, concurrent: Sequence[Train], place: VisitPlace) -> bool:
         """Return whether a visit's result is given up; it does not depend on the packet's size."""
         return self.send(visit, concurrent, place, 1.0).lost
-
-    def _attempts(self, chance: float, place: VisitPlace) -> tuple[int, bool]:
-        """Draw the number of transmissions, P(n) = q(1 − q)^(n−1), cut at the limit."""
-        most = self.radio.attempts
-        u = float(generator(self.seed, "air", *place).random())
-        if chance >= 1:
-            return 1, False
-        if chance <= 0 or u >= 1 - (1 - chance) ** most:  # P(n <= limit) = 1 − (1 − q)^limit
-            return most, True
-        return min(most, max(1, math.ceil(math.log1p(-u) / math.log1p(-chance)))), False
 
 
 def radio_uplink(sites: Sites | None, seed: int) -> RadioUplink | None:

@@ -80,24 +80,22 @@ class SimulatedClock:
             try:
                 wake = next(process.steps)
             except StopIteration as stop:
-                if process.join is None:
+                join = process.join
+                if join is None:
                     end = stop.value
-                else:
-                    self._met(process.join, process, stop.value)
+                    continue
+                join.left -= 1
+                if stop.value > join.end:
+                    join.end, join.last = stop.value, process
+                if join.left == 0:
+                    if join.last is not None:
+                        join.waiting.add(join.last)
+                    self.at(join.end, join.waiting)
                 continue
             if wake is not None:
                 self._count += 1
                 heappush(heap, (wake, process.order, self._count, process))
         return end
-
-    def _met(self, join: Join, process: PacketProcess, end: float) -> None:
-        join.left -= 1
-        if end > join.end:
-            join.end, join.last = end, process
-        if join.left == 0:
-            if join.last is not None:
-                join.waiting.add(join.last)
-            self.at(join.end, join.waiting)
 
 
 class Move(NamedTuple):
@@ -146,8 +144,9 @@ class Account:
         """Take one hop from ``time`` on, which is now where its link is shared; return the packet's arrival."""
         seconds, start, sender, receiver = size * hop.s_per_byte, time, hop.sender, hop.receiver
         watt = self.transmit_w[sender] if sender >= 0 else 0.0
-        if hop.radio:
-            seconds, size, watt = self._radio(hop, size, sent)
+        if hop.radio:  # a visit's result, or a packet alone on its channel
+            sent = sent or self.air.clear(hop.sender, size)  # type: ignore[union-attr]
+            seconds, size, watt = sent.airtime_s * sent.attempts, size * sent.attempts, sent.watt
         if hop.resource >= 0:
             start = self.clock.serve(hop.resource, seconds)
             process.wait_s += start - time
@@ -186,17 +185,9 @@ class Account:
         process.path.append(k)
         return seconds
 
-    def _radio(self, hop: Hop, size: int, sent: Transmission | None) -> tuple[float, int, float]:
-        """Return (seconds, bytes, watt) of a radio transmission: a visit's result, or alone on its channel."""
-        if sent is None:
-            sent = self.air.clear(hop.sender, size)  # type: ignore[union-attr]
-        return sent.airtime_s * sent.attempts, size * sent.attempts, sent.watt
-
 
 Target = tuple[int, Site]  # number of a child, and the first site it goes to
-Then = Callable[
-    [int, "PacketState", PacketProcess], Steps
-]  # what a child does once it stands there; returns when it ends
+Continue = Callable[[int, "PacketState", PacketProcess], Steps]  # the steps of a child from its first site on
 
 
 class PacketState(NamedTuple):
@@ -228,7 +219,7 @@ class Copies:
         self.clock, self.routes, self.spent = clock, routes, spent
 
     def fan(
-        self, state: PacketState, targets: Sequence[Target], size: int, process: PacketProcess, then: Then
+        self, state: PacketState, targets: Sequence[Target], size: int, process: PacketProcess, then: Continue
     ) -> Steps:
         """Send copies to the children's first sites, let each go on from there, wait for the latest."""
         if not targets:
@@ -240,14 +231,9 @@ class Copies:
         return join.end
 
     def _spread(
-        self,
-        state: PacketState,
-        targets: Iterable[Target],
-        size: int,
-        join: Join,
-        then: Then,
+        self, state: PacketState, targets: Iterable[Target], size: int, join: Join, then: Continue,
         after: PacketProcess | None = None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         """Start a process for each child, or for each transmission that serves several of them."""
         shared: dict[tuple[str | int, ...], tuple[Hop, list[Target]]] = {}
         route, held = self.routes.route, state.held
@@ -265,15 +251,9 @@ class Copies:
             own.steps = self._carry(state, hop, group, size, own, join, then)
 
     def _carry(
-        self,
-        state: PacketState,
-        hop: Hop,
-        group: Sequence[Target],
-        size: int,
-        own: PacketProcess,
-        join: Join,
-        then: Then,
-    ) -> Steps:
+        self, state: PacketState, hop: Hop, group: Sequence[Target], size: int, own: PacketProcess, join: Join,
+        then: Continue,
+    ) -> Steps:  # fmt: skip
         """Send one transmission to several receivers; the children go on from each place it reaches."""
         time = state.time
         if hop.resource >= 0 and time > self.clock.now:
