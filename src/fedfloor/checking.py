@@ -37,18 +37,29 @@ def toml(path: Path, noun: str) -> Table:
     Raises:
         SettingError: it is not there (the nearest beside it is named), or not TOML (the line is quoted).
     """
-    text = ""
     try:
         text = path.read_text(encoding="utf-8-sig")
-        return tomllib.loads(text)
     except OSError as error:
         beside = [neighbour.name for neighbour in path.parent.glob("*.toml")] if path.parent.is_dir() else []
         near = "" if path.exists() else nearest(path.name, beside)
         raise SettingError(f"{noun} {path}: {error.strerror or error}.{near}") from error
-    except ValueError as error:  # no TOML, no UTF-8, a number of 5,000 digits
-        raise SettingError(f"{noun} {path} is not valid TOML: {error}{quoted(text, error)}") from error
+    except UnicodeDecodeError as error:
+        raise SettingError(f"{noun} {path} is not valid TOML: {error}") from error
+    return toml_text(text, f"{noun} {path}")
+
+
+def toml_text(text: str, source: str) -> Table:
+    """Return the tables of a TOML text; errors name its source.
+
+    Raises:
+        SettingError: it is not TOML (the line is quoted), or nested too deeply.
+    """
+    try:
+        return tomllib.loads(text)
+    except ValueError as error:  # no TOML, or a number of 5,000 digits
+        raise SettingError(f"{source} is not valid TOML: {error}{quoted(text, error)}") from error
     except RecursionError as error:
-        raise SettingError(f"{noun} {path}: lists or tables nested too deeply: at most {DEEPEST} levels.") from error
+        raise SettingError(f"{source}: lists or tables nested too deeply: at most {DEEPEST} levels.") from error
 
 
 def checked(kind: type[T], table: Table, where: str) -> T:

@@ -6,7 +6,6 @@ import json
 import logging
 import os
 import re
-import tomllib
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from fedfloor import config
+from fedfloor.checking import toml_text
 from fedfloor.data import guess, proposals
 from fedfloor.data.dataset import Dataset
 from fedfloor.data.files import expanded, is_there, own
@@ -412,7 +412,7 @@ def _held(park: Park, holdings: str) -> str:
 def skew(text: str, park: Park) -> LabelSkew | None:
     """Return a park's label skew, and warn where the drafted experiment's method has nothing to choose devices by."""
     measured = label_skew(park)
-    warn(config.from_table(tomllib.loads(text)), measured)
+    warn(config.from_table(toml_text(text, "the draft")), measured)
     return measured
 
 

@@ -237,7 +237,8 @@ REFUSED: dict[str, tuple[Callable[[Path], None], tuple[str, ...], int, str]] = {
     "no ledger": (lambda out: (out / "ledger.jsonl").unlink(), (), 1, "line 1 is missing"),
     "no experiment": (lambda out: (out / "experiment.toml").unlink(), (), 2, "holds no run"),
     "an experiment that is no TOML": (
-        lambda out: (out / "experiment.toml").write_text("a = ") and None, (), 2, "cannot be read",
+        lambda out: (out / "experiment.toml").write_text("a = ") and None, (), 2,
+        "holds no run that could be resumed: experiment",
     ),
 }  # fmt: skip
 

@@ -6,7 +6,6 @@ Paths in a file are relative to its folder.
 from __future__ import annotations
 
 import re
-import tomllib
 import types
 import typing
 from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass
@@ -15,7 +14,8 @@ from typing import Any, TypeVar
 
 import tomlkit
 
-from fedfloor.errors import SettingError, nearest, quoted, require
+from fedfloor.checking import toml
+from fedfloor.errors import SettingError, nearest, require
 
 T = TypeVar("T")
 
@@ -31,14 +31,9 @@ def read(kind: type[T], path: Path | str) -> T:
     """
     path = Path(path)
     try:
-        text = path.read_bytes().decode(errors="replace")
-    except OSError as error:
-        why = error.strerror or error
-        raise SettingError(f"{path}: {why}. fedfloor provision PARK.toml writes such files.") from error
-    try:
-        body = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise SettingError(f"{path}: {error}{quoted(text, error)}") from error
+        body = toml(path, "settings file")
+    except SettingError as error:
+        raise SettingError(f"{error} `fedfloor provision PARK.toml` writes such files.") from error
     made: T = _made(kind, body, str(path), path.parent)
     return made
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import math
-import tomllib
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BeforeValidator, Field
 
-from fedfloor.checking import parsed
+from fedfloor.checking import parsed, toml_text
 from fedfloor.errors import SettingError
 
 T = TypeVar("T")
@@ -358,10 +357,11 @@ def experiment(path: Path) -> tuple[str, dict[str, Any], ExperimentRecord]:
         SettingError: it cannot be read, is no TOML, or no resolved experiment.
     """
     noun, advice = "a resolved experiment", "Name a folder that `fedfloor run` wrote."
+    raw = content(path)
     try:
-        text = content(path).decode()
-        tables = tomllib.loads(text)
+        text = raw.decode()
+        tables = toml_text(text, "the file")
         data = json.dumps(tables, default=str)
-    except (ValueError, RecursionError) as error:  # a number too long to be written is a ValueError, too
+    except (SettingError, ValueError, RecursionError) as error:  # a number too long to be written is a ValueError, too
         raise SettingError(f"{path}: not {noun} ({error}). {advice}") from error
     return text, tables, parsed(ExperimentRecord, data, str(path), noun, advice)

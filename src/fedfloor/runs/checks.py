@@ -5,13 +5,13 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import tomllib
 from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
 import torch
 
+from fedfloor.checking import toml_text
 from fedfloor.config import resolved
 from fedfloor.engine import local_update
 from fedfloor.engine.engine import Engine
@@ -47,7 +47,7 @@ def agree(
         data=replace(experiment.data, root=None, path=None, test=None),
         model=replace(experiment.model, init_from=None),
     )
-    whole = tomllib.loads(resolved(plain))
+    whole = toml_text(resolved(plain), "the resolved experiment")
     whole.get("network", {}).pop("profile", None)  # all that it says stands there
     mine = {
         "experiment": whole,

@@ -7,13 +7,13 @@ import json
 import os
 import platform
 import shutil
-import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from fedfloor._version import __version__
+from fedfloor.checking import toml, toml_text
 from fedfloor.config import read, resolved
 from fedfloor.errors import SettingError, disk_error
 from fedfloor.network.profile import LINKS
@@ -158,12 +158,10 @@ def check_same(folder: Path, document: str, *, force: bool) -> None:
     """
     path = folder / "experiment.toml"
     try:
-        before = flat(tomllib.loads(path.read_text()))
-    except (OSError, tomllib.TOMLDecodeError) as error:
-        raise SettingError(
-            f"{path} cannot be read ({error}): this folder holds no run that could be resumed."
-        ) from error
-    now = flat(tomllib.loads(document))
+        before = flat(toml(path, "experiment"))
+    except SettingError as error:
+        raise SettingError(f"{folder} holds no run that could be resumed: {error}") from error
+    now = flat(toml_text(document, "the resolved experiment"))
     known = _defaults(path)
     before = {key: value for key, value in before.items() if not known or key in known or key in now}
     before |= {key: value for key, value in known.items() if key in now and key not in before}
@@ -181,7 +179,7 @@ def check_same(folder: Path, document: str, *, force: bool) -> None:
 
 def _defaults(path: Path) -> dict[str, Any]:
     try:
-        return flat(tomllib.loads(resolved(read(path), path.parent)))
+        return flat(toml_text(resolved(read(path), path.parent), str(path)))
     except SettingError:  # it has a setting that is no longer: compared as it stands
         return {}
 

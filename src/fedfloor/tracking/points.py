@@ -6,12 +6,12 @@ import csv
 import io
 import json
 import os
-import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from fedfloor.checking import toml
 from fedfloor.errors import SettingError
 from fedfloor.runs.folder import flat
 
@@ -65,9 +65,10 @@ def about(folder: Path) -> About:
     """Read a run's description from its folder.
 
     Raises:
-        OSError: a file is missing.
+        SettingError: the experiment is missing or not TOML.
+        OSError: another file is missing.
     """
-    document = tomllib.loads((folder / "experiment.toml").read_text(encoding="utf-8"))
+    document = toml(folder / "experiment.toml", "experiment")
     park = json.loads((folder / "park.json").read_text(encoding="utf-8"))
     provenance = document.pop("provenance", {})
     return About(
