@@ -246,7 +246,7 @@ def test_visits_to_the_cloud_are_counted() -> None:
     # 2 · (1 + 3 · 1) + 1; visits to devices and choices count nothing
     cloud = Train(CLOUD, EPOCH)
     twice = Repeat(2, Parallel((cloud, VISIT, Repeat(3, cloud, tick=False))))
-    assert walk.cloud_visits(Sequence((twice, cloud, Select("uniform", (1,), 1, EPOCH)))) == 9
+    assert walk.visits(Sequence((twice, cloud, Select("uniform", (1,), 1, EPOCH))), cloud=True)[-1] == 9
 
 
 def test_what_a_plan_became_is_put_back() -> None:

@@ -132,7 +132,7 @@ GAPS: dict[str, dict[str, str]] = {
     "q-fair that asked nobody": dict.fromkeys(TRAIN, "put Probe(devices, 'loss') before the visits"),
     "a rule that does not exist": dict.fromkeys(TRAIN, "unknown mixing rule 'mean of means'"),
     "too many chosen": dict.fromkeys((*TRAIN, "price"), "there are 2 candidates"),
-    "scopes that cannot meet": dict.fromkeys(TRAIN, "their models cannot meet"),
+    "scopes that cannot meet": dict.fromkeys(TRAIN, "their models cannot be aggregated"),
     "a device that does not exist": dict.fromkeys((*TRAIN, "price"), "the park has devices 0 to 5"),
     "asked: the weather": dict.fromkeys((*TRAIN, "price", "reports"), "unknown question"),
     "a vector asked in a branch": dict.fromkeys(TRAIN, "ask before they part"),

@@ -168,7 +168,9 @@ def read_subtask(message: Message, engine: Engine, names: PartNames) -> tuple[Su
     """
     about, flat = message.about, engine.network.flat
     try:
-        node = walk.parallel(text.from_json(names.resolve(about["plan"])))
+        node = text.from_json(names.resolve(about["plan"]))
+        if not isinstance(node, Parallel):
+            raise SettingError(f"plan: it is a {type(node).__name__.lower()}, not a parallel.")
         mine = [int(index) for index in about["mine"]]
         visits = Counter({int(k): int(n) for k, n in about["visits"].items()})
         heard = {int(k): dict(one) for k, one in about["heard"].items()}

@@ -39,7 +39,7 @@ from fedfloor.plan.nodes import Node, Select, Train, Work
 from fedfloor.plan.outcome import Outcome, Receipt
 from fedfloor.plan.schedule import (
     Answers,
-    Branch,
+    BranchWalk,
     Concurrent,
     Driver,
     Key,
@@ -58,7 +58,7 @@ FIRST = 32  # branches whose updates are judged together while too few devices a
 
 
 def in_turn_or_at_once(
-    go: Callable[[Branch], NodeResult], branches: Sequence[Branch], *, at_once: bool
+    go: Callable[[BranchWalk], NodeResult], branches: Sequence[BranchWalk], *, at_once: bool
 ) -> list[NodeResult]:
     """Walk branches; at the same time where that saves time, unless a device is in two of them."""
     known = [k for branch in branches for k in branch.known if k >= 0]
@@ -259,7 +259,7 @@ class Trainer(Driver):
         node, memory, lock = request.node, self.engine.memory, Lock()
         aggregation, limits = Aggregation(node, start, mixed_part(self.engine.network, node)), self.limit
 
-        def go(branch: Branch, *, wait: bool = False) -> NodeResult:
+        def go(branch: BranchWalk, *, wait: bool = False) -> NodeResult:
             was, own = memory.now(branch.known), self.apart()
             own.limit = limits.copy() if limits is not None else None
             one = own.drive(branch.walk.node(branch.node, start, request.tick))
@@ -283,14 +283,14 @@ class Trainer(Driver):
             done.update(zip((branch.index for branch in rest), passed, strict=True))
         return aggregation, [done[branch.index] for branch in parted]
 
-    def add(self, aggregation: Aggregation, branch: Branch, result: NodeResult) -> NodeResult:
+    def add(self, aggregation: Aggregation, branch: BranchWalk, result: NodeResult) -> NodeResult:
         """Add a branch's packet, weighted by the samples of the devices trained in it; return the result without it."""
         aggregation.add(branch.index, result.packet, sum(self._size(k) for k in result.trained))
         return replace(result, packet={})
 
-    def _by_factory(self, branches: list[Branch]) -> list[list[Branch]]:
+    def _by_factory(self, branches: list[BranchWalk]) -> list[list[BranchWalk]]:
         """Return branches by the edge that would judge them, each group in plan order."""
-        groups: dict[int, list[Branch]] = {}
+        groups: dict[int, list[BranchWalk]] = {}
         for branch in branches:
             apart = self.whole and bool(walk.devices(branch.node))
             place = int(self.engine.park.factory_of[walk.first_device(branch.node)]) if apart else 0

@@ -163,7 +163,9 @@ class FLHC(FedAvg):
             return self._visits(view, rng)
         if not state.cohorts:
             todo = replace(self.work.at(view.round, view.rounds, self.objective), moments="visit")
-            settings = {name: value for name, value in todo.told().items() if name != "settings" and value is not None}
+            settings = {
+                name: value for name, value in todo.to_spec().items() if name != "settings" and value is not None
+            }
             visits = self._visits(view, rng)
             return nodes.Sequence((Probe(tuple(view.devices), "profile", settings=settings), visits))
         members: dict[int, list[int]] = {}

@@ -236,11 +236,15 @@ class ConfiguredMethod(Method):
 
     def _check_plan(self, node: Node) -> None:
         """Refuse a selection among no devices, and more visits than fit into memory with their receipts alone."""
-        if self.parts.selection not in (None, Everyone()) and walk.cloud_visits(node) and not walk.devices(node):
+        if (
+            self.parts.selection not in (None, Everyone())
+            and walk.visits(node, cloud=True)[-1]
+            and not walk.devices(node)
+        ):
             raise SettingError(
                 f"method.selection with method '{self.name}': its rounds visit no devices. Leave method.selection out."
             )
-        visits = walk.many(node)
+        visits = walk.count_visits(node)
         sizes = {key: value for key, value in vars(self.method).items() if type(value) is int and value >= LARGE}
         large = "".join(f", with {key} = {value}" for key, value in sizes.items())
         label = f"method '{self.name}' plans {visits:,} visits in a round{large}"

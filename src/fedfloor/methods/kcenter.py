@@ -49,7 +49,7 @@ class KCenter(Method):
 
     def setup(self, view: View) -> Node:
         todo = replace(self.work.at(1, view.rounds, self.objective), moments="visit")  # a profile keeps nothing
-        settings = {name: value for name, value in todo.told().items() if name != "settings" and value is not None}
+        settings = {name: value for name, value in todo.to_spec().items() if name != "settings" and value is not None}
         return Probe(tuple(view.devices), "profile", settings=settings)
 
     def init(self, view: View, answers: Answers, rng: np.random.Generator) -> State:

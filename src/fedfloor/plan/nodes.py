@@ -18,8 +18,8 @@ MODEL = "w"  # the name of a packet's model; further ones are w/1, w/2, …
 KEEP = "keep"  # the rule of a Parallel whose branches have a model each
 
 BUT = "all but "
-ARRIVED = "arrived"  # what a visit sends that trains a model beside the one that came
-FORWARD = 1 / 3  # of the cycles of a pass that trains: the way back takes about twice those of the way there
+ARRIVED = "arrived"  # sent by a visit that trains a model beside the one that arrived
+FORWARD = 1 / 3  # of the cycles of a pass that trains: the backward pass takes about twice those of the forward pass
 
 
 def only(part: Any, *names: str) -> bool:
@@ -36,21 +36,16 @@ def only(part: Any, *names: str) -> bool:
     >>> only(ring, "children", "mix"), only(ring, "children")
     (True, False)
     """
-    return at_defaults(part, remaining_fields(part.__class__, *names))
-
-
-def at_defaults(part: Any, rest: tuple[tuple[str, object], ...]) -> bool:
-    """Return whether fields have their defaults: :func:`only` for very many nodes of one class."""
-    for name, default in rest:  # noqa: SIM110  (all() takes three times as long)
+    for name, default in _defaults(part.__class__, *names):  # noqa: SIM110  (all() takes three times as long)
         if getattr(part, name) != default:
             return False
     return True
 
 
 @cache
-def remaining_fields(kind: type[Any], *names: str) -> tuple[tuple[str, object], ...]:
+def _defaults(kind: type[Any], *names: str) -> tuple[tuple[str, object], ...]:
     """Return a class's fields outside of ``names`` with their defaults; MISSING equals nothing that is set."""
-    rest = [one for one in fields(kind) if one.name not in names]
+    rest = [f for f in fields(kind) if f.name not in names]
     return tuple((f.name, f.default if f.default_factory is MISSING else f.default_factory()) for f in rest)
 
 
@@ -198,34 +193,34 @@ class Work:
         """Whether a visit goes as far as its rate times sums of its gradients: SGD that begins anew, unclipped."""
         return self.optimizer == "sgd" and self.clip_norm is None and not self.keeps_moments
 
-    def told(self) -> dict[str, Any]:
-        """Return the fields as a plan writes them down: without those added later, where they have their defaults.
+    def to_spec(self) -> dict[str, Any]:
+        """Return the fields as they stand in a plan's JSON: without those added later, where they have their defaults.
 
-        ``trains`` is written as ``scope``, and ``sends`` as what the device owns, as plans had them at first.
+        ``trains`` is written as ``scope``, and ``sends`` as the part that the device owns, as in the first plans.
 
-        >>> sorted(Work(epochs=1, clip_norm=1.0).told().keys() - Work(epochs=1).told().keys())
+        >>> sorted(Work(epochs=1, clip_norm=1.0).to_spec().keys() - Work(epochs=1).to_spec().keys())
         ['clip_norm']
         """
-        told = {name: one for name, one in vars(self).items() if name not in _LATER or one != _LATER[name]}
-        told["scope"] = told.pop("trains")
+        spec = {name: value for name, value in vars(self).items() if name not in _LATER or value != _LATER[name]}
+        spec["scope"] = spec.pop("trains")
         if self.sends and self.sends != ARRIVED:
-            told.pop("sends")
-            told["own"] = self.own
-        return told
+            spec.pop("sends")
+            spec["own"] = self.own
+        return spec
 
     @staticmethod
-    def fields(told: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the fields of what :meth:`told` returned; what it knows nothing of is left as it is.
+    def fields(spec: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the fields of a :meth:`to_spec`; unknown entries are left as they are.
 
         >>> Work.fields({"epochs": 1, "scope": "all", "own": "head"})
         {'epochs': 1, 'trains': 'all', 'sends': 'all but head'}
         """
-        found = {{"scope": "trains"}.get(name, name): one for name, one in told.items()}
-        if told.get("sends") in (True, False):  # as plans were written before work had an own part
-            found["sends"] = "" if told["sends"] else "nothing"
-        if isinstance(told.get("own"), str):
-            found["sends"] = keeping(found.pop("own"))
-        return found
+        values = {"trains" if name == "scope" else name: value for name, value in spec.items()}
+        if spec.get("sends") in (True, False):  # as plans were written before work had an own part
+            values["sends"] = "" if spec["sends"] else "nothing"
+        if isinstance(spec.get("own"), str):
+            values["sends"] = keeping(values.pop("own"))
+        return values
 
     def only(self, *names: str) -> bool:
         """Return whether every field that differs from its default is among ``names``: see :func:`only`.
@@ -237,7 +232,7 @@ class Work:
 
 
 def keeping(own: str) -> str:
-    """Return what a visit sends that leaves a part of the model to its device: see :attr:`Work.sends`.
+    """Return the part that a visit sends which leaves ``own`` to its device: see :attr:`Work.sends`.
 
     >>> keeping("head"), keeping("all"), keeping("all but body"), keeping("")
     ('all but head', 'nothing', 'body', '')
@@ -249,16 +244,16 @@ def keeping(own: str) -> str:
 
 # fields that Work did not have from the beginning: the hashes of plans without them stay as they were
 _ADDED = ("sends", "optimizer", "beta1", "beta2", "eps", "moments", "clip_norm")
-_LATER = {one.name: one.default for one in fields(Work) if one.name in _ADDED}
+_LATER = {f.name: f.default for f in fields(Work) if f.name in _ADDED}
 
 
-def forward_cost(of: float) -> float:
-    """Return the passes that it takes to ask a frozen network once for what a visit of so many passes sees.
+def forward_cost(passes: float) -> float:
+    """Return the passes whose computation equals one forward pass over the samples of a visit of so many passes.
 
     >>> forward_cost(5.0), forward_cost(0.3)
     (0.3333333333333333, 0.09999999999999999)
     """
-    return FORWARD * min(1.0, of)
+    return FORWARD * min(1.0, passes)
 
 
 @dataclass(frozen=True)
@@ -287,17 +282,17 @@ class Sequence:
 
 @dataclass(frozen=True)
 class Parallel:
-    """Copies go out, one per child, and meet again at ``at``, where rule ``mix`` makes one of them.
+    """Copies go out, one per child, and are aggregated at ``at`` into one model by rule ``mix``.
 
-    With ``mix = "keep"`` none is made: the children are nodes with a ``model`` each, which come back side by side.
+    With ``mix = "keep"`` they are not: the children are nodes with a ``model`` each, which come back side by side.
     A device that several of them visit takes its visits in the children's order.
 
     Args:
         children: one per copy.
-        at: where they meet.
-        mix: by which rule.
+        at: the site of the aggregation.
+        mix: its rule.
         settings: the rule's own numbers, such as the share that a trimmed mean leaves out.
-        model: which model of the packet goes out, alone of all, and is replaced: :func:`model_name`.
+        model: the name (:func:`model_name`) of the packet's model that goes out, alone of all, and is replaced.
     """
 
     children: tuple[Node, ...]
@@ -318,7 +313,7 @@ class Repeat:
 
 @dataclass(frozen=True)
 class Select:
-    """Whom to visit is chosen when the walk gets here: becomes ``Parallel(Train(d, work) for d in chosen)``.
+    """A choice of devices, made when the walk arrives: becomes ``Parallel(Train(d, work) for d in chosen)``.
 
     Chance is keyed by how often a device was visited so far in the round. Two branches of a ``Parallel`` know nothing
     of each other's choices, so where both may visit one device in the same tick, their visits to it share their draws
@@ -326,12 +321,11 @@ class Select:
     branches candidates of their own, or put them one after the other.
 
     Args:
-        policy: how they are chosen; ``least_loss``: those to whose last answer to ``losses`` the node's model is best.
+        policy: of the choice; ``least_loss``: the devices whose last answer to ``losses`` is least for this model.
         candidates: the devices to choose from.
         how_many: of them.
-        work: what each of the chosen does.
-        at: where their models meet.
-        mix, settings, model: by which rule, and which model, as in :class:`Parallel`.
+        work: of each chosen device.
+        at, mix, settings, model: of the aggregation, as in :class:`Parallel`.
         random: of ``how_many``, so many are drawn uniformly before the others are chosen.
         share: class shares [F] that the samples of all together should have, for policies that read the census.
         census_free: whether the census that the policy reads is not counted among what the candidates send.
@@ -355,7 +349,7 @@ class Select:
         return self.policy not in BLIND
 
     @cached_property
-    def asked(self) -> Probe | None:
+    def census(self) -> Probe | None:
         """The question for the census, where it is asked and counted."""
         return Probe(self.candidates, "census", self.at) if self.reads_census and not self.census_free else None
 
@@ -375,9 +369,9 @@ class Broadcast:
 
 @dataclass(frozen=True)
 class Probe:
-    """Runs the question ``what`` on each device; small answers come back to ``at``, per device, unmixed.
+    """Runs the question named ``what`` on each device; small answers come back to ``at``, per device, unmixed.
 
-    ``settings`` are the question's own, such as how many hashes of its features a device is to tell.
+    ``settings`` are the question's own, such as how many hashes of its features a device returns.
     """
 
     devices: tuple[int, ...]

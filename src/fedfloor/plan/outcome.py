@@ -1,4 +1,4 @@
-"""What is known once a visit, or a whole plan, is over."""
+"""The results of a visit and of a whole plan."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Receipt:
         lost: whether its result was lost; then the numbers above are 0 and nothing was trained.
         memory: digest of what the device keeps, if it keeps something.
         seconds: on the network, from when the model set out until the result was where it went on; 0 without one.
-        update: with a limit on the length of updates, what it goes by: rate · steps, and the length of each part.
+        update: with a limit on the length of updates, its basis: rate · steps, and the length of each part.
         refused: why the update was refused, which then counts as lost.
     """
 
@@ -58,24 +58,25 @@ class Receipt:
     @classmethod
     def of(cls, row: Sequence[Any]) -> Receipt:
         """Return the receipt of a row."""
-        return cls(*row[:12], *(tuple(one) if isinstance(one, list) else one for one in row[12:]))
+        return cls(*row[:12], *(tuple(value) if isinstance(value, list) else value for value in row[12:]))
 
     def without(self, why: str) -> Receipt:
         """Return the receipt of this visit with its result refused: a lost visit."""
-        none = replace(self, steps=0, loss_first=0.0, loss_last=0.0, accuracy=0.0, lost=True, memory=None)
-        return replace(none, refused=why)
+        return replace(
+            self, steps=0, loss_first=0.0, loss_last=0.0, accuracy=0.0, lost=True, memory=None, refused=why
+        )  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came out of a plan.
+    """The result of a plan.
 
     Args:
         packet: the packet that ended the round at the cloud: named flat tensors, ``w`` the model.
-        resolved: the plan with every ``Select`` replaced by whom it chose.
+        resolved: the plan with every ``Select`` replaced by its visits.
         receipts: one per visit, in plan order.
-        answers: device → question → answer, what each ``Probe`` asked.
-        ticks: how far the park's clock moved.
+        answers: device → question → answer, of each ``Probe``.
+        ticks: by which the park's clock moved.
         rng: for servers that draw, keyed by the seed and the round.
     """
 

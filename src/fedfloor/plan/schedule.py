@@ -32,7 +32,7 @@ from fedfloor.plan.nodes import KEEP, LEAST_LOSS, MODEL, Broadcast, Node, Parall
 from fedfloor.plan.outcome import Receipt
 
 AHEAD = 16  # turns of a Repeat that are chosen for together: two blocks of a stream's windows mostly hold as many
-MEETING = tuple(one.name for one in fields(Parallel))[1:]  # all but the children; a Select has the same
+AGGREGATION = tuple(f.name for f in fields(Parallel))[1:]  # all fields but the children; a Select has the same
 
 Packet = Mapping[str, Any]
 Answers = dict[int, dict[str, Any]]
@@ -60,7 +60,7 @@ class Key:
 
 
 def is_lost(key: Key, chance: float) -> bool:
-    """Return whether a visit is lost: one draw per visit, keyed by (seed, "lost", round, tick, device, visit)."""
+    """Return whether a visit is lost, drawn by (seed, "lost", round, tick, device, visit)."""
     return chance > 0 and bool(generator(key.seed, "lost", *key.place()).random() < chance)
 
 
@@ -138,24 +138,38 @@ class ParallelRequest(NamedTuple):
     tick: int
     walk: Walk
 
-    def branches(self, mine: Collection[int] | None = None) -> list[Branch]:
-        """Return the branches ``mine`` (default: all), their visits numbered as if all were walked in plan order."""
-        return list(self.walk.branches(self, range(len(self.node.children)) if mine is None else mine))
+    def branches(self, mine: Collection[int] | None = None) -> list[BranchWalk]:
+        """Return the branches ``mine`` (default: all), their visits numbered as if all were walked in plan order.
+
+        They take place at the same time, and none counts the visits that are chosen in another one.
+        """
+        own, ahead, result = self.walk, Counter[int](), []
+        apart = own.round.interference and not any(map(walk.meets, self.node.children))
+        neighbours = concurrent(self.node) if apart else None
+        for index, child in enumerate(self.node.children):
+            if mine is None or index in mine:
+                known = frozenset({*walk.devices(child), -1})  # not all devices: that would be quadratic
+                below = Walk(own.round, {k: own.visits[k] + ahead[k] for k in known}, own.answers)
+                below._concurrent = list(neighbours[index]) if neighbours else []
+                result.append(BranchWalk(index, child, known, below))
+            for visit, times in walk.visited(child):
+                ahead[walk.number(visit)] += times * visit.work.counts
+        return result
 
     def visit_keys(self) -> list[Key]:
         """Return the keys of the branches where these are visits to distinct devices."""
-        of, seen = self.walk.round, self.walk.visits
-        known = [one.site.index for one in cast("tuple[Train, ...]", self.node.children)]
-        return [Key(of.seed, of.number, self.tick, k, seen[k]) for k in known]
+        context, seen = self.walk.round, self.walk.visits
+        devices = [visit.site.index for visit in cast("tuple[Train, ...]", self.node.children)]
+        return [Key(context.seed, context.number, self.tick, k, seen[k]) for k in devices]
 
 
 @dataclass(frozen=True)
-class Branch:
-    """A branch of a ``Parallel``.
+class BranchWalk:
+    """A branch of a ``Parallel`` and its walk.
 
     Attributes:
         index: its place in the plan.
-        node: what is done in it.
+        node: its root.
         known: the devices that it names, and −1, the cloud.
         walk: its own, which counts visits apart from those of the other branches.
     """
@@ -168,10 +182,6 @@ class Branch:
 
 Request = TrainRequest | ProbeRequest | BroadcastRequest | SelectRequest | ParallelRequest
 Walking = Generator[Request, Any, NodeResult]
-
-
-def _never_lost(node: Train, concurrent: Concurrent, key: Key) -> bool:  # noqa: ARG001
-    return False
 
 
 @dataclass(frozen=True)
@@ -190,7 +200,7 @@ class RoundContext:
     number: int
     samples_of: Callable[[int], int] = lambda device: 0  # noqa: ARG005
     sent: Callable[[Work, Packet], int] = lambda work, packet: 0  # noqa: ARG005
-    lost: Callable[[Train, Concurrent, Key], bool] = _never_lost
+    lost: Callable[[Train, Concurrent, Key], bool] = lambda node, concurrent, key: False  # noqa: ARG005
     interference: bool = False
 
 
@@ -198,7 +208,7 @@ class Walk:
     """A walk over a plan, or over a branch of it.
 
     Args:
-        of: the round.
+        context: the round.
         visits: device → how often it was visited so far in the round.
         answers: device → question → answer, so far in the round.
         by_team: whether the whole team walks and shares out branches. A node below which there is neither a branch nor
@@ -206,14 +216,10 @@ class Walk:
     """
 
     def __init__(
-        self,
-        of: RoundContext,
-        visits: Mapping[int, int] | None = None,
-        answers: Answers | None = None,
-        *,
+        self, context: RoundContext, visits: Mapping[int, int] | None = None, answers: Answers | None = None, *,
         by_team: bool = False,
-    ) -> None:
-        self.round, self.by_team = of, by_team
+    ) -> None:  # fmt: skip
+        self.round, self.by_team = context, by_team
         self.visits: Counter[int] = Counter(visits or {})
         self.answers: Answers = answers or {}
         self._concurrent: list[Concurrent] = []
@@ -221,17 +227,17 @@ class Walk:
 
     def node(self, node: Node, packet: Packet, tick: int) -> Walking:
         """Walk a node with a packet from a tick on."""
-        if self.by_team and not (isinstance(node, Broadcast) or walk.meets(node) or walk.asks(node)):
+        if self.by_team and not (isinstance(node, Broadcast) or walk.meets(node) or walk.probes(node)):
             return self._alone(node, packet, tick)
-        way = _KINDS.get(type(node)) or next((_KINDS[one] for one in type(node).__mro__ if one in _KINDS), None)
-        if way is None:
+        step = next((_STEPS[kind] for kind in type(node).__mro__ if kind in _STEPS), None)
+        if step is None:
             raise SettingError(f"a plan is made of nodes (fedfloor.plan.nodes); got {shown(node)}.")
-        return way(self, node, packet, tick)
+        return step(self, node, packet, tick)
 
     def _alone(self, node: Node, packet: Packet, tick: int) -> Walking:
-        """Walk a node as the one branch of a ``Parallel``."""
-        one = yield from self._parallel(Parallel((node,), mix="equal"), packet, tick)
-        return replace(one, resolved=cast(Parallel, one.resolved).children[0])
+        """Walk a node as the only branch of a ``Parallel``."""
+        result = yield from self._parallel(Parallel((node,), mix="equal"), packet, tick)
+        return replace(result, resolved=cast(Parallel, result.resolved).children[0])
 
     def _train(self, node: Train, packet: Packet, tick: int) -> Walking:
         context, device = self.round, walk.number(node)
@@ -255,21 +261,22 @@ class Walk:
         chosen = self._ahead.pop(0)
         if not chosen:
             return NodeResult(packet, visits(node, chosen), chosen=((),))
-        one = yield from self.node(visits(node, chosen), packet, tick)
-        return replace(one, resolved=with_census(node, one.resolved), chosen=(tuple(chosen),))
+        result = yield from self.node(visits(node, chosen), packet, tick)
+        return replace(result, resolved=with_census(node, result.resolved), chosen=(tuple(chosen),))
 
     def _parallel(self, node: Parallel, packet: Packet, tick: int) -> Walking:
         if node.mix == KEEP:
             return (yield from self._turns(node, packet, tick))
         alone = node if node.model == MODEL else replace(node, model=MODEL)
-        one: NodeResult = yield ParallelRequest(alone, single(packet, node.model), tick, self)
+        result: NodeResult = yield ParallelRequest(alone, single(packet, node.model), tick, self)
         if several(packet):
-            known = node if one.resolved is alone else replace(cast(Parallel, one.resolved), model=node.model)
-            one = replace(one, packet={**packet, node.model: one.packet[MODEL].clone()}, resolved=known)
-        if one.answers:
-            self.answers = merged([self.answers, one.answers])
-        self.visits.update(counted(one.receipts))
-        return one
+            same = result.resolved is alone
+            resolved = node if same else replace(cast(Parallel, result.resolved), model=node.model)
+            result = replace(result, packet={**packet, node.model: result.packet[MODEL].clone()}, resolved=resolved)
+        if result.answers:
+            self.answers = merged([self.answers, result.answers])
+        self.visits.update(counted(result.receipts))
+        return result
 
     def _broadcast(self, node: Broadcast, packet: Packet, tick: int) -> Walking:  # noqa: ARG002
         yield BroadcastRequest(node, packet)
@@ -287,71 +294,46 @@ class Walk:
             ahead = isinstance(node, Repeat) and node.tick and not self._ahead
             if ahead and isinstance(child, Select) and child.policy != LEAST_LOSS:
                 self._ahead = yield SelectRequest(child, tick, self.visits, min(left, AHEAD))
-            one = yield from self.node(child, packet, tick)
-            packet = one.packet
-            done.append(replace(one, packet={}) if packet else one)
+            result = yield from self.node(child, packet, tick)
+            packet = result.packet
+            done.append(replace(result, packet={}) if packet else result)
             tick += ticks
-        return NodeResult(
-            packet,
-            rebuilt(node, [one.resolved for one in done]),
-            [receipt for one in done for receipt in one.receipts],
-            frozenset().union(*(one.trained for one in done)),
-            merged([one.answers for one in done]),
-            tuple(whom for one in done for whom in one.chosen),
-        )
-
-    def branches(self, met: ParallelRequest, mine: Collection[int]) -> Iterator[Branch]:
-        """Yield branches: they take place at the same time, and none counts what is chosen in another one."""
-        ahead, node = Counter[int](), met.node
-        apart = self.round.interference and not any(map(walk.meets, node.children))
-        neighbours = concurrent(node) if apart else None
-        for index, child in enumerate(node.children):
-            if index in mine:
-                known = frozenset({*walk.devices(child), -1})  # not all devices: that would be quadratic
-                own = Walk(self.round, {k: self.visits[k] + ahead[k] for k in known}, self.answers)
-                own._concurrent = list(neighbours[index]) if neighbours else []
-                yield Branch(index, child, known, own)
-            for visit, times in walk.visited(child):
-                ahead[walk.number(visit)] += times * visit.work.counts
+        return _together(packet, rebuilt(node, [result.resolved for result in done]), done)
 
 
-_KINDS: dict[type[Any], Callable[..., Walking]] = {
-    Train: Walk._train,
-    Select: Walk._select,
-    Parallel: Walk._parallel,
-    Broadcast: Walk._broadcast,
-    Probe: Walk._probe,
-    Repeat: Walk._turns,
-    nodes.Sequence: Walk._turns,
-}
+_STEPS: dict[type[Any], Callable[..., Walking]] = {
+    Train: Walk._train, Select: Walk._select, Parallel: Walk._parallel, Broadcast: Walk._broadcast,
+    Probe: Walk._probe, Repeat: Walk._turns, nodes.Sequence: Walk._turns,
+}  # fmt: skip
 
 
-def joined(met: ParallelRequest, packet: Packet, branches: Sequence[NodeResult]) -> NodeResult:
-    """Return what came out of a ``Parallel``."""
-    receipts = [receipt for one in branches for receipt in one.receipts]
-    children = [one.resolved for one in branches]
-    same = all(a is b for a, b in zip(children, met.node.children, strict=True))
+def _together(packet: Packet, resolved: Node, parts: Sequence[NodeResult]) -> NodeResult:
     return NodeResult(
-        packet,
-        met.node if same else replace(met.node, children=tuple(children)),
-        receipts,
-        frozenset(receipt.device for receipt in receipts if not receipt.lost),
-        merged([one.answers for one in branches]),
-        tuple(whom for one in branches for whom in one.chosen),
-    )
+        packet, resolved, [receipt for part in parts for receipt in part.receipts],
+        frozenset().union(*(part.trained for part in parts)), merged([part.answers for part in parts]),
+        tuple(chosen for part in parts for chosen in part.chosen),
+    )  # fmt: skip
+
+
+def joined(request: ParallelRequest, packet: Packet, branches: Sequence[NodeResult]) -> NodeResult:
+    """Return the result of a ``Parallel``, whose aggregated packet is ``packet``."""
+    children = tuple(result.resolved for result in branches)
+    same = all(a is b for a, b in zip(children, request.node.children, strict=True))
+    result = _together(packet, request.node if same else replace(request.node, children=children), branches)
+    return replace(result, trained=frozenset(receipt.device for receipt in result.receipts if not receipt.lost))
 
 
 def counted(receipts: Iterable[Receipt]) -> Iterator[int]:
     """Yield the device of every visit, once for visits that share a number: see :attr:`Work.counts`."""
-    return (device for (device, *_), _ in groupby((one.device, one.tick, one.visit) for one in receipts))
+    return (device for (device, *_), _ in groupby((r.device, r.tick, r.visit) for r in receipts))
 
 
 def merged(parts: Sequence[Mapping[int, Mapping[str, Any]]]) -> Answers:
-    """Put answers together: device → question → answer; the last answer to a question counts."""
+    """Merge answers, device → question → answer; the last answer to a question counts."""
     answers: Answers = {}
     for part in parts:
-        for device, given in part.items():
-            answers[device] = {**answers.get(device, {}), **given}
+        for device, own in part.items():
+            answers[device] = {**answers.get(device, {}), **own}
     return answers
 
 
@@ -364,9 +346,9 @@ def lost(key: Key, samples: int, size: int) -> Receipt:
 
 
 def turns(node: Node) -> list[tuple[Node, int]]:
-    """Return what takes place one after the other in a ``Sequence`` or a ``Repeat``, each with the ticks it takes.
+    """Return the turns of a ``Sequence`` or a ``Repeat``, each with the ticks it takes.
 
-    The branches of a ``Parallel`` that keeps their models start on the same tick.
+    The branches of a ``Parallel`` that keeps their models are turns that start on the same tick.
 
     >>> from fedfloor.plan.nodes import device
     >>> [ticks for _, ticks in turns(Repeat(3, Train(device(0), Work(epochs=1))))]
@@ -379,11 +361,7 @@ def turns(node: Node) -> list[tuple[Node, int]]:
 
 
 def in_order(node: Node) -> list[Train]:
-    """Return every visit for training in plan order, as often as it takes place; a ``Select`` must be resolved.
-
-    Raises:
-        SettingError: there is a ``Select``.
-    """
+    """Return every visit for training in plan order, as often as it takes place; a ``Select`` is refused."""
     if isinstance(node, Select):
         raise unresolved()
     if isinstance(node, Train):
@@ -408,7 +386,7 @@ def concurrent(node: Parallel) -> list[list[tuple[Train, ...]]]:
 
 
 def selects(node: Node) -> Iterator[Select]:
-    """Yield every ``Select`` in the order of the walk, as often as it is met."""
+    """Yield every ``Select`` in the order of the walk, as often as it takes place."""
     if isinstance(node, Select):
         yield node
     for child in walk.children(node):
@@ -418,30 +396,25 @@ def selects(node: Node) -> Iterator[Select]:
 
 def unresolved() -> SettingError:
     """Return the error of a plan that has a ``Select`` where the visits have to be known."""
-    return SettingError("the plan has a Select: whom it visits is known only once it is resolved.")
+    return SettingError("the plan has a Select: its visits are known only once it is resolved.")
 
 
 def rebuilt(node: Node, resolved: list[Node]) -> Node:
-    """Put resolved children back: a ``Repeat`` whose turns came out alike stays one, else it becomes a ``Sequence``.
+    """Return a ``Sequence`` or ``Repeat`` with its turns resolved; the very same node where nothing changed.
 
-    Args:
-        node: a ``Sequence`` or a ``Repeat``.
-        resolved: what became of each child of a ``Sequence``, or in each turn of the child of a ``Repeat``.
-
-    Returns:
-        The very same node where nothing changed.
+    A ``Repeat`` whose turns are not all equal becomes a ``Sequence``.
     """
     before = walk.children(node)  # one child of a Repeat for all its turns
     if all(a is before[i % len(before)] for i, a in enumerate(resolved)):
         return node
     if not isinstance(node, Repeat):
         return walk.with_children(node, resolved)
-    if all(one == resolved[0] for one in resolved):
+    if all(turn == resolved[0] for turn in resolved):
         return replace(node, child=resolved[0])
-    return nodes.Sequence(tuple(replace(node, times=1, child=one) if node.tick else one for one in resolved))
+    return nodes.Sequence(tuple(replace(node, times=1, child=turn) if node.tick else turn for turn in resolved))
 
 
-# -- models -----------------------------------------------------------------------------------------------------------
+# -- models and choices -----------------------------------------------------------------------------------------------
 
 
 def several(packet: Packet) -> bool:
@@ -466,41 +439,38 @@ def single(packet: Packet, model: str = MODEL) -> Packet:
         return packet
     if model not in packet:
         raise SettingError(f"the plan has a Parallel of model {shown(model)}: the packet has {', '.join(packet)}.")
-    return {name: packet[model] if name == MODEL else one for name, one in packet.items() if name[:2] != f"{MODEL}/"}
-
-
-# -- choices ----------------------------------------------------------------------------------------------------------
+    return {name: packet[model] if name == MODEL else x for name, x in packet.items() if name[:2] != f"{MODEL}/"}
 
 
 def visits(node: Select, chosen: Sequence[int]) -> Parallel:
-    """Return the visits to those that a ``Select`` has chosen.
+    """Return the visits to the devices that a ``Select`` has chosen.
 
     >>> visits(Select("uniform", (3, 5, 7), 2, Work(steps=1), nodes.edge(0)), (3, 7)).children[1].site
     Site(kind='device', index=7)
     """
-    return Parallel(tuple(node.visit[k] for k in chosen), *(getattr(node, name) for name in MEETING))
+    return Parallel(tuple(node.visit[k] for k in chosen), *(getattr(node, name) for name in AGGREGATION))
 
 
 def nearest(node: Select, answers: Mapping[int, Mapping[str, Any]]) -> tuple[int, ...]:
     """Return the candidates whose answer to ``losses`` is least for the node's model; the first of equal ones counts.
 
-    A device that was not asked, or did not answer, takes the first model.
+    A device without an answer takes the first model.
 
     >>> node = Select(LEAST_LOSS, (0, 1, 2), 3, Work(steps=1), model="w/1")
     >>> nearest(node, {0: {"losses": [2.0, 1.0]}, 1: {"losses": [1.0, 1.0]}})
     (0,)
     """
-    heard = {k: answers.get(k, {}).get("losses", [0.0]) for k in node.candidates}
-    return tuple(k for k, losses in heard.items() if nodes.model_name(losses.index(min(losses))) == node.model)
+    losses_of = {k: answers.get(k, {}).get("losses", [0.0]) for k in node.candidates}
+    return tuple(k for k, losses in losses_of.items() if nodes.model_name(losses.index(min(losses))) == node.model)
 
 
 def with_census(node: Select, visited: Node) -> Node:
     """Return the visits that a ``Select`` became, after the question for the census where that is counted."""
-    return visited if node.asked is None else nodes.Sequence((node.asked, visited))
+    return visited if node.census is None else nodes.Sequence((node.census, visited))
 
 
 def resolved(node: Node, choices: Iterator[Sequence[int]]) -> Node:
-    """Return a plan with every ``Select`` replaced by whom it chose; the very same node where there is none."""
+    """Return a plan with every ``Select`` replaced by its visits; the very same node where there is none."""
     if isinstance(node, Select):
         return with_census(node, visits(node, next(choices)))
     if isinstance(node, Parallel):
@@ -529,7 +499,7 @@ class Driver(ABC):
 
     def do(self, request: Request) -> Any:
         """Return the result of a request."""
-        return self._WAYS[type(request)](self, request)
+        return getattr(self, _METHODS[type(request)])(request)
 
     @abstractmethod
     def train(self, request: TrainRequest) -> tuple[Packet, Receipt] | None:
@@ -551,21 +521,19 @@ class Driver(ABC):
     def parallel(self, request: ParallelRequest) -> NodeResult:
         """Walk the branches, and aggregate their packets."""
 
-    _WAYS: Mapping[type[Any], Callable[[Any, Any], Any]] = {
-        TrainRequest: lambda self, request: self.train(request),
-        ProbeRequest: lambda self, request: self.probe(request),
-        BroadcastRequest: lambda self, request: self.broadcast(request),
-        SelectRequest: lambda self, request: self.select(request),
-        ParallelRequest: lambda self, request: self.parallel(request),
-    }
+
+_METHODS: Mapping[type[Any], str] = {
+    TrainRequest: "train", ProbeRequest: "probe", BroadcastRequest: "broadcast", SelectRequest: "select",
+    ParallelRequest: "parallel",
+}  # fmt: skip
 
 
 class Dry(Driver):
     """Walks a plan without training: a ``Select`` chooses its first candidates, questions return no answers."""
 
-    def over(self, plan: Node, of: RoundContext, tick: int = 0, packet: Packet | None = None) -> NodeResult:
+    def over(self, plan: Node, context: RoundContext, tick: int = 0, packet: Packet | None = None) -> NodeResult:
         """Walk a plan from a tick on."""
-        return self.drive(Walk(of).node(plan, {} if packet is None else packet, tick))
+        return self.drive(Walk(context).node(plan, packet or {}, tick))
 
     def train(self, request: TrainRequest) -> tuple[Packet, Receipt] | None:
         """Do nothing."""
@@ -584,12 +552,12 @@ class Dry(Driver):
         return [request.node.candidates[: request.node.how_many]]
 
     def parallel(self, request: ParallelRequest) -> NodeResult:
-        """Walk each branch; what went out comes back."""
-        return joined(request, request.packet, [self.branch(one, request) for one in request.branches()])
+        """Walk each branch; the packet comes back as it went out."""
+        return joined(request, request.packet, [self.branch(branch, request) for branch in request.branches()])
 
-    def branch(self, one: Branch, met: ParallelRequest) -> NodeResult:
+    def branch(self, branch: BranchWalk, request: ParallelRequest) -> NodeResult:
         """Walk a branch."""
-        return self.drive(one.walk.node(one.node, met.packet, met.tick))
+        return self.drive(branch.walk.node(branch.node, request.packet, request.tick))
 
 
 def absent(node: Node, tick: int, seen: Mapping[int, int], held: Callable[[int], int]) -> NodeResult:

@@ -18,7 +18,7 @@ KINDS: dict[str, type[Any]] = {kind.__name__.lower(): kind for kind in get_args(
 NAMES = {kind: name for name, kind in KINDS.items()}
 _NAMES = {kind: tuple(f.name for f in fields(kind)) for kind in NAMES}
 _ENCODER = json.JSONEncoder(sort_keys=True, separators=(",", ":"))  # json.dumps would make one for every word
-UNSAID = {"settings": {}, "random": 0, "share": (), "census_free": False, "model": MODEL}  # left out where they are so
+OMITTED = {"settings": {}, "random": 0, "share": (), "census_free": False, "model": MODEL}  # left out with these values
 
 
 def to_json(node: Node) -> dict[str, Any]:
@@ -33,7 +33,7 @@ def to_json(node: Node) -> dict[str, Any]:
     body: dict[str, Any] = {"node": NAMES[type(node)]}
     for name in _NAMES[type(node)]:
         value = getattr(node, name)
-        if name not in UNSAID or value != UNSAID[name]:
+        if name not in OMITTED or value != OMITTED[name]:
             body[name] = dict(value) if name == "settings" else _value_to_json(value)
     return body
 
@@ -44,7 +44,7 @@ def _value_to_json(value: Any) -> Any:
     if type(value) in NAMES:
         return to_json(value)
     if isinstance(value, Work):
-        return value.told() | {"settings": dict(value.settings)}
+        return value.to_spec() | {"settings": dict(value.settings)}
     if isinstance(value, Radio):
         return dict(vars(value))
     if isinstance(value, tuple):
@@ -76,7 +76,8 @@ def _arguments(kind: type[Any], body: dict[str, Any]) -> dict[str, Any]:
     checks = _checks(cast(Hashable, kind))
     for name, value in values.items():
         if not checks[name](value):
-            raise SettingError(f"plan: {kind.__name__} has {name} = {shown(value, 60)}: must be {_wanted(kind, name)}.")
+            wanted = next(f.type for f in fields(kind) if f.name == name)
+            raise SettingError(f"plan: {kind.__name__} has {name} = {shown(value, 60)}: must be {wanted}.")
     return values
 
 
@@ -86,7 +87,7 @@ def _checks(kind: Hashable) -> dict[str, Callable[[Any], bool]]:
 
 
 def _check(hint: Any) -> Callable[[Any], bool]:
-    """Return what checks that a parsed value is what a field's type says; numbers are finite and fit 64 bits."""
+    """Return the check that a parsed value is of a field's type; numbers are finite and fit 64 bits."""
     origin, arguments = get_origin(hint), get_args(hint)
     if origin in (Union, UnionType):
         parts = [_check(part) for part in arguments]
@@ -110,10 +111,6 @@ def _check(hint: Any) -> Callable[[Any], bool]:
 
 def _fits_64(numbers: tuple[int, ...]) -> bool:
     return not numbers or (min(numbers) >= -(2**63) and max(numbers) < 2**63)
-
-
-def _wanted(kind: type[Any], name: str) -> str:
-    return str(next(f.type for f in fields(kind) if f.name == name))
 
 
 def _value_from_json(name: str, value: Any) -> Any:
@@ -151,7 +148,7 @@ def digest(node: Node) -> str:
 
 
 def _canonical(node: Node, known: dict[int, str]) -> str:
-    """Return ``to_json`` with sorted keys and no spaces; what stands in a plan a thousand times is written once."""
+    """Return ``to_json`` with sorted keys and no spaces; a node that stands in a plan many times is written once."""
     if id(node) not in known:
         body = {"node": _dense(NAMES[type(node)])}
         for name in _NAMES[type(node)]:
@@ -160,7 +157,7 @@ def _canonical(node: Node, known: dict[int, str]) -> str:
                 body[name] = f"[{','.join(_canonical(child, known) for child in value)}]"
             elif name == "child":
                 body[name] = _canonical(value, known)
-            elif name not in UNSAID or value != UNSAID[name]:
+            elif name not in OMITTED or value != OMITTED[name]:
                 body[name] = _dense(dict(value) if name == "settings" else _value_to_json(value))
         known[id(node)] = f"{{{','.join(f'{_dense(name)}:{body[name]}' for name in sorted(body))}}}"
     return known[id(node)]

@@ -1,8 +1,8 @@
-"""Properties of a plan, found by looking at its nodes, and the same plan with parts of it exchanged.
+"""Properties of a plan, and the same plan with parts of it exchanged.
 
-Most functions are one sentence over :func:`every`. They go by the fields that a node has: ``child`` or ``children`` are
-below it, ``times`` is how often, ``work`` is what visits do, ``at``, ``mix`` and ``settings`` how models meet, and
-``devices`` or ``candidates`` whom it names.
+Most functions are one expression over :func:`every`. They go by the fields that a node has: ``child`` or ``children``
+below it, ``times`` it is repeated, ``work`` of its visits, ``at``, ``mix`` and ``settings`` of its aggregation, and the
+``devices`` or ``candidates`` that it names.
 """
 
 from __future__ import annotations
@@ -47,9 +47,6 @@ def fold(node: Node, combine: Callable[[Node, list[T]], T]) -> T:
     return combine(node, [fold(child, combine) for child in children(node)])
 
 
-# -- time -------------------------------------------------------------------------------------------------------------
-
-
 def span(node: Node) -> int:
     """Return how many ticks of the park's clock the node takes.
 
@@ -60,9 +57,6 @@ def span(node: Node) -> int:
         return node.times * (max(1, span(node.child)) if node.tick else span(node.child))
     below = [span(child) for child in children(node)]
     return max(below, default=0) if isinstance(node, Parallel) else sum(below)
-
-
-# -- visits -----------------------------------------------------------------------------------------------------------
 
 
 def is_visit(node: Node) -> TypeGuard[Train]:
@@ -92,11 +86,11 @@ def visits(node: Node, *, cloud: bool = False) -> Counter[int]:
     return total
 
 
-def many(node: Node) -> int:
+def count_visits(node: Node) -> int:
     """Return the number of visits of a plan, those included that a ``Select`` chooses.
 
     >>> from fedfloor.plan.nodes import device
-    >>> many(Repeat(10**12, Train(device(0), Work(epochs=1))))
+    >>> count_visits(Repeat(10**12, Train(device(0), Work(epochs=1))))
     1000000000000
     """
     return sum(times * getattr(at, "how_many", 1) for at, times in every(node) if hasattr(at, "work"))
@@ -118,17 +112,8 @@ def batches(node: Node, size: Callable[[int], int]) -> int:
     return total
 
 
-def cloud_visits(node: Node) -> int:
-    """Return how often the cloud trains.
-
-    >>> cloud_visits(Repeat(3, Train(nodes.CLOUD, Work(epochs=1))))
-    3
-    """
-    return visits(node, cloud=True)[-1]
-
-
 def works(node: Node, *, cloud: bool = True) -> list[Work]:
-    """Return what visits do, with or without those to the cloud."""
+    """Return the work of visits, with or without those to the cloud."""
     working = (at for at, _ in every(node) if hasattr(at, "work"))
     return [at.work for at in working if cloud or not isinstance(at, Train) or at.site.kind == "device"]
 
@@ -147,22 +132,18 @@ def scopes(node: Node) -> set[str]:
     """Return the parts of the model that travel to visits and from them.
 
     Raises:
-        SettingError: models of several parts are to meet.
+        SettingError: models of several parts are to be aggregated.
     """
     travelling = {work.travels for work in works(node)}
-    if len(travelling) > 1:
-        for at in (at for at, _ in every(node) if isinstance(at, Parallel)):
-            own = {work.travels for work in works(at)}
-            if len(own) > 1:
-                raise SettingError(
-                    f"the plan has a Parallel at {at.at} whose visits train different parts of the model (work.trains "
-                    f"{', '.join(map(repr, sorted(own)))}): their models cannot meet. Give all its visits one scope, "
-                    "or put a Parallel for each scope into a Sequence."
-                )
+    for at in (at for at, _ in every(node) if isinstance(at, Parallel)) if len(travelling) > 1 else ():
+        own = {work.travels for work in works(at)}
+        if len(own) > 1:
+            raise SettingError(
+                f"the plan has a Parallel at {at.at} whose visits train different parts of the model (work.trains "
+                f"{', '.join(map(repr, sorted(own)))}): their models cannot be aggregated. Give all its visits one "
+                "scope, or put a Parallel for each scope into a Sequence."
+            )
     return travelling
-
-
-# -- places, questions and meetings -----------------------------------------------------------------------------------
 
 
 def named(node: Node) -> tuple[int, ...]:
@@ -174,14 +155,11 @@ def named(node: Node) -> tuple[int, ...]:
 
 def devices(node: Node) -> set[int]:
     """Return every device the plan names, trained or not."""
-    named_devices: set[int] = set()
-    for at, _ in every(node):
-        named_devices.update(named(at))
-    return named_devices
+    return {k for at, _ in every(node) for k in named(at)}
 
 
 def first_device(node: Node) -> int:
-    """Return the device that a plan visits or asks first.
+    """Return the first device that a plan visits or questions.
 
     Raises:
         SettingError: there is none, as in centralised training.
@@ -198,7 +176,7 @@ def check(node: Node, park_devices: int) -> None:
     """Check that a park with so many devices has all that the plan names.
 
     Raises:
-        SettingError: it names a device that does not exist, or trains where nobody has data.
+        SettingError: it names a device that does not exist, or trains at an edge, which has no data.
     """
     for visit, _ in visited(node):
         if visit.site.kind not in ("device", "cloud"):
@@ -209,24 +187,13 @@ def check(node: Node, park_devices: int) -> None:
 
 
 def meets(node: Node) -> bool:
-    """Return whether models meet anywhere below: whether there is a ``Parallel`` or a ``Select``."""
+    """Return whether there is a ``Parallel`` or a ``Select`` below."""
     return any(hasattr(at, "mix") for at, _ in every(node))
 
 
 def mixes(node: Node) -> list[Parallel | Select]:
-    """Return the nodes at which models meet."""
+    """Return the nodes that aggregate models."""
     return [at for at, _ in every(node) if getattr(at, "mix", nodes.KEEP) != nodes.KEEP]
-
-
-def parallel(node: Node) -> Parallel:
-    """Return a node that is a ``Parallel``.
-
-    Raises:
-        SettingError: it is another node.
-    """
-    if not isinstance(node, Parallel):
-        raise SettingError(f"plan: it is a {type(node).__name__.lower()}, not a parallel.")
-    return node
 
 
 def branches(node: Node) -> tuple[Node, ...]:
@@ -241,11 +208,6 @@ def widest(node: Node) -> int:
     if getattr(node, "mix", nodes.KEEP) != nodes.KEEP:
         return getattr(node, "how_many", len(children(node)))
     return max((widest(child) for child in children(node)), default=1)
-
-
-def asks(node: Node) -> bool:
-    """Return whether anything is asked below: whether there is a ``Probe``."""
-    return any(isinstance(at, Probe) for at, _ in every(node))
 
 
 def probes(node: Node) -> list[Probe]:
@@ -269,10 +231,7 @@ def names(node: Node) -> list[tuple[str, str]]:
     parts = [("mix", mix)] if mix is not None else []
     parts += [("objective", work.objective)] if work is not None else []
     settings = [getattr(node, "settings", {}), work.settings if work is not None else {}]
-    return parts + [(key, one) for some in settings for key, one in some.items() if isinstance(one, str)]
-
-
-# -- plans with parts exchanged ---------------------------------------------------------------------------------------
+    return parts + [(key, value) for table in settings for key, value in table.items() if isinstance(value, str)]
 
 
 def with_children(node: Node, below: list[Node]) -> Node:
@@ -301,32 +260,33 @@ def with_mix(
     plan: Node, mix: str, settings: Mapping[str, Scalar], asks: str | None = None,
     asked: Callable[[str, Mapping[str, Scalar]], str | None] = lambda _rule, _settings: None, kind: str = "cloud",
 ) -> tuple[Node, list[int]]:  # fmt: skip
-    """Return the plan with another rule where models meet at the cloud, or at edges, and how many do in each place.
+    """Return the plan with another rule of aggregation at the cloud, or at edges, and how many models each node mixes.
 
     Args:
-        plan: any plan; other meetings stay as they are.
-        asked: says what a rule of the plan mixes by; what is asked for it right before is then asked no more.
-        kind: where the models meet, ``cloud`` or ``edge``.
+        plan: any plan; other aggregations stay as they are.
+        asks: the question whose answers the new rule reads; it is put right before.
+        asked: (rule, settings) → the question whose answers a rule of the plan reads; it is then left out.
+        kind: the site of the aggregation, ``cloud`` or ``edge``.
     """
-    meeting: list[int] = []
+    counts: list[int] = []
 
     def mixes_at(node: Node) -> TypeGuard[Parallel | Select]:
         return isinstance(node, (Parallel, Select)) and node.at.kind == kind and node.mix != nodes.KEEP
 
-    def idle(one: Node, after: Node | None) -> bool:
-        if not isinstance(one, Probe) or after is None or not mixes_at(after):
+    def idle(child: Node, after: Node | None) -> bool:
+        if not isinstance(child, Probe) or after is None or not mixes_at(after):
             return False
-        return one.what == asked(after.mix, after.settings)
+        return child.what == asked(after.mix, after.settings)
 
     def change_one(node: Node, below: list[Node]) -> Node:
         if isinstance(node, nodes.Sequence):
             pairs = zip(below, node.children, (*node.children[1:], None), strict=True)
-            return replace(node, children=tuple(new for new, one, after in pairs if not idle(one, after)))
+            return replace(node, children=tuple(new for new, child, after in pairs if not idle(child, after)))
         node = with_children(node, below)
         if not mixes_at(node):
             return node
-        meeting.append(widest(node))
+        counts.append(widest(node))
         changed = replace(node, mix=mix, settings=dict(settings))
         return changed if asks is None else nodes.Sequence((Probe(tuple(sorted(devices(node))), asks), changed))
 
-    return fold(plan, change_one), meeting
+    return fold(plan, change_one), counts

@@ -27,7 +27,7 @@ from fedfloor.plan import schedule, walk
 from fedfloor.plan.nodes import Node, Train
 from fedfloor.plan.outcome import Receipt
 from fedfloor.plan.schedule import (
-    Branch,
+    BranchWalk,
     Concurrent,
     Dry,
     Key,
@@ -213,10 +213,10 @@ class _Forecast(Dry):
         self.trained.update(receipt.device for receipt in whole.receipts if not receipt.lost)
         return whole
 
-    def branch(self, one: Branch, met: ParallelRequest) -> NodeResult:
-        """Walk a branch, and forget what it trained."""
-        known = {k: self.trained[k] for k in one.known}
-        done = super().branch(one, met)
+    def branch(self, branch: BranchWalk, request: ParallelRequest) -> NodeResult:
+        """Walk a branch, and take its visits out of the counts again."""
+        known = {k: self.trained[k] for k in branch.known}
+        done = super().branch(branch, request)
         self.trained.update({k: count - self.trained[k] for k, count in known.items()})
         return done
 
