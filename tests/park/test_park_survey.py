@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -49,6 +50,11 @@ def survey(*devices: Rows) -> RowSurvey:
     return RowSurvey(lambda question: added(question.answer(rows) for rows in devices))
 
 
+def quartiles(devices: Sequence[Rows], rounds: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    learned = RobustNormaliser(rounds=rounds).learn(survey(*devices), (), 0)
+    return learned.median, learned.scale
+
+
 def machines(jitter: float = 0.002, many: int = 4, rows: int = 300) -> list[Rows]:
     """Rows of machines: two settings, one sensor with a level per regime, one constant in the third regime."""
     rng, found = np.random.default_rng(0), []
@@ -74,7 +80,7 @@ def test_quartiles_are_the_pooled_rows_within_the_stated_error(seed: int, shape:
     }[shape]  # fmt: skip
     devices = [draw(int(n)).astype(np.float32) for n in rng.integers(1, 60, 4)]
     devices[0][0, 1] = np.nan
-    median, scale = RobustNormaliser(rounds=rounds).fit(survey(*devices))
+    median, scale = quartiles(devices, rounds)
     pooled = np.concatenate(devices).astype(np.float64)
     first, middle, third = np.nanquantile(pooled, [0.25, 0.5, 0.75], axis=0, method="inverted_cdf")
     error = np.sqrt(3) * np.nanstd(pooled, axis=0) / 16**rounds * (1 + 1e-6) + 1e-9
@@ -88,7 +94,7 @@ def test_wild_values_move_the_mean_and_not_the_median() -> None:
     rows = np.random.default_rng(0).normal(size=(1000, 1)).astype(np.float32)
     wild = rows.copy()
     wild[:50] = 1e6
-    (median, scale), (before, width) = (RobustNormaliser(rounds=8).fit(survey(one)) for one in (wild, rows))
+    (median, scale), (before, width) = (quartiles([x], 8) for x in (wild, rows))
     assert abs(median - before) < 0.1
     assert abs(scale / width - 1) < 0.2
 
@@ -96,7 +102,7 @@ def test_wild_values_move_the_mean_and_not_the_median() -> None:
 def test_a_sensor_that_is_mostly_or_always_one_value() -> None:
     x = np.full((100, 2), 7, np.float32)
     x[:10, 0] = 107
-    median, scale = RobustNormaliser().fit(survey(x))
+    median, scale = quartiles([x], 4)
     assert median == pytest.approx([7, 7], abs=1e-3)
     assert scale == pytest.approx([30, 1])  # the deviation of 10 in 100 at 100 more: 100·√(0.1·0.9)
 
@@ -123,7 +129,7 @@ def test_answers_are_as_long_whatever_the_number_of_rows_and_add_up() -> None:
 @pytest.mark.parametrize("seed", range(5))
 def test_six_operating_points_are_found_whatever_the_seed(seed: int) -> None:
     devices = machines()
-    found = BY.fit(survey(*devices), SENSORS, seed)
+    found = BY.learn(survey(*devices), SENSORS, seed)
     x = np.concatenate(devices)
     true = np.abs(x[:, None, :2] - POINTS).sum(axis=2).argmin(axis=1)
     regime, z = found.clusters.nearest(x)[0], found.apply(x)
@@ -139,17 +145,17 @@ def test_six_operating_points_are_found_whatever_the_seed(seed: int) -> None:
 
 
 def test_fewer_operating_points_than_asked_for(caplog: pytest.LogCaptureFixture) -> None:
-    found = RegimeNormaliser(("speed", "load"), 9).fit(survey(*machines(jitter=0)), SENSORS, 0)
+    found = RegimeNormaliser(("speed", "load"), 9).learn(survey(*machines(jitter=0)), SENSORS, 0)
     assert len(found.clusters.centres) == 6
     assert "the rows of speed, load have 6 regimes, fewer than regimes = 9." in caplog.text
-    still = RegimeNormaliser(("speed",), 3).fit(survey(np.ones((5, 4), np.float32)), SENSORS, 0)
+    still = RegimeNormaliser(("speed",), 3).learn(survey(np.ones((5, 4), np.float32)), SENSORS, 0)
     assert len(still.clusters.centres) == 1
     assert np.array_equal(still.apply(np.ones((2, 4), np.float32)), np.zeros((2, 4)))
 
 
 def test_windows_are_normalised_row_by_row() -> None:
     rows = machines()[0]
-    found = BY.fit(survey(rows), SENSORS, 0)
+    found = BY.learn(survey(rows), SENSORS, 0)
     windows = np.stack([rows[i : i + 5].T for i in range(20)])
     assert np.array_equal(found.apply(windows), np.stack([found.apply(rows)[i : i + 5].T for i in range(20)]))
     again = Regimes.from_dict(json.loads(json.dumps(found.to_dict())), 4)

@@ -52,7 +52,7 @@ class Augmented:
     kind: Literal["augmented"] = "augmented"
 
     def __post_init__(self) -> None:
-        for name in ("scale", "ratio"):  # lists, where nobody has checked their types
+        for name in ("scale", "ratio"):  # lists, where they come from JSON
             object.__setattr__(self, name, tuple(getattr(self, name)))
         require(self.window >= 1, "data.stream.window", self.window, "a whole number of at least 1")
         require(self.every >= 1, "data.stream.every", self.every, "a whole number of at least 1")
@@ -64,19 +64,15 @@ class Augmented:
         require(shaped, "data.stream.ratio", list(self.ratio), f"{two}, above 0")
         low, high = self.scale[0], 1 / self.scale[0]
         reaches = self.ratio[0] <= high and low <= self.ratio[1]
-        fitting = (
-            f"two numbers with some of {low:g} … {high:g} between them: nothing else that large fits in the picture"
-        )
-        require(reaches, "data.stream.ratio", list(self.ratio), fitting)
+        allowed = f"two numbers with some of {low:g} … {high:g} between them: no other crop that large fits the picture"
+        require(reaches, "data.stream.ratio", list(self.ratio), allowed)
 
-    def position(self, tick: int, visits: int) -> int:
+    def position(self, tick: int, visits: int) -> int:  # noqa: ARG002
         """Return ⌊tick / every⌋."""
-        del visits
         return tick // self.every
 
-    def holds(self, size: int) -> int:
+    def holds(self, size: int) -> int:  # noqa: ARG002
         """Return the window's size."""
-        del size
         return self.window
 
     def held(self, labels: Labels, seed: int, device: int, position: int, least: int = 1) -> Indices:

@@ -58,18 +58,12 @@ def hold_out(dataset: Dataset, parts: Sequence[Indices], share: float, seed: int
     kept = [_apart(dataset, _rest(part, mine), samples) for part, mine in zip(parts, held, strict=True)]
     bare = [k for k, part in enumerate(kept) if len(parts[k]) and not len(part)]
     if bare:
-        device = bare[0]
         raise SettingError(
-            f"[evaluate] on = 'validation': all training windows of device {device} share rows with windows held out "
+            f"[evaluate] on = 'validation': all training windows of device {bare[0]} share rows with windows held out "
             "of other devices. Use fewer devices, or windows that overlap less: [data] window step."
         )
-    owners = None if dataset.owner is None else dataset.owner[samples]
-    take = _Held(dataset, tuple(held)).take
-    first = None if dataset.first is None else dataset.first[samples]
-    y, target = dataset.labels(samples), None if dataset.target is None else dataset.target[samples]
-    made = replace(dataset, y_test=y, target_test=target, owner_test=owners, take_test=take, first_test=first)
     by = np.repeat(np.arange(len(held), dtype=np.int32), [len(part) for part in held])
-    return replace(made, recording_test=None, held_by=by), kept
+    return replace(_with_tests(dataset, held), held_by=by), kept
 
 
 def hold_out_devices(
@@ -89,18 +83,12 @@ def hold_out_devices(
     count = min(many - 1, max(1, round(share * many)))
     chosen = np.sort(generator(seed, "validation devices").choice(many, count, replace=False))
     held = [parts[k] for k in chosen.tolist()]
-    samples = np.concatenate(held)
-    owners = None if dataset.owner is None else dataset.owner.copy()
-    tested = None if owners is None else owners[samples]
     train = np.delete(np.arange(many), chosen)
-    if owners is not None:
-        owners[samples] = owners[parts[int(train[0])][0]]  # of none that tests: these samples train no device
-    first = None if dataset.first is None else dataset.first[samples]
-    take = _Held(dataset, tuple(held)).take
+    owners = None if dataset.owner is None else dataset.owner.copy()
+    if owners is not None:  # the held-out samples train no device: their owner is one that does not test
+        owners[np.concatenate(held)] = owners[parts[int(train[0])][0]]
     log.info("validation: %d of %d devices are held out whole: they neither train nor test.", count, many)
-    y, target = dataset.labels(samples), None if dataset.target is None else dataset.target[samples]
-    made = replace(dataset, y_test=y, target_test=target, owner_test=tested, take_test=take, first_test=first)
-    return replace(made, owner=owners, recording_test=None), train
+    return replace(_with_tests(dataset, held), owner=owners), train
 
 
 def of_tests(dataset: Dataset, share: float, seed: int, *, whole_devices: bool) -> tuple[Dataset, Dataset]:
@@ -196,39 +184,38 @@ def _apart(dataset: Dataset, part: Indices, held: Indices) -> Indices:
     return apart
 
 
-class _Held:
-    """Samples held out of the devices' training data, numbered device by device."""
+def _with_tests(dataset: Dataset, parts: Sequence[Indices]) -> Dataset:
+    """Return a data set whose test samples are training samples of devices, part by part, each as its device has it."""
+    samples, sizes = np.concatenate(parts), [len(part) for part in parts]
+    device_of, begin = np.repeat(np.arange(len(parts)), sizes), np.cumsum([0, *sizes])
 
-    def __init__(self, dataset: Dataset, parts: tuple[Indices, ...]) -> None:
-        sizes = [len(part) for part in parts]
-        self._dataset = dataset
-        self._samples = np.concatenate(parts)
-        self._device = np.repeat(np.arange(len(parts)), sizes)
-        self._first = np.cumsum([0, *sizes])
+    @cache
+    def rendered(device: int) -> Values:  # needed in every evaluation: made once, then kept
+        return dataset.take(parts[device], device)
 
-        @cache
-        def rendered(device: int) -> Values:  # asked for in every evaluation: made once, then kept
-            return dataset.take(parts[device], device)
+    def of_device(device: int, indices: Indices) -> Values:
+        if not dataset.rendered:
+            return dataset.take(samples[indices], device)
+        x: Values = rendered(device)[indices - begin[device]]
+        return x
 
-        self._rendered = rendered
-
-    def take(self, indices: Indices) -> Values:
-        """Return the held-out samples of the given numbers, each as its own device sees it."""
+    def take(indices: Indices) -> Values:
         if not len(indices):
-            return self._dataset.take(indices, 0)
-        devices = self._device[indices]
+            return dataset.take(indices, 0)
+        devices = device_of[indices]
         order = np.argsort(devices, kind="stable")
         groups = np.split(order, np.flatnonzero(np.diff(devices[order])) + 1)
-        taken = np.concatenate([self._of_device(int(devices[group[0]]), indices[group]) for group in groups])
+        taken = np.concatenate([of_device(int(devices[group[0]]), indices[group]) for group in groups])
         x = np.empty_like(taken)
         x[order] = taken
         return x
 
-    def _of_device(self, device: int, indices: Indices) -> Values:
-        if self._dataset.rendered:
-            x: Values = self._rendered(device)[indices - self._first[device]]
-            return x
-        return self._dataset.take(self._samples[indices], device)
+    return replace(
+        dataset, y_test=dataset.labels(samples), take_test=take, recording_test=None,
+        target_test=None if dataset.target is None else dataset.target[samples],
+        owner_test=None if dataset.owner is None else dataset.owner[samples],
+        first_test=None if dataset.first is None else dataset.first[samples],
+    )  # fmt: skip
 
 
 def build(
@@ -278,7 +265,11 @@ def build(
     if isinstance(stream, Augmented):
         pictures_only(data)
     parts = _dealt(data, split, devices, seed)
-    _check_window(data, stream)
+    window, drift = getattr(stream, "window", 0), getattr(stream, "drift", None)
+    need = window * (8 + data.sample_bits // 8)
+    require_memory(f"data.stream.window = {window}", need, "Set a shorter window.")
+    if drift is not None:
+        require_memory(f"data.stream.drift.period = {drift.period}", 8 * drift.period, "Set a shorter period.")
     factory_of, names = _factories(data, parts, factories, assignment, seed)
     if data.run is not None and validation is not None:  # of devices with a single recording none can give one
         whole_devices = whole_devices or all(len(np.unique(data.run[part])) == 1 for part in parts)
@@ -293,15 +284,6 @@ def build(
         data, parts, factory_of, stream or Static(), seed,
         factory_names=names, census_epsilon=census_epsilon, mobility=mobility,
     )  # fmt: skip
-
-
-def _check_window(data: Dataset, stream: Stream | None) -> None:
-    """Refuse a window, or passes that are put in order together, that do not fit into memory."""
-    window, drift = getattr(stream, "window", 0), getattr(stream, "drift", None)
-    shorter = "Set a shorter window."
-    require_memory(f"data.stream.window = {window}", window * (8 + data.sample_bits // 8), shorter)
-    if drift is not None:
-        require_memory(f"data.stream.drift.period = {drift.period}", 8 * drift.period, "Set a shorter period.")
 
 
 def _dealt(data: Dataset, split: Partition, devices: int | None, seed: int) -> Sequence[Indices]:

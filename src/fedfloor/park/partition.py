@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import bisect
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
+from numpy.random import Generator
 
 from fedfloor.chance import generator
 from fedfloor.data.dataset import Indices, Labels, Owners
@@ -42,9 +42,7 @@ class Natural:
         names, sizes = np.unique(owner, return_counts=True)
         return names[sizes >= self.at_least]
 
-    def split(
-        self, y: Labels, owner: Owners | None, classes: int, devices: int, rng: np.random.Generator
-    ) -> list[Indices]:
+    def split(self, y: Labels, owner: Owners | None, classes: int, devices: int, rng: Generator) -> list[Indices]:  # noqa: ARG002
         """Deal the samples by their owners.
 
         Args:
@@ -63,7 +61,6 @@ class Natural:
         >>> Natural().split(np.zeros(5, int), np.array([1, 0, 1, 2, 0], np.int32), 1, 3, np.random.default_rng(0))
         [array([1, 4]), array([0, 2]), array([3])]
         """
-        del classes
         if owner is None:
             raise no_owners()
         _room(y, devices)
@@ -86,9 +83,7 @@ class Iid:
 
     kind: Literal["iid"] = "iid"
 
-    def split(
-        self, y: Labels, owner: Owners | None, classes: int, devices: int, rng: np.random.Generator
-    ) -> list[Indices]:
+    def split(self, y: Labels, owner: Owners | None, classes: int, devices: int, rng: Generator) -> list[Indices]:  # noqa: ARG002
         """Deal all N samples to ``devices`` devices; see :meth:`Natural.split` for the arguments.
 
         Raises:
@@ -97,7 +92,6 @@ class Iid:
         >>> [len(part) for part in Iid().split(np.zeros(7, int), None, 1, 3, np.random.default_rng(0))]
         [3, 2, 2]
         """
-        del owner, classes
         _room(y, devices)
         return [np.sort(part) for part in np.array_split(rng.permutation(len(y)), devices)]
 
@@ -123,9 +117,7 @@ class Dirichlet:
         ok = math.isfinite(self.alpha) and 0 < self.alpha <= MAX_ALPHA
         require(ok, "partition alpha", self.alpha, f"a number above 0 and at most {MAX_ALPHA:,.0f}")
 
-    def split(
-        self, y: Labels, owner: Owners | None, classes: int, devices: int, rng: np.random.Generator
-    ) -> list[Indices]:
+    def split(self, y: Labels, owner: Owners | None, classes: int, devices: int, rng: Generator) -> list[Indices]:  # noqa: ARG002
         """Deal all N samples to ``devices`` devices; see :meth:`Natural.split` for the arguments.
 
         Raises:
@@ -135,7 +127,6 @@ class Dirichlet:
         >>> sorted(np.concatenate(parts).tolist()) == list(range(100))
         True
         """
-        del owner
         _room(y, devices)
         totals = np.bincount(y, minlength=classes)
         for _ in range(DIRICHLET_DRAWS):
@@ -168,9 +159,7 @@ class Shards:
     def __post_init__(self) -> None:
         require(self.per_device >= 1, "partition per_device", self.per_device, "a whole number of at least 1")
 
-    def split(
-        self, y: Labels, owner: Owners | None, classes: int, devices: int, rng: np.random.Generator
-    ) -> list[Indices]:
+    def split(self, y: Labels, owner: Owners | None, classes: int, devices: int, rng: Generator) -> list[Indices]:  # noqa: ARG002
         """Deal all N samples to ``devices`` devices; see :meth:`Natural.split` for the arguments.
 
         Raises:
@@ -180,7 +169,6 @@ class Shards:
         >>> sorted(part.tolist() for part in parts)
         [[0, 2], [1, 3]]
         """
-        del owner, classes
         _room(y, devices)
         shards = devices * self.per_device
         if shards > len(y):
@@ -217,9 +205,7 @@ class Dominant:
         ok = self.samples is None or 1 <= self.samples <= MAX_SAMPLES
         require(ok, "partition samples", self.samples, f"a whole number from 1 to {MAX_SAMPLES:,}")
 
-    def split(
-        self, y: Labels, owner: Owners | None, classes: int, devices: int, rng: np.random.Generator
-    ) -> list[Indices]:
+    def split(self, y: Labels, owner: Owners | None, classes: int, devices: int, rng: Generator) -> list[Indices]:  # noqa: ARG002
         """Deal n samples to each of ``devices`` devices; see :meth:`Natural.split` for the arguments.
 
         Raises:
@@ -229,12 +215,13 @@ class Dominant:
         >>> [y[part].tolist() for part in Dominant(case=1).split(y, None, 2, 2, np.random.default_rng(0))]
         [[0, 0, 0, 0], [1, 1, 1, 1]]
         """
-        del owner
         _room(y, devices)
         require(self.case == 1 or classes >= 2, "partition case", self.case, "1 for data with a single class")
         wanted = len(y) // devices if self.samples is None else self.samples
         have = np.bincount(y, minlength=classes)
-        after = _places_after(devices, classes, rng)
+        # how many steps each label comes after label k mod F in the cycle of device k, int64 [K, F]
+        cycles = [rng.permutation(classes) for _ in range(0, devices, classes)]
+        after = np.concatenate([(place - place[:, None]) % classes for place in cycles])[:devices].astype(np.int64)
         shares = self._shares(after, wanted)
         short = np.flatnonzero(shares.sum(axis=0) > have)
         if len(short):
@@ -278,9 +265,7 @@ class Blocks:
     def __post_init__(self) -> None:
         require(self.gap >= 0, "partition gap", self.gap, "a whole number of at least 0")
 
-    def split(
-        self, y: Labels, owner: Owners | None, classes: int, devices: int, rng: np.random.Generator
-    ) -> list[Indices]:
+    def split(self, y: Labels, owner: Owners | None, classes: int, devices: int, rng: Generator) -> list[Indices]:  # noqa: ARG002
         """Deal all but (K − 1)·gap of the samples; see :meth:`Natural.split` for the arguments.
 
         Raises:
@@ -289,7 +274,6 @@ class Blocks:
         >>> [part.tolist() for part in Blocks(gap=1).split(np.zeros(8, int), None, 1, 3, np.random.default_rng(0))]
         [[0, 1], [3, 4], [6, 7]]
         """
-        del owner, classes, rng
         left = len(y) - self.gap * (devices - 1)
         _room(y[: max(left, 0)], devices)
         ends = np.cumsum([len(part) for part in np.array_split(np.arange(left), devices)])
@@ -298,7 +282,7 @@ class Blocks:
 
 
 def no_owners() -> SettingError:
-    """Build the error for data without natural owners."""
+    """Return the error for data without natural owners."""
     return SettingError(
         "partition kind = 'natural': these data have no natural owners. Deal the samples "
         'with [data] partition = { kind = "iid" }, dirichlet, shards or dominant, and [park] devices; or, if the data '
@@ -307,15 +291,6 @@ def no_owners() -> SettingError:
 
 
 Partition = Natural | Iid | Dirichlet | Shards | Dominant | Blocks
-
-
-def _places_after(devices: int, classes: int, rng: np.random.Generator) -> Indices:
-    """Return int64 [K, F]: how many steps each label comes after label k mod F in the cycle of device k."""
-    rows = []
-    for _ in range(0, devices, classes):
-        place = rng.permutation(classes)
-        rows.append((place[None, :] - place[:, None]) % classes)
-    return np.concatenate(rows)[:devices].astype(np.int64)
 
 
 def _room(y: Labels, devices: int) -> None:
@@ -327,7 +302,7 @@ def _room(y: Labels, devices: int) -> None:
         )
 
 
-def _deal_classes(y: Labels, cuts: Indices, devices: int, rng: np.random.Generator) -> list[Indices]:
+def _deal_classes(y: Labels, cuts: Indices, devices: int, rng: Generator) -> list[Indices]:
     """Give device k the samples cuts[c, k−1] … cuts[c, k] − 1 of class c, each class in random order."""
     parts: list[list[Indices]] = [[] for _ in range(devices)]
     for label, row in enumerate(cuts):
@@ -341,7 +316,7 @@ Assignment = Literal["random", "equal"] | tuple[int, ...]
 RANDOM_DRAWS = 1000
 
 
-def assign(devices: int, factories: int, how: Assignment, rng: np.random.Generator) -> Owners:
+def assign(devices: int, factories: int, how: Assignment, rng: Generator) -> Owners:
     """Assign K devices to M factories; every factory gets at least one.
 
     ``equal``: a random permutation dealt into shares whose sizes differ by at most one. ``random``: each device
@@ -368,7 +343,11 @@ def assign(devices: int, factories: int, how: Assignment, rng: np.random.Generat
         few = f"there are {devices} devices, and every factory needs one. Use fewer factories or more devices."
         raise SettingError(f"[park] factories = {factories}: {few}")
     if not isinstance(how, str):
-        return _listed(devices, factories, how)
+        numbers = list(how)
+        require(len(how) == devices, "[park] assignment", numbers, f"one number for each of {devices} devices")
+        allowed = f"numbers from 0 to {factories - 1}, each at least once"
+        require(set(how) == set(range(factories)), "[park] assignment", numbers, allowed)
+        return np.array(how, np.int32)
     if how == "equal":
         factory_of = np.empty(devices, np.int32)
         factory_of[rng.permutation(devices)] = np.arange(devices) % factories
@@ -383,14 +362,6 @@ def assign(devices: int, factories: int, how: Assignment, rng: np.random.Generat
         f"[park] assignment = 'random' left one of {factories} factories without any of the {devices} devices in each "
         f"of {RANDOM_DRAWS:,} draws. Use assignment = 'equal', or fewer factories."
     )
-
-
-def _listed(devices: int, factories: int, numbers: Sequence[int]) -> Owners:
-    require(len(numbers) == devices, "[park] assignment", list(numbers), f"one number for each of {devices} devices")
-    lacking = sorted(set(range(factories)) ^ set(numbers))
-    allowed = f"numbers from 0 to {factories - 1}, each at least once"
-    require(not lacking, "[park] assignment", list(numbers), allowed)
-    return np.array(numbers, np.int32)
 
 
 @dataclass(frozen=True)

@@ -147,23 +147,38 @@ class Static:
 
     kind: Literal["static"] = "static"
 
-    def position(self, tick: int, visits: int) -> int:
-        """Return 0: neither time nor visits change what is held."""
-        del tick, visits
+    def position(self, tick: int, visits: int) -> int:  # noqa: ARG002
+        """Return 0: neither time nor visits change the samples held."""
         return 0
 
     def holds(self, size: int) -> int:
         """Return the size of the local set."""
         return size
 
-    def held(self, labels: Labels, seed: int, device: int, position: int, least: int = 1) -> Indices | None:
+    def held(self, labels: Labels, seed: int, device: int, position: int, least: int = 1) -> Indices | None:  # noqa: ARG002
         """Return None: the whole local set."""
-        del labels, seed, device, position, least
         return None
 
 
 @dataclass(frozen=True)
-class Fifo:
+class _Windowed:
+    window: int
+    drift: Cycle | None = None
+
+    def __post_init__(self) -> None:
+        require(self.window >= 1, "data.stream.window", self.window, "a whole number of at least 1")
+
+    def holds(self, size: int) -> int:  # noqa: ARG002
+        """Return the window's size."""
+        return self.window
+
+    def held(self, labels: Labels, seed: int, device: int, position: int, least: int = 1) -> Indices:
+        """Return the device's windows from number ``position`` on, to the end of the passes that ``least`` reach."""
+        return consecutive_windows(labels, seed, device, range(position, position + least), self.window, self.drift)
+
+
+@dataclass(frozen=True)
+class Fifo(_Windowed):
     """One-shot windows: with every tick the next one overwrites the last, whether that was used or not.
 
     At tick t a device holds the samples t·n … t·n + n − 1 of its endless stream, n = ``window``: passes over its local
@@ -179,30 +194,15 @@ class Fifo:
     [2, 4]
     """
 
-    window: int
-    drift: Cycle | None = None
     kind: Literal["fifo"] = "fifo"
 
-    def __post_init__(self) -> None:
-        require(self.window >= 1, "data.stream.window", self.window, "a whole number of at least 1")
-
-    def position(self, tick: int, visits: int) -> int:
+    def position(self, tick: int, visits: int) -> int:  # noqa: ARG002
         """Return the tick."""
-        del visits
         return tick
-
-    def holds(self, size: int) -> int:
-        """Return the window's size."""
-        del size
-        return self.window
-
-    def held(self, labels: Labels, seed: int, device: int, position: int, least: int = 1) -> Indices:
-        """Return the device's windows from number ``position`` on, to the end of the passes that ``least`` reach."""
-        return consecutive_windows(labels, seed, device, range(position, position + least), self.window, self.drift)
 
 
 @dataclass(frozen=True)
-class Recycle:
+class Recycle(_Windowed):
     """Windows that wait: a device holds its next one until it has been trained on it.
 
     After v visits in the run a device holds the samples v·n … v·n + n − 1 of its endless stream, n = ``window``; a rest
@@ -214,26 +214,11 @@ class Recycle:
         drift: of the class mix from window to window.
     """
 
-    window: int
-    drift: Cycle | None = None
     kind: Literal["recycle"] = "recycle"
 
-    def __post_init__(self) -> None:
-        require(self.window >= 1, "data.stream.window", self.window, "a whole number of at least 1")
-
-    def position(self, tick: int, visits: int) -> int:
+    def position(self, tick: int, visits: int) -> int:  # noqa: ARG002
         """Return the number of visits so far in the run."""
-        del tick
         return visits
-
-    def holds(self, size: int) -> int:
-        """Return the window's size."""
-        del size
-        return self.window
-
-    def held(self, labels: Labels, seed: int, device: int, position: int, least: int = 1) -> Indices:
-        """Return the device's windows from number ``position`` on, to the end of the passes that ``least`` reach."""
-        return consecutive_windows(labels, seed, device, range(position, position + least), self.window, self.drift)
 
 
 def batch_order(
@@ -260,19 +245,13 @@ def batch_order(
     """
     require(size >= 1, "samples of a device", size, "at least 1")
     require(batch_size >= 1, "[work] batch_size", batch_size, "a whole number of at least 1")
+    if (epochs is None) == (steps is None):
+        raise SettingError(f"[work] epochs = {epochs!r}, steps = {steps!r}: set exactly one of them.")
+    key, count = ("epochs", epochs) if steps is None else ("steps", steps)
+    require(count is not None and count >= 1, f"[work] {key}", count, "a whole number of at least 1")
     per_pass = -(-size // batch_size)
-    if epochs is not None and steps is None:
-        require(epochs >= 1, "[work] epochs", epochs, "a whole number of at least 1")
-        return _passes(size, per_pass, epochs * per_pass, rng)
-    if steps is not None and epochs is None:
-        require(steps >= 1, "[work] steps", steps, "a whole number of at least 1")
-        return _passes(size, per_pass, steps, rng)
-    raise SettingError(f"[work] epochs = {epochs!r}, steps = {steps!r}: set exactly one of them.")
-
-
-def _passes(size: int, per_pass: int, steps: int, rng: np.random.Generator) -> Iterator[tuple[Indices, int]]:
-    for done in range(0, steps, per_pass):
-        yield rng.permutation(size), min(per_pass, steps - done)
+    total = (epochs or 0) * per_pass if steps is None else steps
+    return ((rng.permutation(size), min(per_pass, total - done)) for done in range(0, total, per_pass))
 
 
 BLOCK_BYTES = 1 << 16  # 64 KiB, some 90 windows of 32 samples and 62 classes

@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import reduce
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -109,11 +109,11 @@ class RowQuestion:
         return low, high
 
     def answer(self, rows: Values) -> Floats:
-        """Return a device's answer of its rows [R, C]."""
-        whole = np.zeros(self.shape(rows.shape[1]))
+        """Return a device's answer about its rows [R, C]."""
+        total = np.zeros(self.shape(rows.shape[1]))
         for start in range(0, len(rows), CHUNK):
-            whole += self._answer(rows[start : start + CHUNK])
-        return whole
+            total += self._answer(rows[start : start + CHUNK])
+        return total
 
     def _answer(self, rows: Values) -> Floats:
         answer = np.zeros(self.shape(rows.shape[1]))
@@ -173,10 +173,8 @@ class RowQuestion:
             raise ValueError("an unknown question")
         c = document["clusters"]
         if c is not None:
-            c = RowClusters(
-                np.array(c["columns"], np.int64),
-                *(np.array(c[name], np.float64) for name in ("mean", "deviation", "centres")),
-            )
+            numbers = (np.array(c[name], np.float64) for name in ("mean", "deviation", "centres"))
+            c = RowClusters(np.array(c["columns"], np.int64), *numbers)
         about = None if document["about"] is None else np.array(document["about"], np.float64)
         question = cls(document["kind"], about, c)
         if not usable(*question.arrays):
@@ -195,7 +193,7 @@ class RowSurvey:
     steps: list[Step] = field(default_factory=list, init=False)
 
     def ask(self, question: RowQuestion) -> Floats:
-        """Return the sum of the devices' answers."""
+        """Return the sum of the devices' answers, and record the cost."""
         answer = self.everyone(question)
         self.steps.append(Step(question.kind, NUMBER_BYTES * question.numbers, NUMBER_BYTES * answer.size))
         return answer
@@ -237,14 +235,9 @@ def added(answers: Iterable[Floats]) -> Floats:
 
 
 def simulated_survey(park: Park) -> RowSurvey:
-    """Return a survey among the devices of a park whose samples are here."""
-
+    """Return a survey of the devices of a park whose samples are in this process."""
     held = [rows_of(park, device) for device in range(park.devices)]
-
-    def everyone(question: RowQuestion) -> Floats:
-        return added(question.answer(rows) for rows in held)
-
-    return RowSurvey(everyone)
+    return RowSurvey(lambda question: added(question.answer(rows) for rows in held))
 
 
 BINS = 16
@@ -312,7 +305,7 @@ class RobustNormaliser:
     def __post_init__(self) -> None:
         require(1 <= self.rounds <= 12, "data.normalise.rounds", self.rounds, "a whole number from 1 to 12")
 
-    def fit(self, survey: RowSurvey) -> tuple[Floats, Floats]:
+    def learn(self, survey: RowSurvey, sensors: tuple[str, ...], seed: int) -> Quartiles:  # noqa: ARG002
         """Return the median and the scale of each channel [C]."""
         count, mean, deviation = (values[0] for values in survey.moments())
         reach = np.sqrt(3) * np.nan_to_num(deviation) * (1 + 1e-9)
@@ -326,12 +319,10 @@ class RobustNormaliser:
         first, median, third = np.moveaxis(low + width / 2, 1, 0)
         apart, error = third - first, width[:, 0]
         spread = np.where(apart > error, apart / NORMAL, np.nan_to_num(deviation))
-        return median, np.where(spread > 0, spread, 1.0)
+        return Quartiles(median, np.where(spread > 0, spread, 1.0))
 
-    @property
-    def asks(self) -> tuple[str, ...]:
-        """The kinds of its questions."""
-        return ("sums", "spread", "below")
+    asks: ClassVar = ("sums", "spread", "below")  # the kinds of its questions
+    from_dict = staticmethod(Quartiles.from_dict)
 
     @property
     def questions(self) -> int:
@@ -341,14 +332,6 @@ class RobustNormaliser:
     def largest(self, sensors: int) -> int:
         """Return the greatest number of numbers in a question about so many sensors."""
         return len(SHARES) * (BINS - 1) * sensors
-
-    def learn(self, survey: RowSurvey, sensors: tuple[str, ...], seed: int) -> Quartiles:  # noqa: ARG002
-        """Return the quartiles, as every normaliser by questions does."""
-        return Quartiles(*self.fit(survey))
-
-    def from_dict(self, document: Mapping[str, Any], channels: int) -> Quartiles:
-        """Return quartiles from JSON, as :meth:`Quartiles.from_dict` does."""
-        return Quartiles.from_dict(document, channels)
 
 
 SETTLE = 3  # rounds of Lloyd's algorithm after each split
@@ -470,12 +453,8 @@ class RegimeNormaliser:
                 )
         return np.array([sensors.index(name) for name in self.columns], np.int64)
 
-    def fit(self, survey: RowSurvey, sensors: tuple[str, ...], seed: int) -> Regimes:
-        """Return the regimes.
-
-        Raises:
-            SettingError: a column that is none of the sensors.
-        """
+    def learn(self, survey: RowSurvey, sensors: tuple[str, ...], seed: int) -> Regimes:
+        """Return the regimes; errors as of :meth:`places`."""
         places = self.places(sensors)
         _, mean, deviation = (values[0] for values in survey.moments())
         known = np.where(np.nan_to_num(deviation) > 0, deviation, 1.0)
@@ -513,10 +492,8 @@ class RegimeNormaliser:
                         ", ".join(self.columns), filled.sum(), self.regimes)  # fmt: skip
         return replace(clusters, centres=clusters.centres[filled])
 
-    @property
-    def asks(self) -> tuple[str, ...]:
-        """The kinds of its questions."""
-        return ("sums", "spread", "clusters")
+    asks: ClassVar = ("sums", "spread", "clusters")  # the kinds of its questions
+    from_dict = staticmethod(Regimes.from_dict)
 
     @property
     def questions(self) -> int:
@@ -526,14 +503,6 @@ class RegimeNormaliser:
     def largest(self, sensors: int) -> int:
         """Return the greatest number of numbers in a question about so many sensors."""
         return (2 + self.regimes) * len(self.columns) + self.regimes * sensors
-
-    def learn(self, survey: RowSurvey, sensors: tuple[str, ...], seed: int) -> Regimes:
-        """Return the regimes, as every normaliser by questions does."""
-        return self.fit(survey, sensors, seed)
-
-    def from_dict(self, document: Mapping[str, Any], channels: int) -> Regimes:
-        """Return regimes from JSON, as :meth:`Regimes.from_dict` does."""
-        return Regimes.from_dict(document, channels)
 
 
 def _moved(survey: RowSurvey, clusters: RowClusters) -> tuple[RowClusters, Floats, bool]:
