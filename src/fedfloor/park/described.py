@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedfloor.data.dataset import Dataset
+from fedfloor.park.local import spread
 from fedfloor.park.park import Park
-
-if TYPE_CHECKING:
-    from fedfloor.park.park import Park
 
 DIGESTED = 1000  # test samples whose values are in the digest
 
@@ -61,8 +59,7 @@ def digest_tests(data: Dataset) -> str:
     Two runs with equal digests were measured on the same data, however these were read and split.
     """
     count = len(data.y_test)
-    few = np.arange(min(count, DIGESTED)) * count // max(1, min(count, DIGESTED))
-    x = np.ascontiguousarray(data.take_test(few))
+    x = np.ascontiguousarray(data.take_test(spread(count, DIGESTED)))
     digest = hashlib.sha256(repr((data.shape, data.classes, count, str(x.dtype))).encode())
     digest.update(np.ascontiguousarray(data.y_test).astype("<i8").tobytes())
     digest.update(x.tobytes())
@@ -75,32 +72,28 @@ def describe(park: Park) -> dict[str, Any]:
     Classes that only test samples have are in ``untrained_classes``, with the number of these. Of a park with more than
     5,000 devices it has those that are ``listed`` with their numbers, and the number of all.
     """
-    listed, whole = park.listed, len(park.listed) == park.devices
-    numbers = park.factory_of[listed].tolist(), park.sizes[listed].tolist(), park.listed_counts.tolist()
-    rows, every = zip(*numbers, strict=True), park.names
-    names = [every[k] if every else None for k in listed.tolist()]
-    counts = class_counts(park) if park.dataset.task.labelled else {}
+    data, listed, whole = park.dataset, park.listed, len(park.listed) == park.devices
+    columns = listed, park.factory_of[listed], park.sizes[listed], park.listed_counts
+    counts = class_counts(park) if data.task.labelled else {}
     untrained = {name: test for name, (train, test) in counts.items() if test and not train}
-    return (
-        {
-            "dataset": park.dataset.name,
-            "classes": list(park.dataset.classes),
-            "shape": list(park.dataset.shape),
-            "devices": [
-                {"factory": factory, "samples": samples, "counts": row}
-                | ({} if name is None else {"name": name})
-                | ({} if whole else {"device": k})
-                for k, (factory, samples, row), name in zip(listed.tolist(), rows, names, strict=True)
-            ],
-            "factories": park.factories,
-            "test_samples": len(park.dataset.y_test),
-            "device_accuracy": park.roster.figures,
-            "test_sha256": digest_tests(park.dataset),
-        }
-        | ({} if whole else {"of_devices": park.devices})
-        | ({"factory_names": list(park.factory_names)} if park.factory_names else {})
-        | ({"untrained_classes": untrained} if untrained else {})
-    )
+    facts: dict[str, Any] = {
+        "dataset": data.name,
+        "classes": list(data.classes),
+        "shape": list(data.shape),
+        "devices": [
+            {"factory": factory, "samples": samples, "counts": row}
+            | ({"name": park.names[k]} if park.names else {})
+            | ({} if whole else {"device": k})
+            for k, factory, samples, row in zip(*(column.tolist() for column in columns), strict=True)
+        ],
+        "factories": park.factories,
+        "test_samples": len(data.y_test),
+        "device_accuracy": park.roster.figures,
+        "test_sha256": digest_tests(data),
+    }
+    facts |= {} if whole else {"of_devices": park.devices}
+    facts |= {"factory_names": list(park.factory_names)} if park.factory_names else {}
+    return facts | ({"untrained_classes": untrained} if untrained else {})
 
 
 NEGLIGIBLE = 1.1  # times what chance alone makes; up to here there is nothing to choose devices by

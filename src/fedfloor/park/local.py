@@ -5,17 +5,14 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, overload
+from typing import Literal, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedfloor.data.dataset import Dataset, Indices, Owners, Values
 
-if TYPE_CHECKING:
-    from fedfloor.data.dataset import Dataset
-
-CHUNK = 1 << 20  # samples looked at together
+CHUNK = 1 << 20  # samples processed together
 
 
 class LocalSets(Sequence[Indices]):
@@ -124,13 +121,13 @@ class Roster:
     factories: tuple[str | None, ...]
 
 
-def spread(count: int) -> NDArray[np.int64]:
-    """Return int64, ascending: 0 … count − 1, or of more than 5,000 so many of them, evenly spread.
+def spread(count: int, most: int = LISTED) -> NDArray[np.int64]:
+    """Return int64, ascending: 0 … count − 1, or of more than ``most`` so many of them, evenly spread.
 
-    >>> spread(3)
-    array([0, 1, 2])
+    >>> spread(3), spread(10, most=2)
+    (array([0, 1, 2]), array([0, 5]))
     """
-    listed = min(count, LISTED)
+    listed = min(count, most)
     return np.arange(listed) * count // max(1, listed)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
@@ -13,7 +14,7 @@ from fedfloor.data.dataset import Dataset, Indices, Values
 from fedfloor.data.files.encode import described, scales
 from fedfloor.errors import SettingError, require, unknown
 from fedfloor.park.statistics import Normalised, Statistics, Step, device_sums, first_rows, standard
-from fedfloor.park.survey import NUMBER_BYTES, RegimeNormaliser, RobustNormaliser, RowSurvey, simulated_survey
+from fedfloor.park.survey import NUMBER_BYTES, RegimeNormaliser, RobustNormaliser, simulated_survey
 
 if TYPE_CHECKING:
     from fedfloor.data.dataset import Inputs
@@ -135,7 +136,6 @@ class _Own:
         self.mean = np.zeros((len(self.names), data.shape[0]), np.float32)
         self.deviation = np.ones_like(self.mean)
         self.known = np.zeros(len(self.names), np.bool_)
-        self._holder: NDArray[np.int64] | None = None
 
     def take(self, indices: Indices, device: int) -> Values:
         x = self.data.take(indices, device)
@@ -151,14 +151,13 @@ class _Own:
         self._fit(np.arange(len(self.names)))
         return {name: (self.mean[k], self.deviation[k]) for k, name in enumerate(self.names)}
 
-    @property
+    @cached_property
     def holder(self) -> NDArray[np.int64]:
         """int64 [N]: the device of each training sample."""
-        if self._holder is None:
-            self._holder = np.zeros(max(int(part.max(initial=-1)) for part in self.indices) + 1, np.int64)
-            for k, part in enumerate(self.indices):
-                self._holder[part] = k
-        return self._holder
+        holder = np.zeros(max(int(part.max(initial=-1)) for part in self.indices) + 1, np.int64)
+        for k, part in enumerate(self.indices):
+            holder[part] = k
+        return holder
 
     def _scaled(self, x: Values, group: NDArray[np.int64]) -> Values:
         self._fit(np.unique(group))
@@ -212,18 +211,10 @@ def prepared(park: Park, normalise: Normalise) -> Park:
     part = None if park.normalised is not None else normaliser(normalise)
     if isinstance(part, Surveyed):
         tables_only(park.dataset, part.kind)
-        return surveyed(park, part, simulated_survey(park))
+        survey = simulated_survey(park)
+        scaling = part.learn(survey, park.dataset.inputs.columns, park.seed)
+        return scaling.prepare(park, survey.finish(part.kind, scaling.numbers))
     return park if part is None else part.prepare(park)
-
-
-def surveyed(park: Park, part: Surveyed, survey: RowSurvey) -> Park:
-    """Return a park normalised by the results of a survey of its devices.
-
-    Raises:
-        SettingError: the normaliser does not fit the data.
-    """
-    scaling = part.learn(survey, park.dataset.inputs.columns, park.seed)
-    return scaling.prepare(park, survey.finish(part.kind, scaling.numbers))
 
 
 def summed(normalise: Normalise, inputs: Inputs) -> bool:

@@ -77,7 +77,7 @@ class Park:
     @cached_property
     def sizes(self) -> NDArray[np.int64]:
         """int64 [K], the number of training samples of each device."""
-        return self._local.sizes
+        return LocalSets.of(self.indices).sizes
 
     @cached_property
     def holdings(self) -> NDArray[np.int64]:
@@ -162,7 +162,7 @@ class Park:
         Raises:
             SettingError: ``visits`` has not one number per device.
         """
-        if self.stream.kind == "static" and self.census_epsilon is None:  # no device has to be looked at by itself
+        if self.stream.kind == "static" and self.census_epsilon is None:  # the table of counts answers for all devices
             self.windows.check(devices, visits)
             everyone = devices == range(self.devices)
             return self._counts.copy() if everyone else self.counts_of(np.asarray(devices, np.int64))
@@ -182,8 +182,7 @@ class Park:
         With ``census_epsilon`` they carry noise, and may be negative.
         """
         if self.remote is not None and self.remote.counts is not None:
-            row: NDArray[np.int64] = self.remote.counts[device]
-            return row
+            return np.asarray(self.remote.counts[device])
         return self.reported(self.counts_of(np.array([device]))[0], -1, device, 0)
 
     def reported(self, counts: NDArray[np.int64], tick: int, device: int, position: int) -> NDArray[np.int64]:
@@ -226,8 +225,7 @@ class Park:
             return np.full(self.test_samples, -1)
         device_of = np.full(max(int(owners.max(initial=0)), int(natural.max())) + 1, -1)
         device_of[natural[::-1]] = np.arange(self.devices)[::-1]  # of equal places the last one written stays
-        table: NDArray[np.int64] = device_of[owners]
-        return table
+        return np.asarray(device_of[owners])
 
     @cached_property
     def roster(self) -> Roster:
@@ -286,15 +284,11 @@ class Park:
             return table if devices is None else table[devices]
         classes = len(self.dataset.classes)
         table = np.zeros((self.devices if devices is None else len(devices), classes), np.int64)
-        for part, indices, whose in self._local.chunks(devices):
+        for part, indices, whose in LocalSets.of(self.indices).chunks(devices):
             rows = table[part]
             cell = whose * classes + self.dataset.labels(indices)
             rows[:] = np.bincount(cell, minlength=rows.size).reshape(rows.shape)
         return table
-
-    @property
-    def _local(self) -> LocalSets:
-        return LocalSets.of(self.indices)
 
     @cached_property
     def natural_owners(self) -> Owners | None:

@@ -197,14 +197,14 @@ def mixes(node: Node) -> list[Parallel | Select]:
 
 
 def branches(node: Node) -> tuple[Node, ...]:
-    """Return the branches of every ``Parallel`` that is met on the way, in plan order; not those within branches."""
+    """Return the branches of every ``Parallel`` in plan order; not those within branches."""
     if isinstance(node, Parallel):
         return node.children
     return tuple(branch for child in children(node) for branch in branches(child))
 
 
 def widest(node: Node) -> int:
-    """Return how many branches the team can work on at a time: the most of any ``Parallel`` or ``Select`` it meets."""
+    """Return how many branches can run at the same time: the most of any outermost ``Parallel`` or ``Select``."""
     if getattr(node, "mix", nodes.KEEP) != nodes.KEEP:
         return getattr(node, "how_many", len(children(node)))
     return max((widest(child) for child in children(node)), default=1)
@@ -216,7 +216,7 @@ def probes(node: Node) -> list[Probe]:
 
 
 def handed(node: Node) -> set[str]:
-    """Return the parts of the model that are handed to devices to keep."""
+    """Return the parts of the model that devices receive to keep."""
     return {at.scope for at, _ in every(node) if isinstance(at, Broadcast)}
 
 
