@@ -65,9 +65,9 @@ MAY = {
     "report": {"_version", "checking", "errors", "figures", "names", "plan", "templates"},
     "comparison": BASE | {"experiment", "report", "runs"},
     "terminal": BASE | {"runs"},  # for type annotations
-    "tracking": {"errors", "figures", "runs"},
+    "tracking": {"checking", "errors", "figures", "runs"},
     "conformance": TRAINING | {"report", "runs"},
-    "draft": BASE | {"config", "experiment", "data", "park", "runs"},
+    "draft": BASE | {"checking", "config", "experiment", "data", "park", "runs"},
     "deploy": TRAINING | {"runs", "templates"},
     "inference": BASE | {"checking", "models", "data", "park", "parts", "runs", "terminal"},
 }
