@@ -91,17 +91,17 @@ def evaluate(
     loss = float(sums @ np.array(weights)) / park.test_samples
     rows, by = _places(blocks)
     y = park.dataset.y_test[rows]
-    own = owner[rows] != NOBODY
-    counts = np.where(own, 1, np.bincount(holders, [many[k] for k in holders])[by] if NOBODY not in holders else 1)
+    has_own = owner[rows] != NOBODY
+    counts = np.where(has_own, 1, np.bincount(holders, [many[k] for k in holders])[by] if NOBODY not in holders else 1)
     right = np.bincount(rows, weights=(answers == y) * counts, minlength=park.test_samples) * times
     seen_by: dict[int, Predictions] = {}
-    for k in holders if not own.all() else holders[:1]:
-        seen = own | (by == k)
+    for k in holders if not has_own.all() else holders[:1]:
+        seen = has_own | (by == k)
         seen_by[k] = predictions(engine, loss, y[seen], answers[seen], scores[seen], scored, rows[seen])
-    views = [seen_by[holder[k]] for k in models] if not own.all() else list(seen_by.values())
+    views = [seen_by[holder[k]] for k in models] if not has_own.all() else list(seen_by.values())
     table = np.sum([one.table for one in views], axis=0)
     every = device_accuracy(park, right, recalls(table))
-    if not own.any():
+    if not has_own.any():
         model_of = np.array([holder.get(k, NOBODY) for k in park.roster.numbers.tolist()])
         for k, view in seen_by.items():
             every = np.where(model_of == k, device_accuracy(park, right, recalls(view.table)), every)
