@@ -177,6 +177,9 @@ def test_devices_are_told_the_values(tmp_path: Path) -> None:
     assert sum(value for name, value in rows[1].items() if "=" in name) == 0  # gold
 
 
+PLAIN = ("--set", "work.lr=0.1", "--set", "work.momentum=0")
+
+
 def test_new_run_predict_and_export(command: Command, caplog: pytest.LogCaptureFixture) -> None:
     parts(command.folder / "p.csv", rows=1200)
     said = command("new", "p.csv", "--set", 'data.columns.categories.grade=["low","mid","high"]')
@@ -184,10 +187,9 @@ def test_new_run_predict_and_export(command: Command, caplog: pytest.LogCaptureF
     assert "'material' holds a few texts: a sensor for each (one-hot); in an order: --set" in said.err
     text = (command.folder / "p.toml").read_text()
     assert 'material = "one-hot"' in text
-    ran = command("run", "p.toml", "--ranks", "1", "--out", "out", "--set", "rounds=8", "--set", "work.lr=0.1")
+    ran = command("run", "p.toml", "--ranks", "1", "--out", "out", "--set", "rounds=8", *PLAIN)
     assert ran.code == 0, ran.err
-    assert command("run", "p.toml", "--ranks", "1", "--out", "out", "--set", "rounds=8", "--set", "work.lr=0.1",
-                   "--resume").code == 0  # fmt: skip
+    assert command("run", "p.toml", "--ranks", "1", "--out", "out", "--set", "rounds=8", *PLAIN, "--resume").code == 0
     answer = command("predict", "out", "p.csv", "--json")
     assert answer.code == 0, answer.err
     right = [one["predicted"] == one["label"] for one in answer.document["rows"]]

@@ -78,6 +78,7 @@ COUNTS = [
     ("cnn-fldg-fashion", GREY, 10, 39_408, conv(1, 16, 5) + conv(16, 32, 5) + linear(512, 50) + linear(50, 10)),
     ("mlp-sensor", ROW, 22, 8_982, linear(52, 64) + linear(64, 64) + linear(64, 22)),
     ("mlp-sensor", WINDOW, 22, 72_214, linear(52 * 20, 64) + linear(64, 64) + linear(64, 22)),
+    ("linear", WINDOW, 22, 22_902, linear(52 * 20, 22)),
     ("cnn-sensor", WINDOW, 22, 40_630, small_cnn(52, 22)),
     ("cnn-sensor-bn", (18, 30), 1, 34_145, small_cnn(18, 1) + 2 * (32 + 64 + 64)),
     ("cnn-sensor-gn", (18, 30), 1, 34_145, small_cnn(18, 1) + 2 * (32 + 64 + 64)),

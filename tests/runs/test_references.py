@@ -382,13 +382,7 @@ def test_visits_that_send_what_they_trained_are_written_as_before() -> None:
     assert text.digest(kept) != text.digest(plan)
 
 
-def test_a_live_park_is_refused() -> None:
-    from fedfloor.deploy.names import PartNames
-    from fedfloor.deploy.names import work as of_message
-
-    with pytest.raises(Exception, match="its work keeps a part of the model"):
-        of_message({"epochs": 1, "batch_size": 4, "own": "all"}, PartNames({}))
-    assert isinstance(Experiment(), Experiment)
+def test_local_only_has_one_name() -> None:
     with pytest.raises(SettingError, match="unknown method"):
         config.combined(replace(Experiment(), method=replace(Experiment().method, name="local")))
 

@@ -77,8 +77,8 @@ CASES: dict[str, tuple[Callable[[int, Row], Row], Row, str]] = {
         "it more, shorten the window or data.task.horizon (15 of these rows, together at most 12 rows for this device)",
     ),
     "a sensor to forecast that never changes": (
-        put(vib=2), {"task": {"kind": "forecasting", "horizon": 2}},
-        "sensor 'vib' never changes in the training samples, so that there is nothing to forecast. Name the sensors",
+        put(vib=2), {"task": {"kind": "forecasting", "horizon": 2, "sensors": ["vib"]}},
+        "sensor 'vib' never changes within the recordings' training rows: nothing to forecast. Name the sensors",
     ),
     "ranges that are empty everywhere": (
         put(), {"task": LIFE, "bins": [30, 500]},

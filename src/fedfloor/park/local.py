@@ -121,13 +121,13 @@ class Roster:
     factories: tuple[str | None, ...]
 
 
-def spread(count: int, most: int = LISTED) -> NDArray[np.int64]:
-    """Return int64, ascending: 0 … count − 1, or of more than ``most`` so many of them, evenly spread.
+def spread(count: int, most: int | None = None) -> NDArray[np.int64]:
+    """Return int64, ascending: 0 … count − 1, or of more than ``most`` (left out: LISTED) so many, evenly.
 
     >>> spread(3), spread(10, most=2)
     (array([0, 1, 2]), array([0, 5]))
     """
-    listed = min(count, most)
+    listed = min(count, LISTED if most is None else most)
     return np.arange(listed) * count // max(1, listed)
 
 
