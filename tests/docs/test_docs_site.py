@@ -35,8 +35,10 @@ def test_an_undocumented_public_name_fails_the_build(tmp_path: Path) -> None:
     for name in ("src", "docs"):
         shutil.copytree(HERE / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(HERE / "mkdocs.yml", tmp_path)
-    with (tmp_path / "src" / "fedfloor" / "methods" / "fedavg.py").open("a") as file:
-        file.write("\n    def dice(self):\n        return 4\n")
+    method = tmp_path / "src" / "fedfloor" / "methods" / "fedavg.py"
+    before, plan, after = method.read_text(encoding="utf-8").partition("    def plan(self")
+    assert plan
+    method.write_text(f"{before}    def dice(self):\n        return 4\n\n{plan}{after}", encoding="utf-8")
     done = build(tmp_path, tmp_path / "site")
     assert done.returncode != 0
     assert "fedfloor.methods.fedavg.FedAvg.dice" in done.stdout + done.stderr
