@@ -12,7 +12,7 @@ from typing import Any
 from fedfloor.experiment import Experiment
 from fedfloor.report import ledger as reading
 from fedfloor.report import page
-from fedfloor.report.groups import groups, judged, spoken
+from fedfloor.report.groups import display_name, groups, judged
 from fedfloor.report.numbers import interval
 from fedfloor.report.story import story
 from fedfloor.report.table import natural_target, paired, summary
@@ -64,7 +64,7 @@ class Comparison:
     def _repr_html_(self) -> str:
         figure = judged(reading.collect(self.folders))
         cells = [
-            (spoken(row["method"]), str(len(row["seeds"])), str(row["rounds"]),
+            (display_name(row["method"]), str(len(row["seeds"])), str(row["rounds"]),
              interval(row[figure.key], row["half_width"]), interval(row["loss"], None, 3))
             for row in self.rows
         ]  # fmt: skip

@@ -88,7 +88,7 @@ SENT = {
 @pytest.mark.parametrize(("goal", "said"), SENT.values(), ids=SENT)
 def test_what_an_objective_sends_must_be_what_travels(goal: Sending, said: str) -> None:
     of = engine(park())
-    name, settings = objectives.spoken(goal)
+    name, settings = objectives.to_spec(goal)
     plan = Parallel(visits((0, 1), replace(WORK, objective=name, settings=settings)))
     with pytest.raises(SettingError, match=said):
         walk(of, plan, {**start(of), "extra": torch.zeros(2)})

@@ -26,7 +26,7 @@ from fedfloor.inference.trained import load_model
 from fedfloor.models.network import Network
 from fedfloor.models.parcel import Parcel
 from fedfloor.models.saved import model_file
-from fedfloor.parts.objectives import spoken
+from fedfloor.parts.objectives import to_spec
 from fedfloor.parts.proximal import Interpolated, Prox
 from fedfloor.plan import text
 from fedfloor.plan.nodes import Parallel, Train, Work, device
@@ -122,7 +122,7 @@ def test_apfl_without_models_of_their_own_is_fedavg_to_the_bit(tmp_path: Path) -
 
 @pytest.mark.parametrize(("goal", "rate"), [(Prox(0.5), 0.2), (Interpolated(0.5), 0.05)])
 def test_steps_of_ditto_and_of_apfl_by_their_papers(goal: Prox | Interpolated, rate: float, tmp_path: Path) -> None:
-    of, (name, settings) = engine(park((4, 5)), folder=tmp_path), spoken(goal)
+    of, (name, settings) = engine(park((4, 5)), folder=tmp_path), to_spec(goal)
     plan = Train(device(0), Work(name, steps=2, batch_size=4, rate=rate, sends="arrived", settings=settings))
     w, samples, alpha, eta = start(of)["w"], of.samples(0), 0.5, 0.2
 

@@ -20,7 +20,7 @@ from fedfloor.methods.fedavg import FedAvg
 from fedfloor.methods.fedl import FEDL
 from fedfloor.parts.correction import Corrected, Variates
 from fedfloor.parts.objective import Objective, Plain, Visit
-from fedfloor.parts.objectives import objective, spoken
+from fedfloor.parts.objectives import objective, to_spec
 from fedfloor.parts.work import WorkSettings
 from fedfloor.plan.nodes import Probe, Work
 from fedfloor.plan.schedule import Key
@@ -186,7 +186,7 @@ def test_everybody_is_asked_and_a_preview_needs_no_answers() -> None:
     assert FEDL().setup(view(of)) == Probe((0, 1, 2, 3), "gradient")
     state = FEDL().init(replace(view(of), start={}), {}, generator(0, "init"))
     assert state.packet == {}
-    assert spoken(FEDL(eta=0.5).objective) == ("corrected", {"weight": 1.0, "eta": 0.5})
+    assert to_spec(FEDL(eta=0.5).objective) == ("corrected", {"weight": 1.0, "eta": 0.5})
 
 
 @pytest.mark.parametrize(

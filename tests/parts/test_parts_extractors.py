@@ -20,7 +20,7 @@ from fedfloor.park.normalise import mean_and_deviation
 from fedfloor.park.partition import Dominant
 from fedfloor.parts.extractors.extractor import FeatureExtractor, Scaling, block_rows, mean_features
 from fedfloor.parts.extractors.fixed import Hog, RandomConv, Raw
-from fedfloor.parts.extractors.names import EXTRACTORS, extractor, spoken
+from fedfloor.parts.extractors.names import EXTRACTORS, extractor, to_spec
 from fedfloor.parts.extractors.pretrained import MobileNet
 
 PICTURES = [(1, 28, 28), (3, 32, 32), (1, 8, 8), (3, 9, 17), (2, 16, 11)]
@@ -227,9 +227,9 @@ def test_hog_says_what_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_extractors_by_name() -> None:
     for name in set(EXTRACTORS) - {"onnx"}:
         made = extractor(name, {})
-        assert extractor(*spoken(made)) == made
+        assert extractor(*to_spec(made)) == made
         assert made.needs_model is (name == "penultimate")
-    assert spoken(extractor("onnx", {"weights": "a.onnx"})) == ("onnx", {"weights": "a.onnx"})
+    assert to_spec(extractor("onnx", {"weights": "a.onnx"})) == ("onnx", {"weights": "a.onnx"})
 
 
 @pytest.mark.parametrize(
@@ -281,7 +281,7 @@ def test_one_of_your_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     made = extractor("own_extractor:Brightness", {"times": 2.0})
     x = stored(3)
     np.testing.assert_allclose(mean_features(made, x, BYTES), [2 * x.mean() / 255], rtol=1e-5)
-    assert spoken(made) == ("own_extractor:Brightness", {"times": 2.0})
+    assert to_spec(made) == ("own_extractor:Brightness", {"times": 2.0})
     with pytest.raises(
         SettingError, match=r"'own_extractor:Half' has no 'features': one derived from .*Extractor must"
     ):

@@ -17,7 +17,7 @@ from fedfloor.models.layers import Fused, Gate, Mixture, fused
 from fedfloor.models.network import Network
 from fedfloor.parts.layers import OPERATORS, Fusion
 from fedfloor.parts.objective import Objective, Plain, Visit
-from fedfloor.parts.objectives import objective, spoken
+from fedfloor.parts.objectives import objective, to_spec
 from fedfloor.plan.nodes import Train, Work, device
 from fedfloor.plan.schedule import Key
 from floor import bits, park, start, walk
@@ -213,7 +213,7 @@ def test_settings() -> None:
     for smoothing in (1.0, -0.1):
         with pytest.raises(SettingError, match="smoothing"):
             FedFusion(smoothing=smoothing)
-    assert spoken(Fusion("conv", "3")) == ("fusion", {"operator": "conv", "layer": "3"})
+    assert to_spec(Fusion("conv", "3")) == ("fusion", {"operator": "conv", "layer": "3"})
 
 
 # -- what they leave alone ---------------------------------------------------------------------------------------------

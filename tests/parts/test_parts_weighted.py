@@ -147,7 +147,7 @@ def test_a_methods_own_terms_stay_beside_the_weights(tmp_path: Path, name: str) 
 
 def test_the_pull_and_the_weighted_losses_by_hand() -> None:
     part = reweighted(Prox(0.5), Weighted("0.5 5"), "prox", "fedprox")
-    again = objectives.objective(*objectives.spoken(part))
+    again = objectives.objective(*objectives.to_spec(part))
     assert again == part
     y = torch.tensor([1, 0])
     logits = torch.tensor([[0.0, 0.0], [math.log(3), 0.0]], dtype=torch.float64)
@@ -162,7 +162,7 @@ def test_the_pull_and_the_weighted_losses_by_hand() -> None:
 
 def test_what_moon_keeps_and_costs_stays_with_weights() -> None:
     whole = method("moon", {"objective": GIVEN})
-    assert objectives.spoken(whole.objective)[0] == "reweighted"
+    assert objectives.to_spec(whole.objective)[0] == "reweighted"
     assert whole.objective.remembers
     assert whole.objective.passes(1.0) == method("moon").objective.passes(1.0) > Plain().passes(1.0)
 

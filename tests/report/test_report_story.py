@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from fedfloor.report.groups import groups, spoken
+from fedfloor.report.groups import display_name, groups
 from fedfloor.report.ledger import collect
 from fedfloor.report.story import story, verdict
 from fedfloor.report.table import natural_target, summary
@@ -164,7 +164,7 @@ def test_validation_data_are_called_so(tmp_path: Path) -> None:
 
 
 def test_a_name_of_ones_own_stays(tmp_path: Path) -> None:
-    assert spoken("mine:Halves (x)") == "mine:Halves (x)"
+    assert display_name("mine:Halves (x)") == "mine:Halves (x)"
     make_run(tmp_path / "a", [0.8], method="centralized")
     assert told(tmp_path)[0].startswith("Centralised training reached")
     assert verdict(summary(collect([tmp_path]), 0.8)).startswith("centralised")

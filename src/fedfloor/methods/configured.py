@@ -73,7 +73,7 @@ class ConfiguredMethod(Method):
                 f"method.selection out, or set methods.{name}.fraction = 1."
             )
         if isinstance(parts.objective, weighting.PerSample):
-            reweighted(method.objective, parts.objective, objectives.spoken(method.objective)[0], name)
+            reweighted(method.objective, parts.objective, objectives.to_spec(method.objective)[0], name)
         if method.needs.separate and (parts.mix or parts.edge_mix or parts.server):
             raise SettingError(
                 f"method '{name}' lets no models meet: leave mix, edge_mix and server out of its table and [method]."
@@ -90,7 +90,7 @@ class ConfiguredMethod(Method):
                 "other parts."
             )
         if method.needs.remembers and parts.objective is not None and parts.objective.remembers:
-            kind = objectives.spoken(parts.objective)[0]
+            kind = objectives.to_spec(parts.objective)[0]
             raise SettingError(
                 f"method.objective = '{kind}' with method '{name}': its devices keep something between visits already, "
                 "and what the objective keeps would take its place. Choose another objective, or a setting of the "
@@ -107,7 +107,7 @@ class ConfiguredMethod(Method):
     def objective(self) -> Objective:
         goal, own = self.parts.objective, self.method.objective
         if isinstance(goal, weighting.PerSample):
-            return reweighted(own, goal, objectives.spoken(own)[0], self.name)
+            return reweighted(own, goal, objectives.to_spec(own)[0], self.name)
         return goal or own
 
     @property
@@ -157,15 +157,15 @@ class ConfiguredMethod(Method):
             goal, known = self.parts.objective, state.notes.get(WEIGHTS)
             if known and isinstance(goal, weighting.PerSample):
                 goal = weighting.settled(goal, known)
-            name, settings = objectives.spoken(goal)
-            own = objectives.spoken(self.method.objective)  # another one is there for a purpose of the method's
+            name, settings = objectives.to_spec(goal)
+            own = objectives.to_spec(self.method.objective)  # another one is there for a purpose of the method's
 
             def changed(work: Work) -> Work:
                 if work.objective != own[0]:
                     return work
                 if isinstance(goal, weighting.PerSample):
                     own_objective = objectives.objective(work.objective, work.settings)
-                    joined, about = objectives.spoken(reweighted(own_objective, goal, work.objective, self.name))
+                    joined, about = objectives.to_spec(reweighted(own_objective, goal, work.objective, self.name))
                     return replace(work, objective=joined, settings=about)
                 if name == own[0] and dict(work.settings) != own[1]:
                     raise SettingError(
@@ -207,7 +207,7 @@ class ConfiguredMethod(Method):
         return State(after.packet, notes, {**after.tensors, **kept})
 
     def _mixed(self, node: Node, mix: Mix, kind: str = "cloud") -> Node:
-        (name, settings), key = mixing.spoken(mix), "method.mix" if kind == "cloud" else "method.edge_mix"
+        (name, settings), key = mixing.to_spec(mix), "method.mix" if kind == "cloud" else "method.edge_mix"
         if mix.asks is not None and kind == "edge":
             raise SettingError(f"{key} = '{name}': it mixes by what the cloud asks. Use it as method.mix.")
         equally = self.objective.counts_equally and self.method.objective.counts_equally  # it is what its packet is for

@@ -68,7 +68,7 @@ class FedAvg(Method):
 def visiting(method: Method, work: WorkSettings, view: View, chosen: list[int], rule: Mix | None = None) -> Parallel:
     """Return visits to the chosen devices in parallel, whose models meet by a rule; by samples where it is left out."""
     todo = work.at(view.round, view.rounds, method.objective)
-    name, settings = mix.spoken(rule or BySamples())
+    name, settings = mix.to_spec(rule or BySamples())
     return Parallel(tuple(Train(device(k), todo) for k in chosen), mix=name, settings=settings)
 
 

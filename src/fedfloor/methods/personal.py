@@ -11,7 +11,7 @@ from fedfloor.errors import require
 from fedfloor.methods.contract import Needs, State, View
 from fedfloor.methods.fedavg import FedAvg, beside
 from fedfloor.parts.objective import Objective, Plain
-from fedfloor.parts.objectives import spoken
+from fedfloor.parts.objectives import to_spec
 from fedfloor.parts.proximal import Interpolated, Prox
 from fedfloor.parts.work import WorkSettings
 from fedfloor.plan import walk
@@ -181,7 +181,7 @@ class Ditto(FedAvg):
 
     def plan(self, state: State, view: View, rng: np.random.Generator) -> Node:
         goal: Objective = Prox(self.lam) if self.lam else Plain()
-        name, settings = spoken(goal)
+        name, settings = to_spec(goal)
         return beside(self._visits(view, rng), lambda work: replace(work, objective=name, settings=settings))
 
 
@@ -227,6 +227,6 @@ class APFL(FedAvg):
         plan = self._visits(view, rng)
         if not self.alpha:
             return plan
-        name, settings = spoken(Interpolated(self.alpha))
+        name, settings = to_spec(Interpolated(self.alpha))
         rate = self.alpha**2  # a step of v by ηα∇F moves the mixture by α times that
         return beside(plan, lambda work: replace(work, objective=name, settings=settings, rate=rate * work.rate))

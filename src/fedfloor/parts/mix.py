@@ -295,13 +295,13 @@ def rule(name: str, settings: Mapping[str, Scalar]) -> Mix:
     return made
 
 
-def spoken(mix: Mix) -> tuple[str, dict[str, Scalar]]:
+def to_spec(mix: Mix) -> tuple[str, dict[str, Scalar]]:
     """Return a rule's name and numbers, as a ``Parallel`` takes them.
 
-    >>> spoken(QFair(q=2.0)), spoken(Equal())
+    >>> to_spec(QFair(q=2.0)), to_spec(Equal())
     (('q_fair', {'q': 2.0}), ('equal', {}))
     """
-    return named.spoken(mix, MIXES)
+    return named.to_spec(mix, MIXES)
 
 
 def check(mix: Mix, name: str, branches: int) -> None:

@@ -110,7 +110,7 @@ def literals(made: Callable[..., Any]) -> set[str]:
     return {part for hint in hints(made).values() for part in alternatives(hint) if isinstance(part, str)}
 
 
-def spoken(part: object, known: Makers) -> tuple[str, dict[str, Scalar]]:
+def to_spec(part: object, known: Makers) -> tuple[str, dict[str, Scalar]]:
     """Return a part's name and settings, as a plan writes them down: the other way round than :func:`make`."""
     names = {made: name for name, made in known.items()}
     kind = type(part)

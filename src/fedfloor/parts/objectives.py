@@ -66,19 +66,19 @@ def _reweighted(settings: Mapping[str, Scalar]) -> Reweighted:
     return Reweighted(own, data)
 
 
-def spoken(goal: Objective) -> tuple[str, dict[str, Scalar]]:
+def to_spec(goal: Objective) -> tuple[str, dict[str, Scalar]]:
     """Return an objective's name and settings.
 
-    >>> spoken(Prox(0.5))
+    >>> to_spec(Prox(0.5))
     ('prox', {'mu': 0.5})
     """
     if isinstance(goal, Reweighted):
-        (own, own_settings), (samples, sample_settings) = spoken(goal.part), spoken(goal.data)
+        (own, own_settings), (samples, sample_settings) = to_spec(goal.part), to_spec(goal.data)
         about = {f"own.{key}": value for key, value in own_settings.items()} | {
             f"samples.{key}": v for key, v in sample_settings.items()
         }
         return REWEIGHTED, {"own": own, "samples": samples, **about}
-    return named.spoken(goal, PLANNED)
+    return named.to_spec(goal, PLANNED)
 
 
 def beside(goal: Objective, name: str, packet: Mapping[str, Tensor]) -> dict[str, Tensor]:

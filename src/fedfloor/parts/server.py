@@ -174,7 +174,7 @@ def words(server: Server) -> str:
     >>> words(Sgd(momentum=0.9))
     'sgd, rate 1, momentum 0.9'
     """
-    name, settings = named.spoken(server, SERVERS)
+    name, settings = named.to_spec(server, SERVERS)
     shown = [f"{key} {value:g}" if isinstance(value, float) else f"{key} {value}" for key, value in settings.items()]
     return ", ".join([name, *shown])
 

@@ -8,7 +8,7 @@ from typing import Literal
 
 from fedfloor.errors import SettingError, require
 from fedfloor.parts.objective import Objective, Plain
-from fedfloor.parts.objectives import spoken
+from fedfloor.parts.objectives import to_spec
 from fedfloor.plan.nodes import Work
 
 
@@ -149,7 +149,7 @@ class WorkSettings:
             rounds: of the whole schedule.
             objective: what devices minimise; plain cross-entropy where it is left out.
         """
-        name, settings = spoken(objective or Plain())
+        name, settings = to_spec(objective or Plain())
         full = self.over(DEFAULTS)
         rate = full.lr.at(round_number, rounds) if isinstance(full.lr, (Cosine, Exponential)) else full.lr
         if full.warmup is not None and round_number < full.warmup:

@@ -13,12 +13,12 @@ from fedfloor.report.groups import (
     Against,
     Group,
     curve,
+    display_name,
     figures_of,
     half_width,
     judged,
     last_lines,
     placed,
-    spoken,
     task,
     values,
 )
@@ -150,7 +150,7 @@ def _group_traces(go: Any, group: Group, what: Against, i: int, *, share: bool, 
     if mean.rounds:
         line = {"color": colour, "width": 2.6, "dash": DASHES[i % len(DASHES)]}
         marker = {"symbol": SYMBOLS[i % len(SYMBOLS)], "size": 8, "color": colour, "maxdisplayed": MARKED}
-        own = {"name": spoken(group.label), "legendgroup": group.label, "line": line, "marker": marker}
+        own = {"name": display_name(group.label), "legendgroup": group.label, "line": line, "marker": marker}
         tip = "%{y:.4f}" if against is None else "%{y:.4f} at %{x:.4g}"
         traces.append(
             go.Scatter(x=list(mean.rounds), y=list(mean.mean), mode="lines+markers", hovertemplate=tip, **own)
@@ -185,7 +185,7 @@ def class_figure(found: Sequence[Group]) -> Any | None:
         known = [(row, sample) for row, sample in enumerate(samples) if sample]
         means = [sum(sample) / len(sample) for _, sample in known]
         marker = {"color": colour, "symbol": SYMBOLS[i % len(SYMBOLS)], "size": 9}
-        own = {"mode": "markers", "name": spoken(group.label), "marker": marker}
+        own = {"mode": "markers", "name": display_name(group.label), "marker": marker}
         own |= {"error_x": _whiskers([sample for _, sample in known], colour)}
         tips = {"text": [names[row] for row, _ in known], "hovertemplate": "%{text}: %{x:.4f}"}
         traces.append(go.Scatter(x=means, y=[row + shift for row, _ in known], **own, **tips))
@@ -225,7 +225,7 @@ def factory_figure(found: Sequence[Group]) -> Any | None:
     for i, group, places in measured:
         samples = {place[0]: values for place, values in places.items() if values}
         colour = COLOURS[i % len(COLOURS)]
-        own = {"name": spoken(group.label), "orientation": "h", "marker": _hatched(colour, i)}
+        own = {"name": display_name(group.label), "orientation": "h", "marker": _hatched(colour, i)}
         own |= {"error_x": _whiskers(list(samples.values()), GREY, of), "hovertemplate": "%{y}: %{x:.4f}"}
         means = [sum(values) / len(values) for values in samples.values()]
         bars.append(go.Bar(x=means, y=[names[number] for number in samples], **own))
@@ -277,7 +277,7 @@ def _spread(go: Any, group: Group, spreads: Sequence[Any], i: int, row: int) -> 
     own = {"mode": "lines+markers", "line": {"color": colour, "width": 5}, "marker": marker}
     words = [f"{name} % of devices are below" for name in (10, 50, 90)]
     tips = {"text": words, "hovertemplate": "%{x:.4f}: %{text}<extra>%{fullData.name}</extra>"}
-    return go.Scatter(x=ends, y=[row] * 3, name=spoken(group.label), showlegend=False, **own, **tips)
+    return go.Scatter(x=ends, y=[row] * 3, name=display_name(group.label), showlegend=False, **own, **tips)
 
 
 def _dots(go: Any, group: Group, i: int, row: int, of: Figure) -> list[Any]:
@@ -332,7 +332,7 @@ def scatter(known: Sequence[tuple[Group, Sequence[ErrorsRecord]]]) -> Any:
     for i, (group, errors) in enumerate(known):
         points, colour = errors[0].points, COLOURS[i % len(COLOURS)]
         marker = {"size": 6, "color": faint(colour, 0.7), "symbol": SYMBOLS[i % len(SYMBOLS)], "line": {"width": 0}}
-        own: dict[str, Any] = {"name": spoken(group.label), "mode": "markers", "marker": marker}
+        own: dict[str, Any] = {"name": display_name(group.label), "mode": "markers", "marker": marker}
         if i >= AT_ONCE:
             own["visible"] = "legendonly"
         if points.low and len(points.true) <= FEW_POINTS:

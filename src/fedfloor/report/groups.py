@@ -23,7 +23,7 @@ class Label(str):
     shown: str
 
 
-def spoken(label: str) -> str:
+def display_name(label: str) -> str:
     """Return a group's label with the method's name as papers write it."""
     return label.shown if isinstance(label, Label) else label
 

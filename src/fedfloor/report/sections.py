@@ -12,7 +12,7 @@ from fedfloor.figures import ACCURACY, LOSS, Figure
 from fedfloor.names import count
 from fedfloor.report import charts, words
 from fedfloor.report.charts import AT_ONCE, FEW, FEW_POINTS, heat_map, scatter
-from fedfloor.report.groups import CLASSES, Group, contestants, judged, placed, spoken, task
+from fedfloor.report.groups import CLASSES, Group, contestants, display_name, judged, placed, task
 from fedfloor.report.ledger import Park, PlaceFigures, Run, by_place, summed
 from fedfloor.report.numbers import COSTS, NAMES, amount, figure, interval, listed
 from fedfloor.report.plan_svg import svg
@@ -94,7 +94,7 @@ def device_section(found: Sequence[Group], drawn: Drawn) -> str:
     if known:
         several = any(run.park.factories > 1 for run in words.members(found))
         rows = _device_rows(found, several=several)
-        head = ["device", *(["factory"] if several else []), *[spoken(group.label) for group in found]]
+        head = ["device", *(["factory"] if several else []), *[display_name(group.label) for group in found]]
         caption = soft(words.places_caption(found, "device", spread=False))
         listing = scroll(table("", head, rows, "plain"), "all devices")  # a caption in it would scroll away
         body += folded(words.devices_listed(len(rows), found), listing + caption, kind="list")
@@ -175,7 +175,7 @@ def confusion_section(found: Sequence[Group]) -> str:
         drawing = PIECES.figure(picture, caption)
         if len(classes) > FEW:
             drawing = folded(f"All {len(classes)} × {len(classes)} pairs of classes", drawing, shown=not parts)
-        parts.append(title(f"{spoken(group.label)}: most often") + listing + drawing)
+        parts.append(title(f"{display_name(group.label)}: most often") + listing + drawing)
     if not parts:
         return ""
     kind = "tiles" if "ff-confusion few" in parts[0] else "wide-tiles"
@@ -206,7 +206,7 @@ def plan_section(found: Sequence[Group]) -> str:
     parts = []
     for group in contestants(found):
         run = group.runs[0]
-        parts.append(title(spoken(group.label)))
+        parts.append(title(display_name(group.label)))
         if run.plan is None:
             parts.append(soft("This run folder has no plan.json that can be read."))
             continue
@@ -258,7 +258,9 @@ def cost_section(found: Sequence[Group], target: float | None, drawn: Drawn) -> 
     if target is not None:
         head[1:1] = [f"{name} to {target:g}" for name in ("rounds", *[NAMES[kind] for kind in kinds])]
     body = table(_cost_caption(rows, target, of), head, [_cost_cells(row, kinds) for row in rows])
-    first = {spoken(one.label): one.runs[0].rounds[0].normalised for one in found if one.runs and one.runs[0].rounds}
+    first = {
+        display_name(one.label): one.runs[0].rounds[0].normalised for one in found if one.runs and one.runs[0].rounds
+    }
     asked = [f"{name} {amount('seconds', one.seconds)} and {amount('bytes', one.bytes)}"
              for name, one in first.items() if one is not None]  # fmt: skip
     if asked:
@@ -279,11 +281,11 @@ def cost_section(found: Sequence[Group], target: float | None, drawn: Drawn) -> 
 def _cost_cells(row: Row, kinds: Sequence[str]) -> list[str]:
     whole = [amount(kind, row[kind]) for kind in kinds]
     if row["target"] is None:
-        return [spoken(row["method"]), *whole]
+        return [display_name(row["method"]), *whole]
     rounds = row["rounds_to_target"]
     reach = ["–" if rounds is None else amount("rounds", rounds).split()[0]]
     reach += [amount(kind, row[f"{kind}_to_target"]) for kind in kinds]
-    return [spoken(row["method"]), *reach, *whole]
+    return [display_name(row["method"]), *reach, *whole]
 
 
 def _cost_caption(rows: Sequence[Row], target: float | None, of: Figure) -> str:
@@ -319,9 +321,9 @@ def budget_story(runs: Sequence[Run], budget: Budget) -> str:
     known = sorted((row for row in rows if row[of.key] is not None), key=lambda row: -of.gain(row[of.key], 0.0))
     if not known:
         return f"After {budget.words}, no method has {of.phrase} with every seed."
-    told = [f"{spoken(row['method'])} {interval(row[of.key], row['half_width'], 3)}" for row in known[:MOST]]
+    told = [f"{display_name(row['method'])} {interval(row[of.key], row['half_width'], 3)}" for row in known[:MOST]]
     more = f", and {len(known) - MOST} more below" if len(known) > MOST else ""
-    none = [spoken(row["method"]) for row in rows if row[of.key] is None]
+    none = [display_name(row["method"]) for row in rows if row[of.key] is None]
     rest = f"; {listed(none) if len(none) <= MOST else f'{len(none)} methods'} had none by then" if none else ""
     values = "accuracies are" if of == ACCURACY else f"values of {of.name} are"
     return f"After {budget.words}, the {values}: {', '.join(told)}{more}{rest}."
@@ -351,7 +353,7 @@ def _budget_cells(row: Row, of: Figure) -> list[str]:
     rounds = ", ".join("–" if number is None else str(number) for number in row["in_rounds"])
     ended = ", ".join(map(str, row["ended"])) or "–"
     seeds = ", ".join(map(str, row["seeds"]))
-    return [spoken(row["method"]), seeds, interval(row[of.key], row["half_width"]), rounds, ended]
+    return [display_name(row["method"]), seeds, interval(row[of.key], row["half_width"]), rounds, ended]
 
 
 # -- predicted numbers -------------------------------------------------------------------------------------------------
@@ -407,7 +409,7 @@ def _by_name(
     """Return a table of errors by the names of ranges or of targets; means over the seeds."""
     head = ["range" if part == "ranges" else "target", "samples"]
     if len(known) > 1:
-        head += [f"{spoken(group.label)}: RMSE (mean error)" for group, _ in known]
+        head += [f"{display_name(group.label)}: RMSE (mean error)" for group, _ in known]
     else:
         head += [*FIGURES, *(["inside the interval"] if first.levels else [])]
     rows = []
@@ -437,7 +439,7 @@ def _calibration(known: Sequence[tuple[Group, Sequence[ErrorsRecord]]], first: E
     rows.append([f"{100 * (first.levels[-1] - first.levels[0]):g} % between", *inside])
     head = [
         "level",
-        *[f"not above it, {spoken(group.label)}" if len(known) > 1 else "not above it" for group, _ in known],
+        *[f"not above it, {display_name(group.label)}" if len(known) > 1 else "not above it" for group, _ in known],
     ]
     wide = listed([f"{100 * level:g} %" for level in first.levels])
     note = f"The share of true values that are not above the predicted levels {wide}: alike where they are calibrated."

@@ -14,11 +14,11 @@ from fedfloor.report.groups import (
     CLASSES,
     Group,
     contestants,
+    display_name,
     figures_of,
     judged,
     last_lines,
     placed,
-    spoken,
     task,
     values,
 )
@@ -81,7 +81,7 @@ def verdict(rows: Sequence[Row], of: Figure = ACCURACY) -> str:
     parts = [_reached(row, "it" if i else f"{of.phrase} of {target}") for i, row in enumerate(there)]
     missed = [row for row in order if not row["reached"] and not row.get("diverged")]
     for rounds in sorted({row["rounds"] for row in missed}):
-        names = [spoken(row["method"]) for row in missed if row["rounds"] == rounds]
+        names = [display_name(row["method"]) for row in missed if row["rounds"] == rounds]
         who = listed(names) if len(names) <= MOST else f"{len(names)} {'others' if parts else 'methods'}"
         within = f"within {rounds}" if parts else f"reach {of.phrase} of {target} within {count(rounds, 'round')}"
         parts.append(f"{who} did not {within}")
@@ -101,13 +101,13 @@ def prices(rows: Sequence[Row], of: Figure = ACCURACY) -> str:
     for kind in ("rounds", *kinds):
         known = [row for row in there if row[f"{kind}_to_target"] is not None]
         least = min(row[f"{kind}_to_target"] for row in known)
-        who = listed([spoken(row["method"]) for row in known if row[f"{kind}_to_target"] == least])
+        who = listed([display_name(row["method"]) for row in known if row[f"{kind}_to_target"] == least])
         much = f"{least:g}" if kind == "rounds" else amount(kind, least)
         first.setdefault(who, []).append(f"{LEAST[kind]} ({much})")
     target = of.amount(f"{rows[0]['target']:g}")
     if len(there) == 1:
         parts = [amount(kind, there[0][f"{kind}_to_target"]) for kind in kinds]
-        return f"To {of.phrase} of {target}, {spoken(there[0]['method'])} used {listed(parts)} on the network."
+        return f"To {of.phrase} of {target}, {display_name(there[0]['method'])} used {listed(parts)} on the network."
     told = [f"{who} needed {listed(least)}" for who, least in first.items()]
     if len(told) == 1:
         return f"To {of.phrase} of {target}, {told[0]}: the first by every measure."
@@ -115,7 +115,7 @@ def prices(rows: Sequence[Row], of: Figure = ACCURACY) -> str:
 
 
 def _reached(row: Row, what: str) -> str:
-    name, seeds = spoken(row["method"]), len(row["seeds"])
+    name, seeds = display_name(row["method"]), len(row["seeds"])
     if row["rounds_to_target"] is None:
         return f"{name} reached {what} with {row['reached']} of {seeds} seeds within {count(row['rounds'], 'round')}"
     rounds = float(row["rounds_to_target"])
@@ -137,7 +137,7 @@ def standing(found: Sequence[Group]) -> str:
     for group in known[:MOST]:
         row = rows[group.label]
         when = "" if same else f" (round {last[group.label]})"
-        parts.append(f"{spoken(group.label)} {of.amount(interval(row[of.key], row['half_width'], 3))}{when}")
+        parts.append(f"{display_name(group.label)} {of.amount(interval(row[of.key], row['half_width'], 3))}{when}")
     more = f", and {len(known) - MOST} more below" if len(known) > MOST else ""
     opening = f"In round {last[known[0].label]}" if same else "In their last rounds"
     seeds = len(known[0].runs)
@@ -195,7 +195,7 @@ def _beyond_chance(row: Row) -> bool:
 
 
 def _difference(first: Group, row: Row, of: Figure) -> str:
-    name, other, width = spoken(first.label), spoken(row["against"]), row["half_width"]
+    name, other, width = display_name(first.label), display_name(row["against"]), row["half_width"]
     gap = of.gain(row["difference"], 0.0)
     rounds = row["rounds"]
     when = f"in round {rounds[0]}" if len(rounds) == 1 else "in their last common rounds"
@@ -222,7 +222,7 @@ def devices(group: Group) -> str:
         return ""
     higher = of.kind.better == "higher"
     end = sum(spread.p10 if higher else spread.p90 for spread in spreads) / len(spreads)
-    kind, name = figures_of(group.runs), spoken(group.label)
+    kind, name = figures_of(group.runs), display_name(group.label)
     right = f"{of.phrase} of at {'least' if higher else 'most'} {of.amount(f'{end:.2f}')}"
     right = f"a share of at least {end:.2f} right" if of == ACCURACY else right
     if kind == "measured":
@@ -257,7 +257,7 @@ def diverged(found: Sequence[Group]) -> str:
         gone = [run for run in group.runs if run.diverged is not None]
         each = [f"seed {run.seed} in round {run.diverged}" for run in gone]
         if gone:
-            told.append(f"{spoken(group.label)} ({listed(each)})")
+            told.append(f"{display_name(group.label)} ({listed(each)})")
     if not told:
         return ""
     return f"Training diverged: {'; '.join(told)}. Such a method has no mean, and no difference counts that seed."
@@ -274,7 +274,7 @@ def unfinished(found: Sequence[Group]) -> str:
             where = str(done[0]) if len(done) == 1 else f"{done[0]} to {done[-1]}"
             some = len(short) < len(group.runs)
             seeds = f" (seed {listed([str(run.seed) for run in short])})" if some else ""
-            told.append(f"{spoken(group.label)}{seeds} did {where} of {short[0].planned} rounds")
+            told.append(f"{display_name(group.label)}{seeds} did {where} of {short[0].planned} rounds")
     if not told:
         return ""
     rest = " All other runs did all rounds." if whole else ""
@@ -288,7 +288,7 @@ def lost(found: Sequence[Group]) -> str:
         gone = sum(line.lost for run in group.runs for line in run.rounds)
         rounds = sum(len(run.rounds) for run in group.runs) or 1
         if gone:
-            told.append(f"{count(gone, 'visit')} of {spoken(group.label)} ({gone / rounds:.1f} a round)")
+            told.append(f"{count(gone, 'visit')} of {display_name(group.label)} ({gone / rounds:.1f} a round)")
     return f"Lost on the way: {listed(told)}." if told else ""
 
 
@@ -303,7 +303,7 @@ def reported(found: Sequence[Group]) -> str:
             where = "" if most.secret else "on real machines "
             better = f", or {most.advanced:.4g} with δ = {most.delta:g}" if most.advanced < most.epsilon else ""
             parts.append(
-                f"in {spoken(group.label)} a device told its class counts {count(most.reports, 'time')}, "
+                f"in {display_name(group.label)} a device told its class counts {count(most.reports, 'time')}, "
                 f"{where}together ε = {most.epsilon:.4g}{better}"
             )
     public = " The noise of a simulation is drawn from its public seed and protects nobody." if seeded else ""
@@ -395,7 +395,7 @@ def one_class(found: Sequence[Group]) -> str:
         if same:
             names = listed(list(dict.fromkeys(f"'{name}'" for _, name in same)))
             seeds = "" if len(same) == len(group.runs) else f" with seed {listed([str(run.seed) for run, _ in same])}"
-            told.append(f"that of {spoken(group.label)}{seeds} predicts {names} for every test sample")
+            told.append(f"that of {display_name(group.label)}{seeds} predicts {names} for every test sample")
     return f"A model that has not learnt to tell the classes apart: {'; '.join(told)}." if told else ""
 
 
@@ -414,7 +414,7 @@ def rising(found: Sequence[Group]) -> str:
         if risen:
             run, best, low, high = risen[0]
             seeds = "" if len(group.runs) == 1 else f" (seed {run.seed}; {len(risen)} of {len(group.runs)} seeds)"
-            told.append(f"{spoken(group.label)} from {low:.3g} in round {best} to {high:.3g} in the last{seeds}")
+            told.append(f"{display_name(group.label)} from {low:.3g} in round {best} to {high:.3g} in the last{seeds}")
     if not told:
         return ""
     more = (
@@ -517,7 +517,7 @@ def decision_story(group: Group) -> str:
     low, high = f"{min(limits):.4g}", f"{max(limits):.4g}"
     many = "" if len(every) == 1 else f", means of {len(every)} seeds"
     return (
-        f"{spoken(group.label)} decides for '{name}' where its probability is at least "
+        f"{display_name(group.label)} decides for '{name}' where its probability is at least "
         f"{low if low == high else f'{low} to {high}'} ({_decision_rule(name, first)}). On the "
         f"{_decided_on(group.runs[0])} samples{many}: {_decided_words([made.decided for made in every])}; by the "
         "likeliest class, as in all other figures here: "
@@ -559,7 +559,7 @@ def decision_rows(found: Sequence[Group]) -> list[list[str]]:
             ways = {f"'{name}' from {made.threshold:.4g} on": made.decided, "likeliest class": made.likeliest}
             for way, one in ways.items():
                 shares = [figure(getattr(one, of)) for of in SHARES]
-                cells.append([spoken(group.label), str(run.seed), way, *shares,
+                cells.append([display_name(group.label), str(run.seed), way, *shares,
                               *[f"{getattr(one, of):,}" for of in COUNTS]])  # fmt: skip
     return cells
 

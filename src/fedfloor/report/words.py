@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from fedfloor.figures import ACCURACY, KINDS, LOSS, MACRO_F1, Figure
 from fedfloor.names import count
 from fedfloor.report.charts import MOST_DEVICES
-from fedfloor.report.groups import CLASSES, Group, figures_of, judged, last_lines, placed, spoken, task
+from fedfloor.report.groups import CLASSES, Group, display_name, figures_of, judged, last_lines, placed, task
 from fedfloor.report.ledger import Park, Run, frequent
 from fedfloor.report.numbers import COSTS, NAMES, amount, decimals, figure, interval, listed, percent
 from fedfloor.report.table import Budget, Row, at, paired, summary
@@ -100,7 +100,7 @@ def summary_cells(
     """
     seeds = ", ".join(map(str, row["seeds"])) if len(row["seeds"]) <= 4 else str(len(row["seeds"])) + " seeds"
     many = 4 if of.share else decimals([row[of.key]] if row[of.key] is not None else [])
-    cells = [spoken(row["method"]), seeds, str(row["rounds"]), interval(row[of.key], row["half_width"], many)]
+    cells = [display_name(row["method"]), seeds, str(row["rounds"]), interval(row[of.key], row["half_width"], many)]
     cells += [figure(row[f"best_{of.key}"], many), *(figure(row.get(key), digits) for _, key, digits in more)]
     if row["target"] is not None:
         rounds = row["rounds_to_target"]
@@ -162,7 +162,7 @@ def fewer(pairs: int, listed: Sequence[Row]) -> str:
     """Say that not all pairs are listed, where that is so."""
     if len(listed) == pairs:
         return ""
-    return f"Listed are those of {spoken(listed[0]['method'])}, which leads; all {pairs} pairs: --json. "
+    return f"Listed are those of {display_name(listed[0]['method'])}, which leads; all {pairs} pairs: --json. "
 
 
 def paired_cells(row: Row) -> list[str]:
@@ -172,7 +172,7 @@ def paired_cells(row: Row) -> list[str]:
     without = f" (without {', '.join(map(str, row['left_out']))})" if row["left_out"] else ""
     seeds = ", ".join(map(str, row["seeds"])) + without
     rounds = [", ".join(map(str, row["rounds"]))] if "rounds" in row else []
-    return [f"{spoken(row['method'])} – {spoken(row['against'])}", seeds, *rounds, difference]
+    return [f"{display_name(row['method'])} – {display_name(row['against'])}", seeds, *rounds, difference]
 
 
 def curve_caption(found: Sequence[Group], *, share: bool) -> str:
@@ -304,7 +304,7 @@ def hardest(group: Group) -> str:
     means = sorted((sum(v) / len(v), i) for i, v in enumerate(known) if v)
     names = group.runs[0].park.classes
     worst = ", ".join(f"'{names[i]}' ({value:.2f})" for value, i in means[:5])
-    return f"{spoken(group.label)} finds these the hardest: {worst}." if worst else ""
+    return f"{display_name(group.label)} finds these the hardest: {worst}." if worst else ""
 
 
 def confusion_caption(group: Group, *, numbers: bool) -> str:
@@ -315,7 +315,7 @@ def confusion_caption(group: Group, *, numbers: bool) -> str:
     model = f"round {rounds[0]}" if len(rounds) == 1 else f"rounds {rounds[0]} to {rounds[-1]}"
     several = f", {len(known)} seeds added up" if len(known) > 1 else f", seed {group.runs[0].seed}"
     return (
-        f"{spoken(group.label)}, final model ({model}{several}), on the {on(group.runs)} data. "
+        f"{display_name(group.label)}, final model ({model}{several}), on the {on(group.runs)} data. "
         "A row is the true class, a "
         f"column what the model says; a cell's colour grows with the square root of its share of the row{percent}. "
         "The diagonal is what is right."
@@ -382,9 +382,8 @@ def plan_caption(run: Run, *, handed: bool) -> str:
 
 def config_title(group: Group) -> str:
     """Name a group's configurations."""
-    return (
-        f"{spoken(group.label)}: seed{'s' if len(group.runs) > 1 else ''} {listed([str(r.seed) for r in group.runs])}"
-    )
+    seeds = listed([str(run.seed) for run in group.runs])
+    return f"{display_name(group.label)}: seed{'s' if len(group.runs) > 1 else ''} {seeds}"
 
 
 MARKDOWN_HEAD = ("method", "{headline}", "minus {first}", "loss", "rounds", "seeds", "s per run")

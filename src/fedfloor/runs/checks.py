@@ -25,7 +25,7 @@ from fedfloor.models.network import Network
 from fedfloor.network import profile
 from fedfloor.park.park import Park
 from fedfloor.parts.objective import Objective
-from fedfloor.parts.objectives import spoken
+from fedfloor.parts.objectives import to_spec
 from fedfloor.runs import folder
 from fedfloor.runs.checkpoint import Checkpoint
 from fedfloor.runs.orders import Limits
@@ -135,7 +135,7 @@ def parts_there(engine: Engine, method: ConfiguredMethod) -> None:
             where devices keep features, does not come last.
     """
     if method.objective.needs_classes and engine.task.kind != "classification":
-        name, given = spoken(method.objective)
+        name, given = to_spec(method.objective)
         raise SettingError(
             f"objective '{given.get('samples', name)}' is defined for classes, and data.task is '{engine.task.kind}'. "
             "Choose another objective (method.objective) or another method."
@@ -162,7 +162,7 @@ def packet_fits(packet: Mapping[str, torch.Tensor], network: Network, objective:
     Raises:
         SettingError: it does not fit.
     """
-    name = spoken(objective)[0]
+    name = to_spec(objective)[0]
     got, wanted = packet["w"].numel(), network.flat.numel()
     if got != wanted:
         raise SettingError(

@@ -34,7 +34,7 @@ from fedfloor.park.privacy import composed
 from fedfloor.park.statistics import Normalised
 from fedfloor.park.stream import Windows
 from fedfloor.park.survey import REVEALS
-from fedfloor.parts.objectives import spoken
+from fedfloor.parts.objectives import to_spec
 from fedfloor.plan import schedule, walk
 from fedfloor.plan.nodes import Node, Work, model_name
 from fedfloor.plan.outcome import Outcome, Receipt
@@ -137,7 +137,7 @@ def write_model(out: Path, experiment: Experiment, engine: Engine, made: Decided
     if engine.park.normalised is not None:
         own = dict(engine.park.normalised.about)
         write_statistics(out, engine.park.normalised)
-    goal, settings = spoken(combined(experiment).objective)
+    goal, settings = to_spec(combined(experiment).objective)
     about = {
         "format": FORMAT,
         "model": experiment.model.name,

@@ -31,10 +31,10 @@ def extractor(name: str, settings: Mapping[str, Scalar]) -> FeatureExtractor:
     return made  # type: ignore[no-any-return]
 
 
-def spoken(made: FeatureExtractor) -> tuple[str, dict[str, Scalar]]:
+def to_spec(made: FeatureExtractor) -> tuple[str, dict[str, Scalar]]:
     """Return an extractor's name and settings.
 
-    >>> spoken(RandomConv(filters=64))
+    >>> to_spec(RandomConv(filters=64))
     ('random-conv', {'filters': 64, 'size': 5, 'seed': 0})
     """
-    return named.spoken(made, EXTRACTORS)
+    return named.to_spec(made, EXTRACTORS)
