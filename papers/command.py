@@ -216,7 +216,7 @@ def carry_out(what: Reproduction, size: int, *, resume: bool, as_json: bool) -> 
     from fedfloor.runs.orders import Limits
     from papers import figures
 
-    work = what.tasks()
+    work = what.planned_runs()
     skipped = len({cell.run for cell in what.cells if cell.key in what.lacking})
     print(f"note: {len(work)} runs of up to {what.rounds} rounds, {skipped} not possible here", file=sys.stderr)
     ends, whole = compare.carry_out(work, Limits(), size, shared.followed(Limits()), resume=resume, tolerant=True)

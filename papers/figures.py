@@ -17,7 +17,7 @@ from fedfloor.plan.nodes import Node, Parallel
 from fedfloor.plan.schedule import Dry, NodeResult, ParallelRequest, RoundContext
 from fedfloor.report import ledger
 from fedfloor.report.groups import accuracy, half_width, loss, values
-from fedfloor.report.ledger import Run, privacy
+from fedfloor.report.ledger import RecordedRun, privacy
 from fedfloor.report.table import rounds_to
 from fedfloor.runs import forecast
 from fedfloor.runs.parks import build_park
@@ -26,7 +26,7 @@ from papers.count import count
 from papers.work import Reproduction
 
 
-def class_divergence(run: Run) -> float:
+def class_divergence(run: RecordedRun) -> float:
     """Return ‖Σ counts/Σ total − P‖₂, the mean over the super nodes of a run's first round.
 
     Li et al. (FedGS), arXiv 2202.01512, Eq. 6. Of one-shot streams, whose windows do not hang on what was trained.
@@ -107,7 +107,7 @@ def rows(what: Reproduction, ends: Mapping[Path, str]) -> list[dict[str, Any]]:
     return found
 
 
-def read(what: Reproduction, cell: Cell) -> tuple[Run, ...]:
+def read(what: Reproduction, cell: Cell) -> tuple[RecordedRun, ...]:
     """Return those of a cell's runs that have done a round; none of a cell that cannot be run here."""
     if cell.key in what.lacking:
         return ()
@@ -117,7 +117,7 @@ def read(what: Reproduction, cell: Cell) -> tuple[Run, ...]:
 
 
 def _measured(
-    what: Reproduction, cell: Cell, figure: Figure, runs: tuple[Run, ...], ends: Mapping[Path, str]
+    what: Reproduction, cell: Cell, figure: Figure, runs: tuple[RecordedRun, ...], ends: Mapping[Path, str]
 ) -> Measured:
     if cell.key in what.lacking:
         return Measured(note=f"skipped: {what.lacking[cell.key]}")
@@ -133,7 +133,7 @@ def _measured(
     return got
 
 
-def measure(figure: Figure, runs: tuple[Run, ...], rounds: int) -> Measured:
+def measure(figure: Figure, runs: tuple[RecordedRun, ...], rounds: int) -> Measured:
     """Return a figure as runs have it that differ in their seed.
 
     An accuracy is read in the last round up to the wanted one that every seed has evaluated, or in the last few; a note
@@ -180,7 +180,7 @@ def _read_off(figure: Accuracy, evaluated: list[dict[int, float]], wanted: int, 
     return _mean(means, seeds, "; ".join(filter(None, (early, few))))
 
 
-def _spent(run: Run, number: int, figure: Spent) -> float | None:
+def _spent(run: RecordedRun, number: int, figure: Spent) -> float | None:
     """Return what a run's rounds cost up to one of them, in the figure's unit; of bytes, the devices' links alone."""
     lines = [json.loads(text) for text in (run.folder / "ledger.jsonl").read_text(encoding="utf-8").splitlines()]
     each = [line["priced"] for line in lines if line["round"] <= number]
@@ -192,7 +192,7 @@ def _spent(run: Run, number: int, figure: Spent) -> float | None:
     return float(sum(moved) / figure.unit)
 
 
-def _composed(figure: Epsilon, runs: tuple[Run, ...], seeds: tuple[int, ...]) -> Measured:
+def _composed(figure: Epsilon, runs: tuple[RecordedRun, ...], seeds: tuple[int, ...]) -> Measured:
     """Return what the runs' reports come to, as they wrote it down when they ended."""
     told = [one for one in map(privacy, runs) if one is not None]
     if len(told) < len(runs):
@@ -200,7 +200,7 @@ def _composed(figure: Epsilon, runs: tuple[Run, ...], seeds: tuple[int, ...]) ->
     return _mean([one.advanced if figure.delta else one.epsilon for one in told], seeds)
 
 
-def _unreached(runs: tuple[Run, ...], reached: list[int | None], rounds: int) -> str:
+def _unreached(runs: tuple[RecordedRun, ...], reached: list[int | None], rounds: int) -> str:
     done = min(run.rounds[-1].number for run, number in zip(runs, reached, strict=True) if number is None)
     words = f"not reached in {done} rounds" if done == rounds else f"not reached yet, after round {done} of {rounds}"
     there = len(reached) - reached.count(None)

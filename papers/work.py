@@ -16,7 +16,7 @@ from fedfloor.experiment import Experiment
 from fedfloor.methods.catalog import METHODS
 from fedfloor.parts.work import Cosine, Exponential, WorkSettings
 from fedfloor.report.numbers import figure
-from fedfloor.runs.compare import Task, each_once
+from fedfloor.runs.compare import PlannedRun, each_once
 from fedfloor.runs.folder import write
 from fedfloor.runs.orders import Limits
 from papers.cells import Cell, Table, holds
@@ -48,19 +48,19 @@ class Reproduction:
         """Return where a run of a cell lies."""
         return self.out / f"{cell.run}-seed{seed}"
 
-    def tasks(self) -> list[Task]:
+    def planned_runs(self) -> list[PlannedRun]:
         """Return the runs seed by seed, those in the same park one after the other; a shared run is there once."""
         runs = {cell.run: cell for cell in self.cells if cell.key not in self.lacking}
-        found = []
+        planned = []
         for seed in self.seeds:
-            parks: dict[str, list[Task]] = {}
+            parks: dict[str, list[PlannedRun]] = {}
             for cell in runs.values():
                 what = self.table.experiment(cell, self.rounds, seed)
                 limits = Limits(accuracy=cell.target) if cell.target is not None else None
-                task = Task(f"{cell.run} seed {seed}", what, self.folder(cell, seed), limits)
-                parks.setdefault(_park(what), []).append(task)
-            found += [task for tasks in parks.values() for task in tasks]
-        return found
+                run = PlannedRun(f"{cell.run} seed {seed}", what, self.folder(cell, seed), limits)
+                parks.setdefault(_park(what), []).append(run)
+            planned += [run for runs_of_park in parks.values() for run in runs_of_park]
+        return planned
 
 
 def _park(what: Experiment) -> str:
@@ -91,7 +91,7 @@ def plan(table: Table, only: str, scale: float, seeds: Sequence[int], out: Path)
             f"{', '.join(sorted(_parts(table.cells)))}."
         )
     what = Reproduction(table, cells, lacking(cells), scale, table.scaled(scale), tuple(seeds), out)
-    what.tasks()  # refuses what is no seed before anything is trained
+    what.planned_runs()  # refuses what is no seed before anything is trained
     return what
 
 

@@ -17,7 +17,7 @@ from fedfloor.report.numbers import interval
 from fedfloor.report.story import story
 from fedfloor.report.table import natural_target, paired, summary
 from fedfloor.runs.api import Run, default_ranks
-from fedfloor.runs.compare import Task, carry_out, tasks
+from fedfloor.runs.compare import PlannedRun, carry_out, planned_runs
 from fedfloor.runs.ledger import Line
 from fedfloor.runs.orders import Limits
 from fedfloor.runs.references import beside
@@ -107,7 +107,7 @@ def compare(
         RunError: a run failed; its last checkpoint stays. One whose training diverges does not end the comparison.
     """
     folder = Path(out) if out is not None else Path("runs") / f"{experiment.name}-compare"
-    work = tasks(experiment, methods, seeds, folder)
+    work = planned_runs(experiment, methods, seeds, folder)
     if references:
         work = beside(work, experiment, methods, seeds, folder, limits or Limits())
     size = default_ranks(experiment.engine) if ranks is None else ranks
@@ -116,11 +116,11 @@ def compare(
     return Comparison(folder, tuple(ends), "finished" if whole else "interrupted", gone)
 
 
-def _follow(report: Report | None) -> Callable[[Task], AbstractContextManager[Callable[[Line], None]]]:
-    def follow(task: Task) -> AbstractContextManager[Callable[[Line], None]]:
+def _follow(report: Report | None) -> Callable[[PlannedRun], AbstractContextManager[Callable[[Line], None]]]:
+    def follow(run: PlannedRun) -> AbstractContextManager[Callable[[Line], None]]:
         def each(line: Line) -> None:
             if report is not None:
-                report(task.experiment.method.name, task.experiment.seed, line)
+                report(run.experiment.method.name, run.experiment.seed, line)
 
         return nullcontext(each)
 

@@ -130,7 +130,7 @@ def test_what_is_lacking_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert found["mnist/iid/ring"] == "method 'ring': not in this version"
     assert found["cifar-10/xi4/fedsr"] == "data set 'cifar-10' is not here: fedfloor datasets get cifar-10"
     what = work.plan(table, "cifar-10/", 0.1, [0], tmp_path)
-    assert what.tasks() == []
+    assert what.planned_runs() == []
     rows = figures.rows(what, {})
     assert len(rows) == 7 * 5
     assert {row["note"].split(":")[0] for row in rows} == {"skipped"}
@@ -142,16 +142,16 @@ def test_the_runs_go_seed_by_seed_and_park_by_park(tmp_path: Path, monkeypatch: 
     monkeypatch.setattr(work, "lacking", lambda _cells: {})
     table = catalog.find("fedsr-table2")
     small = replace(table, cells=tuple(cell for cell in table.cells if cell.method in ("centralized", "fedsr", "ring")))
-    tasks = work.plan(small, "mnist/", 1.0, [0, 7], tmp_path).tasks()
-    names = [task.out.name for task in tasks]
+    planned = work.plan(small, "mnist/", 1.0, [0, 7], tmp_path).planned_runs()
+    names = [run.out.name for run in planned]
     assert names[:5] == [
         "mnist-centralized-seed0", "mnist-iid-ring-seed0", "mnist-iid-fedsr-seed0", "mnist-xi4-ring-seed0",
         "mnist-xi4-fedsr-seed0",
     ]  # fmt: skip
     assert len(names) == len(set(names)) == 2 * (1 + 2 * 5)  # centralised once, not once per partition
-    assert [task.experiment.seed for task in tasks] == [0] * 11 + [7] * 11
-    assert {task.limits for task in tasks} == {None}
-    (one,) = work.plan(catalog.find("fedsr-table3"), "cifar-10/xi2/fedsr", 1.0, [0], tmp_path).tasks()
+    assert [run.experiment.seed for run in planned] == [0] * 11 + [7] * 11
+    assert {run.limits for run in planned} == {None}
+    (one,) = work.plan(catalog.find("fedsr-table3"), "cifar-10/xi2/fedsr", 1.0, [0], tmp_path).planned_runs()
     assert one.limits is not None
     assert one.limits.accuracy == 0.67
 
@@ -185,7 +185,7 @@ def test_what_is_not_there_is_refused(tmp_path: Path) -> None:
 SEVEN = Accuracy(0.8), Accuracy(0.5, share=0.5), Rounds(2, 0.7), Traffic(88, 0.7, "visits, edge-cloud both ways")
 
 
-def made(folder: Path, *runs: list[float | None], rounds: int = 4) -> tuple[ledger.Run, ...]:
+def made(folder: Path, *runs: list[float | None], rounds: int = 4) -> tuple[ledger.RecordedRun, ...]:
     """Runs of FedSR in 2 rings of 4 devices and 5 laps, one per seed."""
     found = [make_run(folder / str(seed), run, seed=seed, rounds=rounds) for seed, run in enumerate(runs)]
     return tuple(ledger.read_run(one) for one in found)

@@ -141,7 +141,7 @@ def test_super_nodes_are_found_with_their_ticks() -> None:
     assert list(figures.super_nodes(plan, 5)) == [(one[0], 5), (one[1], 6), (one[2], 5), (one[2], 6), (one[3], 5)]
 
 
-def small(tmp_path: Path, name: str, **more: object) -> ledger.Run:
+def small(tmp_path: Path, name: str, **more: object) -> ledger.RecordedRun:
     """A run of FedGS on made-up labels, with six devices in two factories."""
     table = {
         "name": name, "rounds": 1, "data": {"samples_per_device": 40, "stream": {"kind": "fifo", "window": 8}},

@@ -13,7 +13,7 @@ from commands import Command
 from fedfloor.errors import SettingError
 from fedfloor.report import charts
 from fedfloor.report.groups import groups
-from fedfloor.report.ledger import Run, collect
+from fedfloor.report.ledger import RecordedRun, collect
 from fedfloor.report.numbers import amount
 from fedfloor.report.page import render
 from fedfloor.report.sections import budget_story
@@ -27,7 +27,7 @@ LINKS = [{"device_edge_up": 3, "edge_cloud_up": 1}]
 
 
 @pytest.fixture
-def priced(tmp_path: Path) -> tuple[Run, ...]:
+def priced(tmp_path: Path) -> tuple[RecordedRun, ...]:
     """FedSR needs fewer rounds, which are long and of few bytes; HierFAVG, which has a round that was not evaluated,
     has short ones of many.
 
@@ -49,13 +49,13 @@ def priced(tmp_path: Path) -> tuple[Run, ...]:
     return collect([folder])
 
 
-def test_costs_are_added_up_over_rounds_and_links(priced: tuple[Run, ...]) -> None:
+def test_costs_are_added_up_over_rounds_and_links(priced: tuple[RecordedRun, ...]) -> None:
     last = priced[0].rounds[-1].spent
     assert last is not None
     assert (last.seconds, last.bytes, last.joules) == (300.0, 12.0, 15.0)
 
 
-def test_what_a_target_cost_is_the_sum_up_to_the_round_that_has_it(priced: tuple[Run, ...]) -> None:
+def test_what_a_target_cost_is_the_sum_up_to_the_round_that_has_it(priced: tuple[RecordedRun, ...]) -> None:
     fedsr, hier = summary(priced, 0.8)
     # FedSR: round 2 with seed 0 (200 s, 8 bytes, 10 J), round 3 with seed 1 (300 s, 12 bytes, 15 J)
     assert [fedsr[f"{kind}_to_target"] for kind in ("rounds", "seconds", "bytes", "joules")] == [2.5, 250, 10, 12.5]
@@ -65,13 +65,13 @@ def test_what_a_target_cost_is_the_sum_up_to_the_round_that_has_it(priced: tuple
     assert hier["seconds"] == (40 + 80) / 2
 
 
-def test_a_target_that_one_seed_missed_has_no_cost(priced: tuple[Run, ...]) -> None:
+def test_a_target_that_one_seed_missed_has_no_cost(priced: tuple[RecordedRun, ...]) -> None:
     fedsr, hier = summary(priced, 0.9)
     assert (fedsr["reached"], fedsr["seconds_to_target"], hier["bytes_to_target"]) == (1, None, None)
     assert fedsr["seconds"] == 300
 
 
-def test_the_story_says_that_it_depends_on_the_measure(priced: tuple[Run, ...]) -> None:
+def test_the_story_says_that_it_depends_on_the_measure(priced: tuple[RecordedRun, ...]) -> None:
     assert prices(summary(priced, 0.8)) == (
         "To an accuracy of 0.8, FedSR needed the fewest rounds (2.5) and the fewest bytes (10 B); HierFAVG needed the "
         "least time (50 s) and the least energy (7 J): it depends on what counts who is first."
@@ -96,7 +96,7 @@ def test_the_first_by_every_measure(tmp_path: Path) -> None:
     )
 
 
-def test_who_is_best_for_a_budget(priced: tuple[Run, ...]) -> None:
+def test_who_is_best_for_a_budget(priced: tuple[RecordedRun, ...]) -> None:
     fedsr, hier = at(priced, Budget("seconds", 100))
     # FedSR: round 1 ends at 100 s sharp. HierFAVG was over after 40 and 80 s.
     assert (fedsr["accuracy"], fedsr["in_rounds"], fedsr["ended"]) == (pytest.approx(0.55), [1, 1], [])
@@ -109,7 +109,9 @@ def test_who_is_best_for_a_budget(priced: tuple[Run, ...]) -> None:
     assert "rounds" not in pair
 
 
-def test_a_round_that_ends_behind_the_budget_or_was_not_evaluated_does_not_count(priced: tuple[Run, ...]) -> None:
+def test_a_round_that_ends_behind_the_budget_or_was_not_evaluated_does_not_count(
+    priced: tuple[RecordedRun, ...],
+) -> None:
     fedsr, hier = at(priced, Budget("seconds", 59.5))
     assert (fedsr["accuracy"], fedsr["in_rounds"]) == (None, [None, None])  # no round of it fits
     # seed 0 was over after 40 s; seed 1 did two rounds in 40 s, of which the second was not evaluated
@@ -127,7 +129,7 @@ def test_a_round_that_ends_behind_the_budget_or_was_not_evaluated_does_not_count
     ],
     ids=str,
 )
-def test_budgets_of_other_kinds(priced: tuple[Run, ...], budget: Budget, expected: list[float | None]) -> None:
+def test_budgets_of_other_kinds(priced: tuple[RecordedRun, ...], budget: Budget, expected: list[float | None]) -> None:
     got = [row["accuracy"] for row in at(priced, budget)]
     assert got == [one if one is None else pytest.approx(one) for one in expected]
 
@@ -157,7 +159,7 @@ def test_runs_without_a_price(tmp_path: Path) -> None:
     assert [line.spent is None for line in collect([tmp_path / "b"])[0].rounds] == [False, True]
 
 
-def test_curves_against_costs(priced: tuple[Run, ...]) -> None:
+def test_curves_against_costs(priced: tuple[RecordedRun, ...]) -> None:
     drawn = charts.cost_figure(groups(priced), "seconds", 0.8)
     means = {trace.name: list(zip(trace.x, trace.y, strict=True)) for trace in drawn.data if trace.name}
     # 300 s is shown in minutes; the mean of HierFAVG is drawn where its seeds are on average: 15, 45 and 60 s
@@ -180,7 +182,7 @@ def test_no_curve_against_what_nothing_was_spent_of(tmp_path: Path) -> None:
     assert "Accuracy against energy" not in page
 
 
-def test_the_story_of_a_budget(priced: tuple[Run, ...]) -> None:
+def test_the_story_of_a_budget(priced: tuple[RecordedRun, ...]) -> None:
     low = f"HierFAVG 0.875 ± {0.025 * T1:.3f}, FedSR 0.550 ± {0.05 * T1:.3f}"
     assert budget_story(priced, Budget("seconds", 100)) == f"After 100 s on the network, the accuracies are: {low}."
     # 59.5 s: no round of FedSR fits; HierFAVG 0.85 and 0.4
@@ -191,7 +193,7 @@ def test_the_story_of_a_budget(priced: tuple[Run, ...]) -> None:
     assert budget_story(priced, Budget("seconds", 100)) in unescape(render(priced, 0.8, Budget("seconds", 100)))
 
 
-def test_the_page_has_the_table_and_the_budget(priced: tuple[Run, ...]) -> None:
+def test_the_page_has_the_table_and_the_budget(priced: tuple[RecordedRun, ...]) -> None:
     page = render(priced, 0.8, Budget("seconds", 100))
     assert '<a href="#s-cost">' in page
     assert "Who is best after 100 s on the network" in page
@@ -205,7 +207,7 @@ def test_the_page_has_the_table_and_the_budget(priced: tuple[Run, ...]) -> None:
         assert [cell.split("<")[0] for cell in row.split(">") if cell.endswith("</td")] == rest
 
 
-def test_markdown_with_costs(priced: tuple[Run, ...]) -> None:
+def test_markdown_with_costs(priced: tuple[RecordedRun, ...]) -> None:
     head, _, fedsr, _ = table(priced, 0.8, Budget("rounds", 1)).splitlines()
     assert head.split(" | ")[8:] == [
         "rounds to 0.8", "time to 0.8", "bytes to 0.8", "energy to 0.8", "time", "bytes", "energy", "after 1 round |",
@@ -222,7 +224,7 @@ def test_amounts_have_three_digits_and_a_unit() -> None:
 
 
 @pytest.mark.parametrize("what", ["--at seconds=100", "--at rounds=2"])
-def test_the_report_command_compares_at_a_budget(priced: tuple[Run, ...], command: Command, what: str) -> None:
+def test_the_report_command_compares_at_a_budget(priced: tuple[RecordedRun, ...], command: Command, what: str) -> None:
     document = command("report", "runs", "--target", "0.8", *what.split(), "--json").document
     kind, most = what.removeprefix("--at ").split("=")
     budget = Budget(kind, float(most))

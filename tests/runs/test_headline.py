@@ -14,7 +14,7 @@ from fedfloor.experiment import EvaluateSettings, Experiment
 from fedfloor.figures import named
 from fedfloor.report import charts
 from fedfloor.report.groups import groups, judged
-from fedfloor.report.ledger import Run, collect
+from fedfloor.report.ledger import RecordedRun, collect
 from fedfloor.report.page import render
 from fedfloor.report.sections import budget_story
 from fedfloor.report.story import baseline, one_class, remarks, rising, story
@@ -36,7 +36,7 @@ def judge(folder: Path, headline: str, values: list[float | None]) -> Path:
     return folder
 
 
-def recalled(folder: Path) -> tuple[Run, ...]:
+def recalled(folder: Path) -> tuple[RecordedRun, ...]:
     """FedAvg is the more accurate, FedSR has the better recall of class 1."""
     judge(make_run(folder / "a", [0.90, 0.95], method="fedavg"), "recall of 1", [0.10, 0.20])
     judge(make_run(folder / "b", [0.85, 0.90], method="fedsr"), "recall of 1", [0.50, 0.72])

@@ -150,7 +150,7 @@ def test_a_part_that_has_no_price_is_refused_by_name() -> None:
 
 
 def test_a_server_that_steps_is_refused() -> None:
-    def rounds(**server: Any) -> list[forecast.Round]:
+    def rounds(**server: Any) -> list[forecast.ForecastRound]:
         method = {"name": "scoped:Alternating", "server": {"kind": "sgd", **server}}
         what = experiment(method=method, network={"profile": "lte-cat-m2"})
         return list(forecast.rounds(what, launch.build_park(what), 2))

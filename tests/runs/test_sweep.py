@@ -83,10 +83,10 @@ def test_a_trial_is_the_experiment_with_its_settings_on_validation_data() -> Non
 
 
 def test_runs_come_seed_by_seed_in_folders_of_their_own() -> None:
-    work = planned("work.lr=0.1,0.2", seeds=2).tasks(Path("out"))
-    assert [task.experiment.seed for task in work] == [0] * 4 + [1] * 4
+    work = planned("work.lr=0.1,0.2", seeds=2).planned_runs(Path("out"))
+    assert [run.experiment.seed for run in work] == [0] * 4 + [1] * 4
     assert work[1].label == "fedavg trial 2/2 seed 0"
-    assert len({task.out for task in work}) == 8
+    assert len({run.out for run in work}) == 8
 
 
 def test_impossible_settings_are_refused_before_anything_is_trained() -> None:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from fedfloor.network.profile import LinkClass, NetworkProfile
     from fedfloor.park.park import Park
     from fedfloor.report.floor import Drawing
-    from fedfloor.runs.forecast import Round
+    from fedfloor.runs.forecast import ForecastRound
     from fedfloor.solvers.allocation.problem import Allocation, AllocationProblem
     from fedfloor.solvers.solution import Solution
 
@@ -78,7 +78,7 @@ def _priced(what: Experiment, park: Park, last: int) -> tuple[Row, list[Row]]:
 
     sums: Counter[str] = Counter()
     seconds = joules = setup_s = setup_bytes = asked_s = asked_bytes = 0.0
-    longest: Round | None = None
+    longest: ForecastRound | None = None
     with counted(what.method.name, last) as step:
         for one in forecast.rounds(what, park, last):
             for price in (one.price, one.normalised):

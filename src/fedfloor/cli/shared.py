@@ -16,9 +16,9 @@ from fedfloor.runs.orders import Limits
 
 if TYPE_CHECKING:
     from fedfloor.experiment import Experiment
-    from fedfloor.report.ledger import Run
+    from fedfloor.report.ledger import RecordedRun
     from fedfloor.report.table import Budget, Row
-    from fedfloor.runs.compare import Task
+    from fedfloor.runs.compare import PlannedRun
     from fedfloor.terminal import Follow
 
 DATA = (".csv", ".tsv", ".npz", ".parquet", ".xlsx")
@@ -141,7 +141,7 @@ def check_target(folders: Sequence[Path], target: float | None) -> None:
         of.check_target(target, f"target {of.name} (--target)")
 
 
-def _at(runs: Sequence[Run], budget: Budget) -> Row:
+def _at(runs: Sequence[RecordedRun], budget: Budget) -> Row:
     from fedfloor.report.table import at, paired_at
 
     return {"budget": budget.kind, "most": budget.most, "rows": at(runs, budget), "paired": paired_at(runs, budget)}
@@ -172,7 +172,7 @@ def _shown_at(row: Row) -> Row:
     return row | {"in_rounds": ["–" if one is None else one for one in row["in_rounds"]], "ended": row["ended"] or None}
 
 
-def _show_pairs(runs: Sequence[Run], pairs: Sequence[Row], title: str) -> None:
+def _show_pairs(runs: Sequence[RecordedRun], pairs: Sequence[Row], title: str) -> None:
     from fedfloor.report.table import shown
     from fedfloor.terminal import show
 
@@ -194,7 +194,7 @@ def markdown(folders: Sequence[Path], out: Path, target: float | None, at: Budge
         raise SettingError(f"--markdown {out}: {error.strerror or error}.") from error
 
 
-def followed(stop: Limits, track: Sequence[str] = ()) -> Callable[[Task], AbstractContextManager[Follow]]:
+def followed(stop: Limits, track: Sequence[str] = ()) -> Callable[[PlannedRun], AbstractContextManager[Follow]]:
     """Return what follows one run of several: its progress is shown, and told to what tracks it."""
     from fedfloor.terminal import both, progress
     from fedfloor.tracking import sinks, tracker
@@ -202,16 +202,16 @@ def followed(stop: Limits, track: Sequence[str] = ()) -> Callable[[Task], Abstra
     sinks.check(track)
 
     @contextmanager
-    def follow(task: Task) -> Iterator[Follow]:
-        last = min(task.experiment.rounds, stop.stop_after or task.experiment.rounds)
-        with tracker.follow(task.out, track) as record, progress(task.label, last) as show:
+    def follow(run: PlannedRun) -> Iterator[Follow]:
+        last = min(run.experiment.rounds, stop.stop_after or run.experiment.rounds)
+        with tracker.follow(run.out, track) as record, progress(run.label, last) as show:
             yield both(show, record)
 
     return follow
 
 
 def compare(
-    work: Sequence[Task], out: Path, stop: Limits, size: int, *, resume: bool, as_json: bool,
+    work: Sequence[PlannedRun], out: Path, stop: Limits, size: int, *, resume: bool, as_json: bool,
     track: Sequence[str] = (), at: Budget | None = None,
 ) -> bool:  # fmt: skip
     """Carry out the runs of a comparison, show their progress, sum up; return whether all were done.
@@ -238,7 +238,7 @@ def compare(
     ends, whole = carry_out(work, stop, size, followed(stop, track), resume=resume, tolerant=True, keep=True)
     target = stop.target(work[0].experiment.evaluate.figure)
     summary(list(ends), out / "report.html", target, as_json=as_json, at=at)
-    gone = [f"{task.label} in round {round_of(task.out)}" for task in work if ends.get(task.out) == "diverged"]
+    gone = [f"{run.label} in round {round_of(run.out)}" for run in work if ends.get(run.out) == "diverged"]
     if gone and whole:
         raise DivergedError(
             f"{len(gone)} of {len(work)} runs diverged: {', '.join(gone)}. Their methods have no mean; what the runs "

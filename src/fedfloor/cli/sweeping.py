@@ -39,7 +39,7 @@ def sweep(
         RunError: a run failed otherwise.
     """
     _note(what)
-    work = what.tasks(out)
+    work = what.planned_runs(out)
     ends, whole = carry_out(work, stop, size, shared.followed(stop, track), resume=resume, tolerant=True)
     if not whole:
         done = sum(why != "interrupted" for why in ends.values())

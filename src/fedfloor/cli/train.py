@@ -120,7 +120,7 @@ def compare(
     references: References = False, as_json: Json = False,
 ) -> None:  # fmt: skip
     """Compare methods and seeds in one report."""
-    from fedfloor.runs.compare import tasks
+    from fedfloor.runs.compare import planned_runs
     from fedfloor.runs.references import beside
 
     what = shared.experiment(experiment, changes)
@@ -128,7 +128,7 @@ def compare(
     folder = out or Path("runs") / f"{what.name}-compare"
     names = [what.method.name] if methods is None else [name.strip() for name in methods.split(",")]
     every = shared.numbers("seeds", seeds)
-    work = tasks(what, names, every, folder)
+    work = planned_runs(what, names, every, folder)
     if references:
         work = beside(work, what, names, every, folder, limits)
     size, budget = shared.ranks(ranks, what), options.budget(at)
@@ -169,7 +169,7 @@ def demo(
     from datetime import datetime
 
     from fedfloor import config
-    from fedfloor.runs.compare import tasks
+    from fedfloor.runs.compare import planned_runs
     from fedfloor.runs.orders import Limits
     from fedfloor.runs.references import beside
 
@@ -178,7 +178,7 @@ def demo(
     folder = out or Path("runs") / f"demo-{f'{task}-' if task else ''}{datetime.now():%Y%m%d-%H%M%S}"
     what = config.read(shared.bundled()[f"demo-{task}" if task else "demo"])  # not a file that happens to be called so
     names, seeds = ["fedavg", "fedsr"], [what.seed]
-    work = tasks(what, names, seeds, folder)
+    work = planned_runs(what, names, seeds, folder)
     if task is not None:
         work = beside(work, what, names, seeds, folder, Limits())
     if not shared.compare(work, folder, Limits(), shared.ranks(ranks, what), resume=False, as_json=as_json):

@@ -22,7 +22,7 @@ from fedfloor.report.groups import (
     task,
     values,
 )
-from fedfloor.report.ledger import Matrix, Park, Round, Run, by_place, spent
+from fedfloor.report.ledger import Matrix, RecordedPark, RecordedRound, RecordedRun, by_place, spent
 from fedfloor.report.numbers import NAMES, unit
 from fedfloor.report.records import ErrorsRecord
 from fedfloor.report.table import cost
@@ -93,7 +93,7 @@ def cost_figure(found: Sequence[Group], kind: str, target: float | None = None) 
     size, symbol = unit(kind, most)
     use = spent(kind)
 
-    def scaled(line: Round) -> float | None:
+    def scaled(line: RecordedRound) -> float | None:
         used = use(line)
         return None if used is None else used / size
 
@@ -158,7 +158,7 @@ def _group_traces(go: Any, group: Group, what: Against, i: int, *, share: bool, 
     return traces
 
 
-def _seed_trace(go: Any, group: Group, run: Run, what: Against, against: Against | None, colour: str) -> Any:
+def _seed_trace(go: Any, group: Group, run: RecordedRun, what: Against, against: Against | None, colour: str) -> Any:
     series = values(run, what)
     places = values(run, against) if against else dict(zip(series, series, strict=True))
     points = [(places[number], value) for number, value in series.items() if number in places]
@@ -355,7 +355,7 @@ def scatter(known: Sequence[tuple[Group, Sequence[ErrorsRecord]]]) -> Any:
 MOST_DEVICES = 120
 
 
-def holdings_figure(park: Park, noun: str = "class") -> Any:
+def holdings_figure(park: RecordedPark, noun: str = "class") -> Any:
     """Draw who holds which classes: a bubble per device and class, its area the number of samples."""
     import plotly.graph_objects as go
 
@@ -391,7 +391,7 @@ def holdings_figure(park: Park, noun: str = "class") -> Any:
     return figure
 
 
-def _holdings_axes(figure: Any, park: Park, order: Sequence[int]) -> None:
+def _holdings_axes(figure: Any, park: RecordedPark, order: Sequence[int]) -> None:
     height = int(min(1500, max(300, 130 + len(park.classes) * (30 if len(park.classes) <= 20 else 15))))
     names = park.names
     margin = {"l": 50, "r": 16, "t": 40, "b": 50}
@@ -411,13 +411,13 @@ def _holdings_axes(figure: Any, park: Park, order: Sequence[int]) -> None:
     figure.update_yaxes(**classes, range=[len(park.classes) - 0.3, -0.7])
 
 
-def bubble_px(park: Park) -> float:
+def bubble_px(park: RecordedPark) -> float:
     """Return the widest bubble's diameter in pixels: as wide as a device's column where that is narrow."""
     shown = max(1, min(len(park.devices), MOST_DEVICES))
     return float(min(26, max(7, 900 / shown), max(10, 15 if len(park.classes) > 20 else 26)))
 
 
-def _mark_factories(figure: Any, park: Park, factories: Sequence[int]) -> None:
+def _mark_factories(figure: Any, park: RecordedPark, factories: Sequence[int]) -> None:
     """Shade every second factory and name them above, as far as there is room for names."""
     start = 0
     named = len(set(factories)) <= 12

@@ -10,11 +10,11 @@ from typing import Any
 from fedfloor.errors import SettingError
 from fedfloor.figures import ACCURACY, Figure
 from fedfloor.names import REFERENCES
-from fedfloor.report.ledger import Round, Run
+from fedfloor.report.ledger import RecordedRound, RecordedRun
 from fedfloor.report.records import Figures
 
 CLASSES = "classification"
-Against = Callable[[Round], float | None]
+Against = Callable[[RecordedRound], float | None]
 
 
 class Label(str):
@@ -39,15 +39,15 @@ class Group:
     """
 
     label: Label
-    runs: tuple[Run, ...]
+    runs: tuple[RecordedRun, ...]
 
     @property
-    def whole(self) -> tuple[Run, ...]:
+    def whole(self) -> tuple[RecordedRun, ...]:
         """The runs that did not diverge."""
         return tuple(run for run in self.runs if run.diverged is None)
 
     @property
-    def drawn(self) -> tuple[Run, ...]:
+    def drawn(self) -> tuple[RecordedRun, ...]:
         """The runs that curves are the mean of: those that did not diverge, or as far as they got if all did."""
         return self.whole or tuple(run for run in self.runs if run.rounds)
 
@@ -67,12 +67,12 @@ class Curve:
     half_width: tuple[float, ...] | None
 
 
-def groups(runs: Iterable[Run]) -> tuple[Group, ...]:
+def groups(runs: Iterable[RecordedRun]) -> tuple[Group, ...]:
     """Put the seeds of each experiment together, in the order in which the experiments were first met.
 
     A second run of the same experiment and seed is not a second sample: it makes a group of its own.
     """
-    found: dict[tuple[str, int], dict[int, Run]] = {}
+    found: dict[tuple[str, int], dict[int, RecordedRun]] = {}
     for run in runs:
         copy = 0
         while run.seed in found.get((run.key, copy), {}):
@@ -88,15 +88,15 @@ def contestants(found: Sequence[Group]) -> list[Group]:
     return [group for group in found if group.runs[0].method not in REFERENCES] or list(found)
 
 
-def _shown(text: str, run: Run) -> Label:
+def _shown(text: str, run: RecordedRun) -> Label:
     label = Label(text)
     label.shown = run.title + text.removeprefix(run.method)
     return label
 
 
-def _labels(firsts: Sequence[Run]) -> list[str]:
+def _labels(firsts: Sequence[RecordedRun]) -> list[str]:
     """Return the shortest labels that differ: method, then with the experiment's name, the folder's, or a number."""
-    tries: tuple[Callable[[Run], str], ...] = (
+    tries: tuple[Callable[[RecordedRun], str], ...] = (
         composed,
         lambda run: f"{composed(run)} ({run.name})",
         lambda run: f"{composed(run)} ({run.folder.name})",
@@ -108,7 +108,7 @@ def _labels(firsts: Sequence[Run]) -> list[str]:
     return [f"{composed(run)} ({i})" for i, run in enumerate(firsts, start=1)]
 
 
-def composed(run: Run) -> str:
+def composed(run: RecordedRun) -> str:
     """Return a run's method with the objective, mixing rule and server that took the place of its own."""
     tables = (run.settings.methods.get(run.method), run.settings.method)  # its own goes first
     names = [run.method]
@@ -119,7 +119,7 @@ def composed(run: Run) -> str:
     return " + ".join(names)
 
 
-def judged(runs: Iterable[Run]) -> Figure:
+def judged(runs: Iterable[RecordedRun]) -> Figure:
     """Return the figure that all runs are judged by: the accuracy, which every run has, where they differ.
 
     >>> judged([]).name
@@ -129,7 +129,7 @@ def judged(runs: Iterable[Run]) -> Figure:
     return found.pop() if len(found) == 1 else ACCURACY
 
 
-def task(runs: Iterable[Run]) -> str:
+def task(runs: Iterable[RecordedRun]) -> str:
     """Return the kind of the runs' task; where they have several, the classification of bins that all know.
 
     >>> task([])
@@ -139,13 +139,13 @@ def task(runs: Iterable[Run]) -> str:
     return found.pop() if len(found) == 1 else CLASSES
 
 
-def shared_unit(runs: Iterable[Run]) -> str:
+def shared_unit(runs: Iterable[RecordedRun]) -> str:
     """Return the unit of all runs' targets; empty where they have none, or several."""
     found = {run.settings.unit for run in runs}
     return found.pop() if len(found) == 1 else ""
 
 
-def placed(runs: Iterable[Run]) -> Figure:
+def placed(runs: Iterable[RecordedRun]) -> Figure:
     """Return the figure that devices and factories are shown by: the headline, or the accuracy where it is not known.
 
     It is not known of older runs, where no device has both classes that it tells apart, and of the loss.
@@ -159,7 +159,7 @@ def placed(runs: Iterable[Run]) -> Figure:
     return of if there else ACCURACY
 
 
-def figures_of(runs: Iterable[Run]) -> Figures | None:
+def figures_of(runs: Iterable[RecordedRun]) -> Figures | None:
     """Return ``"measured"`` or ``"expected"``, what the accuracies per device of all runs are; None where that is open.
 
     >>> figures_of([]) is None
@@ -185,13 +185,13 @@ def half_width(values: Sequence[float]) -> float | None:
     return float(stdtrit(n - 1, 0.975)) * deviation / math.sqrt(n)
 
 
-def values(run: Run, what: Callable[[Round], float | None]) -> dict[int, float]:
+def values(run: RecordedRun, what: Callable[[RecordedRound], float | None]) -> dict[int, float]:
     """Return a figure per round, without the rounds that lack it."""
     found = ((line.number, what(line)) for line in run.rounds)
     return {number: value for number, value in found if value is not None}
 
 
-def curve(group: Group, what: Callable[[Round], float | None], against: Against | None = None) -> Curve:
+def curve(group: Group, what: Callable[[RecordedRound], float | None], against: Against | None = None) -> Curve:
     """Return a figure's mean over the seeds that did not diverge; it ends where the shortest run of them ends.
 
     Args:
@@ -210,21 +210,21 @@ def curve(group: Group, what: Callable[[Round], float | None], against: Against 
     return Curve(rounds, mean, tuple(half_width(sample) or 0.0 for sample in samples))
 
 
-def _number(line: Round) -> float:
+def _number(line: RecordedRound) -> float:
     return line.number
 
 
-def accuracy(line: Round) -> float | None:
+def accuracy(line: RecordedRound) -> float | None:
     """Return a round's accuracy on the test data."""
     return line.accuracy
 
 
-def loss(line: Round) -> float | None:
+def loss(line: RecordedRound) -> float | None:
     """Return a round's loss on the test data."""
     return line.loss
 
 
-def last_lines(group: Group, what: Callable[[Round], object]) -> tuple[Round, ...]:
+def last_lines(group: Group, what: Callable[[RecordedRound], object]) -> tuple[RecordedRound, ...]:
     """Return the ledger lines of the last round in which every seed has a figure, one per run; () if there is none.
 
     Runs that diverged are left out: their last good round is not what they ended with.
@@ -238,7 +238,7 @@ def last_lines(group: Group, what: Callable[[Round], object]) -> tuple[Round, ..
 ELSEWHERE = ("name", "root", "path", "partition", "stream", "normalise", "samples_per_device")
 
 
-def check_same_test(runs: Iterable[Run]) -> None:
+def check_same_test(runs: Iterable[RecordedRun]) -> None:
     """Refuse runs whose accuracies cannot be compared, because they were measured on different data.
 
     Runs with a common seed must have the same test samples, by their digest where both recorded it, else as far as
@@ -248,7 +248,7 @@ def check_same_test(runs: Iterable[Run]) -> None:
     Raises:
         SettingError: two runs were measured on different data; both are named, and in what the data differ.
     """
-    first: dict[int, Run] = {}
+    first: dict[int, RecordedRun] = {}
     for run in runs:
         if run.seed not in first:
             others = list(first.values())[:1]
@@ -264,7 +264,7 @@ def check_same_test(runs: Iterable[Run]) -> None:
                 )
 
 
-def _different(one: Run, other: Run) -> Iterator[str]:
+def _different(one: RecordedRun, other: RecordedRun) -> Iterator[str]:
     digests = one.park.test_sha256, other.park.test_sha256
     known = None not in digests
     if known and digests[0] == digests[1]:

@@ -178,7 +178,7 @@ class Spread:
 
 
 @dataclass(frozen=True)
-class Round:
+class RecordedRound:
     """One line of the ledger; what was not evaluated in the round is None.
 
     Args:
@@ -230,7 +230,7 @@ class ListedDevice:
 
 
 @dataclass(frozen=True)
-class Park:
+class RecordedPark:
     """What a run was trained on; of very many devices (``of_devices``) some are listed that stand for all.
 
     ``figures`` says whether accuracies per device are measured on test samples of their own or expected from their
@@ -256,7 +256,7 @@ class Park:
 
 
 @dataclass(frozen=True)
-class Run:
+class RecordedRun:
     """A run folder's content.
 
     Args:
@@ -283,8 +283,8 @@ class Run:
     method: str
     seed: int
     key: str
-    rounds: tuple[Round, ...]
-    park: Park
+    rounds: tuple[RecordedRound, ...]
+    park: RecordedPark
     plan: Node | None
     config: str
     settings: ExperimentRecord
@@ -306,7 +306,7 @@ class Run:
         return self.rounds[-1].number if self.rounds else 0
 
 
-def collect(paths: Iterable[Path]) -> tuple[Run, ...]:
+def collect(paths: Iterable[Path]) -> tuple[RecordedRun, ...]:
     """Read run folders, and folders that contain run folders; runs that have not finished a round are left out there.
 
     Args:
@@ -367,7 +367,7 @@ def _is_json(line: bytes) -> bool:
     return True
 
 
-def read_run(folder: Path) -> Run:
+def read_run(folder: Path) -> RecordedRun:
     """Read one run folder.
 
     Raises:
@@ -379,7 +379,7 @@ def read_run(folder: Path) -> Run:
     diverged, park = _diverged(folder / DIVERGED), _park(folder / "park.json")
     plan, title = _plan(folder / "plan.json", park)
     final = _evaluation(folder / "evaluation.json") if diverged is None else None  # else of a round before
-    return Run(
+    return RecordedRun(
         folder=folder,
         name=folder.name if settings.name is None else settings.name,
         method=settings.method.name,
@@ -403,7 +403,7 @@ def read_run(folder: Path) -> Run:
     )
 
 
-def read_ledger(path: Path, classes: int) -> tuple[Round, ...]:
+def read_ledger(path: Path, classes: int) -> tuple[RecordedRound, ...]:
     """Read a ledger; a last line that is only partly written is ignored.
 
     Args:
@@ -413,7 +413,7 @@ def read_ledger(path: Path, classes: int) -> tuple[Round, ...]:
     Raises:
         SettingError: there is no finished round, or a line is damaged.
     """
-    rounds: list[Round] = []
+    rounds: list[RecordedRound] = []
     spent: NetworkCost | None = NetworkCost()
     advice = "Resume the run, or remove the damaged line."
     for number, text in enumerate(_lines(path), start=1):
@@ -434,10 +434,10 @@ def read_ledger(path: Path, classes: int) -> tuple[Round, ...]:
     return tuple(rounds)
 
 
-def _round(line: LineRecord, spent: NetworkCost | None) -> Round:
+def _round(line: LineRecord, spent: NetworkCost | None) -> RecordedRound:
     spread, asked = line.by_device, None if line.priced is None else line.priced.normalise
     whole = spread is not None and None not in (spread.p10, spread.p50, spread.p90)
-    return Round(
+    return RecordedRound(
         number=line.round,
         accuracy=line.accuracy,
         loss=line.loss,
@@ -455,20 +455,20 @@ def _round(line: LineRecord, spent: NetworkCost | None) -> Round:
     )
 
 
-def _park(path: Path) -> Park:
+def _park(path: Path) -> RecordedPark:
     body = record(ParkRecord, path, "the description of a park")
     devices = tuple(
         ListedDevice(d.factory, d.samples, d.counts, d.name, k if d.device is None else d.device)
         for k, d in enumerate(body.devices)
     )
-    return Park(
+    return RecordedPark(
         body.dataset, body.classes, devices, body.factories, body.test_samples,
         len(devices) if body.of_devices is None else body.of_devices, tuple(body.untrained_classes.items()),
         body.device_accuracy, body.test_sha256, body.factory_names,
     )  # fmt: skip
 
 
-def _plan(path: Path, park: Park) -> tuple[Node | None, str | None]:
+def _plan(path: Path, park: RecordedPark) -> tuple[Node | None, str | None]:
     """Return a run's first plan, and its method's name as papers write it; nothing where they cannot be read."""
     if not path.exists():
         return None, None
@@ -496,14 +496,14 @@ def _diverged(path: Path) -> int | None:
     return record(DivergedRecord, path, "a diverged round", "Resume the run, or remove the file.").round
 
 
-def spent(kind: str) -> Callable[[Round], float | None]:
+def spent(kind: str) -> Callable[[RecordedRound], float | None]:
     """Return what picks out of a ledger line how much of something all rounds up to it cost.
 
     Args:
         kind: ``"seconds"``, ``"bytes"``, ``"joules"``, or ``"rounds"`` themselves.
     """
 
-    def pick(line: Round) -> float | None:
+    def pick(line: RecordedRound) -> float | None:
         if kind == "rounds":
             return float(line.number)
         return None if line.spent is None else float(getattr(line.spent, kind))
@@ -530,7 +530,7 @@ class Privacy:
     secret: bool = False
 
 
-def privacy(run: Run) -> Privacy | None:
+def privacy(run: RecordedRun) -> Privacy | None:
     """Return what ``privacy.json`` says; None where censuses carry no noise, or the run has not ended.
 
     Raises:

@@ -14,7 +14,7 @@ from markupsafe import Markup
 from fedfloor._version import __version__
 from fedfloor.report import sections, words
 from fedfloor.report.groups import groups
-from fedfloor.report.ledger import Run, collect
+from fedfloor.report.ledger import RecordedRun, collect
 from fedfloor.report.story import story
 from fedfloor.report.table import Budget, natural_target
 from fedfloor.templates import render as fill
@@ -57,7 +57,7 @@ def write(paths: Iterable[Path], out: Path, target: float | None = None, budget:
     return out
 
 
-def render(runs: Sequence[Run], target: float | None = None, budget: Budget | None = None) -> str:
+def render(runs: Sequence[RecordedRun], target: float | None = None, budget: Budget | None = None) -> str:
     """Return the report's HTML."""
     found = groups(runs)
     hindsight = target is None

@@ -13,7 +13,7 @@ from fedfloor.names import count
 from fedfloor.report import charts, words
 from fedfloor.report.charts import AT_ONCE, FEW, FEW_POINTS, heat_map, scatter
 from fedfloor.report.groups import CLASSES, Group, contestants, display_name, judged, placed, task
-from fedfloor.report.ledger import Park, PlaceFigures, Run, by_place, summed
+from fedfloor.report.ledger import PlaceFigures, RecordedPark, RecordedRun, by_place, summed
 from fedfloor.report.numbers import COSTS, NAMES, amount, figure, interval, listed
 from fedfloor.report.plan_svg import svg
 from fedfloor.report.plan_text import tree
@@ -52,7 +52,7 @@ def chart(name: str, figure: Any | None, caption: str, drawn: Drawn, min_width: 
 LONG_PX = 900  # a taller chart is folded away
 
 
-def summary_section(runs: Sequence[Run], target: float | None, *, hindsight: bool) -> str:
+def summary_section(runs: Sequence[RecordedRun], target: float | None, *, hindsight: bool) -> str:
     """Return the summary's tables."""
     rows, of = summary(runs, target), judged(runs)
     caption = words.summary_caption(rows, words.on(runs), of, hindsight=hindsight)
@@ -184,7 +184,7 @@ def confusion_section(found: Sequence[Group]) -> str:
 
 def holdings_section(found: Sequence[Group], drawn: Drawn) -> str:
     """Return who holds which classes, once for every park."""
-    firsts: dict[Park, Run] = {}
+    firsts: dict[RecordedPark, RecordedRun] = {}
     for group in found:
         firsts.setdefault(group.runs[0].park, group.runs[0])
     parts = []
@@ -299,7 +299,7 @@ def _cost_caption(rows: Sequence[Row], target: float | None, of: Figure) -> str:
     return f"{reach}{mean}Bytes are those of all links together; 1 kB is 1000 bytes."
 
 
-def budget_section(runs: Sequence[Run], budget: Budget | None) -> str:
+def budget_section(runs: Sequence[RecordedRun], budget: Budget | None) -> str:
     """Return who is best when a budget is used up; nothing without one."""
     if budget is None:
         return ""
@@ -315,7 +315,7 @@ def budget_section(runs: Sequence[Run], budget: Budget | None) -> str:
     return section(f"Who is best after {budget.words}", body, "budget")
 
 
-def budget_story(runs: Sequence[Run], budget: Budget) -> str:
+def budget_story(runs: Sequence[RecordedRun], budget: Budget) -> str:
     """Say who is best when a budget is used, and which methods have no accuracy by then."""
     of, rows = judged(runs), at(runs, budget)
     known = sorted((row for row in rows if row[of.key] is not None), key=lambda row: -of.gain(row[of.key], 0.0))

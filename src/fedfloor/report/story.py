@@ -22,7 +22,7 @@ from fedfloor.report.groups import (
     task,
     values,
 )
-from fedfloor.report.ledger import Evaluation, Run, privacy
+from fedfloor.report.ledger import Evaluation, RecordedRun, privacy
 from fedfloor.report.numbers import COSTS, amount, figure, interval, listed
 from fedfloor.report.records import DecidedRecord, DecideRecord
 from fedfloor.report.table import Row, leader, paired, seen_from, summary
@@ -426,7 +426,7 @@ def rising(found: Sequence[Group]) -> str:
     return f"The test loss rises: {'; '.join(told)}. {more}"
 
 
-def risen_from(run: Run) -> tuple[int, float, float] | None:
+def risen_from(run: RecordedRun) -> tuple[int, float, float] | None:
     """Return (round, lowest, last) of a test loss that is a tenth above its lowest by the end; None where it is not.
 
     Both are medians of three evaluations.
@@ -499,7 +499,7 @@ SHARES = ("recall", "precision", "f1")
 COUNTS = ("found", "missed", "false_alarms")
 
 
-def decided(run: Run) -> tuple[str, DecideRecord] | None:
+def decided(run: RecordedRun) -> tuple[str, DecideRecord] | None:
     """Return the class that has a threshold in a run's last model, and what is known of it; None without one."""
     final = run.evaluation
     if final is None or final.decide is None or final.decide.positive is None:
@@ -544,7 +544,7 @@ def _decision_rule(name: str, made: DecideRecord) -> str:
     return f"{held.by}{kept}; chosen on {count(held.samples, 'validation sample')}, {held.positives:,} of them '{name}'"
 
 
-def _decided_on(run: Run) -> str:
+def _decided_on(run: RecordedRun) -> str:
     return "test" if run.on == "test" else "same validation"
 
 

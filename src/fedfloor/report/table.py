@@ -23,15 +23,15 @@ from fedfloor.report.groups import (
     task,
     values,
 )
-from fedfloor.report.ledger import Round, Run, spent
+from fedfloor.report.ledger import RecordedRound, RecordedRun, spent
 from fedfloor.report.numbers import COSTS, UNITS, amount, unit
 
 Row = dict[str, Any]
-Difference = Callable[[Run, Run], tuple[int, float] | None]
+Difference = Callable[[RecordedRun, RecordedRun], tuple[int, float] | None]
 MANY = 6  # with more methods than these, pairs are shown against the leading one only
 
 
-def summary(runs: Iterable[Run], target: float | None = None) -> list[Row]:
+def summary(runs: Iterable[RecordedRun], target: float | None = None) -> list[Row]:
     """Return one row of JSON scalars per experiment, its seeds taken together.
 
     Of another task than classification its other figures take the place of accuracy and macro-F1.
@@ -101,25 +101,25 @@ def _whole_mean(numbers: Sequence[float | None]) -> float | None:
     return _mean(known) if len(known) == len(numbers) else None
 
 
-def rounds_to(run: Run, target: float | None, figure: Figure = ACCURACY) -> int | None:
+def rounds_to(run: RecordedRun, target: float | None, figure: Figure = ACCURACY) -> int | None:
     """Return the first evaluated round in which a figure of a run is as good as the target."""
     if target is None:
         return None
     return next((number for number, value in values(run, figure.read).items() if figure.reached(value, target)), None)
 
 
-def cost_to(run: Run, target: float | None, kind: str, figure: Figure = ACCURACY) -> float | None:
+def cost_to(run: RecordedRun, target: float | None, kind: str, figure: Figure = ACCURACY) -> float | None:
     """Return how many seconds, bytes or joules a run's rounds cost up to the one of :func:`rounds_to`."""
     number = rounds_to(run, target, figure)
     return None if number is None else next(spent(kind)(line) for line in run.rounds if line.number == number)
 
 
-def cost(run: Run, kind: str) -> float | None:
+def cost(run: RecordedRun, kind: str) -> float | None:
     """Return how many seconds, bytes or joules all rounds of a run cost; None if they have no price."""
     return spent(kind)(run.rounds[-1]) if run.rounds else None
 
 
-def natural_target(runs: Iterable[Run]) -> float | None:
+def natural_target(runs: Iterable[RecordedRun]) -> float | None:
     """Return the best round value of the headline that all seeds of at least one method reached.
 
     Of a share it is one of 0.05, 0.10, …, 0.95, 0.96, …, 0.99, of a loss one of …, 1, 0.5, 0.2, 0.1, ….
@@ -131,7 +131,7 @@ def natural_target(runs: Iterable[Run]) -> float | None:
     return figure.round_target(figure.worst(map(figure.best, every)) for every in found if all(every))
 
 
-def last_difference(one: Run, other: Run, figure: Figure = ACCURACY) -> tuple[int, float] | None:
+def last_difference(one: RecordedRun, other: RecordedRun, figure: Figure = ACCURACY) -> tuple[int, float] | None:
     """Return the last round that both evaluated, and the first's value of a figure in it minus the second's.
 
     None if there is no such round, or if one of them diverged: its last good value is not what it ended with.
@@ -143,7 +143,7 @@ def last_difference(one: Run, other: Run, figure: Figure = ACCURACY) -> tuple[in
     return max(common), a[max(common)] - b[max(common)]
 
 
-def paired(runs: Iterable[Run], difference: Difference | None = None) -> list[Row]:
+def paired(runs: Iterable[RecordedRun], difference: Difference | None = None) -> list[Row]:
     """Return, for every two methods, the headline of the first minus that of the second over their common seeds.
 
     Each seed gives one difference, taken in the last round that both evaluated (``rounds``); ``half_width`` is the
@@ -193,7 +193,7 @@ def leader(found: Sequence[Group], pairs: Sequence[Row]) -> str:
     return max(sound, key=ahead).label
 
 
-def shown(runs: Iterable[Run], pairs: Sequence[Row]) -> list[Row]:
+def shown(runs: Iterable[RecordedRun], pairs: Sequence[Row]) -> list[Row]:
     """Return the pairs that people are shown: all of up to six methods, else those of the leading one, nearest first.
 
     Args:
@@ -244,7 +244,7 @@ class Budget:
         return f"{exact} on the network" if self.kind == "seconds" else exact
 
 
-def reached(run: Run, budget: Budget, figure: Figure = ACCURACY) -> Round | None:
+def reached(run: RecordedRun, budget: Budget, figure: Figure = ACCURACY) -> RecordedRound | None:
     """Return the last evaluated round of a run that was complete within a budget.
 
     None if there is none, if the rounds have no price, or if training diverged while some of the budget was left: there
@@ -258,7 +258,7 @@ def reached(run: Run, budget: Budget, figure: Figure = ACCURACY) -> Round | None
     return next((line for line in reversed(within) if figure.read(line) is not None), None)
 
 
-def at(runs: Iterable[Run], budget: Budget) -> list[Row]:
+def at(runs: Iterable[RecordedRun], budget: Budget) -> list[Row]:
     """Return one row of JSON scalars per experiment: its headline when a budget is used.
 
     ``accuracy``, or the key of another headline, is the mean over the seeds, None unless each has one; ``in_rounds``
@@ -294,12 +294,12 @@ def _budget_row(group: Group, budget: Budget, figure: Figure) -> Row:
     }
 
 
-def _early(run: Run, budget: Budget) -> bool:
+def _early(run: RecordedRun, budget: Budget) -> bool:
     used = spent(budget.kind)(run.rounds[-1])
     return used is not None and used < budget.most
 
 
-def paired_at(runs: Sequence[Run], budget: Budget) -> list[Row]:
+def paired_at(runs: Sequence[RecordedRun], budget: Budget) -> list[Row]:
     """Return :func:`~fedfloor.report.table.paired` differences between headlines when a budget is used.
 
     Args:
@@ -309,7 +309,7 @@ def paired_at(runs: Sequence[Run], budget: Budget) -> list[Row]:
 
     figure = judged(runs)
 
-    def difference(one: Run, other: Run) -> tuple[int, float] | None:
+    def difference(one: RecordedRun, other: RecordedRun) -> tuple[int, float] | None:
         a, b = reached(one, budget, figure), reached(other, budget, figure)
         return None if a is None or b is None else (0, (figure.read(a) or 0.0) - (figure.read(b) or 0.0))
 

@@ -8,21 +8,21 @@ from fedfloor.figures import ACCURACY, KINDS, LOSS, MACRO_F1, Figure
 from fedfloor.names import count
 from fedfloor.report.charts import MOST_DEVICES
 from fedfloor.report.groups import CLASSES, Group, display_name, figures_of, judged, last_lines, placed, task
-from fedfloor.report.ledger import Park, Run, frequent
+from fedfloor.report.ledger import RecordedPark, RecordedRun, frequent
 from fedfloor.report.numbers import COSTS, NAMES, amount, decimals, figure, interval, listed, percent
 from fedfloor.report.table import Budget, Row, at, paired, summary
 
 SPREAD = "Mean over seeds; the whiskers are its 95 % Student-t interval, cut at 0{one}."
 
 
-def park_words(park: Park) -> str:
+def park_words(park: RecordedPark) -> str:
     """Describe a park in one line."""
     devices = count(park.of_devices, "device")
     factories = count(park.factories, "factory", "factories")
     return f"{park.dataset}: {devices} in {factories}, {count(park.test_samples, 'test sample')}"
 
 
-def on(runs: Sequence[Run]) -> str:
+def on(runs: Sequence[RecordedRun]) -> str:
     """Return what the accuracies were measured on.
 
     >>> on([])
@@ -31,7 +31,7 @@ def on(runs: Sequence[Run]) -> str:
     return " or ".join(dict.fromkeys(run.on for run in runs)) or "test"
 
 
-def members(found: Sequence[Group]) -> list[Run]:
+def members(found: Sequence[Group]) -> list[RecordedRun]:
     """Return the runs of all groups."""
     return [run for group in found for run in group.runs]
 
@@ -332,17 +332,17 @@ def confusions(matrix: tuple[tuple[int, ...], ...], classes: Sequence[str]) -> l
     return [f"'{true}' is taken for '{said}': {n:,} of {of:,} ({percent(n / of)})" for true, said, n, of in found]
 
 
-def bin_noun(run: Run) -> str:
+def bin_noun(run: RecordedRun) -> str:
     """Return what the bins of a run's samples are called: classes, or ranges of a number."""
     return "class" if run.settings.task == CLASSES else "range"
 
 
-def bin_nouns(run: Run) -> str:
+def bin_nouns(run: RecordedRun) -> str:
     """Return the plural of :func:`bin_noun`."""
     return "classes" if run.settings.task == CLASSES else "ranges of the target"
 
 
-def holdings_words(park: Park, noun: str = "class") -> str:
+def holdings_words(park: RecordedPark, noun: str = "class") -> str:
     """Say how unequal the devices are."""
     kinds = sorted(sum(1 for number in device.counts if number) for device in park.devices)
     sizes = sorted(device.samples for device in park.devices)
@@ -361,7 +361,7 @@ def _range(ascending: Sequence[int]) -> str:
     return "" if ascending[0] == ascending[-1] else f" (fewest {ascending[0]:,}, most {ascending[-1]:,})"
 
 
-def holdings_caption(run: Run, shown: int) -> str:
+def holdings_caption(run: RecordedRun, shown: int) -> str:
     """Say what the bubbles are."""
     hidden = run.park.of_devices - shown
     more = f" The first {MOST_DEVICES} devices are drawn; there are {hidden:,} more." if hidden else ""
@@ -371,7 +371,7 @@ def holdings_caption(run: Run, shown: int) -> str:
     )
 
 
-def plan_caption(run: Run, *, handed: bool) -> str:
+def plan_caption(run: RecordedRun, *, handed: bool) -> str:
     """Say what the plan's picture shows; ``handed``: whether devices hand the model on."""
     green = "green is handed on from device to device, " if handed else ""
     return (
@@ -389,7 +389,7 @@ def config_title(group: Group) -> str:
 MARKDOWN_HEAD = ("method", "{headline}", "minus {first}", "loss", "rounds", "seeds", "s per run")
 
 
-def markdown(runs: Iterable[Run], target: float | None = None, budget: Budget | None = None) -> str:
+def markdown(runs: Iterable[RecordedRun], target: float | None = None, budget: Budget | None = None) -> str:
     """Return a line per method: the headline and its paired difference to the first method, with 95 % intervals.
 
     Further columns: what the target and all rounds cost where rounds have a price, the headline when a budget is
@@ -435,7 +435,7 @@ def _cost_columns(rows: Sequence[Row], target: float | None) -> list[tuple[str, 
     return [(f"rounds to {target:g}", rounds), *reach, *found]
 
 
-def _budget_columns(runs: Sequence[Run], budget: Budget | None) -> list[tuple[str, list[str]]]:
+def _budget_columns(runs: Sequence[RecordedRun], budget: Budget | None) -> list[tuple[str, list[str]]]:
     if budget is None:
         return []
     key = judged(runs).key

@@ -22,15 +22,16 @@ Follower = Callable[[Line], None]
 
 
 @dataclass(frozen=True)
-class Task:
-    """One run of several.
+class PlannedRun:
+    """A run of several that has not begun.
 
     Args:
         label: names it while it runs.
-        experiment: what is run.
+        experiment: the experiment that it runs.
         out: its folder.
         limits: its own, in place of those of all runs.
-        start: carries it out, in place of :func:`fedfloor.runs.launch.start`; None: it was left out.
+        start: runs it and returns why it stopped, or None if it was left out; by default
+            :func:`fedfloor.runs.launch.start`.
     """
 
     label: str
@@ -40,7 +41,7 @@ class Task:
     start: Callable[[Experiment, Orders, int, Follower, Park, Callable[[], bool]], str | None] | None = None
 
 
-def tasks(experiment: Experiment, methods: Sequence[str], seeds: Sequence[int], out: Path) -> list[Task]:
+def planned_runs(experiment: Experiment, methods: Sequence[str], seeds: Sequence[int], out: Path) -> list[PlannedRun]:
     """Return the runs of a comparison, seed by seed, so that a comparison that is stopped is fair to all methods.
 
     Raises:
@@ -48,13 +49,13 @@ def tasks(experiment: Experiment, methods: Sequence[str], seeds: Sequence[int], 
     """
     each_once("methods", methods)
     each_once("seeds", seeds)
-    found = []
+    planned = []
     for seed in seeds:
         for method in methods:
-            one = replace(experiment, seed=seed, method=replace(experiment.method, name=method))
-            combined(one)
-            found.append(Task(f"{method} seed {seed}", one, out / f"{method.replace(':', '.')}-seed{seed}"))
-    return found
+            variant = replace(experiment, seed=seed, method=replace(experiment.method, name=method))
+            combined(variant)  # checks the method's settings
+            planned.append(PlannedRun(f"{method} seed {seed}", variant, out / f"{method.replace(':', '.')}-seed{seed}"))
+    return planned
 
 
 def each_once(name: str, given: Sequence[object]) -> None:
@@ -68,74 +69,75 @@ def each_once(name: str, given: Sequence[object]) -> None:
 
 
 def carry_out(
-    work: Sequence[Task],
+    work: Sequence[PlannedRun],
     limits: Limits,
     ranks: int,
-    follow: Callable[[Task], AbstractContextManager[Callable[[Line], None]]],
+    follow: Callable[[PlannedRun], AbstractContextManager[Follower]],
     *,
     resume: bool,
     tolerant: bool = False,
     keep: bool = False,
 ) -> tuple[dict[Path, str], bool]:
-    """Do the runs one after the other until all are done, or Ctrl-C; one park serves runs in a row that share it.
+    """Carry out runs one after the other until all are done, or Ctrl-C; consecutive runs on the same park share it.
 
     Args:
         work: the runs; those with the same seed, data and park should stand together, for a park takes time to build.
-        limits: when each stops early that has no limits of its own.
-        ranks: processes of each.
-        follow: entered when a run begins; gives what is called with its ledger lines.
-        resume: go on with runs that are there; of finished ones no round is done again.
-        tolerant: go on with the next run where training diverges; that one stopped because it ``"diverged"``.
-        keep: leave a folder, with a note of it, also of one that diverges in its first round.
+        limits: when a run without limits of its own stops early.
+        ranks: processes of each run.
+        follow: entered when a run begins; returns the function that takes its ledger lines.
+        resume: continue runs that exist; no round of a finished run is repeated.
+        tolerant: continue with the next run where training diverges; that run stopped because it ``"diverged"``.
+        keep: keep the folder, with a note, also of a run that diverges in its first round.
 
     Returns:
-        Folder → why its run stopped, in the order of doing; and whether all runs were done.
+        Folder → why its run stopped, in the order of execution; and whether all runs were done.
 
     Raises:
-        SettingError: a run's folder is there already and this is no resume, or a budget is asked for without a network.
+        SettingError: a run's folder exists already and this is no resume, or a budget needs a network.
         RunError: a run failed.
     """
-    if launch.under_torchrun():
-        raise SettingError("compare and sweep start their own processes: run them without torchrun, with --ranks.")
-    for task in work:
-        checks.budgets_fit(task.limits or limits, priced=checks.is_priced(task.experiment))
-    if not resume:
-        _check_free(work)
+    _check(work, limits, resume=resume)
     park: Park | None = None
-    stands: tuple[object, ...] = ()
+    built_for: tuple[object, ...] = ()
     ends: dict[Path, str] = {}
     with interrupts() as interrupted:  # also between two runs, and in a run's last round
-        for task in work:
+        for run in work:
             if ends and interrupted():
                 return ends, False
-            if park is None or ground(task.experiment) != stands:
-                park, stands = launch.build_park(task.experiment), ground(task.experiment)
+            if park is None or ground(run.experiment) != built_for:
+                park, built_for = launch.build_park(run.experiment), ground(run.experiment)
                 warn_of_gaps(park)
-            began = (task.out / "experiment.toml").exists()
-            orders = Orders(task.out, resume=began, limits=task.limits or limits, keep=keep)
+            orders = Orders(run.out, resume=_exists(run), limits=run.limits or limits, keep=keep)
             try:
-                with follow(task) as report:
-                    begin = task.start or launch.start
-                    why = begin(task.experiment, orders, ranks, report, park, interrupted)
-                if why is not None:
-                    ends[task.out] = why
+                with follow(run) as report:
+                    reason = (run.start or launch.start)(run.experiment, orders, ranks, report, park, interrupted)
+                if reason is not None:
+                    ends[run.out] = reason
             except DivergedError as error:
                 if not tolerant:
                     raise
-                log.info("%s: %s", task.label, error)
-                ends[task.out] = "diverged"
+                log.info("%s: %s", run.label, error)
+                ends[run.out] = "diverged"
     return ends, "interrupted" not in ends.values()
 
 
+def _check(work: Sequence[PlannedRun], limits: Limits, *, resume: bool) -> None:
+    if launch.under_torchrun():
+        raise SettingError("compare and sweep start their own processes: run them without torchrun, with --ranks.")
+    for run in work:
+        checks.budgets_fit(run.limits or limits, priced=checks.is_priced(run.experiment))
+    for run in work:
+        if not resume and _exists(run):
+            raise SettingError(
+                f"{run.out} already holds a run. Go on with --resume, or give another folder with --out."
+            )
+
+
+def _exists(run: PlannedRun) -> bool:
+    return (run.out / "experiment.toml").exists()
+
+
 def ground(experiment: Experiment) -> tuple[object, ...]:
-    """All that a park is a function of."""
+    """Return all settings that a park is a function of."""
     held_out = (experiment.evaluate.on, experiment.evaluate.validation)
     return experiment.seed, experiment.data, experiment.park, held_out
-
-
-def _check_free(work: Sequence[Task]) -> None:
-    for task in work:
-        if (task.out / "experiment.toml").exists():
-            raise SettingError(
-                f"{task.out} already holds a run. Go on with --resume, or give another folder with --out."
-            )

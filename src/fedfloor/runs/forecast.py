@@ -43,7 +43,7 @@ from fedfloor.runs.pricing import Tariff
 
 
 @dataclass(frozen=True)
-class Round:
+class ForecastRound:
     """A round that has not been trained.
 
     Args:
@@ -59,7 +59,7 @@ class Round:
     normalised: Price | None = None
 
 
-def rounds(experiment: Experiment, park: Park, last: int, state: State | None = None) -> Iterator[Round]:
+def rounds(experiment: Experiment, park: Park, last: int, state: State | None = None) -> Iterator[ForecastRound]:
     """Price the rounds of an experiment up to ``last``, for methods whose plans do not hang on what training brings.
 
     Args:
@@ -83,7 +83,7 @@ def rounds(experiment: Experiment, park: Park, last: int, state: State | None = 
     if asked is not None:
         first = costs.price(asked, view.start, 0, 0)
         holders = first.holders
-        yield Round(0, asked, first)
+        yield ForecastRound(0, asked, first)
     if state is None:
         answers = {} if asked is None else pretended(asked, view.trained, park)
         state = method.init(view, answers, generator(experiment.seed, "init"))
@@ -97,7 +97,7 @@ def rounds(experiment: Experiment, park: Park, last: int, state: State | None = 
         price = paid.price(known, state.packet, number, tick, holders=holders)
         holders = price.holders
         survey = costs.survey(steps(park, experiment.data.normalise), view.start) if number == 1 else None
-        yield Round(number, known, price, survey)
+        yield ForecastRound(number, known, price, survey)
         tick += max(1, walk.span(plan))
 
 

@@ -34,7 +34,7 @@ from fedfloor.parts.weighting import PerSample
 from fedfloor.parts.work import DEFAULTS, WorkSettings
 from fedfloor.plan import walk
 from fedfloor.runs import forecast, launch, roundless
-from fedfloor.runs.compare import Task
+from fedfloor.runs.compare import PlannedRun
 from fedfloor.runs.ledger import Line
 from fedfloor.runs.orders import Limits, Orders
 
@@ -42,13 +42,13 @@ STARTS = {SCIKIT_LEARN: roundless.start_boosting, PERSISTENCE: roundless.start_n
 
 
 def beside(
-    work: Sequence[Task],
+    work: Sequence[PlannedRun],
     experiment: Experiment,
     methods: Sequence[str],
     seeds: Sequence[int],
     out: Path,
     limits: Limits,
-) -> list[Task]:
+) -> list[PlannedRun]:
     """Return a comparison's runs with the references', seed by seed.
 
     References stop by rounds alone (``--stop-after``): other limits are those of methods that cost something.
@@ -74,17 +74,17 @@ def beside(
             f"method '{methods[0]}' trains nothing, so that there is nothing for --references to follow. Run it "
             "without them, or train a network: --set method.name=fedavg --set model.name=ae-dense --set rounds=20."
         )
-    found, short = list(work), Limits(stop_after=limits.stop_after)
+    runs, short = list(work), Limits(stop_after=limits.stop_after)
     for seed in seeds:
         original = replace(experiment, seed=seed, method=replace(experiment.method, name=methods[0]))
         for name in (LOCAL_ONLY, POOLED, SCIKIT_LEARN, *experiment.data.asked.repeats):
             start = STARTS.get(name) or partial(_start, original)
             bare = _bare(original, name, {})
-            found.append(Task(f"{name} seed {seed}", bare, out / f"{name}-seed{seed}", short, start))
-    return sorted(found, key=lambda task: seeds.index(task.experiment.seed))  # those of a seed share a park
+            runs.append(PlannedRun(f"{name} seed {seed}", bare, out / f"{name}-seed{seed}", short, start))
+    return sorted(runs, key=lambda run: seeds.index(run.experiment.seed))  # those of a seed share a park
 
 
-def of_run(experiment: Experiment, out: Path, stop_after: int | None = None) -> list[Task]:
+def of_run(experiment: Experiment, out: Path, stop_after: int | None = None) -> list[PlannedRun]:
     """Return the references of one run, in its folder.
 
     Args:

@@ -21,7 +21,7 @@ from fedfloor.park.park import Park
 from fedfloor.plan import text
 from fedfloor.runs import folder, forecast, ledger, prepare, pricing
 from fedfloor.runs.compare import ground
-from fedfloor.runs.forecast import Round
+from fedfloor.runs.forecast import ForecastRound
 from fedfloor.runs.ledger import Line
 from fedfloor.runs.parks import build_park
 
@@ -105,7 +105,7 @@ def priced(experiment: Experiment, park: Park, lines: list[Line], run: Path) -> 
     return found
 
 
-def _priced(rounds: Iterator[Round], lines: list[Line]) -> tuple[list[Line], int]:
+def _priced(rounds: Iterator[ForecastRound], lines: list[Line]) -> tuple[list[Line], int]:
     """Return the lines with prices up to the first round whose plan is not what was trained, and its number or 0."""
     found, before = list[Line](), list[Price]()
     for one in rounds:

@@ -19,7 +19,7 @@ from fedfloor.errors import RunError, SettingError, require
 from fedfloor.experiment import Experiment
 from fedfloor.figures import Figure
 from fedfloor.methods.contract import Method
-from fedfloor.runs.compare import Task, each_once
+from fedfloor.runs.compare import PlannedRun, each_once
 
 PAIRS = {"]": "[", "}": "{"}
 EXAMPLE = "write it as KEY=VALUE,VALUE,…, such as work.lr=0.1,0.01"
@@ -223,14 +223,14 @@ class Sweep:
     seeds: tuple[int, ...]
     trials: tuple[Trial, ...]
 
-    def tasks(self, out: Path) -> list[Task]:
+    def planned_runs(self, out: Path) -> list[PlannedRun]:
         """Return the runs, seed by seed."""
-        found = []
+        planned = []
         for seed in self.seeds:
             for trial in self.trials:
                 label = f"{trial.method} trial {trial.number}/{self.budget} seed {seed}"
-                found.append(Task(label, replace(trial.experiment, seed=seed), self.folder(out, trial, seed)))
-        return found
+                planned.append(PlannedRun(label, replace(trial.experiment, seed=seed), self.folder(out, trial, seed)))
+        return planned
 
     def folder(self, out: Path, trial: Trial, seed: int) -> Path:
         """Return where a run of a trial lies."""
