@@ -178,6 +178,24 @@ def test_an_error_nobody_thought_of_is_named(tmp_path: Path, monkeypatch: pytest
     assert heard == [["RunError", "ZeroDivisionError: division by zero"]] * 2
 
 
+def test_the_others_get_file_and_line_of_a_users_code_whoever_reports_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "own_rule.py").write_text("def rule():\n    return 1 / 0\n")
+    monkeypatch.chdir(tmp_path)
+    rule = outside.load("own_rule:rule", "rule")
+    path = shared_file(2, 0)
+    teams = [Shared(path, rank, 2) for rank in range(2)]
+    path.unlink()
+    with pytest.raises(ZeroDivisionError) as raised:
+        rule()
+    teams[1].fail(raised.value)  # as it comes from the walk: nothing has named the line before
+    with pytest.raises(RunError, match=r"own_rule\.py, line 2, in rule: ZeroDivisionError"):
+        teams[0].gather([b"x"])
+    for team in teams:
+        team.close()
+
+
 def test_a_very_long_text_arrives_cut_but_readable(tmp_path: Path) -> None:
     # 'η' has two bytes, so that one of the two texts is cut in the middle of a letter
     for text in ("η" * 40_000, "x" + "η" * 40_000):

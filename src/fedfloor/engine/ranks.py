@@ -118,14 +118,10 @@ def run(engine: Engine, plan: Node, packet: Packet, *, round_number: int, tick: 
     packet = {name: value.to(engine.network.flat.device) for name, value in packet.items()}
     trainer = Trainer(engine, round_number, FrozenExtractor(walk.scopes(plan) == {"classifier"}), whole=True)
     trainer.by_team = engine.team.size > 1 or engine.factories is not None
-    try:
-        passed = trainer.drive(Walk(trainer.round, by_team=trainer.by_team).node(plan, packet, tick))
-    except BaseException as error:
-        engine.team.fail(error)
-        raise
-    packet = {name: value.cpu() for name, value in kept(passed.packet, engine.network.flat).items()}
+    result = trainer.drive(Walk(trainer.round, by_team=trainer.by_team).node(plan, packet, tick))
+    packet = {name: value.cpu() for name, value in kept(result.packet, engine.network.flat).items()}
     rng = generator(engine.seed, "server", round_number)
-    return Outcome(packet, passed.resolved, tuple(passed.receipts), passed.answers, max(1, walk.span(plan)), rng)
+    return Outcome(packet, result.resolved, tuple(result.receipts), result.answers, max(1, walk.span(plan)), rng)
 
 
 def share(engine: Engine, subtask: Subtask, mine: Collection[int]) -> list[Blob]:

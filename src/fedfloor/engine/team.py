@@ -29,6 +29,7 @@ from typing import Protocol
 import numpy as np
 
 from fedfloor.errors import DivergedError, FedfloorError, RunError, SettingError
+from fedfloor.outside import blamed
 
 Blob = memoryview | bytes | bytearray
 CONTROL_BYTES = 1 << 16
@@ -38,7 +39,7 @@ ARRIVED, FAILED, TOTAL, CLAIM, LENGTH = 0, 1, 2, 4, 5  # what stands on the cont
 ERROR_AT = 1 << 15
 POLLS = 200  # before a rank goes to sleep: most waits are shorter
 LOOK_S = 0.1  # how often a rank that sleeps looks whether the others live
-TOLD = {kind.__name__: kind for kind in (SettingError, DivergedError)}  # any other error arrives as a RunError
+RAISED = {kind.__name__: kind for kind in (SettingError, DivergedError)}  # any other error arrives as a RunError
 MOST_RANKS = 64  # the control page has room for 85
 
 
@@ -150,7 +151,7 @@ class Shared:
         self._failed = True
         length = int(self._words[self._word(LENGTH, 0)])
         kind, _, text = bytes(self._bytes[ERROR_AT : ERROR_AT + length]).decode(errors="ignore").partition(":")
-        raise TOLD.get(kind, RunError)(text)
+        raise RAISED.get(kind, RunError)(text)
 
     def _check_alive(self, missing: int) -> int:
         """Raise what failed; return how many ranks are missing still."""
@@ -196,10 +197,11 @@ class Shared:
         return [parts if rank == self.rank else _unpack(memoryview(incoming[rank])) for rank in range(self.size)]
 
     def fail(self, error: BaseException) -> None:
-        """Leave the error where the others look while they wait."""
-        if self._failed or _c().sem_trywait(self._semaphore(CLAIM, 0)):  # another rank has said why, or says it now
+        """Leave the error where the others look while they wait, with file and line of a user's code that raised it."""
+        if self._failed or _c().sem_trywait(self._semaphore(CLAIM, 0)):  # another rank states its error
             return
-        kind = next((name for name, one in TOLD.items() if isinstance(error, one)), "RunError")
+        error = blamed(error) or error
+        kind = next((name for name, kind in RAISED.items() if isinstance(error, kind)), "RunError")
         text = str(error) if isinstance(error, FedfloorError) else f"{type(error).__name__}: {error}"
         message = f"{kind}:{text}".encode()[: CONTROL_BYTES - ERROR_AT]
         self._bytes[ERROR_AT : ERROR_AT + len(message)] = message

@@ -113,8 +113,8 @@ def _as_rank(team: Team, body: Callable[[Team], T], opened: Callable[[], object]
         opened()
         return body(team)
     except BaseException as error:
+        team.fail(error)
         own = blamed(error)
-        team.fail(own or error)
         if own is not None:
             raise own from error
         raise
