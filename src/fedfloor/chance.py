@@ -39,6 +39,11 @@ def generator(seed: int, purpose: str, *place: int) -> np.random.Generator:
     return np.random.Generator(np.random.Philox(_Key(key(seed, purpose, *place))))  # type: ignore[arg-type]
 
 
+def secret() -> np.random.Generator:
+    """Return a generator seeded by the operating system: its draws can be neither repeated nor guessed."""
+    return np.random.Generator(np.random.Philox())
+
+
 class _Key(ISeedSequence):
     """Philox's key, as NumPy asks for it. With ``Philox(key=…)`` it would first ask the system for chance, in vain."""
 

@@ -31,8 +31,8 @@ Until = Annotated[
     str | None,
     typer.Option(
         "--until", metavar="WHAT=X",
-        help="Stop once reached: accuracy=0.8 (or another figure), seconds=3600, bytes=1e9 or joules=500; "
-        "several with commas.",
+        help="Stop once reached: accuracy=0.8 (or another figure), seconds=3600, bytes=1e9, joules=500, epsilon=8 "
+        "(of private models); several with commas.",
     ),
 ]  # fmt: skip
 At = Annotated[
@@ -51,7 +51,7 @@ References = Annotated[bool, typer.Option("--references", help="Beside local, po
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of a table.")]
 
 
-LIMITS = ("accuracy", "seconds", "bytes", "joules")
+LIMITS = ("accuracy", "seconds", "bytes", "joules", "epsilon")
 BUDGETS = ("rounds", "seconds", "bytes", "joules")
 
 
@@ -66,7 +66,7 @@ def limits(stop_after: int | None, until: str | None, headline: Figure = ACCURAC
         SettingError: something else than WHAT=X, separated by commas, or a value out of range.
 
     >>> limits(None, "accuracy=0.8,bytes=1e9")
-    Limits(stop_after=None, accuracy=0.8, seconds=None, bytes=1000000000.0, joules=None, figures={})
+    Limits(stop_after=None, accuracy=0.8, seconds=None, bytes=1000000000.0, joules=None, figures={}, epsilon=None)
     """
     found = {} if until is None else _read("--until", until, LIMITS, headline)
     own = {name: found.pop(name) for name in list(found) if name not in LIMITS}

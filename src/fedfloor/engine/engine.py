@@ -175,6 +175,7 @@ class Engine:
         factories: edges that walk branches with devices of their own; None where all is walked by the team.
         cohort: what steps branches together; None: visit after visit.
         limit: on the length of updates; None: none.
+        secret: whether noise that protects devices comes from the operating system instead of the seed.
     """
 
     park: Park
@@ -190,6 +191,7 @@ class Engine:
     factories: Factories | None = None
     cohort: Stacker | None = None
     limit: Limit | None = None
+    secret: bool = False
 
     def __post_init__(self) -> None:
         mean, std = mean_and_deviation(self.park, self.normalise)

@@ -24,7 +24,7 @@ from functools import partial
 from threading import Lock
 from typing import cast
 
-from fedfloor.chance import generator
+from fedfloor.chance import generator, secret
 from fedfloor.engine import union
 from fedfloor.engine.aggregation import Aggregation, branch_statistics, kept
 from fedfloor.engine.engine import Engine, Executor, Factories, FrozenExtractor, Subtask
@@ -318,7 +318,7 @@ class Trainer(Driver):
         aggregation.check_asked(known, away=self._may_lack_answers())
         first = whole.receipts[0] if whole.receipts else None
         place = (request.tick, *((first.device, first.visit) if first else ()), len(whole.receipts))
-        rng = generator(engine.seed, "mix", self.round.number, *place)
+        rng = secret() if engine.secret else generator(engine.seed, "mix", self.round.number, *place)
         packet = aggregation.mixed(known, len(engine.park.dataset.classes), engine.network.trained, rng)
         memory.visits.update(counted(one for one in whole.receipts if not one.lost))
         memory.held.update({one.device: one.memory for one in whole.receipts if one.memory is not None})

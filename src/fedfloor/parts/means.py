@@ -7,7 +7,7 @@ thousand coordinates at a time, and change nothing that goes in.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TypeVar
 
 import numpy as np
@@ -167,6 +167,30 @@ def _checked(name: str, values: Sequence[float], n: int, *, above: bool) -> list
         good = math.isfinite(value) and (value > 0 if above else value >= 0)
         require(good, name, value, "a number above 0" if above else "a number of at least 0")
     return [float(value) for value in values]
+
+
+def gaussian_sum(updates: Iterable[Tensor], clip: float, deviation: float, rng: np.random.Generator) -> Tensor:
+    """Return Σ_k Δ_k·min(1, C/‖Δ_k‖) + N(0, σ²I), float64 [P]: the Gaussian mechanism on clipped updates.
+
+    Args:
+        updates: Δ_k, float64 [P], at least one.
+        clip: C > 0, infinity for updates as they are.
+        deviation: σ ≥ 0; 0 draws nothing.
+        rng: where the noise comes from.
+
+    >>> gaussian_sum([torch.tensor([3.0, 4.0]).double()], 1.0, 0.0, np.random.default_rng(0)).tolist()
+    [0.6000000000000001, 0.8]
+    """
+    total: Tensor | None = None
+    for update in updates:
+        length = float(update.norm())
+        part = update * (clip / length) if length > clip else update
+        total = part.clone() if total is None else total.add_(part)
+    if total is None:
+        raise SettingError("no updates to add up: at least one branch must come back.")
+    for span in spans(len(total)) if deviation else ():
+        total[span] += torch.from_numpy(rng.normal(0.0, deviation, span.stop - span.start))
+    return total
 
 
 def median(models: Models) -> Tensor:

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar, Literal, Protocol
 
 import numpy as np
 
 from fedfloor.errors import SettingError, require
 from fedfloor.parts import named
-from fedfloor.plan.nodes import Scalar
+from fedfloor.plan import walk
+from fedfloor.plan.nodes import CLOUD, Node, Parallel, Scalar
 
 if TYPE_CHECKING:  # methods name their rule, and looking at methods does not wait for PyTorch
     from torch import Tensor
+
+    from fedfloor.parts.selection import Selection
 
 
 @dataclass(frozen=True)
@@ -81,6 +84,17 @@ class Mix(Protocol):
     def weight(self, samples: int) -> float:
         """Return the weight of a branch in the mean; of packet entries beside ``w`` under every rule."""
         return float(samples > 0)
+
+    def planned(self, node: Node, selection: Selection | None, devices: Sequence[int], park_devices: int) -> Mix:
+        """Return the rule as a round's plan names it, or refuse the plan.
+
+        Args:
+            node: the plan, before the rule takes the place of its own.
+            selection: the policy that drew who may take part; None without one.
+            devices: those devices, ascending.
+            park_devices: K, the devices of the park.
+        """
+        return self
 
     def mixed(self, met: Meeting) -> Tensor:
         """Return the mixed model [P], a new tensor.
@@ -272,6 +286,89 @@ class MultiKrum(Mix):
         return multi_krum(met.models, self.outliers, self.keep)
 
 
+@dataclass(frozen=True)
+class Private(Mix):
+    r"""The Gaussian mechanism at the cloud: w + (Σ_k clip(w_k − w, C) + N(0, z²C² I)) / (q·K).
+
+    clip(Δ, C) = Δ·min(1, C/‖Δ‖). One device more or less changes the sum by at most C, so that a round whose devices
+    are drawn by the selection ``poisson`` with chance q is one step of the Poisson-subsampled Gaussian mechanism with
+    noise multiplier z; :mod:`fedfloor.runs.privacy` adds up the rounds. The denominator is the expected number of
+    devices, never the number that took part. With z = 0, C = ∞ and q = 1 it is the mean ``equal``, but for rounding.
+
+    McMahan, Ramage, Talwar, Zhang, "Learning differentially private recurrent language models", ICLR 2018, arXiv
+    1710.06963, Algorithm 1 with the estimator f̃_f. The noise is drawn in double precision and rounded; what rounding
+    can reveal (Mironov, CCS 2012) is not covered.
+
+    Args:
+        clip: C, the largest norm of a device's update, above 0.
+        noise: z ≥ 0, the noise's standard deviation in units of C.
+        delta: δ that ε is stated for, in (0, 1); below one over the number of devices.
+        expected: q·K; from the selection and the park where it is left out.
+    """
+
+    clip: float = 1.0
+    noise: float = 1.0
+    delta: float = 1e-5
+    expected: float | None = None
+    kind: Literal["private"] = "private"
+    whole: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        require(self.clip > 0, "mix.clip", self.clip, "a number above 0")
+        require(0 <= self.noise < math.inf, "mix.noise", self.noise, "a number of at least 0")
+        require(0 < self.delta < 1, "mix.delta", self.delta, "above 0 and below 1")
+        least = self.expected is None or 1 <= self.expected < math.inf
+        require(least, "mix.expected", self.expected, "a number of at least 1, or left out")
+        if self.noise and math.isinf(self.clip):
+            raise SettingError(
+                f"mix.noise = {self.noise} with clip = inf: without a bound on updates no noise hides a device. Set "
+                "mix.clip, such as 1.0."
+            )
+
+    def planned(self, node: Node, selection: Selection | None, devices: Sequence[int], park_devices: int) -> Private:
+        """Return the rule with its denominator, if one round of the plan is one step of the mechanism.
+
+        Raises:
+            SettingError: the devices are not drawn by Poisson sampling, δ is too large for their number, or a device
+                reveals more in the round than one clipped update.
+        """
+        from fedfloor.parts.objectives import objective
+        from fedfloor.parts.selection import Poisson
+
+        if not isinstance(selection, Poisson):
+            raise _unfit(
+                'its devices are not drawn by chance alone: set method.selection = { kind = "poisson", share = 0.1 }, '
+                "the chance that a device takes part in a round"
+            )
+        if self.noise:
+            require(self.delta < 1 / park_devices, "mix.delta", self.delta, f"below one over {park_devices} devices")
+        if walk.probes(node):
+            raise _unfit("rounds of the method ask the devices questions, whose answers carry no noise")
+        if not isinstance(node, Parallel) or node.at != CLOUD or not all(map(walk.is_visit, node.children)):
+            raise _unfit("rounds of the method are more than visits in parallel that meet at the cloud")
+        if sorted(map(walk.first_device, node.children)) != sorted(devices):
+            raise _unfit("the method chooses among the devices that were drawn, so that chance alone does not decide")
+        for work in walk.works(node):
+            goal = objective(work.objective, work.settings)
+            if goal.travels:
+                raise _unfit(f"devices send '{min(goal.travels)}' beside the model, which is not clipped")
+        return replace(self, expected=selection.share * park_devices)
+
+    def mixed(self, met: Meeting) -> Tensor:
+        from fedfloor.parts.means import gaussian_sum
+
+        if self.expected is None or met.rng is None:
+            raise _unfit("its plan names no mix.expected, the devices that take part in a round on average")
+        if any(not model[met.trained :].equal(met.start[met.trained :]) for model in met.models if met.trained):
+            raise _unfit("batch norm's statistics travel with the model; take a network with group norm, or without")
+        front, mixed = slice(met.trained), met.start.clone()
+        updates = (model[front].double().sub_(met.start[front]) for model in met.models)
+        deviation = self.noise * self.clip if self.noise else 0.0
+        total = gaussian_sum(updates, self.clip, deviation, met.rng)
+        mixed[front] = total.div_(self.expected).add_(met.start[front])
+        return mixed
+
+
 MIXES: dict[str, Callable[..., Mix]] = {
     "by_samples": BySamples,
     "equal": Equal,
@@ -281,6 +378,7 @@ MIXES: dict[str, Callable[..., Mix]] = {
     "trimmed_mean": TrimmedMean,
     "krum": Krum,
     "multi_krum": MultiKrum,
+    "private": Private,
 }
 
 
@@ -311,3 +409,9 @@ def check(mix: Mix, name: str, branches: int) -> None:
             f"mix '{name}' has {branches} models to mix: it needs at least {mix.least}. Let "
             f"{mix.least - branches} more take part, or lower what it asks for (mix.outliers, mix.keep)."
         )
+
+
+def _unfit(reason: str) -> SettingError:
+    return SettingError(
+        f"mix 'private': {reason}. It needs a method such as fedavg: its rounds are visits in parallel that meet once."
+    )

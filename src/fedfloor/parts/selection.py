@@ -257,10 +257,39 @@ class DrawBySamples(Selection):
         return by_samples(devices, sizes, self.share, rng)
 
 
+@dataclass(frozen=True)
+class Poisson(Selection):
+    """Poisson sampling: every device takes part with chance q, independently of the others.
+
+    A draw of nobody is repeated: a round cannot be empty. That moves the distribution of rounds by at most
+    P(nobody) = (1 − q)^K, which the accounting adds to δ.
+
+    Args:
+        share: q, in (0, 1].
+    """
+
+    share: float = 0.1
+    kind: Literal["poisson"] = "poisson"
+
+    def __post_init__(self) -> None:
+        require(0 < self.share <= 1, "selection.share", self.share, "above 0 and at most 1")
+
+    def draw(self, devices: Sequence[int], sizes: np.ndarray, rng: np.random.Generator) -> list[int]:
+        if self.share * len(devices) < 1:
+            raise SettingError(
+                f"selection.share = {self.share} of {len(devices)} devices is less than one a round on average. "
+                f"Set at least {1 / len(devices):.3g}."
+            )
+        while not (taken := rng.random(len(devices)) < self.share).any():
+            pass
+        return [k for k, one in zip(devices, taken.tolist(), strict=True) if one]
+
+
 SELECTIONS: Mapping[str, Callable[..., Selection]] = {
     "everyone": Everyone,
     "fraction": Fraction,
     "by_samples": DrawBySamples,
+    "poisson": Poisson,
 }
 
 

@@ -30,6 +30,7 @@ from fedfloor.report.records import (
     ParkRecord,
     PlanRecord,
     PrivacyRecord,
+    PrivateModelsRecord,
     content,
     experiment,
     record,
@@ -530,6 +531,22 @@ class Privacy:
     secret: bool = False
 
 
+def private_models(run: RecordedRun) -> PrivateModelsRecord | None:
+    """Return what ``privacy.json`` states of a run's models; None where they carry no noise, or it has not ended.
+
+    Raises:
+        SettingError: the file is damaged.
+    """
+    body = _privacy_record(run.folder / "privacy.json")
+    return None if body is None else body.models
+
+
+def _privacy_record(path: Path) -> PrivacyRecord | None:
+    if not path.exists():
+        return None
+    return record(PrivacyRecord, path, "a statement of privacy", "Resume the run, or remove the file.")
+
+
 def privacy(run: RecordedRun) -> Privacy | None:
     """Return what ``privacy.json`` says; None where censuses carry no noise, or the run has not ended.
 
@@ -537,10 +554,8 @@ def privacy(run: RecordedRun) -> Privacy | None:
         SettingError: the file is damaged.
     """
     path = run.folder / "privacy.json"
-    if not path.exists():
-        return None
-    body = record(PrivacyRecord, path, "a statement of privacy", "Resume the run, or remove the file.")
-    if body.reports is None and body.normalise is not None:
+    body = _privacy_record(path)
+    if body is None or (body.reports is None and (body.normalise is not None or body.models is not None)):
         return None
     if None in (known := (body.reports, body.epsilon, body.epsilon_advanced, body.delta)):
         raise SettingError(

@@ -314,6 +314,22 @@ class DivergedRecord:
 
 
 @dataclass(frozen=True)
+class PrivateModelsRecord:
+    """What ``privacy.json`` states of a run's models; ``epsilon`` is None where it has no bound."""
+
+    rounds: Count
+    clip: Amount
+    noise_multiplier: Amount
+    share: Share
+    delta: Share
+    noise: str
+    epsilon: Amount | None = None
+    protects: str = ""
+    not_covered: list[str] = field(default_factory=list)
+    note: str = ""
+
+
+@dataclass(frozen=True)
 class PrivacyRecord:
     """``privacy.json``; without the first four where censuses carry no noise."""
 
@@ -323,6 +339,7 @@ class PrivacyRecord:
     delta: Share | None = None
     noise: str | None = None
     normalise: dict[str, Any] | None = None
+    models: PrivateModelsRecord | None = None
 
 
 def content(path: Path) -> bytes:

@@ -22,7 +22,7 @@ from fedfloor.report.groups import (
     task,
     values,
 )
-from fedfloor.report.ledger import Evaluation, RecordedRun, privacy
+from fedfloor.report.ledger import Evaluation, RecordedRun, privacy, private_models
 from fedfloor.report.numbers import COSTS, amount, figure, interval, listed
 from fedfloor.report.records import DecidedRecord, DecideRecord
 from fedfloor.report.table import Row, leader, paired, seen_from, summary
@@ -50,7 +50,7 @@ def story(found: Sequence[Group], target: float | None) -> list[str]:
     told = [apart(found), reached, prices(rows, of), place, *decisions, *remarks(rivals), winner(rivals)]
     told += [contrast(found, one) for one in best]
     told += [devices(one) for one in best]
-    told += [untrained(found), diverged(found), unfinished(found), lost(found), reported(found)]
+    told += [untrained(found), diverged(found), unfinished(found), lost(found), private(found), reported(found)]
     return [sentence[0].upper() + sentence[1:] if sentence.startswith("centralised") else sentence
             for sentence in told if sentence]  # fmt: skip
 
@@ -290,6 +290,20 @@ def lost(found: Sequence[Group]) -> str:
         if gone:
             told.append(f"{count(gone, 'visit')} of {display_name(group.label)} ({gone / rounds:.1f} a round)")
     return f"Lost on the way: {listed(told)}." if told else ""
+
+
+def private(found: Sequence[Group]) -> str:
+    """Return the privacy loss of each group's models, and whether their noise protects a device."""
+    parts, seeded = [], False
+    for group in found:
+        known = [one for one in map(private_models, group.runs) if one is not None]
+        if known:
+            most = max(known, key=lambda one: math.inf if one.epsilon is None else one.epsilon)
+            seeded = seeded or most.noise != "secret"
+            loss = "no bound" if most.epsilon is None else f"ε = {most.epsilon:.4g} with δ = {most.delta:g}"
+            parts.append(f"{display_name(group.label)} after {count(most.rounds, 'round')}: {loss}")
+    public = " The noise of a simulation is drawn from its public seed and protects nobody." if seeded else ""
+    return f"Privacy of a device towards whoever has the models: {'; '.join(parts)}.{public}" if parts else ""
 
 
 def reported(found: Sequence[Group]) -> str:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import torch
 
-from fedfloor.chance import generator
+from fedfloor.chance import generator, secret
 from fedfloor.config import combined
 from fedfloor.engine import ranks, separate
 from fedfloor.engine.engine import Engine, RemoteExecutor
@@ -33,7 +33,7 @@ from fedfloor.plan import text, walk
 from fedfloor.plan.nodes import Node
 from fedfloor.plan.outcome import Outcome, Receipt
 from fedfloor.plan.schedule import several
-from fedfloor.runs import checkpoint, checks, decide, folder, ledger, prepare, pricing, results
+from fedfloor.runs import checkpoint, checks, decide, folder, ledger, prepare, pricing, privacy, results
 from fedfloor.runs.checkpoint import Checkpoint
 from fedfloor.runs.ledger import Line
 from fedfloor.runs.orders import Orders
@@ -99,6 +99,12 @@ def execute(
     engine, costs = prepare.engine(experiment, method, park, team, memory, live=live is not None)
     if live is not None:
         engine.executor, engine.factories = live, live
+        engine.secret = privacy.mechanism(method.parts) is not None
+    if engine.limit is not None and privacy.mechanism(method.parts) is not None:
+        raise SettingError(
+            "deploy.norm_limit refuses a device by what others send, so that one device could change the sum by more "
+            "than mix.clip. Set deploy.norm_limit = false: mix 'private' bounds every update."
+        )
         live.keep(checkpoint.named(orders.out / "checkpoint"))
     checks.parts_there(engine, method)
     start = {"w": engine.network.flat.clone().cpu()}
@@ -178,6 +184,7 @@ class _Run:
         """Do round after round from a checkpoint on."""
         why = "stopped" if self.reached(point) else "finished"
         last = min(self.experiment.rounds, self.orders.limits.stop_after or self.experiment.rounds)
+        last = privacy.last_round(self.method.parts, self.orders.limits.epsilon, self.engine.park.devices, last)
         while why == "finished" and point.round < last:
             point = self.next(start, point)
             if self.first:
@@ -208,7 +215,11 @@ class _Run:
         seed, number = self.experiment.seed, point.round + 1
         self.settle(point.tick)
         view = self.view(number, start, point)
-        plan = self.method.plan(point.state, view, generator(seed, "plan", number))
+        rng = generator(seed, "plan", number)
+        if self.engine.secret:
+            privacy.begin_round(self.orders.out)
+            rng = secret()
+        plan = self.method.plan(point.state, view, rng)
         if not self.looked:
             self.look(plan, number)
         if self.first and number == 1:
@@ -360,8 +371,10 @@ class _Run:
         if not self.first:
             return
         self.save(point)
-        park, secret = self.engine.park, self.live is not None
-        results.tell(self.orders.out, self.experiment, point.reports, park, secret=secret)
+        park, real = self.engine.park, self.live is not None
+        spent = privacy.rounds_begun(self.orders.out, point.round)
+        revealed = privacy.statement(self.method.parts, spent, park.devices)
+        results.tell(self.orders.out, self.experiment, point.reports, park, revealed, secret=real)
         results.write_memory(self.orders.out, self.engine.memory)
         more = decide.about(models) if models else {}
         more |= {"cohorts": [cohorts[k] for k in sorted(cohorts)]} if cohorts else {}

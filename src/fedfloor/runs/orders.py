@@ -30,6 +30,7 @@ class Limits:
         bytes: budget of bytes, over all links together.
         joules: budget of energy, J.
         figures: name of a figure → value at which to stop, such as ``{"recall of fault": 0.8}``; one of the ledger's.
+        epsilon: budget of privacy, ε of the models of all rounds together: no round is begun that would exceed it.
     """
 
     stop_after: int | None = None
@@ -38,13 +39,15 @@ class Limits:
     bytes: float | None = None
     joules: float | None = None
     figures: Mapping[str, float] = field(default_factory=dict)
+    epsilon: float | None = None
 
     def __post_init__(self) -> None:
         last = self.stop_after
         require(last is None or last >= 1, "stop after (--stop-after)", last, "a whole number of at least 1")
         for name, target in self.targets.items():
             named(name, "--until").check_target(target, f"until {name} (--until)")
-        for name, budget in self.budgets.items():
+        given = {} if self.epsilon is None else {"epsilon": self.epsilon}
+        for name, budget in {**self.budgets, **given}.items():
             require(0 < budget < math.inf, f"until {name} (--until)", budget, "a number above 0, such as 3600")
 
     @property

@@ -279,9 +279,10 @@ class _Asked(Dry):
 
 
 def tell(
-    out: Path, experiment: Experiment, counted: Mapping[int, int], park: Park, *, secret: bool = False
+    out: Path, experiment: Experiment, counted: Mapping[int, int], park: Park, models: Mapping[str, Any] | None = None,
+    *, secret: bool = False,
 ) -> None:  # fmt: skip
-    """Write ``privacy.json``: what noisy censuses and the normalisation's questions reveal; nothing without either.
+    """Write ``privacy.json``: what models and censuses with noise and the normalisation's questions reveal.
 
     A sample stands up to ⌈n/size⌉ times in a window of n, so that a report tells as many ε of it.
 
@@ -290,12 +291,16 @@ def tell(
         experiment: says what ε is.
         counted: device → how often it reported.
         park: what the devices have, and hold at a time.
+        models: what the models reveal: :func:`fedfloor.runs.privacy.statement`.
         secret: whether real devices drew the noise; a simulation's protects nobody.
     """
     told = asked(park, experiment.data.normalise)
     epsilon = experiment.park.census_epsilon
     if epsilon is not None and not math.isinf(epsilon):
         told |= _censuses(epsilon, counted, park, secret=secret)
+    if models:
+        source = {"noise": SECRET} if secret else {"noise": SEEDED, "note": SEEDED_NOTE}
+        told |= {"models": {**models, **source}}
     if told:
         folder.write_json(out / "privacy.json", told)
 

@@ -1,0 +1,144 @@
+"""The privacy loss (ε, δ) of a run's models: the rounds of a subsampled Gaussian mechanism added up."""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from fedfloor.errors import SettingError
+from fedfloor.methods.configured import Parts
+from fedfloor.parts.mix import Private
+from fedfloor.parts.selection import Poisson
+from fedfloor.runs.folder import write
+
+NOT_COVERED = (
+    "the receipts of visits (loss, training accuracy, samples) and evaluations of single devices in this folder: hand "
+    "on models, not the folder",
+    "answers to questions before round 1 (normalisation, class counts), where there are any",
+    "the rounding of noise to floating-point numbers",
+)
+
+
+@lru_cache(maxsize=256)
+def epsilon(noise: float, share: float, rounds: int, delta: float, devices: int) -> float:
+    """Return ε, so that the models of all rounds together are (ε, δ)-differentially private for every device.
+
+    Neighbours are parks with one device more or less. The privacy loss distribution of the Poisson-subsampled Gaussian
+    mechanism is composed by Google's dp-accounting (pessimistic estimate). A draw of nobody is repeated: with
+    P = 1 − (1 − (1 − q)^K)^T, the chance that one of T rounds would have been empty, the mechanism without those rounds
+    has δ = (δ₀ + e^ε·P)/(1 − P), and ε is that for δ₀ = δ(1 − P) − e^ε·P.
+
+    Args:
+        noise: z, the noise's standard deviation over the clipping norm.
+        share: q, the chance that a device takes part in a round.
+        rounds: T ≥ 0.
+        delta: δ.
+        devices: K.
+
+    Returns:
+        ε ≥ 0; infinity where there is no noise, or empty rounds alone exceed δ.
+
+    Raises:
+        SettingError: dp-accounting is not installed.
+    """
+    if not rounds:
+        return 0.0
+    if not noise:
+        return math.inf
+    try:
+        import dp_accounting
+        from dp_accounting import pld
+    except ImportError as error:
+        raise SettingError("privacy accounting needs dp-accounting: pip install 'fedfloor[privacy]'.") from error
+    accountant = pld.PLDAccountant(dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE)
+    event: dp_accounting.DpEvent = dp_accounting.GaussianDpEvent(noise)
+    accountant.compose(dp_accounting.PoissonSampledDpEvent(share, event) if share < 1 else event, rounds)
+    empty = -math.expm1(rounds * math.log1p(-((1 - share) ** devices))) if share < 1 else 0.0
+    value = float(accountant.get_epsilon(delta))
+    for _ in range(20):  # δ₀ falls as ε rises: to the fixed point from below
+        left = delta * (1 - empty) - math.exp(min(value, 700.0)) * empty
+        if left <= 0:
+            return math.inf
+        after = float(accountant.get_epsilon(left))
+        if after <= value * (1 + 1e-12):
+            break
+        value = after
+    return value
+
+
+def rounds_within(budget: float, noise: float, share: float, delta: float, devices: int, most: int) -> int:
+    """Return how many rounds, at most ``most``, keep ε within a budget: ε grows with the rounds.
+
+    Raises:
+        SettingError: not even one does.
+    """
+    low, high = 0, most + 1  # ε(low) ≤ budget < ε(high), if ε(most) is above it
+    while high - low > 1:
+        middle = (low + high) // 2
+        if epsilon(noise, share, middle, delta, devices) <= budget:
+            low = middle
+        else:
+            high = middle
+    if not low:
+        one = epsilon(noise, share, 1, delta, devices)
+        raise SettingError(f"until epsilon (--until) = {budget:g}: the first round has ε = {one:.4g}. Raise mix.noise.")
+    return low
+
+
+def last_round(parts: Parts, budget: float | None, devices: int, most: int) -> int:
+    """Return the last round that a budget of ε allows, at most ``most``.
+
+    Raises:
+        SettingError: the method's models carry no noise, or the first round exceeds the budget.
+    """
+    if budget is None:
+        return most
+    private = mechanism(parts)
+    if private is None:
+        raise SettingError(
+            "until epsilon (--until) needs models that carry noise: set method.mix = "
+            '{ kind = "private", clip = 1.0, noise = 1.0 } and method.selection = { kind = "poisson", share = 0.1 }.'
+        )
+    mix, selection = private
+    return rounds_within(budget, mix.noise, selection.share, mix.delta, devices, most)
+
+
+def mechanism(parts: Parts) -> tuple[Private, Poisson] | None:
+    """Return the mechanism of a method's rounds; None where its models carry no noise."""
+    mix, selection = parts.mix, parts.selection
+    return (mix, selection) if isinstance(mix, Private) and isinstance(selection, Poisson) else None
+
+
+BEGUN = "private-rounds"  # of a run's folder: how many rounds real machines began, those done again included
+
+
+def begin_round(folder: Path) -> None:
+    """Count a round before its devices are drawn: after a kill it is done again with other draws, and both count."""
+    write(folder / BEGUN, f"{rounds_begun(folder, 0) + 1}\n")
+
+
+def rounds_begun(folder: Path, done: int) -> int:
+    """Return how many rounds were begun, at least those that are done.
+
+    Raises:
+        SettingError: the file that counts them is damaged.
+    """
+    path = folder / BEGUN
+    try:
+        return max(done, int(path.read_text())) if path.exists() else done
+    except (OSError, ValueError) as error:
+        raise SettingError(f"{path} cannot be read: it counts the rounds that privacy is spent on.") from error
+
+
+def statement(parts: Parts, rounds: int, devices: int) -> dict[str, Any]:
+    """Return what a run's models reveal, for ``privacy.json``; nothing where they carry no noise."""
+    private = mechanism(parts)
+    if private is None:
+        return {}
+    mix, selection = private
+    value = epsilon(mix.noise, selection.share, rounds, mix.delta, devices)
+    about = {"protects": "a device with all its samples", "clip": mix.clip, "noise_multiplier": mix.noise}
+    about |= {"share": selection.share, "rounds": rounds, "epsilon": value if math.isfinite(value) else None}
+    return {**about, "delta": mix.delta, "not_covered": list(NOT_COVERED)}

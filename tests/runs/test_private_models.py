@@ -1,0 +1,225 @@
+"""Differential privacy of devices: the mechanism's laws, its accounting, a run's budget, and what is refused."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from safetensors.numpy import load_file
+from scipy.stats import kstest, norm
+
+import fedfloor
+from commands import Command
+from fedfloor.config import read
+from fedfloor.errors import SettingError
+from fedfloor.parts.means import gaussian_sum
+from fedfloor.parts.mix import Branch, Meeting, Private
+from fedfloor.parts.selection import Poisson
+from fedfloor.runs import privacy
+from live_park import experiment, live
+
+PRIVATE = """
+name = "private"
+rounds = {rounds}
+data = {{ name = "labels", samples_per_device = 20 }}
+park = {{ devices = 20, factories = 2 }}
+model.name = "{model}"
+[method]
+name = "{method}"
+mix = {{ kind = "private", {mix} }}
+{selection}
+[work]
+lr = 0.05
+batch_size = 10
+"""
+DRAWN = 'selection = { kind = "poisson", share = 0.4 }'
+ALL = 'selection = { kind = "poisson", share = 1.0 }'
+NOISY = "clip = 0.5, noise = 1.0, delta = 1e-2"
+
+
+def file(
+    folder: Path, method: str = "fedavg", mix: str = NOISY, selection: str = DRAWN, model: str = "logistic",
+    rounds: int = 3, more: str = "",
+) -> Path:  # fmt: skip
+    path = folder / "private.toml"
+    path.write_text(PRIVATE.format(method=method, mix=mix, selection=selection, model=model, rounds=rounds) + more)
+    return path
+
+
+def run(folder: Path, name: str, what: Path, ranks: int = 1) -> tuple[list[float | None], np.ndarray]:
+    done = fedfloor.run(read(what), folder / name, ranks=ranks)
+    model = load_file(folder / name / "model.safetensors")
+    return [line.loss for line in done.lines], np.concatenate([part.ravel() for _, part in sorted(model.items())])
+
+
+# -- the mechanism -----------------------------------------------------------------------------------------------------
+
+vectors = st.lists(st.floats(-100, 100), min_size=4, max_size=4).map(lambda one: torch.tensor(one).double())
+
+
+@given(st.lists(vectors, min_size=1, max_size=6), vectors, st.floats(0.01, 10.0))
+@settings(max_examples=60)
+def test_one_device_more_changes_the_sum_by_at_most_the_clipping_norm(
+    updates: list[torch.Tensor], more: torch.Tensor, clip: float
+) -> None:
+    rng = np.random.default_rng(0)
+    before, after = (gaussian_sum(some, clip, 0.0, rng) for some in (updates, [*updates, more]))
+    assert float((after - before).norm()) <= clip * (1 + 1e-9) + 1e-9
+
+
+def test_the_noise_is_gaussian_with_its_deviation() -> None:
+    total = gaussian_sum([torch.zeros(40_000).double()], 1.0, 2.5, np.random.default_rng(1))
+    assert kstest(total.numpy() / 2.5, "norm").pvalue > 1e-3
+
+
+def test_every_device_is_drawn_with_its_chance_and_independently() -> None:
+    rng, drawn = np.random.default_rng(0), np.zeros((4000, 12))
+    for row in drawn:
+        row[Poisson(0.3).draw(range(12), np.ones(12), rng)] = 1
+    assert np.abs(drawn.mean(0) - 0.3).max() < 0.04
+    assert np.abs(np.corrcoef(drawn.T) - np.eye(12)).max() < 0.08
+
+
+def test_without_noise_and_bound_and_with_every_device_it_is_the_plain_mean(tmp_path: Path) -> None:
+    losses, model = run(tmp_path, "private", file(tmp_path, mix="clip = inf, noise = 0.0", selection=ALL))
+    plain = file(tmp_path)
+    plain.write_text(plain.read_text().replace(f'mix = {{ kind = "private", {NOISY} }}\n{DRAWN}', 'mix = "equal"'))
+    wanted, other = run(tmp_path, "plain", plain)
+    assert losses == pytest.approx(wanted, rel=1e-5)
+    assert np.abs(model - other).max() < 1e-6
+
+
+def test_the_same_bits_on_one_and_two_ranks(tmp_path: Path) -> None:
+    (losses, model), (wanted, other) = (run(tmp_path, f"ranks{n}", file(tmp_path), n) for n in (1, 2))
+    assert losses == wanted
+    assert np.array_equal(model, other)
+
+
+# -- accounting --------------------------------------------------------------------------------------------------------
+
+
+def exact(noise: float, delta: float) -> float:
+    """ε of the Gaussian mechanism, δ(ε) = Φ(1/2z − εz) − e^ε Φ(−1/2z − εz): Balle and Wang, ICML 2018, Theorem 8."""
+    low, high = 0.0, 200.0
+    for _ in range(100):
+        e = (low + high) / 2
+        here = norm.cdf(0.5 / noise - e * noise) - math.exp(e) * norm.cdf(-0.5 / noise - e * noise)
+        low, high = (e, high) if here > delta else (low, e)
+    return high
+
+
+@pytest.mark.parametrize(("noise", "rounds"), [(1.0, 1), (4.0, 16), (2.0, 9)])
+def test_without_sampling_epsilon_is_the_closed_form(noise: float, rounds: int) -> None:
+    wanted = exact(noise / math.sqrt(rounds), 1e-5)  # rounds without sampling are one with less noise
+    assert privacy.epsilon(noise, 1.0, rounds, 1e-5, 50) == pytest.approx(wanted, rel=0.01)
+
+
+def test_with_sampling_it_is_below_the_published_moments_bound() -> None:
+    # Abadi et al., CCS 2016: q = 0.01, σ = 4, 10,000 steps, δ = 1e-5 have ε = 1.26 by the moments accountant
+    value = privacy.epsilon(4.0, 0.01, 10_000, 1e-5, 60_000)
+    assert 0.9 < value < 1.26
+
+
+def test_empty_rounds_that_were_drawn_again_cost_delta() -> None:
+    few, many = (privacy.epsilon(1.0, 0.1, 10, 1e-3, devices) for devices in (150, 10**6))
+    assert many < few < math.inf
+    assert privacy.epsilon(1.0, 0.1, 10, 1e-3, 20) == math.inf  # a round is empty with a chance of 0.12
+
+
+def test_rounds_within_a_budget_are_the_most() -> None:
+    about = (1.0, 0.1, 1e-3, 1000)
+    last = privacy.rounds_within(3.0, *about, 400)
+    values = [privacy.epsilon(*about[:2], rounds, *about[2:]) for rounds in (last, last + 1)]
+    assert values[0] <= 3.0 < values[1]
+    assert privacy.rounds_within(3.0, *about, 5) == 5
+
+
+def test_a_run_stops_before_its_budget_is_exceeded_and_states_what_it_revealed(
+    tmp_path: Path, command: Command
+) -> None:
+    what = file(tmp_path, rounds=50, mix="clip = 0.5, noise = 1.0, delta = 1e-2", selection=ALL)
+    said = command("run", str(what), "--out", str(tmp_path / "run"), "--until", "epsilon=8")
+    assert said.code == 0
+    stated = json.loads((tmp_path / "run/privacy.json").read_text())["models"]
+    done = len((tmp_path / "run/ledger.jsonl").read_text().splitlines())
+    assert stated["rounds"] == done < 50
+    assert stated["epsilon"] <= 8 < privacy.epsilon(1.0, 1.0, done + 1, 1e-2, 20)
+    assert (stated["noise"], stated["noise_multiplier"], stated["delta"]) == ("seeded", 1.0, 1e-2)
+    page = (tmp_path / "run/report.html").read_text()
+    assert f"ε = {stated['epsilon']:.4g} with δ = 0.01" in page
+    assert "protects nobody" in page
+
+
+# -- what is refused ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"method": "fedsr"}, "more than visits in parallel"),
+        ({"method": "hierfavg"}, "more than visits in parallel"),
+        ({"method": "scaffold"}, "beside the model, which is not clipped"),
+        ({"method": "qffl"}, "whose answers carry no noise"),
+        ({"selection": ""}, "not drawn by chance alone"),
+        ({"selection": 'selection = { kind = "fraction", share = 0.5 }'}, "not drawn by chance alone"),
+        ({"selection": 'selection = { kind = "poisson", share = 0.01 }'}, "less than one a round"),
+        ({"mix": "noise = 1.0, clip = inf"}, "no noise hides a device"),
+        ({"mix": "clip = 0.0"}, "above 0"),
+        ({"mix": "noise = -1.0"}, "at least 0"),
+        ({"mix": "delta = 0.2"}, "below one over 20 devices"),
+        ({"more": "[deploy]\nsimulate = true\n"}, "deploy.norm_limit"),
+    ],
+)
+def test_what_would_reveal_more_is_refused_by_name(tmp_path: Path, change: dict[str, str], words: str) -> None:
+    with pytest.raises(SettingError, match=words):
+        fedfloor.run(read(file(tmp_path, **change)), tmp_path / "run", ranks=1)  # type: ignore[arg-type]
+
+
+def test_moving_statistics_are_refused() -> None:
+    start, rng = torch.zeros(6), np.random.default_rng(0)
+    models = [torch.tensor([1.0, 0, 0, 0, 0, 1.0])]
+    met = Meeting(start, models, [Branch(20, 0.5)], 0.1, 2, 4, rng)
+    with pytest.raises(SettingError, match="batch norm"):
+        Private(expected=1.0).mixed(met)
+    frozen = Private(expected=1.0).mixed(replace(met, models=[torch.tensor([1.0, 0, 0, 0, 0, 0])]))
+    assert frozen[:4].abs().min() > 0
+    assert not frozen[4:].any()
+
+
+def test_a_budget_without_noise_and_one_that_the_first_round_exceeds(tmp_path: Path, command: Command) -> None:
+    plain = command("run", "tiny.toml", "--until", "epsilon=8")
+    assert plain.code == 2
+    assert "needs models that carry noise" in plain.err
+    first = command("run", str(file(tmp_path)), "--out", str(tmp_path / "first"), "--until", "epsilon=0.1")
+    assert first.code == 2
+    assert "Raise mix.noise" in first.err
+
+
+# -- real machines -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.live
+def test_on_real_machines_draws_and_noise_are_secret_and_attempts_count(tmp_path: Path) -> None:
+    more = f"""method.mix = {{ kind = "private", {NOISY} }}
+method.{ALL}
+deploy.norm_limit = false"""
+    models = []
+    for name in ("one", "two"):
+        folder = tmp_path / name
+        folder.mkdir()
+        with live(folder, experiment(folder, "fedavg", rounds=2, devices=6, more=more)) as park:
+            park.run()
+        stated = json.loads((folder / "live/privacy.json").read_text())["models"]
+        assert (stated["noise"], stated["rounds"]) == ("secret", 2)
+        assert privacy.rounds_begun(folder / "live", 0) == 2
+        models.append(load_file(folder / "live/model.safetensors"))
+    assert all(not np.array_equal(models[0][key], models[1][key]) for key in models[0])
+    privacy.begin_round(tmp_path / "one/live")
+    assert privacy.rounds_begun(tmp_path / "one/live", 2) == 3
