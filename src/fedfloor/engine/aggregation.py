@@ -92,7 +92,7 @@ class TreeSum:
         return [json.dumps(heads).encode(), *parts]
 
     def take(self, parts: Sequence[memoryview], like: Packet) -> None:
-        """Add the nodes another rank held; ``like`` says the type of each name's numbers."""
+        """Add the nodes of another rank; ``like`` has the types of the tensors."""
         at = 1
         for level, i, weight, names in json.loads(bytes(parts[0])):
             sums: Sums | None = None
@@ -122,9 +122,6 @@ class Aggregation:
     Args:
         start: the packet that goes out; it comes back where too little arrives.
         part: the part of the model that was trained, alone mixed; the rest is the start's. None: the whole model.
-
-    Raises:
-        SettingError: an unknown rule, too few branches for it, or none.
     """
 
     def __init__(self, node: Parallel, start: Packet, part: Parcel | None = None) -> None:
@@ -137,11 +134,7 @@ class Aggregation:
         self._models: dict[int, Tensor] = {}
 
     def add(self, index: int, packet: Packet, samples: int) -> None:
-        """Add what came out of a branch; it is copied.
-
-        Args:
-            samples: samples of the distinct devices that trained in it; 0 leaves it out.
-        """
+        """Add a copy of a branch's packet; ``samples``, of the distinct devices that trained in it, 0 leaves it out."""
         if self.part is not None:
             packet = {**packet, "w": self.part.cut(packet["w"])}
         if self._rule.whole:
@@ -151,12 +144,12 @@ class Aggregation:
         self._sums.add(index, packet, mix.weigh(self._rule, samples))
 
     def unfinished(self) -> list[bytes | memoryview]:
-        """Return what is held here as byte strings, for the other ranks' :meth:`take`."""
+        """Return the sums and models held here as byte strings, for the other ranks' :meth:`take`."""
         models = [self._models[index].cpu().numpy().data.cast("B") for index in self._models]
         return [json.dumps(list(self._models)).encode(), *models, *self._sums.unfinished()]
 
     def take(self, parts: Sequence[memoryview]) -> None:
-        """Take over what another rank held."""
+        """Add the sums and models of another rank."""
         indices = json.loads(bytes(parts[0]))
         kind = torch.empty(0, dtype=self.start["w"].dtype).numpy().dtype
         for index, part in zip(indices, parts[1:], strict=False):
@@ -164,11 +157,7 @@ class Aggregation:
         self._sums.take(parts[1 + len(indices) :], self.start)
 
     def mixed(self, known: Sequence[mix.Branch | None], classes: int, trained: int, rng: np.random.Generator) -> Packet:
-        """Return the one packet the branches' become.
-
-        Args:
-            known: what is known of each branch; None where every visit was lost.
-        """
+        """Return the aggregated packet, given the statistics of each branch (None where every visit was lost)."""
         start = self.start["w"] if self.part is None else self.part.cut(self.start["w"])
         packet = self._sums.mean({**self.start, "w": start})
         if self._rule.whole:
@@ -187,18 +176,14 @@ class Aggregation:
         return {**packet, "w": self.part.put(packet["w"], self.start["w"])}
 
     def check_asked(self, known: Sequence[mix.Branch | None], *, away: bool) -> None:
-        """Refuse a plan that did not ask everybody what the rule wants to know.
-
-        Raises:
-            SettingError: nobody asked in a branch.
-        """
+        """Refuse a plan without the question whose answers the rule reads."""
         if self._rule.asks == "loss" and not away and any(one is not None and one.loss is None for one in known):
             raise SettingError(
                 "the mixing rule needs every device's loss: put Probe(devices, 'loss') before the visits."
             )
 
     def _checked(self, model: object, start: Tensor) -> Tensor:
-        """Return what a rule mixed; one of the user's own may return anything."""
+        """Return what a rule returned; a user's own may return anything."""
         if not isinstance(model, Tensor) or (model.shape, model.dtype) != (start.shape, start.dtype):
             got = f"{model.dtype} {list(model.shape)}" if isinstance(model, Tensor) else type(model).__name__
             raise SettingError(
@@ -217,11 +202,7 @@ class Aggregation:
 def branch_statistics(
     receipts: Sequence[Receipt], sizes: Mapping[int, int], heard: Mapping[int, Mapping[str, Any]]
 ) -> mix.Branch | None:
-    """Return what is known of a branch by its receipts; None where every visit in it was lost.
-
-    Args:
-        sizes: samples of each device; −1 is the cloud.
-    """
+    """Return a branch's statistics by receipts and devices' sizes (−1: the cloud); None where every visit was lost."""
     last = {one.device: one for one in receipts if not one.lost}
     if not last:
         return None

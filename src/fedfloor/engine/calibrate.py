@@ -23,16 +23,7 @@ COUNT_BYTES = 4
 
 
 def counts(scores: NDArray[np.floating], low: float, width: float) -> NDArray[np.int64]:
-    """Return what a device answers: how many of its scores s have log2 s below low, in each of 64 bins, and above.
-
-    Args:
-        scores: of its held-out samples [n].
-
-    Returns:
-        int64 [66].
-
-    Raises:
-        SettingError: a score is NaN.
+    """Return a device's answer, int64 [66]: how many scores s have log2 s below low, in each of 64 bins, and above.
 
     >>> counts(np.array([1.0, 2.0, 2.1]), 0.0, 64.0)[:3].tolist()
     [0, 1, 2]
@@ -65,12 +56,6 @@ def bisected(
     Each round asks for counts in 64 bins, and the next one divides the bin that the quantile lies in. The number is
     that bin's upper end, so that it is never below the quantile, and above it by at most the error, 2^(80/64^R) − 1:
     3.3·10⁻⁶ for four rounds. Each costs a device 66 counts up and two numbers down.
-
-    Args:
-        share: in (0, 1).
-
-    Returns:
-        (0, 0) where there are no scores.
     """
     low, width = -REACH, 2 * REACH
     for _ in range(rounds):
@@ -84,7 +69,7 @@ def bisected(
 
 
 def quantile(devices: list[NDArray[np.floating]], share: float, rounds: int = ROUNDS) -> tuple[float, float]:
-    """Return :func:`bisected` of scores that are here, of each device [n_k].
+    """Return :func:`bisected` of devices' scores [n_k] that are at hand.
 
     >>> value, error = quantile([np.arange(1.0, 51.0), np.arange(51.0, 101.0)], 0.9)
     >>> 90.0 <= value <= 90.0 * (1 + error)
@@ -97,9 +82,6 @@ def calibrated(engine: Engine, device: int = -1) -> Task:
     """Return the task with the threshold of the model that is in the resident network; as it is where it needs none.
 
     Simulated devices' scores are counted here; real ones are asked for their counts.
-
-    Args:
-        device: whose held-out samples; −1, or where it has none: those of all devices.
     """
     task, park = engine.task, held_out(engine.park)
     if not isinstance(task, Reconstruction):
@@ -135,11 +117,7 @@ def _asked(engine: Engine, share: float, device: int) -> float:
 
 
 def scores(engine: Engine, rows: Indices) -> NDArray[np.float64]:
-    """Return the scores of held-out samples by the resident network, [n].
-
-    Args:
-        rows: their numbers among all held-out ones; of one device, as real devices score theirs alone.
-    """
+    """Return the scores [n] of one device's held-out samples by the resident network."""
     task, park, errors = engine.task, held_out(engine.park), [np.zeros(0)]
     engine.network.module.eval()
     with torch.inference_mode():

@@ -112,7 +112,7 @@ class _Relu(_Layer):
         made = self.work(x)
         return made, made
 
-    def backward(self, grad: Tensor, kept: Any, own: list[Tensor], *, further: bool) -> Tensor:  # noqa: ARG002
+    def backward(self, grad: Tensor, kept: Any, own: list[Tensor], *, further: bool) -> Tensor:
         return _relu_back(grad, kept, 0)  # type: ignore[no-any-return]
 
 
@@ -132,7 +132,7 @@ class _Pool(_Layer):
         )
         return made, (x, places)
 
-    def backward(self, grad: Tensor, kept: Any, own: list[Tensor], *, further: bool) -> Tensor:  # noqa: ARG002
+    def backward(self, grad: Tensor, kept: Any, own: list[Tensor], *, further: bool) -> Tensor:
         x, places = kept
         form = (self.size, self.stride, self.padding, self.dilation, self.up)
         return _pool_back(grad, x, *form, places)  # type: ignore[no-any-return]
@@ -148,7 +148,7 @@ class _Dropout(_Layer):
         noise = torch.empty_like(x).bernoulli_(self.stays).div_(self.stays)
         return x * noise, noise
 
-    def backward(self, grad: Tensor, kept: Any, own: list[Tensor], *, further: bool) -> Tensor:  # noqa: ARG002
+    def backward(self, grad: Tensor, kept: Any, own: list[Tensor], *, further: bool) -> Tensor:
         return grad * kept  # type: ignore[no-any-return]
 
 
@@ -158,7 +158,7 @@ class _Flatten(_Layer):
     def forward(self, x: Tensor) -> tuple[Tensor, Any]:
         return x.flatten(1), x.shape
 
-    def backward(self, grad: Tensor, kept: Any, own: list[Tensor], *, further: bool) -> Tensor:  # noqa: ARG002
+    def backward(self, grad: Tensor, kept: Any, own: list[Tensor], *, further: bool) -> Tensor:
         return grad.view(kept)
 
 

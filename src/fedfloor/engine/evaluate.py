@@ -35,12 +35,7 @@ def tested_on(engine: Engine, park: Park) -> Engine:
 
 
 def logits_on_test(engine: Engine, model: Tensor) -> NDArray[np.float32]:
-    """Return float32 [n, F] on all of the park's test samples, on every rank; call it on every rank.
-
-    Args:
-        engine: this rank's engine; its resident network is overwritten.
-        model: flat model [P], as it is saved: without numbers that devices keep to themselves.
-    """
+    """Return the logits float32 [n, F] of a saved flat model on all test samples; call it on every rank."""
     park, classes = engine.park, len(engine.park.dataset.classes)
     blocks = [np.arange(first, min(first + BLOCK, park.test_samples)) for first in range(0, park.test_samples, BLOCK)]
     mine = deal([len(rows) for rows in blocks], engine.team.size)[engine.team.rank]
@@ -194,7 +189,7 @@ def block_outputs(
 
 
 def device_blocks(owner: NDArray[np.int64], device: int) -> list[tuple[int, Indices]]:
-    """Return the test samples that a device's model is evaluated on, in blocks: its own, and then nobody's (−1)."""
+    """Return the blocks of test samples that a device's model is evaluated on: its own, then those of no device."""
     parts = [np.flatnonzero(owner == whose) for whose in dict.fromkeys((device, -1))]
     return [(device, rows[first : first + BLOCK]) for rows in parts for first in range(0, len(rows), BLOCK)]
 

@@ -52,7 +52,7 @@ class LocalExecutor:
         """All are."""
         return devices
 
-    def refuse(self, device: int, kind: str, why: str) -> None:  # noqa: ARG002
+    def refuse(self, device: int, kind: str, why: str) -> None:
         """Log it."""
         log.warning("device %d is refused: %s", device, why)
 

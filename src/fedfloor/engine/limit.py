@@ -51,14 +51,8 @@ Longest = tuple[float, ...]  # a device's greatest recent ‖Δ‖ of each part,
 
 @dataclass(frozen=True)
 class Part:
-    """One part of a packet, before and after a visit.
-
-    Args:
-        weights: whether it is the trained part of the model.
-        start: the numbers that the visit received.
-        end: those that it sent on.
-        flaw: why the update is refused whatever its length, or nothing.
-    """
+    """One part of a packet, before and after a visit; ``weights``: of the trained model; ``flaw``: refused whatever its
+    length."""
 
     weights: bool
     start: Tensor
@@ -109,7 +103,7 @@ def flaw(network: Network, start: Tensor, end: Tensor) -> str:
 
 
 def update(work: Work, samples: int, changed: Sequence[Part]) -> Update:
-    """Return what is kept of an update."""
+    """Return the record of an update."""
     return (effort(work, samples), *(one.length for one in changed))
 
 
@@ -120,18 +114,12 @@ def effort(work: Work, samples: int) -> float:
 
 @dataclass
 class Limit:
-    """The limit on the length of updates, and the updates it goes by.
-
-    Args:
-        factor: how many times the median an update may be; above 1.
-        known: scope → device → its greatest recent lengths.
-    """
+    """The limit on the length of updates: ``factor`` · the median, and scope → device → its greatest recent lengths."""
 
     factor: float
     known: dict[str, dict[int, Longest]] = field(default_factory=dict)
 
     def knowing(self, known: Mapping[str, Mapping[int, Longest]]) -> Limit:
-        """Return the same limit with other known lengths, which it copies."""
         return Limit(self.factor, {scope: dict(lengths) for scope, lengths in known.items()})
 
     def copy(self) -> Limit:
@@ -217,7 +205,7 @@ def to_json(known: Mapping[str, Mapping[int, Longest]]) -> dict[str, dict[str, l
 
 
 def from_json(table: Mapping[str, Mapping[str, Sequence[float]]]) -> dict[str, dict[int, Longest]]:
-    """Return what :func:`to_json` wrote."""
+    """Return known lengths from their JSON."""
     return {scope: {int(k): tuple(map(float, one)) for k, one in rows.items()} for scope, rows in table.items()}
 
 

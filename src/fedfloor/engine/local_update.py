@@ -40,12 +40,7 @@ FIELDS = ("objective", "settings", "epochs", "steps", "batch_size", "rate", "mom
 
 
 class FeatureSamples:
-    """Features in the place of a device's samples, as :class:`~fedfloor.engine.engine.Samples` are asked.
-
-    Args:
-        x: float [n, D].
-        y: int64 [n].
-    """
+    """Features x [n, D] with targets y [n] in the place of :class:`~fedfloor.engine.engine.Samples`."""
 
     def __init__(self, x: Tensor, y: Tensor) -> None:
         self.x, self.y = x, y
@@ -63,7 +58,7 @@ class FeatureSamples:
 
 
 class VisitExtractor:
-    """What a visit on features may ask: see :class:`fedfloor.parts.objective.Extractor`."""
+    """What an objective may read of the features: see :class:`fedfloor.parts.objective.Extractor`."""
 
     def __init__(self, engine: Engine, samples: Samples, key: Key, name: str = "") -> None:
         self._engine, self._samples, self._key, self._name = engine, samples, key, name
@@ -117,7 +112,7 @@ class VisitExtractor:
 
 
 def extracted(network: Network, samples: Samples) -> Tensor:
-    """Return what goes into the classifier, [n, …]: no gradient, evaluation mode."""
+    """Return the input of the classifier, [n, …]: no gradient, evaluation mode."""
     layer, blocks = classifier_layer(network), []
     with evaluating(network.module), torch.no_grad():
         for first in range(0, len(samples), BLOCK):
@@ -128,21 +123,13 @@ def extracted(network: Network, samples: Samples) -> Tensor:
 
 
 def extracts_once(engine: Engine, work: Work) -> bool:
-    """Return whether a visit may be trained on features that are extracted once.
-
-    Args:
-        engine: shortcuts must be on, and its network must treat every sample by itself and end in its classifier.
-    """
+    """Return whether a visit may be trained on features that are extracted once, exact where samples do not mix."""
     fits = engine.shortcuts and work.trains == "classifier" and work.objective in ALIKE and work.only(*FIELDS)
     return fits and engine.separable and engine.headed is not None
 
 
 def require_head(engine: Engine, whose: str) -> None:
-    """Refuse a network that does not end in its classifier, or whose features are no rows of numbers.
-
-    Raises:
-        SettingError: it does not, they are not, or its classifier is not known.
-    """
+    """Refuse a network that does not end in its classifier, or whose features are no rows of numbers."""
     network = engine.network
     network.part("classifier")
     if engine.headed is None:
@@ -178,7 +165,6 @@ def local_update(
 
     Args:
         engine: its network ends with the trained model; what the device keeps is committed.
-        key: of the visit; device −1 is the cloud.
         extractor: the round's extractor; its name is noted.
 
     Raises:
@@ -259,7 +245,7 @@ def personal(engine: Engine, device: int, model: Tensor) -> Tensor:
 def before_features(
     engine: Engine, goal: Objective, work: Work, samples: Samples, about: Visit, key: Key, extractor: FrozenExtractor
 ) -> Visit:
-    """Let an objective that trains on features look at the extractor."""
+    """Return the visit of an objective that trains on features, with its extractor."""
     trained_part(engine.network, goal, work)
     require_head(engine, f"'{work.objective}'")
     eye = VisitExtractor(engine, samples, key, extractor.name)
@@ -271,7 +257,6 @@ def before_features(
 def _trained(
     engine: Engine, work: Work, goal: Objective, samples: Samples, about: Visit, key: Key, moments: dict[str, Tensor]
 ) -> VisitStats:
-    """Train on the samples, or the classifier on their features."""
     network = engine.network
     if goal.on_features:
         data = FeatureSamples(*goal.features(about))

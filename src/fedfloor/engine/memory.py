@@ -51,31 +51,22 @@ class DeviceMemory:
         return [self._path(device, digest), *([self._path("extractor", extractor)] if extractor else [])]
 
     def load(self, device: int) -> dict[str, Tensor]:
-        """Return what the device kept; nothing if it kept nothing yet.
-
-        Raises:
-            RunError: its file is gone or changed.
-        """
+        """Return the tensors that the device kept; none if it kept nothing yet."""
         if device not in self.held:
             return {}
         digest = self.held[device].partition(TO)[0]
         return _read(self._path(device, digest), digest, f"device {device}'s memory")
 
     def path(self, device: int) -> Path | None:
-        """Return the file of what a device keeps; None where it keeps nothing."""
         return self._path(device, self.held[device].partition(TO)[0]) if device in self.held else None
 
     def size(self, device: int) -> int:
-        """Return the bytes of what a device keeps; 0 where it keeps nothing, or its file is gone."""
+        """Return the bytes that a device keeps; 0 where it keeps nothing, or its file is gone."""
         path = self.path(device)
         return path.stat().st_size if path is not None and path.is_file() else 0
 
     def verify(self) -> None:
-        """Check that every file that is held is there and has the content that its digest names.
-
-        Raises:
-            RunError: one is gone or changed; names it.
-        """
+        """Check that every held file is there and has the content of its digest; RunError names one that does not."""
         for device, held in sorted(self.held.items()):
             digest = held.partition(TO)[0]
             _checked(self._path(device, digest), digest, f"device {device}'s memory")
@@ -87,11 +78,7 @@ class DeviceMemory:
         return self.held.get(device, "").partition(TO)[2]
 
     def numbers(self, extractor: str) -> Tensor:
-        """Return the numbers of an extractor that a device refers to.
-
-        Raises:
-            RunError: its file is gone or changed.
-        """
+        """Return the numbers of an extractor that a device refers to."""
         if extractor not in self._loaded:
             path = self._path("extractor", extractor)
             content = _read(path, extractor, "an earlier model's extractor", sure=extractor in self._sure)
@@ -103,13 +90,7 @@ class DeviceMemory:
         return self._loaded[extractor]
 
     def commit(self, device: int, entries: Mapping[str, Tensor], extractor: str = "") -> str:
-        """Keep ``entries`` for the device (a whole new memory) and return their digest.
-
-        The file may still wait in the system's memory: see :meth:`settle`.
-
-        Raises:
-            RunError: the disk is full or the folder gone; what the device held before stays.
-        """
+        """Replace the device's memory by ``entries``; return their digest. :meth:`settle` puts the file on the disk."""
         data = save({name: tensor.cpu().contiguous() for name, tensor in entries.items()})
         digest = hashlib.sha256(data).hexdigest()
         path = self._path(device, digest)
@@ -119,11 +100,7 @@ class DeviceMemory:
         return self.held[device]
 
     def keep(self, numbers: Tensor, digest: str) -> None:
-        """Write an extractor's numbers, of the digest that :func:`extractor_bytes` have, unless they are there.
-
-        Raises:
-            RunError: the disk is full or the folder gone.
-        """
+        """Write an extractor's numbers, of the digest of :func:`extractor_bytes`, unless they are there."""
         path = self._path("extractor", digest)
         if not path.exists():
             _write(path, extractor_bytes(numbers))
@@ -141,7 +118,7 @@ class DeviceMemory:
         return {device: (self.held.get(device), self.visits[device]) for device in devices}
 
     def put_back(self, before: Mapping[int, tuple[str | None, int]]) -> None:
-        """Let devices keep again what they kept when :meth:`now` was asked."""
+        """Restore the state of :meth:`now`."""
         for device, (digest, visits) in before.items():
             self.visits[device] = visits
             if digest is None:
@@ -152,11 +129,8 @@ class DeviceMemory:
     def settle(self, held: Mapping[int, str]) -> None:
         """Put the memories that a checkpoint is about to name on the disk, whichever rank wrote them.
 
-        Only these: most of what devices keep is replaced before a checkpoint names it, and waiting for the disk at
-        every visit can take as long as the training.
-
-        Raises:
-            RunError: the disk is full or the folder gone.
+        Only these: most memories are replaced before a checkpoint names them, and waiting for the disk at every visit
+        can take as long as the training.
         """
         for device, digest in held.items() if self._folder is not None else ():  # else on the devices' own disks
             if digest in self._settled:

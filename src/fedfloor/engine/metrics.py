@@ -22,12 +22,7 @@ DIGITS = 6
 
 @dataclass(frozen=True, eq=False)
 class SampleAnswers:
-    """What was answered to single test samples.
-
-    Args:
-        owners: [n], the natural owner of each answered sample; None where samples have none.
-        part: what some of these answers, by their places, come to; their loss is not known.
-    """
+    """Answers to single test samples: their natural owners [n] or None, and the figures of a subset by its rows."""
 
     owners: Owners | None
     part: Callable[[Indices], Predictions]
@@ -40,9 +35,6 @@ def headlines(park: Park, figure: Figure, table: Counts, answers: SampleAnswers)
     factory. Expected otherwise: on test samples in the device's, or the factory's, own mix of classes, by how often
     each class is taken for which. A figure that ranks samples, or the loss, is not known from that. The figure of a
     class is not defined where no sample is of it and none was taken for it.
-
-    Args:
-        table: int64 [F, F], the confusion matrix of all test samples.
     """
     roster, places = park.roster, range(len(park.roster.factories))
     if figure.kind.column == "loss":
@@ -98,10 +90,6 @@ Floats = NDArray[np.float64]
 def describe_errors(errors: Errors, bins: Sequence[str], owners: Owners | None) -> dict[str, Any]:
     """Return all of it as JSON.
 
-    Args:
-        errors: true and predicted numbers of the test samples.
-        owners: [n], the device of each sample; None where samples have none.
-
     Returns:
         ``unit``, ``cap``, ``levels`` and ``samples``; ``targets``: RMSE, mean absolute error and mean error of each,
         and the share of the true numbers that is not above each level; ``ranges``: the same of the samples in each
@@ -131,7 +119,6 @@ def describe_errors(errors: Errors, bins: Sequence[str], owners: Owners | None) 
 
 
 def _of(errors: Errors, rows: NDArray[np.int64], target: int) -> dict[str, Any]:
-    """Return what the errors of some samples come to."""
     wanted, predicted = errors.wanted[rows, target], errors.predicted[rows, target]
     away = errors.away[rows, target]
     slack = ROUNDING * np.abs(errors.wanted[:, target]).max(initial=0.0)
@@ -166,10 +153,6 @@ def _short(values: Floats) -> list[float]:
 def confusion(y: Labels, predicted: Labels, classes: int) -> Counts:
     """Return int64 [F, F]: how many samples of class i (row) were taken for class j (column).
 
-    Args:
-        y: int64 [n], the true classes.
-        predicted: int64 [n].
-
     >>> confusion(np.array([0, 0, 1]), np.array([0, 1, 1]), 2)
     array([[1, 1],
            [0, 1]])
@@ -178,11 +161,7 @@ def confusion(y: Labels, predicted: Labels, classes: int) -> Counts:
 
 
 def factory_accuracy(roster: Roster, by_device: NDArray[np.float64]) -> list[float | None]:
-    """Return each factory's accuracy Σ_k n_k·a_k / Σ_k n_k over its devices k that have one; None where none has.
-
-    Args:
-        by_device: float64 [n], a_k, NaN where there is none.
-    """
+    """Return each factory's accuracy Σ_k n_k·a_k / Σ_k n_k over its devices k that have one; None where none has."""
     known = ~np.isnan(by_device) & (roster.factory_of >= 0)
     weight, factory_of = roster.weights[known], roster.factory_of[known]
     total = np.bincount(factory_of, weights=weight, minlength=len(roster.factories))
@@ -200,12 +179,6 @@ def describe(
     expected from their classes. ``figures`` of each has the headline where that is not the accuracy; None where it is
     not defined there, for instance where only one class was tested. Of a park with more than 5,000 devices it has those
     of the roster, and their number.
-
-    Args:
-        table: int64 [F, F], the confusion matrix.
-        by_device: float64 [n], the accuracy of each device of the roster, NaN where there is none.
-        headlines: name → the headline of each device and factory; None: it is the accuracy.
-        errors: predicted numbers beside the true ones; None where classes are predicted.
     """
     roster, extra = park.roster, {} if errors is None else {"errors": errors}
     shares = [None if np.isnan(value) else float(value) for value in by_device]
@@ -238,7 +211,7 @@ def describe(
 
 
 def _role(park: Park, device: int, share: float | None) -> dict[str, str]:
-    """Return what a device does that does not both train and test, where figures are measured."""
+    """Return the role of a device that does not both train and test, where figures are measured."""
     if park.roster.figures == "expected" or (share is not None and device < park.devices):
         return {}
     return {"role": "trains only" if device < park.devices else "tests only"}

@@ -50,7 +50,6 @@ class Placement(NamedTuple):
 
     @property
     def described(self) -> dict[str, str]:
-        """What a run's folder records of it; nothing of ranks on CPUs."""
         return {} if self == ("ranks", "cpu") else {"engine": f"{self.kind} on {self.device}"}
 
 
@@ -66,9 +65,6 @@ def placed(kind: Kind, device: Where) -> Placement:
 
     ``auto`` is a cohort on CUDA where there is CUDA, else ranks on CPUs; ranks that are asked for by name stay on CPUs
     unless the device is named, too.
-
-    Raises:
-        SettingError: CUDA is asked for, and there is none.
 
     >>> placed("ranks", "auto"), placed("cohort", "cpu")
     (Placement(kind='ranks', device='cpu'), Placement(kind='cohort', device='cpu'))
@@ -96,7 +92,7 @@ def device_of(place: Placement, rank: int) -> torch.device:
 
 
 def engaged(place: Placement, precision: Precision, device: torch.device) -> Cohort | None:
-    """Return the cohort, where there is one; matrix products on CUDA get their precision, in this whole process."""
+    """Return the cohort, if there is one; sets the precision of this process's matrix products on CUDA."""
     import torch
 
     from fedfloor.engine.cohort.cohort import Cohort

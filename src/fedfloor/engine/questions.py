@@ -89,7 +89,7 @@ class Question(ABC):
     trains: ClassVar[bool] = False
     shared: ClassVar[bool] = False
 
-    def harmless(self, classes: int) -> float:  # noqa: ARG002
+    def harmless(self, classes: int) -> float:
         """Return the size up to which an answer is never taken for too large."""
         return 0.0
 
@@ -105,11 +105,11 @@ class Question(ABC):
     def price(self, sizes: Sizes) -> QuestionCost:
         """Return bytes down and up, passes over the device's samples, and whether the model goes along."""
 
-    def pretended(self, park: Park, device: int, trained: int) -> Any:  # noqa: ARG002
+    def pretended(self, park: Park, device: int, trained: int) -> Any:
         """Return an answer that a forecast goes on with, where nothing is trained; ``trained`` numbers has a model."""
         return park.classes(device)
 
-    def checked(self, answer: object, device: int, engine: Engine) -> Any:  # noqa: ARG002
+    def checked(self, answer: object, device: int, engine: Engine) -> Any:
         """Return an answer in JSON that came from somewhere else.
 
         Raises:
@@ -117,7 +117,7 @@ class Question(ABC):
         """
         raise ranges.RefusedError("kind", "the question is not answered in JSON.")
 
-    def fits(self, vector: Tensor, device: int, engine: Engine) -> None:  # noqa: ARG002
+    def fits(self, vector: Tensor, device: int, engine: Engine) -> None:
         """Refuse a vector of the right length whose numbers no such device can have.
 
         Raises:
@@ -125,7 +125,7 @@ class Question(ABC):
         """
         return
 
-    def length(self, engine: Engine) -> int | None:  # noqa: ARG002
+    def length(self, engine: Engine) -> int | None:
         """Return how many numbers a vector has; None where only devices know."""
         return None
 
@@ -135,7 +135,7 @@ class Census(Question):
 
     counts = drifts = True
 
-    def answer(self, engine: Engine, device: int, packet: Packet, tick: int) -> list[int]:  # noqa: ARG002
+    def answer(self, engine: Engine, device: int, packet: Packet, tick: int) -> list[int]:
         """Count."""
         return [int(count) for count in engine.park.census([device], tick, [engine.memory.visits[device]])[0]]
 
@@ -155,7 +155,7 @@ class ClassCounts(Census):
 
     drifts = False
 
-    def answer(self, engine: Engine, device: int, packet: Packet, tick: int) -> list[int]:  # noqa: ARG002
+    def answer(self, engine: Engine, device: int, packet: Packet, tick: int) -> list[int]:
         """Count."""
         return [int(count) for count in engine.park.classes(device)]
 
@@ -185,11 +185,11 @@ class MeanLoss(Question):
         """The model, one number, a pass forward."""
         return QuestionCost(sizes.model, sizes.number, FORWARD, model=True)
 
-    def pretended(self, park: Park, device: int, trained: int) -> float:  # noqa: ARG002
+    def pretended(self, park: Park, device: int, trained: int) -> float:
         """Return 1."""
         return 1.0
 
-    def checked(self, answer: object, device: int, engine: Engine) -> float:  # noqa: ARG002
+    def checked(self, answer: object, device: int, engine: Engine) -> float:
         """Take a loss that training can come back from."""
         return ranges.number(answer, 0, ranges.LOSS, "its loss")
 
@@ -240,7 +240,7 @@ class Gradient(Question):
         """The model, a gradient, a whole pass."""
         return QuestionCost(sizes.model, sizes.gradient, 1.0, model=True)
 
-    def pretended(self, park: Park, device: int, trained: int) -> Tensor:  # noqa: ARG002
+    def pretended(self, park: Park, device: int, trained: int) -> Tensor:
         """Return zeros."""
         return torch.zeros(trained)
 
@@ -270,7 +270,7 @@ class Profile(Question):
         """A visit: the model there and back."""
         return QuestionCost(sizes.model, sizes.model, self._work().passes(sizes.samples), model=True)
 
-    def pretended(self, park: Park, device: int, trained: int) -> Tensor:  # noqa: ARG002
+    def pretended(self, park: Park, device: int, trained: int) -> Tensor:
         """Return zeros."""
         return torch.zeros(trained)
 
@@ -362,7 +362,7 @@ class Hash(MeanFeatures):
             sizes.model if made.needs_model else 0, HASH_BYTES * self._many(), FORWARD, made.needs_model
         )
 
-    def checked(self, answer: object, device: int, engine: Engine) -> list[int]:  # noqa: ARG002
+    def checked(self, answer: object, device: int, engine: Engine) -> list[int]:
         """Take h whole numbers."""
         hashes = ranges.rows(answer, self._many(), "its hashes")
         return [ranges.whole(one, -ranges.COUNT, ranges.COUNT, "a hash") for one in hashes]
@@ -380,7 +380,7 @@ class Moments(Question):
 
     vector = True
 
-    def answer(self, engine: Engine, device: int, packet: Packet, tick: int) -> Tensor:  # noqa: ARG002
+    def answer(self, engine: Engine, device: int, packet: Packet, tick: int) -> Tensor:
         """Sum, around the device's own mean."""
         samples = engine.samples(device, tick)
         blocks = [slice(first, first + BLOCK) for first in range(0, len(samples), BLOCK)]
@@ -397,7 +397,7 @@ class Moments(Question):
         """1 + D + D(D + 1)/2 numbers; no model, and the time of a pass forward."""
         return QuestionCost(0, sizes.number * lengths(math.prod(sizes.shape)), FORWARD)
 
-    def pretended(self, park: Park, device: int, trained: int) -> Tensor:  # noqa: ARG002
+    def pretended(self, park: Park, device: int, trained: int) -> Tensor:
         """Return those of one sample of zeros."""
         size = math.prod(park.dataset.shape)
         return torch.cat([torch.ones(1), torch.zeros(lengths(size) - 1)])
@@ -424,7 +424,7 @@ class Scores(Question):
         """Return whether these are bins of no bisection."""
         return calibrate.settings(self.settings.get("low"), self.settings.get("width"))
 
-    def answer(self, engine: Engine, device: int, packet: Packet, tick: int) -> list[int]:  # noqa: ARG002
+    def answer(self, engine: Engine, device: int, packet: Packet, tick: int) -> list[int]:
         """Score and count.
 
         Raises:
@@ -441,7 +441,7 @@ class Scores(Question):
         """The model and two numbers, 66 counts, a pass forward."""
         return QuestionCost(sizes.model + 2 * sizes.number, COUNT_BYTES * (calibrate.BINS + 2), FORWARD, model=True)
 
-    def pretended(self, park: Park, device: int, trained: int) -> list[int]:  # noqa: ARG002
+    def pretended(self, park: Park, device: int, trained: int) -> list[int]:
         """Return counts of nothing."""
         return [0] * (calibrate.BINS + 2)
 
@@ -464,7 +464,7 @@ class Outputs(Question):
         """Return whether no bin is named."""
         return "" if type(self.settings.get("scored")) is int else "no bin is named whose scores are wanted."
 
-    def answer(self, engine: Engine, device: int, packet: Packet, tick: int) -> Tensor:  # noqa: ARG002
+    def answer(self, engine: Engine, device: int, packet: Packet, tick: int) -> Tensor:
         """Run the samples through the model with the device's own part; the network is as it arrived afterwards.
 
         Raises:
@@ -485,7 +485,7 @@ class Outputs(Question):
         engine.network.flat.copy_(arrived)
         return torch.from_numpy(np.concatenate([one.astype(np.float32).ravel() for one in parts]))
 
-    def price(self, sizes: Sizes) -> QuestionCost:  # noqa: ARG002
+    def price(self, sizes: Sizes) -> QuestionCost:
         """Nothing: evaluations are not priced."""
         return QuestionCost(0, 0)
 
@@ -540,7 +540,7 @@ class DeviceResources(Question):
         SettingError: there is no network.
     """
 
-    def answer(self, engine: Engine, device: int, packet: Packet, tick: int) -> dict[str, float]:  # noqa: ARG002
+    def answer(self, engine: Engine, device: int, packet: Packet, tick: int) -> dict[str, float]:
         """Look it up."""
         sites = engine.sites
         if sites is None:
@@ -548,15 +548,15 @@ class DeviceResources(Question):
         distance = {} if sites.distance_m is None else {"distance_m": float(sites.distance_m[device])}
         return {"pass_s": float(sites.pass_s[device]), **distance}
 
-    def price(self, sizes: Sizes) -> QuestionCost:  # noqa: ARG002
+    def price(self, sizes: Sizes) -> QuestionCost:
         """Two numbers of 8 bytes."""
         return QuestionCost(0, RESOURCES_BYTES)
 
-    def pretended(self, park: Park, device: int, trained: int) -> None:  # noqa: ARG002
+    def pretended(self, park: Park, device: int, trained: int) -> None:
         """Return nothing: a forecast knows the network itself."""
         return
 
-    def checked(self, answer: object, device: int, engine: Engine) -> dict[str, float]:  # noqa: ARG002
+    def checked(self, answer: object, device: int, engine: Engine) -> dict[str, float]:
         """Take seconds, and metres where there are some."""
         if not isinstance(answer, dict) or not {"pass_s"} <= set(answer) <= {"pass_s", "distance_m"}:
             raise ranges.RefusedError("answer", "it does not say pass_s, and distance_m where there is one.")
@@ -570,7 +570,7 @@ class Survey(Question):
     Settings: ``down`` and ``up``, its bytes.
     """
 
-    def answer(self, engine: Engine, device: int, packet: Packet, tick: int) -> Any:  # noqa: ARG002
+    def answer(self, engine: Engine, device: int, packet: Packet, tick: int) -> Any:
         """Refuse: a plan cannot ask it.
 
         Raises:
@@ -578,7 +578,7 @@ class Survey(Question):
         """
         raise SettingError("a plan cannot ask a survey: the normalisation's questions come before it.")
 
-    def price(self, sizes: Sizes) -> QuestionCost:  # noqa: ARG002
+    def price(self, sizes: Sizes) -> QuestionCost:
         """The step's bytes, and no time to compute: a few operations per value."""
         return QuestionCost(int(self.settings["down"] or 0), int(self.settings["up"] or 0))
 

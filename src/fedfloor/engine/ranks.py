@@ -71,7 +71,7 @@ def in_turn_or_at_once(
 def sent(
     engine: Engine, request: ParallelRequest, subtask: Subtask, size: Callable[[int], int]
 ) -> tuple[Aggregation, list[NodeResult]]:
-    """Let edges walk the branches of a node; those of an edge that is gone are lost."""
+    """Have edges walk the branches of a node; those of an edge that is gone are lost."""
     node, start = subtask.node, subtask.start
     whole, results = Aggregation(node, start, mixed_part(engine.network, node)), dict[int, NodeResult]()
     for indices, shown in cast(Factories, engine.factories).walk(engine, subtask):
@@ -88,13 +88,13 @@ def sent(
 
 
 def branches_to_json(done: Sequence[NodeResult]) -> bytes:
-    """Return what is known of branches as JSON, for :func:`branches_from_json` on another rank or machine."""
+    """Return branches' results as JSON, for :func:`branches_from_json` on another rank or machine."""
     rows = [[one.chosen, [receipt.row() for receipt in one.receipts], list(one.answers.items())] for one in done]
     return json.dumps(rows).encode()
 
 
 def branches_from_json(children: Sequence[Node], told: Blob) -> list[NodeResult]:
-    """Return what :func:`branches_to_json` states of branches."""
+    """Return branches' results from their JSON, given the branches."""
     results = []
     for child, (chosen, rows, answers) in zip(children, json.loads(bytes(told)), strict=True):
         known, whom = schedule.resolved(child, iter(chosen)), tuple(map(tuple, chosen))
@@ -108,10 +108,6 @@ def run(engine: Engine, plan: Node, packet: Packet, *, round_number: int, tick: 
     Args:
         packet: what goes in at the cloud: named flat tensors, ``w`` the model.
         round_number: counts from 1; chance is keyed by it.
-
-    Raises:
-        SettingError: the plan names what does not exist, or trains parts of the model that cannot meet.
-        RunError: a loss became infinite or not a number, or another rank failed.
     """
     walk.check(plan, engine.park.devices)
     check_parts(engine.network, plan, packet)
@@ -125,7 +121,7 @@ def run(engine: Engine, plan: Node, packet: Packet, *, round_number: int, tick: 
 
 
 def share(engine: Engine, subtask: Subtask, mine: Collection[int]) -> list[Blob]:
-    """Walk the branches ``mine`` of a node for :func:`run` somewhere else; return what is to be shown of them."""
+    """Walk the branches ``mine`` of a node for :func:`run` elsewhere; return their results as byte strings."""
     trainer = Trainer(engine, subtask.round, FrozenExtractor(subtask.frozen))
     if engine.limit is not None:
         trainer.limit = engine.limit.knowing(subtask.updates)
@@ -136,9 +132,6 @@ def share(engine: Engine, subtask: Subtask, mine: Collection[int]) -> list[Blob]
 
 class Trainer(Driver):
     """Carries out a walk's requests by training.
-
-    Args:
-        round_number: counts from 1.
 
     Attributes:
         by_team: whether the whole team walks, as in :class:`~fedfloor.plan.schedule.Walk`.
@@ -155,7 +148,6 @@ class Trainer(Driver):
 
     @property
     def executor(self) -> Executor:
-        """Where visits take place."""
         return executor_of(self.engine)
 
     def drive(self, walking: Walking) -> NodeResult:
@@ -197,7 +189,6 @@ class Trainer(Driver):
         return ask(self.engine, request.node, request.packet, request.tick, team)
 
     def broadcast(self, request: schedule.BroadcastRequest) -> None:
-        """Hand out the model."""
         self.executor.hand(self.engine, request.node, request.packet)
 
     def select(self, request: schedule.SelectRequest) -> list[Sequence[int]]:
@@ -309,7 +300,7 @@ class Trainer(Driver):
         return done
 
     def met(self, request: ParallelRequest, aggregation: Aggregation, branches: Sequence[NodeResult]) -> NodeResult:
-        """Let all branches meet; what their devices keep is known from here on."""
+        """Aggregate all branches; what their devices keep is known from here on."""
         engine, memory = self.engine, self.engine.memory
         whole = schedule.joined(request, {}, branches)
         heard = merged([request.walk.answers, whole.answers]) if whole.answers else request.walk.answers

@@ -114,7 +114,7 @@ def _remote_outputs(
     engine: Engine, packet: Packet, blocks: Sequence[tuple[int, Indices]], scored: Sequence[int],
     load: Callable[[int], None], own: str,
 ) -> tuple[NDArray[np.float64], Labels, NDArray[np.float32]]:  # fmt: skip
-    """Return what :func:`block_outputs` does; devices with a part of their own run their blocks themselves."""
+    """Return :func:`block_outputs`; devices with a part of their own run their blocks themselves."""
     devices = dict.fromkeys(device for device, _ in blocks)
     asked = tuple(k for k in devices if k in engine.memory.held)
     node = Probe(asked, "outputs", settings={"scored": scored_as(scored)})

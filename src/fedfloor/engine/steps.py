@@ -37,9 +37,6 @@ def gradients(loss: Tensor, parameters: Sequence[Tensor], grad: Tensor | None = 
         loss: a scalar; or any tensor, with ``grad``.
         grad: ∂(what is minimised)/∂loss, shaped like the loss. Default: 1.
 
-    Raises:
-        RuntimeError: the loss is no scalar and ``grad`` is missing, or a parameter has no part in it.
-
     >>> w = torch.tensor([3.0, 1.0], requires_grad=True)
     >>> gradients((w * w).sum(), [w])
     (tensor([6., 2.]),)
@@ -136,10 +133,7 @@ def stepper(flat: Tensor, shaped: Shaped, work: Work, kept: dict[str, Tensor] | 
 
 
 def clip(whole: Tensor, parts: Iterable[Tensor], norm: float) -> None:
-    """Scale a gradient, in place, to a norm of at most ``norm``, as ``torch.nn.utils.clip_grad_norm_`` does.
-
-    Args:
-        norm: above 0.
+    """Scale a gradient, in place, to a norm of at most ``norm`` > 0, as ``torch.nn.utils.clip_grad_norm_`` does.
 
     >>> gradient = torch.tensor([3.0, 4.0])
     >>> clip(gradient, [gradient], 1.0)
@@ -178,7 +172,6 @@ def _sgd(flat: Tensor, shaped: Shaped, work: Work, moment: Moment) -> Step:
 
 
 def _adam(flat: Tensor, gradient: Tensor, work: Work, moment: Moment) -> Callable[[], None]:
-    """Return the function that takes a step of Adam or AdamW along a gradient [part]."""
     mean, square = (moment(name, torch.zeros_like(flat)) for name in ("mean", "square"))
     steps = moment("steps", torch.zeros((), dtype=torch.float32, device=flat.device))  # as torch.optim counts
     run = torch._fused_adamw_ if work.optimizer == "adamw" else torch._fused_adam_
@@ -213,7 +206,6 @@ def large_layers(network: Network, work: Work, objective: Objective) -> list[nn.
 
 
 def _own(layer: nn.Linear) -> bool:
-    """Return whether a layer's weight is its parameter: weight normalisation works it out from others."""
     return "weight" in dict(layer.named_parameters())
 
 

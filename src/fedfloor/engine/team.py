@@ -69,14 +69,13 @@ class Alone:
     size = 1
 
     def gather(self, mine: Sequence[Blob]) -> list[list[memoryview]]:
-        """Return what was given."""
         return [[memoryview(part).cast("B") for part in mine]]
 
     def fail(self, error: BaseException) -> None:
-        """Do nothing: there is nobody to tell."""
+        pass
 
     def close(self) -> None:
-        """Do nothing."""
+        pass
 
 
 class PeerLostError(RunError):
@@ -154,7 +153,7 @@ class Shared:
         raise RAISED.get(kind, RunError)(text)
 
     def _check_alive(self, missing: int) -> int:
-        """Raise what failed; return how many ranks are missing still."""
+        """Raise another rank's failure; return how many ranks are still missing."""
         if self._parent and os.getppid() != self._parent:
             os._exit(1)
         dead = [pid for pid in self.children if _dead(pid)]
@@ -211,7 +210,6 @@ class Shared:
         self._post(ARRIVED)  # wakes who waits, to look
 
     def close(self) -> None:
-        """Unmap the shared file."""
         del self._words
         self._bytes.release()
         with contextlib.suppress(BufferError):  # a failure's traceback holds views: unmapped with the last one
@@ -267,16 +265,9 @@ def _unpack(message: memoryview) -> list[memoryview]:
 
 
 def shared_file(ranks: int, packet_bytes: int) -> Path:
-    """Make the file a team on one host shares; in memory where there is room, else in the temporary folder.
+    """Make the file a team on one host shares, in memory where there is room, else in the temporary folder.
 
-    Args:
-        packet_bytes: size of what is exchanged most, one packet; a mailbox holds four, between 1 and 64 MiB.
-
-    Returns:
-        Its path; unlink it once every rank has opened it.
-
-    Raises:
-        RunError: there is room for it nowhere.
+    A mailbox holds four packets, between 1 and 64 MiB. Unlink the file once every rank has opened it.
     """
     import tempfile
 

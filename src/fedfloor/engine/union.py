@@ -36,12 +36,7 @@ VisitFigures = tuple[int, int, float, float, float]
 
 
 def fits(engine: Engine, node: Parallel, packet: Packet) -> bool:
-    """Return whether a node is such a super node: at an edge, one mini-batch of the same work on each device, a mean.
-
-    Args:
-        engine: whose network must treat every sample by itself, and whose devices do not interfere on the air.
-        packet: what goes in; nothing may travel beside the model.
-    """
+    """Return whether a node is one step: at an edge, a mini-batch of the same work on each device, a plain mean."""
     if not engine.shortcuts or node.at.kind != "edge" or engine.air is not None or set(packet) != {"w"}:
         return False
     if engine.limit is not None:  # which looks at every update
@@ -69,16 +64,12 @@ def rule(node: Parallel) -> Mix:
 
 @lru_cache(maxsize=64)
 def _made(name: str, settings: tuple[tuple[str, Scalar], ...]) -> Mix:
-    """Return a rule; making it checks its settings, which takes a tenth of a small network's step."""
+    """Return a rule; checking its settings takes a tenth of a small network's step."""
     return mix.rule(name, dict(settings))
 
 
 def step(engine: Engine, node: Parallel, packet: Packet, keys: Sequence[Key]) -> list[VisitFigures]:
-    """Take the step: the network then holds the new model. Return what each visit says.
-
-    Args:
-        keys: of the visits that are not lost; where there are none, nothing is done.
-    """
+    """Take the step, after which the network holds the new model; return each visit's figures."""
     if not keys:
         return []
     network, work = engine.network, node.children[0].work  # type: ignore[union-attr]
@@ -110,7 +101,7 @@ def step(engine: Engine, node: Parallel, packet: Packet, keys: Sequence[Key]) ->
 def _batches(
     engine: Engine, work: Work, keys: Sequence[Key]
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray | None, np.ndarray]:
-    """Return what the devices hold, and of it the rows of their mini-batches (None: all) and the size of each."""
+    """Return x and y of the devices, the rows of their mini-batches (None: all) and the size of each."""
     devices, seen = [key.device for key in keys], engine.memory.visits
     x, y, held = engine.park.together(devices, keys[0].tick, [seen[k] for k in devices])
     sizes = np.minimum(held, work.batch_size)

@@ -32,7 +32,7 @@ T = TypeVar("T")
 
 
 class PerSampleCache:
-    """What an objective computes once per sample of a visit: in the first pass, kept for the others."""
+    """An objective's values per sample of a visit: computed in the first pass, and kept for the others."""
 
     def __init__(self, objective: Objective, visit: Visit, samples: int, *, several: bool) -> None:
         self._objective, self._visit, self._samples, self._several = objective, visit, samples, several
@@ -42,7 +42,7 @@ class PerSampleCache:
     def batches(
         self, rows: Tensor, x: Tensor, y: Tensor, size: int, key: Key
     ) -> Iterator[tuple[Tensor, Tensor, Visit]]:
-        """Cut a chunk of samples into mini-batches (x, y, the visit with their rows of what is kept)."""
+        """Cut a chunk of samples into mini-batches (x, y, the visit with the cached rows)."""
         values = self._of(rows, x, key)
         for low in range(0, len(rows), size):
             part = slice(low, low + size)
@@ -83,12 +83,7 @@ def call_objective(call: Callable[[], T], batch: int, key: Key) -> T:
 
 
 def check_parts(network: Network, plan: Node, packet: Packet) -> None:
-    """Check that the network has the parts a plan names, and that they can travel.
-
-    Raises:
-        SettingError: a part that the network does not have, a ``Parallel`` whose visits train different parts, or a
-            visit of a part while something travels beside the model.
-    """
+    """Check that the network has the parts a plan names, and that nothing travels beside a trained part."""
     trained = walk.scopes(plan)
     for scope in sorted(trained | walk.handed(plan)):
         network.parcel(scope)
@@ -101,12 +96,7 @@ def check_parts(network: Network, plan: Node, packet: Packet) -> None:
 
 
 def trained_part(network: Network, objective: Objective, work: Work) -> slice:
-    """Return the part of the flat model that a visit trains: of what its objective trains, that in the work's part.
-
-    Raises:
-        SettingError: that is nothing, the objective is for visits of the classifier alone, or it puts numbers of the
-            device's own into the model.
-    """
+    """Return the part of the flat model that a visit trains: of what its objective trains, that in the work's part."""
     wanted = objective.trains(network)
     if objective.on_features and work.trains != "classifier":
         raise SettingError(
@@ -150,7 +140,7 @@ GradientFunction = Callable[[Tensor, Tensor, Visit], Gradients]
 
 @dataclass(frozen=True)
 class VisitStats:
-    """What a visit's training says: see :class:`fedfloor.plan.outcome.Receipt`."""
+    """The statistics of a visit's training: see :class:`fedfloor.plan.outcome.Receipt`."""
 
     steps: int
     loss_first: float
@@ -159,12 +149,10 @@ class VisitStats:
 
 
 class Batched(Protocol):
-    """What mini-batches are drawn from: a device's samples, or their features."""
+    """The samples that mini-batches are drawn from: a device's, or their features."""
 
     @property
-    def y(self) -> Tensor:
-        """Targets: int64 [n], or float32 [n, T]."""
-        ...
+    def y(self) -> Tensor: ...
 
     def __len__(self) -> int: ...
 
@@ -194,10 +182,6 @@ def train(
         module: what is asked for outputs: of the network's, the layer that the samples go into. Default: all of it.
         shortcuts: whether large layers take their steps without a gradient; see :mod:`fedfloor.engine.steps`.
         moments: of the optimiser, which the device keeps, changed in place; None: they begin at 0.
-
-    Raises:
-        SettingError: the objective trains nothing of the work's part; moments of another model.
-        RunError: the loss is no longer a finite number, or the network or the objective fails; names the device.
     """
     _seed_dropout(network.flat.device, key)
     rng = generator(key.seed, "batches", *key.place())
@@ -243,7 +227,7 @@ def _seed_dropout(device: torch.device, key: Key) -> None:
 def _gradient_function(
     network: Network, module: nn.Module, part: slice, objective: Objective, large: Sequence[nn.Linear], task: Task
 ) -> tuple[GradientFunction, Callable[[Tensor], list[Tensor]]]:
-    """Return how gradients of a part come about, and what cuts a vector like the part into views shaped like them."""
+    """Return the function of a part's gradients, and the one that cuts a vector like it into views shaped like them."""
     known, own = network.within(part), {id(p) for one in large for p in one.parameters()}
     shaped, kept = network.shaped_like(known), [i for i, p in enumerate(known) if id(p) not in own]
     whole = module is network.module and len(kept) == len(network.parameters)
@@ -259,7 +243,7 @@ def _gradient_function(
 
 
 def _hand_written(network: Network, objective: Objective) -> GradientFunction | None:
-    """Return the gradients written out for a chain of layers: cross-entropy, and a term of its last layer's input."""
+    """Return the closed-form gradients of a chain of layers: cross-entropy, and a term of its last layer's input."""
     loss = getattr(type(objective), "loss", None)
     written = chain.of(network) if loss in (Plain.loss, Represented.loss) else None
     if written is None:
@@ -274,7 +258,6 @@ def _hand_written(network: Network, objective: Objective) -> GradientFunction | 
 def _by_autograd(
     objective: Objective, module: nn.Module, parameters: list[nn.Parameter], x: Tensor, y: Tensor, visit: Visit
 ) -> Gradients:
-    """Compute the loss by the objective, and its gradients by automatic differentiation."""
     loss, logits = objective.loss(module, x, y, visit)
     return loss.detach(), logits.detach(), steps.gradients(loss, parameters)
 
@@ -293,14 +276,7 @@ def _gradients(
 
 
 def account(losses: list[list[Tensor]], right: int, seen: int, work: Work, key: Key) -> VisitStats:
-    """Return what a visit says.
-
-    Args:
-        losses: of its mini-batches [], pass by pass.
-
-    Raises:
-        DivergedError: a loss is no finite number.
-    """
+    """Return the statistics of a visit from its mini-batches' losses [], pass by pass."""
     flat = [loss for one in losses for loss in one]
     every = torch.stack(flat).double()
     if not bool(torch.isfinite(every).all()):
@@ -313,11 +289,7 @@ def account(losses: list[list[Tensor]], right: int, seen: int, work: Work, key: 
 
 
 def check_finite(loss: float, key: Key, work: Work) -> None:
-    """Refuse to go on where a visit's loss is no longer a finite number.
-
-    Raises:
-        DivergedError: it is not; names the device and the rate.
-    """
+    """Raise DivergedError, which names device and rate, where a visit's loss is not finite."""
     if not math.isfinite(loss):
         raise DivergedError(
             f"the loss of {key.where} became {loss} in round {key.round} (learning rate {work.rate:g}). "
@@ -326,7 +298,7 @@ def check_finite(loss: float, key: Key, work: Work) -> None:
 
 
 def is_linear_visit(layer: nn.Module, work: Work, objective: Objective) -> bool:
-    """Return whether a visit comes to these steps: a linear layer, plain SGD, cross-entropy alone."""
+    """Return whether a visit trains one linear layer by plain SGD on cross-entropy alone."""
     kind = type(objective)
     plain = kind.loss is Plain.loss and kind.penalty is Objective.penalty and kind.per_sample is Objective.per_sample
     trained = type(layer) is nn.Linear and layer.bias is not None and all(p.requires_grad for p in layer.parameters())
@@ -335,15 +307,7 @@ def is_linear_visit(layer: nn.Module, work: Work, objective: Objective) -> bool:
 
 
 def train_linear(layer: nn.Linear, data: Batched, work: Work, key: Key) -> VisitStats:
-    """Train a linear layer in place; mini-batches are those of :func:`fedfloor.engine.visit.train` for the same key.
-
-    Args:
-        layer: W [F, D] and b [F].
-        data: features [n, D] with their classes.
-
-    Raises:
-        DivergedError: the loss is no longer a finite number; names the device.
-    """
+    """Train a linear layer (W [F, D], b [F]) in place on features [n, D], with the mini-batches of :func:`train`."""
     weight, bias, size = layer.weight.detach(), layer.bias.detach(), work.batch_size
     onehot = torch.eye(len(bias), dtype=bias.dtype, device=bias.device)
     losses: list[list[Tensor]] = []

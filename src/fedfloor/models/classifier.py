@@ -20,13 +20,6 @@ def find(model: str, module: nn.Module, shape: Shape, classes: int, wanted: str 
     It is ``wanted``, or else the text in the module's attribute ``classifier``, or else the last ``nn.Linear``, in the
     order in which the layers are defined, that has trained parameters and ``classes`` outputs.
 
-    Args:
-        module: the network, which takes samples of this shape; it is left in evaluation mode where it was tried.
-        wanted: ``[model] classifier``.
-
-    Raises:
-        SettingError: the layer that was named does not exist, trains nothing, or does not give one number per class.
-
     >>> find("net", nn.Sequential(nn.Linear(4, 5), nn.ReLU(), nn.Linear(5, 3)), (4,), 3)
     '2'
     """
@@ -46,11 +39,7 @@ def find(model: str, module: nn.Module, shape: Shape, classes: int, wanted: str 
 
 
 def layer(module: nn.Module, path: str) -> nn.Module | None:
-    """Return the submodule with this path, or None where there is none.
-
-    >>> layer(nn.Sequential(nn.Flatten()), "0"), layer(nn.Sequential(nn.Flatten()), "head")
-    (Flatten(start_dim=1, end_dim=-1), None)
-    """
+    """Return the submodule with this path, or None where there is none."""
     try:
         return module.get_submodule(path)
     except AttributeError:
@@ -58,23 +47,13 @@ def layer(module: nn.Module, path: str) -> nn.Module | None:
 
 
 def replace(module: nn.Module, path: str, part: nn.Module) -> None:
-    """Put another layer in the place of the submodule with this path.
-
-    >>> net = nn.Sequential(nn.Linear(4, 5), nn.Linear(5, 3))
-    >>> replace(net, "1", nn.Identity())
-    >>> net[1]
-    Identity()
-    """
+    """Put another layer in the place of the submodule with this path."""
     parent, _, name = path.rpartition(".")
     setattr(module.get_submodule(parent), name, part)
 
 
 def layers(module: nn.Module) -> list[str]:
-    """Return the paths of the layers that hold trained parameters of their own, in the module's order.
-
-    >>> layers(nn.Sequential(nn.Linear(4, 5), nn.ReLU(), nn.Sequential(nn.Linear(5, 3))))
-    ['0', '2.0']
-    """
+    """Return the paths of the layers that hold trained parameters of their own, in the module's order."""
     return [
         path for path, part in module.named_modules() if any(p.requires_grad for p in part.parameters(recurse=False))
     ]
@@ -141,11 +120,7 @@ def _check_classifier(setting: str, model: str, module: nn.Module, path: str, sh
 
 
 def check(name: str, module: nn.Module, shape: Shape, classes: int) -> None:
-    """Check that a network can be trained on such samples, or takes them where a method sets it (``set_by``).
-
-    Raises:
-        SettingError: nothing to train, another output, or parameters without a gradient.
-    """
+    """Refuse a network that cannot be trained on such samples, or that does not take them."""
     if hasattr(module, "set_by"):
         with torch.no_grad():
             _output(name, module.eval(), shape, classes)
@@ -195,7 +170,7 @@ def _output(name: str, module: nn.Module, shape: Shape, classes: int) -> Tensor:
 
 @contextmanager
 def as_found(module: nn.Module) -> Iterator[None]:
-    """Leave a module's mode and buffers as they were: a forward pass may count and take means."""
+    """Restore a module's mode and buffers after the body: a forward pass may count and take means."""
     was_training = module.training
     before = {key: buffer.clone() for key, buffer in module.named_buffers()}
     yield

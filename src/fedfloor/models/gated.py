@@ -61,9 +61,6 @@ class GatedHead(nn.Module):
 def fitted(module: nn.Module, classifier: str | None, units: int, layers: int) -> nn.Module:
     """Return the network with a gated head in the place of its classifier; the network itself is changed.
 
-    Raises:
-        SettingError: the classifier is unknown, no ``nn.Linear``, or not the last layer.
-
     >>> net = fitted(nn.Sequential(nn.Linear(4, 5), nn.ReLU(), nn.Linear(5, 3)), "2", units=8, layers=1)
     >>> net(torch.zeros(1, 4)).shape
     torch.Size([1, 3])
@@ -105,11 +102,7 @@ def head_of(network: Network) -> GatedHead:
 
 
 def through(module: nn.Module, head: GatedHead, x: Tensor) -> tuple[Tensor, Tensor]:
-    """Return (features [batch, width] that go into the head, logits [batch, classes]) of samples.
-
-    Raises:
-        SettingError: the network does more to the head's logits, or asks the head more than once.
-    """
+    """Return the features [batch, width] that enter the head, and the logits [batch, classes], of samples."""
     seen: list[tuple[Tensor, Tensor]] = []
     handle = head.register_forward_hook(lambda _head, inputs, output: seen.append((inputs[0], output)))
     try:

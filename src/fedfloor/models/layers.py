@@ -34,7 +34,6 @@ class Dilated(nn.Module):
         self.straight = nn.Conv1d(channels, width, 1) if channels != width else nn.Identity()
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return relu(body(x) + straight(x))."""
         return torch.relu(self.body(x) + self.straight(x))
 
 
@@ -42,23 +41,17 @@ class LastRow(nn.Module):
     """The newest row of a window, [n, width]."""
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return x[:, :, −1]."""
         return x[..., -1]
 
 
 class Recurrent(nn.Module):
-    """An LSTM or a GRU that reads a window from its oldest row on; its state after the newest, normalised: [n, width].
-
-    Args:
-        cells: ``nn.LSTM(…, batch_first=True)`` or ``nn.GRU``, of one layer.
-    """
+    """An LSTM or a GRU of one layer over a window from its oldest row on: its last state, normalised, [n, width]."""
 
     def __init__(self, cells: nn.LSTM | nn.GRU) -> None:
         super().__init__()
         self.cells, self.norm = cells, nn.LayerNorm(cells.hidden_size)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return the state of every sample."""
         states: Tensor = self.cells(x.transpose(1, 2))[0]
         last: Tensor = self.norm(states[:, -1])
         return last
@@ -73,7 +66,6 @@ class Embedded(nn.Module):
         self.places = nn.Parameter(0.02 * torch.randn(length, width))
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return the vectors."""
         rows: Tensor = self.rows(x.transpose(1, 2))
         return rows + self.places
 
@@ -108,7 +100,6 @@ class MeanRow(nn.Module):
     """The mean of a window's vectors, [n, length, width] → [n, width]."""
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return the mean."""
         return x.mean(1)
 
 
@@ -120,11 +111,7 @@ class Widened(nn.ConvTranspose1d):
 
 
 class Unrolled(nn.Module):
-    """A window from a code: an LSTM that reads the code in every row, and a layer that makes a row of each state.
-
-    Args:
-        channels, length: of the window, which is given flat, [n, channels·length].
-    """
+    """A window from a code: an LSTM that reads the code in every row, and a layer that makes a row of each state."""
 
     def __init__(self, code: int, width: int, channels: int, length: int) -> None:
         super().__init__()
@@ -133,7 +120,6 @@ class Unrolled(nn.Module):
         self.rows = nn.Linear(width, channels)
 
     def forward(self, code: Tensor) -> Tensor:
-        """Return the windows."""
         states: Tensor = self.cells(code[:, None].expand(-1, self.length, -1))[0]
         rows: Tensor = self.rows(self.norm(states))
         return rows.transpose(1, 2).flatten(1)
@@ -155,7 +141,6 @@ class Monitor(nn.Module):
         self.weight = nn.Parameter(torch.eye(size), requires_grad=False)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return u."""
         return (x.flatten(1) - self.center) @ self.weight.T
 
 
@@ -164,18 +149,13 @@ CONVOLUTIONS: dict[int, Callable[..., nn.Module]] = {2: nn.Linear, 3: nn.Conv1d,
 
 
 class Gate(nn.Module):
-    """γ⊙y + (1 − γ)⊙x, γ = 0 at first: one γ per channel, or one for all.
-
-    Args:
-        gates: how many γ: the number of channels, or 1.
-    """
+    """γ⊙y + (1 − γ)⊙x, γ = 0 at first: one γ per channel, or one for all."""
 
     def __init__(self, gates: int) -> None:
         super().__init__()
         self.gamma = nn.Parameter(torch.zeros(gates))
 
     def forward(self, x: Tensor, y: Tensor) -> Tensor:
-        """Return the fused features [batch, C, …]."""
         gamma = self.gamma.view(-1, *(1,) * (x.dim() - 2))
         return x + gamma * (y - x)  # in this form equal streams, and γ = 0, give x to the bit
 
@@ -193,19 +173,12 @@ class Mixture(nn.Module):
         self.mix = CONVOLUTIONS[dimensions](2 * channels, channels, *kernel)
 
     def forward(self, x: Tensor, y: Tensor) -> Tensor:
-        """Return the fused features [batch, C, …]."""
         fused_features: Tensor = self.mix(torch.cat([x, y], 1))
         return fused_features
 
 
 class Fused(nn.Module):
-    """A layer behind a fusion of what comes in, x, with the features ``other``, y; on its own it takes y = x.
-
-    Attributes:
-        layer: the layer.
-        fusion: :class:`Gate` or :class:`Mixture`.
-        other: y [batch, C, …], while a device trains; None otherwise.
-    """
+    """A layer behind a fusion of what comes in, x, with the features ``other``, y; on its own it takes y = x."""
 
     def __init__(self, layer: nn.Module, fusion: nn.Module) -> None:
         super().__init__()
@@ -214,7 +187,6 @@ class Fused(nn.Module):
         self.other: Tensor | None = None
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return what the layer makes of the fused features."""
         outputs: Tensor = self.layer(self.fusion(x, x if self.other is None else self.other))
         return outputs
 

@@ -33,12 +33,7 @@ def facts(name: str, shape: Shape | None = None, classes: int | None = None) -> 
 
 
 def card(name: str, shape: Shape | None = None, classes: int | None = None) -> tuple[str, Row, list[Row]]:
-    """Return (docstring, facts, one row per layer with trained parameters) of a network.
-
-    Args:
-        name: as in ``[model] name``.
-        shape: shape of one sample; left out, the one the network is listed with.
-    """
+    """Return a network's docstring, its facts on samples of a shape, and a row per layer with trained parameters."""
     if SPEC.fullmatch(name):
         load(name, "model")
     shape, classes = _samples(name, shape, classes)

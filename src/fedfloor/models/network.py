@@ -83,11 +83,7 @@ class Network:
         return part.view(shape)
 
     def within(self, part: slice) -> list[nn.Parameter]:
-        """Return the trained parameters that lie in a part of the flat vector.
-
-        Raises:
-            SettingError: the part cuts a parameter, or holds none.
-        """
+        """Return the trained parameters in a part of the flat vector; SettingError: it cuts one, or holds none."""
         parameters, at = [], 0
         for parameter in self.parameters:
             if part.start <= at and at + parameter.numel() <= part.stop:
@@ -212,9 +208,6 @@ class Network:
     def part(self, name: str) -> slice:
         """Return the trained numbers of a named part of the model, which are one piece: see :meth:`numbers`.
 
-        Raises:
-            SettingError: it is no part, has nothing to train, lies in several pieces, or the classifier is unknown.
-
         >>> network = Network(nn.Sequential(nn.Linear(4, 5), nn.Linear(5, 3)), "1")
         >>> network.part("all"), network.part("head"), network.part("body")
         (slice(0, 43, None), slice(25, 43, None), slice(0, 25, None))
@@ -287,9 +280,6 @@ def build(
         init: ``glorot`` replaces the initial weights of the network, not those of what ``adapt`` adds; see
             :func:`glorot`.
 
-    Raises:
-        SettingError: unknown name or layer, or a network that does not fit the samples or the classes.
-
     >>> network = build("mlp-2nn", (1, 28, 28), 10, seed=0)
     >>> network.flat.numel(), network.classifier, network.classifier_parameters
     (199210, '5', 2010)
@@ -319,11 +309,7 @@ def assembled(
 
 
 def plain(name: str, shape: Shape, classes: int) -> nn.Module:
-    """Return a network as its builder makes it, with weights from PyTorch's global generator.
-
-    Raises:
-        SettingError: unknown name, or the builder fails or returns no module.
-    """
+    """Return a network as its builder makes it, with weights from PyTorch's global generator."""
     make = builder(name)
     try:
         if name in NETWORKS:  # without memory first: what a network of one's own does beside building is not known
@@ -349,10 +335,6 @@ def glorot(name: str, module: nn.Module) -> None:
     """Draw the weights of linear and convolutional layers uniformly within ±√(6 / (fan in + fan out)); biases are 0.
 
     Glorot and Bengio, AISTATS 2010. Frozen parameters and layers of other kinds stay as they are.
-
-    Args:
-        name: of the network, for messages.
-        module: changed; draws come from PyTorch's global generator.
     """
     layers = [layer for layer in module.modules() if isinstance(layer, (nn.Linear, nn.modules.conv._ConvNd))]
     drawn = [layer for layer in layers if layer.weight.requires_grad]

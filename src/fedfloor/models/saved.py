@@ -46,9 +46,6 @@ def model_file(path: Path, which: str = "last", device: str = "") -> tuple[Path,
         path: a folder or a file.
         which: the last round's model, or the best one's by validation data.
         device: whose model, of a run where they differ.
-
-    Raises:
-        SettingError: there is none.
     """
     if which not in FILES:
         raise unknown("--which", which, FILES)
@@ -109,7 +106,7 @@ def devices(path: Path) -> dict[str, dict[str, Any]]:
 
 
 def _of_device(path: Path, device: str, which: str) -> tuple[Path, Own | None]:
-    """Return the file of a device's model, and its own part; without a device the model that is shared."""
+    """Return the file of a device's model and its own part; without a device, the shared model's."""
     known = devices(path)
     files = {record["file"] for record in known.values()}
     shared = any("/" in record["file"] or "stays" in record for record in known.values())
@@ -155,11 +152,7 @@ def _is_reference(path: Path) -> bool:
 
 
 def content(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """Return a model file's header, and its tensors by name.
-
-    Raises:
-        SettingError: it is damaged or of another format.
-    """
+    """Return a model file's header, and its tensors by name."""
     try:
         _check_digest(path)
         with safe_open(path, "pt") as file:

@@ -385,12 +385,7 @@ def _sensors(name: str, shape: Shape, *dimensions: int) -> None:
 
 
 def _others(shape: Shape) -> str:
-    """Name the networks that take samples of a shape.
-
-    >>> _others((1, 8, 8)), _others((52,))  # doctest: +NORMALIZE_WHITESPACE
-    ("'cnn-fedgs', 'cnn-hfedms', 'cnn-small', 'mlp-2nn', 'linear' or 'logistic'",
-     "'mlp-sensor', 'mlp-2nn', 'linear' or 'logistic'")
-    """
+    """Name the networks that take samples of a shape."""
     special = FOR_SENSORS.get(len(shape), ())
     if len(shape) == 3:
         special = tuple(name for name, side in SMALLEST_SIDE.items() if min(shape[1:]) >= side)

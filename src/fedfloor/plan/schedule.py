@@ -165,14 +165,7 @@ class ParallelRequest(NamedTuple):
 
 @dataclass(frozen=True)
 class BranchWalk:
-    """A branch of a ``Parallel`` and its walk.
-
-    Attributes:
-        index: its place in the plan.
-        node: its root.
-        known: the devices that it names, and −1, the cloud.
-        walk: its own, which counts visits apart from those of the other branches.
-    """
+    """A branch of a ``Parallel``, its place in the plan, and its walk; ``known`` are its devices and −1, the cloud."""
 
     index: int
     node: Node
@@ -278,7 +271,7 @@ class Walk:
         self.visits.update(counted(result.receipts))
         return result
 
-    def _broadcast(self, node: Broadcast, packet: Packet, tick: int) -> Walking:  # noqa: ARG002
+    def _broadcast(self, node: Broadcast, packet: Packet, tick: int) -> Walking:
         yield BroadcastRequest(node, packet)
         return NodeResult(packet, node)
 
@@ -429,9 +422,6 @@ def several(packet: Packet) -> bool:
 def single(packet: Packet, model: str = MODEL) -> Packet:
     """Return a packet with one of its models alone, as ``w``; one without models (nothing is trained) as it is.
 
-    Raises:
-        SettingError: it has no such model.
-
     >>> single({"w": 0, "w/1": 1, "c": 2}, "w/1")
     {'w': 1, 'c': 2}
     """
@@ -498,7 +488,6 @@ class Driver(ABC):
             result = self.do(request)
 
     def do(self, request: Request) -> Any:
-        """Return the result of a request."""
         return getattr(self, _METHODS[type(request)])(request)
 
     @abstractmethod
@@ -536,35 +525,27 @@ class Dry(Driver):
         return self.drive(Walk(context).node(plan, packet or {}, tick))
 
     def train(self, request: TrainRequest) -> tuple[Packet, Receipt] | None:
-        """Do nothing."""
         key = request.key
         return request.packet, Receipt(key.device, key.visit, key.tick, 0, 0, 0.0, 0.0, 0.0, request.size, lost=False)
 
-    def probe(self, request: ProbeRequest) -> Answers:  # noqa: ARG002
-        """Return no answers."""
+    def probe(self, request: ProbeRequest) -> Answers:
         return {}
 
     def broadcast(self, request: BroadcastRequest) -> None:
         """Do nothing."""
 
     def select(self, request: SelectRequest) -> list[Sequence[int]]:
-        """Choose the first candidates."""
         return [request.node.candidates[: request.node.how_many]]
 
     def parallel(self, request: ParallelRequest) -> NodeResult:
-        """Walk each branch; the packet comes back as it went out."""
         return joined(request, request.packet, [self.branch(branch, request) for branch in request.branches()])
 
     def branch(self, branch: BranchWalk, request: ParallelRequest) -> NodeResult:
-        """Walk a branch."""
         return self.drive(branch.walk.node(branch.node, request.packet, request.tick))
 
 
 def absent(node: Node, tick: int, seen: Mapping[int, int], held: Callable[[int], int]) -> NodeResult:
     """Return the result of a branch that was not walked, as its edge is gone: every visit is lost.
-
-    Args:
-        node: the branch; a ``Select`` in it stands for the first of its candidates.
 
     >>> absent(Train(nodes.device(3), Work(epochs=1)), 0, {}, lambda k: 7).receipts[0].lost
     True
@@ -576,5 +557,5 @@ def absent(node: Node, tick: int, seen: Mapping[int, int], held: Callable[[int],
 class _Absent(Dry):
     """Loses the cloud's visits, too."""
 
-    def train(self, request: TrainRequest) -> None:  # noqa: ARG002
+    def train(self, request: TrainRequest) -> None:
         return None

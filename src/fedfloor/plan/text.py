@@ -53,11 +53,7 @@ def _value_to_json(value: Any) -> Any:
 
 
 def from_json(body: dict[str, Any]) -> Node:
-    """Return the plan that :func:`to_json` wrote.
-
-    Raises:
-        SettingError: an unknown node, site or field, or one that is missing.
-    """
+    """Return the plan of :func:`to_json`; SettingError: an unknown or missing node, site or field."""
     name = body.get("node") if isinstance(body, dict) else body
     kind = KINDS.get(name) if isinstance(body, dict) and isinstance(name, str) else None
     if kind is None:

@@ -97,11 +97,7 @@ def count_visits(node: Node) -> int:
 
 
 def batches(node: Node, size: Callable[[int], int]) -> int:
-    """Return the number of mini-batches the node takes; a ``Select`` counts its candidates' mean.
-
-    Args:
-        size: the number of samples of a device; −1 is the cloud.
-    """
+    """Return the number of mini-batches of a node, by devices' samples (−1: the cloud); a ``Select`` has its mean."""
     total = 0
     for at, times in every(node):
         if isinstance(at, Train):
@@ -129,11 +125,7 @@ def rates(node: Node) -> set[float]:
 
 
 def scopes(node: Node) -> set[str]:
-    """Return the parts of the model that travel to visits and from them.
-
-    Raises:
-        SettingError: models of several parts are to be aggregated.
-    """
+    """Return the parts of the model that travel to visits and from them."""
     travelling = {work.travels for work in works(node)}
     for at in (at for at, _ in every(node) if isinstance(at, Parallel)) if len(travelling) > 1 else ():
         own = {work.travels for work in works(at)}
@@ -159,11 +151,7 @@ def devices(node: Node) -> set[int]:
 
 
 def first_device(node: Node) -> int:
-    """Return the first device that a plan visits or questions.
-
-    Raises:
-        SettingError: there is none, as in centralised training.
-    """
+    """Return the first device that a plan visits or questions; SettingError in centralised training."""
     for at, _ in every(node):
         if named(at):
             return named(at)[0]
@@ -173,11 +161,7 @@ def first_device(node: Node) -> int:
 
 
 def check(node: Node, park_devices: int) -> None:
-    """Check that a park with so many devices has all that the plan names.
-
-    Raises:
-        SettingError: it names a device that does not exist, or trains at an edge, which has no data.
-    """
+    """Refuse a plan that names a device the park does not have, or trains at an edge, which has no data."""
     for visit, _ in visited(node):
         if visit.site.kind not in ("device", "cloud"):
             raise SettingError(f"the plan trains at {visit.site}: a visit is to a device or to the cloud.")

@@ -25,13 +25,7 @@ CURVE = "#2b7bd1"  # seen on white and on near-black
 
 
 def html(folder: Path, stopped: str, lines: Sequence[Line]) -> str:
-    """Return a run as HTML: its last figures, its headline against rounds, and where it lies.
-
-    Args:
-        folder: the run's folder.
-        stopped: why it ended.
-        lines: its ledger.
-    """
+    """Return a run as HTML: its last figures, its headline against rounds, and where it lies."""
     of = named(lines[-1].headline[0]) if lines else ACCURACY
     scored = [(line, value) for line in lines if (value := of.read(line)) is not None]
     head = f"<p><b>{escape(folder.name)}</b>: {escape(stopped)}"
@@ -133,11 +127,7 @@ class Run:
 
 
 def default_ranks(engine: EngineSettings | None = None) -> int:
-    """Return how many ranks a run has where nobody says: one per core, or CUDA device.
-
-    Args:
-        engine: how plans are carried out; ranks on CPUs where it is left out.
-    """
+    """Return the default number of ranks: one per core, or per CUDA device."""
     if engine is not None and place.placed(engine.kind, engine.device).device == "cuda":
         return min(place.accelerators(), MOST_RANKS)
     return min(cores(), MOST_RANKS)

@@ -55,7 +55,7 @@ class Best:
 
     @classmethod
     def of(cls, about: Mapping[str, Any], model: Tensor) -> Best:
-        """Return what :attr:`about` and a model say."""
+        """Return a model with its :attr:`about`."""
         return cls(int(about["round"]), str(about["figure"]), about["value"], float(about["loss"]), model)
 
 
@@ -69,17 +69,7 @@ def better(
     before: Best | None, number: int, model: Tensor, score: Score, experiment: Experiment, engine: Engine,
     method: ConfiguredMethod,
 ) -> Best | None:  # fmt: skip
-    """Return the best model after a round with an evaluation; on every rank alike.
-
-    Args:
-        before: the best one before.
-        number: the round.
-        model: its flat model [P].
-        score: its evaluation, on validation data if the experiment evaluates on these.
-        experiment: says by what it is judged.
-        engine: evaluates on validation data, where these are others.
-        method: whose objective says how.
-    """
+    """Return the best model after a round with an evaluation; on every rank alike."""
     park, figure = held_out(experiment, engine.park), experiment.evaluate.figure
     if park is None:
         return None
@@ -133,11 +123,7 @@ class Checkpoint:
 
 
 def save_to(folder: Path, point: Checkpoint) -> None:
-    """Write a checkpoint, unless that round has one, and delete all but the last two.
-
-    Raises:
-        RunError: the disk is full; what was there before stays.
-    """
+    """Write a checkpoint, unless that round has one, and delete all but the last two."""
     place = folder / _name(point.round)
     temporary = folder / f".{place.name}.part"
     if place.exists():
@@ -182,7 +168,6 @@ def latest(folder: Path, memory: Path | None = None, *, warn: bool = True) -> Ch
     Args:
         folder: with the checkpoints; nothing in it is changed.
         memory: the folder of the devices' memories, if they are kept here: those that a checkpoint names belong to it.
-        warn: log a warning where a damaged checkpoint is passed over.
 
     Raises:
         RunError: there are checkpoints, but all are damaged; names the files.
@@ -206,11 +191,7 @@ def latest(folder: Path, memory: Path | None = None, *, warn: bool = True) -> Ch
 
 
 def discard_after(folder: Path, number: int) -> None:
-    """Delete the checkpoints of rounds after ``number``: those that :func:`latest` passed over.
-
-    Raises:
-        RunError: one cannot be deleted.
-    """
+    """Delete the checkpoints of rounds after ``number``: the damaged ones that :func:`latest` passed over."""
     for place in _all(folder):
         if place.name > _name(number):
             try:
@@ -247,11 +228,7 @@ def _sha256(data: bytes) -> str:
 
 
 def _load(place: Path, memory: Path | None = None) -> Checkpoint:
-    """Read a checkpoint.
-
-    Raises:
-        RunError: a file of it, or a device's memory that it names, is missing or damaged.
-    """
+    """Read a checkpoint; RunError names a file of it, or a device's memory, that is missing or damaged."""
     path = place / DIGESTS
     try:
         digests = _digests(path) if path.exists() else {}
@@ -282,7 +259,6 @@ def _load(place: Path, memory: Path | None = None) -> Checkpoint:
 
 
 def _digests(path: Path) -> dict[str, str]:
-    """Return the digests of a checkpoint's files."""
     pairs = [line.split("  ", 1) for line in path.read_text(encoding="ascii").splitlines()]
     digests = {name: digest for digest, name in pairs}
     if set(digests) != {TENSORS, ABOUT}:

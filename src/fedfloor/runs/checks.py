@@ -36,11 +36,7 @@ FLOAT_BYTES = 4  # of a number of a sample that is trained on
 def agree(
     team: Team, experiment: Experiment, park: Park, point: Checkpoint | None, start: dict[str, torch.Tensor]
 ) -> None:
-    """Make sure that all ranks are about to do the same: hosts may differ in files, versions or folders.
-
-    Raises:
-        SettingError: they are not.
-    """
+    """Refuse ranks that differ in experiment, versions, checkpoint or first model, as hosts may have other files."""
     plain = replace(  # the data have a digest, and so has the first model
         experiment,
         provenance={},
@@ -66,7 +62,7 @@ def agree(
 
 
 def _difference(one: object, other: object) -> str:
-    """Say what is different; of tables only the keys that are."""
+    """Describe a difference; of tables only the keys that differ."""
     if not isinstance(one, Mapping) or not isinstance(other, Mapping):
         return f"{one} instead of {other}"
     mine, theirs = folder.flat(one), folder.flat(other)
@@ -75,15 +71,7 @@ def _difference(one: object, other: object) -> str:
 
 
 def budgets_fit(limits: Limits, *, priced: bool) -> None:
-    """Refuse a budget of seconds, bytes or joules for a run that knows no prices.
-
-    Args:
-        limits: when the run stops.
-        priced: whether its experiment has a network.
-
-    Raises:
-        SettingError: it would never stop.
-    """
+    """Refuse a budget of seconds, bytes or joules for a run without prices, which it would never stop."""
     if limits.budgets and not priced:
         raise SettingError(
             f"{', '.join(limits.budgets)}: such a budget (--until, --at) needs a network, and the experiment has none, "
@@ -92,11 +80,7 @@ def budgets_fit(limits: Limits, *, priced: bool) -> None:
 
 
 def figures_fit(experiment: Experiment, park: Park, limits: Limits) -> None:
-    """Refuse a headline that the data do not define, and limits on figures that the run does not record.
-
-    Raises:
-        SettingError: one of them.
-    """
+    """Refuse a headline that the data do not define, and limits on figures that the run does not record."""
     headline, data = experiment.evaluate.figure, park.dataset
     fits(headline, data.classes, np.bincount(data.y_test, minlength=len(data.classes)), data.task.kind)
     known = {one.name for one in (*ALWAYS, *of_task(data.task.kind), headline)}
@@ -109,11 +93,7 @@ def figures_fit(experiment: Experiment, park: Park, limits: Limits) -> None:
 
 
 def memory_fits(experiment: Experiment, park: Park) -> None:
-    """Refuse devices that hold more than fits into memory while one trains: four bytes for each number of a sample.
-
-    Raises:
-        SettingError: the device that holds most does not fit.
-    """
+    """Refuse devices that hold more than fits into memory while one trains: four bytes for each number of a sample."""
     window, each = getattr(park.stream, "window", None), experiment.data.samples_per_device
     most = int(park.holdings.max())
     held = f"data.stream.window = {window}" if window else f"data.samples_per_device = {each}" if each else ""
@@ -123,17 +103,12 @@ def memory_fits(experiment: Experiment, park: Park) -> None:
 
 
 def is_priced(experiment: Experiment) -> bool:
-    """Say whether an experiment's rounds have a price."""
+    """Return whether an experiment's rounds have a price."""
     return profile.build(experiment.network) is not None
 
 
 def parts_there(engine: Engine, method: ConfiguredMethod) -> None:
-    """Refuse what is of another task, and a network without the parts that a method trains in any of its rounds.
-
-    Raises:
-        SettingError: the objective, or what devices keep, is for classes; or the network's classifier is not known, or,
-            where devices keep features, does not come last.
-    """
+    """Refuse parts of another task, and a network without the parts that a method trains in any of its rounds."""
     if method.objective.needs_classes and engine.task.kind != "classification":
         name, given = to_spec(method.objective)
         raise SettingError(
@@ -152,16 +127,7 @@ def parts_there(engine: Engine, method: ConfiguredMethod) -> None:
 
 
 def packet_fits(packet: Mapping[str, torch.Tensor], network: Network, objective: Objective) -> None:
-    """Refuse a checkpoint whose packet is another network's, or lacks what the objective reads.
-
-    Args:
-        packet: the checkpoint's global packet.
-        network: the run's network, as its objective adapted it.
-        objective: what devices minimise.
-
-    Raises:
-        SettingError: it does not fit.
-    """
+    """Refuse a checkpoint whose packet is another network's, or lacks a vector that the objective reads."""
     name = to_spec(objective)[0]
     got, wanted = packet["w"].numel(), network.flat.numel()
     if got != wanted:
@@ -179,16 +145,7 @@ def packet_fits(packet: Mapping[str, torch.Tensor], network: Network, objective:
 
 
 def batches_fit(experiment: Experiment, park: Park, largest: int) -> None:
-    """Refuse mini-batches that are larger than what the smallest device holds.
-
-    Args:
-        experiment: whose partition and validation share say what to do about it.
-        park: the devices.
-        largest: the plan's largest mini-batch.
-
-    Raises:
-        SettingError: they do not fit.
-    """
+    """Refuse mini-batches that are larger than the data of the smallest device."""
     smallest = int(park.holdings.argmin())
     if largest <= park.holdings[smallest]:
         return

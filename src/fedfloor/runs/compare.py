@@ -42,11 +42,7 @@ class PlannedRun:
 
 
 def planned_runs(experiment: Experiment, methods: Sequence[str], seeds: Sequence[int], out: Path) -> list[PlannedRun]:
-    """Return the runs of a comparison, seed by seed, so that a comparison that is stopped is fair to all methods.
-
-    Raises:
-        SettingError: an unknown method or setting, or a method or seed given twice.
-    """
+    """Return the runs of a comparison, seed by seed, so that a comparison that is stopped is fair to all methods."""
     each_once("methods", methods)
     each_once("seeds", seeds)
     planned = []
@@ -59,11 +55,7 @@ def planned_runs(experiment: Experiment, methods: Sequence[str], seeds: Sequence
 
 
 def each_once(name: str, given: Sequence[object]) -> None:
-    """Check a list that was typed, such as ``--seeds``.
-
-    Raises:
-        SettingError: it is empty, or something is in it twice.
-    """
+    """Refuse a list of the command line, such as ``--seeds``, that is empty or has an entry twice."""
     if not given or len(set(given)) < len(given):
         raise SettingError(f"--{name} {','.join(map(str, given))}: give each once, and at least one.")
 

@@ -45,16 +45,12 @@ class Decided:
 
     @property
     def header(self) -> dict[str, Any]:
-        """What the model's file says of the decision."""
+        """The decision in the header of the model's file."""
         return {} if self.decision is None else {**asdict(self.decision), "validation": dict(self.chosen)}
 
 
 def check(experiment: Experiment, park: Park, *, warn: bool) -> None:
-    """Check before the first round that validation data can choose what the experiment asks for.
-
-    Raises:
-        SettingError: they cannot.
-    """
+    """Refuse before the first round a decision that validation data cannot choose."""
     if experiment.decide.asked and park.dataset.task != CLASSIFICATION:
         raise SettingError(f"[decide] is for classes, and data.task is '{park.dataset.task.kind}'. Leave it out.")
     held = held_out(experiment, park)
@@ -96,7 +92,7 @@ def _decided(which: str, number: int, model: Tensor, experiment: Experiment, eng
 
 
 def about(made: Sequence[Decided]) -> dict[str, Any]:
-    """Return what ``evaluation.json`` says of decisions, and of the best round's model."""
+    """Return the entries of ``evaluation.json`` about decisions and the best round's model."""
     last, best = made[0], {one.which: one for one in made}.get("best")
     found: dict[str, Any] = {} if last.decision is None else {"decide": {**last.header, **last.figures}}
     if best is not None:
@@ -105,7 +101,7 @@ def about(made: Sequence[Decided]) -> dict[str, Any]:
 
 
 def _note(experiment: Experiment, made: Sequence[Decided]) -> None:
-    """Log the threshold of each model, and what it is worth on the samples that the run is evaluated on."""
+    """Log each model's threshold, and its figures on the samples that the run is evaluated on."""
     settings = experiment.decide
     on = "these validation" if experiment.evaluate.on == "validation" else "the test"
     for one in made:

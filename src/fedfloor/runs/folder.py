@@ -28,9 +28,6 @@ def owned(folder: Path, keep: tuple[type[Exception], ...] = ()) -> Iterator[None
     Args:
         folder: the run's.
         keep: errors after which it stays as the body left it.
-
-    Raises:
-        SettingError: another process owns it, or the folder cannot be made.
     """
     from filelock import FileLock, Timeout
 
@@ -76,11 +73,7 @@ def _take_back(new: set[Path], made: list[Path]) -> None:
 
 
 def write(path: Path, data: bytes | str) -> None:
-    """Write a file whole or not at all: under a temporary name, then renamed.
-
-    Raises:
-        RunError: the disk is full or the folder gone.
-    """
+    """Write a file whole or not at all: under a temporary name, then renamed."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         with temporary.open("wb") as file:
@@ -94,7 +87,7 @@ def write(path: Path, data: bytes | str) -> None:
 
 
 def flush(path: Path) -> None:
-    """Make sure that a file, or the names in a folder, are on the disk and not only on their way there."""
+    """Put a file, or the names in a folder, on the disk."""
     if path.exists():
         handle = os.open(path, os.O_RDONLY)
         try:
@@ -147,14 +140,6 @@ def check_same(folder: Path, document: str, *, force: bool) -> None:
     """Check that a resume continues the experiment that the folder began.
 
     Settings that did not exist when it began count as set to their defaults. Another release is a difference.
-
-    Args:
-        folder: the run's folder.
-        document: the resolved experiment as it would be written now.
-        force: go on in spite of differences.
-
-    Raises:
-        SettingError: something that determines results differs; all differences are named.
     """
     path = folder / "experiment.toml"
     try:

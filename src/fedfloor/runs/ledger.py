@@ -75,18 +75,7 @@ def line(
     priced: Mapping[str, Any] | None = None,
     before: Line | None = None,
 ) -> Line:
-    """Sum a round up.
-
-    Args:
-        number: the round.
-        score: its evaluation, if it had one.
-        receipts: of its visits.
-        plan_hash: of its resolved plan.
-        wall_s: seconds it took here.
-        info: what the method reports.
-        priced: what it cost on the network: ``seconds``, ``joules`` and ``bytes`` per link and direction.
-        before: the last round's line.
-    """
+    """Return a round's line; ``before`` is the last one, ``priced`` has ``seconds``, ``joules``, ``bytes`` per link."""
     kept = [r for r in receipts if not r.lost]
     weight = sum(r.samples for r in kept)
     train_loss = math.fsum(r.loss_last * r.samples for r in kept) / weight if weight else None
@@ -110,7 +99,7 @@ def line(
 
 
 def with_price(line: Line, priced: Mapping[str, Any] | None, before: Line | None) -> Line:
-    """Return a line with another price; ``before`` is the round's before it."""
+    """Return a line with another price; ``before`` is the line of the round before."""
     return replace(line, priced=_priced(priced, before))
 
 
@@ -119,7 +108,7 @@ def _priced(priced: Mapping[str, Any] | None, before: Line | None) -> dict[str, 
 
 
 def _total(priced: Mapping[str, Any], before: Line | None) -> dict[str, float]:
-    """Add a round's price to what the rounds before it cost; every rank knows both, so that all stop alike."""
+    """Return the price of all rounds so far; every rank knows it, so that all stop alike."""
     spent = total(before) or {"seconds": 0.0, "joules": 0.0, "bytes": 0}
     return {
         "seconds": spent["seconds"] + priced["seconds"],
@@ -142,11 +131,7 @@ def told(line: Line) -> dict[str, Any]:
 
 
 def append(path: Path, new: Line) -> None:
-    """Add a line; on failure the file is as it was.
-
-    Raises:
-        RunError: the disk is full.
-    """
+    """Add a line; on failure the file is as it was."""
     size = path.stat().st_size if path.exists() else 0
     try:
         with path.open("a") as file:
@@ -159,11 +144,7 @@ def append(path: Path, new: Line) -> None:
 
 
 def cut(path: Path, last: Line | None) -> None:
-    """Cut a ledger behind the checkpoint's line ``last``, which is written anew; None: cut everything.
-
-    Raises:
-        RunError: a line before it is damaged or missing; the ledger is as it was.
-    """
+    """Cut a ledger behind the checkpoint's line ``last``, which is written anew; None: cut everything."""
     kept = check(path, last)
     if path.exists():
         os.truncate(path, kept)
@@ -172,11 +153,7 @@ def cut(path: Path, last: Line | None) -> None:
 
 
 def check(path: Path, last: Line | None) -> int:
-    """Return the bytes of a ledger's lines before the checkpoint's, ``last``; what comes after them is made anew.
-
-    Raises:
-        RunError: one of these lines is damaged or missing; names it.
-    """
+    """Return the bytes of a ledger's lines before the checkpoint's, ``last``; what comes after them is made anew."""
     kept, before = 0, 0 if last is None else last.round - 1
     texts = path.read_bytes().split(b"\n", before)[:-1] if path.exists() else []
     for number, text in enumerate(texts, start=1):
@@ -200,11 +177,7 @@ def _unusable(path: Path, number: int, before: int, why: str) -> RunError:
 
 
 def read(path: Path) -> list[Line]:
-    """Return the lines of a ledger; a half-written last line is left out.
-
-    Raises:
-        SettingError: a line is damaged; names it.
-    """
+    """Return the lines of a ledger; a half-written last line is left out, a damaged one raises SettingError."""
     lines = []
     for number, text in enumerate(path.read_bytes().split(b"\n")[:-1], start=1):
         try:
@@ -215,11 +188,7 @@ def read(path: Path) -> list[Line]:
 
 
 def _parsed(text: bytes) -> Line:
-    """Return a line from its JSON.
-
-    Raises:
-        ValueError: it is none, or lacks a key, or has one that no line has.
-    """
+    """Return a line from its JSON; ValueError: it is none, or lacks a key, or has an unknown one."""
     row = json.loads(text)
     if not isinstance(row, dict):
         raise ValueError("no table of a round")

@@ -68,10 +68,6 @@ def execute(
 
     Returns:
         Why it stopped: ``"finished"``, ``"stopped"`` (a limit) or ``"interrupted"``.
-
-    Raises:
-        SettingError: something in the experiment does not fit.
-        RunError: training failed, or the disk is full; the last checkpoint stays.
     """
     if live is not None and experiment.evaluate.coverage:
         raise SettingError("evaluate.coverage counts samples by class, and real devices keep theirs. Leave it out.")
@@ -125,7 +121,7 @@ def execute(
 
 
 def _clear(out: Path, point: Checkpoint | None, memory: DeviceMemory) -> None:
-    """Delete what an earlier attempt left behind the checkpoint that the run goes on from."""
+    """Delete what an earlier attempt left behind the checkpoint that the run resumes from."""
     checkpoint.discard_after(out / "checkpoint", point.round if point else 0)
     ledger.cut(out / "ledger.jsonl", point.line if point else None)
     results.forget(out)
@@ -174,14 +170,13 @@ class _Run:
         )  # fmt: skip
 
     def begin(self, start: dict[str, torch.Tensor]) -> Checkpoint:
-        """Ask what the method wants to know before the first round, and let it begin."""
+        """Put the method's questions before the first round, and return its first state."""
         view = self.view(0, start, None)
         plan, state = prepare.first_state(self.engine, self.method, view)
         asked = {} if plan is None else results.reports(self.experiment, plan)
         return Checkpoint(0, 0, state, (), {}, reports=asked)
 
     def go(self, start: dict[str, torch.Tensor], point: Checkpoint) -> str:
-        """Do round after round from a checkpoint on."""
         why = "stopped" if self.reached(point) else "finished"
         last = min(self.experiment.rounds, self.orders.limits.stop_after or self.experiment.rounds)
         last = privacy.last_round(self.method.parts, self.orders.limits.epsilon, self.engine.park.devices, last)
@@ -210,7 +205,6 @@ class _Run:
             raise
 
     def round(self, start: dict[str, torch.Tensor], point: Checkpoint) -> Checkpoint:
-        """Do one round."""
         began = time.perf_counter()
         seed, number = self.experiment.seed, point.round + 1
         self.settle(point.tick)
@@ -273,7 +267,7 @@ class _Run:
         return evaluate(self.engine, state.packet["w"], self.method.objective, headline)
 
     def nobody(self, number: int) -> None:
-        """Say that every visit of a round was lost; end the run where real devices say that they failed."""
+        """Note that every visit of a round was lost; end the run where real devices failed."""
         if self.live is not None:
             self.live.nobody(number)
         if not self.warned:
@@ -290,7 +284,7 @@ class _Run:
             self.engine.stand_on(moved.sites)
 
     def price(self, view: View, outcome: Outcome, start: dict[str, torch.Tensor], point: Checkpoint) -> list[Price]:
-        """Return the price of a round, and before the first one that of what the method asked; nothing without one."""
+        """Return the prices of the method's first questions (in round 1) and of the round; none without a network."""
         if self.costs is None:
             return []
         setup = self.method.setup(replace(view, round=0)) if view.round == 1 else None
@@ -306,7 +300,7 @@ class _Run:
         return self.costs.survey(steps(self.engine.park, self.experiment.data.normalise), start)
 
     def look(self, plan: Node, number: int) -> None:
-        """Look at the first plan: refuse mini-batches that do not fit, say if it cannot keep every rank busy."""
+        """Refuse mini-batches of the first plan that do not fit; log where it cannot keep every rank busy."""
         self.looked = True
         if number == 1 and not self.method.short_batches:
             checks.batches_fit(self.experiment, self.engine.park, max(walk.batch_sizes(plan), default=0))
@@ -315,7 +309,6 @@ class _Run:
             log.info("%d ranks, but this plan has work for %d at a time: the others wait.", size, branches)
 
     def check(self, state: State, number: int) -> None:
-        """Refuse a model that is no longer made of finite numbers."""
         for name, value in state.packet.items():
             if not bool(torch.isfinite(value).all()):
                 raise DivergedError(
@@ -332,7 +325,7 @@ class _Run:
             self.report(point.line)
 
     def save(self, point: Checkpoint) -> None:
-        """Write a checkpoint and forget device memories that no checkpoint names any more."""
+        """Write a checkpoint, and delete device memories that no checkpoint names any more."""
         folder.flush(self.orders.out / "ledger.jsonl")  # a checkpoint never outlives the lines before it
         place = self.orders.out / "checkpoint"
         self.engine.memory.settle(point.memory)
@@ -343,12 +336,11 @@ class _Run:
         self.saved = time.monotonic()
 
     def reached(self, point: Checkpoint) -> bool:
-        """Say whether a limit on the figures is reached."""
         line, limits = point.line, self.orders.limits
         return line is not None and limits.reached(line.accuracy, ledger.total(line), limits.read(line))
 
     def asked_to_stop(self) -> bool:
-        """Say on every rank alike whether the user wants to stop."""
+        """Return on every rank alike whether the user wants to stop."""
         said = self.engine.team.gather([b"1" if self.interrupted() else b"0"])
         return any(bytes(one[0]) == b"1" for one in said)
 
@@ -386,6 +378,5 @@ class _Run:
 
 
 def _info(state: State, receipts: tuple[Receipt, ...]) -> dict[str, object]:
-    """Return what the method reports, and which devices' updates were refused."""
     refused = {str(one.device): one.refused for one in receipts if one.refused}
     return dict(state.notes.get("info", {})) | ({"refused": refused} if refused else {})

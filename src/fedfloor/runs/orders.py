@@ -73,12 +73,7 @@ class Limits:
         self, accuracy: float | None, total: Mapping[str, float] | None,
         figures: Mapping[str, float | None] = MappingProxyType({}),
     ) -> bool:  # fmt: skip
-        """Say whether a limit on the figures is reached.
-
-        Args:
-            accuracy: of the last round's evaluation; None if it had none.
-            total: seconds, bytes and joules of all rounds so far; None if they have no price.
-            figures: name → value of those in ``figures``.
+        """Return whether a limit on accuracy, ``figures`` or the ``total`` of seconds, bytes and joules is reached.
 
         >>> Limits(seconds=3600).reached(None, {"seconds": 3600.0, "bytes": 8e6, "joules": 0.0})
         True
@@ -111,7 +106,7 @@ class Orders:
 
 @contextlib.contextmanager
 def interrupts() -> Iterator[Callable[[], bool]]:
-    """Let the first Ctrl-C ask for a stop after the round; the second one stops at once."""
+    """Let the first Ctrl-C request a stop after the round; the second one stops at once."""
     asked = threading.Event()
 
     def ask(number: int, frame: object) -> None:  # noqa: ARG001

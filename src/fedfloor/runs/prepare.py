@@ -46,11 +46,7 @@ Shapes = Mapping[str, tuple[int, ...]]
 
 
 def digest(model: ModelSettings) -> dict[str, str]:
-    """Return what a run records of the model it begins with; nothing where it begins afresh.
-
-    Raises:
-        SettingError: there is no such model.
-    """
+    """Return the digest of the model that a run begins with; nothing where its weights are drawn."""
     if model.init_from is None:
         return {}
     with _read(model.init_from) as path:
@@ -64,15 +60,6 @@ def begin(network: Network, model: ModelSettings, data: Dataset, *, tell: bool) 
     tensor of the network must be in the file, but those of its classifier and of what was added to ``[model] name``.
     A tensor's place is the one of its name and shape; that the whole network was wrapped in another is allowed for. A
     classifier is taken whole or not at all.
-
-    Args:
-        network: changed; it stays as it is where nothing is asked for.
-        model: the settings.
-        data: what the network is for.
-        tell: log what was taken, and what begins afresh.
-
-    Raises:
-        SettingError: there is no such model, or it does not fit.
     """
     if model.init_from is None:
         return
@@ -102,7 +89,7 @@ def begin(network: Network, model: ModelSettings, data: Dataset, *, tell: bool) 
 
 @contextmanager
 def _read(given: str) -> Iterator[Path]:
-    """Find a model's file; what is wrong with it is said of the setting."""
+    """Find a model's file; errors name the setting."""
     try:
         yield saved.model_file(Path(given))[0]
     except SettingError as error:
@@ -117,7 +104,6 @@ class _Side:
     classifier: str | None
 
     def head(self) -> set[str]:
-        """Return the names of the classifier's tensors."""
         return {name for name in self.shapes if self.classifier and name.startswith(f"{self.classifier}.")}
 
 
@@ -131,7 +117,7 @@ def _pairs(file: _Side, whole: _Side) -> dict[str, str]:
 
 
 def _wrong(file: _Side, whole: _Side, pairs: Mapping[str, str], bare: Shapes) -> list[str]:
-    """Say which tensors lack a place, or a number to put there."""
+    """Return the tensors that lack a place, or a number to put there."""
     needed = set(matched(bare, whole.shapes).values()) - whole.head() - set(pairs.values())
     wrong = [
         f"{name} is {_placeless(name, file, whole)}" for name in file.shapes if name not in file.head() | set(pairs)
@@ -213,19 +199,7 @@ def engine(
     *,
     live: bool = False,
 ) -> tuple[Engine, Tariff | None]:
-    """Return an engine that holds the first model, and what its rounds cost; None without a network.
-
-    Args:
-        experiment: names the network and says what is drawn.
-        method: the experiment's.
-        park: whose devices are visited.
-        team: the ranks.
-        memory: what devices keep.
-        live: whether it is part of a park of real machines.
-
-    Raises:
-        SettingError: something in the experiment does not fit.
-    """
+    """Return an engine that holds the first model, and the price model of its rounds; None without a network."""
     torch.set_num_threads(1)
     keep_memory()
     data, model = park.dataset, experiment.model
@@ -253,11 +227,7 @@ def engine(
 
 
 def where(experiment: Experiment, *, live: bool = False) -> Placement:
-    """Return where and how an experiment is trained: real machines, and what a limit judges, visit by visit on CPUs.
-
-    Raises:
-        SettingError: CUDA is configured, and there is none; or a cohort, whose visits no limit can judge.
-    """
+    """Return the placement of a run: of real machines, and under a limit on updates, visit by visit on CPUs."""
     settings, deploy = experiment.engine, experiment.deploy
     if live:
         return Placement("ranks", "cpu")
@@ -269,16 +239,7 @@ def where(experiment: Experiment, *, live: bool = False) -> Placement:
 
 
 def first_state(engine: Engine, method: ConfiguredMethod, view: View) -> tuple[Node | None, State]:
-    """Ask what a method wants to know before the first round, if anything, and return what was asked and its state.
-
-    Args:
-        engine: asks.
-        method: the experiment's.
-        view: before the first round.
-
-    Raises:
-        RunError: the method cannot do without the answer of a device that gave none.
-    """
+    """Return a method's questions before the first round, if it has any, and its first state after their answers."""
     plan, answers = method.setup(view), {}
     if plan is not None:
         answers = dict(ranks.run(engine, plan, view.start, round_number=0, tick=0).answers)
@@ -296,10 +257,6 @@ def prepare(experiment: Experiment, orders: Orders, park: Park, *, live: bool = 
     """Make a run's folder ready, before any rank starts: refuse what must not be overwritten, describe a new run.
 
     A resume leaves the folder as it is until nothing can refuse it any more, and then calls :func:`record`.
-
-    Raises:
-        SettingError: the folder holds a run and this is no resume, or a resume does not fit; or a device's samples do
-            not fit into memory.
     """
     checks.figures_fit(experiment, park, orders.limits)
     if not live and where(experiment).device == "cpu":
@@ -333,12 +290,7 @@ def _document(experiment: Experiment, out: Path, park: Park, *, live: bool) -> s
 
 
 def warn(experiment: Experiment, skew: LabelSkew | None) -> None:
-    """Warn of a method that chooses or groups devices by their labels where these hardly differ.
-
-    Args:
-        experiment: whose method.
-        skew: of its park; None where it is unknown.
-    """
+    """Warn of a method that chooses devices by labels where these hardly differ; ``skew`` is None where unknown."""
     if skew is not None and skew.negligible and combined(experiment).needs.labels:
         skewed = ' Skewed labels: data.partition, such as { kind = "dirichlet", alpha = 0.3 }.'
         log.warning(

@@ -100,7 +100,7 @@ class Tariff:
         return Payload({"all": size, **parts}, {name: cost(kind) for name, kind in QUESTIONS.items()})
 
     def resources(self, packet: Mapping[str, Tensor]) -> Resources:
-        """Return what methods may know of the devices on the network."""
+        """Return the facts of devices on the network that methods may read."""
         size, radio = self.payload(packet).packet["all"], self.sites.network.radio
         down, up = transfer_s_alone(self.sites, size)
         levels = () if radio is None else radio.powers_dbm
@@ -116,13 +116,6 @@ class Tariff:
         holders: frozenset[int] = frozenset(),
     ) -> Price:
         """Return the price of a resolved plan.
-
-        Args:
-            plan: without ``Select`` nodes.
-            packet: that it starts with.
-            number, tick: of the round.
-            receipts: once it is done.
-            holders: the devices that hold the model's frozen part, from the price before.
 
         Raises:
             SettingError: the plan carries a part of the model whose size is not known, or there is no such part, or the
@@ -144,12 +137,7 @@ class Tariff:
         return paid
 
     def survey(self, steps: Sequence[Step], packet: Mapping[str, Tensor]) -> Price | None:
-        """Return the price of the steps of a normalisation, one after the other; None where there are none.
-
-        Args:
-            steps: each goes to every device.
-            packet: that round 1 starts with.
-        """
+        """Return the price of a normalisation's steps in turn, each to every device; None without steps."""
         everyone = tuple(range(len(self.sites.factory_of)))
         probes = [Probe(everyone, SURVEY, settings={"down": one.down, "up": one.up}) for one in steps]
         return self.price(Chain(tuple(probes)), packet, 0, 0) if probes else None
@@ -167,18 +155,7 @@ def tariff(
     experiment: Experiment, park: Park, trained: int, classifier: int = 0,
     parcel: Callable[[str], Parcel] | None = None,
 ) -> Tariff | None:  # fmt: skip
-    """Return what an experiment's rounds are priced by, or None where it names no network.
-
-    Args:
-        experiment: its ``[network]``, and the seed by which devices' properties are drawn.
-        park: the devices.
-        trained: how many numbers of the model are trained.
-        classifier: how many of them are its classifier's; 0 where that is unknown.
-        parcel: what travels of the model, by name.
-
-    Raises:
-        SettingError: something is wrong with the network, or a device is out of reach.
-    """
+    """Return the price model of an experiment's rounds, or None where it names no network."""
     network = profile.build(experiment.network)
     if network is None:
         return None
@@ -224,9 +201,7 @@ def stamped(outcome: Outcome, paid: Price | None) -> Outcome:
 def told(paid: list[Price], normalised: Price | None = None) -> dict[str, Any] | None:
     """Return prices that are paid one after the other as a ledger line has them; None where nothing is priced.
 
-    Args:
-        paid: the prices.
-        normalised: that of the normalisation's questions, which is added and stands apart as ``normalise``, too.
+    The price of the normalisation's questions is added, and stands apart as ``normalise``, too.
     """
     if not paid:
         return None

@@ -72,7 +72,6 @@ def reprice(runs: Sequence[Path], network: NetworkSettings, out: Path, follow: C
 
 
 def _moved(run: Path, network: NetworkSettings) -> Experiment:
-    """Return a run's experiment on another network."""
     if not (run / "experiment.toml").is_file():
         raise SettingError(f"{run} is not a run folder: it has no experiment.toml.")
     before = config.read(run / "experiment.toml")
@@ -88,11 +87,7 @@ def _moved(run: Path, network: NetworkSettings) -> Experiment:
 
 
 def priced(experiment: Experiment, park: Park, lines: list[Line], run: Path) -> list[Line]:
-    """Return a ledger with the prices of an experiment's network.
-
-    Raises:
-        SettingError: a round's plan is not the one that was trained.
-    """
+    """Return a ledger with the prices of an experiment's network; SettingError where a plan is not the one trained."""
     found, other = _priced(forecast.rounds(experiment, park, len(lines)), lines)
     if other:
         state = _asked(experiment, park)
@@ -121,7 +116,7 @@ def _priced(rounds: Iterator[ForecastRound], lines: list[Line]) -> tuple[list[Li
 
 
 def _asked(experiment: Experiment, park: Park) -> State | None:
-    """Return what the method began with, asking again what it asked before the first round; None: it asks nothing."""
+    """Return the method's first state, from its questions before the first round put again; None: it has none."""
     method = config.combined(experiment)
     engine, costs = prepare.engine(experiment, method, park, Alone(), DeviceMemory(None))
     view = replace(forecast.seen(experiment, park, method)[0], start={"w": engine.network.flat.clone().cpu()})

@@ -48,15 +48,7 @@ from fedfloor.tasks.classification import CLASSIFICATION
 def write_evaluation(
     out: Path, experiment: Experiment, number: int, score: Score, more: Mapping[str, Any] | None = None
 ) -> None:
-    """Write ``evaluation.json``: the figures, the confusion matrix, devices and factories.
-
-    Args:
-        out: the run's folder.
-        experiment: says on which samples the model was evaluated.
-        number: the round it is of.
-        score: the evaluation.
-        more: of the best round's model, and of what was decided on validation data.
-    """
+    """Write ``evaluation.json``: the figures, the confusion matrix, devices and factories, and ``more``."""
     on = "validation" if experiment.evaluate.on == "validation" else "test"
     told: dict[str, Any] = {"round": number, "on": on}
     told |= {"figures": dict(score.figures)} if score.figures else {}
@@ -65,12 +57,7 @@ def write_evaluation(
 
 
 def write_memory(out: Path, memory: DeviceMemory) -> None:
-    """Write ``memory.json``: what devices keep between visits, in bytes; nothing where they keep nothing.
-
-    Args:
-        out: the run's folder.
-        memory: of the devices.
-    """
+    """Write ``memory.json``, the bytes that devices keep between visits; nothing where they keep nothing."""
     own, extractors = memory.sizes()
     if own:
         told = {"devices": len(own), "bytes_mean": round(sum(own) / len(own)), "bytes_max": max(own)}
@@ -79,12 +66,7 @@ def write_memory(out: Path, memory: DeviceMemory) -> None:
 
 
 def write_statistics(out: Path, normalised: Normalised) -> None:
-    """Write ``normalisation.json``: what each device was normalised by; nothing where devices keep that to themselves.
-
-    Args:
-        out: the run's folder.
-        normalised: of the park.
-    """
+    """Write ``normalisation.json``, each device's mean and deviation; nothing where devices keep them secret."""
     known = normalised.statistics()
     if known:
         told = {name: {"mean": mean.tolist(), "deviation": std.tolist()} for name, (mean, std) in known.items()}
@@ -94,16 +76,7 @@ def write_statistics(out: Path, normalised: Normalised) -> None:
 def write_devices(
     out: Path, experiment: Experiment, engine: Engine, number: int, packet: Packet, cohorts: Mapping[int, int]
 ) -> None:
-    """Write ``devices.json``, where each device's model is, and the cohorts' models but the first, which the run's is.
-
-    Args:
-        out: the run's folder.
-        experiment: names the network.
-        engine: its network, its park, and the devices' memory with their own parts.
-        number: the round that the models are of.
-        packet: the models.
-        cohorts: device → number of its model; empty where devices have parts of their own.
-    """
+    """Write ``devices.json``, the file of each device's model, and the cohorts' models but the first, the run's."""
     for cohort in sorted(set(range(1, len(packet))) & {*cohorts.values()}):
         made = Decided("last", number, packet[model_name(cohort)])
         write_model(out, experiment, engine, made, cohort_file(cohort))
@@ -123,15 +96,7 @@ def write_devices(
 
 
 def write_model(out: Path, experiment: Experiment, engine: Engine, made: Decided, name: str | None = None) -> None:
-    """Write the last or the best round's model: named tensors, all that is needed to use them, and the digest.
-
-    Args:
-        out: the run's folder.
-        experiment: names the network.
-        engine: its network and its park.
-        made: the model, and what is decided by it.
-        name: of the file, where it is not the run's one model.
-    """
+    """Write a model: named tensors, all that is needed to use them, and the digest."""
     data = engine.park.dataset
     own: dict[str, Any] = {}
     if engine.park.normalised is not None:
@@ -169,9 +134,6 @@ class Coverage:
     A visit whose work counts epochs trains on every sample it holds, once per epoch. One whose work counts steps trains
     on steps · min(batch size, n) of the n samples it holds, which are spread over the classes as these n are: exact
     where mini-batches use all n equally often, the expectation otherwise. Lost visits train on nothing.
-
-    Args:
-        park: the devices.
     """
 
     def __init__(self, park: Park) -> None:
@@ -180,12 +142,7 @@ class Coverage:
         self._windows = Windows(park.stream, park.seed, labels, park.indices, len(park.dataset.classes))
 
     def of(self, outcome: Outcome, visits: Mapping[int, int]) -> dict[str, list[float]]:
-        """Return ``samples`` and ``devices``, F numbers each: those of each class that a round trained on.
-
-        Args:
-            outcome: the round's; visits at the cloud count as visits to every device.
-            visits: device → how often it was trained in the run before the round.
-        """
+        """Return ``samples`` and ``devices``, F numbers each, of a round; ``visits`` are those of the rounds before."""
         classes, seen = len(self.park.dataset.classes), Counter(visits)
         samples = np.zeros(classes)
         covered: dict[int, NDArray[np.bool_]] = {}
@@ -202,7 +159,7 @@ class Coverage:
         return {"samples": samples.round(3).tolist(), "devices": devices_of.astype(int).tolist()}
 
     def _counts(self, devices: Sequence[int], receipt: Receipt, visits: int) -> NDArray[np.int64]:
-        """Return int64 [len(devices), F], the classes of what devices held at a visit, without any noise."""
+        """Return int64 [len(devices), F], the classes that devices held at a visit, without noise."""
         if self.park.stream.kind == "static":
             return self.park.counts_of(np.asarray(devices, np.int64))
         now = self._windows.at(devices, receipt.tick, [visits] * len(devices))
@@ -210,7 +167,6 @@ class Coverage:
 
 
 def _passes(work: Work, held: int) -> float:
-    """Return how often a visit trains on each of the samples it holds."""
     if work.epochs is not None:
         return float(work.epochs)
     return (work.steps or 0) * min(work.batch_size, held) / held
@@ -232,11 +188,6 @@ def reports(experiment: Experiment, plan: Node, before: int = 0) -> Counter[int]
     A ``Probe`` for the census or the classes, and a ``Select`` whose policy reads the census, ask all that they name.
     What is asked again in the same tick is the same report, but for recycled streams, where another visit can have
     brought another window: there every question counts, which is never too few.
-
-    Args:
-        experiment: says whether there is noise, and what the stream is.
-        plan: the round's, as the method wrote it.
-        before: the devices 0, 1, … of this number were all asked before it was written, for a method that reads it.
     """
     epsilon = experiment.park.census_epsilon
     if epsilon is None or math.isinf(epsilon):
@@ -265,13 +216,11 @@ class _Asked(Dry):
         return {}
 
     def select(self, request: SelectRequest) -> list[Sequence[int]]:
-        """Note the candidates whose census is read."""
         if request.node.reads_census:
             self.found += [(device, request.tick) for device in request.node.candidates]
         return super().select(request)
 
     def parallel(self, request: ParallelRequest) -> NodeResult:
-        """Walk branches that may ask something, which single visits do not."""
         mine = [index for index, child in enumerate(request.node.children) if not walk.is_visit(child)]
         for one in request.branches(mine):
             self.branch(one, request)
@@ -285,14 +234,6 @@ def tell(
     """Write ``privacy.json``: what models and censuses with noise and the normalisation's questions reveal.
 
     A sample stands up to ⌈n/size⌉ times in a window of n, so that a report tells as many ε of it.
-
-    Args:
-        out: the run's folder.
-        experiment: says what ε is.
-        counted: device → how often it reported.
-        park: what the devices have, and hold at a time.
-        models: what the models reveal: :func:`fedfloor.runs.privacy.statement`.
-        secret: whether real devices drew the noise; a simulation's protects nobody.
     """
     told = asked(park, experiment.data.normalise)
     epsilon = experiment.park.census_epsilon
@@ -306,7 +247,7 @@ def tell(
 
 
 def asked(park: Park, normalise: Normalise) -> dict[str, Any]:
-    """Return what the normalisation's questions reveal of each device: how often what was answered, without noise."""
+    """Return the answers to the normalisation's questions that leave each device, without noise."""
     questions = [one for one in steps(park, normalise) if one.up]
     if not questions:
         return {}
@@ -317,7 +258,6 @@ def asked(park: Park, normalise: Normalise) -> dict[str, Any]:
 
 
 def _censuses(epsilon: float, counted: Mapping[int, int], park: Park, *, secret: bool) -> dict[str, Any]:
-    """Return what the noisy censuses of a run come to, and log it."""
     times = -(-park.holdings // park.sizes)
     worst = max(counted, key=lambda k: counted[k] * int(times[k]), default=None)
     most, each = (0, epsilon) if worst is None else (counted[worst], epsilon * int(times[worst]))
@@ -347,13 +287,7 @@ NAME = "diverged.json"
 
 @contextmanager
 def noted(folder: Path) -> Iterator[None]:
-    """Write down in which round training diverged, where it does in the body.
-
-    The round is the one after the ledger's last.
-
-    Args:
-        folder: the run's.
-    """
+    """Record the round in which training diverges in the body, the one after the ledger's last."""
     try:
         yield
     except DivergedError as error:
@@ -363,7 +297,7 @@ def noted(folder: Path) -> Iterator[None]:
 
 
 def forget(folder: Path) -> None:
-    """Delete the note of an earlier attempt, as the run goes on."""
+    """Delete the note of an earlier attempt."""
     (folder / NAME).unlink(missing_ok=True)
 
 

@@ -45,9 +45,6 @@ class Axis:
 def axis(typed: str) -> Axis:
     """Read one ``--grid KEY=VALUE,VALUE,…``.
 
-    Raises:
-        SettingError: it cannot be read, is no setting of a method, or has a value twice.
-
     >>> axis("work.lr=0.1,0.01").values, axis("methods.fedsr.laps=1,5").setting
     ((0.1, 0.01), ('laps',))
     """
@@ -82,9 +79,6 @@ def _place(key: str) -> tuple[str | None, tuple[str, ...]]:
 
 def split(text: str) -> list[str]:
     """Split at the commas that are not inside brackets, braces or quotes.
-
-    Raises:
-        SettingError: a bracket, brace or quote is not closed.
 
     >>> split('{ kind = "cosine", start = 0.1 },0.01')
     ['{ kind = "cosine", start = 0.1 }', '0.01']
@@ -124,7 +118,7 @@ class Grid:
 
     @property
     def size(self) -> int:
-        """The number of points; one, the experiment as it is, where there is nothing to choose."""
+        """The number of points."""
         return math.prod(len(values) for values in self.axes.values())
 
     def point(self, number: int) -> dict[tuple[str, ...], Any]:
@@ -137,11 +131,7 @@ class Grid:
 
 
 def grids(methods: Mapping[str, type[Method]], axes: Sequence[Axis]) -> dict[str, Grid]:
-    """Return each method's grid; an axis of one method takes the place of a general one for the same setting.
-
-    Raises:
-        SettingError: no axis, one key twice, or an axis that no method of the sweep can use.
-    """
+    """Return each method's grid; an axis of one method replaces a general one for the same setting."""
     if not axes:
         raise SettingError(f"a sweep needs at least one --grid: {EXAMPLE}.")
     for i, one in enumerate(axes):
@@ -183,14 +173,7 @@ Settings = Mapping[tuple[str, ...], Any]
 
 @dataclass(frozen=True)
 class Trial:
-    """A method at one point of its grid.
-
-    Args:
-        method: its name.
-        number: counts the method's trials from 1.
-        settings: what is tried: the way to each setting in the method's table → its value.
-        experiment: with these settings, evaluated on validation data.
-    """
+    """A method at one point of its grid."""
 
     method: str
     number: int
@@ -205,16 +188,7 @@ class Trial:
 
 @dataclass(frozen=True)
 class Sweep:
-    """What a sweep does.
-
-    Args:
-        original: the experiment as it was given.
-        axes: its ``--grid`` options.
-        sizes: method → points of its grid.
-        budget: trials of each method.
-        seeds: of each trial.
-        trials: method by method.
-    """
+    """What a sweep does."""
 
     original: Experiment
     axes: tuple[Axis, ...]
@@ -233,7 +207,7 @@ class Sweep:
         return planned
 
     def folder(self, out: Path, trial: Trial, seed: int) -> Path:
-        """Return where a run of a trial lies."""
+        """Return the folder of a trial's run."""
         return out / f"{trial.method.replace(':', '.')}-trial{trial.number}-seed{seed}"
 
 
@@ -273,9 +247,6 @@ def plan(
         seeds: each trial is run with each of them.
         trials: of each method; as many as the smallest grid has points if None. Of larger grids so many points are
             drawn, without replacement, by the experiment's seed.
-
-    Raises:
-        SettingError: an unknown method or setting, a grid that is too small, a value out of range.
     """
     each_once("methods", methods)
     each_once("seeds", seeds)
@@ -313,7 +284,6 @@ def _budget(sizes: Mapping[str, int], trials: int | None) -> int:
 
 
 def _places(seed: int, method: str, grid: Grid, budget: int) -> list[int]:
-    """Return which points of a grid are tried, in the grid's order."""
     if grid.size <= budget:
         return list(range(grid.size))
     drawn: list[int] = np.sort(generator(seed, f"sweep {method}").choice(grid.size, budget, replace=False)).tolist()
@@ -345,13 +315,7 @@ def _with(experiment: Experiment, method: str, settings: Settings) -> dict[str, 
 
 
 def results(sweep: Sweep, out: Path, diverged: set[Path]) -> list[Result]:
-    """Read what came of the trials.
-
-    Args:
-        sweep: all of whose runs have ended.
-        out: its folder.
-        diverged: folders of the runs that diverged.
-    """
+    """Return the trials' results; ``diverged`` are folders of runs."""
     found = []
     for trial in sweep.trials:
         folders = [sweep.folder(out, trial, seed) for seed in sweep.seeds]
@@ -399,14 +363,7 @@ def tuned(sweep: Sweep, best: Mapping[str, Result]) -> Experiment:
 
 
 def document(sweep: Sweep, best: Mapping[str, Result], rounds: int, out: Path) -> str:
-    """Return :func:`tuned` as an experiment file in a folder; it says how it was made.
-
-    Args:
-        sweep: what was done.
-        best: each method's best trial.
-        rounds: that each trial trained.
-        out: the folder.
-    """
+    """Return :func:`tuned` as an experiment file whose comments describe the sweep."""
     seeds, evaluate = ",".join(map(str, sweep.seeds)), sweep.original.evaluate
     said = [
         f"The best settings of a sweep: {sweep.budget} trials of every method, {rounds} rounds each, seeds {seeds}.",
