@@ -23,8 +23,13 @@ from rounds import Job, after, digest, method
 # Settings that no part could be tried without, and such that several models meet.
 GIVEN: dict[str, dict[str, dict[str, Any]]] = {
     "objective": {"prox": {"mu": 0.1}},
-    "mix": {"krum": {"outliers": 0}, "multi_krum": {"outliers": 0}, "trimmed_mean": {"share": 0.3}},
-    "selection": {"fraction": {"share": 0.8}, "by_samples": {"share": 0.8}},
+    "mix": {
+        "krum": {"outliers": 0},
+        "multi_krum": {"outliers": 0},
+        "trimmed_mean": {"share": 0.3},
+        "private": {"delta": 0.1},
+    },
+    "selection": {"fraction": {"share": 0.8}, "by_samples": {"share": 0.8}, "poisson": {"share": 0.8}},
 }
 ALL = {part: [{"kind": name, **GIVEN.get(part, {}).get(name, {})} for name in known] for part, known in PARTS.items()}
 SIZES, FACTORIES = (6, 10, 4, 9, 5, 8), (0, 1, 0, 1, 2, 2)
@@ -36,8 +41,42 @@ def floor_() -> Park:
     return park(SIZES, factory_of=FACTORIES)
 
 
+PRIVATE = {
+    "fedavg",
+    "fedprox",
+    "moon",
+    "fedmmd",
+    "fedfusion",
+    "qffl",
+    "ida",
+    "fedavgm",
+    "fedadagrad",
+    "fedadam",
+    "fedyogi",
+    "cgau",
+    "rafed",
+    "fedper",
+    "fedrep",
+    "fedbn",
+    "ditto",
+    "apfl",
+    "flhc",
+}  # whose rounds meet once
+
+
 def reason(name: str, parts: dict[str, dict[str, Any]]) -> str | None:
     """Why a combination is refused; None where it must run."""
+    kind = {part: one["kind"] for part, one in parts.items()}
+    why = reason_of_parts(name, parts)
+    plain = name == "scaffold" and kind.get("objective", "variates") not in ("variates", "weighted", "focal")
+    fits = kind.get("selection") == "poisson" and (name in PRIVATE or plain)
+    if kind.get("mix") != "private" or (fits and why is None):
+        return why
+    return "|".join(filter(None, (why, "mix 'private'")))
+
+
+def reason_of_parts(name: str, parts: dict[str, dict[str, Any]]) -> str | None:
+    """Why a combination is refused, but for what the rule ``private`` asks of rounds."""
     kind = {part: one["kind"] for part, one in parts.items()}
     if name == "centralized" and kind.get("selection", "everyone") != "everyone":
         return "its rounds visit no devices"
@@ -114,7 +153,7 @@ def fours() -> list[dict[str, dict[str, Any]]]:
     objectives, mixes, servers, selections = (ALL[part] for part in ("objective", "mix", "server", "selection"))
     return [
         {"objective": goal, "mix": mix, "server": servers[(i + j) % len(servers)],
-         "selection": selections[(i + 2 * j) % len(selections)]}
+         "selection": selections[(i + j + j // 2) % len(selections)]}
         for (i, goal), (j, mix) in itertools.product(enumerate(objectives), enumerate(mixes))
     ]  # fmt: skip
 

@@ -176,8 +176,9 @@ class ConfiguredMethod(Method):
 
             node = walk.with_work(node, changed)
         if self.parts.mix is not None and walk.rates(node):  # a round without training has nothing to mix
+            node = self._mixed(node, self.parts.mix)
             rule = self.parts.mix.planned(node, self.parts.selection, view.devices, len(view.sizes))
-            node = self._mixed(node, rule)
+            node = node if rule == self.parts.mix else self._mixed(node, rule)
         if self.parts.edge_mix is not None and walk.rates(node):
             node = self._mixed(node, self.parts.edge_mix, "edge")
         self._check_visits(node)

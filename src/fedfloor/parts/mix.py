@@ -11,7 +11,7 @@ import numpy as np
 
 from fedfloor.errors import SettingError, require
 from fedfloor.parts import named
-from fedfloor.plan import walk
+from fedfloor.plan import nodes, walk
 from fedfloor.plan.nodes import CLOUD, Node, Parallel, Scalar
 
 if TYPE_CHECKING:  # methods name their rule, and looking at methods does not wait for PyTorch
@@ -89,7 +89,7 @@ class Mix(Protocol):
         """Return the rule as a round's plan names it, or refuse the plan.
 
         Args:
-            node: the plan, before the rule takes the place of its own.
+            node: the plan with the rule in it.
             selection: the policy that drew who may take part; None without one.
             devices: those devices, ascending.
             park_devices: K, the devices of the park.
@@ -344,9 +344,12 @@ class Private(Mix):
             require(self.delta < 1 / park_devices, "mix.delta", self.delta, f"below one over {park_devices} devices")
         if walk.probes(node):
             raise _unfit("rounds of the method ask the devices questions, whose answers carry no noise")
-        if not isinstance(node, Parallel) or node.at != CLOUD or not all(map(walk.is_visit, node.children)):
+        if isinstance(node, nodes.Sequence) and len(node.children) == 1:
+            node = node.children[0]  # beside it stood a question that the method's own rule asked
+        at_once = isinstance(node, Parallel) and (node.at, node.mix) == (CLOUD, "private")
+        if not at_once or any(walk.meets(child) or len(walk.devices(child)) != 1 for child in walk.children(node)):
             raise _unfit("rounds of the method are more than visits in parallel that meet at the cloud")
-        if sorted(map(walk.first_device, node.children)) != sorted(devices):
+        if sorted(map(walk.first_device, walk.children(node))) != sorted(devices):
             raise _unfit("the method chooses among the devices that were drawn, so that chance alone does not decide")
         for work in walk.works(node):
             goal = objective(work.objective, work.settings)
