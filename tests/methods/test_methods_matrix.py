@@ -68,7 +68,10 @@ def reason(name: str, parts: dict[str, dict[str, Any]]) -> str | None:
     """Why a combination is refused; None where it must run."""
     kind = {part: one["kind"] for part, one in parts.items()}
     why = reason_of_parts(name, parts)
-    plain = name == "scaffold" and kind.get("objective", "variates") not in ("variates", "weighted", "focal")
+    goal = kind.get("objective")  # in whose place nothing is sent beside the model
+    plain = (name == "scaffold" and goal not in (None, "variates", "weighted", "focal")) or (
+        name == "fedl" and goal not in (None, "corrected")
+    )
     fits = kind.get("selection") == "poisson" and (name in PRIVATE or plain)
     if kind.get("mix") != "private" or (fits and why is None):
         return why

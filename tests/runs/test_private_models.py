@@ -166,7 +166,7 @@ def test_a_run_stops_before_its_budget_is_exceeded_and_states_what_it_revealed(
         ({"method": "fedsr"}, "more than visits in parallel"),
         ({"method": "hierfavg"}, "more than visits in parallel"),
         ({"method": "scaffold"}, "beside the model, which is not clipped"),
-        ({"method": "fedcs", "more": "[network]\nprofile = 'lte-cat-m2'\n"}, "whose answers carry no noise"),
+        ({"method": "ifca"}, "whose answers carry no noise"),
         ({"selection": ""}, "not drawn by chance alone"),
         ({"selection": 'selection = { kind = "fraction", share = 0.5 }'}, "not drawn by chance alone"),
         ({"selection": 'selection = { kind = "poisson", share = 0.01 }'}, "less than one a round"),
