@@ -1,7 +1,7 @@
-"""Questions to devices: what a ``Probe`` asks, what it costs, and which answers are accepted.
+"""Questions to devices: the answers to a ``Probe``, their price, and which of them are accepted.
 
-A question is one class. Execution, prices, forecasts, the wire and the count of what answers reveal read the class and
-know no question by name.
+A question is one class. Execution, prices, forecasts, the wire and the account of privacy read the class and know no
+question by name.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from fedfloor.network.price import QuestionCost
 from fedfloor.park.normalise import mean_and_deviation
 from fedfloor.park.park import Park
 from fedfloor.parts.extractors.extractor import Scaling, mean_features
-from fedfloor.parts.extractors.names import extractor
+from fedfloor.parts.extractors.names import extractor as named_extractor
 from fedfloor.parts.grouping import hashed
 from fedfloor.plan.nodes import FORWARD, Probe, Scalar, Work, model_name
 from fedfloor.plan.schedule import Key
@@ -43,25 +43,15 @@ RESOURCES_BYTES = 16  # two numbers: seconds of a pass, metres to the base stati
 
 @dataclass(frozen=True)
 class Sizes:
-    """What questions are priced by.
+    """The sizes that questions are priced by."""
 
-    Args:
-        model: bytes of the packet.
-        number: bytes of one number of it.
-        gradient: bytes of a gradient of the trained numbers.
-        classes: F, of which a census counts samples.
-        classifier: how many numbers of the model are its classifier's; 0 where that is unknown.
-        shape: of a sample.
-        samples: of a device, the mean.
-    """
-
-    model: int
-    number: int
-    gradient: int
-    classes: int
-    classifier: int
-    shape: tuple[int, ...]
-    samples: float
+    model: int  # bytes of the packet
+    number: int  # bytes of one number of it
+    gradient: int  # bytes of a gradient of the trained numbers
+    classes: int  # F, of which a census counts samples
+    classifier: int  # numbers of the model that are its classifier's; 0 where that is unknown
+    shape: tuple[int, ...]  # of a sample
+    samples: float  # of a device, the mean
 
 
 @dataclass(frozen=True)
@@ -94,7 +84,7 @@ class Question(ABC):
         return 0.0
 
     def excess(self) -> str:
-        """Return why the settings ask for more than a device does for others; "" where they do not."""
+        """Return why a device refuses the settings of another machine's question; "" where it does not."""
         return ""
 
     @abstractmethod
@@ -110,19 +100,11 @@ class Question(ABC):
         return park.classes(device)
 
     def checked(self, answer: object, device: int, engine: Engine) -> Any:
-        """Return an answer in JSON that came from somewhere else.
-
-        Raises:
-            RefusedError: it is out of range, or the question is not answered in JSON.
-        """
+        """Return another machine's answer in JSON; RefusedError: it is out of range, or no JSON is due."""
         raise ranges.RefusedError("kind", "the question is not answered in JSON.")
 
     def fits(self, vector: Tensor, device: int, engine: Engine) -> None:
-        """Refuse a vector of the right length whose numbers no such device can have.
-
-        Raises:
-            RefusedError: they are.
-        """
+        """Refuse a vector of the right length whose numbers no such device can have, by RefusedError."""
         return
 
     def length(self, engine: Engine) -> int | None:
@@ -136,15 +118,12 @@ class Census(Question):
     counts = drifts = True
 
     def answer(self, engine: Engine, device: int, packet: Packet, tick: int) -> list[int]:
-        """Count."""
         return [int(count) for count in engine.park.census([device], tick, [engine.memory.visits[device]])[0]]
 
     def price(self, sizes: Sizes) -> QuestionCost:
-        """F counts of 4 bytes."""
         return QuestionCost(0, COUNT_BYTES * sizes.classes)
 
     def checked(self, answer: object, device: int, engine: Engine) -> list[int]:
-        """Take counts of at most what the device holds, and noise."""
         park, whole = engine.park, not self.drifts
         noise, held = ranges.noise(park.census_epsilon), int((park.sizes if whole else park.holdings)[device])
         return ranges.counts(answer, len(park.dataset.classes), held, noise, -noise if whole else 0)
@@ -156,7 +135,6 @@ class ClassCounts(Census):
     drifts = False
 
     def answer(self, engine: Engine, device: int, packet: Packet, tick: int) -> list[int]:
-        """Count."""
         return [int(count) for count in engine.park.classes(device)]
 
 
@@ -166,11 +144,9 @@ class MeanLoss(Question):
     weighs = True
 
     def harmless(self, classes: int) -> float:
-        """Return the loss of guessing, ln F."""
         return math.log(classes)
 
     def answer(self, engine: Engine, device: int, packet: Packet, tick: int) -> float:
-        """Go forward over the samples in blocks."""
         network, samples, total = engine.network, engine.samples(device, tick), 0.0
         _arrived(engine, packet)
         network.module.eval()
@@ -182,15 +158,12 @@ class MeanLoss(Question):
         return total / len(samples)
 
     def price(self, sizes: Sizes) -> QuestionCost:
-        """The model, one number, a pass forward."""
         return QuestionCost(sizes.model, sizes.number, FORWARD, model=True)
 
     def pretended(self, park: Park, device: int, trained: int) -> float:
-        """Return 1."""
         return 1.0
 
     def checked(self, answer: object, device: int, engine: Engine) -> float:
-        """Take a loss that training can come back from."""
         return ranges.number(answer, 0, ranges.LOSS, "its loss")
 
 
@@ -203,26 +176,23 @@ class Losses(MeanLoss):
     weighs = False
 
     def excess(self) -> str:
-        """Return whether it is not said how many models there are."""
-        many = self.settings.get("models")
-        return "" if type(many) is int and many >= 1 else f"{shown(repr(many))} models; must be a number of them."
+        count = self.settings.get("models")
+        return "" if type(count) is int and count >= 1 else f"{shown(repr(count))} models; must be a number of them."
 
     def answer(self, engine: Engine, device: int, packet: Packet, tick: int) -> list[float]:  # type: ignore[override]
-        """Go forward over the samples with each model."""
-        models = [packet[model_name(number)] for number in range(self._many())]
+        models = [packet[model_name(number)] for number in range(self._models)]
         return [super(Losses, self).answer(engine, device, {"w": model}, tick) for model in models]
 
     def price(self, sizes: Sizes) -> QuestionCost:
-        """The models, a number and a pass forward for each."""
-        many = self._many()
-        return QuestionCost(many * sizes.model, many * sizes.number, many * FORWARD, model=True)
+        count = self._models
+        return QuestionCost(count * sizes.model, count * sizes.number, count * FORWARD, model=True)
 
     def checked(self, answer: object, device: int, engine: Engine) -> list[float]:  # type: ignore[override]
-        """Take as many losses as there are models."""
-        losses = ranges.rows(answer, self._many(), "its losses")
-        return [super(Losses, self).checked(one, device, engine) for one in losses]
+        losses = ranges.rows(answer, self._models, "its losses")
+        return [super(Losses, self).checked(loss, device, engine) for loss in losses]
 
-    def _many(self) -> int:
+    @property
+    def _models(self) -> int:
         return int(self.settings["models"] or 0)
 
 
@@ -232,20 +202,16 @@ class Gradient(Question):
     weighs = vector = True
 
     def answer(self, engine: Engine, device: int, packet: Packet, tick: int) -> Tensor:
-        """Go there and back over the samples."""
         _arrived(engine, packet)
         return full_gradient(engine.network, engine.samples(device, tick), engine.task).cpu()
 
     def price(self, sizes: Sizes) -> QuestionCost:
-        """The model, a gradient, a whole pass."""
         return QuestionCost(sizes.model, sizes.gradient, 1.0, model=True)
 
     def pretended(self, park: Park, device: int, trained: int) -> Tensor:
-        """Return zeros."""
         return torch.zeros(trained)
 
     def length(self, engine: Engine) -> int:
-        """As many numbers as are trained."""
         return engine.network.trained
 
 
@@ -258,7 +224,6 @@ class Profile(Question):
     weighs = vector = trains = True
 
     def answer(self, engine: Engine, device: int, packet: Packet, tick: int) -> Tensor:
-        """Train."""
         was = engine.memory.now((device,))
         local_update.local_update(
             engine, self._work(), packet, Key(engine.seed, 0, tick, device, 0), FrozenExtractor(frozen=False)
@@ -267,15 +232,12 @@ class Profile(Question):
         return engine.network.flat.clone()
 
     def price(self, sizes: Sizes) -> QuestionCost:
-        """A visit: the model there and back."""
         return QuestionCost(sizes.model, sizes.model, self._work().passes(sizes.samples), model=True)
 
     def pretended(self, park: Park, device: int, trained: int) -> Tensor:
-        """Return zeros."""
         return torch.zeros(trained)
 
     def length(self, engine: Engine) -> int:
-        """As many numbers as the model has."""
         return engine.network.flat.numel()
 
     def _work(self) -> Work:
@@ -286,30 +248,23 @@ class MeanFeatures(Question):
     """The mean (1/n) Σ_i f(x_i) of the features of what the device holds, [D].
 
     Settings: ``extractor``, by name, and its own.
-
-    Raises:
-        SettingError: no such extractor, or one that does not take such samples.
     """
 
     weighs = vector = extracts = True
     OWN: ClassVar[tuple[str, ...]] = ()  # settings that are not the extractor's
 
     def excess(self) -> str:
-        """Return whether no extractor is named."""
         return "" if isinstance(self.settings.get("extractor"), str) else "no extractor is named."
 
     def answer(self, engine: Engine, device: int, packet: Packet, tick: int) -> Any:
-        """Extract and average."""
         return self.mean(engine, device, packet, tick)
 
     def mean(self, engine: Engine, device: int, packet: Packet, tick: int) -> Tensor:
-        """Return the mean features, [D]."""
-        made = self._extractor()
-        if not made.needs_model:
-            park = engine.park
+        extractor, park = self._extractor(), engine.park
+        if not extractor.needs_model:
             x, _ = park.held(device, tick, engine.memory.visits[device])
             mean, std = mean_and_deviation(park, engine.normalise)
-            mean_row = torch.from_numpy(mean_features(made, x, Scaling(park.dataset.scale, mean, std)))
+            mean_row = torch.from_numpy(mean_features(extractor, x, Scaling(park.dataset.scale, mean, std)))
         else:
             engine.network.part("classifier")
             _arrived(engine, packet)
@@ -317,57 +272,46 @@ class MeanFeatures(Question):
         return mean_row.to(engine.network.flat.dtype)
 
     def price(self, sizes: Sizes) -> QuestionCost:
-        """D numbers and a pass forward, by whichever network; the model goes along where it extracts."""
-        made = self._extractor()
-        size = sizes.classifier // sizes.classes - 1 if made.needs_model else made.dimension(sizes.shape)
-        return QuestionCost(
-            sizes.model if made.needs_model else 0, sizes.number * size, FORWARD, model=made.needs_model
-        )
+        extractor, needs = self._extractor(), self._extractor().needs_model
+        size = sizes.classifier // sizes.classes - 1 if needs else extractor.dimension(sizes.shape)
+        return QuestionCost(sizes.model if needs else 0, sizes.number * size, FORWARD, model=needs)
 
     def _extractor(self) -> Any:
-        own = {name: one for name, one in self.settings.items() if name not in ("extractor", *self.OWN)}
-        return extractor(str(self.settings["extractor"]), own)
+        own = {name: value for name, value in self.settings.items() if name not in ("extractor", *self.OWN)}
+        return named_extractor(str(self.settings["extractor"]), own)
 
 
 class Hash(MeanFeatures):
     """h integers ⌊(a_i·v + b_i)/r⌋, v the mean features; a and b are the same on all devices, by the seed.
 
     Settings: those of :class:`MeanFeatures`, ``hashes`` h and ``width`` r.
-
-    Raises:
-        SettingError: as :class:`MeanFeatures`, or h or r out of range.
     """
 
     weighs = vector = False
     OWN = ("hashes", "width")
 
     def excess(self) -> str:
-        """Return whether h is no number of hashes that one answer holds, or r no number."""
-        many, width = self.settings.get("hashes"), self.settings.get("width")
-        if type(many) is not int or not 1 <= many <= HASHES:
-            return f"{shown(repr(many))} hashes; must be a whole number from 1 to {HASHES}."
-        return (
-            super().excess() if type(width) in (int, float) else f"a width of {shown(repr(width))}; must be a number."
-        )
+        count, width = self.settings.get("hashes"), self.settings.get("width")
+        if type(count) is not int or not 1 <= count <= HASHES:
+            return f"{shown(repr(count))} hashes; must be a whole number from 1 to {HASHES}."
+        if type(width) not in (int, float):
+            return f"a width of {shown(repr(width))}; must be a number."
+        return super().excess()
 
     def answer(self, engine: Engine, device: int, packet: Packet, tick: int) -> list[int]:
-        """Hash the mean features."""
         vector = self.mean(engine, device, packet, tick).double().cpu().numpy()
-        return hashed(vector, self._many(), float(self.settings["width"] or 0), engine.seed)
+        return hashed(vector, self._hashes, float(self.settings["width"] or 0), engine.seed)
 
     def price(self, sizes: Sizes) -> QuestionCost:
-        """h numbers of 8 bytes, and a pass forward."""
-        made = self._extractor()
-        return QuestionCost(
-            sizes.model if made.needs_model else 0, HASH_BYTES * self._many(), FORWARD, made.needs_model
-        )
+        needs = self._extractor().needs_model
+        return QuestionCost(sizes.model if needs else 0, HASH_BYTES * self._hashes, FORWARD, needs)
 
     def checked(self, answer: object, device: int, engine: Engine) -> list[int]:
-        """Take h whole numbers."""
-        hashes = ranges.rows(answer, self._many(), "its hashes")
-        return [ranges.whole(one, -ranges.COUNT, ranges.COUNT, "a hash") for one in hashes]
+        hashes = ranges.rows(answer, self._hashes, "its hashes")
+        return [ranges.whole(value, -ranges.COUNT, ranges.COUNT, "a hash") for value in hashes]
 
-    def _many(self) -> int:
+    @property
+    def _hashes(self) -> int:
         return int(self.settings["hashes"] or 0)
 
 
@@ -381,7 +325,6 @@ class Moments(Question):
     vector = True
 
     def answer(self, engine: Engine, device: int, packet: Packet, tick: int) -> Tensor:
-        """Sum, around the device's own mean."""
         samples = engine.samples(device, tick)
         blocks = [slice(first, first + BLOCK) for first in range(0, len(samples), BLOCK)]
         mean = torch.stack([samples.values(rows).flatten(1).double().sum(0) for rows in blocks]).sum(0) / len(samples)
@@ -394,20 +337,16 @@ class Moments(Question):
         return moments.to(engine.network.flat.dtype).cpu()
 
     def price(self, sizes: Sizes) -> QuestionCost:
-        """1 + D + D(D + 1)/2 numbers; no model, and the time of a pass forward."""
         return QuestionCost(0, sizes.number * lengths(math.prod(sizes.shape)), FORWARD)
 
     def pretended(self, park: Park, device: int, trained: int) -> Tensor:
-        """Return those of one sample of zeros."""
         size = math.prod(park.dataset.shape)
         return torch.cat([torch.ones(1), torch.zeros(lengths(size) - 1)])
 
     def length(self, engine: Engine) -> int:
-        """1 + D + D(D + 1)/2."""
         return lengths(math.prod(engine.park.dataset.shape))
 
     def fits(self, vector: Tensor, device: int, engine: Engine) -> None:
-        """Refuse another number of samples than the device holds, and sums of squares below 0."""
         size, held = math.prod(engine.park.dataset.shape), int(engine.park.holdings[device])
         row, column = torch.triu_indices(size, size)
         if float(vector[0]) != held or bool((vector[1 + size :][row == column] < 0).any()):
@@ -421,15 +360,9 @@ class Scores(Question):
     """
 
     def excess(self) -> str:
-        """Return whether these are bins of no bisection."""
         return calibrate.settings(self.settings.get("low"), self.settings.get("width"))
 
     def answer(self, engine: Engine, device: int, packet: Packet, tick: int) -> list[int]:
-        """Score and count.
-
-        Raises:
-            SettingError: the task has no scores.
-        """
         if not engine.task.calibrates:
             raise SettingError(f"data.task = '{engine.task.kind}' has no scores to count: only reconstruction does.")
         _arrived(engine, packet)
@@ -438,20 +371,17 @@ class Scores(Question):
         return [int(count) for count in calibrate.counts(scores, low, width)]
 
     def price(self, sizes: Sizes) -> QuestionCost:
-        """The model and two numbers, 66 counts, a pass forward."""
         return QuestionCost(sizes.model + 2 * sizes.number, COUNT_BYTES * (calibrate.BINS + 2), FORWARD, model=True)
 
     def pretended(self, park: Park, device: int, trained: int) -> list[int]:
-        """Return counts of nothing."""
         return [0] * (calibrate.BINS + 2)
 
     def checked(self, answer: object, device: int, engine: Engine) -> list[int]:
-        """Take counts of as many samples as the device holds out, or could."""
         return ranges.counts(answer, calibrate.BINS + 2, calibrate.most(engine.park, device))
 
 
 class Outputs(Question):
-    """What the device's own model makes of its test samples, and of those that are nobody's.
+    """The outputs of the device's own model for its test samples, and for those of no device.
 
     A vector: the summed loss of each block, the predicted bin of each sample, and S scores of each.
 
@@ -461,15 +391,9 @@ class Outputs(Question):
     vector = shared = True
 
     def excess(self) -> str:
-        """Return whether no bin is named."""
         return "" if type(self.settings.get("scored")) is int else "no bin is named whose scores are wanted."
 
     def answer(self, engine: Engine, device: int, packet: Packet, tick: int) -> Tensor:
-        """Run the samples through the model with the device's own part; the network is as it arrived afterwards.
-
-        Raises:
-            SettingError: there are no test samples.
-        """
         blocks = self._blocks(engine, device)
         if not blocks:
             raise SettingError(
@@ -483,14 +407,12 @@ class Outputs(Question):
 
         parts = block_outputs(engine, blocks, self._scored(engine), load)
         engine.network.flat.copy_(arrived)
-        return torch.from_numpy(np.concatenate([one.astype(np.float32).ravel() for one in parts]))
+        return torch.from_numpy(np.concatenate([part.astype(np.float32).ravel() for part in parts]))
 
     def price(self, sizes: Sizes) -> QuestionCost:
-        """Nothing: evaluations are not priced."""
         return QuestionCost(0, 0)
 
     def fits(self, vector: Tensor, device: int, engine: Engine) -> None:
-        """Refuse outputs of other samples, bins that do not exist and losses below 0; an edge may lack the samples."""
         if not engine.park.test_samples:
             return
         blocks, scored = self._blocks(engine, device), self._scored(engine)
@@ -506,12 +428,12 @@ class Outputs(Question):
         return device_blocks(engine.park.test_devices, device)
 
     def _scored(self, engine: Engine) -> list[int]:
-        one, bins = int(self.settings["scored"] or 0), len(engine.park.dataset.classes)
-        return list(range(bins)) if one >= bins else [one] if one >= 0 else []
+        scored, bins = int(self.settings["scored"] or 0), len(engine.park.dataset.classes)
+        return list(range(bins)) if scored >= bins else [scored] if scored >= 0 else []
 
 
 def scored_as(scored: Sequence[int]) -> int:
-    """Return :class:`Outputs`' setting for the bins whose scores are wanted: none, one, or all.
+    """Return the ``scored`` setting of :class:`Outputs`: none, one, or all bins.
 
     >>> scored_as([]), scored_as([3]), scored_as([0, 1, 2])
     (-1, 3, 3)
@@ -534,14 +456,9 @@ def lengths(size: int) -> int:
 
 
 class DeviceResources(Question):
-    """A device on the network: seconds of a pass over its data, and metres to the base station.
-
-    Raises:
-        SettingError: there is no network.
-    """
+    """A device on the network: seconds of a pass over its data, and metres to the base station."""
 
     def answer(self, engine: Engine, device: int, packet: Packet, tick: int) -> dict[str, float]:
-        """Look it up."""
         sites = engine.sites
         if sites is None:
             raise SettingError("a Probe for 'resources' needs a [network], such as --set network.profile=lte-cat-m2.")
@@ -549,19 +466,16 @@ class DeviceResources(Question):
         return {"pass_s": float(sites.pass_s[device]), **distance}
 
     def price(self, sizes: Sizes) -> QuestionCost:
-        """Two numbers of 8 bytes."""
         return QuestionCost(0, RESOURCES_BYTES)
 
     def pretended(self, park: Park, device: int, trained: int) -> None:
-        """Return nothing: a forecast knows the network itself."""
         return
 
     def checked(self, answer: object, device: int, engine: Engine) -> dict[str, float]:
-        """Take seconds, and metres where there are some."""
         if not isinstance(answer, dict) or not {"pass_s"} <= set(answer) <= {"pass_s", "distance_m"}:
-            raise ranges.RefusedError("answer", "it does not say pass_s, and distance_m where there is one.")
+            raise ranges.RefusedError("answer", "it must have pass_s, and distance_m if known, and nothing else.")
         most = {"pass_s": ranges.SECONDS, "distance_m": ranges.METRES}
-        return {name: ranges.number(one, 0, most[name], name) for name, one in answer.items()}
+        return {name: ranges.number(value, 0, most[name], name) for name, value in answer.items()}
 
 
 class Survey(Question):
@@ -571,15 +485,9 @@ class Survey(Question):
     """
 
     def answer(self, engine: Engine, device: int, packet: Packet, tick: int) -> Any:
-        """Refuse: a plan cannot ask it.
-
-        Raises:
-            SettingError: always.
-        """
-        raise SettingError("a plan cannot ask a survey: the normalisation's questions come before it.")
+        raise SettingError("a survey is no question of a plan: the normalisation's questions come before it.")
 
     def price(self, sizes: Sizes) -> QuestionCost:
-        """The step's bytes, and no time to compute: a few operations per value."""
         return QuestionCost(int(self.settings["down"] or 0), int(self.settings["up"] or 0))
 
 
@@ -601,11 +509,7 @@ QUESTIONS: dict[str, type[Question]] = {
 
 
 def question(node: Probe) -> Question:
-    """Return what a node asks.
-
-    Raises:
-        SettingError: an unknown question.
-    """
+    """Return the question of a node."""
     if node.what not in QUESTIONS or node.what == SURVEY:
         raise unknown("question", node.what, [name for name in QUESTIONS if name != SURVEY])
     return QUESTIONS[node.what](node.settings)
