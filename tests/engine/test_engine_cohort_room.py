@@ -41,7 +41,7 @@ def test_visits_that_memory_ran_out_for_count_once(tmp_path: Path, monkeypatch: 
     here = replace(floor_(), stream=Recycle(3))  # what a device holds moves on with its visits
     jobs = [Job(method("fedl"), here, folder=tmp_path / str(side)) for side in (0, 1)]
     jobs[1].engine.cohort = Cohort()
-    worked_out, calls = visits._Full._worked_out, list[int]()
+    worked_out, calls = visits._Full._gradients.func, list[int]()
 
     def full(self: visits._Full) -> torch.Tensor:
         calls.append(1)
@@ -49,7 +49,7 @@ def test_visits_that_memory_ran_out_for_count_once(tmp_path: Path, monkeypatch: 
             raise torch.cuda.OutOfMemoryError("full")
         return worked_out(self)
 
-    monkeypatch.setattr(visits._Full, "_worked_out", full)
+    monkeypatch.setattr(visits._Full._gradients, "func", full)
     first, second = (job.run() for job in jobs)
     assert jobs[0].engine.memory.visits == jobs[1].engine.memory.visits
     for key, value in first.packet.items():

@@ -1,13 +1,12 @@
-"""The cohort engine: whoever asks for the same work at the same time is stepped together."""
+"""The cohort engine: jobs of the same work at the same time are stepped together."""
 
 from __future__ import annotations
 
 import logging
 from collections import OrderedDict
 from collections.abc import Collection, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, cast
 
 import torch
 from torch import Tensor
@@ -19,7 +18,7 @@ from fedfloor.engine.cohort import data, forward, visits, walk
 from fedfloor.engine.cohort.data import Pool, Resident
 from fedfloor.engine.cohort.forward import Chooser
 from fedfloor.engine.cohort.program import Order, Program, Recorded, Spec, refusal
-from fedfloor.engine.cohort.walk import Ask, CohortAnswer, Driven, Uniting, Visiting, settled, work_of
+from fedfloor.engine.cohort.walk import CohortAnswer, Job, UnionJob, VisitJob, settled, work_of
 from fedfloor.engine.engine import Engine, FrozenExtractor
 from fedfloor.engine.visit import VisitStats
 from fedfloor.errors import RunError
@@ -54,8 +53,8 @@ class Cohort:
     fixed: bool | None = None
     _programs: OrderedDict[tuple[object, ...], Program] = field(default_factory=OrderedDict, repr=False)
     _resident: Resident | None = field(default=None, repr=False)
-    _looked: dict[str, str | forward.Forward] = field(default_factory=dict, repr=False)
-    _said: set[str] = field(default_factory=set, repr=False)
+    _forwards: dict[str, str | forward.Forward] = field(default_factory=dict, repr=False)
+    _logged: set[str] = field(default_factory=set, repr=False)
     _chooser: Chooser = field(default_factory=Chooser, repr=False)
     _fitting: dict[int, int] = field(default_factory=dict, repr=False)
     _most: int | None = field(default=None, repr=False)
@@ -63,24 +62,16 @@ class Cohort:
     # -- walking ----------------------------------------------------------------------------------------------------
 
     def walk(self, trainer: Trainer, walking: Walking) -> NodeResult:
-        """Drive a walk, as a rank does by itself."""
         driven = walk.driven(trainer, walking, self._room(trainer.engine))
-        passed = walk.answered(driven, lambda asks: self.done(asks, trainer.extractor))
-        return replace(passed, receipts=settled(passed.receipts))
+        result = walk.answered(driven, lambda jobs: self.done(jobs, trainer.extractor))
+        return replace(result, receipts=settled(result.receipts))
 
     def branches(
         self, trainer: Trainer, request: ParallelRequest, mine: Collection[int]
     ) -> tuple[Aggregation, list[NodeResult]]:
-        """Walk the branches ``mine`` of a ``Parallel``."""
-        room, met = self._room(trainer.engine), list[tuple[Aggregation, list[NodeResult]]]()
-
-        def whole() -> Driven:
-            met.append((yield from walk.branches(trainer, request, mine, room)))
-            return NodeResult({}, request.node)
-
-        walk.answered(whole(), lambda asks: self.done(asks, trainer.extractor))
-        aggregation, done = met[0]
-        return aggregation, [replace(one, receipts=settled(one.receipts)) for one in done]
+        branches = walk.branches(trainer, request, mine, self._room(trainer.engine))
+        aggregation, done = walk.answered(branches, lambda jobs: self.done(jobs, trainer.extractor))
+        return aggregation, [replace(result, receipts=settled(result.receipts)) for result in done]
 
     def _room(self, engine: Engine) -> int:
         """Return how many models there is room for; what the engine finds out once is known to its branches' copies."""
@@ -88,88 +79,82 @@ class Cohort:
         return data.models(self.room_bytes, engine)
 
     def unites(self, engine: Engine, node: Parallel, packet: Packet) -> bool:
-        """Return whether a node is a super node that is done in one step."""
         return union.fits(engine, node, packet) and not self.refused(engine)
 
     # -- requests -------------------------------------------------------------------------------------------------
 
-    def done(self, asks: Sequence[Ask], extractor: FrozenExtractor) -> list[CohortAnswer]:
-        """Do what is asked for: what is alike together, the rest one by one."""
+    def done(self, jobs: Sequence[Job], extractor: FrozenExtractor) -> list[CohortAnswer]:
+        """Do jobs: those of equal work together, the rest one by one."""
         groups: dict[tuple[object, ...], list[int]] = {}
-        for index, one in enumerate(asks):
-            kind = (type(one), *visits.alike(work_of(one)), tuple(sorted(one.packet)))
+        for index, job in enumerate(jobs):
+            kind = (type(job), *visits.alike(work_of(job)), tuple(sorted(job.packet)))
             groups.setdefault(kind, []).append(index)
         answers: dict[int, CohortAnswer] = {}
         for places in groups.values():
-            for index, answer in zip(places, self._alike([asks[index] for index in places], extractor), strict=True):
-                answers[index] = answer
-        return [answers[index] for index in range(len(asks))]
+            answers.update(zip(places, self._alike([jobs[index] for index in places], extractor), strict=True))
+        return [answers[index] for index in range(len(jobs))]
 
-    def _alike(self, asks: list[Ask], extractor: FrozenExtractor) -> list[CohortAnswer]:
-        engine = asks[0].engine
-        if isinstance(asks[0], Visiting):
-            work = asks[0].work
+    def _alike(self, jobs: list[Job], extractor: FrozenExtractor) -> list[CohortAnswer]:
+        engine = jobs[0].engine
+        if isinstance(jobs[0], VisitJob):
+            work = jobs[0].work
             why = self.refused(engine) or refusal(work.objective, objectives.objective(work.objective, work.settings))
             if not why and not work.only(*visits.FIELDS):
                 why = "their work has fields that a cohort does not implement"
             if why:
-                self._say(engine, f"visits are done one by one: {why}.")
-                return [self._alone(one, extractor) for one in asks if isinstance(one, Visiting)]
-        most = min(self._most or len(asks), self._stackable(engine, asks))
-        if most < len(asks):
-            self._say(engine, f"{len(asks)} devices do not fit side by side: {most} at a time.")
+                self._log(engine, f"visits are done one by one: {why}.")
+                return [self._alone(job, extractor) for job in jobs if isinstance(job, VisitJob)]
+        batch = data.batch(engine, jobs[0])
+        if batch not in self._fitting:
+            self._fitting[batch] = data.stackable(self.room_bytes, engine, batch)
+        most = min(self._most or len(jobs), self._fitting[batch])
+        if most < len(jobs):
+            self._log(engine, f"{len(jobs)} devices do not fit side by side: {most} at a time.")
         answers: list[CohortAnswer] = []
-        while len(answers) < len(asks):
-            part = asks[len(answers) : len(answers) + most]
+        while len(answers) < len(jobs):
+            part = jobs[len(answers) : len(answers) + most]
             try:
                 answers += self._together(part, extractor)
             except torch.cuda.OutOfMemoryError:
                 if len(part) == 1:
                     raise
-                self._forget()
+                self._programs.clear()
+                torch.cuda.empty_cache()
                 self._most = most = max(1, len(part) // 2)
-                self._say(engine, f"the accelerator's memory is full: {most} devices at a time from now on.")
+                self._log(engine, f"the accelerator's memory is full: {most} devices at a time from now on.")
         return answers
 
-    def _stackable(self, engine: Engine, asks: Sequence[Ask]) -> int:
-        """Return how many of these fit side by side; worked out once for a size of mini-batch."""
-        batch = data.batch(engine, asks[0])
-        if batch not in self._fitting:
-            self._fitting[batch] = data.stackable(self.room_bytes, engine, batch)
-        return self._fitting[batch]
+    def _together(self, jobs: Sequence[Job], extractor: FrozenExtractor) -> list[CohortAnswer]:
+        if isinstance(jobs[0], UnionJob):
+            return visits.united(self, cast("Sequence[UnionJob]", jobs))
+        return visits.visited(self, cast("Sequence[VisitJob]", jobs), extractor)
 
-    def _together(self, asks: Sequence[Ask], extractor: FrozenExtractor) -> list[CohortAnswer]:
-        united = [one for one in asks if isinstance(one, Uniting)]
-        if united:
-            return visits.united(self, united)
-        return visits.visited(self, [one for one in asks if isinstance(one, Visiting)], extractor)
-
-    def _alone(self, ask: Visiting, extractor: FrozenExtractor) -> CohortAnswer:
-        sent, receipt = local_update.local_update(ask.engine, ask.work, ask.packet, ask.key, extractor)
-        own = ask.engine.network.flat
+    def _alone(self, job: VisitJob, extractor: FrozenExtractor) -> CohortAnswer:
+        sent, receipt = local_update.local_update(job.engine, job.work, job.packet, job.key, extractor)
+        own = job.engine.network.flat
         packet = {name: value.clone() if value is own else value for name, value in sent.items()}
         stats = VisitStats(receipt.steps, receipt.loss_first, receipt.loss_last, receipt.accuracy)
         return CohortAnswer(packet, lambda: [stats], receipt.memory, receipt.samples)
 
     def refused(self, engine: Engine) -> str:
-        """Return why an engine's network cannot be stacked; nothing where it can."""
+        """Return the reason why an engine's network cannot be stacked; "" where it can."""
         forward_or_reason = self._forward(engine, "")
         return forward_or_reason if isinstance(forward_or_reason, str) else ""
 
     def _forward(self, engine: Engine, path: str) -> forward.Forward | str:
-        if path not in self._looked:
+        if path not in self._forwards:
             network = engine.network
             made, kind = forward.stacked(network, self._chooser.convolve, path)
             why = "" if engine.separable else "batch norm or dropout, or another layer that mixes samples"
             if not why and not path:
                 why = forward.agrees(network, made, engine.park.dataset.shape)
             name = type(network.module).__name__
-            self._looked[path] = f"model '{name}' cannot be stacked ({why})" if why else made
+            self._forwards[path] = f"model '{name}' cannot be stacked ({why})" if why else made
             if not why and kind == "vmap" and not path:
-                self._say(
+                self._log(
                     engine, f"model '{name}' is no plain chain of known layers: it is stacked by torch.func.vmap."
                 )
-        return self._looked[path]
+        return self._forwards[path]
 
     # -- what visits need -------------------------------------------------------------------------------------------
 
@@ -208,7 +193,8 @@ class Cohort:
     ) -> tuple[Tensor, Tensor]:
         """Take all steps of a program; return losses and hits, [S, K]."""
         steps, many = len(plan.many), len(weights)
-        with self._casting(weights.device):
+        # no cache, as weights change in between; off but for bf16
+        with torch.autocast(weights.device.type, torch.bfloat16, self.precision == "bf16", cache_enabled=False):
             recorded = self._record(program, plan) if self.record and self._stays(weights.device) else None
             program.load(weights, rate, plan, anchors, height)
             if recorded is not None:
@@ -239,17 +225,8 @@ class Cohort:
     def _stays(self, device: torch.device) -> bool:
         return device.type == "cuda" if self.fixed is None else self.fixed
 
-    def _casting(self, device: torch.device) -> AbstractContextManager[object]:
-        if self.precision != "bf16":
-            return nullcontext()
-        return torch.autocast(device.type, torch.bfloat16, cache_enabled=False)  # weights change in between
-
-    def _forget(self) -> None:
-        self._programs.clear()
-        torch.cuda.empty_cache()
-
-    def _say(self, engine: Engine, text: str) -> None:
-        if text not in self._said:
-            self._said.add(text)
+    def _log(self, engine: Engine, text: str) -> None:
+        if text not in self._logged:
+            self._logged.add(text)
             if engine.team.rank == 0:
                 log.info("%s", text)

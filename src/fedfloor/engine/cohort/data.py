@@ -4,19 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from fedfloor.data.dataset import Indices
-from fedfloor.engine.cohort.walk import Ask, Uniting, work_of
+from fedfloor.engine.cohort.walk import Job, UnionJob, VisitJob, work_of
 from fedfloor.engine.engine import Engine, scaling
 from fedfloor.park.stream import Altering
-
-if TYPE_CHECKING:
-    from fedfloor.engine.cohort.walk import Uniting, Visiting
 
 ON_PROCESSORS = 1 << 30  # bytes, where nobody said how many
 FREE_SHARE = 0.6  # of an accelerator's free memory
@@ -31,13 +28,13 @@ def models(room_bytes: int | None, engine: Engine) -> int:
     return max(1, _room(room_bytes, flat.device) // (COPIES * engine.network.size))
 
 
-def batch(engine: Engine, ask: Ask) -> int:
-    """Return how many samples a step of an ask takes at most."""
-    work = work_of(ask)
-    if isinstance(ask, Uniting):
-        return len(ask.node.children) * work.batch_size
+def batch(engine: Engine, job: Job) -> int:
+    """Return how many samples a step of an job takes at most."""
+    work = work_of(job)
+    if isinstance(job, UnionJob):
+        return len(job.node.children) * work.batch_size
     sizes = engine.park.holdings
-    return min(work.batch_size, int(sizes.max() if ask.key.device >= 0 else sizes.sum()))
+    return min(work.batch_size, int(sizes.max() if job.key.device >= 0 else sizes.sum()))
 
 
 def stackable(room_bytes: int | None, engine: Engine, batch: int) -> int:
@@ -102,7 +99,6 @@ class Pool:
         self.x, self.y, self.scale = x, y, scale
 
     def values(self, rows: Tensor) -> Tensor:
-        """Return the samples of rows [K, B] as floats [K, B, …]."""
         x = self.x.index_select(0, rows.flatten())
         if self.scale is not None:
             x = self.scale(x)
@@ -110,7 +106,6 @@ class Pool:
         return whole
 
     def put(self, x: Tensor, y: Tensor) -> None:
-        """Replace the samples; where they are no more than there is room for, in place."""
         if len(x) > len(self.x):
             room = 1 << (len(x) - 1).bit_length()
             self.x, self.y = x.new_zeros(room, *x.shape[1:]), y.new_zeros(room)
@@ -129,7 +124,6 @@ class Scale:
         self._factor, self._mean, self._shift = scaling(engine.mean, engine.std, data.scale, form, floats)
 
     def __call__(self, x: Tensor) -> Tensor:
-        """Return (scale·x − mean)/std."""
         x = x.to(self._factor.dtype) if self._mean is None else x - self._mean
         x = x * self._factor
         if self._shift is not None:
@@ -138,11 +132,7 @@ class Scale:
 
 
 class Resident:
-    """All devices' samples in one tensor on the accelerator, each device's from its first visit on.
-
-    Args:
-        engine: whose park; its devices' samples must fit.
-    """
+    """All devices' samples in one tensor on the accelerator, each device's from its first visit on."""
 
     def __init__(self, engine: Engine) -> None:
         park, device = engine.park, engine.network.flat.device
@@ -151,18 +141,18 @@ class Resident:
         x = torch.empty((total, *first.shape[1:]), dtype=torch.from_numpy(first[:0]).dtype, device=device)
         self.pool = Pool(x, torch.zeros(total, dtype=torch.int64, device=device), Scale(engine, x))
         self._first = np.concatenate([[0], park.sizes.cumsum()])
-        self._there: set[int] = set()
+        self._loaded: set[int] = set()
 
     def rows(self, engine: Engine, devices: Sequence[int], tick: int, visits: Sequence[int]) -> list[Indices]:
         """Return for each device which rows of the pool it holds now; its samples are there afterwards."""
         rows = []
         for k, part in zip(devices, engine.park.windows.held(devices, tick, visits), strict=True):
             first, stop = int(self._first[k]), int(self._first[k + 1])
-            if k not in self._there:
+            if k not in self._loaded:
                 x, y = engine.park.samples(k)
                 self.pool.x[first:stop].copy_(torch.from_numpy(x))
                 self.pool.y[first:stop].copy_(torch.from_numpy(y))
-                self._there.add(k)
+                self._loaded.add(k)
             rows.append(np.arange(first, stop)[part] if isinstance(part, slice) else first + part)
         return rows
 
@@ -187,14 +177,10 @@ class Whose(NamedTuple):
 
 
 def held(engine: Engine, resident: Resident | None, wanted: Sequence[Whose]) -> tuple[Pool, list[list[Indices]]]:
-    """Return where samples lie, and which rows of it each device holds, group by group.
-
-    Args:
-        resident: all devices' samples, where they may stay on the accelerator; else they are carried there.
-    """
+    """Return where samples lie, and which rows of it each device holds, group by group."""
     if resident is not None:
-        return resident.pool, [resident.rows(engine, *one) for one in wanted]
-    parts = [engine.park.together(*one) for one in wanted]
+        return resident.pool, [resident.rows(engine, *whose) for whose in wanted]
+    parts = [engine.park.together(*whose) for whose in wanted]
     device = engine.network.flat.device
     x = torch.from_numpy(np.concatenate([part[0] for part in parts])).to(device)
     y = torch.from_numpy(np.concatenate([part[1] for part in parts])).to(device)
@@ -205,14 +191,14 @@ def held(engine: Engine, resident: Resident | None, wanted: Sequence[Whose]) -> 
     return Pool(x, y, Scale(engine, x)), rows
 
 
-def of_visit(ask: Visiting) -> Whose:
-    """Return whose samples a visit is to: the cloud has all devices'."""
-    engine, device = ask.engine, ask.key.device
+def of_visit(job: VisitJob) -> Whose:
+    """Return the devices of a visit: the cloud has all devices' samples."""
+    engine, device = job.engine, job.key.device
     devices = range(engine.park.devices) if device < 0 else (device,)
-    return Whose(devices, ask.key.tick, (engine.memory.visits[device],) * len(devices))
+    return Whose(devices, job.key.tick, (engine.memory.visits[device],) * len(devices))
 
 
-def of_union(ask: Uniting) -> Whose:
-    """Return whose samples a super node is to."""
-    seen, devices = ask.engine.memory.visits, [key.device for key in ask.keys]
-    return Whose(devices, ask.keys[0].tick, [seen[k] for k in devices])
+def of_union(job: UnionJob) -> Whose:
+    """Return the devices of a super node."""
+    seen, devices = job.engine.memory.visits, [key.device for key in job.keys]
+    return Whose(devices, job.keys[0].tick, [seen[k] for k in devices])

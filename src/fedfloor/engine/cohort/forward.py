@@ -189,21 +189,15 @@ log = logging.getLogger(__name__)
 
 @dataclass(eq=False)
 class Chooser:
-    """Says how layers convolve.
-
-    Attributes:
-        found: what was chosen for a layer of a form, and how long a pass of each kind took there, in milliseconds.
-    """
+    """The choice of each convolution's kind: form of a layer → kind, and the milliseconds of a pass of each kind."""
 
     found: dict[tuple[object, ...], tuple[str, dict[str, float]]] = field(default_factory=dict)
 
     def convolve(self, layer: nn.Conv2d, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        """Convolve as was chosen for this form."""
         kind = each if x.device.type != "cuda" else CONVOLUTIONS[self.name(layer, x, weight, bias)]
         return kind(layer, x, weight, bias)
 
     def name(self, layer: nn.Conv2d, x: Tensor, weight: Tensor, bias: Tensor | None) -> str:
-        """Return the fastest kind of convolution for samples of this form; tried once."""
         key = (tuple(x.shape), tuple(weight.shape), layer.stride, layer.padding, x.dtype, torch.is_autocast_enabled())
         if key not in self.found:
             if torch.cuda.is_current_stream_capturing():
@@ -216,7 +210,6 @@ class Chooser:
 
 
 def _timed(one: Convolve, layer: nn.Conv2d, x: Tensor, weight: Tensor, bias: Tensor | None) -> float:
-    """Return the milliseconds of a forward and a backward pass."""
     leaf, kernel = x.detach().requires_grad_(), weight.detach().requires_grad_()
     began, ended = (torch.cuda.Event(enable_timing=True) for _ in range(2))
     try:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from typing import NamedTuple
 
 import numpy as np
@@ -50,7 +50,6 @@ class Term:
     weight: float = 0.0
 
     def of(self, weights: Tensor, anchor: Tensor, height: Tensor) -> tuple[Tensor, Tensor]:
-        """Return value and gradient; the gradient is not to be changed."""
         if self.kind == "pull":
             away = weights - anchor
             return away.square().sum(1).mul(self.weight / 2), away.mul_(self.weight)
@@ -81,13 +80,6 @@ def term(goal: Objective) -> Term:
         return Term("pull", goal.mu)
     tilts = isinstance(goal, Variates) or (isinstance(goal, Corrected) and goal.weight > 0)
     return Term("tilt") if tilts else NOTHING
-
-
-def anchor(of: Term, ready: Mapping[str, Tensor], start: Tensor | None, part: slice) -> Tensor:
-    """Return what a device's term is measured from, [trained]."""
-    if of.kind == "pull" and start is not None:
-        return start[part]
-    return ready["slope"]
 
 
 def second(goal: Objective) -> Distilled | Mmd | None:
@@ -126,9 +118,6 @@ class Recorded:
 
     All that a step reads and writes must stay where it is. The recordings share their working memory, as they are
     replayed one after the other and keep nothing in it. On a CPU the steps themselves take their place, for tests.
-
-    Args:
-        step: lets so many models take the step whose number is given, a tensor [1] on the device, and counts it on.
     """
 
     def __init__(self, step: Callable[[Tensor, int], None], models: int, device: torch.device) -> None:
@@ -138,12 +127,11 @@ class Recorded:
         self._graphs: dict[int, Callable[[], object]] = {}
 
     def prepare(self, many: Iterable[int]) -> None:
-        """Record what :meth:`replay` will need. No model may be live: a step is taken several times."""
+        """Record the widths that :meth:`replay` will need. No model may be live: a step is taken several times."""
         for width in sorted({halved(self._models, live) for live in many} - set(self._graphs), reverse=True):
             self._graphs[width] = self._record(width)
 
     def replay(self, many: Sequence[int]) -> None:
-        """Take steps from the first one on, each with at least so many models."""
         self._at.zero_()
         for live in many:
             self._graphs[halved(self._models, live)]()
@@ -248,7 +236,6 @@ class Program:
         self._cut: dict[int, tuple[dict[str, Tensor], list[Tensor], list[Tensor]]] = {}
 
     def load(self, weights: Tensor, rate: float, order: Order, anchor: Sequence[Tensor], height: Tensor | None) -> None:
-        """Put in the models [K, held], the rate, the samples, and what the term is measured from."""
         many, steps = len(weights), len(order.many)
         self.weights[:many].copy_(weights)
         self.rate.fill_(rate)
@@ -265,9 +252,8 @@ class Program:
             self.height[:many].copy_(self.height[:many] if height is None else height)
 
     def step(self, at: int, many: int) -> None:
-        """Let the first ``many`` models take step number ``at``."""
-        logits = self._stepped(self.rows[at, :many], self.share[at, :many], many)
-        self.losses[at, :many], self.hits[at, :many] = logits
+        losses_and_hits = self._stepped(self.rows[at, :many], self.share[at, :many], many)
+        self.losses[at, :many], self.hits[at, :many] = losses_and_hits
 
     def step_at(self, at: Tensor, many: int) -> None:
         """Let the first ``many`` models take the step whose number [1] lies on the device, and count it on.
@@ -310,10 +296,8 @@ class Program:
         numbers, leaves, places = self._parts(many)
         x, y = self.pool.values(rows), self.pool.y.index_select(0, rows.flatten()).view_as(rows)
         logits = self.forward(numbers, x)
-        if spec.samples is None:
-            each = cross_entropy(logits.flatten(0, 1), y.flatten(), reduction="none").view_as(share)
-        else:
-            each = spec.samples.losses(logits.flatten(0, 1), y.flatten()).view_as(share)
+        losses_of = partial(cross_entropy, reduction="none") if spec.samples is None else spec.samples.losses
+        each = losses_of(logits.flatten(0, 1), y.flatten()).view_as(share)
         losses = (each * share).sum(1)
         if spec.second is not None and self.arrived is not None:
             with torch.no_grad():
@@ -324,16 +308,15 @@ class Program:
         scale = (live * self.rate if plain else live)[:, 0]
         gradients = torch.autograd.grad(losses, leaves, grad_outputs=scale)
         with torch.no_grad():
-            said = losses.detach()
-            extra = None
+            reported, extra = losses.detach(), None
             if self.anchor is not None:
                 value, extra = spec.term.of(self.trained[:many], self.anchor[:many], self.height[:many])
-                said = said + value
+                reported = reported + value
             right = (logits.argmax(2) == y) & (share > 0)
             if spec.apart:
                 self.each[:many], self.right[:many] = each, right
             self._move(places, gradients, extra, live)
-        return said, right.sum(1).to(said.dtype)
+        return reported, right.sum(1).to(reported.dtype)
 
     def _move(self, places: Sequence[Tensor], gradients: Sequence[Tensor], extra: Tensor | None, live: Tensor) -> None:
         spec, many = self.spec, len(live)
@@ -357,7 +340,7 @@ class Program:
 
 
 def _leaving(array: np.ndarray, to: Tensor) -> Tensor:
-    """Return an array from where it can be sent to a device while the processor goes on."""
+    """Return an array as a tensor that can be sent to a device while the processor goes on."""
     tensor = torch.from_numpy(array)
     return tensor.pin_memory() if to.device.type == "cuda" else tensor
 
@@ -387,9 +370,9 @@ def stacked(visits: Sequence[Sequence[Indices]], kind: np.dtype) -> Order:
     return Order(rows, share, many)
 
 
-def fetching(*there: Tensor) -> Callable[[], list[np.ndarray]]:
-    """Return what brings tensors from the device as float64, once, and lets go of them there."""
-    left, arrays = list(there), list[np.ndarray]()
+def fetching(*tensors: Tensor) -> Callable[[], list[np.ndarray]]:
+    """Return the function that copies tensors from the device as float64, once, and frees them there."""
+    left, arrays = list(tensors), list[np.ndarray]()
 
     def fetched() -> list[np.ndarray]:
         while left:
@@ -399,69 +382,53 @@ def fetching(*there: Tensor) -> Callable[[], list[np.ndarray]]:
     return fetched
 
 
-class LazyMetrics:
-    """What stacked visits say: their losses come from the device once, when the first is asked.
+Stats = Callable[[], list[VisitStats]]
+
+
+def lazy_stats(
+    losses: Tensor, hits: Tensor, visits: Sequence[Sequence[Indices]], keys: Sequence[Key], work: Work,
+    held: Sequence[int],
+) -> list[Stats]:  # fmt: skip
+    """Return a function for each stacked visit that returns its statistics; the first call fetches those of all.
 
     Args:
         losses, hits: [S, K] on the device: mean losses, and samples classified rightly, of the mini-batches.
     """
+    fetched, sizes_of = fetching(losses, hits), [[len(batch) for batch in visit] for visit in visits]
 
-    def __init__(
-        self, losses: Tensor, hits: Tensor, visits: Sequence[Sequence[Indices]], keys: Sequence[Key], work: Work,
-        held: Sequence[int],
-    ) -> None:  # fmt: skip
-        self._fetched = fetching(losses, hits)
-        self._sizes = [[len(one) for one in visit] for visit in visits]
-        self._keys, self._work, self._held = keys, work, held
-
-    def of(self, k: int) -> Callable[[], list[VisitStats]]:
-        """Return what tells of visit ``k``."""
-        return lambda: [self._trained(k)]
-
-    def _trained(self, k: int) -> VisitStats:
-        """Return what a visit says."""
-        sizes, work = self._sizes[k], self._work
-        losses, hits = (one[: len(sizes), k] for one in self._fetched())
+    def stats(k: int) -> list[VisitStats]:
+        sizes = sizes_of[k]
+        losses, hits = (array[: len(sizes), k] for array in fetched())
         wrong = losses[~np.isfinite(losses)]
         if len(wrong):
-            check_finite(float(wrong[0]), self._keys[k], work)
-        per_pass = -(-self._held[k] // work.batch_size)
+            check_finite(float(wrong[0]), keys[k], work)
+        per_pass = -(-held[k] // work.batch_size)
         last = slice((len(sizes) - 1) // per_pass * per_pass, None)
         seen = sum(sizes[last])
         right = float(hits[last].sum()) / seen if seen else math.nan
         if work.steps is not None:
-            return VisitStats(len(sizes), float(losses[0]), float(losses[-1]), right)
-        return VisitStats(len(sizes), float(losses[:per_pass].mean()), float(losses[last].mean()), right)
+            return [VisitStats(len(sizes), float(losses[0]), float(losses[-1]), right)]
+        return [VisitStats(len(sizes), float(losses[:per_pass].mean()), float(losses[last].mean()), right)]
+
+    return [partial(stats, k) for k in range(len(visits))]
 
 
-class LazyUnionMetrics:
-    """What the visits of stacked super nodes say: each sample's loss comes from the device once.
+def lazy_union_stats(
+    each: Tensor, right: Tensor, sizes: Sequence[np.ndarray], keys: Sequence[Sequence[Key]], work: Work
+) -> list[Stats]:
+    """Return a function for each stacked super node that returns its visits' statistics.
 
     Args:
         each, right: [K, B] on the device: the losses of single samples, and whether they were classified rightly.
     """
+    fetched = fetching(each, right)
 
-    def __init__(
-        self, each: Tensor, right: Tensor, sizes: Sequence[np.ndarray], keys: Sequence[Sequence[Key]], work: Work
-    ) -> None:
-        self._fetched = fetching(each, right)
-        self._sizes, self._keys, self._work = sizes, keys, work
-
-    def of(self, k: int) -> Callable[[], list[VisitStats]]:
-        """Return what tells of super node ``k``."""
-        stats: list[VisitStats] = []
-
-        def told() -> list[VisitStats]:
-            if not stats:
-                stats.extend(self._trained(k))
-            return stats
-
-        return told
-
-    def _trained(self, k: int) -> list[VisitStats]:
-        sizes = self._sizes[k]
-        starts = sizes.cumsum() - sizes
-        means, right = ((np.add.reduceat(one[k, : sizes.sum()], starts) / sizes).tolist() for one in self._fetched())
-        for key, loss in zip(self._keys[k], means, strict=True):
-            check_finite(loss, key, self._work)
+    @cache
+    def stats(k: int) -> list[VisitStats]:
+        starts, many = sizes[k].cumsum() - sizes[k], sizes[k].sum()
+        means, right = ((np.add.reduceat(array[k, :many], starts) / sizes[k]).tolist() for array in fetched())
+        for key, loss in zip(keys[k], means, strict=True):
+            check_finite(loss, key, work)
         return [VisitStats(1, loss, loss, hit) for loss, hit in zip(means, right, strict=True)]
+
+    return [partial(stats, k) for k in range(len(sizes))]

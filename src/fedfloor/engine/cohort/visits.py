@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
+from functools import cached_property
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 import torch
@@ -15,20 +16,19 @@ from fedfloor.engine import local_update, union
 from fedfloor.engine.cohort import data
 from fedfloor.engine.cohort.data import Pool
 from fedfloor.engine.cohort.program import (
-    LazyMetrics,
-    LazyUnionMetrics,
     Order,
-    Program,
     Spec,
+    Stats,
     Term,
-    anchor,
     batches,
+    lazy_stats,
+    lazy_union_stats,
     of_samples,
     second,
     stacked,
     term,
 )
-from fedfloor.engine.cohort.walk import CohortAnswer, Uniting, Visiting, work_of
+from fedfloor.engine.cohort.walk import CohortAnswer, UnionJob, VisitJob, work_of
 from fedfloor.engine.engine import Engine, FrozenExtractor
 from fedfloor.engine.steps import BLOCK
 from fedfloor.engine.visit import trained_part
@@ -37,28 +37,11 @@ from fedfloor.parts.mix import weigh
 from fedfloor.parts.objective import Objective, Visit
 from fedfloor.plan.nodes import Work
 
+if TYPE_CHECKING:
+    from fedfloor.engine.cohort.cohort import Cohort
+
 # of a work, what visits side by side implement
 FIELDS = ("objective", "settings", "epochs", "steps", "batch_size", "rate", "momentum", "weight_decay", "trains")
-
-
-class Programs(Protocol):
-    """What steps several models at a time: :class:`fedfloor.engine.cohort.cohort.Cohort`."""
-
-    room_bytes: int | None
-
-    def samples(self, engine: Engine, wanted: Sequence[data.Whose]) -> tuple[Pool, list[list[Indices]]]:
-        """Return where the samples of groups of devices lie, and which rows each device holds now."""
-        ...
-
-    def program(self, spec: Spec, engine: Engine, pool: Pool, *, headed: bool) -> Program:
-        """Return a program."""
-        ...
-
-    def run(
-        self, program: Program, weights: Tensor, rate: float, plan: Order, anchors: list[Tensor], height: Tensor | None
-    ) -> tuple[Tensor, Tensor]:
-        """Take all steps of a program; return losses and hits, [S, K]."""
-        ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,7 +49,7 @@ class _Stack:
     """Devices whose models are about to be trained side by side.
 
     Args:
-        asks: their visits, those with more mini-batches first.
+        jobs: their visits, those with more mini-batches first.
         goal: what they minimise.
         weights: the models that arrived, [K, P].
         pool: the samples or features.
@@ -75,7 +58,7 @@ class _Stack:
         abouts: what the objective may read.
     """
 
-    asks: list[Visiting]
+    jobs: list[VisitJob]
     goal: Objective
     weights: Tensor
     pool: Pool
@@ -84,69 +67,68 @@ class _Stack:
     abouts: list[Visit]
 
 
-def visited(cohort: Programs, asks: Sequence[Visiting], extractor: FrozenExtractor) -> list[CohortAnswer]:
-    """Train on several devices side by side; return what becomes of each, in order."""
-    work, engine = asks[0].work, asks[0].engine
+def visited(cohort: Cohort, jobs: Sequence[VisitJob], extractor: FrozenExtractor) -> list[CohortAnswer]:
+    """Train on several devices side by side; return each one's answer, in order."""
+    work, engine = jobs[0].work, jobs[0].engine
     goal = objectives.objective(work.objective, work.settings)
     headed = goal.on_features or local_update.extracts_once(engine, work)
-    stack = _headed(asks, goal, extractor) if headed else _arrived(cohort, asks, goal)
+    stack = _headed(jobs, goal, extractor) if headed else _arrived(cohort, jobs, goal)
     part = trained_part(engine.network, goal, work)
     held = (part.start, part.stop) if headed else (0, stack.weights.shape[1])
-    of = term(goal)
-    steps = len(stack.batches[0])
+    steps, added = len(stack.batches[0]), term(goal)
     kind = np.dtype(str(stack.weights.dtype).removeprefix("torch."))
     spec = Spec(
-        len(asks), max(len(one) for visit in stack.batches for one in visit), steps, held, (part.start, part.stop),
-        work.momentum, work.weight_decay, of, second(goal), samples=of_samples(goal),
+        len(jobs), max(len(one) for visit in stack.batches for one in visit), steps, held, (part.start, part.stop),
+        work.momentum, work.weight_decay, added, second(goal), samples=of_samples(goal),
     )  # fmt: skip
     program = cohort.program(spec, engine, stack.pool, headed=headed)
-    anchors, height = _anchors(stack, of, part)
+    anchors, height = _anchors(stack, added, part)
     plan = stacked(stack.batches, kind)
     losses, hits = cohort.run(program, stack.weights[:, slice(*held)], work.rate, plan, anchors, height)
     weights = stack.weights
     if headed:
-        weights[:, slice(*held)] = program.weights[: len(asks)]
+        weights[:, slice(*held)] = program.weights[: len(jobs)]
     else:
-        weights.copy_(program.weights[: len(asks)])
-    keys = [one.key for one in stack.asks]
-    metrics = LazyMetrics(losses, hits, stack.batches, keys, work, [len(one) for one in stack.held])
-    place = {id(one): index for index, one in enumerate(stack.asks)}
+        weights.copy_(program.weights[: len(jobs)])
+    keys = [one.key for one in stack.jobs]
+    stats = lazy_stats(losses, hits, stack.batches, keys, work, [len(rows) for rows in stack.held])
+    place = {id(one): index for index, one in enumerate(stack.jobs)}
     ends = _Full(cohort, engine, stack.pool, stack.held, weights)
-    return [_left(stack, place[id(one)], weights[place[id(one)]], ends, metrics) for one in asks]
+    return [_left(stack, place[id(one)], weights[place[id(one)]], ends, stats) for one in jobs]
 
 
-def _arrived(cohort: Programs, asks: Sequence[Visiting], goal: Objective) -> _Stack:
-    """Let devices train on their samples."""
-    work = asks[0].work
-    pool, parts = cohort.samples(asks[0].engine, [data.of_visit(one) for one in asks])
+def _arrived(cohort: Cohort, jobs: Sequence[VisitJob], goal: Objective) -> _Stack:
+    """Prepare devices that train on their samples."""
+    work = jobs[0].work
+    pool, parts = cohort.samples(jobs[0].engine, [data.of_visit(one) for one in jobs])
     held = [np.concatenate(one) for one in parts]
-    orders = [batches(rows, work, one.key) for rows, one in zip(held, asks, strict=True)]
-    ranked = sorted(range(len(asks)), key=lambda k: -len(orders[k]))
-    asks, held, orders = [asks[k] for k in ranked], [held[k] for k in ranked], [orders[k] for k in ranked]
-    weights = torch.stack([one.packet["w"] for one in asks])
+    orders = [batches(rows, work, one.key) for rows, one in zip(held, jobs, strict=True)]
+    ranked = sorted(range(len(jobs)), key=lambda k: -len(orders[k]))
+    jobs, held, orders = [jobs[k] for k in ranked], [held[k] for k in ranked], [orders[k] for k in ranked]
+    weights = torch.stack([one.packet["w"] for one in jobs])
     starts = weights.clone() if goal.needs_start else None
-    gradients = _Full(cohort, asks[0].engine, pool, held, weights)
+    gradients = _Full(cohort, jobs[0].engine, pool, held, weights)
     abouts = [
         _about(one, goal, None if starts is None else starts[k], work.batches(len(held[k])), gradients, k)
-        for k, one in enumerate(asks)
+        for k, one in enumerate(jobs)
     ]
-    return _Stack(list(asks), goal, weights, pool, held, orders, abouts)
+    return _Stack(list(jobs), goal, weights, pool, held, orders, abouts)
 
 
-def _about(ask: Visiting, goal: Objective, start: Tensor | None, steps: int, gradients: _Full | None, k: int) -> Visit:
-    engine, device = ask.engine, ask.key.device
+def _about(job: VisitJob, goal: Objective, start: Tensor | None, steps: int, gradients: _Full | None, k: int) -> Visit:
+    engine, device = job.engine, job.key.device
     kept = engine.memory.load(device) if goal.remembers else {}
     kept = {name: one.to(engine.network.flat.device) for name, one in kept.items()}
-    beside = objectives.beside(goal, ask.work.objective, ask.packet)
+    beside = objectives.beside(goal, job.work.objective, job.packet)
     gradient = None if gradients is None else (lambda: gradients.of(k))
-    return Visit(start, kept, engine.network, beside, ask.work, steps, gradient)
+    return Visit(start, kept, engine.network, beside, job.work, steps, gradient)
 
 
-def _headed(asks: Sequence[Visiting], goal: Objective, extractor: FrozenExtractor) -> _Stack:
-    """Let devices train the classifier on features that are extracted once."""
-    work, network = asks[0].work, asks[0].engine.network
-    prepared: list[tuple[Visiting, Visit, Tensor, Tensor]] = []
-    for one in asks:
+def _headed(jobs: Sequence[VisitJob], goal: Objective, extractor: FrozenExtractor) -> _Stack:
+    """Prepare devices that train the classifier on features that are extracted once."""
+    work, network = jobs[0].work, jobs[0].engine.network
+    prepared: list[tuple[VisitJob, Visit, Tensor, Tensor]] = []
+    for one in jobs:
         engine = one.engine
         network.flat.copy_(one.packet["w"])
         samples = engine.samples(one.key.device, one.key.tick)
@@ -169,55 +151,46 @@ def _headed(asks: Sequence[Visiting], goal: Objective, extractor: FrozenExtracto
     )  # fmt: skip
 
 
-def _anchors(stack: _Stack, of: Term, part: slice) -> tuple[list[Tensor], Tensor | None]:
-    """Return what each model's term is measured from, and the heights of those that are tilted."""
-    if not of.kind:
+def _anchors(stack: _Stack, term: Term, part: slice) -> tuple[list[Tensor], Tensor | None]:
+    if not term.kind:
         return [], None
+    if term.kind == "pull":
+        return [cast(Tensor, about.start)[part] for about in stack.abouts], None
     anchors: list[Tensor] = []
     for about, weights in zip(stack.abouts, stack.weights, strict=True):
-        ready = {} if of.kind == "pull" else _begun(stack.goal, about, weights)
-        anchors.append(anchor(of, ready, about.start, part))
-    if of.kind == "pull":
-        return anchors, None
-    stacked = torch.stack(anchors)
-    return anchors, (stacked * stack.weights[:, part]).sum(1)
+        about.resident().flat.copy_(weights)  # the objective reads the device's model there
+        anchors.append(stack.goal.begin(about)["slope"])
+    return anchors, (torch.stack(anchors) * stack.weights[:, part]).sum(1)
 
 
-def _begun(goal: Objective, about: Visit, weights: Tensor) -> dict[str, Tensor]:
-    about.resident().flat.copy_(weights)  # whose model an objective finds there
-    return dict(goal.begin(about))
-
-
-def _left(stack: _Stack, index: int, model: Tensor, ends: _Full, metrics: LazyMetrics) -> CohortAnswer:
-    """Return what leaves a device: what it keeps is committed."""
-    ask, about, goal = stack.asks[index], stack.abouts[index], stack.goal
+def _left(stack: _Stack, index: int, model: Tensor, ends: _Full, stats: Sequence[Stats]) -> CohortAnswer:
+    """Return a device's answer; its memory is committed."""
+    job, about, goal = stack.jobs[index], stack.abouts[index], stack.goal
     about = replace(about, gradient=lambda: ends.of(index))
-    engine, device = ask.engine, ask.key.device
-    sent = objectives.sent(ask.work.objective, goal.send(model, about), about.packet)
+    engine, device = job.engine, job.key.device
+    sent = objectives.sent(job.work.objective, goal.send(model, about), about.packet)
     digest = None
     if goal.remembers:
         belongs = about.frozen().name if goal.refers else ""
         digest = engine.memory.commit(device, goal.remember(model, about), belongs)
     engine.memory.visits[device] += 1  # last: where memory runs out before, all are visited anew
     held = int(engine.park.holdings[device] if device >= 0 else engine.park.holdings.sum())
-    return CohortAnswer({**ask.packet, "w": model, **sent}, metrics.of(index), digest, held)
+    return CohortAnswer({**job.packet, "w": model, **sent}, stats[index], digest, held)
 
 
 class _Full:
     """The gradients over all of the devices' samples at given models, worked out side by side when first asked for."""
 
-    def __init__(self, cohort: Programs, engine: Engine, pool: Pool, held: list[Indices], weights: Tensor) -> None:
+    def __init__(self, cohort: Cohort, engine: Engine, pool: Pool, held: list[Indices], weights: Tensor) -> None:
         self._cohort, self._engine, self._pool, self._held, self._weights = cohort, engine, pool, held, weights
-        self._found: Tensor | None = None
 
     def of(self, k: int) -> Tensor:
         """Return one device's, [trained]; it may be changed."""
-        if self._found is None:
-            self._found = self._worked_out()
-        return self._found[k].clone()
+        return self._gradients[k].clone()
 
-    def _worked_out(self) -> Tensor:
-        """Work them out, as many side by side as there is room for: blocks are larger than a visit's mini-batches."""
+    @cached_property
+    def _gradients(self) -> Tensor:
+        # as many side by side as there is room for: blocks are larger than a visit's mini-batches
         most = data.stackable(self._cohort.room_bytes, self._engine, min(BLOCK, max(map(len, self._held))))
         firsts = range(0, len(self._held), most)
         return torch.cat([self._some(slice(first, first + most)) for first in firsts])
@@ -239,12 +212,12 @@ class _Full:
         return total
 
 
-def united(cohort: Programs, asks: Sequence[Uniting]) -> list[CohortAnswer]:
-    """Take the steps of several super nodes side by side; return what becomes of each, in order."""
-    engine, work = asks[0].engine, work_of(asks[0])
+def united(cohort: Cohort, jobs: Sequence[UnionJob]) -> list[CohortAnswer]:
+    """Take the steps of several super nodes side by side; return each one's answer, in order."""
+    engine, work = jobs[0].engine, work_of(jobs[0])
     sizes, rows, shares = [], [], []
-    pool, held = cohort.samples(engine, [data.of_union(one) for one in asks])
-    for one, given in zip(asks, held, strict=True):
+    pool, held = cohort.samples(engine, [data.of_union(one) for one in jobs])
+    for one, given in zip(jobs, held, strict=True):
         parts = [
             mine if len(mine) <= work.batch_size else batches(mine, work, key)[0]
             for mine, key in zip(given, one.keys, strict=True)
@@ -253,25 +226,25 @@ def united(cohort: Programs, asks: Sequence[Uniting]) -> list[CohortAnswer]:
         heavy = np.array([weigh(union.rule(one.node), int(engine.park.holdings[key.device])) for key in one.keys])
         rows.append(np.concatenate(parts))
         shares.append(np.repeat(heavy / (heavy.sum() * sizes[-1]), sizes[-1]))
-    weights = torch.stack([one.packet["w"] for one in asks])
+    weights = torch.stack([one.packet["w"] for one in jobs])
     batch = max(map(len, rows))
     plan = Order(
         np.array([[np.pad(one, (0, batch - len(one)), constant_values=one[0]) for one in rows]]),
         np.array([[np.pad(one, (0, batch - len(one))) for one in shares]]),
-        np.array([len(asks)]),
+        np.array([len(jobs)]),
     )
     trained = (0, engine.network.trained)
     held_all = (0, weights.shape[1])
-    spec = Spec(len(asks), batch, 1, held_all, trained, decay=work.weight_decay, apart=True)
+    spec = Spec(len(jobs), batch, 1, held_all, trained, decay=work.weight_decay, apart=True)
     program = cohort.program(spec, engine, pool, headed=False)
     cohort.run(program, weights, work.rate, plan, [], None)
-    weights.copy_(program.weights[: len(asks)])
-    each, right = program.each[: len(asks)].clone(), program.right[: len(asks)].clone()
-    metrics = LazyUnionMetrics(each, right, sizes, [one.keys for one in asks], work)
-    return [CohortAnswer({**one.packet, "w": weights[k]}, metrics.of(k)) for k, one in enumerate(asks)]
+    weights.copy_(program.weights[: len(jobs)])
+    each, right = program.each[: len(jobs)].clone(), program.right[: len(jobs)].clone()
+    stats = lazy_union_stats(each, right, sizes, [one.keys for one in jobs], work)
+    return [CohortAnswer({**one.packet, "w": weights[k]}, stats[k]) for k, one in enumerate(jobs)]
 
 
 def alike(work: Work) -> tuple[object, ...]:
-    """Return what visits must share to be stacked."""
-    fields = {name: one for name, one in vars(work).items() if name != "settings"}
-    return (*fields.values(), *sorted(work.settings.items()))
+    """Return the fields that visits must share to be stacked."""
+    fields = [value for name, value in vars(work).items() if name != "settings"]
+    return (*fields, *sorted(work.settings.items()))

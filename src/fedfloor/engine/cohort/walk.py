@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Generator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from fedfloor.engine.aggregation import Aggregation
 from fedfloor.engine.engine import Engine
@@ -26,15 +26,8 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, eq=False)
-class Visiting:
-    """A visit that is to take place.
-
-    Args:
-        engine: the branch's, whose memory is the devices' as the branch knows it.
-        work: what is done.
-        packet: what arrived; it is not changed.
-        key: of the visit.
-    """
+class VisitJob:
+    """A visit that is to take place."""
 
     engine: Engine
     work: Work
@@ -43,15 +36,8 @@ class Visiting:
 
 
 @dataclass(frozen=True, eq=False)
-class Uniting:
-    """A super node: one step on the union of its devices' mini-batches.
-
-    Args:
-        engine: the branch's.
-        node: says the work and the mixing rule.
-        packet: what arrived; it is not changed.
-        keys: of the visits that are not lost, at least one.
-    """
+class UnionJob:
+    """A super node: one step on the union of its devices' mini-batches."""
 
     engine: Engine
     node: Parallel
@@ -59,27 +45,28 @@ class Uniting:
     keys: tuple[Key, ...]
 
 
-Ask = Visiting | Uniting
+Job = VisitJob | UnionJob
 
 
 @dataclass(frozen=True, eq=False)
 class CohortAnswer:
-    """What became of an ask.
+    """The result of a request.
 
     Args:
-        packet: what goes on.
-        told: what the visits say, one after the other; asked late, so that nobody waits for the device meanwhile.
+        packet: the packet that goes on.
+        stats: returns the visits' statistics in order; called late, so that nothing waits for the device meanwhile.
         memory: digest of what the device keeps.
         samples: that the device holds, or trained on.
     """
 
     packet: Packet
-    told: Callable[[], list[VisitStats]]
+    stats: Callable[[], list[VisitStats]]
     memory: str | None = None
     samples: int = 0
 
 
-Driven = Generator[list[Ask], list[CohortAnswer], NodeResult]
+Driven = Generator[list[Job], list[CohortAnswer], NodeResult]
+T = TypeVar("T")
 
 
 @dataclass(eq=False)
@@ -92,19 +79,17 @@ class PendingReceipt:
     samples: int
     bytes: int
     memory: str | None
-    told: Callable[[], VisitStats]
+    stats: Callable[[], VisitStats]
     lost: bool = field(default=False, init=False)
 
     @property
     def accuracy(self) -> float:
-        """The share of the last pass's samples that were classified rightly."""
-        return self.told().accuracy
+        return self.stats().accuracy
 
     def receipt(self) -> Receipt:
-        """Return the receipt."""
-        got = self.told()
-        said = (got.steps, self.samples, got.loss_first, got.loss_last, got.accuracy)
-        return Receipt(self.device, self.visit, self.tick, *said, self.bytes, lost=False, memory=self.memory)
+        stats = self.stats()
+        figures = (stats.steps, self.samples, stats.loss_first, stats.loss_last, stats.accuracy)
+        return Receipt(self.device, self.visit, self.tick, *figures, self.bytes, lost=False, memory=self.memory)
 
 
 def settled(receipts: list[Any]) -> list[Receipt]:
@@ -112,45 +97,42 @@ def settled(receipts: list[Any]) -> list[Receipt]:
     return [one.receipt() if isinstance(one, PendingReceipt) else one for one in receipts]
 
 
-def work_of(ask: Visiting | Uniting) -> Work:
+def work_of(job: VisitJob | UnionJob) -> Work:
     """Return what visits do, or each of a super node's."""
-    if isinstance(ask, Visiting):
-        return ask.work
-    return cast(Train, ask.node.children[0]).work
+    if isinstance(job, VisitJob):
+        return job.work
+    return cast(Train, job.node.children[0]).work
 
 
-Do = Callable[[list[Ask]], list[CohortAnswer]]
-
-
-def answered(driven: Driven, do: Do) -> NodeResult:
-    """Go to the end of a walk, and do what is asked for on the way."""
+def answered(driven: Generator[list[Job], list[CohortAnswer], T], do: Callable[[list[Job]], list[CohortAnswer]]) -> T:
+    """Drive a walk to its end, doing its jobs by ``do``."""
     answers = None
     while True:
         try:
             request = next(driven) if answers is None else driven.send(answers)
         except StopIteration as stop:
-            return cast(NodeResult, stop.value)
+            return cast(T, stop.value)
         answers = do(request)
 
 
-def lockstep(walks: Sequence[Driven]) -> Generator[list[Ask], list[CohortAnswer], list[NodeResult]]:
+def lockstep(walks: Sequence[Driven]) -> Generator[list[Job], list[CohortAnswer], list[NodeResult]]:
     """Go through several branches at the same time; return what came out of each."""
     done: dict[int, NodeResult] = {}
     answers: dict[int, list[CohortAnswer] | None] = dict.fromkeys(range(len(walks)))
     while answers:
-        request: dict[int, list[Ask]] = {}
+        request: dict[int, list[Job]] = {}
         for index, answer in answers.items():
             try:
                 request[index] = next(walks[index]) if answer is None else walks[index].send(answer)
             except StopIteration as stop:
                 done[index] = stop.value
-        got = iter((yield [one for asks in request.values() for one in asks])) if request else iter(())
-        answers = {index: list(islice(got, len(asks))) for index, asks in request.items()}
+        got = iter((yield [one for jobs in request.values() for one in jobs])) if request else iter(())
+        answers = {index: list(islice(got, len(jobs))) for index, jobs in request.items()}
     return [done[index] for index in range(len(walks))]
 
 
 def driven(trainer: Trainer, walking: Walking, room: int) -> Driven:
-    """Drive a walk."""
+    """Drive a walk, yielding the visits that it waits for."""
     result: Any = None
     while True:
         try:
@@ -167,7 +149,7 @@ def driven(trainer: Trainer, walking: Walking, room: int) -> Driven:
 
 def branches(
     trainer: Trainer, request: ParallelRequest, mine: Collection[int], room: int
-) -> Generator[list[Ask], list[CohortAnswer], tuple[Aggregation, list[NodeResult]]]:
+) -> Generator[list[Job], list[CohortAnswer], tuple[Aggregation, list[NodeResult]]]:
     """Walk the branches ``mine`` of a ``Parallel``, as many at a time as there is room for, in plan order."""
     node, packet, done = request.node, request.packet, list[NodeResult]()
     aggregation = Aggregation(node, packet, mixed_part(trainer.engine.network, node))
@@ -192,26 +174,23 @@ def _meet(trainer: Trainer, request: ParallelRequest, room: int) -> Driven:
     return trainer.met(request, aggregation, done)
 
 
-def _visit(trainer: Trainer, request: TrainRequest) -> Generator[list[Ask], list[CohortAnswer], tuple[Packet, Receipt]]:
+def _visit(trainer: Trainer, request: TrainRequest) -> Generator[list[Job], list[CohortAnswer], tuple[Packet, Receipt]]:
     key = request.key
-    (got,) = yield [Visiting(trainer.engine, request.node.work, request.packet, key)]
-    pending = PendingReceipt(
-        key.device, key.visit, key.tick, got.samples, request.size, got.memory, lambda: got.told()[0]
-    )
-    return got.packet, cast(Receipt, pending)
+    (answer,) = yield [VisitJob(trainer.engine, request.node.work, request.packet, key)]
+    samples, memory = answer.samples, answer.memory
+    place = (key.device, key.visit, key.tick)
+    pending = PendingReceipt(*place, samples, request.size, memory, lambda: answer.stats()[0])
+    return answer.packet, cast(Receipt, pending)
 
 
 def _together(trainer: Trainer, request: ParallelRequest) -> Driven:
-    """Walk a super node: visits of one step, done as one step on the union of their mini-batches."""
     keys, size = trainer.super_node(request)
     if not keys:
         return trainer.united(request, {}, request.packet)
-    (got,) = yield [Uniting(trainer.engine, request.node, request.packet, tuple(keys))]
+    (answer,) = yield [UnionJob(trainer.engine, request.node, request.packet, tuple(keys))]
 
     def pending(index: int, key: Key) -> Receipt:
-        samples = trainer.round.samples_of(key.device)
-        return cast(
-            Receipt, PendingReceipt(key.device, key.visit, key.tick, samples, size, None, lambda: got.told()[index])
-        )
+        samples, place = trainer.round.samples_of(key.device), (key.device, key.visit, key.tick)
+        return cast(Receipt, PendingReceipt(*place, samples, size, None, lambda: answer.stats()[index]))
 
-    return trainer.united(request, {key.device: pending(i, key) for i, key in enumerate(keys)}, got.packet)
+    return trainer.united(request, {key.device: pending(i, key) for i, key in enumerate(keys)}, answer.packet)
