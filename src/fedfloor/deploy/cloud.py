@@ -303,7 +303,7 @@ class CloudExecutor:
                     table[[place[k] for k in some]] = counts
         return table
 
-    def there(self, devices: Sequence[int]) -> Sequence[int]:
+    def available(self, devices: Sequence[int]) -> Sequence[int]:
         """Return the devices that were connected at their edges' last answers; all until then."""
         return [k for k in devices if k in self._here.get(self._factory_of[k], {k})]
 

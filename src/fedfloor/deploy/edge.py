@@ -201,7 +201,7 @@ class FactoryExecutor:
         """Log a device whose update or answer is refused."""
         self._spoilt(device, kind, RefusedError("length", why))
 
-    def there(self, devices: Sequence[int]) -> Sequence[int]:
+    def available(self, devices: Sequence[int]) -> Sequence[int]:
         """Return the connected devices."""
         return [k for k in devices if k in self.line.here]
 

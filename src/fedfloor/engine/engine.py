@@ -1,13 +1,13 @@
-"""What a rank holds: the park, its one resident network, the devices' memory, and their samples as the network takes
-them; and the contracts of the executors and edges that it works with."""
+"""The state of a rank: the park, its one resident network, the devices' memory, and their samples as the network takes
+them; and the contracts of executors."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import torch
@@ -16,7 +16,6 @@ from torch import Tensor, nn
 
 from fedfloor.chance import generator
 from fedfloor.data.dataset import Labels, Targets, Values
-from fedfloor.engine.aggregation import Aggregation
 from fedfloor.engine.limit import Limit, Longest
 from fedfloor.engine.memory import DeviceMemory
 from fedfloor.engine.team import Blob, Team
@@ -28,8 +27,11 @@ from fedfloor.park.park import Park
 from fedfloor.parts.proximal import evaluating
 from fedfloor.plan.nodes import Broadcast, Parallel, Probe, Work
 from fedfloor.plan.outcome import Receipt
-from fedfloor.plan.schedule import Key, NodeResult, ParallelRequest, Walking
+from fedfloor.plan.schedule import Key
 from fedfloor.tasks.task import Task
+
+if TYPE_CHECKING:
+    from fedfloor.engine.cohort.cohort import Cohort
 
 CHUNK_BYTES = 4 << 20  # samples are turned into floats a few batches at a time: it stays in cache and bounds memory
 PROBES = 8
@@ -38,7 +40,7 @@ MIXING = (nn.modules.batchnorm._BatchNorm, nn.modules.dropout._DropoutNd)
 
 
 class Samples:
-    """A device's samples as the network wants them: bytes until a batch is needed.
+    """A device's samples as the network takes them: bytes until a batch is needed.
 
     Args:
         x: uint8 [n, C, H, W], or float32 [n, C] or [n, C, L].
@@ -109,12 +111,11 @@ def scaling(
 
 
 def separable(network: Network, shape: tuple[int, ...]) -> bool:
-    """Return whether what a network in training says of a sample depends on that sample alone.
+    """Return whether a network's output in training for a sample depends on that sample alone.
 
     Batch norm and dropout make it depend on others, and on chance. Beside looking for these layers it is tried:
-    outputs for eight samples together and one by one. Not with the weights of now, which differ from rank to rank and
-    can hide it behind a gate of 0, but with weights of ±0.1. Statistics that a layer keeps of samples it saw are none
-    of one sample either.
+    outputs for eight samples together and one by one. Not with the present weights, which differ from rank to rank and
+    can hide it behind a gate of 0, but with weights of ±0.1. Statistics that a layer keeps depend on all samples, too.
     """
     if any(isinstance(part, MIXING) for part in network.module.modules()):
         return False
@@ -126,7 +127,7 @@ def separable(network: Network, shape: tuple[int, ...]) -> bool:
     try:
         with torch.no_grad(), torch.random.fork_rng(devices=[]):
             whole = network.module(x)
-            single = torch.cat([network.module(one[None]) for one in x])
+            single = torch.cat([network.module(sample[None]) for sample in x])
         unchanged = network.flat.equal(tried)
     except Exception:  # a layer that wants more than one sample: it looks at others
         return False
@@ -158,7 +159,7 @@ def classifier_layer(network: Network) -> nn.Module:
 
 @dataclass
 class Engine:
-    """What a rank needs to walk plans.
+    """A rank's means of walking plans.
 
     Attributes:
         park: the devices and their data.
@@ -188,8 +189,8 @@ class Engine:
     sites: Sites | None = None
     shortcuts: bool = True
     executor: Executor | None = None
-    factories: Factories | None = None
-    cohort: Stacker | None = None
+    factories: RemoteExecutor | None = None
+    cohort: Cohort | None = None
     limit: Limit | None = None
     secret: bool = False
 
@@ -197,7 +198,7 @@ class Engine:
         mean, std = mean_and_deviation(self.park, self.normalise)
         self.stand_on(self.sites)
         kind, place = self.network.flat.dtype, self.network.flat.device
-        self.mean, self.std = (torch.as_tensor(one, dtype=kind, device=place) for one in (mean, std))
+        self.mean, self.std = (torch.as_tensor(array, dtype=kind, device=place) for array in (mean, std))
 
     @cached_property
     def separable(self) -> bool:
@@ -219,7 +220,6 @@ class Engine:
 
     @property
     def task(self) -> Task:
-        """What models are asked for."""
         return self.park.dataset.task
 
     def wrap(self, x: Values, y: Labels | Targets) -> Samples:
@@ -243,7 +243,7 @@ class FrozenExtractor:
 
 
 class Executor(Protocol):
-    """Those whom a walk visits.
+    """The devices that a walk visits.
 
     Attributes:
         at_once: whether visits are waited for, so that branches are walked at the same time.
@@ -262,14 +262,14 @@ class Executor(Protocol):
         ...
 
     def answers(self, engine: Engine, node: Probe, packet: Packet, tick: int, devices: Sequence[int]) -> dict[int, Any]:
-        """Return what devices answer, JSON or a tensor; who does not is not in it."""
+        """Return devices' answers, JSON or a tensor; a device that does not answer has no entry."""
         ...
 
     def census(self, engine: Engine, devices: Sequence[int], tick: int) -> NDArray[np.int64]:
-        """Return int64 [len(devices), F], the class counts that devices report of what each holds now."""
+        """Return int64 [len(devices), F], the class counts that devices report of the samples they hold now."""
         ...
 
-    def there(self, devices: Sequence[int]) -> Sequence[int]:
+    def available(self, devices: Sequence[int]) -> Sequence[int]:
         """Return those of ``devices`` that can be chosen now."""
         ...
 
@@ -305,19 +305,15 @@ class Subtask:
 Shown = tuple[Sequence[int], Sequence[Blob] | None]
 
 
-class Factories(Protocol):
-    """Edges that walk the branches of a node with devices of their own."""
+class RemoteExecutor(Executor, Protocol):
+    """Real machines: edges that walk branches with devices of their own, and devices that are reached through them."""
 
     def walk(self, engine: Engine, subtask: Subtask) -> list[Shown]:
-        """Deal the branches; return which ones each edge had, and what it shows of them, None where it is gone."""
+        """Deal the branches of a node; return each edge's branches and their results, None where it is gone."""
         ...
 
-
-class RemoteExecutor(Executor, Factories, Protocol):
-    """Real machines: edges that walk branches, and devices that are asked through them."""
-
     def measured(self) -> dict[str, Any]:
-        """Return what was measured since this was asked last, for the ledger."""
+        """Return the measurements since the last call, for the ledger."""
         ...
 
     def nobody(self, number: int) -> None:
@@ -329,23 +325,5 @@ class RemoteExecutor(Executor, Factories, Protocol):
         ...
 
     def keep(self, named: Mapping[int, set[str]]) -> None:
-        """Note which of their memories devices must not delete: device → digests that checkpoints name."""
-        ...
-
-
-class Stacker(Protocol):
-    """Steps branches together: :class:`fedfloor.engine.cohort.cohort.Cohort`."""
-
-    def walk(self, trainer: Any, walking: Walking) -> NodeResult:
-        """Drive a walk to its end."""
-        ...
-
-    def branches(
-        self, trainer: Any, request: ParallelRequest, mine: Collection[int]
-    ) -> tuple[Aggregation, list[NodeResult]]:
-        """Walk the branches ``mine`` of a ``Parallel``."""
-        ...
-
-    def unites(self, engine: Engine, node: Parallel, packet: Packet) -> bool:
-        """Return whether a node is a super node that is done in one step."""
+        """Note the memories that devices must not delete: device → digests that checkpoints name."""
         ...

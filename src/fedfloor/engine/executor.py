@@ -1,4 +1,4 @@
-"""Where visits and questions take place: devices simulated in this process, each rank of a team its share."""
+"""The executor of visits and questions: devices simulated in this process, each rank of a team its share."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from fedfloor.engine.aggregation import kept
 from fedfloor.engine.engine import Engine, Executor, FrozenExtractor
 from fedfloor.engine.local_update import local_update
 from fedfloor.engine.questions import question
@@ -33,27 +34,22 @@ class LocalExecutor:
     def visit(
         self, engine: Engine, work: Work, packet: Packet, key: Key, extractor: FrozenExtractor
     ) -> tuple[Packet, Receipt] | None:
-        """Train on the device's samples."""
         return local_update(engine, work, packet, key, extractor)
 
     def hand(self, engine: Engine, node: Broadcast, packet: Packet) -> None:
-        """Do nothing: whoever is simulated has the model."""
+        pass  # simulated devices have the model
 
     def answers(self, engine: Engine, node: Probe, packet: Packet, tick: int, devices: Sequence[int]) -> dict[int, Any]:
-        """Ask each device."""
-        asked = question(node)
-        return {k: asked.answer(engine, k, packet, tick) for k in devices}
+        to_answer = question(node)
+        return {k: to_answer.answer(engine, k, packet, tick) for k in devices}
 
     def census(self, engine: Engine, devices: Sequence[int], tick: int) -> NDArray[np.int64]:
-        """Look at what each device holds."""
         return engine.park.census(devices, tick, [engine.memory.visits[k] for k in devices])
 
-    def there(self, devices: Sequence[int]) -> Sequence[int]:
-        """All are."""
+    def available(self, devices: Sequence[int]) -> Sequence[int]:
         return devices
 
     def refuse(self, device: int, kind: str, why: str) -> None:
-        """Log it."""
         log.warning("device %d is refused: %s", device, why)
 
 
@@ -61,40 +57,35 @@ LOCAL = LocalExecutor()
 
 
 def executor_of(engine: Engine) -> Executor:
-    """Return where an engine's visits take place."""
+    """Return the executor of an engine's visits."""
     return engine.executor or LOCAL
 
 
 def ask(engine: Engine, node: Probe, packet: Packet, tick: int, team: Team) -> dict[int, dict[str, Any]]:
-    """Ask every device of the node, each rank of ``team`` its share; return all answers on every rank.
+    """Put a question to devices, each rank of ``team`` to its share; return all answers on every rank.
 
     Returns:
-        Device → question → answer: JSON, or a tensor. Who does not answer (real machines may be away) is not in it; to
-        a question for class counts his answer is that he holds nothing, as in a census.
-
-    Raises:
-        SettingError: an unknown question.
+        Device → question → answer: JSON, or a tensor. A device that does not answer (real machines may be away) has no
+        entry; for class counts it counts as holding nothing, as in a census.
     """
-    to_answer = question(node)
-    own = engine.network.flat
-    fixed = {name: value.clone() if value is own else value for name, value in packet.items()}
-    mine = executor_of(engine).answers(engine, node, fixed, tick, node.devices[team.rank :: team.size])
+    to_answer, own = question(node), engine.network.flat
+    start = kept(packet, own)
+    mine = executor_of(engine).answers(engine, node, start, tick, node.devices[team.rank :: team.size])
     if "w" in packet and packet["w"] is own:
-        own.copy_(fixed["w"])
-    vectors = {k: said for k, said in mine.items() if isinstance(said, Tensor)}
-    plain = {k: said for k, said in mine.items() if k not in vectors}
+        own.copy_(start["w"])
+    vectors = {k: answer for k, answer in mine.items() if isinstance(answer, Tensor)}
+    plain = {k: answer for k, answer in mine.items() if k not in vectors}
     parts: list[Blob] = [json.dumps([plain, list(vectors)]).encode()]
-    parts += [one.cpu().numpy().data.cast("B") for one in vectors.values()]
-    answers: dict[int, Any] = {}
-    for head, *rest in team.gather(parts):
+    parts += [vector.cpu().numpy().data.cast("B") for vector in vectors.values()]
+    kind, answers = torch.empty(0, dtype=own.dtype).numpy().dtype, dict[int, Any]()
+    for head, *blobs in team.gather(parts):
         scalars, devices = json.loads(bytes(head))
         answers.update({int(k): answer for k, answer in scalars.items()})
-        kind = torch.empty(0, dtype=own.dtype).numpy().dtype
-        answers.update({k: torch.tensor(np.frombuffer(one, kind)) for k, one in zip(devices, rest, strict=True)})
+        answers.update({k: torch.tensor(np.frombuffer(blob, kind)) for k, blob in zip(devices, blobs, strict=True)})
     if engine.limit is not None and to_answer.weighs:
-        sizes = {k: float(one.double().norm()) if isinstance(one, Tensor) else float(one) for k, one in answers.items()}
+        norms = {k: float(a.double().norm()) if isinstance(a, Tensor) else float(a) for k, a in answers.items()}
         harmless = to_answer.harmless(len(engine.park.dataset.classes))
-        for k, why in engine.limit.strange({k: sizes[k] for k in node.devices if k in sizes}, harmless).items():
+        for k, why in engine.limit.strange({k: norms[k] for k in node.devices if k in norms}, harmless).items():
             executor_of(engine).refuse(k, "probe", f"its answer to '{node.what}' {why}")
             del answers[k]
     if to_answer.counts:
@@ -103,15 +94,10 @@ def ask(engine: Engine, node: Probe, packet: Packet, tick: int, team: Team) -> d
 
 
 def no_vector(answers: Mapping[int, Mapping[str, Any]]) -> None:
-    """Refuse answers that cannot be told as JSON, as branches tell theirs; on one rank alike.
-
-    Raises:
-        SettingError: there is one.
-    """
-    for heard in answers.values():
-        for what, answer in heard.items():
-            if isinstance(answer, Tensor):
-                raise SettingError(
-                    f"a Probe for '{what}', which answers with a vector, stands in a branch of a Parallel: ask before "
-                    "they part."
-                )
+    """Refuse answers of a branch that are vectors, as its results travel as JSON; on one rank alike."""
+    for name, answer in (item for own in answers.values() for item in own.items()):
+        if isinstance(answer, Tensor):
+            raise SettingError(
+                f"a Probe for '{name}', which is answered by a vector, stands in a branch of a Parallel: put it "
+                "before the Parallel."
+            )

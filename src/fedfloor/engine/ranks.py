@@ -27,7 +27,7 @@ from typing import cast
 from fedfloor.chance import generator, secret
 from fedfloor.engine import union
 from fedfloor.engine.aggregation import Aggregation, branch_statistics, kept
-from fedfloor.engine.engine import Engine, Executor, Factories, FrozenExtractor, Subtask
+from fedfloor.engine.engine import Engine, Executor, FrozenExtractor, RemoteExecutor, Subtask
 from fedfloor.engine.executor import ask, executor_of, no_vector
 from fedfloor.engine.limit import Limit, offenders, parts, update
 from fedfloor.engine.team import Alone, Blob, deal
@@ -74,7 +74,7 @@ def sent(
     """Have edges walk the branches of a node; those of an edge that is gone are lost."""
     node, start = subtask.node, subtask.start
     whole, results = Aggregation(node, start, mixed_part(engine.network, node)), dict[int, NodeResult]()
-    for indices, shown in cast(Factories, engine.factories).walk(engine, subtask):
+    for indices, shown in cast(RemoteExecutor, engine.factories).walk(engine, subtask):
         children = [node.children[index] for index in indices]
         if shown is None:
             for index in indices:
@@ -376,7 +376,7 @@ class Trainer(Driver):
 
     def _chosen(self, node: Select, tick: int, seen: Counter[int]) -> list[int]:
         engine = self.engine
-        available = tuple(self.executor.there(node.candidates)) or node.candidates  # nobody's visits are lost, then
+        available = tuple(self.executor.available(node.candidates)) or node.candidates  # nobody's visits are lost, then
         if len(available) < len(node.candidates):
             node = replace(node, candidates=available, how_many=min(node.how_many, len(available)))
         trained, census = engine.memory.visits, partial(self.executor.census, engine)
