@@ -134,15 +134,9 @@ def default_ranks(engine: EngineSettings | None = None) -> int:
 
 
 def run(
-    experiment: Experiment,
-    out: Path | str | None = None,
-    *,
-    ranks: int | None = None,
-    resume: bool = False,
-    force: bool = False,
-    limits: Limits | None = None,
-    report: Callable[[Line], None] | None = None,
-) -> Run:
+    experiment: Experiment, out: Path | str | None = None, *, ranks: int | None = None, resume: bool = False,
+    force: bool = False, limits: Limits | None = None, report: Callable[[Line], None] | None = None,
+) -> Run:  # fmt: skip
     """Run an experiment and return what came of it.
 
     Args:

@@ -61,15 +61,10 @@ def each_once(name: str, given: Sequence[object]) -> None:
 
 
 def carry_out(
-    work: Sequence[PlannedRun],
-    limits: Limits,
-    ranks: int,
-    follow: Callable[[PlannedRun], AbstractContextManager[Follower]],
-    *,
-    resume: bool,
-    tolerant: bool = False,
+    work: Sequence[PlannedRun], limits: Limits, ranks: int,
+    follow: Callable[[PlannedRun], AbstractContextManager[Follower]], *, resume: bool, tolerant: bool = False,
     keep: bool = False,
-) -> tuple[dict[Path, str], bool]:
+) -> tuple[dict[Path, str], bool]:  # fmt: skip
     """Carry out runs one after the other until all are done, or Ctrl-C; consecutive runs on the same park share it.
 
     Args:

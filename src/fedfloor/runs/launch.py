@@ -190,13 +190,9 @@ def is_first() -> bool:
 
 
 def start(
-    experiment: Experiment,
-    orders: Orders,
-    ranks: int,
-    report: Callable[[Line], None],
-    park: Park | None = None,
+    experiment: Experiment, orders: Orders, ranks: int, report: Callable[[Line], None], park: Park | None = None,
     interrupted: Callable[[], bool] | None = None,
-) -> str:
+) -> str:  # fmt: skip
     """Run an experiment with ``ranks`` processes on this machine and return why it stopped.
 
     Under ``torchrun`` (its environment variables are there) this process joins that job instead, whatever ``ranks``

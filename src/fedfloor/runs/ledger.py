@@ -66,15 +66,9 @@ class Line:
 
 
 def line(
-    number: int,
-    score: Score | None,
-    receipts: tuple[Receipt, ...],
-    plan_hash: str,
-    wall_s: float,
-    info: Mapping[str, Any],
-    priced: Mapping[str, Any] | None = None,
-    before: Line | None = None,
-) -> Line:
+    number: int, score: Score | None, receipts: tuple[Receipt, ...], plan_hash: str, wall_s: float,
+    info: Mapping[str, Any], priced: Mapping[str, Any] | None = None, before: Line | None = None,
+) -> Line:  # fmt: skip
     """Return a round's line; ``before`` is the last one, ``priced`` has ``seconds``, ``joules``, ``bytes`` per link."""
     kept = [r for r in receipts if not r.lost]
     weight = sum(r.samples for r in kept)

@@ -47,14 +47,9 @@ CHECKPOINT_S = 5.0  # a kill costs at most about this much work; results do not 
 
 
 def execute(
-    experiment: Experiment,
-    orders: Orders,
-    team: Team,
-    park: Park,
-    report: Callable[[Line], None],
-    interrupted: Callable[[], bool],
-    live: RemoteExecutor | None = None,
-) -> str:
+    experiment: Experiment, orders: Orders, team: Team, park: Park, report: Callable[[Line], None],
+    interrupted: Callable[[], bool], live: RemoteExecutor | None = None,
+) -> str:  # fmt: skip
     """Run an experiment with a team of ranks; every rank calls it.
 
     Args:
@@ -133,16 +128,9 @@ class _Run:
     """One rank's part in a run."""
 
     def __init__(
-        self,
-        experiment: Experiment,
-        orders: Orders,
-        engine: Engine,
-        method: ConfiguredMethod,
-        costs: Tariff | None,
-        report: Callable[[Line], None],
-        interrupted: Callable[[], bool],
-        live: RemoteExecutor | None = None,
-    ) -> None:
+        self, experiment: Experiment, orders: Orders, engine: Engine, method: ConfiguredMethod, costs: Tariff | None,
+        report: Callable[[Line], None], interrupted: Callable[[], bool], live: RemoteExecutor | None = None,
+    ) -> None:  # fmt: skip
         self.experiment, self.orders, self.engine, self.method = experiment, orders, engine, method
         self.costs, self.report, self.interrupted, self.live = costs, report, interrupted, live
         self.first = engine.team.rank == 0

@@ -191,14 +191,9 @@ def listed(names: list[str]) -> str:
 
 
 def engine(
-    experiment: Experiment,
-    method: ConfiguredMethod,
-    park: Park,
-    team: Team,
-    memory: DeviceMemory,
-    *,
+    experiment: Experiment, method: ConfiguredMethod, park: Park, team: Team, memory: DeviceMemory, *,
     live: bool = False,
-) -> tuple[Engine, Tariff | None]:
+) -> tuple[Engine, Tariff | None]:  # fmt: skip
     """Return an engine that holds the first model, and the price model of its rounds; None without a network."""
     torch.set_num_threads(1)
     keep_memory()

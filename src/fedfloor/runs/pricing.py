@@ -107,14 +107,9 @@ class Tariff:
         return Resources(self.sites.pass_s, down, up, allocation_problem(self.sites, size), levels)
 
     def price(
-        self,
-        plan: Node,
-        packet: Mapping[str, Tensor],
-        number: int,
-        tick: int,
-        receipts: Sequence[Receipt] | None = None,
-        holders: frozenset[int] = frozenset(),
-    ) -> Price:
+        self, plan: Node, packet: Mapping[str, Tensor], number: int, tick: int,
+        receipts: Sequence[Receipt] | None = None, holders: frozenset[int] = frozenset(),
+    ) -> Price:  # fmt: skip
         """Return the price of a resolved plan.
 
         Raises:

@@ -42,13 +42,9 @@ STARTS = {SCIKIT_LEARN: roundless.start_boosting, PERSISTENCE: roundless.start_n
 
 
 def beside(
-    work: Sequence[PlannedRun],
-    experiment: Experiment,
-    methods: Sequence[str],
-    seeds: Sequence[int],
-    out: Path,
+    work: Sequence[PlannedRun], experiment: Experiment, methods: Sequence[str], seeds: Sequence[int], out: Path,
     limits: Limits,
-) -> list[PlannedRun]:
+) -> list[PlannedRun]:  # fmt: skip
     """Return a comparison's runs with the references', seed by seed.
 
     References stop by rounds alone (``--stop-after``): other limits are those of methods that cost something.

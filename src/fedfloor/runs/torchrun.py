@@ -202,11 +202,7 @@ def _heard() -> bool:
 
 
 def _execute(
-    experiment: Experiment,
-    orders: Orders,
-    report: Callable[[Line], None],
-    park: Park,
-    interrupted: Callable[[], bool],
+    experiment: Experiment, orders: Orders, report: Callable[[Line], None], park: Park, interrupted: Callable[[], bool]
 ) -> str:
     team = _team(packet_bytes(experiment, park))
     try:
