@@ -21,7 +21,7 @@ from commands import TINY, Command, lines
 from fedfloor import config
 from fedfloor.errors import RunError
 from fedfloor.runs.checks import _difference
-from fedfloor.runs.torchrun import _said_to_all
+from fedfloor.runs.torchrun import _sent_to_all
 
 MANY = TINY.replace("rounds = 3", "rounds = 40").replace("devices = 4", "devices = 6")
 HERE = """
@@ -121,9 +121,9 @@ def test_a_difference_names_both_and_only_what_differs() -> None:
 def test_what_stops_the_first_rank_is_told_to_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[object] = []
     monkeypatch.setattr(dist, "broadcast_object_list", lambda sent, src: told.append(sent[0]))
-    with pytest.raises(KeyError), _said_to_all():
+    with pytest.raises(KeyError), _sent_to_all():
         raise KeyError("a bug")
-    with _said_to_all() as said:
+    with _sent_to_all() as said:
         said.append(True)
     assert isinstance(told[0], RunError)
     assert str(told[0]) == "the first rank failed: KeyError: 'a bug'."

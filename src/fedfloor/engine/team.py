@@ -23,6 +23,7 @@ import os
 import time
 from collections.abc import Sequence
 from functools import cache
+from itertools import accumulate
 from pathlib import Path
 from typing import Protocol
 
@@ -255,13 +256,14 @@ def _write(parts: Sequence[memoryview], skip: int, into: memoryview) -> None:
 
 
 def _unpack(message: memoryview) -> list[memoryview]:
-    count = int(np.frombuffer(message[:WORD], np.int64)[0])
-    lengths = np.frombuffer(message[WORD : WORD * (1 + count)], np.int64)
-    parts, at = [], WORD * (1 + count)
-    for length in lengths.tolist():
-        parts.append(message[at : at + length])
-        at += length
-    return parts
+    first = WORD * (1 + int(np.frombuffer(message[:WORD], np.int64)[0]))
+    return split(message[first:], np.frombuffer(message[WORD:first], np.int64).tolist())
+
+
+def split(message: memoryview, sizes: Sequence[int]) -> list[memoryview]:
+    """Split a message into parts of these sizes."""
+    stops = list(accumulate(sizes))
+    return [message[stop - size : stop] for size, stop in zip(sizes, stops, strict=True)]
 
 
 def shared_file(ranks: int, packet_bytes: int) -> Path:

@@ -13,7 +13,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -33,8 +33,7 @@ from fedfloor.runs.prepare import prepare
 from fedfloor.runs.results import noted
 
 T = TypeVar("T")
-Spawn = Callable[[Path, int], int]
-GRACE_S = 1.0  # what the other ranks have to hear of a failure
+GRACE_S = 1.0  # for the other ranks to raise a failure; they are killed then
 
 
 def single_threaded() -> bool:
@@ -49,35 +48,17 @@ def copies(ranks: int, size: int, body: Callable[[Team], T]) -> T:
     """Run ``body`` in this process and ``ranks`` − 1 copies of it, as one team; return the first rank's result.
 
     A copy is ready at once and shares the memory of the data, but it is safe only where no other thread runs.
-
-    Args:
-        ranks: processes of the team.
-        size: bytes of what the team exchanges most.
-        body: called with the team on every rank.
     """
     parent = os.getpid()
     return team_of(ranks, size, body, lambda path, rank: _fork(lambda: be_child(path, rank, ranks, parent, body)))
 
 
-def interpreters(ranks: int, size: int, body: Callable[[Team], T], module: str, said: bytes) -> T:
-    """Run ``body`` in this process, and ``ranks`` − 1 fresh interpreters beside it, as one team.
+def team_of(ranks: int, size: int, body: Callable[[Team], T], spawn: Callable[[Path, int], int]) -> T:
+    """Make a team of this process, as the first rank, and those that ``spawn(path, rank)`` starts; run ``body`` in it.
 
     Args:
-        ranks: processes of the team.
-        size: bytes of what the team exchanges most.
-        body: called with the team on the first rank.
-        module: run by the others as ``python -m module PATH RANK RANKS PARENT``; it must call :func:`be_child`.
-        said: what they find on standard input.
+        size: bytes of the largest frequent message.
     """
-
-    def spawn(path: Path, rank: int) -> int:
-        return _fresh([module, str(path), str(rank), str(ranks), str(os.getpid())], said)
-
-    return team_of(ranks, size, body, spawn)
-
-
-def team_of(ranks: int, size: int, body: Callable[[Team], T], spawn: Spawn) -> T:
-    """Make a team of this process, as the first rank, and those that ``spawn`` starts; run ``body`` in it."""
     path = shared_file(ranks, size)
     children: list[int] = []
     try:
@@ -87,24 +68,19 @@ def team_of(ranks: int, size: int, body: Callable[[Team], T], spawn: Spawn) -> T
         team.children = children
         return _as_rank(team, body, opened=lambda: path.unlink(missing_ok=True))
     except BaseException:
-        _dismiss(children)
+        until = time.monotonic() + GRACE_S
+        for pid in children:
+            with contextlib.suppress(ChildProcessError, ProcessLookupError):
+                while not os.waitpid(pid, os.WNOHANG)[0]:
+                    if time.monotonic() > until:
+                        os.kill(pid, signal.SIGKILL)
+                    time.sleep(0.01)
         raise
     finally:
         path.unlink(missing_ok=True)
         for pid in children:
             with contextlib.suppress(ChildProcessError):
                 os.waitpid(pid, 0)
-
-
-def _dismiss(children: Sequence[int]) -> None:
-    """Let the other ranks hear of the failure; what they are still in the middle of after that is of no use."""
-    until = time.monotonic() + GRACE_S
-    for pid in children:
-        with contextlib.suppress(ChildProcessError, ProcessLookupError):
-            while not os.waitpid(pid, os.WNOHANG)[0]:
-                if time.monotonic() > until:
-                    os.kill(pid, signal.SIGKILL)
-                time.sleep(0.01)
 
 
 def _as_rank(team: Team, body: Callable[[Team], T], opened: Callable[[], object] = lambda: None) -> T:
@@ -123,14 +99,7 @@ def _as_rank(team: Team, body: Callable[[Team], T], opened: Callable[[], object]
 
 
 def be_child(path: Path, rank: int, ranks: int, parent: int, body: Callable[[Team], object]) -> int:
-    """Be a rank other than the first; return the process's exit code.
-
-    Args:
-        path: the team's shared file.
-        rank, ranks: this process's number, and how many there are.
-        parent: process id of the first rank, which this one never outlives.
-        body: called with the team.
-    """
+    """Run ``body`` as a rank other than the first, whose process is ``parent``; return the process's exit code."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the first rank decides when to stop
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
@@ -139,7 +108,7 @@ def be_child(path: Path, rank: int, ranks: int, parent: int, body: Callable[[Tea
     try:
         _as_rank(Shared(path, rank, ranks, parent=parent), body)
     except FedfloorError:
-        return 1  # the first rank says it
+        return 1  # the first rank prints it
     return 0
 
 
@@ -159,12 +128,13 @@ def _fork(child: Callable[[], int]) -> int:
             os._exit(code)
 
 
-def _fresh(arguments: Sequence[str], said: bytes) -> int:
+def _fresh(arguments: Sequence[object], standard_input: bytes) -> int:
+    command = [sys.executable, "-m", __name__, *map(str, arguments)]
     environment = {**os.environ, **VARIABLES, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
     with _no_interrupts():
-        process = subprocess.Popen([sys.executable, "-m", *arguments], stdin=subprocess.PIPE, env=environment)
+        process = subprocess.Popen(command, stdin=subprocess.PIPE, env=environment)
     if process.stdin is not None:
-        process.stdin.write(said)
+        process.stdin.write(standard_input)
         process.stdin.close()
     return process.pid
 
@@ -185,7 +155,7 @@ def under_torchrun() -> bool:
 
 
 def is_first() -> bool:
-    """Return whether this process is the first rank, the one that writes and speaks."""
+    """Return whether this process is the first rank, the one that writes and prints."""
     return not under_torchrun() or os.environ["RANK"] == "0"
 
 
@@ -195,16 +165,12 @@ def start(
 ) -> str:  # fmt: skip
     """Run an experiment with ``ranks`` processes on this machine and return why it stopped.
 
-    Under ``torchrun`` (its environment variables are there) this process joins that job instead, whatever ``ranks``
-    says.
+    Under ``torchrun`` (its environment variables are set) this process joins that job instead, whatever ``ranks`` is.
 
     Args:
-        experiment: what to run.
-        orders: where, and when to stop.
-        ranks: number of processes, at least 1.
         report: called with each ledger line, in this process.
-        park: the experiment's park, if it is there already.
-        interrupted: says whether the user wants to stop; Ctrl-C does where it is left out.
+        park: the experiment's park, if it is built already.
+        interrupted: whether the user wants to stop; default: after Ctrl-C.
 
     Raises:
         SettingError: something typed or written is wrong.
@@ -218,15 +184,20 @@ def start(
 
         return torchrun.join(experiment, orders, report)
     keep = (DivergedError,) if orders.keep else ()
-    with owned(orders.out, keep), nullcontext(interrupted) if interrupted else interrupts() as asked:
+    with owned(orders.out, keep), nullcontext(interrupted) if interrupted else interrupts() as stop:
         if park is None:
             park = build_park(experiment)
             warn_of_gaps(park)
         prepare(experiment, orders, park)
         with noted(orders.out), _named(park):
             if ranks == 1:
-                return loop.execute(experiment, orders, Alone(), park, report, asked)
-            return _together(_Start(experiment, orders), ranks, park, report, asked)
+                return loop.execute(experiment, orders, Alone(), park, report, stop)
+            body = partial(_rank, experiment, orders, park=park, report=report, interrupted=stop)
+            size = packet_bytes(experiment, park)
+            if single_threaded():
+                return copies(ranks, size, body)
+            start = pickle.dumps((experiment, orders))
+            return team_of(ranks, size, body, lambda path, rank: _fresh((path, rank, ranks, os.getpid()), start))
 
 
 @contextmanager
@@ -239,42 +210,22 @@ def _named(park: Park) -> Iterator[None]:
         raise
 
 
-@dataclass(frozen=True)
-class _Start:
-    """What a rank in a fresh interpreter needs to begin."""
-
-    experiment: Experiment
-    orders: Orders
-
-    def rank(self, team: Team, park: Park | None = None) -> str:
-        """Be a rank other than the first."""
-        park = park or build_park(self.experiment)
-        return loop.execute(self.experiment, self.orders, team, park, ignore, lambda: False)
-
-
-def _together(
-    what: _Start, ranks: int, park: Park, report: Callable[[Line], None], interrupted: Callable[[], bool]
-) -> str:
-    def body(team: Team) -> str:
-        if team.rank:
-            return what.rank(team, park)
-        return loop.execute(what.experiment, what.orders, team, park, report, interrupted)
-
-    size = packet_bytes(what.experiment, park)
-    if single_threaded():
-        return copies(ranks, size, body)
-    return interpreters(ranks, size, body, __name__, pickle.dumps(what))
-
-
 def ignore(line: Line) -> None:
     """Report nothing."""
 
 
-def _main() -> int:
-    what: _Start = pickle.loads(sys.stdin.buffer.read())  # from our own parent process
-    path, rank, ranks, parent = sys.argv[1:]
-    return be_child(Path(path), int(rank), int(ranks), int(parent), what.rank)
+def _rank(
+    experiment: Experiment, orders: Orders, team: Team, park: Park | None = None,
+    report: Callable[[Line], None] = ignore, interrupted: Callable[[], bool] = lambda: False,
+) -> str:  # fmt: skip
+    """Run one rank: the first one reports and may be interrupted."""
+    if team.rank:
+        report, interrupted = ignore, lambda: False
+    return loop.execute(experiment, orders, team, park or build_park(experiment), report, interrupted)
 
 
 if __name__ == "__main__":
-    sys.exit(_main())
+    body = partial(_rank, *pickle.loads(sys.stdin.buffer.read()))  # experiment and orders, from our own parent process
+    path, *numbers = sys.argv[1:]
+    rank, ranks, parent = map(int, numbers)
+    sys.exit(be_child(Path(path), rank, ranks, parent, body))

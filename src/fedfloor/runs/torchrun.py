@@ -19,11 +19,12 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
 import torch
 import torch.distributed as dist
 from torch.distributed.rendezvous import rendezvous
 
-from fedfloor.engine.team import MOST_RANKS, Alone, Blob, PeerLostError, Shared, Team, shared_file
+from fedfloor.engine.team import MOST_RANKS, Alone, Blob, PeerLostError, Shared, Team, shared_file, split
 from fedfloor.errors import FedfloorError, RunError, SettingError
 from fedfloor.experiment import Experiment
 from fedfloor.park.park import Park
@@ -55,46 +56,28 @@ class Gloo:
         self.rank, self.size = dist.get_rank(), dist.get_world_size()
 
     def gather(self, mine: Sequence[Blob]) -> list[list[memoryview]]:
-        """Exchange lengths, then the bytes padded to the longest message.
-
-        Raises:
-            PeerLostError: a rank is gone.
-        """
-        parts = [memoryview(part).cast("B") for part in mine]
+        """Exchange lengths, then the bytes padded to the longest message; PeerLostError: a rank is gone."""
+        message = b"".join(mine)
+        lengths: list[list[int]] = [[] for _ in range(self.size)]
         try:
-            return self._exchanged(parts)
+            dist.all_gather_object(lengths, [memoryview(part).nbytes for part in mine])
+            longest = max(1, *map(sum, lengths))
+            padded = np.zeros(longest, np.uint8)
+            padded[: len(message)] = np.frombuffer(message, np.uint8)
+            messages = [torch.empty(longest, dtype=torch.uint8) for _ in range(self.size)]
+            dist.all_gather(messages, torch.from_numpy(padded))
         except RuntimeError as error:  # of gloo
             raise PeerLostError(
                 f"a rank on this or another host died, or cannot be reached ({str(error).splitlines()[0]}). The last "
                 "checkpoint is good: go on with --resume, or let torchrun do so with --max-restarts."
             ) from error
-
-    def _exchanged(self, parts: list[memoryview]) -> list[list[memoryview]]:
-        lengths: list[list[int]] = [[] for _ in range(self.size)]
-        dist.all_gather_object(lengths, [len(part) for part in parts])
-        longest = max(1, *(sum(one) for one in lengths))
-        padded = torch.zeros(longest, dtype=torch.uint8)
-        view, at = padded.numpy().data, 0
-        for part in parts:
-            view[at : at + len(part)] = part
-            at += len(part)
-        everyone = [torch.empty(longest, dtype=torch.uint8) for _ in range(self.size)]
-        dist.all_gather(everyone, padded)
-        return [_split(got.numpy().data, sizes) for got, sizes in zip(everyone, lengths, strict=True)]
+        return [split(received.numpy().data, sizes) for received, sizes in zip(messages, lengths, strict=True)]
 
     def fail(self, error: BaseException) -> None:
-        """Do nothing: the end of this process tells the others."""
+        """Do nothing: the end of this process fails the others."""
 
     def close(self) -> None:
         """Do nothing: the process group is closed by :func:`join`."""
-
-
-def _split(message: memoryview, sizes: Sequence[int]) -> list[memoryview]:
-    parts, at = [], 0
-    for size in sizes:
-        parts.append(message[at : at + size])
-        at += size
-    return parts
 
 
 def join(experiment: Experiment, orders: Orders, report: Callable[[Line], None]) -> str:
@@ -114,20 +97,28 @@ def join(experiment: Experiment, orders: Orders, report: Callable[[Line], None])
     except (RuntimeError, ValueError) as error:
         raise SettingError(f"torchrun started this process, but its job cannot be joined: {error}") from error
     try:
-        again = _started_again()
-        if dist.get_rank():
+        # torchrun counts restarts only on the host where a rank died
+        restarts = [0] * size
+        dist.all_gather_object(restarts, int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")))
+        if rank:
             signal.signal(signal.SIGINT, signal.SIG_IGN)  # the first rank decides when to stop
-            orders = replace(orders, resume=_heard())
+            orders = replace(orders, resume=_received())
             return _execute(experiment, orders, report, build_park(experiment), lambda: False)
         with ExitStack() as stack:
-            with _said_to_all() as said:
+            with _sent_to_all() as decision:
                 stack.enter_context(owned(orders.out))
-                orders = _resuming(orders, again=again)
+                # only what this job itself began is resumed; the mark of another one is taken away
+                mark = orders.out / MARK
+                if max(restarts) and mark.exists() and not orders.resume:
+                    log.info("torchrun started this job again: it goes on from the last checkpoint.")
+                    orders = replace(orders, resume=True)
+                else:
+                    mark.unlink(missing_ok=True)
                 park = build_park(experiment)
                 warn_of_gaps(park)
                 prepare(experiment, orders, park)
-                (orders.out / MARK).touch()
-                said.append(orders.resume)
+                mark.touch()
+                decision.append(orders.resume)
             stack.enter_context(noted(orders.out))
             interrupted = stack.enter_context(interrupts())
             return _execute(experiment, orders, report, park, interrupted)
@@ -136,52 +127,35 @@ def join(experiment: Experiment, orders: Orders, report: Callable[[Line], None])
 
 
 def _start_name(store: Store, rank: int, size: int) -> str:
-    """Agree on a name that no other start of the job has: its store may still hold where the dead ranks were found.
+    """Agree on a name that no other start of the job has: its store may still hold the addresses of dead ranks.
 
-    The first rank makes the name up and tells it to whoever asks, until all have it. Keys that are waited for hold what
-    was made up just now, so that nothing an earlier start left can be taken for an answer.
+    The first rank draws the name and answers each request for it, until all have it. Keys that are waited for hold
+    random names of this start, so that nothing of an earlier start can be taken for an answer.
     """
     mine = uuid.uuid4().hex
     if rank:
-        store.set(f"asks {rank}", mine)
-        name: str = store.get(f"told {mine}").decode()
-        store.set(f"heard {name} {rank}", "")
+        store.set(f"request {rank}", mine)
+        name: str = store.get(f"answer {mine}").decode()
+        store.set(f"received {name} {rank}", "")
         return name
     began = time.monotonic()
-    while not all(store.check([f"heard {mine} {other}"]) for other in range(1, size)):
+    while not all(store.check([f"received {mine} {other}"]) for other in range(1, size)):
         for other in range(1, size):
-            if store.check([f"asks {other}"]):
-                store.set(f"told {store.get(f'asks {other}').decode()}", mine)
+            if store.check([f"request {other}"]):
+                store.set(f"answer {store.get(f'request {other}').decode()}", mine)
         if time.monotonic() - began > JOINING.total_seconds():
             raise RuntimeError(f"not all of its {size} ranks have come within {JOINING}")
         time.sleep(0.01)
     return mine
 
 
-def _started_again() -> bool:
-    """Return whether ``torchrun`` started this job anew; it counts that only on the host where a rank died."""
-    counts = [0] * dist.get_world_size()
-    dist.all_gather_object(counts, int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")))
-    return max(counts) > 0
-
-
-def _resuming(orders: Orders, *, again: bool) -> Orders:
-    """Return orders that go on where this job itself began the run; what another one left is not taken for that."""
-    mark = orders.out / MARK
-    if again and mark.exists() and not orders.resume:
-        log.info("torchrun started this job again: it goes on from the last checkpoint.")
-        return replace(orders, resume=True)
-    mark.unlink(missing_ok=True)
-    return orders
-
-
 @contextmanager
-def _said_to_all() -> Iterator[list[bool]]:
-    """Tell the other ranks whether the run is resumed, which the body appends, or why the first one refuses it."""
-    said: list[bool] = []
+def _sent_to_all() -> Iterator[list[bool]]:
+    """Send the other ranks whether the run is resumed, which the body appends, or why the first one refuses it."""
+    resume: list[bool] = []
     refused: FedfloorError | None = None
     try:
-        yield said
+        yield resume
     except FedfloorError as error:
         refused = error
         raise
@@ -189,16 +163,16 @@ def _said_to_all() -> Iterator[list[bool]]:
         refused = RunError(f"the first rank failed: {type(error).__name__}: {error}.")
         raise
     finally:
-        dist.broadcast_object_list([refused, *(said or [False])], src=0)
+        dist.broadcast_object_list([refused, *(resume or [False])], src=0)
 
 
-def _heard() -> bool:
+def _received() -> bool:
     """Wait until the first rank has made the folder ready; return whether the run is resumed."""
-    said: list[object] = [None, False]
-    dist.broadcast_object_list(said, src=0)
-    if isinstance(said[0], FedfloorError):
-        raise said[0]
-    return bool(said[1])
+    decision: list[object] = [None, False]
+    dist.broadcast_object_list(decision, src=0)
+    if isinstance(decision[0], FedfloorError):
+        raise decision[0]
+    return bool(decision[1])
 
 
 def _execute(
