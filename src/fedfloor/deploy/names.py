@@ -178,11 +178,10 @@ def work(value: object, names: PartNames) -> Work:
         made = Work(**body, settings=settings)
     except (TypeError, SettingError) as error:
         raise RefusedError("header", f"its work cannot be done: {error}.") from error
-    clip = 1.0 if made.clip_norm is None else made.clip_norm
+    clip = min(1.0 if one is None else one for one in (made.clip_norm, made.sample_clip))
+    weights = (made.rate, made.weight_decay, made.sample_noise)
     shares = all(0 <= one < 1 for one in (made.momentum, made.beta1, made.beta2))
-    if not (
-        shares and 0 < made.eps < inf and clip > 0 and all(0 <= one < inf for one in (made.rate, made.weight_decay))
-    ):
+    if not (shares and 0 < made.eps < inf and clip > 0 and all(0 <= one < inf for one in weights)):
         raise RefusedError("header", "its work has a rate, momentum, decay or bound out of range.")
     counts = [one for one in (made.epochs, made.steps) if one is not None]
     if len(counts) != 1 or not all(1 <= one < MOST for one in (*counts, made.batch_size)):

@@ -58,6 +58,7 @@ class Worker:
         memory = DeviceMemory(settings.memory)
         memory.tidy()
         self.engine, _ = prepare.engine(experiment, method, park, Alone(), memory, live=True)
+        self.engine.secret = True
         self.layout = layout_digest(self.engine.network)
         self._batches = most_batches(method, int(park.holdings[self.device]))
         self._batch, self._features = largest_batch(method), asked_features(method)

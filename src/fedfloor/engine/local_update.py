@@ -19,6 +19,7 @@ from fedfloor.chance import generator
 from fedfloor.engine import steps
 from fedfloor.engine.engine import Engine, FrozenExtractor, Samples, classifier_layer
 from fedfloor.engine.memory import extractor_bytes
+from fedfloor.engine.private import train_private
 from fedfloor.engine.steps import BLOCK, full_gradient
 from fedfloor.engine.visit import VisitStats, is_linear_visit, train, train_linear, trained_part
 from fedfloor.errors import SettingError
@@ -225,7 +226,7 @@ def _personal(
     before = (start if beside else flat.clone()) if goal.needs_start else None
     gradient = partial(full_gradient, engine.network, samples, engine.task)
     about = Visit(before, kept, engine.network, {}, work, work.batches(len(samples)), gradient, task=engine.task)
-    got = train(engine.network, samples, work, goal, about, key, shortcuts=engine.shortcuts, moments=moments)
+    got = _on_samples(engine, work, goal, samples, about, key, moments)
     engine.memory.visits[device] += not beside
     more = goal.remember(flat, about) if goal.remembers else {}
     digest = engine.memory.commit(device, {f"{OWN} {work.own}": own.cut(flat), **more, **moments})
@@ -254,17 +255,27 @@ def before_features(
     return replace(about, extractor=eye)
 
 
+def _on_samples(
+    engine: Engine, work: Work, goal: Objective, samples: Samples, about: Visit, key: Key, moments: dict[str, Tensor]
+) -> VisitStats:
+    if work.sample_clip is not None:
+        return train_private(engine.network, samples, work, goal, about, key, moments, hidden=engine.secret)
+    return train(engine.network, samples, work, goal, about, key, shortcuts=engine.shortcuts, moments=moments)
+
+
 def _trained(
     engine: Engine, work: Work, goal: Objective, samples: Samples, about: Visit, key: Key, moments: dict[str, Tensor]
 ) -> VisitStats:
     network = engine.network
+    if work.sample_clip is not None:
+        return _on_samples(engine, work, goal, samples, about, key, moments)
     if goal.on_features:
         data = FeatureSamples(*goal.features(about))
         about = replace(about, steps=work.batches(len(data)))
     elif extracts_once(engine, work):
         data = FeatureSamples(extracted(network, samples), samples.y)
     else:
-        return train(network, samples, work, goal, about, key, shortcuts=engine.shortcuts, moments=moments)
+        return _on_samples(engine, work, goal, samples, about, key, moments)
     layer = classifier_layer(network)
     fits = engine.shortcuts and engine.task == CLASSIFICATION
     if fits and isinstance(layer, nn.Linear) and is_linear_visit(layer, work, goal):

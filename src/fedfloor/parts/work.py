@@ -78,6 +78,9 @@ class WorkSettings:
             ``device`` and never sent.
         weight_decay: L2 coefficient, of AdamW apart from the gradient; 0 by default.
         clip_norm: the norm that the gradient of a mini-batch is clipped to; ``inf``, the default: no clipping.
+        sample_clip: the norm that the gradient of every sample is clipped to, for differentially private SGD; left out,
+            there is none. Mini-batches are then Poisson samples of ``batch_size`` on average.
+        sample_noise: the deviation of its Gaussian noise, in units of ``sample_clip``; 0 by default.
         short_batches: whether a device with fewer samples than a mini-batch may take part, with all it has as one
             mini-batch; by default such a park is refused.
     """
@@ -94,6 +97,8 @@ class WorkSettings:
     moments: Literal["visit", "device"] | None = None
     weight_decay: float | None = None
     clip_norm: float | None = None
+    sample_clip: float | None = None
+    sample_noise: float | None = None
     short_batches: bool | None = None
 
     def __post_init__(self) -> None:
@@ -112,6 +117,10 @@ class WorkSettings:
         require(self.eps is None or 0 < self.eps < math.inf, "work.eps", self.eps, "a number above 0")
         norm = self.clip_norm
         require(norm is None or norm > 0, "work.clip_norm", norm, "a number above 0, or inf where nothing is clipped")
+        for name, least in (("sample_clip", "above 0"), ("sample_noise", "of at least 0")):
+            value = getattr(self, name)
+            right = value is None or (0 <= value < math.inf and (value > 0 or name == "sample_noise"))
+            require(right, f"work.{name}", value, f"a finite number {least}")
         if self.momentum and self.optimizer in ("adam", "adamw"):
             raise SettingError(
                 f"work.momentum = {beta} belongs to optimizer 'sgd', and work.optimizer is '{self.optimizer}': its "
@@ -151,6 +160,11 @@ class WorkSettings:
         """
         name, settings = to_spec(objective or Plain())
         full = self.over(DEFAULTS)
+        if full.sample_noise and full.sample_clip is None:
+            raise SettingError(
+                f"work.sample_noise = {full.sample_noise} without work.sample_clip: without a bound on gradients no "
+                "noise hides a sample. Set work.sample_clip, such as 1.0."
+            )
         rate = full.lr.at(round_number, rounds) if isinstance(full.lr, (Cosine, Exponential)) else full.lr
         if full.warmup is not None and round_number < full.warmup:
             rate = (rate or 0) * round_number / full.warmup
@@ -171,6 +185,8 @@ class WorkSettings:
             eps=full.eps or plain.eps,
             moments=full.moments or plain.moments,
             clip_norm=None if full.clip_norm == math.inf else full.clip_norm,
+            sample_clip=full.sample_clip,
+            sample_noise=full.sample_noise or 0.0,
         )
 
 

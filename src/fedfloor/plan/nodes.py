@@ -115,6 +115,9 @@ class Work:
             ``nothing``, the rest is the device's own: its next such visit starts from it, and what arrived of it goes
             on as it was. With ``arrived`` all that arrived goes on as it was, and what is trained is a model of the
             device's own beside it.
+        sample_clip: C, the norm that the gradient of every sample is clipped to, for differentially private SGD
+            (:func:`fedfloor.engine.private.train_private`); None: plain mini-batches.
+        sample_noise: z, the deviation of its noise in units of C.
     """
 
     objective: str = "plain"
@@ -133,6 +136,8 @@ class Work:
     moments: Literal["visit", "device"] = "visit"
     clip_norm: float | None = None
     sends: str = ""
+    sample_clip: float | None = None
+    sample_noise: float = 0.0
 
     @property
     def travels(self) -> str:
@@ -191,7 +196,9 @@ class Work:
     @property
     def plain_sgd(self) -> bool:
         """Whether a visit goes as far as its rate times sums of its gradients: SGD that begins anew, unclipped."""
-        return self.optimizer == "sgd" and self.clip_norm is None and not self.keeps_moments
+        return (
+            self.optimizer == "sgd" and self.clip_norm is None and self.sample_clip is None and not self.keeps_moments
+        )
 
     def to_spec(self) -> dict[str, Any]:
         """Return the fields as they stand in a plan's JSON: without those added later, where they have their defaults.
@@ -243,7 +250,7 @@ def keeping(own: str) -> str:
 
 
 # fields that Work did not have from the beginning: the hashes of plans without them stay as they were
-_ADDED = ("sends", "optimizer", "beta1", "beta2", "eps", "moments", "clip_norm")
+_ADDED = ("sends", "optimizer", "beta1", "beta2", "eps", "moments", "clip_norm", "sample_clip", "sample_noise")
 _LATER = {f.name: f.default for f in fields(Work) if f.name in _ADDED}
 
 

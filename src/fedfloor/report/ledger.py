@@ -531,14 +531,14 @@ class Privacy:
     secret: bool = False
 
 
-def private_models(run: RecordedRun) -> PrivateModelsRecord | None:
-    """Return what ``privacy.json`` states of a run's models; None where they carry no noise, or it has not ended.
+def private_models(run: RecordedRun) -> list[PrivateModelsRecord]:
+    """Return what ``privacy.json`` states of a run's models with noise: for a device, and for a sample.
 
     Raises:
         SettingError: the file is damaged.
     """
     body = _privacy_record(run.folder / "privacy.json")
-    return None if body is None else body.models
+    return [] if body is None else [one for one in (body.models, body.samples) if one is not None]
 
 
 def _privacy_record(path: Path) -> PrivacyRecord | None:
@@ -555,7 +555,7 @@ def privacy(run: RecordedRun) -> Privacy | None:
     """
     path = run.folder / "privacy.json"
     body = _privacy_record(path)
-    if body is None or (body.reports is None and (body.normalise is not None or body.models is not None)):
+    if body is None or (body.reports is None and (body.normalise or body.models or body.samples)):
         return None
     if None in (known := (body.reports, body.epsilon, body.epsilon_advanced, body.delta)):
         raise SettingError(

@@ -55,6 +55,8 @@ def work_words(work: Work) -> str:
         parts.append(f"weight decay {work.weight_decay:.4g}")
     if work.clip_norm is not None:
         parts.append(f"gradients up to {work.clip_norm:.4g}")
+    if work.sample_clip is not None:
+        parts.append(f"samples' gradients up to {work.sample_clip:.4g}, noise {work.sample_noise:.4g}")
     if work.objective != "plain" or work.settings:
         settings = ", ".join(_settings(work.settings))
         parts.append(work.objective + (f" ({settings})" if settings else ""))

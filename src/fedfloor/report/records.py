@@ -340,6 +340,7 @@ class PrivacyRecord:
     noise: str | None = None
     normalise: dict[str, Any] | None = None
     models: PrivateModelsRecord | None = None
+    samples: PrivateModelsRecord | None = None
 
 
 def content(path: Path) -> bytes:

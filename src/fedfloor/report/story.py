@@ -293,17 +293,19 @@ def lost(found: Sequence[Group]) -> str:
 
 
 def private(found: Sequence[Group]) -> str:
-    """Return the privacy loss of each group's models, and whether their noise protects a device."""
+    """Return the privacy loss of each group's models, and whether their noise protects anybody."""
     parts, seeded = [], False
     for group in found:
-        known = [one for one in map(private_models, group.runs) if one is not None]
-        if known:
+        every = [one for run in group.runs for one in private_models(run)]
+        for whom in dict.fromkeys(one.protects for one in every):
+            known = [one for one in every if one.protects == whom]
             most = max(known, key=lambda one: math.inf if one.epsilon is None else one.epsilon)
             seeded = seeded or most.noise != "secret"
             loss = "no bound" if most.epsilon is None else f"ε = {most.epsilon:.4g} with δ = {most.delta:g}"
-            parts.append(f"{display_name(group.label)} after {count(most.rounds, 'round')}: {loss}")
+            length = count(most.rounds, "step" if whom.startswith("a sample") else "round")
+            parts.append(f"{whom} in {display_name(group.label)} after {length}: {loss}")
     public = " The noise of a simulation is drawn from its public seed and protects nobody." if seeded else ""
-    return f"Privacy of a device towards whoever has the models: {'; '.join(parts)}.{public}" if parts else ""
+    return f"Privacy towards whoever has the models: {'; '.join(parts)}.{public}" if parts else ""
 
 
 def reported(found: Sequence[Group]) -> str:

@@ -353,7 +353,7 @@ class _Run:
         self.save(point)
         park, real = self.engine.park, self.live is not None
         spent = privacy.rounds_begun(self.orders.out, point.round)
-        revealed = privacy.statement(self.method.parts, spent, park.devices)
+        revealed = privacy.statement(self.method, spent, park.holdings.tolist(), point.visits)
         results.tell(self.orders.out, self.experiment, point.reports, park, revealed, secret=real)
         results.write_memory(self.orders.out, self.engine.memory)
         more = decide.about(models) if models else {}

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from fedfloor.errors import SettingError
-from fedfloor.methods.configured import Parts
+from fedfloor.methods.configured import ConfiguredMethod, Parts
 from fedfloor.parts.mix import Private
 from fedfloor.parts.selection import Poisson
+from fedfloor.parts.work import WorkSettings
 from fedfloor.runs.folder import write
 
 NOT_COVERED = (
@@ -22,7 +24,7 @@ NOT_COVERED = (
 
 
 @lru_cache(maxsize=256)
-def epsilon(noise: float, share: float, rounds: int, delta: float, devices: int) -> float:
+def epsilon(noise: float, share: float, rounds: int, delta: float, devices: int | None = None) -> float:
     """Return ε, so that the models of all rounds together are (ε, δ)-differentially private for every device.
 
     Neighbours are parks with one device more or less. The privacy loss distribution of the Poisson-subsampled Gaussian
@@ -35,7 +37,7 @@ def epsilon(noise: float, share: float, rounds: int, delta: float, devices: int)
         share: q, the chance that a device takes part in a round.
         rounds: T ≥ 0.
         delta: δ.
-        devices: K.
+        devices: K; None where rounds may be empty.
 
     Returns:
         ε ≥ 0; infinity where there is no noise, or empty rounds alone exceed δ.
@@ -55,8 +57,10 @@ def epsilon(noise: float, share: float, rounds: int, delta: float, devices: int)
     accountant = pld.PLDAccountant(dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE)
     event: dp_accounting.DpEvent = dp_accounting.GaussianDpEvent(noise)
     accountant.compose(dp_accounting.PoissonSampledDpEvent(share, event) if share < 1 else event, rounds)
-    empty = -math.expm1(rounds * math.log1p(-((1 - share) ** devices))) if share < 1 else 0.0
     value = float(accountant.get_epsilon(delta))
+    if share == 1 or devices is None:
+        return value
+    empty = -math.expm1(rounds * math.log1p(-((1 - share) ** devices)))
     for _ in range(20):  # δ₀ falls as ε rises: to the fixed point from below
         left = delta * (1 - empty) - math.exp(min(value, 700.0)) * empty
         if left <= 0:
@@ -111,6 +115,8 @@ def mechanism(parts: Parts) -> tuple[Private, Poisson] | None:
     return (mix, selection) if isinstance(mix, Private) and isinstance(selection, Poisson) else None
 
 
+SAMPLE_DELTA = 1e-5
+MOST_PAIRS = 20  # of samples and visits, for which ε is worked out one by one
 BEGUN = "private-rounds"  # of a run's folder: how many rounds real machines began, those done again included
 
 
@@ -132,13 +138,53 @@ def rounds_begun(folder: Path, done: int) -> int:
         raise SettingError(f"{path} cannot be read: it counts the rounds that privacy is spent on.") from error
 
 
-def statement(parts: Parts, rounds: int, devices: int) -> dict[str, Any]:
-    """Return what a run's models reveal, for ``privacy.json``; nothing where they carry no noise."""
-    private = mechanism(parts)
-    if private is None:
-        return {}
-    mix, selection = private
-    value = epsilon(mix.noise, selection.share, rounds, mix.delta, devices)
-    about = {"protects": "a device with all its samples", "clip": mix.clip, "noise_multiplier": mix.noise}
-    about |= {"share": selection.share, "rounds": rounds, "epsilon": value if math.isfinite(value) else None}
-    return {**about, "delta": mix.delta, "not_covered": list(NOT_COVERED)}
+def statement(
+    method: ConfiguredMethod, rounds: int, held: Sequence[int], visits: Mapping[int, int]
+) -> dict[str, dict[str, Any]]:
+    """Return what a run's models reveal of a device and of a sample, for ``privacy.json``; only where noise is added.
+
+    Args:
+        method: its parts and its work have the noise.
+        rounds: that were begun.
+        held: samples that each device holds at a time, [K].
+        visits: device → how often it trained.
+    """
+    stated: dict[str, dict[str, Any]] = {}
+    private, work = mechanism(method.parts), getattr(method.method, "work", None)
+    if private is not None:
+        mix, selection = private
+        value = epsilon(mix.noise, selection.share, rounds, mix.delta, len(held))
+        about = {"clip": mix.clip, "noise_multiplier": mix.noise, "share": selection.share, "rounds": rounds}
+        stated["models"] = {"protects": "a device with all its samples", **about, "delta": mix.delta} | _loss(value)
+    if work is not None and work.sample_clip is not None:
+        value, share, steps = worst_device(work, held, visits)
+        about = {"clip": work.sample_clip, "noise_multiplier": work.sample_noise or 0.0, "share": share}
+        about |= {"rounds": steps, "delta": SAMPLE_DELTA}
+        stated["samples"] = {"protects": "a sample of a device", **about} | _loss(value)
+    return stated
+
+
+def _loss(value: float) -> dict[str, Any]:
+    return {"epsilon": value if math.isfinite(value) else None, "not_covered": list(NOT_COVERED)}
+
+
+def worst_device(work: WorkSettings, held: Sequence[int], visits: Mapping[int, int]) -> tuple[float, float, int]:
+    """Return (ε, q, steps) of visits by differentially private SGD for the device with the largest ε.
+
+    Everything that a device sends is (ε, δ)-differentially private for each of its samples: its steps, over all visits,
+    are a Poisson-subsampled Gaussian mechanism with q = b/n.
+
+    Args:
+        work: of the method's visits.
+        held: samples that each device holds at a time.
+        visits: device → how often it trained.
+    """
+    one, noise = work.at(1, 1), work.sample_noise or 0.0
+    pairs = {(held[device], times) for device, times in visits.items() if times}
+    if len(pairs) > MOST_PAIRS:  # the fewest samples and the most visits bound all devices
+        least, most = min(n for n, _ in pairs), max(times for _, times in pairs)
+        counted = {(least, most * max(one.batches(n) for n, _ in pairs))}
+    else:
+        counted = {(n, one.batches(n) * times) for n, times in pairs}
+    shares = [(min(1.0, one.batch_size / n), steps) for n, steps in counted]
+    return max(((epsilon(noise, q, steps, SAMPLE_DELTA), q, steps) for q, steps in shares), default=(0.0, 0.0, 0))

@@ -228,8 +228,8 @@ class _Asked(Dry):
 
 
 def tell(
-    out: Path, experiment: Experiment, counted: Mapping[int, int], park: Park, models: Mapping[str, Any] | None = None,
-    *, secret: bool = False,
+    out: Path, experiment: Experiment, counted: Mapping[int, int], park: Park,
+    models: Mapping[str, Mapping[str, Any]] | None = None, *, secret: bool = False,
 ) -> None:  # fmt: skip
     """Write ``privacy.json``: what models and censuses with noise and the normalisation's questions reveal.
 
@@ -239,9 +239,8 @@ def tell(
     epsilon = experiment.park.census_epsilon
     if epsilon is not None and not math.isinf(epsilon):
         told |= _censuses(epsilon, counted, park, secret=secret)
-    if models:
-        source = {"noise": SECRET} if secret else {"noise": SEEDED, "note": SEEDED_NOTE}
-        told |= {"models": {**models, **source}}
+    source = {"noise": SECRET} if secret else {"noise": SEEDED, "note": SEEDED_NOTE}
+    told |= {name: {**about, **source} for name, about in (models or {}).items()}
     if told:
         folder.write_json(out / "privacy.json", told)
 

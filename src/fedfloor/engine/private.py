@@ -1,0 +1,207 @@
+"""Differentially private SGD: every sample's gradient is clipped, and the sum of a mini-batch gets Gaussian noise."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call, grad_and_value, vmap
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.nn.functional import unfold
+
+from fedfloor.chance import generator, secret
+from fedfloor.engine.steps import stepper
+from fedfloor.engine.visit import Batched, VisitStats, account, call_objective, trained_part
+from fedfloor.errors import SettingError
+from fedfloor.models.network import Network
+from fedfloor.parts.objective import Objective, Visit
+from fedfloor.plan.nodes import Work
+from fedfloor.plan.schedule import Key
+
+SEPARATE = ("plain", "prox", "weighted", "focal")  # objectives whose loss is a mean over samples, and a term of weights
+NUMBERS = 1 << 25  # of gradients of single samples that are held at a time
+MIXING = (nn.modules.batchnorm._NormBase, nn.RNNBase)  # layers without gradients of single samples
+
+
+def train_private(
+    network: Network, samples: Batched, work: Work, objective: Objective, visit: Visit, key: Key,
+    moments: dict[str, Tensor], *, hidden: bool = False,
+) -> VisitStats:  # fmt: skip
+    r"""Train the network in place by DP-SGD: g = (Σ_{i∈B} clip(∇ℓ_i, C) + N(0, z²C² I)) / b, then the optimiser's step.
+
+    Every sample is in the mini-batch B of a step with chance b/n, independently of the others (Poisson sampling), so
+    that B may be empty; there are as many steps as without privacy. C is ``work.sample_clip``, z ``work.sample_noise``,
+    b the batch size, n the samples. Abadi et al., CCS 2016, arXiv 1607.00133. A term of the weights, such as FedProx's,
+    does not look at samples, and is added after the noise.
+
+    Args:
+        moments: of the optimiser, which the device keeps, changed in place.
+        hidden: whether sampling and noise come from the operating system instead of the visit's key.
+
+    Raises:
+        SettingError: an objective or a layer that mixes samples.
+        RunError: the loss is no longer a finite number, or the network or the objective fails; names the device.
+    """
+    clip = work.sample_clip or math.inf
+    _check(network, work)
+    torch.default_generator.manual_seed(generator(key.seed, "dropout", *key.place()).integers(2**63).item())
+    rng = secret() if hidden else generator(key.seed, "private", *key.place())
+    part = trained_part(network, objective, work)
+    parameters = network.within(part)
+    shaped = network.shaped_like(parameters)
+    weights = network.flat[part]
+    step = stepper(weights, shaped, work, moments, part.start)
+    share, rows_at_once = min(1.0, work.batch_size / len(samples)), max(1, NUMBERS // len(weights))
+
+    summed = (network, parameters, objective, visit, clip)
+    add = _by_layers(*summed) or _by_samples(*summed)
+    network.module.train()
+    losses: list[Tensor] = []
+    right = seen = 0
+    for _ in range(work.batches(len(samples))):
+        chosen = torch.from_numpy(np.flatnonzero(rng.random(len(samples)) < share))
+        total = torch.zeros_like(weights)
+        views = shaped(total)
+        for rows in chosen.split(rows_at_once) if len(chosen) else ():
+            x, y = samples.values(rows), samples.y[rows]
+            loss, outputs = call_objective(lambda x=x, y=y, v=views: add(x, y, v), len(rows), key)  # type: ignore[misc]
+            losses.append(loss)
+            right, seen = right + int(visit.task.hits(outputs, y).sum()), seen + len(rows)
+        if work.sample_noise:
+            noise = torch.from_numpy(rng.normal(0.0, work.sample_noise * clip, len(total)))
+            total.add_(noise.to(total.dtype))
+        total.div_(work.batch_size)
+        term = objective.penalty(weights, visit)
+        step(tuple(views), None if term is None else term[1])
+    return account([losses or [weights.new_zeros(())]], right, seen, work, key)
+
+
+# adds Σ_i clip(∇ℓ_i, C) of a mini-batch to views shaped like the parameters; returns (mean loss [], outputs [rows, …])
+Adder = Callable[[Tensor, Tensor, list[Tensor]], tuple[Tensor, Tensor]]
+
+
+def _by_samples(
+    network: Network, parameters: list[nn.Parameter], objective: Objective, visit: Visit, clip: float
+) -> Adder:
+    """Return how clipped gradients are added up for any network: by a gradient of each sample."""
+    names = {id(value): name for name, value in network.module.named_parameters()}
+    keys = [names[id(one)] for one in parameters]
+
+    def loss_of(values: dict[str, Tensor], x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        called = lambda batch: functional_call(network.module, values, (batch,))  # noqa: E731
+        loss, outputs = objective.loss(called, x[None], y[None], visit)  # type: ignore[arg-type]
+        return loss, outputs[0]
+
+    single = vmap(grad_and_value(loss_of, has_aux=True), in_dims=(None, 0, 0), randomness="different")
+
+    def add(x: Tensor, y: Tensor, views: list[Tensor]) -> tuple[Tensor, Tensor]:
+        values = {name: one.detach() for name, one in zip(keys, parameters, strict=True)}
+        with sdpa_kernel(SDPBackend.MATH):  # fused attention has no gradients of single samples
+            gradients, (losses, outputs) = single(values, x, y)
+        rows = [gradients[name].flatten(1) for name in keys]
+        scale = _scale(torch.stack([one.square().sum(1) for one in rows]).sum(0), clip)
+        for one, view in zip(rows, views, strict=True):
+            view.add_((scale @ one).view_as(view))
+        return losses.mean(), outputs
+
+    return add
+
+
+def _by_layers(
+    network: Network, parameters: list[nn.Parameter], objective: Objective, visit: Visit, clip: float
+) -> Adder | None:
+    """Return the same for linear layers and convolutions, from one backward pass; None for other networks.
+
+    A linear layer's gradient of sample i is δ_i·a_iᵀ, of norm ‖δ_i‖·‖a_i‖ (Goodfellow, arXiv 1510.01799): it is never
+    written down. Those of convolutions are products with the unfolded input.
+    """
+    known = {id(one): place for place, one in enumerate(parameters)}
+    layers = [one for one in network.module.modules() if any(id(p) in known for p in one.parameters(recurse=False))]
+    owned = [id(p) for one in layers for p in one.parameters(recurse=False)]
+    fits = all(type(one) is nn.Linear or (type(one) is nn.Conv2d and _unfolds(one)) for one in layers)
+    if not fits or sorted(owned) != sorted(known) or any(not p.requires_grad for p in parameters):
+        return None
+
+    def add(x: Tensor, y: Tensor, views: list[Tensor]) -> tuple[Tensor, Tensor]:
+        seen: list[tuple[Any, Tensor, Tensor]] = []
+
+        def note(layer: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> Tensor:
+            seen.append((layer, inputs[0].detach(), output))
+            return output.clone()  # the next layer may work in place
+
+        hooks = [layer.register_forward_hook(note) for layer in layers]
+        try:
+            loss, outputs = objective.loss(network.module, x, y, visit)
+        finally:
+            for hook in hooks:
+                hook.remove()
+        if len(seen) != len(layers):
+            raise SettingError("work.sample_clip: the network asks a layer several times in a pass. Use another one.")
+        deltas = torch.autograd.grad(loss * len(x), [output for *_, output in seen])
+        squares = loss.new_zeros(len(x))
+        adding: list[Callable[[Tensor], None]] = []
+        for (layer, a, _), delta in zip(seen, deltas, strict=True):
+            weight = views[known[id(layer.weight)]]
+            if delta.dim() == 2:
+                squares += a.square().sum(1) * delta.square().sum(1)
+                adding.append(partial(_add_outer, weight, a, delta))
+                bias = delta
+            else:
+                rows, columns = _unfolded(layer, a, delta)
+                whole = torch.bmm(rows, columns).flatten(1)
+                squares += whole.square().sum(1)
+                adding.append(partial(_add_rows, weight, whole))
+                bias = rows.sum(2)
+            if layer.bias is not None:
+                squares += bias.square().sum(1)
+                adding.append(partial(_add_rows, views[known[id(layer.bias)]], bias))
+        scale = _scale(squares, clip)
+        for one in adding:
+            one(scale)
+        return loss.detach(), outputs.detach()
+
+    return add
+
+
+def _unfolds(layer: nn.Conv2d) -> bool:
+    return layer.groups == 1 and layer.padding_mode == "zeros" and not isinstance(layer.padding, str)
+
+
+def _unfolded(layer: Any, a: Tensor, delta: Tensor) -> tuple[Tensor, Tensor]:
+    """Return δ [rows, outputs, positions] and a [rows, positions, inputs]: their product is a sample's gradient."""
+    if type(layer) is nn.Linear:
+        return delta.flatten(1, -2).transpose(1, 2), a.flatten(1, -2)
+    columns = unfold(a, layer.kernel_size, layer.dilation, layer.padding, layer.stride)
+    return delta.flatten(2), columns.transpose(1, 2)
+
+
+def _add_outer(view: Tensor, a: Tensor, delta: Tensor, scale: Tensor) -> None:
+    view.addmm_((delta * scale[:, None]).t(), a)
+
+
+def _add_rows(view: Tensor, rows: Tensor, scale: Tensor) -> None:
+    view.add_((scale @ rows).view_as(view))
+
+
+def _scale(squares: Tensor, clip: float) -> Tensor:
+    """Return min(1, C/‖g_i‖) from the squared norms, [rows]."""
+    return (clip / squares.sqrt().clamp(min=torch.finfo(squares.dtype).tiny)).clamp(max=1.0)
+
+
+def _check(network: Network, work: Work) -> None:
+    if work.objective not in SEPARATE:
+        raise SettingError(
+            f"work.sample_clip with objective '{work.objective}': its loss is not known to be a mean over samples, "
+            f"whose gradients could be clipped one by one. Use one of {', '.join(SEPARATE)}."
+        )
+    mixing = next((type(one).__name__ for one in network.module.modules() if isinstance(one, MIXING)), None)
+    if mixing is not None:
+        raise SettingError(
+            f"work.sample_clip with a network that has {mixing}: it gives no gradients of single samples. Use one "
+            "with group norm, convolutions or attention, such as cnn-sensor-gn, tcn or transformer."
+        )
