@@ -1,4 +1,4 @@
-"""The best round's model, by validation data: kept beside the last one where samples are held out."""
+"""Checkpoints of a run: its state after a round, and the best round's model where samples are held out."""
 
 from __future__ import annotations
 
@@ -150,7 +150,8 @@ def save_to(folder: Path, point: Checkpoint) -> None:
         files = {TENSORS: save(tensors), ABOUT: json.dumps(about, separators=(",", ":")).encode()}
         for name, data in files.items():
             write(temporary / name, data)
-        write(temporary / DIGESTS, "".join(f"{_sha256(data)}  {name}\n" for name, data in files.items()))
+        digests = {name: hashlib.sha256(data).hexdigest() for name, data in files.items()}
+        write(temporary / DIGESTS, "".join(f"{digest}  {name}\n" for name, digest in digests.items()))
         flush(temporary)
         temporary.rename(place)
         flush(folder)
@@ -207,12 +208,12 @@ def memories(folder: Path) -> set[str]:
 
 def named(folder: Path) -> dict[int, set[str]]:
     """Return for each device the digests of its memories that the kept checkpoints name, if they can be read."""
-    found: dict[int, set[str]] = {}
+    digests: dict[int, set[str]] = {}
     for place in _all(folder)[-KEPT:]:  # a kill may have left some of an older one
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError, AttributeError):  # it is damaged
             for device, digest in json.loads((place / ABOUT).read_bytes())["memory"].items():
-                found.setdefault(int(device), set()).add(digest)
-    return found
+                digests.setdefault(int(device), set()).add(digest)
+    return digests
 
 
 def _all(folder: Path) -> list[Path]:
@@ -223,18 +224,17 @@ def _name(number: int) -> str:
     return f"round-{number:08d}"
 
 
-def _sha256(data: bytes) -> str:
-    return hashlib.sha256(data).hexdigest()
-
-
 def _load(place: Path, memory: Path | None = None) -> Checkpoint:
     """Read a checkpoint; RunError names a file of it, or a device's memory, that is missing or damaged."""
     path = place / DIGESTS
     try:
-        digests = _digests(path) if path.exists() else {}
+        listed = path.read_text(encoding="ascii").splitlines() if path.exists() else []
+        digests = {name: digest for digest, name in (line.split("  ", 1) for line in listed)}
+        if path.exists() and set(digests) != {TENSORS, ABOUT}:
+            raise ValueError(f"it lists {sorted(digests)}, not {ABOUT} and {TENSORS}")
         for name, digest in digests.items():
             path = place / name
-            if _sha256(path.read_bytes()) != digest:
+            if hashlib.sha256(path.read_bytes()).hexdigest() != digest:
                 raise ValueError(f"its SHA-256 is not the one in {DIGESTS}")
         path = place / ABOUT
         about = json.loads(path.read_bytes())
@@ -256,14 +256,6 @@ def _load(place: Path, memory: Path | None = None) -> Checkpoint:
     if memory is not None:
         DeviceMemory(memory, held).verify()
     return point
-
-
-def _digests(path: Path) -> dict[str, str]:
-    pairs = [line.split("  ", 1) for line in path.read_text(encoding="ascii").splitlines()]
-    digests = {name: digest for digest, name in pairs}
-    if set(digests) != {TENSORS, ABOUT}:
-        raise ValueError(f"it lists {sorted(digests)}, not {ABOUT} and {TENSORS}")
-    return digests
 
 
 def _named(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:

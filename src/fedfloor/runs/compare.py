@@ -68,11 +68,8 @@ def carry_out(
     """Carry out runs one after the other until all are done, or Ctrl-C; consecutive runs on the same park share it.
 
     Args:
-        work: the runs; those with the same seed, data and park should stand together, for a park takes time to build.
         limits: when a run without limits of its own stops early.
-        ranks: processes of each run.
         follow: entered when a run begins; returns the function that takes its ledger lines.
-        resume: continue runs that exist; no round of a finished run is repeated.
         tolerant: continue with the next run where training diverges; that run stopped because it ``"diverged"``.
         keep: keep the folder, with a note, also of a run that diverges in its first round.
 
@@ -83,7 +80,13 @@ def carry_out(
         SettingError: a run's folder exists already and this is no resume, or a budget needs a network.
         RunError: a run failed.
     """
-    _check(work, limits, resume=resume)
+    if launch.under_torchrun():
+        raise SettingError("compare and sweep start their own processes: run them without torchrun, with --ranks.")
+    for run in work:
+        checks.budgets_fit(run.limits or limits, priced=checks.is_priced(run.experiment))
+    there = next((run.out for run in work if _exists(run)), None)
+    if there is not None and not resume:
+        raise SettingError(f"{there} already holds a run. Go on with --resume, or give another folder with --out.")
     park: Park | None = None
     built_for: tuple[object, ...] = ()
     ends: dict[Path, str] = {}
@@ -106,18 +109,6 @@ def carry_out(
                 log.info("%s: %s", run.label, error)
                 ends[run.out] = "diverged"
     return ends, "interrupted" not in ends.values()
-
-
-def _check(work: Sequence[PlannedRun], limits: Limits, *, resume: bool) -> None:
-    if launch.under_torchrun():
-        raise SettingError("compare and sweep start their own processes: run them without torchrun, with --ranks.")
-    for run in work:
-        checks.budgets_fit(run.limits or limits, priced=checks.is_priced(run.experiment))
-    for run in work:
-        if not resume and _exists(run):
-            raise SettingError(
-                f"{run.out} already holds a run. Go on with --resume, or give another folder with --out."
-            )
 
 
 def _exists(run: PlannedRun) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from torch import Tensor
@@ -61,18 +61,17 @@ def check(experiment: Experiment, park: Park, *, warn: bool) -> None:
 
 def models(experiment: Experiment, engine: Engine, method: ConfiguredMethod, point: Checkpoint) -> list[Decided]:
     """Return the last round's model and, where validation data are held out, the best one's; call it on every rank."""
-    found = [_decided("last", point.round, point.state.packet["w"], experiment, engine)]
+    kept = [_decided("last", point.round, point.state.packet["w"], experiment, engine)]
     if point.best is not None:
         best = point.best
         made = _decided("best", best.round, best.model, experiment, engine)
         score = evaluate(engine, best.model, method.objective, experiment.evaluate.figure)
-        said: dict[str, Any] = {"accuracy": score.accuracy, "loss": score.loss, "macro_f1": score.macro_f1}
-        said |= {"figures": dict(score.figures)} if score.figures else {}
-        found.append(Decided("best", best.round, best.model, made.decision, made.chosen,
-                             {"validation": best.about, **said, **made.figures}))  # fmt: skip
+        figures: dict[str, Any] = {"accuracy": score.accuracy, "loss": score.loss, "macro_f1": score.macro_f1}
+        figures |= {"figures": dict(score.figures)} if score.figures else {}
+        kept.append(replace(made, figures={"validation": best.about, **figures, **made.figures}))
     if engine.team.rank == 0 and experiment.decide.positive is not None:
-        _note(experiment, found)
-    return found
+        _note(experiment, kept)
+    return kept
 
 
 def _decided(which: str, number: int, model: Tensor, experiment: Experiment, engine: Engine) -> Decided:
@@ -93,30 +92,31 @@ def _decided(which: str, number: int, model: Tensor, experiment: Experiment, eng
 
 def about(made: Sequence[Decided]) -> dict[str, Any]:
     """Return the entries of ``evaluation.json`` about decisions and the best round's model."""
-    last, best = made[0], {one.which: one for one in made}.get("best")
-    found: dict[str, Any] = {} if last.decision is None else {"decide": {**last.header, **last.figures}}
+    last, best = made[0], {model.which: model for model in made}.get("best")
+    entries: dict[str, Any] = {} if last.decision is None else {"decide": {**last.header, **last.figures}}
     if best is not None:
-        found["best"] = {"round": best.round, **best.figures} | ({"decide": best.header} if best.decision else {})
-    return found
+        entries["best"] = {"round": best.round, **best.figures} | ({"decide": best.header} if best.decision else {})
+    return entries
 
 
 def _note(experiment: Experiment, made: Sequence[Decided]) -> None:
     """Log each model's threshold, and its figures on the samples that the run is evaluated on."""
     settings = experiment.decide
     on = "these validation" if experiment.evaluate.on == "validation" else "the test"
-    for one in made:
-        if one.decision is None or (one.which == "best" and one.round == made[0].round):
+    for model in made:
+        chosen, decision = model.chosen, model.decision
+        if decision is None or (model.which == "best" and model.round == made[0].round):
             continue
-        if one.chosen.get("missed_rule"):
-            log.warning("decide: no threshold keeps the rule (%s); the most precise one is kept.", one.chosen["by"])
-        decided, likeliest = one.figures["decided"], one.figures["likeliest"]
+        if chosen.get("missed_rule"):
+            log.warning("decide: no threshold keeps the rule (%s); the most precise one is kept.", chosen["by"])
+        decided, likeliest = model.figures["decided"], model.figures["likeliest"]
         log.info(
             "decide: '%s' where its probability is at least %.4g (%s; chosen on %d validation samples, %d of them "
             "'%s'). On %s samples: recall %s, precision %s; by the likeliest class: recall %s, precision %s "
             "(%s round's model).",
-            settings.positive, one.decision.threshold, one.chosen["by"], one.chosen["samples"], one.chosen["positives"],
-            settings.positive, on, _share(decided["recall"]), _share(decided["precision"]),
-            _share(likeliest["recall"]), _share(likeliest["precision"]), one.which,
+            settings.positive, decision.threshold, chosen["by"], chosen["samples"], chosen["positives"],
+            settings.positive, on, *(_share(figures[name]) for figures in (decided, likeliest)
+                                     for name in ("recall", "precision")), model.which,
         )  # fmt: skip
 
 

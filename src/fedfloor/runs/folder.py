@@ -7,7 +7,7 @@ import json
 import os
 import platform
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -50,7 +50,14 @@ def owned(folder: Path, keep: tuple[type[Exception], ...] = ()) -> Iterator[None
         yield
     except Exception as error:
         if fresh and not _begun(folder) and not isinstance(error, keep):
-            _take_back(set(folder.iterdir()) - before, made)
+            for path in set(folder.iterdir()) - before:
+                if path.is_dir():
+                    shutil.rmtree(path, ignore_errors=True)
+                else:
+                    path.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):  # other files may have been put there
+                for place in made:
+                    place.rmdir()
         raise
     finally:
         lock.release()
@@ -59,17 +66,6 @@ def owned(folder: Path, keep: tuple[type[Exception], ...] = ()) -> Iterator[None
 def _begun(folder: Path) -> bool:
     ledger = folder / "ledger.jsonl"
     return any((folder / "checkpoint").glob("round-*")) or (ledger.exists() and ledger.stat().st_size > 0)
-
-
-def _take_back(new: set[Path], made: list[Path]) -> None:
-    for path in new:
-        if path.is_dir():
-            shutil.rmtree(path, ignore_errors=True)
-        else:
-            path.unlink(missing_ok=True)
-    with contextlib.suppress(OSError):  # something else may have come to lie there
-        for place in made:
-            place.rmdir()
 
 
 def write(path: Path, data: bytes | str) -> None:
@@ -124,16 +120,9 @@ def _cpu() -> str:
     return names[0] if names else platform.machine()
 
 
-FREE = {
-    "data.root",
-    "data.path",
-    "data.test",
-    "model.init_from",
-    "network.profile",
-    *(f"network.{table}.source" for table in (*LINKS, "devices", "radio")),
-    "python",
-    "cores",
-}  # differences that do not change results; data and first model have hashes of their own, networks all their numbers
+# differences that do not change results; data and first model have hashes of their own, networks all their numbers
+FREE = {"data.root", "data.path", "data.test", "model.init_from", "network.profile", "python", "cores"}
+FREE |= {f"network.{table}.source" for table in (*LINKS, "devices", "radio")}
 
 
 def check_same(folder: Path, document: str, *, force: bool) -> None:
@@ -147,7 +136,10 @@ def check_same(folder: Path, document: str, *, force: bool) -> None:
     except SettingError as error:
         raise SettingError(f"{folder} holds no run that could be resumed: {error}") from error
     now = flat(toml_text(document, "the resolved experiment"))
-    known = _defaults(path)
+    try:
+        known = flat(toml_text(resolved(read(path), path.parent), str(path)))
+    except SettingError:  # it has a setting that no longer exists: compared as it stands
+        known = {}
     before = {key: value for key, value in before.items() if not known or key in known or key in now}
     before |= {key: value for key, value in known.items() if key in now and key not in before}
     changed = [
@@ -156,21 +148,11 @@ def check_same(folder: Path, document: str, *, force: bool) -> None:
         if before.get(key) != now.get(key) and key.removeprefix("provenance.") not in FREE
     ]
     if changed and not force:
+        data = ", with other data" if any(line.startswith("provenance.data_sha256") for line in changed) else ""
         raise SettingError(
-            f"the run in {folder} was begun differently{_data(changed)}: {'; '.join(changed)}. "
+            f"the run in {folder} was begun differently{data}: {'; '.join(changed)}. "
             "Resume it unchanged, start a new one with --out, or let `fedfloor run` go on all the same with --force."
         )
-
-
-def _defaults(path: Path) -> dict[str, Any]:
-    try:
-        return flat(toml_text(resolved(read(path), path.parent), str(path)))
-    except SettingError:  # it has a setting that is no longer: compared as it stands
-        return {}
-
-
-def _data(changed: Sequence[str]) -> str:
-    return ", with other data" if any(one.startswith("provenance.data_sha256") for one in changed) else ""
 
 
 def flat(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -179,13 +161,10 @@ def flat(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     >>> flat({"a": 1, "b": {"c": {"d": 2}}})
     {'a': 1, 'b.c.d': 2}
     """
-    found: dict[str, Any] = {}
+    whole: dict[str, Any] = {}
     for key, value in table.items():
-        if isinstance(value, Mapping):
-            found |= flat(value, f"{prefix}{key}.")
-        else:
-            found[prefix + key] = value
-    return found
+        whole |= flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {prefix + key: value}
+    return whole
 
 
 def write_json(path: Path, value: Any) -> None:

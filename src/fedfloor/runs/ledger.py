@@ -73,23 +73,17 @@ def line(
     kept = [r for r in receipts if not r.lost]
     weight = sum(r.samples for r in kept)
     train_loss = math.fsum(r.loss_last * r.samples for r in kept) / weight if weight else None
-    return Line(
-        round=number,
-        accuracy=score.accuracy if score else None,
-        loss=score.loss if score else None,
-        train_loss=train_loss,
-        by_class=score.by_class if score else None,
-        by_device=score.by_device if score else None,
-        priced=_priced(priced, before),
-        wall_s=round(wall_s, 4),
-        participants=len({r.device for r in receipts if r.device >= 0}),
-        lost=sum(r.lost for r in receipts),
-        plan_hash=plan_hash,
-        info=info,
-        macro_f1=score.macro_f1 if score else None,
-        figures=dict(score.figures) or None if score else None,
-        headlines=dict(score.headlines) or None if score else None,
-    )
+    participants, lost = len({r.device for r in receipts if r.device >= 0}), sum(r.lost for r in receipts)
+    new = Line(
+        number, None, None, train_loss, None, None, _priced(priced, before), round(wall_s, 4), participants, lost,
+        plan_hash, info,
+    )  # fmt: skip
+    if score is None:
+        return new
+    return replace(
+        new, accuracy=score.accuracy, loss=score.loss, by_class=score.by_class, by_device=score.by_device,
+        macro_f1=score.macro_f1, figures=dict(score.figures) or None, headlines=dict(score.headlines) or None,
+    )  # fmt: skip
 
 
 def with_price(line: Line, priced: Mapping[str, Any] | None, before: Line | None) -> Line:
@@ -98,17 +92,12 @@ def with_price(line: Line, priced: Mapping[str, Any] | None, before: Line | None
 
 
 def _priced(priced: Mapping[str, Any] | None, before: Line | None) -> dict[str, Any] | None:
-    return None if priced is None else {**priced, "total": _total(priced, before)}
-
-
-def _total(priced: Mapping[str, Any], before: Line | None) -> dict[str, float]:
-    """Return the price of all rounds so far; every rank knows it, so that all stop alike."""
+    """Add the price of all rounds so far to a round's; every rank knows it, so that all stop alike."""
+    if priced is None:
+        return None
     spent = total(before) or {"seconds": 0.0, "joules": 0.0, "bytes": 0}
-    return {
-        "seconds": spent["seconds"] + priced["seconds"],
-        "joules": spent["joules"] + priced["joules"],
-        "bytes": spent["bytes"] + sum(priced["bytes"].values()),
-    }
+    own = {"seconds": priced["seconds"], "joules": priced["joules"], "bytes": sum(priced["bytes"].values())}
+    return {**priced, "total": {name: spent[name] + value for name, value in own.items()}}
 
 
 def total(last: Line | None) -> dict[str, float] | None:
@@ -186,9 +175,9 @@ def _parsed(text: bytes) -> Line:
     row = json.loads(text)
     if not isinstance(row, dict):
         raise ValueError("no table of a round")
-    for key in (one.name for one in fields(Line) if one.default is MISSING and one.default_factory is MISSING):
+    for key in (f.name for f in fields(Line) if f.default is MISSING and f.default_factory is MISSING):
         if key not in row:
             raise ValueError(f"{key} is missing")
-    for key in row.keys() - {one.name for one in fields(Line)}:
+    for key in row.keys() - {f.name for f in fields(Line)}:
         raise ValueError(f"unknown key {shown(key)}")
     return Line(**row)

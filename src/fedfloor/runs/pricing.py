@@ -69,8 +69,8 @@ class Tariff:
         """Return the tariff with devices in these factories; itself where they are there."""
         if np.array_equal(factory_of, self.sites.factory_of):
             return self
-        there = replace(self.sites, factory_of=factory_of)
-        return replace(self, sites=there, air=None if self.air is None else radio_uplink(there, self.air.seed))
+        sites = replace(self.sites, factory_of=factory_of)
+        return replace(self, sites=sites, air=None if self.air is None else radio_uplink(sites, self.air.seed))
 
     def payload(self, packet: Mapping[str, Tensor], travels: Collection[str] = ()) -> Payload:
         """Return the sizes of what travels: all tensors of the packet, down and up, and answers to questions.
@@ -120,7 +120,13 @@ class Tariff:
         visits = None if receipts is None else [one.visit for one in receipts]
         size = self.payload(packet, {work.travels for work in walk.works(plan)})
         if "classifier" not in size.packet and "classifier" in walk.scopes(plan) | walk.handed(plan):
-            raise SettingError(f"work.trains = 'classifier': it has no price, as {self._why_unknown()}")
+            why = "the network's classifier is not known. Name its layer with model.classifier."
+            if self.classifier:
+                why = (
+                    "radio.payload_nats fixes the size of a whole model on the air, and not that of a part. Leave it "
+                    "out of the network, or train 'all'."
+                )
+            raise SettingError(f"work.trains = 'classifier': it has no price, as {why}")
         paid = price(
             plan, self.sites, size, air=self.air, round_number=number, tick=tick, numbered=visits, holders=holders
         )
@@ -137,14 +143,6 @@ class Tariff:
         probes = [Probe(everyone, SURVEY, settings={"down": one.down, "up": one.up}) for one in steps]
         return self.price(Chain(tuple(probes)), packet, 0, 0) if probes else None
 
-    def _why_unknown(self) -> str:
-        if self.classifier:
-            return (
-                "radio.payload_nats fixes what a whole model comes to on the air, and says nothing of a part. Leave it "
-                "out of the network, or train 'all'."
-            )
-        return "the network's classifier is not known. Name its layer with model.classifier."
-
 
 def tariff(
     experiment: Experiment, park: Park, trained: int, classifier: int = 0,
@@ -154,19 +152,11 @@ def tariff(
     network = profile.build(experiment.network)
     if network is None:
         return None
-    bits = park.dataset.sample_bits
-    there = draw_sites(network, experiment.seed, park.factory_of, park.holdings, bits)
-    there = replace(there, effort=effort)
-    shape = park.dataset.shape
-    return Tariff(
-        there,
-        radio_uplink(there, experiment.seed),
-        len(park.dataset.classes),
-        trained,
-        classifier,
-        shape,
-        parcel,
-    )
+    data = park.dataset
+    sites = draw_sites(network, experiment.seed, park.factory_of, park.holdings, data.sample_bits)
+    sites = replace(sites, effort=effort)
+    air = radio_uplink(sites, experiment.seed)
+    return Tariff(sites, air, len(data.classes), trained, classifier, data.shape, parcel)
 
 
 def effort(work: Work, samples: float) -> float:
@@ -200,14 +190,13 @@ def told(paid: list[Price], normalised: Price | None = None) -> dict[str, Any] |
     """
     if not paid:
         return None
-    bytes_: dict[str, int] = {}
     paid = [*([] if normalised is None else [normalised]), *paid]
-    for one in paid:
-        for link, size in one.bytes.items():
-            bytes_[link] = bytes_.get(link, 0) + size
-    seconds, joules = sum(one.seconds for one in paid), sum(one.joules for one in paid)
-    found: dict[str, Any] = {"seconds": seconds, "joules": joules, "bytes": dict(sorted(bytes_.items()))}
+    links = sorted({link for price in paid for link in price.bytes})
+    row: dict[str, Any] = {
+        "seconds": sum(price.seconds for price in paid), "joules": sum(price.joules for price in paid),
+        "bytes": {link: sum(price.bytes.get(link, 0) for price in paid) for link in links},
+    }  # fmt: skip
     if normalised is not None:
         size = sum(normalised.bytes.values())
-        found["normalise"] = {"seconds": normalised.seconds, "joules": normalised.joules, "bytes": size}
-    return found
+        row["normalise"] = {"seconds": normalised.seconds, "joules": normalised.joules, "bytes": size}
+    return row

@@ -53,12 +53,12 @@ def axis(typed: str) -> Axis:
     if not equals or not key:
         raise SettingError(f"--grid {typed!r}: {EXAMPLE}.")
     method, setting = _place(key)
-    values = tuple(config.value(one) for one in split(text))
-    for i, one in enumerate(values):
-        if one == "":
+    values = tuple(map(config.value, split(text)))
+    for i, value in enumerate(values):
+        if value == "":
             raise SettingError(f"--grid {typed!r}: a value is missing; {EXAMPLE}.")
-        if one in values[:i]:
-            raise SettingError(f"--grid {typed!r}: {shown(one)} is there twice. Give each value once.")
+        if value in values[:i]:
+            raise SettingError(f"--grid {typed!r}: {shown(value)} is there twice. Give each value once.")
     return Axis(key, method, setting, values)
 
 
@@ -141,12 +141,11 @@ def grids(methods: Mapping[str, type[Method]], axes: Sequence[Axis]) -> dict[str
             raise SettingError(f"--grid {one.key}: '{one.method}' is not among --methods {','.join(methods)}.")
         if one.method is None and not any(_has(kind, one.setting) for kind in methods.values()):
             raise SettingError(f"--grid {one.key}: none of {', '.join(methods)} has a setting '{one.setting[0]}'.")
-    found = {}
+    grid_of = {}
     for name, kind in methods.items():
-        general = {one.setting: one.values for one in axes if one.method is None and _has(kind, one.setting)}
-        own = {one.setting: one.values for one in axes if one.method == name}
-        found[name] = Grid(general | own)
-    return found
+        general = {axis.setting: axis.values for axis in axes if axis.method is None and _has(kind, axis.setting)}
+        grid_of[name] = Grid(general | {axis.setting: axis.values for axis in axes if axis.method == name})
+    return grid_of
 
 
 def _has(method: type[Method], setting: tuple[str, ...]) -> bool:
@@ -250,56 +249,49 @@ def plan(
     """
     each_once("methods", methods)
     each_once("seeds", seeds)
-    found = grids({name: config.kind_of(experiment, name) for name in methods}, axes)
-    sizes = {name: grid.size for name, grid in found.items()}
+    grid_of = grids({name: config.kind_of(experiment, name) for name in methods}, axes)
+    sizes = {name: grid.size for name, grid in grid_of.items()}
     budget = _budget(sizes, trials)
     for seed in seeds:
         replace(experiment, seed=seed)  # refuses what is no seed, before anything is trained
     every = []
-    for name, grid in found.items():
+    for name, grid in grid_of.items():
         for setting, values in grid.axes.items():
             for value in values:  # also those that will not be drawn
                 _tried(experiment, name, 0, {setting: value})
-        for number, place in enumerate(_places(experiment.seed, name, grid, budget), start=1):
-            settings = grid.point(place)
+        points = np.arange(grid.size)
+        if grid.size > budget:
+            points = np.sort(generator(experiment.seed, f"sweep {name}").choice(grid.size, budget, replace=False))
+        for number, point in enumerate(points.tolist(), start=1):
+            settings = grid.point(point)
             every.append(Trial(name, number, settings, _tried(experiment, name, number, settings)))
     return Sweep(experiment, tuple(axes), sizes, budget, tuple(seeds), tuple(every))
 
 
 def _budget(sizes: Mapping[str, int], trials: int | None) -> int:
-    smallest, said = min(sizes.values()), ", ".join(f"{name} {size}" for name, size in sizes.items())
+    smallest, listed = min(sizes.values()), ", ".join(f"{name} {size}" for name, size in sizes.items())
     require(trials is None or trials >= 1, "--trials", trials, "a whole number of at least 1")
     if trials is None and smallest == 1 < max(sizes.values()):
-        name = min(sizes, key=lambda one: sizes[one])
+        name = min(sizes, key=lambda name: sizes[name])
         raise SettingError(
-            f"every method gets as many trials as the others, and '{name}' has nothing to choose from (points: {said})."
-            f" Give it a --grid methods.{name}.KEY=…, leave it out, or say --trials 1."
+            f"every method gets as many trials as the others, and '{name}' has nothing to choose from (points: "
+            f"{listed}). Give it a --grid methods.{name}.KEY=…, leave it out, or set --trials 1."
         )
     if trials is not None and trials > smallest:
         raise SettingError(
-            f"--trials {trials}: every method gets as many trials as the others, but the grids have {said} points. "
+            f"--trials {trials}: every method gets as many trials as the others, but the grids have {listed} points. "
             f"Give more values with --grid, or --trials of at most {smallest}."
         )
     return trials or smallest
 
 
-def _places(seed: int, method: str, grid: Grid, budget: int) -> list[int]:
-    if grid.size <= budget:
-        return list(range(grid.size))
-    drawn: list[int] = np.sort(generator(seed, f"sweep {method}").choice(grid.size, budget, replace=False)).tolist()
-    return drawn
-
-
 def _tried(experiment: Experiment, method: str, number: int, settings: Settings) -> Experiment:
-    one = replace(
-        experiment,
-        name=f"{experiment.name}-trial{number}",
-        method=replace(experiment.method, name=method),
-        methods=_with(experiment, method, settings),
-        evaluate=replace(experiment.evaluate, on="validation"),
-    )
-    config.combined(one)
-    return one
+    trial = replace(
+        experiment, name=f"{experiment.name}-trial{number}", method=replace(experiment.method, name=method),
+        methods=_with(experiment, method, settings), evaluate=replace(experiment.evaluate, on="validation"),
+    )  # fmt: skip
+    config.combined(trial)
+    return trial
 
 
 def _with(experiment: Experiment, method: str, settings: Settings) -> dict[str, Mapping[str, Any]]:
@@ -316,36 +308,32 @@ def _with(experiment: Experiment, method: str, settings: Settings) -> dict[str, 
 
 def results(sweep: Sweep, out: Path, diverged: set[Path]) -> list[Result]:
     """Return the trials' results; ``diverged`` are folders of runs."""
-    found = []
+    rows, figure = [], sweep.original.evaluate.figure
     for trial in sweep.trials:
         folders = [sweep.folder(out, trial, seed) for seed in sweep.seeds]
-        figure = sweep.original.evaluate.figure
-        found.append(Result(trial, tuple(None if one in diverged else _value(one, figure) for one in folders)))
-    return found
+        rows.append(Result(trial, tuple(None if path in diverged else _value(path, figure) for path in folders)))
+    return rows
 
 
 def _value(folder: Path, figure: Figure) -> float:
     """Return the final model's figure; the ledger's last one may be of an earlier round."""
     path = folder / "evaluation.json"
     try:
-        found = figure.read(json.loads(path.read_text()))
+        value = figure.read(json.loads(path.read_text()))
+        if value is None:
+            raise ValueError("it is missing")
     except (OSError, ValueError, TypeError, AttributeError) as error:
-        raise _no_value(path, figure, repr(error)) from error
-    if found is None:
-        raise _no_value(path, figure, "it is not there")
-    return found
+        raise RunError(f"{path} holds no {figure.name} ({error!r}). Delete that trial's folder and resume.") from error
+    return value
 
 
-def _no_value(path: Path, figure: Figure, why: str) -> RunError:
-    return RunError(f"{path} holds no {figure.name} ({why}). Delete that trial's folder and resume.")
-
-
-def winners(found: Sequence[Result]) -> dict[str, Result]:
+def winners(results: Sequence[Result]) -> dict[str, Result]:
     """Return each method's best trial, the earlier one of equals; a method whose trials all diverged has none."""
     best: dict[str, Result] = {}
-    for one in found:
-        if one.score is not None and (one.trial.method not in best or one.gain > best[one.trial.method].gain):
-            best[one.trial.method] = one
+    for result in results:
+        method = result.trial.method
+        if result.score is not None and (method not in best or result.gain > best[method].gain):
+            best[method] = result
     return best
 
 
@@ -356,10 +344,10 @@ def winner(best: Mapping[str, Result]) -> Result:
 
 def tuned(sweep: Sweep, best: Mapping[str, Result]) -> Experiment:
     """Return the experiment with every method's best settings and the best method chosen; evaluated as it was."""
-    one = replace(sweep.original, name=f"{sweep.original.name}-best")
+    tuned = replace(sweep.original, name=f"{sweep.original.name}-best")
     for name, result in best.items():
-        one = replace(one, methods=_with(one, name, result.trial.settings))
-    return replace(one, method=replace(one.method, name=winner(best).trial.method))
+        tuned = replace(tuned, methods=_with(tuned, name, result.trial.settings))
+    return replace(tuned, method=replace(tuned.method, name=winner(best).trial.method))
 
 
 def document(sweep: Sweep, best: Mapping[str, Result], rounds: int, out: Path) -> str:
