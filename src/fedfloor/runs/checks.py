@@ -126,6 +126,30 @@ def parts_there(engine: Engine, method: ConfiguredMethod) -> None:
         local_update.require_head(engine, f"of method '{method.name}'")
 
 
+def method_fits(experiment: Experiment, method: ConfiguredMethod, park: Park, *, live: bool) -> None:
+    """Refuse a method or an evaluation that real machines, or decisions, cannot be combined with."""
+    evaluate, name = experiment.evaluate, experiment.method.name
+    if live and evaluate.coverage:
+        raise SettingError("evaluate.coverage counts samples by class, and real devices keep theirs. Leave it out.")
+    if evaluate.finetune is not None and (live or experiment.decide.asked):
+        raise SettingError(
+            "evaluate.finetune trains every device's model before it is evaluated: for simulations without [decide]. "
+            "Leave it out."
+        )
+    if live and (method.needs.cohorts or method.needs.separate):
+        raise SettingError(
+            f"method '{name}' has several models at once or none that is shared, and real machines send each other "
+            "one. Simulate it, or choose another method, such as 'fedrep'."
+        )
+    if live and method.needs.own and park.dataset.task.calibrates:
+        raise SettingError(
+            f"method '{name}' with data.task = '{park.dataset.task.kind}' gives each device a threshold of its own "
+            "model, which only simulations find. Choose another method."
+        )
+    if method.needs.personal and experiment.decide.asked:
+        raise SettingError(f"method '{name}' has no one model to decide by: leave [decide] out.")
+
+
 def packet_fits(packet: Mapping[str, torch.Tensor], network: Network, objective: Objective) -> None:
     """Refuse a checkpoint whose packet is another network's, or lacks a vector that the objective reads."""
     name = to_spec(objective)[0]

@@ -9,7 +9,6 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 
 import torch
 
@@ -31,7 +30,7 @@ from fedfloor.park.normalise import steps
 from fedfloor.park.park import Park
 from fedfloor.plan import text, walk
 from fedfloor.plan.nodes import Node
-from fedfloor.plan.outcome import Outcome, Receipt
+from fedfloor.plan.outcome import Outcome
 from fedfloor.plan.schedule import several
 from fedfloor.runs import checkpoint, checks, decide, folder, ledger, prepare, pricing, privacy, results
 from fedfloor.runs.checkpoint import Checkpoint
@@ -53,37 +52,16 @@ def execute(
     """Run an experiment with a team of ranks; every rank calls it.
 
     Args:
-        experiment: what to run.
-        orders: where, and when to stop.
-        team: the ranks.
-        park: the park, the same on every rank.
+        park: the same on every rank.
         report: called with each new ledger line on the first rank.
-        interrupted: asked after each round whether the user wants to stop.
-        live: real machines that do the work; None where it is done here.
+        interrupted: called after each round: whether the user wants to stop.
+        live: real machines that train; None: simulation.
 
     Returns:
         Why it stopped: ``"finished"``, ``"stopped"`` (a limit) or ``"interrupted"``.
     """
-    if live is not None and experiment.evaluate.coverage:
-        raise SettingError("evaluate.coverage counts samples by class, and real devices keep theirs. Leave it out.")
-    if experiment.evaluate.finetune is not None and (live is not None or experiment.decide.asked):
-        raise SettingError(
-            "evaluate.finetune trains every device's model before it is evaluated: for simulations without [decide]. "
-            "Leave it out."
-        )
     method = combined(experiment)
-    if live is not None and (method.needs.cohorts or method.needs.separate):
-        raise SettingError(
-            f"method '{experiment.method.name}' has several models at once or none that is shared, and real machines "
-            "send each other one. Simulate it, or choose another method, such as 'fedrep'."
-        )
-    if live is not None and method.needs.own and park.dataset.task.calibrates:
-        raise SettingError(
-            f"method '{experiment.method.name}' with data.task = '{park.dataset.task.kind}' gives each device a "
-            "threshold of its own model, which only simulations find. Choose another method."
-        )
-    if method.needs.personal and experiment.decide.asked:
-        raise SettingError(f"method '{experiment.method.name}' has no one model to decide by: leave [decide] out.")
+    checks.method_fits(experiment, method, park, live=live is not None)
     place = orders.out / "memory" if live is None else None
     point = checkpoint.latest(orders.out / "checkpoint", place, warn=team.rank == 0) if orders.resume else None
     memory = DeviceMemory(place, *((point.memory, point.visits) if point else ()))
@@ -91,12 +69,12 @@ def execute(
     if live is not None:
         engine.executor, engine.factories = live, live
         engine.secret = privacy.mechanism(method.parts) is not None
+        live.keep(checkpoint.named(orders.out / "checkpoint"))
     if engine.limit is not None and privacy.mechanism(method.parts) is not None:
         raise SettingError(
-            "deploy.norm_limit refuses a device by what others send, so that one device could change the sum by more "
-            "than mix.clip. Set deploy.norm_limit = false: mix 'private' bounds every update."
+            "deploy.norm_limit refuses a device by the updates of others, so that one device could change the sum by "
+            "more than mix.clip. Set deploy.norm_limit = false: mix 'private' bounds every update."
         )
-        live.keep(checkpoint.named(orders.out / "checkpoint"))
     checks.parts_there(engine, method)
     start = {"w": engine.network.flat.clone().cpu()}
     if point is not None:
@@ -109,19 +87,15 @@ def execute(
     if team.rank == 0:  # nothing was changed so far
         if orders.resume:
             record(experiment, orders.out, park, live=live is not None)
-        _clear(orders.out, point, memory)
+        # what an earlier attempt left behind the checkpoint; after a power cut other memories may be damaged
+        checkpoint.discard_after(orders.out / "checkpoint", point.round if point else 0)
+        ledger.cut(orders.out / "ledger.jsonl", point.line if point else None)
+        results.forget(orders.out)
+        memory.tidy()
+        memory.sweep(checkpoint.memories(orders.out / "checkpoint"))
     team.gather([])
     job = _Run(experiment, orders, engine, method, costs, report, interrupted, live)
     return job.go(start, point or job.begin(start))
-
-
-def _clear(out: Path, point: Checkpoint | None, memory: DeviceMemory) -> None:
-    """Delete what an earlier attempt left behind the checkpoint that the run resumes from."""
-    checkpoint.discard_after(out / "checkpoint", point.round if point else 0)
-    ledger.cut(out / "ledger.jsonl", point.line if point else None)
-    results.forget(out)
-    memory.tidy()
-    memory.sweep(checkpoint.memories(out / "checkpoint"))  # after a power cut the others may be damaged
 
 
 class _Run:
@@ -142,27 +116,23 @@ class _Run:
         self.coverage = Coverage(engine.park) if experiment.evaluate.coverage else None
 
     def view(self, number: int, start: dict[str, torch.Tensor], point: Checkpoint | None) -> View:
-        park = self.engine.park
-        receipts = point.receipts if point else ()
-        network = self.engine.network
-        tick, every = point.tick if point else 0, range(park.devices)
-        of, trained = park.factory_at(tick), network.trained
+        park, network, census = self.engine.park, self.engine.network, None
+        tick, receipts = (point.tick, point.receipts) if point else (0, ())
         if self.costs is not None and self.resources is None and self.method.needs.network:
             self.resources = self.costs.resources(start)
-        census = (
-            executor_of(self.engine).census(self.engine, every, tick) if self.method.needs.census_now(number) else None
-        )
+        if self.method.needs.census_now(number):
+            census = executor_of(self.engine).census(self.engine, range(park.devices), tick)
         return View(
-            number, self.experiment.rounds, park.sizes, of, start, receipts, trained, network.layout,
-            resources=self.resources, census=census, held=park.holdings,
+            number, self.experiment.rounds, park.sizes, park.factory_at(tick), start, receipts, network.trained,
+            network.layout, resources=self.resources, census=census, held=park.holdings,
         )  # fmt: skip
 
     def begin(self, start: dict[str, torch.Tensor]) -> Checkpoint:
         """Put the method's questions before the first round, and return its first state."""
         view = self.view(0, start, None)
         plan, state = prepare.first_state(self.engine, self.method, view)
-        asked = {} if plan is None else results.reports(self.experiment, plan)
-        return Checkpoint(0, 0, state, (), {}, reports=asked)
+        reports = {} if plan is None else results.reports(self.experiment, plan)
+        return Checkpoint(0, 0, state, (), {}, reports=reports)
 
     def go(self, start: dict[str, torch.Tensor], point: Checkpoint) -> str:
         why = "stopped" if self.reached(point) else "finished"
@@ -188,7 +158,7 @@ class _Run:
             return self.round(start, point)
         except (RunError, SettingError):  # a plan may be refused in a later round, too
             if self.first and point.round:
-                with contextlib.suppress(RunError):  # the first error is the one to be told
+                with contextlib.suppress(RunError):  # the first error counts
                     self.save(point)
             raise
 
@@ -230,7 +200,8 @@ class _Run:
         reports = Counter(point.reports) + results.reports(self.experiment, plan, known)
         wall = time.perf_counter() - began
         hashed, priced = text.digest(outcome.resolved), pricing.told(paid, self.normalised(start, number))
-        info = _info(state, outcome.receipts)
+        refused = {str(receipt.device): receipt.refused for receipt in outcome.receipts if receipt.refused}
+        info = dict(state.notes.get("info", {})) | ({"refused": refused} if refused else {})
         new = ledger.line(number, score, outcome.receipts, hashed, wall, info, priced, point.line)
         if self.live is not None:
             new = replace(new, measured=self.live.measured())
@@ -260,7 +231,7 @@ class _Run:
             self.live.nobody(number)
         if not self.warned:
             self.warned = True
-            log.warning("round %d: every result was lost on the way, the model stays; said once.", number)
+            log.warning("round %d: every result was lost on the way, the model stays; logged once.", number)
 
     def settle(self, tick: int) -> None:
         """Let devices that change factory stand where they are at the beginning of a round."""
@@ -329,19 +300,16 @@ class _Run:
 
     def asked_to_stop(self) -> bool:
         """Return on every rank alike whether the user wants to stop."""
-        said = self.engine.team.gather([b"1" if self.interrupted() else b"0"])
-        return any(bytes(one[0]) == b"1" for one in said)
+        return any(bytes(part) == b"1" for (part,) in self.engine.team.gather([b"1" if self.interrupted() else b"0"]))
 
     def end(self, point: Checkpoint) -> None:
         """Evaluate the last model, on every rank, unless it has just been; the first one writes what is left."""
         number, score = self.scored
         if score is None or number != point.round:
             score = self.evaluate(point.state, point.round, point.tick)
-        one_model = not self.method.needs.separate
-        shared = point
-        if (
-            self.method.needs.own and one_model and self.live is None
-        ):  # a device that has no own part gets the mean of the others'
+        one_model, shared = not self.method.needs.separate, point
+        if self.method.needs.own and one_model and self.live is None:
+            # a device that has no own part gets the mean of the others'
             mean = separate.mean_part(self.engine, point.state.packet["w"])
             shared = replace(point, state=replace(point.state, packet={**point.state.packet, "w": mean}))
         models = decide.models(self.experiment, self.engine, self.method, shared) if one_model else []
@@ -359,12 +327,7 @@ class _Run:
         more = decide.about(models) if models else {}
         more |= {"cohorts": [cohorts[k] for k in sorted(cohorts)]} if cohorts else {}
         results.write_evaluation(self.orders.out, self.experiment, point.round, score, more)
-        for one in models:
-            results.write_model(self.orders.out, self.experiment, self.engine, one)
+        for model in models:
+            results.write_model(self.orders.out, self.experiment, self.engine, model)
         if cohorts or (self.method.needs.own and one_model):
             results.write_devices(self.orders.out, self.experiment, self.engine, point.round, packet, cohorts)
-
-
-def _info(state: State, receipts: tuple[Receipt, ...]) -> dict[str, object]:
-    refused = {str(one.device): one.refused for one in receipts if one.refused}
-    return dict(state.notes.get("info", {})) | ({"refused": refused} if refused else {})

@@ -70,7 +70,9 @@ def begin(network: Network, model: ModelSettings, data: Dataset, *, tell: bool) 
     whole = _Side(_shapes(into), network.classifier)
     file = _Side(_shapes(tensors), about.get("classifier"))
     pairs = _pairs(file, whole)
-    wrong = _wrong(file, whole, pairs, _bare(model.name, data))
+    with torch.random.fork_rng(devices=[]):  # the network that no objective has adapted
+        bare = _shapes(plain(model.name, data.shape, data.outputs).state_dict())
+    wrong = _wrong(file, whole, pairs, bare)
     wrong += [f"{name} holds infinite or undefined numbers" for name in pairs if not tensors[name].isfinite().all()]
     if wrong or not pairs:
         raise SettingError(
@@ -83,8 +85,8 @@ def begin(network: Network, model: ModelSettings, data: Dataset, *, tell: bool) 
     if tell:
         taken, fresh = set(pairs.values()), [name for name in into if name not in pairs.values()]
         rest = f"begun afresh: {listed(fresh)}" if fresh else "none is begun afresh"
-        said = "model.init_from: %d of %d tensors are those of %s (round %s); %s."
-        log.info(said, len(taken), len(into), path, shown(about.get("round")), rest)
+        log.info("model.init_from: %d of %d tensors are those of %s (round %s); %s.", len(taken), len(into), path,
+                 shown(about.get("round")), rest)  # fmt: skip
 
 
 @contextmanager
@@ -119,21 +121,12 @@ def _pairs(file: _Side, whole: _Side) -> dict[str, str]:
 def _wrong(file: _Side, whole: _Side, pairs: Mapping[str, str], bare: Shapes) -> list[str]:
     """Return the tensors that lack a place, or a number to put there."""
     needed = set(matched(bare, whole.shapes).values()) - whole.head() - set(pairs.values())
-    wrong = [
-        f"{name} is {_placeless(name, file, whole)}" for name in file.shapes if name not in file.head() | set(pairs)
-    ]
+    wrong = []
+    for name in (name for name in file.shapes if name not in file.head() | set(pairs)):
+        wanted = whole.shapes.get(name)
+        both = f"{file.shapes[name]} in the file, {wanted} in the network"
+        wrong.append(f"{name} is {'not in the network' if wanted is None else both}")
     return wrong + [f"{name} is missing in the file" for name in whole.shapes if name in needed]
-
-
-def _placeless(name: str, file: _Side, whole: _Side) -> str:
-    other = whole.shapes.get(name)
-    return "not in the network" if other is None else f"{file.shapes[name]} in the file, {other} in the network"
-
-
-def _bare(name: str, data: Dataset) -> Shapes:
-    """Return the tensors of a network that no objective has adapted."""
-    with torch.random.fork_rng(devices=[]):
-        return _shapes(plain(name, data.shape, data.outputs).state_dict())
 
 
 def matched(names: Shapes, places: Shapes) -> dict[str, str]:
@@ -155,9 +148,9 @@ def matched(names: Shapes, places: Shapes) -> dict[str, str]:
 
 def _prefixes(names: Iterable[str]) -> list[str]:
     """Return the paths that tensors lie under, each with its dot, shortest first; "" is the first."""
-    parts = [name.split(".") for name in names]
-    found = {"".join(f"{one}." for one in path[:depth]) for path in parts for depth in range(len(path))}
-    return sorted(found, key=lambda prefix: (prefix.count("."), prefix))
+    paths = [name.split(".") for name in names]
+    prefixes = {"".join(f"{part}." for part in path[:depth]) for path in paths for depth in range(len(path))}
+    return sorted(prefixes, key=lambda prefix: (prefix.count("."), prefix))
 
 
 def _check_samples(path: Path, about: Mapping[str, Any], data: Dataset) -> None:
@@ -206,10 +199,10 @@ def engine(
     sites = None if costs is None else costs.sites
     chance, normalise = experiment.faults.visit, experiment.data.normalise
     shortcuts = experiment.engine.shortcuts == "auto" and not live
-    here = where(experiment, live=live)
-    there = place.device_of(here, team.rank)
-    made = Engine(park, network.to(there), team, memory, experiment.seed, chance, normalise, sites, shortcuts)
-    made.cohort = place.engaged(here, experiment.engine.precision, there)
+    placement = where(experiment, live=live)
+    processor = place.device_of(placement, team.rank)
+    made = Engine(park, network.to(processor), team, memory, experiment.seed, chance, normalise, sites, shortcuts)
+    made.cohort = place.engaged(placement, experiment.engine.precision, processor)
     if made.cohort is not None and data.task != CLASSIFICATION:
         if experiment.engine.kind == "cohort":
             raise SettingError(

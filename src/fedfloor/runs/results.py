@@ -31,12 +31,11 @@ from fedfloor.models.saved import DEVICES, DIGEST, FILES, FORMAT, cohort_file
 from fedfloor.park.normalise import FILE, Normalise, steps
 from fedfloor.park.park import Park
 from fedfloor.park.privacy import composed
-from fedfloor.park.statistics import Normalised
 from fedfloor.park.stream import Windows
 from fedfloor.park.survey import REVEALS
 from fedfloor.parts.objectives import to_spec
 from fedfloor.plan import schedule, walk
-from fedfloor.plan.nodes import Node, Work, model_name
+from fedfloor.plan.nodes import Node, model_name
 from fedfloor.plan.outcome import Outcome, Receipt
 from fedfloor.plan.schedule import Answers, Dry, NodeResult, ParallelRequest, ProbeRequest, RoundContext, SelectRequest
 from fedfloor.runs import folder, ledger
@@ -50,27 +49,18 @@ def write_evaluation(
 ) -> None:
     """Write ``evaluation.json``: the figures, the confusion matrix, devices and factories, and ``more``."""
     on = "validation" if experiment.evaluate.on == "validation" else "test"
-    told: dict[str, Any] = {"round": number, "on": on}
-    told |= {"figures": dict(score.figures)} if score.figures else {}
-    told |= {"accuracy": score.accuracy, "loss": score.loss}
-    folder.write_json(out / "evaluation.json", told | score.details | dict(more or {}))
+    body: dict[str, Any] = {"round": number, "on": on} | ({"figures": dict(score.figures)} if score.figures else {})
+    body |= {"accuracy": score.accuracy, "loss": score.loss}
+    folder.write_json(out / "evaluation.json", body | score.details | dict(more or {}))
 
 
 def write_memory(out: Path, memory: DeviceMemory) -> None:
     """Write ``memory.json``, the bytes that devices keep between visits; nothing where they keep nothing."""
     own, extractors = memory.sizes()
     if own:
-        told = {"devices": len(own), "bytes_mean": round(sum(own) / len(own)), "bytes_max": max(own)}
+        sizes = {"devices": len(own), "bytes_mean": round(sum(own) / len(own)), "bytes_max": max(own)}
         shared = {"extractors": len(extractors), "extractor_bytes": max(extractors, default=0)}
-        folder.write_json(out / "memory.json", told | shared)
-
-
-def write_statistics(out: Path, normalised: Normalised) -> None:
-    """Write ``normalisation.json``, each device's mean and deviation; nothing where devices keep them secret."""
-    known = normalised.statistics()
-    if known:
-        told = {name: {"mean": mean.tolist(), "deviation": std.tolist()} for name, (mean, std) in known.items()}
-        folder.write_json(out / FILE, {**normalised.about, "devices": told})
+        folder.write_json(out / "memory.json", sizes | shared)
 
 
 def write_devices(
@@ -80,28 +70,30 @@ def write_devices(
     for cohort in sorted(set(range(1, len(packet))) & {*cohorts.values()}):
         made = Decided("last", number, packet[model_name(cohort)])
         write_model(out, experiment, engine, made, cohort_file(cohort))
-    names, told = engine.park.names, dict[str, dict[str, Any]]()
+    names, records = engine.park.names, dict[str, dict[str, Any]]()
     for k in range(engine.park.devices):
         if engine.executor is not None:
-            told[names[k] if names else str(k)] = {"file": FILES["last"], "stays": k in engine.memory.held}
+            records[names[k] if names else str(k)] = {"file": FILES["last"], "stays": k in engine.memory.held}
             continue
         path = engine.memory.path(k) if not cohorts else None
         file = cohort_file(cohorts.get(k, 0)) if path is None else f"{path.parent.name}/{path.name}"
-        one: dict[str, Any] = {"file": file}
-        told[names[k] if names else str(k)] = one
+        record: dict[str, Any] = {"file": file}
+        records[names[k] if names else str(k)] = record
         if path is not None and engine.task.calibrates:
             engine.network.flat.copy_(personal(engine, k, packet["w"]))
-            one["task"] = calibrated(engine, k).describe()
-    folder.write_json(out / DEVICES, told)
+            record["task"] = calibrated(engine, k).describe()
+    folder.write_json(out / DEVICES, records)
 
 
 def write_model(out: Path, experiment: Experiment, engine: Engine, made: Decided, name: str | None = None) -> None:
     """Write a model: named tensors, all that is needed to use them, and the digest."""
     data = engine.park.dataset
     own: dict[str, Any] = {}
-    if engine.park.normalised is not None:
-        own = dict(engine.park.normalised.about)
-        write_statistics(out, engine.park.normalised)
+    if engine.park.normalised is not None:  # each device has its own mean and deviation, unless it keeps them secret
+        own, known = dict(engine.park.normalised.about), engine.park.normalised.statistics()
+        devices = {name: {"mean": mean.tolist(), "deviation": std.tolist()} for name, (mean, std) in known.items()}
+        if devices:
+            folder.write_json(out / FILE, {**own, "devices": devices})
     goal, settings = to_spec(combined(experiment).objective)
     about = {
         "format": FORMAT,
@@ -152,7 +144,9 @@ class Coverage:
             devices = range(self.park.devices) if receipt.device < 0 else (receipt.device,)
             counts = self._counts(devices, receipt, seen[receipt.device])
             seen[receipt.device] += 1
-            samples += counts.sum(axis=0) * _passes(train.work, int(counts.sum()))
+            work, held = train.work, int(counts.sum())
+            passes = work.epochs if work.steps is None else work.steps * min(work.batch_size, held) / held
+            samples += counts.sum(axis=0) * float(passes or 0)
             for device, row in zip(devices, counts > 0, strict=True):
                 covered[device] = covered[device] | row if device in covered else row
         devices_of = np.sum(list(covered.values()), axis=0) if covered else np.zeros(classes)
@@ -164,12 +158,6 @@ class Coverage:
             return self.park.counts_of(np.asarray(devices, np.int64))
         now = self._windows.at(devices, receipt.tick, [visits] * len(devices))
         return np.array([block.counts[position - block.first] for block, position in now], np.int64)
-
-
-def _passes(work: Work, held: int) -> float:
-    if work.epochs is not None:
-        return float(work.epochs)
-    return (work.steps or 0) * min(work.batch_size, held) / held
 
 
 log = logging.getLogger(__name__)
@@ -192,32 +180,30 @@ def reports(experiment: Experiment, plan: Node, before: int = 0) -> Counter[int]
     epsilon = experiment.park.census_epsilon
     if epsilon is None or math.isinf(epsilon):
         return Counter()
-    walked = _Asked()
+    walked = _CensusReports()
     walked.over(plan, RoundContext(0, 0))
-    asked = walked.found
-    at_once = set(asked)
-    asked += [(device, 0) for device in range(before) if (device, 0) not in at_once]
-    if experiment.data.stream.kind == "recycle":
-        return Counter(device for device, _ in asked)
-    return Counter(device for device, _ in set(asked))
+    at_once = set(walked.reports)
+    reports = walked.reports + [(device, 0) for device in range(before) if (device, 0) not in at_once]
+    return Counter(device for device, _ in (reports if experiment.data.stream.kind == "recycle" else set(reports)))
 
 
-class _Asked(Dry):
-    """Notes (device, tick) of every census that is asked for."""
+class _CensusReports(Dry):
+    """Notes (device, tick) of every report of a census."""
 
     def __init__(self) -> None:
-        self.found: list[tuple[int, int]] = []
+        self.reports: list[tuple[int, int]] = []
 
     def probe(self, request: ProbeRequest) -> Answers:
         """Note a question for class counts: those of the whole local set are the same at every tick."""
-        of = question(request.node)
-        when = request.tick if of.drifts else -1
-        self.found += [(device, when) for device in request.node.devices] if of.counts else []
+        kind = question(request.node)
+        self.reports += [
+            (device, request.tick if kind.drifts else -1) for device in request.node.devices if kind.counts
+        ]
         return {}
 
     def select(self, request: SelectRequest) -> list[Sequence[int]]:
         if request.node.reads_census:
-            self.found += [(device, request.tick) for device in request.node.candidates]
+            self.reports += [(device, request.tick) for device in request.node.candidates]
         return super().select(request)
 
     def parallel(self, request: ParallelRequest) -> NodeResult:
@@ -235,23 +221,23 @@ def tell(
 
     A sample stands up to ⌈n/size⌉ times in a window of n, so that a report tells as many ε of it.
     """
-    told = asked(park, experiment.data.normalise)
+    revealed = asked(park, experiment.data.normalise)
     epsilon = experiment.park.census_epsilon
     if epsilon is not None and not math.isinf(epsilon):
-        told |= _censuses(epsilon, counted, park, secret=secret)
+        revealed |= _censuses(epsilon, counted, park, secret=secret)
     source = {"noise": SECRET} if secret else {"noise": SEEDED, "note": SEEDED_NOTE}
-    told |= {name: {**about, **source} for name, about in (models or {}).items()}
-    if told:
-        folder.write_json(out / "privacy.json", told)
+    revealed |= {name: {**about, **source} for name, about in (models or {}).items()}
+    if revealed:
+        folder.write_json(out / "privacy.json", revealed)
 
 
 def asked(park: Park, normalise: Normalise) -> dict[str, Any]:
     """Return the answers to the normalisation's questions that leave each device, without noise."""
-    questions = [one for one in steps(park, normalise) if one.up]
+    questions = [step for step in steps(park, normalise) if step.up]
     if not questions:
         return {}
-    kinds = Counter(one.kind for one in questions)
-    about = {"questions": len(questions), "bytes_up": sum(one.up for one in questions), "noise": "none"}
+    kinds = Counter(step.kind for step in questions)
+    about = {"questions": len(questions), "bytes_up": sum(step.up for step in questions), "noise": "none"}
     answers = {kind: {"times": times, "reveals": REVEALS[kind]} for kind, times in kinds.items()}
     return {"normalise": {**about, "answers": answers}}
 
@@ -290,20 +276,16 @@ def noted(folder: Path) -> Iterator[None]:
     try:
         yield
     except DivergedError as error:
-        with contextlib.suppress(RunError):  # the first error is the one to be told
-            write_json(folder / NAME, {"round": _done(folder) + 1, "why": str(error)})
+        with contextlib.suppress(RunError):  # the first error counts
+            path = folder / "ledger.jsonl"
+            lines = ledger.read(path) if path.exists() else []
+            write_json(folder / NAME, {"round": lines[-1].round + 1 if lines else 1, "why": str(error)})
         raise
 
 
 def forget(folder: Path) -> None:
     """Delete the note of an earlier attempt."""
     (folder / NAME).unlink(missing_ok=True)
-
-
-def _done(folder: Path) -> int:
-    path = folder / "ledger.jsonl"
-    lines = ledger.read(path) if path.exists() else []
-    return lines[-1].round if lines else 0
 
 
 def round_of(folder: Path) -> int | None:
