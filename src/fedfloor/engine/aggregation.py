@@ -88,7 +88,7 @@ class TreeSum:
         heads, parts = [], []
         for (level, i), (weight, sums) in self._nodes.items():
             heads.append([level, i, weight, sorted(sums) if sums else None])
-            parts += [one.data.cast("B") for _, one in sorted(parcel.pack(sums or {}).items())]
+            parts += [array.data.cast("B") for _, array in sorted(parcel.pack(sums or {}).items())]
         return [json.dumps(heads).encode(), *parts]
 
     def take(self, parts: Sequence[memoryview], like: Packet) -> None:
@@ -164,9 +164,12 @@ class Aggregation:
             order = sorted(self._models)
             if len(order) < self._rule.least:
                 return dict(self.start)
-            models, branches = [self._models[index] for index in order], [one for one in known if one is not None]
+            models, branches = (
+                [self._models[index] for index in order],
+                [branch for branch in known if branch is not None],
+            )
             trained = trained if self.part is None else self.part.among(trained)
-            models = [one.cpu() for one in models]
+            models = [model.cpu() for model in models]
             met = mix.Meeting(start.cpu(), models, branches, self._rate(), classes, trained, rng)
             packet["w"] = self._checked(self._rule.mixed(met), start).to(start.device)
         if self.part is None:
@@ -177,7 +180,11 @@ class Aggregation:
 
     def check_asked(self, known: Sequence[mix.Branch | None], *, away: bool) -> None:
         """Refuse a plan without the question whose answers the rule reads."""
-        if self._rule.asks == "loss" and not away and any(one is not None and one.loss is None for one in known):
+        if (
+            self._rule.asks == "loss"
+            and not away
+            and any(branch is not None and branch.loss is None for branch in known)
+        ):
             raise SettingError(
                 "the mixing rule needs every device's loss: put Probe(devices, 'loss') before the visits."
             )
@@ -185,9 +192,9 @@ class Aggregation:
     def _checked(self, model: object, start: Tensor) -> Tensor:
         """Return what a rule returned; a user's own may return anything."""
         if not isinstance(model, Tensor) or (model.shape, model.dtype) != (start.shape, start.dtype):
-            got = f"{model.dtype} {list(model.shape)}" if isinstance(model, Tensor) else type(model).__name__
+            kind = f"{model.dtype} {list(model.shape)}" if isinstance(model, Tensor) else type(model).__name__
             raise SettingError(
-                f"mix '{self._node.mix}': mixed returned {got}: must be a tensor like Meeting.start, {start.dtype} "
+                f"mix '{self._node.mix}': mixed returned {kind}: must be a tensor like Meeting.start, {start.dtype} "
                 f"{list(start.shape)}."
             )
         return model
@@ -200,14 +207,14 @@ class Aggregation:
 
 
 def branch_statistics(
-    receipts: Sequence[Receipt], sizes: Mapping[int, int], heard: Mapping[int, Mapping[str, Any]]
+    receipts: Sequence[Receipt], sizes: Mapping[int, int], answers: Mapping[int, Mapping[str, Any]]
 ) -> mix.Branch | None:
     """Return a branch's statistics by receipts and devices' sizes (−1: the cloud); None where every visit was lost."""
-    last = {one.device: one for one in receipts if not one.lost}
+    last = {receipt.device: receipt for receipt in receipts if not receipt.lost}
     if not last:
         return None
     total = sum(sizes[k] for k in last)
-    accuracy = sum(sizes[k] * one.accuracy for k, one in last.items()) / total
-    losses = {k: heard[k]["loss"] for k in last if "loss" in heard.get(k, {})}
+    accuracy = sum(sizes[k] * receipt.accuracy for k, receipt in last.items()) / total
+    losses = {k: answers[k]["loss"] for k in last if "loss" in answers.get(k, {})}
     loss = sum(sizes[k] * value for k, value in losses.items()) / total
     return mix.Branch(total, accuracy, loss if len(losses) == len(last) else None)

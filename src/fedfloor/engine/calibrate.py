@@ -75,7 +75,9 @@ def quantile(devices: list[NDArray[np.floating]], share: float, rounds: int = RO
     >>> 90.0 <= value <= 90.0 * (1 + error)
     True
     """
-    return bisected(lambda low, width: np.sum([counts(one, low, width) for one in devices], axis=0), share, rounds)
+    return bisected(
+        lambda low, width: np.sum([counts(scores, low, width) for scores in devices], axis=0), share, rounds
+    )
 
 
 def calibrated(engine: Engine, device: int = -1) -> Task:

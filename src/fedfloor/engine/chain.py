@@ -88,7 +88,7 @@ class _Convolution(_Layer):
     def __init__(self, layer: nn.Conv2d, weight: Tensor, bias: Tensor) -> None:
         self.weight, self.bias, self.groups = weight, bias, layer.groups
         self.stride, self.dilation = list(layer.stride), list(layer.dilation)
-        self.padding = [int(one) for one in layer.padding]
+        self.padding = [int(side) for side in layer.padding]
 
     def forward(self, x: Tensor) -> tuple[Tensor, Any]:
         return torch.conv2d(x, self.weight, self.bias, self.stride, self.padding, self.dilation, self.groups), x
@@ -121,8 +121,8 @@ class _Pool(_Layer):
 
     def __init__(self, layer: nn.MaxPool2d) -> None:
         self.size, self.stride, self.padding, self.dilation = (
-            [one, one] if isinstance(one, int) else list(one)
-            for one in (layer.kernel_size, layer.stride, layer.padding, layer.dilation)
+            [size, size] if isinstance(size, int) else list(size)
+            for size in (layer.kernel_size, layer.stride, layer.padding, layer.dilation)
         )
         self.up = layer.ceil_mode
 
@@ -167,8 +167,8 @@ class Chain:
 
     def __init__(self, layers: Sequence[_Layer], last: nn.Module) -> None:
         self._layers, self.last = layers, last
-        first = next(place for place, one in enumerate(layers) if one.trained)  # nobody asks what is before it
-        self._further = [(one, place > first) for place, one in enumerate(layers) if place >= first][::-1]
+        first = next(place for place, layer in enumerate(layers) if layer.trained)  # nobody asks what is before it
+        self._further = [(layer, place > first) for place, layer in enumerate(layers) if place >= first][::-1]
 
     def mean(self, x: Tensor, y: Tensor, term: Term | None = None) -> Gradients:
         """Return (mean cross-entropy [], logits [batch, classes], its gradient for each parameter).
@@ -192,16 +192,18 @@ class Chain:
 
     def _there(self, x: Tensor) -> tuple[Tensor, Tensor, list[Any]]:
         kept = []
-        for one in self._layers:
-            x, needed = one.forward(x)
+        for layer in self._layers:
+            x, needed = layer.forward(x)
             kept.append(needed)
         return x, x.log_softmax(1), kept
 
-    def _back(self, said: Tensor, seed: Tensor, kept: list[Any], more: Tensor | None = None) -> tuple[Tensor, ...]:
+    def _back(
+        self, log_probabilities: Tensor, seed: Tensor, kept: list[Any], more: Tensor | None = None
+    ) -> tuple[Tensor, ...]:
         own: list[Tensor] = []
-        grad = _softmax_back(seed, said, 1, said.dtype)
-        for place, (one, further) in enumerate(self._further):
-            grad = one.backward(grad, kept.pop(), own, further=further)
+        grad = _softmax_back(seed, log_probabilities, 1, log_probabilities.dtype)
+        for place, (layer, further) in enumerate(self._further):
+            grad = layer.backward(grad, kept.pop(), own, further=further)
             if place == 0 and more is not None and further:
                 grad = grad + more
         return tuple(reversed(own))
@@ -212,61 +214,63 @@ _known: WeakKeyDictionary[Network, tuple[list[Any], Chain | None]] = WeakKeyDict
 
 def of(network: Network) -> Chain | None:
     """Return a network as a chain; None where it is none as it is now, or not on the CPU."""
-    looks = [_look(one) for one in network.module.modules()]
+    looks = [_look(layer) for layer in network.module.modules()]
     before = _known.get(network)
     if before is None or before[0] != looks:
         before = _known[network] = (looks, _made(network))
     return before[1]
 
 
-def _look(one: nn.Module) -> tuple[object, ...]:
+def _look(layer: nn.Module) -> tuple[object, ...]:
     """Return all of a layer that a chain depends on and that somebody might change."""
-    own = vars(one)
+    own = vars(layer)
     changed = any(own[name] for name in HOOKS) or any(own.get(name) for name in OWN)
     changed = changed or any(vars(everywhere)[name] for name in ANYWHERE)
-    parameters = [(id(p), p.requires_grad, bool(p._backward_hooks)) for p in one._parameters.values() if p is not None]
-    return id(one), type(one), changed, parameters, [own.get(name) for name in SETTINGS]
+    parameters = [
+        (id(p), p.requires_grad, bool(p._backward_hooks)) for p in layer._parameters.values() if p is not None
+    ]
+    return id(layer), type(layer), changed, parameters, [own.get(name) for name in SETTINGS]
 
 
 def _made(network: Network) -> Chain | None:
     module, flat = network.module, network.flat
     whole = flat.numel() == network.trained and flat.device.type == "cpu" and flat.dtype == torch.float32
-    if type(module) is not nn.Sequential or not whole or any(_look(one)[2] for one in module.modules()):
+    if type(module) is not nn.Sequential or not whole or any(_look(layer)[2] for layer in module.modules()):
         return None
-    inside = [part for one in module for part in (one if type(one) is Projected else (one,))]
-    layers = [one for one in inside if type(one) is not nn.Dropout or one.p]
+    inside = [part for layer in module for part in (layer if type(layer) is Projected else (layer,))]
+    layers = [layer for layer in inside if type(layer) is not nn.Dropout or layer.p]
     names = ("weight", "bias")  # in the order of gradients
-    own = [id(p) for one in layers for p in map(one._parameters.get, names) if p is not None]
+    own = [id(p) for layer in layers for p in map(layer._parameters.get, names) if p is not None]
     hooked = any(p._backward_hooks for p in network.parameters)
     if hooked or own != [id(p) for p in network.parameters] or not layers or type(layers[-1]) is not nn.Linear:
         return None  # among others: layers that share parameters, and parameters that are no layer's
     numbers = iter(network.own)
-    made = [_layer(one, [next(numbers) for p in one._parameters.values() if p is not None]) for one in layers]
-    sound = [one for one in made if one is not None]
+    made = [_layer(layer, [next(numbers) for p in layer._parameters.values() if p is not None]) for layer in layers]
+    sound = [layer for layer in made if layer is not None]
     return Chain(sound, layers[-1]) if len(sound) == len(layers) and _fitting(layers) else None
 
 
 def _fitting(layers: Sequence[nn.Module]) -> bool:
     """Return whether linear layers get rows, and what the chain is given stays as it is."""
-    kinds = [type(one) for one in layers]
+    kinds = [type(layer) for layer in layers]
     given = len(list(takewhile(lambda kind: kind is nn.Flatten, kinds)))
     spoilt = isinstance(layers[given], nn.ReLU) and layers[given].inplace
     return not spoilt and nn.Flatten in kinds and kinds.index(nn.Flatten) < kinds.index(nn.Linear)
 
 
-def _layer(one: nn.Module, numbers: Sequence[Tensor]) -> _Layer | None:
+def _layer(layer: nn.Module, numbers: Sequence[Tensor]) -> _Layer | None:
     """Return a layer's forward and backward pass, given its parameters' numbers; None if it is not known."""
-    if type(one) not in KNOWN:
+    if type(layer) not in KNOWN:
         return None
-    if isinstance(one, nn.Linear) and len(numbers) == 2 and min(one.weight.shape) > 1:  # 1: sums in another order
+    if isinstance(layer, nn.Linear) and len(numbers) == 2 and min(layer.weight.shape) > 1:  # 1: sums in another order
         return _Linear(*numbers)
-    if isinstance(one, nn.Conv2d) and len(numbers) == 2:
-        plain = one.padding_mode == "zeros" and isinstance(one.padding, tuple)
-        return _Convolution(one, *numbers) if plain else None
-    if isinstance(one, nn.MaxPool2d) and not one.return_indices:
-        return _Pool(one)
-    if isinstance(one, nn.Flatten) and (one.start_dim, one.end_dim) == (1, -1):
+    if isinstance(layer, nn.Conv2d) and len(numbers) == 2:
+        plain = layer.padding_mode == "zeros" and isinstance(layer.padding, tuple)
+        return _Convolution(layer, *numbers) if plain else None
+    if isinstance(layer, nn.MaxPool2d) and not layer.return_indices:
+        return _Pool(layer)
+    if isinstance(layer, nn.Flatten) and (layer.start_dim, layer.end_dim) == (1, -1):
         return _Flatten()
-    if isinstance(one, nn.Dropout) and one.p < 1 and not one.inplace:
-        return _Dropout(one)
-    return _Relu(one) if isinstance(one, nn.ReLU) else None
+    if isinstance(layer, nn.Dropout) and layer.p < 1 and not layer.inplace:
+        return _Dropout(layer)
+    return _Relu(layer) if isinstance(layer, nn.ReLU) else None

@@ -48,7 +48,7 @@ def logits_on_test(engine: Engine, model: Tensor) -> NDArray[np.float32]:
             logits[blocks[block]] = engine.network.module(samples.values(slice(None))).float().cpu().numpy()
     gathered = engine.team.gather([logits.tobytes()])
     total: NDArray[np.float32] = np.sum(
-        [np.frombuffer(one[0], np.float32) for one in gathered], axis=0, dtype=np.float32
+        [np.frombuffer(part[0], np.float32) for part in gathered], axis=0, dtype=np.float32
     )
     return total.reshape(logits.shape)
 
@@ -118,20 +118,20 @@ def evaluate(engine: Engine, model: Tensor, objective: Objective | None = None, 
 
 
 def one_by_one(
-    engine: Engine, y: Labels, found: Labels, scores: NDArray[Any], scored: Sequence[int], owners: Owners | None,
+    engine: Engine, y: Labels, predicted: Labels, scores: NDArray[Any], scored: Sequence[int], owners: Owners | None,
     places: Indices | None = None,
 ) -> SampleAnswers:  # fmt: skip
     """Return answers to samples one by one: arguments as of :func:`predictions`, and the samples' owners [n]."""
 
     def part(rows: Indices) -> Predictions:
         chosen = rows if places is None else places[rows]
-        return predictions(engine, math.nan, y[rows], found[rows], scores[rows], scored, chosen)
+        return predictions(engine, math.nan, y[rows], predicted[rows], scores[rows], scored, chosen)
 
     return SampleAnswers(owners, part)
 
 
 def predictions(
-    engine: Engine, loss: float, y: Labels, found: Labels, scores: NDArray[Any], scored: Sequence[int],
+    engine: Engine, loss: float, y: Labels, predicted: Labels, scores: NDArray[Any], scored: Sequence[int],
     places: Indices | None = None,
 ) -> Predictions:  # fmt: skip
     """Return what a model made of samples.
@@ -143,7 +143,7 @@ def predictions(
         places: int64 [n], which test samples they are; all in their order where it is left out.
     """
     data = engine.park.dataset
-    table = confusion(y, found, len(data.classes))
+    table = confusion(y, predicted, len(data.classes))
     if data.recording_test is None or not engine.task.calibrates:
         return engine.task.judged(table, loss, y, scores, scored)
     places = np.arange(len(y)) if places is None else places
@@ -224,7 +224,7 @@ def score(
     by_headline = {} if headline == ACCURACY else {headline.name: headlines(park, headline, table, single)}
     figures: dict[str, float | None] = {}
     for figure in dict.fromkeys((headline, *of_task(engine.task.kind))):
-        values = [figure.value(one, park.dataset.classes) for one in views]
+        values = [figure.value(view, park.dataset.classes) for view in views]
         known_values = [value for value in values if value is not None]
         if figure == headline or known_values:
             figures[figure.name] = _mean(known_values) if len(known_values) == len(values) else None
@@ -235,8 +235,8 @@ def score(
         described = None if errors is None else describe_errors(errors, park.dataset.classes, owners)
         return describe(park, table, every, by_headline, described)
 
-    spreads = {name: one for name, (devices, _) in by_headline.items() if (one := spread(devices))}
-    f1 = _mean([macro_f1(one.table) for one in views])
+    spreads = {name: shares for name, (devices, _) in by_headline.items() if (shares := spread(devices))}
+    f1 = _mean([macro_f1(view.table) for view in views])
     return Score(float(right.mean()), loss, f1, named, points, tell, figures, spreads)
 
 

@@ -83,10 +83,13 @@ class Part:
 def parts(network: Network, travels: str, start: Packet, end: Packet) -> list[Part]:
     """Return the parts of a packet that a visit may change, given what travels; those without numbers are left out."""
     moved, first = network.parcel(travels), network.trained
-    pieces = ((slice(one.start, min(one.stop, first)), slice(max(one.start, first), one.stop)) for one in moved.parts)
+    pieces = (
+        (slice(piece.start, min(piece.stop, first)), slice(max(piece.start, first), piece.stop))
+        for piece in moved.parts
+    )
     why, changed = flaw(network, start["w"], end["w"]), list[Part]()
     for weights, some in zip((True, False), zip(*pieces, strict=True), strict=False):
-        cut = replace(moved, parts=tuple(one for one in some if one.stop > one.start))
+        cut = replace(moved, parts=tuple(piece for piece in some if piece.stop > piece.start))
         if cut.numbers:
             changed.append(Part(weights, cut.cut(start["w"]), cut.cut(end["w"]), why))
     return changed + [Part(False, start[name], end[name]) for name in sorted(set(start) - {"w"})]
@@ -104,7 +107,7 @@ def flaw(network: Network, start: Tensor, end: Tensor) -> str:
 
 def update(work: Work, samples: int, changed: Sequence[Part]) -> Update:
     """Return the record of an update."""
-    return (effort(work, samples), *(one.length for one in changed))
+    return (effort(work, samples), *(part.length for part in changed))
 
 
 def effort(work: Work, samples: int) -> float:
@@ -139,15 +142,15 @@ class Limit:
         """Return why an update is refused by the updates that are known, or nothing."""
         if changed and changed[0].flaw:
             return changed[0].flaw
-        for place, (one, length) in enumerate(zip(changed, new[1:], strict=True), 1):
+        for place, (part, length) in enumerate(zip(changed, new[1:], strict=True), 1):
             middle = self._medians(scope, place, len(new))
             if middle is None:
-                if not length <= one.bound:
-                    most = f"until {KNOWN} devices are known at most {one.bound:.3g} is accepted."
+                if not length <= part.bound:
+                    most = f"until {KNOWN} devices are known at most {part.bound:.3g} is accepted."
                     return f"its update has the length {length:.3g}; {most}"
                 continue
             ratio = min(length / middle[0], length / new[0] / middle[1])
-            if not ratio <= self.factor and not length <= one.harmless:
+            if not ratio <= self.factor and not length <= part.harmless:
                 count = len(self.known[scope])
                 return (
                     f"its update is {ratio:.3g} times as long as the median of {count} devices; "
@@ -155,12 +158,12 @@ class Limit:
                 )
         return ""
 
-    def most(self, scope: str, place: int, new: Update, one: Part) -> float:
+    def most(self, scope: str, place: int, new: Update, part: Part) -> float:
         """Return the greatest length that a part of an update may have, as :meth:`reason` goes by."""
         middle = self._medians(scope, place, len(new))
         if middle is None:
-            return one.bound
-        return max(self.factor * middle[0], self.factor * middle[1] * new[0], one.harmless)
+            return part.bound
+        return max(self.factor * middle[0], self.factor * middle[1] * new[0], part.harmless)
 
     def strange(self, sizes: Mapping[int, float], harmless: float) -> dict[int, str]:
         """Return whose answer to a question is refused, and why: it is more than ``factor`` times the median."""
@@ -192,21 +195,21 @@ class Limit:
         None where too few are known, or most change nothing.
         """
         parts = size - 1
-        rows = [one for one in self.known.get(scope, {}).values() if len(one) == 2 * parts]
+        rows = [row for row in self.known.get(scope, {}).values() if len(row) == 2 * parts]
         if len(rows) < KNOWN:
             return None
-        middle = median(one[place - 1] for one in rows)
-        return (middle, median(one[parts + place - 1] for one in rows)) if middle > 0 else None
+        middle = median(row[place - 1] for row in rows)
+        return (middle, median(row[parts + place - 1] for row in rows)) if middle > 0 else None
 
 
 def to_json(known: Mapping[str, Mapping[int, Longest]]) -> dict[str, dict[str, list[float]]]:
     """Return known lengths as JSON."""
-    return {scope: {str(k): list(one) for k, one in lengths.items()} for scope, lengths in known.items()}
+    return {scope: {str(k): list(longest) for k, longest in lengths.items()} for scope, lengths in known.items()}
 
 
 def from_json(table: Mapping[str, Mapping[str, Sequence[float]]]) -> dict[str, dict[int, Longest]]:
     """Return known lengths from their JSON."""
-    return {scope: {int(k): tuple(map(float, one)) for k, one in rows.items()} for scope, rows in table.items()}
+    return {scope: {int(k): tuple(map(float, longest)) for k, longest in rows.items()} for scope, rows in table.items()}
 
 
 def _norm(values: Tensor, less: Tensor | None = None) -> float:

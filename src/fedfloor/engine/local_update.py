@@ -179,7 +179,7 @@ def local_update(
     if work.sends:
         return _personal(engine, work, packet, key, goal, samples)
     keeps = goal.remembers or work.keeps_moments
-    kept = {name: one.to(flat.device) for name, one in engine.memory.load(device).items()} if keeps else {}
+    kept = {name: tensor.to(flat.device) for name, tensor in engine.memory.load(device).items()} if keeps else {}
     moments = steps.taken(kept)
     goal.arrive(flat, kept, engine.network)
     beside = objectives.beside(goal, work.objective, packet)
@@ -190,15 +190,15 @@ def local_update(
     about = Visit(start, kept, engine.network, beside, work, work.batches(len(samples)), gradient, task=engine.task)
     if goal.on_features:
         about = before_features(engine, goal, work, samples, about, key, extractor)
-    got = _trained(engine, work, goal, samples, about, key, moments)
+    stats = _trained(engine, work, goal, samples, about, key, moments)
     engine.memory.visits[device] += 1
     digest = None
     if keeps:
         belongs = about.frozen().name if goal.refers else "" if goal.remembers else engine.memory.extractor(device)
         own = goal.remember(flat, about) if goal.remembers else kept  # as it was, where only moments are new
         digest = engine.memory.commit(device, {**own, **moments}, belongs)
-    said = (got.steps, len(samples), got.loss_first, got.loss_last, got.accuracy)
-    receipt = Receipt(device, key.visit, key.tick, *said, 0, lost=False, memory=digest)
+    figures = (stats.steps, len(samples), stats.loss_first, stats.loss_last, stats.accuracy)
+    receipt = Receipt(device, key.visit, key.tick, *figures, 0, lost=False, memory=digest)
     return {**packet, "w": flat, **objectives.sent(work.objective, goal.send(flat, about), beside)}, receipt
 
 
@@ -217,7 +217,7 @@ def _personal(
             "nothing else. Use an objective that keeps and sends nothing beside it."
         )
     flat, device, start = engine.network.flat, key.device, engine.network.flat.clone()
-    kept = {name: one.to(flat.device) for name, one in engine.memory.load(device).items()}
+    kept = {name: tensor.to(flat.device) for name, tensor in engine.memory.load(device).items()}
     moments, own = steps.taken(kept), engine.network.parcel(work.own)
     if goal.remembers:
         goal.arrive(flat, kept, engine.network)
@@ -226,13 +226,13 @@ def _personal(
     before = (start if beside else flat.clone()) if goal.needs_start else None
     gradient = partial(full_gradient, engine.network, samples, engine.task)
     about = Visit(before, kept, engine.network, {}, work, work.batches(len(samples)), gradient, task=engine.task)
-    got = _on_samples(engine, work, goal, samples, about, key, moments)
+    stats = _on_samples(engine, work, goal, samples, about, key, moments)
     engine.memory.visits[device] += not beside
     more = goal.remember(flat, about) if goal.remembers else {}
     digest = engine.memory.commit(device, {f"{OWN} {work.own}": own.cut(flat), **more, **moments})
     flat.copy_(start if beside else own.put(own.cut(start), flat))
-    said = (got.steps, len(samples), got.loss_first, got.loss_last, got.accuracy)
-    return {**packet, "w": flat}, Receipt(device, key.visit, key.tick, *said, 0, lost=False, memory=digest)
+    figures = (stats.steps, len(samples), stats.loss_first, stats.loss_last, stats.accuracy)
+    return {**packet, "w": flat}, Receipt(device, key.visit, key.tick, *figures, 0, lost=False, memory=digest)
 
 
 def personal(engine: Engine, device: int, model: Tensor) -> Tensor:

@@ -84,7 +84,7 @@ class DeviceMemory:
             content = _read(path, extractor, "an earlier model's extractor", sure=extractor in self._sure)
             self._loaded[extractor] = content["numbers"]
             self._sure.add(extractor)
-            while len(self._loaded) > 1 and sum(one.nbytes for one in self._loaded.values()) > LOADED:
+            while len(self._loaded) > 1 and sum(numbers.nbytes for numbers in self._loaded.values()) > LOADED:
                 self._loaded.popitem(last=False)
         self._loaded.move_to_end(extractor)
         return self._loaded[extractor]
@@ -173,17 +173,17 @@ def extractor_bytes(numbers: Tensor) -> bytes:
     return save({"numbers": numbers.cpu()})
 
 
-def _read(path: Path, digest: str, what: str, *, sure: bool = False) -> dict[str, Tensor]:
-    return load(_checked(path, digest, what, sure=sure))
+def _read(path: Path, digest: str, name: str, *, sure: bool = False) -> dict[str, Tensor]:
+    return load(_checked(path, digest, name, sure=sure))
 
 
-def _checked(path: Path, digest: str, what: str, *, sure: bool = False) -> bytes:
+def _checked(path: Path, digest: str, name: str, *, sure: bool = False) -> bytes:
     try:
         data = path.read_bytes()
     except OSError as error:
-        raise RunError(f"{what} cannot be read: {error}. It belongs to the run's folder.") from error
+        raise RunError(f"{name} cannot be read: {error}. It belongs to the run's folder.") from error
     if not sure and hashlib.sha256(data).hexdigest() != digest:
-        raise RunError(f"{what} {path.name} does not match its digest: the file was changed.")
+        raise RunError(f"{name} {path.name} does not match its digest: the file was changed.")
     return data
 
 

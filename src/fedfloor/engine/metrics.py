@@ -44,12 +44,12 @@ def headlines(park: Park, figure: Figure, table: Counts, answers: SampleAnswers)
         ordered = answers.owners[order]
 
         def measured(owners: Sequence[int]) -> float | None:
-            ends = [np.searchsorted(ordered, [one, one + 1]) for one in owners if one >= 0]
+            ends = [np.searchsorted(ordered, [owner, owner + 1]) for owner in owners if owner >= 0]
             rows = np.concatenate([order[:0], *(order[first:last] for first, last in ends)])
             return _defined(figure, answers.part(rows), park) if len(rows) else None
 
         homes = [np.unique(roster.owners[roster.factory_of == m]).tolist() for m in places]
-        return [measured([one]) for one in roster.owners.tolist()], [measured(home) for home in homes]
+        return [measured([owner]) for owner in roster.owners.tolist()], [measured(home) for home in homes]
     if figure.kind.ranking or figure.kind.tasks:
         return [None] * len(roster.numbers), [None] * len(places)
     tested = table.sum(axis=1)
@@ -78,7 +78,7 @@ def spread(values: Sequence[float | None]) -> dict[str, float]:
     >>> spread([1.0, None, 1.0])
     {'p10': 1.0, 'p50': 1.0, 'p90': 1.0, 'devices': 2}
     """
-    known = [one for one in values if one is not None]
+    known = [value for value in values if value is not None]
     if not known:
         return {}
     return {f"p{q}": float(np.percentile(known, q)) for q in (10, 50, 90)} | {"devices": len(known)}
@@ -147,7 +147,7 @@ def _names(names: Sequence[str], many: int) -> list[str]:
 
 
 def _short(values: Floats) -> list[float]:
-    return [float(f"{one:.{DIGITS}g}") for one in values.tolist()]
+    return [float(f"{value:.{DIGITS}g}") for value in values.tolist()]
 
 
 def confusion(y: Labels, predicted: Labels, classes: int) -> Counts:

@@ -79,7 +79,10 @@ def sent(
         if shown is None:
             for index in indices:
                 whole.add(index, start, 0)
-            gone = (schedule.absent(one.node, request.tick, one.walk.visits, size) for one in request.branches(indices))
+            gone = (
+                schedule.absent(branch.node, request.tick, branch.walk.visits, size)
+                for branch in request.branches(indices)
+            )
             results.update(zip(indices, gone, strict=True))
         else:
             whole.take([memoryview(part) for part in shown[1:]])
@@ -89,14 +92,16 @@ def sent(
 
 def branches_to_json(done: Sequence[NodeResult]) -> bytes:
     """Return branches' results as JSON, for :func:`branches_from_json` on another rank or machine."""
-    rows = [[one.chosen, [receipt.row() for receipt in one.receipts], list(one.answers.items())] for one in done]
+    rows = [
+        [result.chosen, [receipt.row() for receipt in result.receipts], list(result.answers.items())] for result in done
+    ]
     return json.dumps(rows).encode()
 
 
-def branches_from_json(children: Sequence[Node], told: Blob) -> list[NodeResult]:
+def branches_from_json(children: Sequence[Node], text: Blob) -> list[NodeResult]:
     """Return branches' results from their JSON, given the branches."""
     results = []
-    for child, (chosen, rows, answers) in zip(children, json.loads(bytes(told)), strict=True):
+    for child, (chosen, rows, answers) in zip(children, json.loads(bytes(text)), strict=True):
         known, whom = schedule.resolved(child, iter(chosen)), tuple(map(tuple, chosen))
         results.append(NodeResult({}, known, [Receipt.of(row) for row in rows], answers=dict(answers), chosen=whom))
     return results
@@ -125,7 +130,7 @@ def share(engine: Engine, subtask: Subtask, mine: Collection[int]) -> list[Blob]
     trainer = Trainer(engine, subtask.round, FrozenExtractor(subtask.frozen))
     if engine.limit is not None:
         trainer.limit = engine.limit.knowing(subtask.updates)
-    begun = Walk(trainer.round, subtask.visits, {k: dict(one) for k, one in subtask.heard.items()})
+    begun = Walk(trainer.round, subtask.visits, {k: dict(answers) for k, answers in subtask.heard.items()})
     aggregation, done = trainer.branches(ParallelRequest(subtask.node, subtask.start, subtask.tick, begun), mine)
     return [branches_to_json(done), *aggregation.unfinished()]
 
@@ -172,16 +177,16 @@ class Trainer(Driver):
         engine, work, device = self.engine, request.node.work, request.key.device
         judged = self.limit is not None and device >= 0
         start, was = (kept(request.packet, engine.network.flat), engine.memory.now((device,))) if judged else ({}, {})
-        got = self.executor.visit(engine, work, request.packet, request.key, self.extractor)
-        if got is None:
+        visited = self.executor.visit(engine, work, request.packet, request.key, self.extractor)
+        if visited is None:
             return None
-        receipt = replace(got[1], bytes=request.size)
+        receipt = replace(visited[1], bytes=request.size)
         if judged:
-            receipt = self._judged(work, start, got[0], receipt)
+            receipt = self._judged(work, start, visited[0], receipt)
             if receipt.refused:
                 engine.memory.put_back(was)
                 return start, receipt
-        return got[0], receipt
+        return visited[0], receipt
 
     def probe(self, request: schedule.ProbeRequest) -> Answers:
         """Ask devices, each rank its share."""
@@ -225,18 +230,18 @@ class Trainer(Driver):
         aggregation, done = self.branches(request, shares[team.rank])
         whole = Aggregation(node, aggregation.start, aggregation.part)
         results: list[NodeResult] = []
-        for rank, (heard, *sums) in enumerate(team.gather([branches_to_json(done), *aggregation.unfinished()])):
+        for rank, (text, *sums) in enumerate(team.gather([branches_to_json(done), *aggregation.unfinished()])):
             whole.take(sums)
-            results += (
-                done if rank == team.rank else branches_from_json([node.children[i] for i in shares[rank]], heard)
-            )
+            results += done if rank == team.rank else branches_from_json([node.children[i] for i in shares[rank]], text)
         return self.met(request, whole, results)
 
     def _subtask(self, request: ParallelRequest) -> Subtask:
         start = kept(request.packet, self.engine.network.flat)
         known = self.limit.known if self.limit is not None else {}
-        seen, heard = request.walk.visits, request.walk.answers
-        return Subtask(request.node, start, self.round.number, request.tick, seen, heard, self.extractor.frozen, known)
+        seen, answers = request.walk.visits, request.walk.answers
+        return Subtask(
+            request.node, start, self.round.number, request.tick, seen, answers, self.extractor.frozen, known
+        )
 
     def branches(self, request: ParallelRequest, mine: Collection[int]) -> tuple[Aggregation, list[NodeResult]]:
         """Walk the branches ``mine``; return where they meet, and what came out of each."""
@@ -249,13 +254,13 @@ class Trainer(Driver):
         def go(branch: BranchWalk, *, wait: bool = False) -> NodeResult:
             was, own = memory.now(branch.known), self.apart()
             own.limit = limits.copy() if limits is not None else None
-            one = own.drive(branch.walk.node(branch.node, start, request.tick))
-            no_vector(one.answers)
+            result = own.drive(branch.walk.node(branch.node, start, request.tick))
+            no_vector(result.answers)
             memory.put_back(was)  # branches happen at the same time: none sees what another one left on a device
             if wait:
-                return replace(one, packet=kept(one.packet, self.engine.network.flat))
+                return replace(result, packet=kept(result.packet, self.engine.network.flat))
             with lock:
-                return self.add(aggregation, branch, one)
+                return self.add(aggregation, branch, result)
 
         at_once, done, parted = self.executor.at_once, dict[int, NodeResult](), request.branches(mine)
         unsettled = self.limit is not None and not self.limit.settled(node)
@@ -263,11 +268,11 @@ class Trainer(Driver):
             rest = group
             if self.limit is not None and unsettled:
                 first, rest, limits = group[:FIRST], group[FIRST:], self.limit.copy()
-                passed = in_turn_or_at_once(partial(go, wait=True), first, at_once=at_once)
-                for branch, one in zip(first, self._judged_together(passed, start, limits), strict=True):
-                    done[branch.index] = self.add(aggregation, branch, one)
-            passed = in_turn_or_at_once(go, rest, at_once=at_once)
-            done.update(zip((branch.index for branch in rest), passed, strict=True))
+                results = in_turn_or_at_once(partial(go, wait=True), first, at_once=at_once)
+                for branch, result in zip(first, self._judged_together(results, start, limits), strict=True):
+                    done[branch.index] = self.add(aggregation, branch, result)
+            results = in_turn_or_at_once(go, rest, at_once=at_once)
+            done.update(zip((branch.index for branch in rest), results, strict=True))
         return aggregation, [done[branch.index] for branch in parted]
 
     def add(self, aggregation: Aggregation, branch: BranchWalk, result: NodeResult) -> NodeResult:
@@ -286,36 +291,36 @@ class Trainer(Driver):
 
     def _judged_together(self, done: list[NodeResult], start: Packet, limit: Limit) -> list[NodeResult]:
         """Refuse branches with updates that are too long beside those of all; the limit then knows these."""
-        outcomes = [(one.resolved, one.receipts) for one in done]
+        outcomes = [(result.resolved, result.receipts) for result in done]
         for index, place, why in offenders(limit, self.engine.network, start, outcomes):
-            one, device = done[index], done[index].receipts[place].device
+            result, device = done[index], done[index].receipts[place].device
             self.executor.refuse(device, "visit", why)
             told_of = [
                 receipt
                 if receipt.lost
                 else receipt.without(why if at == place else f"refused with the update of device {device}.")
-                for at, receipt in enumerate(one.receipts)
+                for at, receipt in enumerate(result.receipts)
             ]
-            done[index] = replace(one, packet=start, receipts=told_of, trained=frozenset())
+            done[index] = replace(result, packet=start, receipts=told_of, trained=frozenset())
         return done
 
     def met(self, request: ParallelRequest, aggregation: Aggregation, branches: Sequence[NodeResult]) -> NodeResult:
         """Aggregate all branches; what their devices keep is known from here on."""
         engine, memory = self.engine, self.engine.memory
         whole = schedule.joined(request, {}, branches)
-        heard = merged([request.walk.answers, whole.answers]) if whole.answers else request.walk.answers
+        answers = merged([request.walk.answers, whole.answers]) if whole.answers else request.walk.answers
         sizes = {k: self._size(k) for k in {receipt.device for receipt in whole.receipts}}
-        known = [branch_statistics(one.receipts, sizes, heard) for one in branches]
+        known = [branch_statistics(branch.receipts, sizes, answers) for branch in branches]
         aggregation.check_asked(known, away=self._may_lack_answers())
         first = whole.receipts[0] if whole.receipts else None
         place = (request.tick, *((first.device, first.visit) if first else ()), len(whole.receipts))
         rng = secret() if engine.secret else generator(engine.seed, "mix", self.round.number, *place)
         packet = aggregation.mixed(known, len(engine.park.dataset.classes), engine.network.trained, rng)
-        memory.visits.update(counted(one for one in whole.receipts if not one.lost))
-        memory.held.update({one.device: one.memory for one in whole.receipts if one.memory is not None})
+        memory.visits.update(counted(receipt for receipt in whole.receipts if not receipt.lost))
+        memory.held.update({receipt.device: receipt.memory for receipt in whole.receipts if receipt.memory is not None})
         if self.limit is not None:
-            for one in branches:
-                self.limit.note(one.resolved, one.receipts)
+            for branch in branches:
+                self.limit.note(branch.resolved, branch.receipts)
         return replace(whole, packet=packet)
 
     def _judged(self, work: Work, start: Packet, end: Packet, receipt: Receipt) -> Receipt:

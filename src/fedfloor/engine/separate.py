@@ -99,7 +99,7 @@ def evaluate(
         seen = has_own | (by == k)
         seen_by[k] = predictions(engine, loss, y[seen], answers[seen], scores[seen], scored, rows[seen])
     views = [seen_by[holder[k]] for k in models] if not has_own.all() else list(seen_by.values())
-    table = np.sum([one.table for one in views], axis=0)
+    table = np.sum([view.table for view in views], axis=0)
     every = device_accuracy(park, right, recalls(table))
     if not has_own.any():
         model_of = np.array([holder.get(k, NOBODY) for k in park.roster.numbers.tolist()])
@@ -116,11 +116,11 @@ def _remote_outputs(
 ) -> tuple[NDArray[np.float64], Labels, NDArray[np.float32]]:  # fmt: skip
     """Return :func:`block_outputs`; devices with a part of their own run their blocks themselves."""
     devices = dict.fromkeys(device for device, _ in blocks)
-    asked = tuple(k for k in devices if k in engine.memory.held)
-    node = Probe(asked, "outputs", settings={"scored": scored_as(scored)})
+    to_ask = tuple(k for k in devices if k in engine.memory.held)
+    node = Probe(to_ask, "outputs", settings={"scored": scored_as(scored)})
     shared = {"w": engine.network.parcel(keeping(own)).cut(packet["w"])}
-    answers = ask(engine, node, shared, 0, engine.team) if asked else {}
-    silent = [k for k in asked if k not in answers]
+    answers = ask(engine, node, shared, 0, engine.team) if to_ask else {}
+    silent = [k for k in to_ask if k not in answers]
     if silent:
         log.warning(
             "devices %s did not evaluate their models: the shared part with the first model's '%s' counts for them.",
@@ -147,7 +147,7 @@ def cohorts_of(engine: Engine, packet: Packet, known: Mapping[int, int]) -> dict
     many = sum(model_name(number) in packet for number in range(len(packet)))
     rest = tuple(k for k in range(engine.park.devices) if k not in known)
     answers = ask(engine, Probe(rest, "losses", settings={"models": many}), packet, 0, engine.team) if rest else {}
-    return {**known, **{k: one["losses"].index(min(one["losses"])) for k, one in answers.items()}}
+    return {**known, **{k: own["losses"].index(min(own["losses"])) for k, own in answers.items()}}
 
 
 def _holders(engine: Engine, models: list[int], cohorts: Mapping[int, int]) -> dict[int, int]:

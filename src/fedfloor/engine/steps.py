@@ -197,12 +197,12 @@ def large_layers(network: Network, work: Work, objective: Objective) -> list[nn.
     chain = network.module
     if type(chain) is not nn.Sequential or any(not p.requires_grad for p in chain.parameters()):
         return []  # of a class of one's own, forward() may ask a layer twice
-    known = [one for one in chain if any(True for _ in one.parameters())]
-    inside = [id(p) for one in known for p in one.parameters()]
+    known = [layer for layer in chain if any(True for _ in layer.parameters())]
+    inside = [id(p) for layer in known for p in layer.parameters()]
     if len(set(inside)) < len(inside):  # a layer that stands twice, or layers that share their weights
         return []
     # not the first one: the backward pass goes as far as there are gradients to write down
-    return [one for one in known[1:] if type(one) is nn.Linear and _own(one) and one.weight.numel() >= LARGE]
+    return [layer for layer in known[1:] if type(layer) is nn.Linear and _own(layer) and layer.weight.numel() >= LARGE]
 
 
 def _own(layer: nn.Linear) -> bool:
@@ -212,13 +212,13 @@ def _own(layer: nn.Linear) -> bool:
 @contextmanager
 def stepping(large: list[nn.Linear], rate: float) -> Iterator[None]:
     """Let layers take their steps during the backward pass."""
-    for one in large:
-        one.forward = partial(_forward, one, rate)  # type: ignore[method-assign]
+    for layer in large:
+        layer.forward = partial(_forward, layer, rate)  # type: ignore[method-assign]
     try:
         yield
     finally:
-        for one in large:
-            del one.forward
+        for layer in large:
+            del layer.forward
 
 
 def _forward(layer: nn.Linear, rate: float, x: Tensor) -> Tensor:

@@ -45,14 +45,14 @@ def fits(engine: Engine, node: Parallel, packet: Packet) -> bool:
     if first is None or not is_visit(first) or first.work.objective not in ALIKE or not first.work.only(*FIELDS):
         return False
     known, held = set(), engine.park.holdings
-    for one in node.children:
-        if not is_visit(one) or one.site.kind != "device" or not only(one, "site", "work"):
+    for visit in node.children:
+        if not is_visit(visit) or visit.site.kind != "device" or not only(visit, "site", "work"):
             return False
-        if one.work is not first.work and one.work != first.work:
+        if visit.work is not first.work and visit.work != first.work:
             return False
-        if one.work.batches(int(held[one.site.index])) != 1:
+        if visit.work.batches(int(held[visit.site.index])) != 1:
             return False
-        known.add(one.site.index)
+        known.add(visit.site.index)
     mean = ":" not in node.mix and not rule(node).whole  # a rule of the user's own may give everybody no weight
     return len(known) == len(node.children) and mean and engine.separable
 

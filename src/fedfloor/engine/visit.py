@@ -47,7 +47,7 @@ class PerSampleCache:
         for low in range(0, len(rows), size):
             part = slice(low, low + size)
             about = (
-                replace(self._visit, per_sample={name: one[part] for name, one in values.items()})
+                replace(self._visit, per_sample={name: tensor[part] for name, tensor in values.items()})
                 if values
                 else self._visit
             )
@@ -55,14 +55,14 @@ class PerSampleCache:
 
     def _of(self, rows: Tensor, x: Tensor, key: Key) -> Mapping[str, Tensor]:
         if self.known and self._several:
-            return {name: one[rows.to(one.device)] for name, one in self._kept.items()}
+            return {name: tensor[rows.to(tensor.device)] for name, tensor in self._kept.items()}
         with torch.no_grad():
             values = call_objective(lambda: self._objective.per_sample(x, self._visit), len(x), key)
         if self._several:
-            for name, one in values.items():
+            for name, tensor in values.items():
                 if name not in self._kept:
-                    self._kept[name] = one.new_empty(self._samples, *one.shape[1:])
-                self._kept[name][rows.to(one.device)] = one
+                    self._kept[name] = tensor.new_empty(self._samples, *tensor.shape[1:])
+                self._kept[name][rows.to(tensor.device)] = tensor
         return values
 
 
@@ -124,7 +124,7 @@ def trained_part(network: Network, objective: Objective, work: Work) -> slice:
 def frozen_part(network: Network, work: Work) -> Parcel:
     """Return the statistics that a visit leaves as they are: all but those of the part that it trains."""
     trained = () if work.trains == "all" else network.numbers(f"all but {work.trains}")
-    behind = (slice(max(one.start, network.trained), one.stop) for one in trained if one.stop > network.trained)
+    behind = (slice(max(piece.start, network.trained), piece.stop) for piece in trained if piece.stop > network.trained)
     return Parcel(tuple(behind), network.flat.numel())
 
 
@@ -228,7 +228,7 @@ def _gradient_function(
     network: Network, module: nn.Module, part: slice, objective: Objective, large: Sequence[nn.Linear], task: Task
 ) -> tuple[GradientFunction, Callable[[Tensor], list[Tensor]]]:
     """Return the function of a part's gradients, and the one that cuts a vector like it into views shaped like them."""
-    known, own = network.within(part), {id(p) for one in large for p in one.parameters()}
+    known, own = network.within(part), {id(p) for layer in large for p in layer.parameters()}
     shaped, kept = network.shaped_like(known), [i for i, p in enumerate(known) if id(p) not in own]
     whole = module is network.module and len(kept) == len(network.parameters)
     written = _hand_written(network, objective) if whole and task == CLASSIFICATION else None
@@ -277,7 +277,7 @@ def _gradients(
 
 def account(losses: list[list[Tensor]], right: int, seen: int, work: Work, key: Key) -> VisitStats:
     """Return the statistics of a visit from its mini-batches' losses [], pass by pass."""
-    flat = [loss for one in losses for loss in one]
+    flat = [loss for losses_of in losses for loss in losses_of]
     every = torch.stack(flat).double()
     if not bool(torch.isfinite(every).all()):
         check_finite(float(every[~torch.isfinite(every)][0]), key, work)

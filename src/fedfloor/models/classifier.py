@@ -110,12 +110,12 @@ def _check_classifier(setting: str, model: str, module: nn.Module, path: str, sh
             module.eval()(torch.zeros(2, *shape))
     finally:
         handle.remove()
-    got = seen[-1] if seen else None
-    if got != (classes,):
-        gives = "is never called by forward()" if got is None else f"gives {got} outputs per sample"
+    size = seen[-1] if seen else None
+    if size != (classes,):
+        problem = "is never called by forward()" if size is None else f"gives {size} outputs per sample"
         raise SettingError(
-            f"{setting}: this layer of model '{model}' {gives}; the classifier must give ({classes},), one number per "
-            "class."
+            f"{setting}: this layer of model '{model}' {problem}; the classifier must give ({classes},), one number "
+            "per class."
         )
 
 
@@ -159,10 +159,10 @@ def _output(name: str, module: nn.Module, shape: Shape, classes: int) -> Tensor:
         raise SettingError(f"model '{name}' does not take samples of shape {shape}{when}: {error}") from error
     if not isinstance(output, Tensor):
         raise SettingError(f"model '{name}' gives a {type(output).__name__}: it must give a tensor [batch, classes].")
-    got = tuple(output.shape)
-    if got != (2, classes):
+    size = tuple(output.shape)
+    if size != (2, classes):
         raise SettingError(
-            f"model '{name}' gives {got[1:]} outputs per sample: the data have {classes} classes, "
+            f"model '{name}' gives {size[1:]} outputs per sample: the data have {classes} classes, "
             f"so it must give ({classes},). Let the model use the 'classes' it is called with."
         )
     return output

@@ -92,7 +92,7 @@ class Parcel:
 
     def like(self, packet: Packet) -> Wanted:
         """Return the shapes and types of the arrays that come back for a packet."""
-        wanted = {name: (tuple(one.shape), one.numpy().dtype) for name, one in packet.items()}
+        wanted = {name: (tuple(tensor.shape), tensor.numpy().dtype) for name, tensor in packet.items()}
         return {**wanted, "w": ((self.numbers,), wanted["w"][1])}
 
     def rest(self, model: Tensor) -> str:

@@ -26,28 +26,28 @@ CURVE = "#2b7bd1"  # seen on white and on near-black
 
 def html(folder: Path, stopped: str, lines: Sequence[Line]) -> str:
     """Return a run as HTML: its last figures, its headline against rounds, and where it lies."""
-    of = named(lines[-1].headline[0]) if lines else ACCURACY
-    scored = [(line, value) for line in lines if (value := of.read(line)) is not None]
+    figure = named(lines[-1].headline[0]) if lines else ACCURACY
+    scored = [(line, value) for line in lines if (value := figure.read(line)) is not None]
     head = f"<p><b>{escape(folder.name)}</b>: {escape(stopped)}"
     head += f" after round {lines[-1].round}, {sum(line.wall_s for line in lines):.1f} s of rounds" if lines else ""
     if scored:
-        (last, value), (best, top) = scored[-1], max(scored, key=lambda one: of.gain(one[1], 0.0))
-        head += f"<br/>{escape(of.name)} <b>{value:.4f}</b> (best {top:.4f}, round {best.round})"
-        head += "" if last.loss is None or of == LOSS else f", loss {last.loss:.3f}"
+        (last, value), (best, top) = scored[-1], max(scored, key=lambda entry: figure.gain(entry[1], 0.0))
+        head += f"<br/>{escape(figure.name)} <b>{value:.4f}</b> (best {top:.4f}, round {best.round})"
+        head += "" if last.loss is None or figure == LOSS else f", loss {last.loss:.3f}"
     points = [(line.round, value) for line, value in scored]
     where = f"<p>folder: <code>{escape(str(folder))}</code></p>"
-    return f"<div>{head}</p>{curve(points, of) if points else ''}{where}</div>"
+    return f"<div>{head}</p>{curve(points, figure) if points else ''}{where}</div>"
 
 
-def curve(points: Sequence[tuple[int, float]], of: Figure = ACCURACY) -> str:
+def curve(points: Sequence[tuple[int, float]], figure: Figure = ACCURACY) -> str:
     """Draw a figure against rounds as SVG; text and grid take the colour of the text around them.
 
     >>> curve([(1, 0.5), (2, 0.75)]).count("<circle")
     2
     """
     first, last = points[0][0], max(points[-1][0], points[0][0] + 1)
-    top = 1.0 if of.share else max(value for _, value in points) or 1.0
-    name = escape(of.name)
+    top = 1.0 if figure.share else max(value for _, value in points) or 1.0
+    name = escape(figure.name)
 
     def x(number: float) -> float:
         return LEFT + (number - first) / (last - first) * (WIDTH - LEFT - RIGHT)
@@ -99,14 +99,14 @@ class Run:
     @property
     def accuracy(self) -> float | None:
         """Accuracy of the global model at the last evaluation."""
-        found = [line.accuracy for line in self.lines if line.accuracy is not None]
-        return found[-1] if found else None
+        values = [line.accuracy for line in self.lines if line.accuracy is not None]
+        return values[-1] if values else None
 
     @property
     def headline(self) -> tuple[str, float | None]:
         """Name and value, at the last evaluation, of the figure that the run is judged by; ``[evaluate] headline``."""
-        found = [line.headline for line in self.lines if line.headline[1] is not None]
-        return found[-1] if found else ("accuracy", None)
+        values = [line.headline for line in self.lines if line.headline[1] is not None]
+        return values[-1] if values else ("accuracy", None)
 
     @property
     def evaluation(self) -> dict[str, Any]:
@@ -114,8 +114,8 @@ class Run:
 
         Devices that only train stand in it with their ``role`` and without an accuracy.
         """
-        found: dict[str, Any] = json.loads((self.folder / "evaluation.json").read_text(encoding="utf-8"))
-        return found
+        body: dict[str, Any] = json.loads((self.folder / "evaluation.json").read_text(encoding="utf-8"))
+        return body
 
     @property
     def model(self) -> Path:

@@ -51,21 +51,21 @@ def agree(
         "round of the last checkpoint": point.round if point else 0,
         "model": hashlib.sha256((point.state.packet if point else start)["w"].numpy().data).hexdigest(),
     }
-    theirs = [json.loads(bytes(one[0])) for one in team.gather([json.dumps(mine).encode()])]
+    theirs = [json.loads(bytes(parts[0])) for parts in team.gather([json.dumps(mine).encode()])]
     for rank, other in enumerate(theirs):
-        for what, value in other.items():
-            if value != theirs[0][what]:
+        for name, value in other.items():
+            if value != theirs[0][name]:
                 raise SettingError(
-                    f"rank {rank} differs from rank 0 in its {what}: {_difference(value, theirs[0][what])}. All hosts "
+                    f"rank {rank} differs from rank 0 in its {name}: {_difference(value, theirs[0][name])}. All hosts "
                     "need the same files, versions and kind of CPU, and must see the same run's folder."
                 )
 
 
-def _difference(one: object, other: object) -> str:
+def _difference(mine: object, other: object) -> str:
     """Describe a difference; of tables only the keys that differ."""
-    if not isinstance(one, Mapping) or not isinstance(other, Mapping):
-        return f"{one} instead of {other}"
-    mine, theirs = folder.flat(one), folder.flat(other)
+    if not isinstance(mine, Mapping) or not isinstance(other, Mapping):
+        return f"{mine} instead of {other}"
+    mine, theirs = folder.flat(mine), folder.flat(other)
     keys = [key for key in sorted({*mine, *theirs}) if mine.get(key) != theirs.get(key)]
     return "; ".join(f"{key} {mine.get(key, 'not set')} instead of {theirs.get(key, 'not set')}" for key in keys)
 
@@ -83,7 +83,7 @@ def figures_fit(experiment: Experiment, park: Park, limits: Limits) -> None:
     """Refuse a headline that the data do not define, and limits on figures that the run does not record."""
     headline, data = experiment.evaluate.figure, park.dataset
     fits(headline, data.classes, np.bincount(data.y_test, minlength=len(data.classes)), data.task.kind)
-    known = {one.name for one in (*ALWAYS, *of_task(data.task.kind), headline)}
+    known = {figure.name for figure in (*ALWAYS, *of_task(data.task.kind), headline)}
     for name in limits.targets:
         if named(name).name not in known:
             raise SettingError(
@@ -97,9 +97,9 @@ def memory_fits(experiment: Experiment, park: Park) -> None:
     window, each = getattr(park.stream, "window", None), experiment.data.samples_per_device
     most = int(park.holdings.max())
     held = f"data.stream.window = {window}" if window else f"data.samples_per_device = {each}" if each else ""
-    what = f"{held or f'the largest device, with {most} samples'}, of shape {list(park.dataset.shape)}"
+    name = f"{held or f'the largest device, with {most} samples'}, of shape {list(park.dataset.shape)}"
     advice = "Use smaller samples, more devices, or a shorter window ([data] stream)."
-    require_memory(what, FLOAT_BYTES * most * math.prod(park.dataset.shape), advice)
+    require_memory(name, FLOAT_BYTES * most * math.prod(park.dataset.shape), advice)
 
 
 def is_priced(experiment: Experiment) -> bool:
@@ -153,14 +153,14 @@ def method_fits(experiment: Experiment, method: ConfiguredMethod, park: Park, *,
 def packet_fits(packet: Mapping[str, torch.Tensor], network: Network, objective: Objective) -> None:
     """Refuse a checkpoint whose packet is another network's, or lacks a vector that the objective reads."""
     name = to_spec(objective)[0]
-    got, wanted = packet["w"].numel(), network.flat.numel()
-    if got != wanted:
+    numbers, wanted = packet["w"].numel(), network.flat.numel()
+    if numbers != wanted:
         raise SettingError(
-            f"the checkpoint's model has {got} numbers, this network {wanted}: it is of another network, or the gamma, "
-            f"head or gates that objective '{name}' adds are missing from it. Resume with the model and method it was "
-            "begun with, or start a new run with --out."
+            f"the checkpoint's model has {numbers} numbers, this network {wanted}: it is of another network, or the "
+            f"gamma, head or gates that objective '{name}' adds are missing from it. Resume with the model and method "
+            "it was begun with, or start a new run with --out."
         )
-    lacking = [one for one in objective.travels if one not in packet]
+    lacking = [vector for vector in objective.travels if vector not in packet]
     if lacking:
         raise SettingError(
             f"the checkpoint has no '{lacking[0]}', which objective '{name}' reads: another method wrote it. Resume "

@@ -107,20 +107,20 @@ class Orders:
 @contextlib.contextmanager
 def interrupts() -> Iterator[Callable[[], bool]]:
     """Let the first Ctrl-C request a stop after the round; the second one stops at once."""
-    asked = threading.Event()
+    requested = threading.Event()
 
     def ask(number: int, frame: object) -> None:  # noqa: ARG001
-        if asked.is_set():
+        if requested.is_set():
             os.write(2, b"stopped at once; go on from the last checkpoint with --resume\n")
             raise KeyboardInterrupt
-        asked.set()
+        requested.set()
         os.write(2, b"stopping after this round; Ctrl-C again stops at once\n")
 
     if threading.current_thread() is not threading.main_thread():
-        yield asked.is_set
+        yield requested.is_set
         return
     before = signal.signal(signal.SIGINT, ask)
     try:
-        yield asked.is_set
+        yield requested.is_set
     finally:
         signal.signal(signal.SIGINT, before)

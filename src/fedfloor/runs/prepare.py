@@ -170,7 +170,7 @@ def _check_samples(path: Path, about: Mapping[str, Any], data: Dataset) -> None:
 
 
 def _shapes(tensors: Mapping[str, Tensor]) -> dict[str, tuple[int, ...]]:
-    return {name: tuple(one.shape) for name, one in tensors.items()}
+    return {name: tuple(tensor.shape) for name, tensor in tensors.items()}
 
 
 def listed(names: list[str]) -> str:

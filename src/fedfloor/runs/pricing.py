@@ -87,7 +87,7 @@ class Tariff:
         gradient = number * self.trained
         parts = {"classifier": number * self.classifier} if self.classifier else {}
         if self.parcel is not None:
-            parts |= {one: self.parcel(one).size(packet) for one in travels if one not in ("all", "classifier")}
+            parts |= {part: self.parcel(part).size(packet) for part in travels if part not in ("all", "classifier")}
         if radio is not None and radio.payload_nats is not None:
             size, parts = round(radio.payload_nats / math.log(2) / 8), {}
             gradient = size
@@ -117,7 +117,7 @@ class Tariff:
                 price is beyond what is counted.
         """
         walk.check(plan, len(self.sites.samples))
-        visits = None if receipts is None else [one.visit for one in receipts]
+        visits = None if receipts is None else [receipt.visit for receipt in receipts]
         size = self.payload(packet, {work.travels for work in walk.works(plan)})
         if "classifier" not in size.packet and "classifier" in walk.scopes(plan) | walk.handed(plan):
             why = "the network's classifier is not known. Name its layer with model.classifier."
@@ -140,7 +140,7 @@ class Tariff:
     def survey(self, steps: Sequence[Step], packet: Mapping[str, Tensor]) -> Price | None:
         """Return the price of a normalisation's steps in turn, each to every device; None without steps."""
         everyone = tuple(range(len(self.sites.factory_of)))
-        probes = [Probe(everyone, SURVEY, settings={"down": one.down, "up": one.up}) for one in steps]
+        probes = [Probe(everyone, SURVEY, settings={"down": step.down, "up": step.up}) for step in steps]
         return self.price(Chain(tuple(probes)), packet, 0, 0) if probes else None
 
 
@@ -180,7 +180,7 @@ def stamped(outcome: Outcome, paid: Price | None) -> Outcome:
     if paid is None:
         return outcome
     pairs = zip(outcome.receipts, paid.visits, strict=True)
-    return replace(outcome, receipts=tuple(replace(one, seconds=seconds) for one, seconds in pairs))
+    return replace(outcome, receipts=tuple(replace(receipt, seconds=seconds) for receipt, seconds in pairs))
 
 
 def told(paid: list[Price], normalised: Price | None = None) -> dict[str, Any] | None:

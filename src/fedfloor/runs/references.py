@@ -119,7 +119,7 @@ def _start(
 ) -> str:  # fmt: skip
     local, pooled = work(original, park)
     wanted, base = (local, {}) if bare.method.name == LOCAL_ONLY else (pooled, {"method": "centralized"})
-    table = {**base, "work": {key: one for key, one in asdict(wanted).items() if one is not None}}
+    table = {**base, "work": {key: value for key, value in asdict(wanted).items() if value is not None}}
     return launch.start(_bare(original, bare.method.name, table), orders, ranks, report, park, interrupted)
 
 

@@ -31,22 +31,13 @@ LEFT = (".lock", "report.html", "checkpoint", "memory")  # what a copy of a run 
 def reprice(runs: Sequence[Path], network: NetworkSettings, out: Path, follow: Callable[[Path], None]) -> list[Path]:
     """Write copies of runs' folders whose ledgers have the prices of another network.
 
-    Each round's plan is made again and must be the one that was trained, by its hash. What a method asked before its
-    first round is asked again where its plans hang on the answers. A run over interfering radio, or
-    onto it, is refused: which updates are lost there is part of the training.
-
-    Args:
-        runs: folders of runs; those that share data and seed should stand together, for a park takes time to build.
-        network: the other network.
-        out: a new folder for the copies.
-        follow: called with each copy that is done.
-
-    Returns:
-        The copies.
+    Each round's plan is made again and must be the one that was trained, by its hash. A method's first questions are
+    put again where its plans hang on the answers. A run over interfering radio, or onto it, is refused: which updates
+    are lost there is part of the training. ``follow`` is called with each copy that is done.
 
     Raises:
         SettingError: ``out`` holds something, a folder is no run, two have the same name, a network interferes, or a
-            plan hangs on what training brought or on the network. Nothing is written then.
+            plan hangs on the results of training or on the network. Nothing is written then.
     """
     copies = [out / run.name for run in runs]
     if len(set(copies)) < len(copies):
@@ -56,13 +47,13 @@ def reprice(runs: Sequence[Path], network: NetworkSettings, out: Path, follow: C
     park: Park | None = None
     stands: tuple[object, ...] = ()
     afters = [_moved(run, network) for run in runs]
-    found = list[list[Line]]()
+    ledgers = list[list[Line]]()
     for run, after in zip(runs, afters, strict=True):  # nothing is written before all are known to be possible
         if park is None or ground(after) != stands:
             park, stands = build_park(after), ground(after)
         done = run / "ledger.jsonl"  # not there where training diverged in the first round
-        found.append(priced(after, park, ledger.read(done) if done.exists() else [], run))
-    for run, copy, after, lines in zip(runs, copies, afters, found, strict=True):
+        ledgers.append(priced(after, park, ledger.read(done) if done.exists() else [], run))
+    for run, copy, after, lines in zip(runs, copies, afters, ledgers, strict=True):
         shutil.copytree(run, copy, ignore=shutil.ignore_patterns(*LEFT))
         folder.write(copy / "experiment.toml", config.resolved(after, copy))
         if lines:
@@ -76,11 +67,11 @@ def _moved(run: Path, network: NetworkSettings) -> Experiment:
         raise SettingError(f"{run} is not a run folder: it has no experiment.toml.")
     before = config.read(run / "experiment.toml")
     after = replace(before, network=network)
-    for what in (before, after):
-        known = profile.build(what.network)
+    for settings in (before.network, after.network):
+        known = profile.build(settings)
         if known is not None and known.uplink.sharing == "sinr":
             raise SettingError(
-                f"{run}: on network '{known.name or what.network.profile}' updates are lost to interference, which "
+                f"{run}: on network '{known.name or settings.profile}' updates are lost to interference, which "
                 "changes the training: run the experiment there."
             )
     return after
@@ -88,31 +79,35 @@ def _moved(run: Path, network: NetworkSettings) -> Experiment:
 
 def priced(experiment: Experiment, park: Park, lines: list[Line], run: Path) -> list[Line]:
     """Return a ledger with the prices of an experiment's network; SettingError where a plan is not the one trained."""
-    found, other = _priced(forecast.rounds(experiment, park, len(lines)), lines)
+    repriced, other = _priced(forecast.rounds(experiment, park, len(lines)), lines)
     if other:
         state = _asked(experiment, park)
-        found, other = _priced(forecast.rounds(experiment, park, len(lines), state), lines) if state else (found, other)
+        repriced, other = (
+            _priced(forecast.rounds(experiment, park, len(lines), state), lines) if state else (repriced, other)
+        )
     if other:
         raise SettingError(
             f"{run}, round {other}: the plan hangs on what training brought or on the network, or was made by "
             "another version of fedfloor. Run the experiment on this network instead."
         )
-    return found
+    return repriced
 
 
 def _priced(rounds: Iterator[ForecastRound], lines: list[Line]) -> tuple[list[Line], int]:
     """Return the lines with prices up to the first round whose plan is not what was trained, and its number or 0."""
-    found, before = list[Line](), list[Price]()
-    for one in rounds:
-        before.append(one.price)
-        if one.number == 0:
+    repriced, before = list[Line](), list[Price]()
+    for planned in rounds:
+        before.append(planned.price)
+        if planned.number == 0:
             continue
-        line = lines[one.number - 1]
-        if text.digest(one.plan) != line.plan_hash:
-            return found, one.number
-        found.append(ledger.with_price(line, pricing.told(before, one.normalised), found[-1] if found else None))
+        line = lines[planned.number - 1]
+        if text.digest(planned.plan) != line.plan_hash:
+            return repriced, planned.number
+        repriced.append(
+            ledger.with_price(line, pricing.told(before, planned.normalised), repriced[-1] if repriced else None)
+        )
         before = []
-    return found, 0
+    return repriced, 0
 
 
 def _asked(experiment: Experiment, park: Park) -> State | None:
@@ -122,5 +117,5 @@ def _asked(experiment: Experiment, park: Park) -> State | None:
     view = replace(forecast.seen(experiment, park, method)[0], start={"w": engine.network.flat.clone().cpu()})
     if costs is not None:
         view = forecast.at(view, costs, park, method, 0, 0, {})
-    asked, state = prepare.first_state(engine, method, view)
-    return None if asked is None else state
+    questions, state = prepare.first_state(engine, method, view)
+    return None if questions is None else state

@@ -208,8 +208,8 @@ class _CensusReports(Dry):
 
     def parallel(self, request: ParallelRequest) -> NodeResult:
         mine = [index for index, child in enumerate(request.node.children) if not walk.is_visit(child)]
-        for one in request.branches(mine):
-            self.branch(one, request)
+        for branch in request.branches(mine):
+            self.branch(branch, request)
         return NodeResult(request.packet, request.node)
 
 

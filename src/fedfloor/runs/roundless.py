@@ -21,7 +21,7 @@ from fedfloor.engine.evaluate import Score, one_by_one, predictions, score
 from fedfloor.engine.memory import DeviceMemory
 from fedfloor.engine.team import Alone
 from fedfloor.experiment import Experiment
-from fedfloor.figures import ACCURACY, Figure
+from fedfloor.figures import Figure
 from fedfloor.methods.references import GradientBoosting
 from fedfloor.park.park import Park
 from fedfloor.park.stream import Static
@@ -37,24 +37,10 @@ if TYPE_CHECKING:
 
 
 def write(
-    experiment: Experiment, orders: Orders, report: Callable[[Line], None], park: Park, found: Callable[[Engine], Score]
-) -> str:
-    """Evaluate a reference and write its run's folder; one that is there already stays.
-
-    Args:
-        experiment: the reference's.
-        orders: the folder, and the round to stop after.
-        report: called with the ledger line.
-        park: whose test samples it is evaluated on.
-        found: evaluates it.
-
-    Returns:
-        ``"finished"``.
-
-    Raises:
-        SettingError: the folder holds another run.
-        RunError: the disk is full.
-    """
+    experiment: Experiment, orders: Orders, report: Callable[[Line], None], park: Park,
+    evaluate: Callable[[Engine], Score],
+) -> str:  # fmt: skip
+    """Evaluate a reference and write its run's folder, unless it is complete already; return ``"finished"``."""
     out = orders.out
     with folder.owned(out):
         prepare(experiment, orders, park)
@@ -66,30 +52,26 @@ def write(
         ledger.cut(out / "ledger.jsonl", None)
         began = time.perf_counter()
         engine, _ = engine_of(experiment, combined(experiment), park, Alone(), DeviceMemory(None))
-        got = found(engine)
-        line = ledger.line(number, got, (), "", time.perf_counter() - began, {})
-        results.write_evaluation(out, experiment, number, got)
+        result = evaluate(engine)
+        line = ledger.line(number, result, (), "", time.perf_counter() - began, {})
+        results.write_evaluation(out, experiment, number, result)
         ledger.append(out / "ledger.jsonl", line)
         report(line)
     return "finished"
 
 
 def scored(engine: Engine, out: Tensor, headline: Figure) -> Score:
-    """Return how good outputs for all test samples are.
-
-    Args:
-        engine: whose park the samples are of.
-        out: [n, outputs], as a network would give them.
-        headline: the figure that the run is judged by.
-    """
+    """Evaluate outputs for all test samples, [n, outputs] like a network's."""
     data, task = engine.park.dataset, engine.task
     samples, y = engine.wrap(*engine.park.test()), data.y_test
     out = out.to(samples.y.device)
     loss, ranked = float(task.losses(out, samples.y, "mean")), headline.scored(data.classes)
-    found, scores = (one.cpu().numpy() for one in (task.predicted(out), task.scores(out, samples.y, ranked).float()))
-    tested = predictions(engine, loss, y, found, scores, ranked)
-    single = one_by_one(engine, y, found, scores, ranked, data.owner_test)
-    return score(engine, loss, found == y, [tested], headline, tested.table, single)
+    predicted, scores = (
+        tensor.cpu().numpy() for tensor in (task.predicted(out), task.scores(out, samples.y, ranked).float())
+    )
+    tested = predictions(engine, loss, y, predicted, scores, ranked)
+    single = one_by_one(engine, y, predicted, scores, ranked, data.owner_test)
+    return score(engine, loss, predicted == y, [tested], headline, tested.table, single)
 
 
 log = logging.getLogger(__name__)
@@ -98,7 +80,7 @@ PIECE = 1 << 14  # samples that are turned into a table's rows at a time
 
 
 def refusal(experiment: Experiment, park: Park) -> str:
-    """Return why a park's data make no table; nothing where they do."""
+    """Return the reason why a park's data make no table; "" where they do."""
     if len(park.dataset.shape) > 2:
         return "the data are pictures, and it learns from tables of numbers"
     if not isinstance(experiment.data.stream, Static):
@@ -113,12 +95,7 @@ def start_boosting(
 ) -> str | None:  # fmt: skip
     """Fit, evaluate and write a run's folder with one ledger line, that of the last round; see ``launch.start``.
 
-    Returns:
-        ``"finished"``; None where the data make no table: a warning has the reason.
-
-    Raises:
-        SettingError: the folder holds another run.
-        RunError: the disk is full.
+    None where the data make no table: a warning has the reason.
     """
     del ranks, interrupted  # one fit, of which nothing can be kept
     why = refusal(experiment, park)
@@ -126,17 +103,18 @@ def start_boosting(
         log.warning("There is no scikit-learn reference: %s.", why)
         return None
 
-    def found(engine: Engine) -> Score:
-        method = cast(GradientBoosting, combined(experiment).method)
-        return evaluated(engine, fitted(engine, method), experiment.evaluate.figure)
+    def evaluate(engine: Engine) -> Score:
+        model = fitted(engine, cast(GradientBoosting, combined(experiment).method))
+        rows = table(engine.wrap(*engine.park.test()))
+        return scored(engine, torch.from_numpy(model(rows)), experiment.evaluate.figure)
 
-    return write(experiment, orders, report, park, found)
+    return write(experiment, orders, report, park, evaluate)
 
 
 def table(samples: Samples) -> NDArray[np.float32]:
     """Return samples as rows [n, columns]: values of sensors, or five statistics of each sensor's window."""
     rows = [samples.values(slice(first, first + PIECE)) for first in range(0, len(samples), PIECE)]
-    return np.concatenate([columns(one.cpu().numpy()) for one in rows])
+    return np.concatenate([columns(chunk.cpu().numpy()) for chunk in rows])
 
 
 def columns(x: NDArray[Any]) -> NDArray[np.float32]:
@@ -152,7 +130,7 @@ def columns(x: NDArray[Any]) -> NDArray[np.float32]:
 
 
 def fitted(engine: Engine, method: GradientBoosting) -> Boosted:
-    """Return what answers as a network would, fitted to all devices' training samples."""
+    """Return gradient boosting fitted to all devices' training samples, with a network's outputs."""
     samples, dataset = engine.samples(-1), engine.park.dataset
     settings = {
         "max_iter": method.iterations, "learning_rate": method.rate, "max_leaf_nodes": method.leaves,
@@ -161,23 +139,13 @@ def fitted(engine: Engine, method: GradientBoosting) -> Boosted:
     return engine.task.boosted(table(samples), samples.y.cpu().numpy(), len(dataset.classes), settings)
 
 
-def evaluated(engine: Engine, model: Boosted, headline: Figure = ACCURACY) -> Score:
-    """Evaluate it on the test samples, by the figure that the run is judged by."""
-    return scored(engine, torch.from_numpy(model(table(engine.wrap(*engine.park.test())))), headline)
-
-
 def start_naive(
     experiment: Experiment, orders: Orders, ranks: int, report: Callable[[Line], None], park: Park,
     interrupted: Callable[[], bool],
 ) -> str | None:  # fmt: skip
     """Predict, evaluate and write a run's folder with one ledger line, that of the last round; see ``launch.start``.
 
-    Returns:
-        ``"finished"``; None where windows are shorter than a season: a warning has the reason.
-
-    Raises:
-        SettingError: the folder holds another run.
-        RunError: the disk is full.
+    None where windows are shorter than a season: a warning has the reason.
     """
     del ranks, interrupted
     name = experiment.method.name
@@ -197,9 +165,9 @@ def start_naive(
 
 def _score(engine: Engine, raw: Park, before: int, headline: Figure) -> Score:
     data = raw.dataset
-    found = repeated(raw.test()[0], before, data)
+    forecasts = repeated(raw.test()[0], before, data)
     levels = getattr(engine.task, "levels", ()) if getattr(engine.task, "loss", "") == "quantile" else ()
-    values = found[:, :, None]
+    values = forecasts[:, :, None]
     if levels:  # an interval is what the same rule is off by in training, to both sides of the value
         x, y = raw.pooled()
         off = np.quantile(y - repeated(x, before, data), levels, axis=0).T
@@ -207,8 +175,8 @@ def _score(engine: Engine, raw: Park, before: int, headline: Figure) -> Score:
         off[:, middle] = 0.0
         off[:, :middle], off[:, middle:] = off[:, :middle].clip(max=0), off[:, middle:].clip(min=0)
         values = values + off
-    center, scale = (np.array(one)[:, None] for one in (engine.task.center, engine.task.scale))  # type: ignore[attr-defined]
-    out = ((values - center) / scale).reshape(len(found), -1).astype(np.float32)
+    center, scale = (np.array(setting)[:, None] for setting in (engine.task.center, engine.task.scale))  # type: ignore[attr-defined]
+    out = ((values - center) / scale).reshape(len(forecasts), -1).astype(np.float32)
     return scored(engine, torch.from_numpy(out), headline)
 
 
@@ -223,10 +191,10 @@ def repeated(x: Values, before: int, data: Dataset) -> NDArray[np.float64]:
         data: whose sensors and task they are of.
     """
     task, names = data.task, data.inputs.columns
-    at = [names.index(one) for one in task.sensors]  # type: ignore[attr-defined]
+    at = [names.index(name) for name in task.sensors]  # type: ignore[attr-defined]
     window = x[:, at].astype(np.float64) * data.scale
     means = np.array(task.center).reshape(len(at), -1)[:, 0]  # type: ignore[attr-defined]
-    there = np.maximum.accumulate(np.where(np.isfinite(window), np.arange(window.shape[2]), -1), axis=2)
-    window = np.where(there < 0, means[:, None], np.take_along_axis(window, there.clip(0), 2))
+    newest = np.maximum.accumulate(np.where(np.isfinite(window), np.arange(window.shape[2]), -1), axis=2)
+    window = np.where(newest < 0, means[:, None], np.take_along_axis(window, newest.clip(0), 2))
     rows = np.arange(task.ahead) % before - before
     return window[:, :, rows].reshape(len(x), -1)

@@ -134,13 +134,13 @@ def grids(methods: Mapping[str, type[Method]], axes: Sequence[Axis]) -> dict[str
     """Return each method's grid; an axis of one method replaces a general one for the same setting."""
     if not axes:
         raise SettingError(f"a sweep needs at least one --grid: {EXAMPLE}.")
-    for i, one in enumerate(axes):
-        if any((one.method, one.setting) == (other.method, other.setting) for other in axes[:i]):
-            raise SettingError(f"--grid {one.key} is there twice. Give all its values at once, separated by commas.")
-        if one.method is not None and one.method not in methods:
-            raise SettingError(f"--grid {one.key}: '{one.method}' is not among --methods {','.join(methods)}.")
-        if one.method is None and not any(_has(kind, one.setting) for kind in methods.values()):
-            raise SettingError(f"--grid {one.key}: none of {', '.join(methods)} has a setting '{one.setting[0]}'.")
+    for i, given in enumerate(axes):
+        if any((given.method, given.setting) == (other.method, other.setting) for other in axes[:i]):
+            raise SettingError(f"--grid {given.key} is there twice. Give all its values at once, separated by commas.")
+        if given.method is not None and given.method not in methods:
+            raise SettingError(f"--grid {given.key}: '{given.method}' is not among --methods {','.join(methods)}.")
+        if given.method is None and not any(_has(kind, given.setting) for kind in methods.values()):
+            raise SettingError(f"--grid {given.key}: none of {', '.join(methods)} has a setting '{given.setting[0]}'.")
     grid_of = {}
     for name, kind in methods.items():
         general = {axis.setting: axis.values for axis in axes if axis.method is None and _has(kind, axis.setting)}
@@ -159,7 +159,7 @@ def shown(value: Any) -> str:
     ('{ kind = "cosine", start = 0.1 }', '[1, true]')
     """
     if isinstance(value, Mapping):
-        return "{ " + ", ".join(f"{key} = {shown(one)}" for key, one in value.items()) + " }"
+        return "{ " + ", ".join(f"{key} = {shown(entry)}" for key, entry in value.items()) + " }"
     if isinstance(value, list):
         return "[" + ", ".join(map(shown, value)) + "]"
     if isinstance(value, bool):
@@ -225,7 +225,7 @@ class Result:
     @property
     def score(self) -> float | None:
         """Mean over the seeds; None where any of them diverged."""
-        known = [one for one in self.values if one is not None]
+        known = [value for value in self.values if value is not None]
         return sum(known) / len(known) if len(known) == len(self.values) else None
 
     @property
@@ -353,7 +353,7 @@ def tuned(sweep: Sweep, best: Mapping[str, Result]) -> Experiment:
 def document(sweep: Sweep, best: Mapping[str, Result], rounds: int, out: Path) -> str:
     """Return :func:`tuned` as an experiment file whose comments describe the sweep."""
     seeds, evaluate = ",".join(map(str, sweep.seeds)), sweep.original.evaluate
-    said = [
+    lines = [
         f"The best settings of a sweep: {sweep.budget} trials of every method, {rounds} rounds each, seeds {seeds}.",
         f"Compared was the final model's {evaluate.figure.name} on validation data, {evaluate.validation:.3g} of",
         "every device's training samples, held out. The test data were not used.",
@@ -362,7 +362,7 @@ def document(sweep: Sweep, best: Mapping[str, Result], rounds: int, out: Path) -
         "A fair test on the test data:",
         f"  fedfloor compare best.toml --methods {','.join(best)} --seeds {seeds}",
     ]
-    return "".join(f"# {line}\n" for line in said) + config.brief(config.placed(tuned(sweep, best), out))
+    return "".join(f"# {line}\n" for line in lines) + config.brief(config.placed(tuned(sweep, best), out))
 
 
 def told(result: Result) -> str:

@@ -61,14 +61,14 @@ def each(layer: nn.Conv2d, x: Tensor, weight: Tensor, bias: Tensor | None) -> Te
     """Convolve device by device."""
     biases = [None] * len(x) if bias is None else bias.unbind()
     pairs = zip(x.unbind(), weight.unbind(), biases, strict=True)
-    return torch.stack([conv2d(one, w, b, layer.stride, _padding(layer)) for one, w, b in pairs])
+    return torch.stack([conv2d(samples, w, b, layer.stride, _padding(layer)) for samples, w, b in pairs])
 
 
 CONVOLUTIONS: dict[str, Convolve] = {"each": each, "unfolded": unfolded, "grouped": grouped}
 
 
 def _padding(layer: nn.Conv2d) -> tuple[int, int]:
-    down, right = (int(one) for one in layer.padding)
+    down, right = (int(side) for side in layer.padding)
     return down, right
 
 
@@ -151,8 +151,8 @@ def views(network: Network, flat: Tensor, begin: int = 0) -> dict[str, Tensor]:
     Args:
         flat: [K, P], or the piece of the models that begins at ``begin``.
     """
-    found = {}
-    shapes = {name: one.shape for name, one in network.named(network.flat).items()}
+    named = {}
+    shapes = {name: tensor.shape for name, tensor in network.named(network.flat).items()}
     for name, place in network.layout.items():
         first, stop = place[0] - begin, place[1] - begin
         if first < 0 or stop > flat.shape[1]:
@@ -160,10 +160,10 @@ def views(network: Network, flat: Tensor, begin: int = 0) -> dict[str, Tensor]:
         shape, part = shapes[name], flat[:, first:stop]
         if network.channels_last and len(shape) == 4:
             out, into, high, wide = shape
-            found[name] = part.unflatten(1, (out, high, wide, into)).permute(0, 1, 4, 2, 3)
+            named[name] = part.unflatten(1, (out, high, wide, into)).permute(0, 1, 4, 2, 3)
         else:
-            found[name] = part.unflatten(1, shape) if shape else part[:, 0]
-    return found
+            named[name] = part.unflatten(1, shape) if shape else part[:, 0]
+    return named
 
 
 def agrees(network: Network, forward: Forward, shape: tuple[int, ...]) -> str:
@@ -174,13 +174,13 @@ def agrees(network: Network, forward: Forward, shape: tuple[int, ...]) -> str:
     network.module.train()
     try:
         with torch.no_grad():
-            one = network.module(x)
-            two = forward(views(network, torch.stack([flat, flat])), torch.stack([x, x.flip(0)]))
+            alone = network.module(x)
+            beside = forward(views(network, torch.stack([flat, flat])), torch.stack([x, x.flip(0)]))
     except Exception as error:
         return f"{type(error).__name__}: {error}".splitlines()[0][:160]
     finally:
         network.module.train(was_training)
-    near = torch.allclose(two, torch.stack([one, one.flip(0)]), rtol=NEAR, atol=NEAR * float(one.abs().max()))
+    near = torch.allclose(beside, torch.stack([alone, alone.flip(0)]), rtol=NEAR, atol=NEAR * float(alone.abs().max()))
     return "" if near else "side by side its models say something else than one by one"
 
 
@@ -202,14 +202,14 @@ class Chooser:
         if key not in self.found:
             if torch.cuda.is_current_stream_capturing():
                 return "unfolded"
-            times = {name: _timed(one, layer, x, weight, bias) for name, one in CONVOLUTIONS.items()}
+            times = {name: _timed(kind, layer, x, weight, bias) for name, kind in CONVOLUTIONS.items()}
             best = min(times, key=lambda name: times[name])
             self.found[key] = best, times
             log.info("convolution %s of %s: %s %s ms", list(weight.shape), list(x.shape), best, times)
         return self.found[key][0]
 
 
-def _timed(one: Convolve, layer: nn.Conv2d, x: Tensor, weight: Tensor, bias: Tensor | None) -> float:
+def _timed(convolve: Convolve, layer: nn.Conv2d, x: Tensor, weight: Tensor, bias: Tensor | None) -> float:
     leaf, kernel = x.detach().requires_grad_(), weight.detach().requires_grad_()
     began, ended = (torch.cuda.Event(enable_timing=True) for _ in range(2))
     try:
@@ -217,7 +217,7 @@ def _timed(one: Convolve, layer: nn.Conv2d, x: Tensor, weight: Tensor, bias: Ten
             for turn in range(TRIES + 2):
                 if turn == 2:
                     began.record()
-                out = one(layer, leaf, kernel, bias)
+                out = convolve(layer, leaf, kernel, bias)
                 torch.autograd.grad(out, (leaf, kernel), torch.ones_like(out))
         ended.record()
         ended.synchronize()

@@ -260,7 +260,7 @@ class Program:
 
         Those of them whose visit is over are masked: nothing of them changes.
         """
-        rows, share = (one[:, :many].index_select(0, at)[0] for one in (self.rows, self.share))
+        rows, share = (tensor[:, :many].index_select(0, at)[0] for tensor in (self.rows, self.share))
         losses, hits = self._stepped(rows, share, many)
         self.losses[:, :many].index_copy_(0, at, losses[None])
         self.hits[:, :many].index_copy_(0, at, hits[None])
@@ -272,7 +272,7 @@ class Program:
         logits = self.forward(numbers, self.pool.values(rows))
         y = self.pool.y.index_select(0, rows.flatten())
         loss = cross_entropy(logits.flatten(0, 1), y, reduction="none").view_as(share).mul(share).sum()
-        return torch.cat([self._flat(one) for one in torch.autograd.grad(loss, leaves)], 1)
+        return torch.cat([self._flat(gradient) for gradient in torch.autograd.grad(loss, leaves)], 1)
 
     def _flat(self, gradient: Tensor) -> Tensor:
         if self.network.channels_last and gradient.dim() == 5:
@@ -357,15 +357,15 @@ def batches(held: Indices, work: Work, key: Key) -> list[Indices]:
 
 def stacked(visits: Sequence[Sequence[Indices]], kind: np.dtype) -> Order:
     """Return the order of visits side by side, those with more mini-batches first."""
-    steps, batch = len(visits[0]), max(len(one) for visit in visits for one in visit)
-    rows = np.zeros((steps, len(visits), batch), np.int64)
-    share = np.zeros((steps, len(visits), batch), kind)
+    steps, widest = len(visits[0]), max(len(batch) for visit in visits for batch in visit)
+    rows = np.zeros((steps, len(visits), widest), np.int64)
+    share = np.zeros((steps, len(visits), widest), kind)
     many = np.zeros(steps, np.int64)
     for k, visit in enumerate(visits):
         many[: len(visit)] += 1
-        for s, one in enumerate(visit):
-            rows[s, k, : len(one)], rows[s, k, len(one) :] = one, one[0]
-            share[s, k, : len(one)] = 1 / len(one)
+        for s, batch in enumerate(visit):
+            rows[s, k, : len(batch)], rows[s, k, len(batch) :] = batch, batch[0]
+            share[s, k, : len(batch)] = 1 / len(batch)
         rows[len(visit) :, k] = visit[-1][0]
     return Order(rows, share, many)
 

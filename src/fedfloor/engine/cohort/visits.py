@@ -78,7 +78,7 @@ def visited(cohort: Cohort, jobs: Sequence[VisitJob], extractor: FrozenExtractor
     steps, added = len(stack.batches[0]), term(goal)
     kind = np.dtype(str(stack.weights.dtype).removeprefix("torch."))
     spec = Spec(
-        len(jobs), max(len(one) for visit in stack.batches for one in visit), steps, held, (part.start, part.stop),
+        len(jobs), max(len(batch) for visit in stack.batches for batch in visit), steps, held, (part.start, part.stop),
         work.momentum, work.weight_decay, added, second(goal), samples=of_samples(goal),
     )  # fmt: skip
     program = cohort.program(spec, engine, stack.pool, headed=headed)
@@ -90,27 +90,27 @@ def visited(cohort: Cohort, jobs: Sequence[VisitJob], extractor: FrozenExtractor
         weights[:, slice(*held)] = program.weights[: len(jobs)]
     else:
         weights.copy_(program.weights[: len(jobs)])
-    keys = [one.key for one in stack.jobs]
+    keys = [job.key for job in stack.jobs]
     stats = lazy_stats(losses, hits, stack.batches, keys, work, [len(rows) for rows in stack.held])
-    place = {id(one): index for index, one in enumerate(stack.jobs)}
+    place = {id(job): index for index, job in enumerate(stack.jobs)}
     ends = _Full(cohort, engine, stack.pool, stack.held, weights)
-    return [_left(stack, place[id(one)], weights[place[id(one)]], ends, stats) for one in jobs]
+    return [_left(stack, place[id(job)], weights[place[id(job)]], ends, stats) for job in jobs]
 
 
 def _arrived(cohort: Cohort, jobs: Sequence[VisitJob], goal: Objective) -> _Stack:
     """Prepare devices that train on their samples."""
     work = jobs[0].work
-    pool, parts = cohort.samples(jobs[0].engine, [data.of_visit(one) for one in jobs])
-    held = [np.concatenate(one) for one in parts]
-    orders = [batches(rows, work, one.key) for rows, one in zip(held, jobs, strict=True)]
+    pool, parts = cohort.samples(jobs[0].engine, [data.of_visit(job) for job in jobs])
+    held = [np.concatenate(rows) for rows in parts]
+    orders = [batches(rows, work, job.key) for rows, job in zip(held, jobs, strict=True)]
     ranked = sorted(range(len(jobs)), key=lambda k: -len(orders[k]))
     jobs, held, orders = [jobs[k] for k in ranked], [held[k] for k in ranked], [orders[k] for k in ranked]
-    weights = torch.stack([one.packet["w"] for one in jobs])
+    weights = torch.stack([job.packet["w"] for job in jobs])
     starts = weights.clone() if goal.needs_start else None
     gradients = _Full(cohort, jobs[0].engine, pool, held, weights)
     abouts = [
-        _about(one, goal, None if starts is None else starts[k], work.batches(len(held[k])), gradients, k)
-        for k, one in enumerate(jobs)
+        _about(job, goal, None if starts is None else starts[k], work.batches(len(held[k])), gradients, k)
+        for k, job in enumerate(jobs)
     ]
     return _Stack(list(jobs), goal, weights, pool, held, orders, abouts)
 
@@ -118,7 +118,7 @@ def _arrived(cohort: Cohort, jobs: Sequence[VisitJob], goal: Objective) -> _Stac
 def _about(job: VisitJob, goal: Objective, start: Tensor | None, steps: int, gradients: _Full | None, k: int) -> Visit:
     engine, device = job.engine, job.key.device
     kept = engine.memory.load(device) if goal.remembers else {}
-    kept = {name: one.to(engine.network.flat.device) for name, one in kept.items()}
+    kept = {name: tensor.to(engine.network.flat.device) for name, tensor in kept.items()}
     beside = objectives.beside(goal, job.work.objective, job.packet)
     gradient = None if gradients is None else (lambda: gradients.of(k))
     return Visit(start, kept, engine.network, beside, job.work, steps, gradient)
@@ -128,20 +128,20 @@ def _headed(jobs: Sequence[VisitJob], goal: Objective, extractor: FrozenExtracto
     """Prepare devices that train the classifier on features that are extracted once."""
     work, network = jobs[0].work, jobs[0].engine.network
     prepared: list[tuple[VisitJob, Visit, Tensor, Tensor]] = []
-    for one in jobs:
-        engine = one.engine
-        network.flat.copy_(one.packet["w"])
-        samples = engine.samples(one.key.device, one.key.tick)
-        about = _about(one, goal, one.packet["w"] if goal.needs_start else None, work.batches(len(samples)), None, 0)
+    for job in jobs:
+        engine = job.engine
+        network.flat.copy_(job.packet["w"])
+        samples = engine.samples(job.key.device, job.key.tick)
+        about = _about(job, goal, job.packet["w"] if goal.needs_start else None, work.batches(len(samples)), None, 0)
         if goal.on_features:
-            about = local_update.before_features(engine, goal, work, samples, about, one.key, extractor)
+            about = local_update.before_features(engine, goal, work, samples, about, job.key, extractor)
             x, y = goal.features(about)
         else:
             x, y = local_update.extracted(network, samples), samples.y
-        prepared.append((one, replace(about, steps=work.batches(len(y))), x, y))
+        prepared.append((job, replace(about, steps=work.batches(len(y))), x, y))
     stops = np.cumsum([len(y) for *_, y in prepared])
-    rows = [np.arange(stop - len(one[3]), stop) for one, stop in zip(prepared, stops.tolist(), strict=True)]
-    orders = [batches(held, work, one[0].key) for held, one in zip(rows, prepared, strict=True)]
+    rows = [np.arange(stop - len(entry[3]), stop) for entry, stop in zip(prepared, stops.tolist(), strict=True)]
+    orders = [batches(held, work, entry[0].key) for held, entry in zip(rows, prepared, strict=True)]
     ranked = sorted(range(len(prepared)), key=lambda k: -len(orders[k]))
     pool = Pool(torch.cat([x for *_, x, _ in prepared]), torch.cat([y for *_, y in prepared]))
     weights = torch.stack([prepared[k][0].packet["w"] for k in ranked])
@@ -216,21 +216,21 @@ def united(cohort: Cohort, jobs: Sequence[UnionJob]) -> list[CohortAnswer]:
     """Take the steps of several super nodes side by side; return each one's answer, in order."""
     engine, work = jobs[0].engine, work_of(jobs[0])
     sizes, rows, shares = [], [], []
-    pool, held = cohort.samples(engine, [data.of_union(one) for one in jobs])
-    for one, given in zip(jobs, held, strict=True):
+    pool, held = cohort.samples(engine, [data.of_union(job) for job in jobs])
+    for job, given in zip(jobs, held, strict=True):
         parts = [
             mine if len(mine) <= work.batch_size else batches(mine, work, key)[0]
-            for mine, key in zip(given, one.keys, strict=True)
+            for mine, key in zip(given, job.keys, strict=True)
         ]
         sizes.append(np.array([len(part) for part in parts]))
-        heavy = np.array([weigh(union.rule(one.node), int(engine.park.holdings[key.device])) for key in one.keys])
+        heavy = np.array([weigh(union.rule(job.node), int(engine.park.holdings[key.device])) for key in job.keys])
         rows.append(np.concatenate(parts))
         shares.append(np.repeat(heavy / (heavy.sum() * sizes[-1]), sizes[-1]))
-    weights = torch.stack([one.packet["w"] for one in jobs])
+    weights = torch.stack([job.packet["w"] for job in jobs])
     batch = max(map(len, rows))
     plan = Order(
-        np.array([[np.pad(one, (0, batch - len(one)), constant_values=one[0]) for one in rows]]),
-        np.array([[np.pad(one, (0, batch - len(one))) for one in shares]]),
+        np.array([[np.pad(row, (0, batch - len(row)), constant_values=row[0]) for row in rows]]),
+        np.array([[np.pad(share, (0, batch - len(share))) for share in shares]]),
         np.array([len(jobs)]),
     )
     trained = (0, engine.network.trained)
@@ -240,8 +240,8 @@ def united(cohort: Cohort, jobs: Sequence[UnionJob]) -> list[CohortAnswer]:
     cohort.run(program, weights, work.rate, plan, [], None)
     weights.copy_(program.weights[: len(jobs)])
     each, right = program.each[: len(jobs)].clone(), program.right[: len(jobs)].clone()
-    stats = lazy_union_stats(each, right, sizes, [one.keys for one in jobs], work)
-    return [CohortAnswer({**one.packet, "w": weights[k]}, stats[k]) for k, one in enumerate(jobs)]
+    stats = lazy_union_stats(each, right, sizes, [job.keys for job in jobs], work)
+    return [CohortAnswer({**job.packet, "w": weights[k]}, stats[k]) for k, job in enumerate(jobs)]
 
 
 def alike(work: Work) -> tuple[object, ...]:

@@ -94,7 +94,7 @@ class PendingReceipt:
 
 def settled(receipts: list[Any]) -> list[Receipt]:
     """Return receipts whose figures have all arrived."""
-    return [one.receipt() if isinstance(one, PendingReceipt) else one for one in receipts]
+    return [receipt.receipt() if isinstance(receipt, PendingReceipt) else receipt for receipt in receipts]
 
 
 def work_of(job: VisitJob | UnionJob) -> Work:
@@ -126,8 +126,8 @@ def lockstep(walks: Sequence[Driven]) -> Generator[list[Job], list[CohortAnswer]
                 request[index] = next(walks[index]) if answer is None else walks[index].send(answer)
             except StopIteration as stop:
                 done[index] = stop.value
-        got = iter((yield [one for jobs in request.values() for one in jobs])) if request else iter(())
-        answers = {index: list(islice(got, len(jobs))) for index, jobs in request.items()}
+        answers_of = iter((yield [job for jobs in request.values() for job in jobs])) if request else iter(())
+        answers = {index: list(islice(answers_of, len(jobs))) for index, jobs in request.items()}
     return [done[index] for index in range(len(walks))]
 
 
@@ -155,14 +155,14 @@ def branches(
     aggregation = Aggregation(node, packet, mixed_part(trainer.engine.network, node))
     parts, width = request.branches(mine), max(1, min(room, len(mine)))
     for first in range(0, len(parts), width):
-        some = parts[first : first + width]
+        some, below = parts[first : first + width], max(1, room // width)
         walks = [
-            driven(trainer.apart(one.known), one.walk.node(one.node, packet, request.tick), max(1, room // width))
-            for one in some
+            driven(trainer.apart(branch.known), branch.walk.node(branch.node, packet, request.tick), below)
+            for branch in some
         ]
-        for branch, one in zip(some, (yield from lockstep(walks)), strict=True):
-            no_vector(one.answers)
-            done.append(trainer.add(aggregation, branch, one))
+        for branch, result in zip(some, (yield from lockstep(walks)), strict=True):
+            no_vector(result.answers)
+            done.append(trainer.add(aggregation, branch, result))
     return aggregation, done
 
 
