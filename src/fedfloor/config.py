@@ -21,7 +21,7 @@ from fedfloor.methods.configured import ConfiguredMethod, Parts
 from fedfloor.methods.contract import Method
 from fedfloor.network import profile
 from fedfloor.outside import SPEC, load
-from fedfloor.parts import named
+from fedfloor.parts import codecs, named
 from fedfloor.parts.mix import MIXES, rule
 from fedfloor.parts.objectives import OBJECTIVES, PLANNED, objective
 from fedfloor.parts.selection import SELECTIONS, policy
@@ -32,7 +32,9 @@ PARTS: Mapping[str, named.Makers] = {
     "objective": OBJECTIVES, "mix": MIXES, "server": SERVERS, "selection": SELECTIONS,
 }  # fmt: skip
 NETWORK = ["network", "profile"]
-EXCHANGED: Mapping[str, named.Makers] = {**PARTS, "edge_mix": MIXES}  # keys of [method], and the parts they name
+TRAVEL = ("travel", "travel_down")
+# keys of [method], and the parts they name
+EXCHANGED: Mapping[str, named.Makers] = {**PARTS, "edge_mix": MIXES, **dict.fromkeys(TRAVEL, codecs.CODECS)}
 MAKE: Mapping[str, Callable[[str, Mapping[str, Any]], Any]] = {
     "objective": objective, "mix": rule, "server": optimiser, "selection": policy, "edge_mix": rule,
 }  # fmt: skip
@@ -243,7 +245,10 @@ def _parts(table: Mapping[str, Any], where: str) -> Parts:
 
 
 def _part(part: str, value: Any, where: str) -> Any:
-    """Return a part from its name, or from a table of its kind and settings."""
+    """Return a part from its name, or from a table of its kind and settings; of codecs, their text."""
+    if part in TRAVEL:
+        with _inside(where):
+            return codecs.text(value)
     settings = {"kind": value} if isinstance(value, str) else value
     if not isinstance(settings, Mapping) or not isinstance(settings.get("kind"), str):
         raise SettingError(

@@ -153,6 +153,8 @@ class MethodSettings:
         server: what the cloud does with the model the round's models were mixed to.
         selection: which devices may take part in a round.
         edge_mix: how models meet at edges, in methods that let them, such as HierFAVG and FedGS.
+        travel: codecs of what devices send, by order.
+        travel_down: codecs of the model on its way to devices, by order.
     """
 
     name: str = "fedavg"
@@ -161,6 +163,8 @@ class MethodSettings:
     server: str | Mapping[str, Any] | None = None
     selection: str | Mapping[str, Any] | None = None
     edge_mix: str | Mapping[str, Any] | None = None
+    travel: str | Mapping[str, Any] | tuple[str | Mapping[str, Any], ...] | None = None
+    travel_down: str | Mapping[str, Any] | tuple[str | Mapping[str, Any], ...] | None = None
 
 
 @dataclass(frozen=True)

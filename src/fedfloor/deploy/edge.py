@@ -6,7 +6,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +29,7 @@ from fedfloor.deploy.message import Message, check_visit, encode, fits, layout_d
 from fedfloor.deploy.mqtt import Connection, MqttConnection
 from fedfloor.deploy.names import PartNames
 from fedfloor.deploy.settings import Deadlines, EdgeSettings
-from fedfloor.engine import limit, ranks
+from fedfloor.engine import limit, ranks, travel
 from fedfloor.engine.engine import Engine, FrozenExtractor
 from fedfloor.engine.memory import DeviceMemory
 from fedfloor.engine.team import Alone
@@ -108,17 +108,18 @@ class FactoryExecutor:
         """Send the model to a device; return the update, or None where none comes."""
         if key.device < 0:
             raise SettingError("the plan trains at the cloud, which has no data of its own on real machines.")
-        cut = engine.network.parcel(work.travels)
-        model = packet["w"]
+        cut, model = travel.down(engine.network, work), packet["w"]
         about = self._about(engine, key.device) | {
             "tick": key.tick, "visit": key.visit, "work": self.names.refer(_told(work)), "frozen": extractor.frozen,
             "rest": cut.rest(model), "kept": list((self.kept or {}).get(key.device, ())),
         }  # fmt: skip
-        answer = self._ask(key.device, "visit", self.deadlines.visit_s, about, cut.pack(packet), work.travels)
+        coded = travel.sent(engine.network, work, packet, key)
+        answer = self._ask(key.device, "visit", self.deadlines.visit_s, about, cut.pack(coded), work.travels)
         if answer is not None and answer.kind == "lacks":  # it does not hold the rest of the model
             cut, about = engine.network.parcel("all"), about | {"rest": ""}
-            answer = self._ask(key.device, "visit", self.deadlines.visit_s, about, cut.pack(packet))
-        back = returned(engine.network, work, cut)
+            whole = travel.arrived(engine.network, work, coded, model, key)
+            answer = self._ask(key.device, "visit", self.deadlines.visit_s, about, cut.pack(whole))
+        back = returned(engine.network, work, replace(cut, coding=None))
         return None if answer is None else self._came(engine, work, answer, packet, back, key)
 
     def _came(
@@ -130,7 +131,7 @@ class FactoryExecutor:
             if answer.kind != "update":
                 raise RefusedError("kind", f"'{answer.kind}' came; an update is waited for.")
             fits(answer.arrays, cut.like(packet))
-            sent = cut.unpack(answer.arrays, packet)
+            sent = travel.received(engine.network, work, cut.unpack(answer.arrays, packet), packet["w"], key)
             if why := limit.flaw(engine.network, packet["w"], sent["w"]):
                 raise RefusedError("range", why)
             with ranges.of("receipt"):

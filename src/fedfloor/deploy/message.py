@@ -36,7 +36,7 @@ MOST_ARRAYS = 1 << 14  # between cloud and edge, where each device may have answ
 FEW_ARRAYS = 16  # from edge to device: the model, and what an objective reads beside it
 ARRAY_HEADER = 512  # bytes of safetensors' header for each array
 LENGTH = struct.Struct("<Q")  # of safetensors' header, before it
-KINDS = {np.dtype(kind) for kind in (np.float32, np.float64, np.int64)}
+KINDS = {np.dtype(kind) for kind in (np.float32, np.float64, np.int64, np.uint8)}
 TYPES: dict[str, type] = {
     "kind": str, "sender": str, "run": str, "round": int, "session": int, "number": int, "scope": str,
     "answers": str, "digest": str, "about": dict,
@@ -214,7 +214,7 @@ def check_visit(got: Arrays, network: Network, cut: Parcel, goal: Objective) -> 
     """
     if "w" not in got or not set(goal.travels) <= set(got):
         raise RefusedError("names", f"{sorted(got)} came; w and {sorted(goal.travels)} are needed.")
-    fits({"w": got["w"]}, {"w": ((cut.numbers,), network.flat.numpy().dtype)})
+    fits({"w": got["w"]}, cut.like({"w": network.flat}))
 
 
 def returned(network: Network, work: Work, sent: Parcel) -> Parcel:
@@ -225,9 +225,11 @@ def returned(network: Network, work: Work, sent: Parcel) -> Parcel:
     Args:
         sent: the part of the model that was sent to the visit: at a first visit all of it.
     """
+    from fedfloor.engine import travel  # with PyTorch, without which devices begin
+
     if work.sends == ARRIVED:
         return network.parcel("nothing")
-    return network.parcel(work.travels) if work.sends else sent
+    return travel.up(network, work) if work.sends or work.travel else sent
 
 
 def layout_digest(network: Network) -> str:

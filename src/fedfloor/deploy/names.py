@@ -21,7 +21,7 @@ from math import inf
 from pathlib import Path
 from typing import Any
 
-from fedfloor.config import kind_of, texts
+from fedfloor.config import TRAVEL, combined, kind_of, texts
 from fedfloor.errors import SettingError
 from fedfloor.experiment import Experiment
 from fedfloor.outside import SPEC, load, loaded
@@ -49,9 +49,11 @@ class PartNames:
 
     Args:
         entries: the text of each, and the digest of its source or file.
+        codecs: the chains of codecs that the experiment names, by their text.
     """
 
     entries: tuple[tuple[str, str], ...]
+    codecs: tuple[str, ...] = ()
 
     def refer(self, value: Any) -> Any:
         """Return a plan, a work or settings as JSON in which entries of the table stand by number.
@@ -83,6 +85,13 @@ class PartNames:
             return [self.resolve(one) for one in value]
         if not isinstance(value, Mapping):
             return value
+        for key in TRAVEL:
+            if value.get(key, "") not in ("", *self.codecs):
+                raise RefusedError(
+                    "codec",
+                    f"its models are coded by {value[key]!r:.80}; this machine's experiment has "
+                    f"{', '.join(map(repr, self.codecs)) or 'no codecs'}: compare the experiment files.",
+                )
         return {key: self.resolved(one) if key in FIELDS else self.resolve(one) for key, one in value.items()}
 
     def resolved(self, value: Any) -> Any:
@@ -134,7 +143,9 @@ def table(experiment: Experiment) -> PartNames:
     for spec in sorted(parts):
         load(spec, "part")
     names = dict.fromkeys(text for text in (*given, *sorted(parts)) if text not in words())
-    return PartNames(tuple((text, _digest(text)) for text in names))
+    parts_ = combined(experiment).parts
+    chains = tuple(text for text in (parts_.travel, parts_.travel_down) if text)
+    return PartNames(tuple((text, _digest(text)) for text in names), chains)
 
 
 def _digest(text: str) -> str:

@@ -17,7 +17,7 @@ from fedfloor import ranges
 from fedfloor.deploy import checks
 from fedfloor.deploy.message import Arrays, Message
 from fedfloor.deploy.names import PartNames
-from fedfloor.engine import limit
+from fedfloor.engine import limit, travel
 from fedfloor.engine.aggregation import TreeSum
 from fedfloor.engine.engine import Engine, Subtask
 from fedfloor.engine.limit import HARMLESS, Limit
@@ -313,7 +313,7 @@ def _receipts(
         k = visit.site.index
         known = checks.Known(
             k, (before[k], before[k] + times[k] - 1), ticks, int(engine.park.holdings[k]), visit.work,
-            engine.memory.visits[k] + times[k], engine.network.parcel(visit.work.travels).size(subtask.start),
+            engine.memory.visits[k] + times[k], travel.up(engine.network, visit.work).size(subtask.start),
         )  # fmt: skip
         found.append(checks.receipt(row, known))
     return found

@@ -16,6 +16,7 @@ from fedfloor.deploy.message import Message, check_visit, layout_digest, returne
 from fedfloor.deploy.names import PartNames
 from fedfloor.deploy.settings import DeviceSettings
 from fedfloor.deploy.subtasks import question_of
+from fedfloor.engine import travel
 from fedfloor.engine.engine import FrozenExtractor
 from fedfloor.engine.local_update import local_update
 from fedfloor.engine.memory import DeviceMemory
@@ -65,6 +66,7 @@ class Worker:
         self._own = method.needs.own
         self._sends = {""} if not self._own else {"", keeping(self._own), *([ARRIVED] if self._own == "all" else [])}
         self._keeps = method.needs.remembers or method.objective.remembers or keeps_moments(method)
+        self._keeps = self._keeps or travel.keeps(self.engine.network, method.coded(Work()))
         self._most = max(MEMORY_BYTES, EXCESS * self.engine.network.size)
         self._held: Tensor | None = None  # the last model that came, of which a part may come alone
 
@@ -98,17 +100,21 @@ class Worker:
         work = self._bounded(about.get("work"))
         cut = network.parcel(message.scope)
         goal = objectives.objective(work.objective, work.settings)
-        check_visit(message.arrays, network, cut, goal)
+        coded = message.scope == work.travels  # else it lacked the rest of the model, and all of it came
+        check_visit(message.arrays, network, travel.down(network, work) if coded else cut, goal)
         rest = about.get("rest", "")
         if rest and (self._held is None or cut.rest(self._held) != rest):
             return "lacks", {}, {}
-        if goal.remembers or work.keeps_moments or work.sends:
+        if goal.remembers or work.keeps_moments or work.sends or travel.keeps(network, work):
             self._may_keep(work, about)
-        around = {"w": self._held if self._held is not None else network.flat}
-        packet = cut.unpack(message.arrays, around)
+        key = Key(self.engine.seed, message.round, int(about["tick"]), self.device, int(about["visit"]))
+        around = self._held if self._held is not None else network.flat
+        if coded and work.travel_down:
+            packet = travel.arrived(network, work, parcel.unpack(message.arrays), around, key)
+        else:
+            packet = cut.unpack(message.arrays, {"w": around})
         if not rest:
             self._held = packet["w"].clone() if goal.remembers or work.sends or about.get("frozen") else None
-        key = Key(self.engine.seed, message.round, int(about["tick"]), self.device, int(about["visit"]))
         began = time.perf_counter()
         sent, receipt = local_update(self.engine, work, packet, key, FrozenExtractor(bool(about.get("frozen"))))
         seconds = time.perf_counter() - began

@@ -12,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from fedfloor.engine import travel
 from fedfloor.engine.aggregation import kept
 from fedfloor.engine.engine import Engine, Executor, FrozenExtractor
 from fedfloor.engine.local_update import local_update
@@ -33,8 +34,11 @@ class LocalExecutor:
 
     def visit(
         self, engine: Engine, work: Work, packet: Packet, key: Key, extractor: FrozenExtractor
-    ) -> tuple[Packet, Receipt] | None:
-        return local_update(engine, work, packet, key, extractor)
+    ) -> tuple[Packet, Receipt]:
+        network, base = engine.network, packet["w"].clone() if work.travel else packet["w"]
+        packet = travel.arrived(network, work, travel.sent(network, work, packet, key), base, key)
+        packet, receipt = local_update(engine, work, packet, key, extractor)
+        return travel.received(network, work, packet, base, key), receipt
 
     def hand(self, engine: Engine, node: Broadcast, packet: Packet) -> None:
         pass  # simulated devices have the model

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from fedfloor.chance import generator
-from fedfloor.engine import steps
+from fedfloor.engine import steps, travel
 from fedfloor.engine.engine import Engine, FrozenExtractor, Samples, classifier_layer
 from fedfloor.engine.memory import extractor_bytes
 from fedfloor.engine.private import train_private
@@ -29,7 +29,7 @@ from fedfloor.models.saved import OWN
 from fedfloor.parts import objectives
 from fedfloor.parts.objective import Objective, Visit
 from fedfloor.parts.proximal import Reached, evaluating, tapped
-from fedfloor.plan.nodes import ARRIVED, Work
+from fedfloor.plan.nodes import ARRIVED, TRAVEL, Work
 from fedfloor.plan.outcome import Receipt
 from fedfloor.plan.schedule import Key
 from fedfloor.tasks.classification import CLASSIFICATION
@@ -37,7 +37,7 @@ from fedfloor.tasks.classification import CLASSIFICATION
 ALIKE = ("plain", "prox")  # objectives that ask the network for its outputs alone
 # of a work, what training on features implements
 FIELDS = ("objective", "settings", "epochs", "steps", "batch_size", "rate", "momentum", "weight_decay", "trains",
-          "optimizer", "beta1", "beta2", "eps", "moments", "clip_norm")  # fmt: skip
+          "optimizer", "beta1", "beta2", "eps", "moments", "clip_norm", *TRAVEL)  # fmt: skip
 
 
 class FeatureSamples:
@@ -162,7 +162,7 @@ def put_outside(network: Network, numbers: Tensor) -> None:
 def local_update(
     engine: Engine, work: Work, packet: Packet, key: Key, extractor: FrozenExtractor
 ) -> tuple[Packet, Receipt]:
-    """Train the model of a packet where it arrived; return what goes on, and the receipt but for its bytes.
+    """Train the model of a packet where it arrived; return what leaves, and the receipt but for its bytes.
 
     Args:
         engine: its network ends with the trained model; what the device keeps is committed.
@@ -178,9 +178,10 @@ def local_update(
         flat.copy_(packet["w"])
     if work.sends:
         return _personal(engine, work, packet, key, goal, samples)
-    keeps = goal.remembers or work.keeps_moments
+    keeps = goal.remembers or work.keeps_moments or travel.keeps(engine.network, work)
     kept = {name: tensor.to(flat.device) for name, tensor in engine.memory.load(device).items()} if keeps else {}
-    moments = steps.taken(kept)
+    moments, errors = steps.taken(kept), travel.taken(kept)
+    arrived = flat.clone() if work.travel else flat
     goal.arrive(flat, kept, engine.network)
     beside = objectives.beside(goal, work.objective, packet)
     start, gradient = (
@@ -192,14 +193,15 @@ def local_update(
         about = before_features(engine, goal, work, samples, about, key, extractor)
     stats = _trained(engine, work, goal, samples, about, key, moments)
     engine.memory.visits[device] += 1
+    model, errors = travel.leave(engine.network, work, flat, arrived, errors, key)
     digest = None
     if keeps:
         belongs = about.frozen().name if goal.refers else "" if goal.remembers else engine.memory.extractor(device)
         own = goal.remember(flat, about) if goal.remembers else kept  # as it was, where only moments are new
-        digest = engine.memory.commit(device, {**own, **moments}, belongs)
+        digest = engine.memory.commit(device, {**own, **moments, **errors}, belongs)
     figures = (stats.steps, len(samples), stats.loss_first, stats.loss_last, stats.accuracy)
     receipt = Receipt(device, key.visit, key.tick, *figures, 0, lost=False, memory=digest)
-    return {**packet, "w": flat, **objectives.sent(work.objective, goal.send(flat, about), beside)}, receipt
+    return {**packet, "w": model, **objectives.sent(work.objective, goal.send(flat, about), beside)}, receipt
 
 
 def _personal(
@@ -218,7 +220,7 @@ def _personal(
         )
     flat, device, start = engine.network.flat, key.device, engine.network.flat.clone()
     kept = {name: tensor.to(flat.device) for name, tensor in engine.memory.load(device).items()}
-    moments, own = steps.taken(kept), engine.network.parcel(work.own)
+    moments, errors, own = steps.taken(kept), travel.taken(kept), engine.network.parcel(work.own)
     if goal.remembers:
         goal.arrive(flat, kept, engine.network)
     else:
@@ -229,10 +231,12 @@ def _personal(
     stats = _on_samples(engine, work, goal, samples, about, key, moments)
     engine.memory.visits[device] += not beside
     more = goal.remember(flat, about) if goal.remembers else {}
-    digest = engine.memory.commit(device, {f"{OWN} {work.own}": own.cut(flat), **more, **moments})
+    kept_now = {f"{OWN} {work.own}": own.cut(flat).clone(), **more, **moments}
     flat.copy_(start if beside else own.put(own.cut(start), flat))
+    model, errors = travel.leave(engine.network, work, flat, start, errors, key)
+    digest = engine.memory.commit(device, {**kept_now, **errors})
     figures = (stats.steps, len(samples), stats.loss_first, stats.loss_last, stats.accuracy)
-    return {**packet, "w": flat}, Receipt(device, key.visit, key.tick, *figures, 0, lost=False, memory=digest)
+    return {**packet, "w": model}, Receipt(device, key.visit, key.tick, *figures, 0, lost=False, memory=digest)
 
 
 def personal(engine: Engine, device: int, model: Tensor) -> Tensor:

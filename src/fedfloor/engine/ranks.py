@@ -25,7 +25,7 @@ from threading import Lock
 from typing import cast
 
 from fedfloor.chance import generator, secret
-from fedfloor.engine import union
+from fedfloor.engine import travel, union
 from fedfloor.engine.aggregation import Aggregation, branch_statistics, kept
 from fedfloor.engine.engine import Engine, Executor, FrozenExtractor, RemoteExecutor, Subtask
 from fedfloor.engine.executor import ask, executor_of, no_vector
@@ -371,7 +371,7 @@ class Trainer(Driver):
         return int(sizes.sum()) if device < 0 else int(sizes[device])
 
     def _sent(self, work: Work, packet: Packet) -> int:
-        return self.engine.network.parcel(work.travels).size(packet)
+        return travel.up(self.engine.network, work).size(packet)
 
     def _is_lost(self, node: Train, concurrent: Concurrent, key: Key) -> bool:
         engine = self.engine

@@ -21,7 +21,7 @@ from fedfloor.errors import SettingError
 from fedfloor.models.network import Network
 from fedfloor.parts.objective import Objective, Plain
 from fedfloor.parts.proximal import evaluating
-from fedfloor.plan.nodes import Work
+from fedfloor.plan.nodes import TRAVEL, Work
 from fedfloor.tasks.task import Task
 
 BLOCK = 500  # fixed, so that the same samples meet in the same products
@@ -192,7 +192,7 @@ def large_layers(network: Network, work: Work, objective: Objective) -> list[nn.
     Plain cross-entropy asks a chain of layers once for each mini-batch, so that no layer is needed after its step.
     Momentum, weight decay and other objectives read gradients or weights afterwards.
     """
-    if type(objective) is not Plain or not work.only("objective", "epochs", "steps", "batch_size", "rate"):
+    if type(objective) is not Plain or not work.only("objective", "epochs", "steps", "batch_size", "rate", *TRAVEL):
         return []
     chain = network.module
     if type(chain) is not nn.Sequential or any(not p.requires_grad for p in chain.parameters()):

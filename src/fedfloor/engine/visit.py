@@ -23,7 +23,7 @@ from fedfloor.park.stream import batch_order
 from fedfloor.parts.objective import Objective, Plain, Visit
 from fedfloor.parts.proximal import Represented
 from fedfloor.plan import walk
-from fedfloor.plan.nodes import Node, Work
+from fedfloor.plan.nodes import TRAVEL, Node, Work
 from fedfloor.plan.schedule import Key
 from fedfloor.tasks.classification import CLASSIFICATION
 from fedfloor.tasks.task import Task
@@ -302,7 +302,7 @@ def is_linear_visit(layer: nn.Module, work: Work, objective: Objective) -> bool:
     kind = type(objective)
     plain = kind.loss is Plain.loss and kind.penalty is Objective.penalty and kind.per_sample is Objective.per_sample
     trained = type(layer) is nn.Linear and layer.bias is not None and all(p.requires_grad for p in layer.parameters())
-    known = work.only("objective", "settings", "epochs", "steps", "batch_size", "rate", "trains")
+    known = work.only("objective", "settings", "epochs", "steps", "batch_size", "rate", "trains", *TRAVEL)
     return plain and trained and known
 
 

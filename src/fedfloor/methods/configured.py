@@ -11,15 +11,15 @@ from fedfloor.errors import SettingError
 from fedfloor.machine import require_memory
 from fedfloor.methods.contract import Answers, Method, Needs, State, View
 from fedfloor.outside import SPEC, load
+from fedfloor.parts import codecs, named, objectives, selection, server, weighting
 from fedfloor.parts import mix as mixing
-from fedfloor.parts import objectives, selection, server, weighting
 from fedfloor.parts.mix import Equal, Mix
 from fedfloor.parts.objective import Objective
 from fedfloor.parts.selection import Everyone, Selection
 from fedfloor.parts.server import Server, Sgd
 from fedfloor.parts.weighting import reweighted
 from fedfloor.plan import walk
-from fedfloor.plan.nodes import Node, Probe, Sequence, Work
+from fedfloor.plan.nodes import ARRIVED, CLOUD, Node, Probe, Select, Sequence, Train, Work
 from fedfloor.plan.outcome import Outcome
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ MOMENTS = "server."  # the names of the server's moments among a state's tensors
 
 @dataclass(frozen=True)
 class Parts:
-    """The four parts that ``[method]`` or a method's own table names; None leaves the method's own.
+    """The parts that ``[method]`` or a method's own table names; None leaves the method's own.
 
     Args:
         objective: what devices minimise.
@@ -41,6 +41,7 @@ class Parts:
         server: what the cloud does with the mixed model.
         selection: which devices a method may choose from in a round.
         edge_mix: how models meet at edges.
+        travel, travel_down: codecs of what devices send, and of the model on its way to them, by their text.
     """
 
     objective: Objective | None = None
@@ -48,6 +49,8 @@ class Parts:
     server: Server | None = None
     selection: Selection | None = None
     edge_mix: Mix | None = None
+    travel: str | None = None
+    travel_down: str | None = None
 
     def over(self, below: Parts) -> Parts:
         """Return these parts laid over others."""
@@ -96,6 +99,7 @@ class ConfiguredMethod(Method):
                 "and what the objective keeps would take its place. Choose another objective, or a setting of the "
                 "method in which nothing is kept."
             )
+        self._check_codecs()
         if parts.server not in (None, Sgd()) and method.needs.scopes != {"all"}:
             raise SettingError(
                 f"method.server with method '{name}': rounds of it train only part of the model (work.trains), and the "
@@ -181,6 +185,8 @@ class ConfiguredMethod(Method):
             node = node if rule == self.parts.mix else self._mixed(node, rule)
         if self.parts.edge_mix is not None and walk.rates(node):
             node = self._mixed(node, self.parts.edge_mix, "edge")
+        if self.parts.travel or self.parts.travel_down:
+            node = self._coded(node)
         self._check_visits(node)
         return node
 
@@ -230,6 +236,40 @@ class ConfiguredMethod(Method):
         for branches in meeting:  # the engine checks too, but not for a drawing
             mixing.check(mix, name, branches)
         return changed
+
+    def _check_codecs(self) -> None:
+        """Refuse codecs that a method's rounds give nothing to code, or that drop numbers of a model."""
+        if (self.parts.travel or self.parts.travel_down) and self.method.needs.separate:
+            raise SettingError(f"method.travel with method '{self.name}': no models travel. Leave it out.")
+        if dropping := [one for one in codecs.chain(self.parts.travel_down or "") if one.changes]:
+            name = named.to_spec(dropping[0], codecs.CODECS)[0]
+            raise SettingError(
+                f"method.travel_down = '{name}': it codes the change of a model, which only a device that holds the "
+                "version before can use, and devices that were not visited hold older ones. Choose 'float16', "
+                "'bfloat16' or 'int8', which code the model itself."
+            )
+        if self.method.needs.cohorts and any(one.feedback for one in codecs.chain(self.parts.travel or "")):
+            raise SettingError(
+                f"method.travel with method '{self.name}', which may have several models: the error that a device "
+                "keeps of one would be added to the change of another. Choose 'int8' or another codec without feedback."
+            )
+
+    def _coded(self, node: Node) -> Node:
+        """Return a plan whose visits to devices have the codecs."""
+
+        def coded(at: Node, below: list[Node]) -> Node:
+            at = walk.with_children(at, below)
+            if isinstance(at, Select) or (isinstance(at, Train) and at.site != CLOUD):
+                return replace(at, work=self.coded(at.work))
+            return at
+
+        return walk.fold(node, coded)
+
+    def coded(self, work: Work) -> Work:
+        """Return a device's work with the codecs, unless its visits send nothing."""
+        if work.sends in ("nothing", ARRIVED):
+            return work
+        return replace(work, travel=self.parts.travel or "", travel_down=self.parts.travel_down or "")
 
     def _loaded(self, node: Node) -> Node:
         if not self.built_in:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -30,6 +30,20 @@ def unpack(arrays: Arrays) -> dict[str, Tensor]:
     return {name: torch.from_numpy(np.array(array)) for name, array in arrays.items()}
 
 
+class Coded(Protocol):
+    """The first numbers that travel, coded: :class:`fedfloor.parts.codecs.Coding`."""
+
+    @property
+    def numbers(self) -> int:
+        """How many numbers are coded."""
+        ...
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of their payload."""
+        ...
+
+
 @dataclass(frozen=True)
 class Parcel:
     """What travels of packets whose model ``w`` is cut to ``parts``; the other vectors of a packet travel whole.
@@ -37,6 +51,7 @@ class Parcel:
     Args:
         parts: the numbers of the model that travel, in ascending pieces.
         model: P, how many it has.
+        coding: how the first ones are coded: ``w`` then travels as bytes. None: all travel as they are.
 
     >>> Parcel((slice(0, 1), slice(2, 4)), 4).size({"w": torch.zeros(4), "c": torch.zeros(3)})
     24
@@ -44,6 +59,7 @@ class Parcel:
 
     parts: tuple[slice, ...]
     model: int
+    coding: Coded | None = None
 
     @property
     def whole(self) -> bool:
@@ -79,20 +95,28 @@ class Parcel:
     def size(self, packet: Packet) -> int:
         """Return the bytes of a packet that travel."""
         beside = sum(tensor.nbytes for name, tensor in packet.items() if name != "w")
-        return beside + (self.numbers * packet["w"].element_size() if "w" in packet else 0)
+        return beside + (self.model_bytes(packet["w"].element_size()) if "w" in packet else 0)
+
+    def model_bytes(self, number: int) -> int:
+        """Return the bytes of the model that travel; ``number`` is those of a number."""
+        coded, size = (0, 0) if self.coding is None else (self.coding.numbers, self.coding.bytes)
+        return size + (self.numbers - coded) * number
 
     def pack(self, packet: Packet) -> dict[str, NDArray[Any]]:
-        """Return the arrays of a packet that travel."""
-        return pack({**packet, "w": self.cut(packet["w"])}) if "w" in packet else pack(packet)
+        """Return the arrays of a packet that travel; its model is coded already where that has codecs."""
+        whole = "w" not in packet or self.coding is not None
+        return pack(packet if whole else {**packet, "w": self.cut(packet["w"])})
 
     def unpack(self, arrays: Arrays, around: Packet) -> dict[str, Tensor]:
         """Return the packet of arrays that came: the numbers that did not travel are those of ``around``."""
         packet = unpack(arrays)
-        return packet if self.whole else {**packet, "w": self.put(packet["w"], around["w"])}
+        return packet if self.whole or self.coding is not None else {**packet, "w": self.put(packet["w"], around["w"])}
 
     def like(self, packet: Packet) -> Wanted:
         """Return the shapes and types of the arrays that come back for a packet."""
         wanted = {name: (tuple(tensor.shape), tensor.numpy().dtype) for name, tensor in packet.items()}
+        if self.coding is not None:
+            return {**wanted, "w": ((self.model_bytes(packet["w"].element_size()),), np.dtype(np.uint8))}
         return {**wanted, "w": ((self.numbers,), wanted["w"][1])}
 
     def rest(self, model: Tensor) -> str:

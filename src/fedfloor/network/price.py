@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from fedfloor.errors import SettingError, unknown
-from fedfloor.network.sites import RadioUplink, Sites, Transmission, VisitPlace
+from fedfloor.network.sites import Hop, RadioUplink, Sites, Transmission, VisitPlace
 from fedfloor.network.transfers import (
     Account,
     Continue,
@@ -23,7 +23,20 @@ from fedfloor.network.transfers import (
     Steps,
 )
 from fedfloor.plan import schedule, walk
-from fedfloor.plan.nodes import CLOUD, Broadcast, Node, Parallel, Probe, Scalar, Select, Site, Train, device, only
+from fedfloor.plan.nodes import (
+    CLOUD,
+    Broadcast,
+    Node,
+    Parallel,
+    Probe,
+    Scalar,
+    Select,
+    Site,
+    Train,
+    Work,
+    device,
+    only,
+)
 from fedfloor.plan.outcome import Receipt
 from fedfloor.plan.schedule import Dry, Packet, RoundContext, TrainRequest
 
@@ -50,11 +63,13 @@ class Payload:
 
     Args:
         packet: scope → size of a packet on its way to a visit of that scope and on from it.
+        coded: (scope, codecs) → the size that codecs make of it.
         asked: question → its cost with these settings.
     """
 
     packet: Mapping[str, int]
     asked: Mapping[str, Callable[[Mapping[str, Scalar]], QuestionCost]] = field(default_factory=dict)
+    coded: Mapping[tuple[str, str], int] = field(default_factory=dict)
 
     def of(self, question: Probe) -> QuestionCost:
         """Return the cost of a question.
@@ -210,27 +225,29 @@ class PriceWalk:
         size, since = self._carried(state, self._size(node.work.travels), process), state.time
         if state.visit < 0 and state.since >= 0:
             since = state.since
-        state = yield from self._move(state, node.site, size, process)
+        state = yield from self._move(state, node.site, size, process, self._down(node.work))
         time = state.time
         if number in self.pulls:
             time = yield from self._pull(state, node.site, self.full - size, process)
         time += self.spent.train(node, process)
         self.visit_s[number] = time - since
-        return PacketState(time, node.site, size, number, since, whole=state.whole)
+        return PacketState(time, node.site, size, number, since, whole=state.whole, up=self._up(node.work))
 
     def _parallel(self, node: Parallel, state: PacketState, process: PacketProcess, first: int) -> Walking:
-        numbers, targets, scopes = [], [], set()
+        numbers, targets, works = [], [], dict[int, Work]()
         for i, child in enumerate(node.children):
             numbers.append(first)
             if isinstance(child, Train):  # the most frequent node
                 first, site = first + 1, child.site
-                scopes.add(child.work.travels)
+                works[id(child.work)] = child.work
             else:
                 first, site = first + self.inside[id(child)], _first_stop(child, node.at) or node.at
-                scopes.add(next((visit.work.travels for visit, _ in walk.visited(child)), "all"))
+                work = next((visit.work for visit, _ in walk.visited(child)), Work())
+                works[id(work)] = work
             targets.append((i, site))
-        size = max(map(self._size, scopes), default=state.size)
+        size = max((self._size(work.travels) for work in works.values()), default=state.size)
         carried = self._carried(state, size, process)
+        down = max((self._down(work) for work in works.values()), default=size)
         state = yield from self._move(state, node.at, carried, process)
 
         def then(i: int, copy: PacketState, own: PacketProcess) -> Steps:
@@ -239,7 +256,7 @@ class PriceWalk:
                 return self._round_trip(child, copy, own, numbers[i], node.at)
             return self._branch(child, copy, own, numbers[i], node.at)
 
-        end = yield from self.copies.fan(state, targets, size, process, then)
+        end = yield from self.copies.fan(state, targets, down, process, then)
         return PacketState(end, node.at, carried, whole=state.whole if carried < self.full else node.at)
 
     def _branch(self, node: Node, state: PacketState, own: PacketProcess, first: int, at: Site) -> Steps:
@@ -249,21 +266,23 @@ class PriceWalk:
 
     def _round_trip(self, node: Train, state: PacketState, own: PacketProcess, number: int, at: Site) -> Steps:
         """Do what ``_branch`` does, for a single visit: the most frequent node, so in one generator."""
-        site, size, time, clock = node.site, self._size(node.work.travels), state.time, self.clock
+        site, time, clock = node.site, state.time, self.clock
+        down, up = self._down(node.work), self._up(node.work)
         since = state.since if state.since >= 0 else time
         if not (site is state.site or (site.kind == "device" and site.index in state.held)):
             for hop in self.routes.route(state.site, site).hops:
                 if hop.resource >= 0 and time > clock.now:
                     yield time
-                time = self.spent.transfer(hop, time, size, own)
+                time = self.spent.transfer(hop, time, down, own)
         if number in self.pulls:
-            time = yield from self._pull(state._replace(time=time), site, self.full - size, own)
+            rest = self.full - self._size(node.work.travels)
+            time = yield from self._pull(state._replace(time=time), site, rest, own)
         time += self.spent.train(node, own)
         sent = self.sent.get(number)
         for hop in self.routes.route(site, at).hops:
             if hop.resource >= 0 and time > clock.now:
                 yield time
-            time = self.spent.transfer(hop, time, size, own, sent)
+            time = self.spent.transfer(hop, time, up, own, sent)
         self.visit_s[number] = time - since
         return time
 
@@ -305,9 +324,17 @@ class PriceWalk:
         end = yield from self.copies.fan(origin, targets, size, process, then)
         return state._replace(time=end, held=state.held.union(s.index for _, s in targets) if whole else state.held)
 
-    def _move(self, state: PacketState, to: Site, size: int, process: PacketProcess) -> Walking:
-        """Send the packet to a site; once it has gone on it is no visit's result any more."""
+    def _move(
+        self, state: PacketState, to: Site, size: int, process: PacketProcess, down: int | None = None
+    ) -> Walking:
+        """Send the packet to a site; once it has gone on it is no visit's result any more.
+
+        Args:
+            size: its bytes.
+            down: bytes on links away from the cloud, where codecs make them others.
+        """
         time, sent = state.time, self.sent.get(state.visit)
+        down = size if down is None else down
         if state.site == to:
             return state
         if not (to.kind == "device" and to.index in state.held):
@@ -315,7 +342,8 @@ class PriceWalk:
                 if hop.resource >= 0 and time > self.clock.now:
                     process.order = hop.device if hop.device >= 0 else process.order
                     yield time
-                time = self.spent.transfer(hop, time, size, process, sent)
+                up = size if state.up < 0 else _upwards(hop, state.up)
+                time = self.spent.transfer(hop, time, up if hop.counter.endswith("_up") else down, process, sent)
         if state.visit >= 0:
             self.visit_s[state.visit] = time - state.since
         return PacketState(time, to, state.size, held=state.held, whole=state.whole if size < self.full else to)
@@ -334,6 +362,14 @@ class PriceWalk:
             raise unknown("scope to price", scope, self.packet)
         return self.packet[scope]
 
+    def _up(self, work: Work) -> int:
+        """Return the bytes that leave a visit."""
+        return self.payload.coded[work.travels, work.travel] if work.travel else self._size(work.travels)
+
+    def _down(self, work: Work) -> int:
+        """Return the bytes of the model that goes to a visit."""
+        return self.payload.coded[work.travels, work.travel_down] if work.travel_down else self._size(work.travels)
+
     def _carried(self, state: PacketState, size: int, process: PacketProcess) -> int:
         """Return the size that goes on to visits of this size: changes made since the cloud go along, of any scope."""
         return size if state.site == CLOUD or process is not self.root else max(size, state.size)
@@ -344,10 +380,25 @@ class PriceWalk:
     def _sent(self, air: RadioUplink, when: tuple[int, int, Sequence[int] | None]) -> dict[int, Transmission]:
         """Return the sending of each visit's result, keyed by its number in plan order."""
         return {
-            number: air.send(visit, others, place, self._size(visit.work.travels))
+            number: air.send(visit, others, place, self._up(visit.work))
             for number, (visit, others, place) in enumerate(placed_visits(self.plan, *when))
             if visit.site != CLOUD
         }
+
+
+def _upwards(hop: Hop, size: int) -> int:
+    """Return the bytes of a coded change on a link.
+
+    Raises:
+        SettingError: the next device gets it, which has no model to add it to.
+    """
+    if hop.counter == "device_device_up":
+        raise SettingError(
+            "method.travel: devices hand the model on directly, by network.device_device, and codecs code its change, "
+            "which the next device has nothing to add to. Leave network.device_device out: the base station then "
+            "relays the model; or leave method.travel out."
+        )
+    return size
 
 
 def _survey(plan: Node, payload: Payload) -> tuple[dict[int, int], set[int], bool]:

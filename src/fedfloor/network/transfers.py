@@ -201,6 +201,7 @@ class PacketState(NamedTuple):
         since: when the model set out for that visit, or, before one, when this copy set out; −1: not yet.
         held: the devices that hold it as it is.
         whole: the place of the whole model, should it be a part that travels.
+        up: bytes of a visit's result on links towards the cloud, as its codecs make them; −1: its size, or no result.
     """
 
     time: float
@@ -210,6 +211,7 @@ class PacketState(NamedTuple):
     since: float = -1.0
     held: frozenset[int] = frozenset()
     whole: Site = CLOUD
+    up: int = -1
 
 
 class Copies:
@@ -225,7 +227,7 @@ class Copies:
         if not targets:
             return state.time
         join = Join(process)
-        copy = state._replace(visit=-1, since=-1.0)  # no visit's result: the packet stays
+        copy = state._replace(visit=-1, since=-1.0, up=-1)  # no visit's result: the packet stays
         self._spread(copy, targets, size, join, then)
         yield None  # until they have ended
         return join.end

@@ -17,6 +17,7 @@ BLIND = frozenset({"everyone", "uniform", LEAST_LOSS})  # policies that ask for 
 MODEL = "w"  # the name of a packet's model; further ones are w/1, w/2, …
 KEEP = "keep"  # the rule of a Parallel whose branches have a model each
 
+TRAVEL = ("travel", "travel_down")  # fields of a work that leave its training as it is
 BUT = "all but "
 ARRIVED = "arrived"  # sent by a visit that trains a model beside the one that arrived
 FORWARD = 1 / 3  # of the cycles of a pass that trains: the backward pass takes about twice those of the forward pass
@@ -118,6 +119,8 @@ class Work:
         sample_clip: C, the norm that the gradient of every sample is clipped to, for differentially private SGD
             (:func:`fedfloor.engine.private.train_private`); None: plain mini-batches.
         sample_noise: z, the deviation of its noise in units of C.
+        travel: codecs of what the visit sends on, by their text: :func:`fedfloor.parts.codecs.chain`.
+        travel_down: codecs of the model on its way to the visit.
     """
 
     objective: str = "plain"
@@ -138,6 +141,8 @@ class Work:
     sends: str = ""
     sample_clip: float | None = None
     sample_noise: float = 0.0
+    travel: str = ""
+    travel_down: str = ""
 
     @property
     def travels(self) -> str:
@@ -250,7 +255,8 @@ def keeping(own: str) -> str:
 
 
 # fields that Work did not have from the beginning: the hashes of plans without them stay as they were
-_ADDED = ("sends", "optimizer", "beta1", "beta2", "eps", "moments", "clip_norm", "sample_clip", "sample_noise")
+_ADDED = ("sends", "optimizer", "beta1", "beta2", "eps", "moments", "clip_norm", "sample_clip", "sample_noise",
+          *TRAVEL)  # fmt: skip
 _LATER = {f.name: f.default for f in fields(Work) if f.name in _ADDED}
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ import torch
 from fedfloor import models
 from fedfloor.chance import generator
 from fedfloor.config import combined
+from fedfloor.engine import travel
 from fedfloor.engine.questions import question
 from fedfloor.errors import SettingError
 from fedfloor.experiment import Experiment
@@ -24,7 +26,7 @@ from fedfloor.park.park import Park
 from fedfloor.parts import selection
 from fedfloor.parts.objective import adapting
 from fedfloor.plan import schedule, walk
-from fedfloor.plan.nodes import Node, Train
+from fedfloor.plan.nodes import Node, Train, Work
 from fedfloor.plan.outcome import Receipt
 from fedfloor.plan.schedule import (
     BranchWalk,
@@ -157,7 +159,8 @@ def seen(experiment: Experiment, park: Park, method: ConfiguredMethod) -> tuple[
     data, model = park.dataset, experiment.model
     adapt = adapting(data.task, method.objective)
     network = models.build(model.name, data.shape, data.outputs, experiment.seed, model.classifier, adapt)
-    costs = pricing.tariff(experiment, park, network.trained, network.classifier_parameters, network.parcel)
+    parts = (network.trained, network.classifier_parameters, partial(travel.coded, network))
+    costs = pricing.tariff(experiment, park, *parts, method.coded(Work()))
     start = {"w": torch.zeros_like(network.flat)}
     resources = costs.resources(start) if costs is not None and method.needs.network else None
     return View(

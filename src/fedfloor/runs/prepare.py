@@ -7,6 +7,7 @@ import logging
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from fedfloor import models
 from fedfloor.chance import generator
 from fedfloor.config import combined, resolved
 from fedfloor.data.dataset import Dataset
-from fedfloor.engine import place, ranks
+from fedfloor.engine import place, ranks, travel
 from fedfloor.engine.engine import Engine
 from fedfloor.engine.limit import Limit
 from fedfloor.engine.memory import DeviceMemory
@@ -33,7 +34,7 @@ from fedfloor.park.described import LabelSkew, describe, label_skew
 from fedfloor.park.park import Park
 from fedfloor.parts.objective import adapting
 from fedfloor.plan import walk
-from fedfloor.plan.nodes import Node
+from fedfloor.plan.nodes import Node, Work
 from fedfloor.runs import checks, folder, pricing
 from fedfloor.runs.orders import Orders
 from fedfloor.runs.pricing import Tariff
@@ -195,7 +196,8 @@ def engine(
     seed = experiment.seed
     network = models.build(model.name, data.shape, data.outputs, seed, model.classifier, adapt, model.init)
     begin(network, model, data, tell=team.rank == 0)
-    costs = pricing.tariff(experiment, park, network.trained, network.classifier_parameters, network.parcel)
+    parts = (network.trained, network.classifier_parameters, partial(travel.coded, network))
+    costs = pricing.tariff(experiment, park, *parts, method.coded(Work()))
     sites = None if costs is None else costs.sites
     chance, normalise = experiment.faults.visit, experiment.data.normalise
     shortcuts = experiment.engine.shortcuts == "auto" and not live

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -54,7 +54,8 @@ class Tariff:
         trained: how many numbers of the model are trained.
         classifier: how many of them are its classifier's; 0 where that is unknown.
         shape: of a sample.
-        parcel: what travels of the model: see :meth:`fedfloor.models.network.Network.parcel`.
+        parcel: what travels of the model, by part and codecs: see :func:`fedfloor.engine.travel.coded`.
+        visit: a visit of the whole model, with the codecs that methods plan by.
     """
 
     sites: Sites
@@ -63,7 +64,8 @@ class Tariff:
     trained: int
     classifier: int = 0
     shape: tuple[int, ...] = ()
-    parcel: Callable[[str], Parcel] | None = None
+    parcel: Callable[..., Parcel] | None = None
+    visit: Work = field(default_factory=Work)
 
     def at(self, factory_of: NDArray[np.int32]) -> Tariff:
         """Return the tariff with devices in these factories; itself where they are there."""
@@ -72,13 +74,13 @@ class Tariff:
         sites = replace(self.sites, factory_of=factory_of)
         return replace(self, sites=sites, air=None if self.air is None else radio_uplink(sites, self.air.seed))
 
-    def payload(self, packet: Mapping[str, Tensor], travels: Collection[str] = ()) -> Payload:
+    def payload(self, packet: Mapping[str, Tensor], works: Collection[Work] = ()) -> Payload:
         """Return the sizes of what travels: all tensors of the packet, down and up, and answers to questions.
 
         A visit, a hop or a handing out whose scope is the classifier carries the classifier's numbers alone. Where the
         radio fixes the payload, in nats, it takes the place of the packet's size and of a gradient's, and what a
-        part of the model would come to is not known. Questions state their own prices
-        (:mod:`fedfloor.engine.questions`).
+        part of the model would come to is not known; codecs make it as much smaller as they make the packet. Questions
+        state their own prices (:mod:`fedfloor.engine.questions`).
         """
         packet = single(packet)  # several models travel one by one
         model = packet["w"]
@@ -87,24 +89,30 @@ class Tariff:
         gradient = number * self.trained
         parts = {"classifier": number * self.classifier} if self.classifier else {}
         if self.parcel is not None:
-            parts |= {part: self.parcel(part).size(packet) for part in travels if part not in ("all", "classifier")}
+            travels = {work.travels for work in works} - {"all", "classifier"}
+            parts |= {part: self.parcel(part).size(packet) for part in travels}
+        chains = {(work.travels, text) for work in works for text in (work.travel, work.travel_down) if text}
+        coded = {way: self.parcel(*way).size(packet) for way in chains} if self.parcel is not None else {}
         if radio is not None and radio.payload_nats is not None:
-            size, parts = round(radio.payload_nats / math.log(2) / 8), {}
-            gradient = size
+            nats, parts = round(radio.payload_nats / math.log(2) / 8), {}
+            coded = {way: round(nats * bytes_ / size) for way, bytes_ in coded.items()}
+            gradient = size = nats
         mean = float(self.sites.samples.mean())
         sizes = Sizes(size, number, gradient, self.classes, self.classifier, self.shape, mean)
 
         def cost(kind: type[Question]) -> Callable[[Mapping[str, Scalar]], QuestionCost]:
             return lambda settings: kind(settings).price(sizes)
 
-        return Payload({"all": size, **parts}, {name: cost(kind) for name, kind in QUESTIONS.items()})
+        return Payload({"all": size, **parts}, {name: cost(kind) for name, kind in QUESTIONS.items()}, coded)
 
     def resources(self, packet: Mapping[str, Tensor]) -> Resources:
         """Return the facts of devices on the network that methods may read."""
-        size, radio = self.payload(packet).packet["all"], self.sites.network.radio
-        down, up = transfer_s_alone(self.sites, size)
+        sizes, radio = self.payload(packet, [self.visit]), self.sites.network.radio
+        codecs, whole = (self.visit.travel_down, self.visit.travel), sizes.packet["all"]
+        down, up = (sizes.coded.get(("all", text), whole) for text in codecs)
+        down_s, up_s = transfer_s_alone(self.sites, down)[0], transfer_s_alone(self.sites, up)[1]
         levels = () if radio is None else radio.powers_dbm
-        return Resources(self.sites.pass_s, down, up, allocation_problem(self.sites, size), levels)
+        return Resources(self.sites.pass_s, down_s, up_s, allocation_problem(self.sites, up), levels)
 
     def price(
         self, plan: Node, packet: Mapping[str, Tensor], number: int, tick: int,
@@ -118,7 +126,7 @@ class Tariff:
         """
         walk.check(plan, len(self.sites.samples))
         visits = None if receipts is None else [receipt.visit for receipt in receipts]
-        size = self.payload(packet, {work.travels for work in walk.works(plan)})
+        size = self.payload(packet, walk.works(plan))
         if "classifier" not in size.packet and "classifier" in walk.scopes(plan) | walk.handed(plan):
             why = "the network's classifier is not known. Name its layer with model.classifier."
             if self.classifier:
@@ -146,7 +154,7 @@ class Tariff:
 
 def tariff(
     experiment: Experiment, park: Park, trained: int, classifier: int = 0,
-    parcel: Callable[[str], Parcel] | None = None,
+    parcel: Callable[..., Parcel] | None = None, visit: Work | None = None,
 ) -> Tariff | None:  # fmt: skip
     """Return the price model of an experiment's rounds, or None where it names no network."""
     network = profile.build(experiment.network)
@@ -156,7 +164,7 @@ def tariff(
     sites = draw_sites(network, experiment.seed, park.factory_of, park.holdings, data.sample_bits)
     sites = replace(sites, effort=effort)
     air = radio_uplink(sites, experiment.seed)
-    return Tariff(sites, air, len(data.classes), trained, classifier, data.shape, parcel)
+    return Tariff(sites, air, len(data.classes), trained, classifier, data.shape, parcel, visit or Work())
 
 
 def effort(work: Work, samples: float) -> float:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from fedfloor.data.dataset import Indices
-from fedfloor.engine import local_update, union
+from fedfloor.engine import union
 from fedfloor.engine.aggregation import Aggregation
 from fedfloor.engine.cohort import data, forward, visits, walk
 from fedfloor.engine.cohort.data import Pool, Resident
@@ -20,6 +20,7 @@ from fedfloor.engine.cohort.forward import Chooser
 from fedfloor.engine.cohort.program import Order, Program, Recorded, Spec, refusal
 from fedfloor.engine.cohort.walk import CohortAnswer, Job, UnionJob, VisitJob, settled, work_of
 from fedfloor.engine.engine import Engine, FrozenExtractor
+from fedfloor.engine.executor import LOCAL
 from fedfloor.engine.visit import VisitStats
 from fedfloor.errors import RunError
 from fedfloor.models.parcel import Packet
@@ -130,7 +131,7 @@ class Cohort:
         return visits.visited(self, cast("Sequence[VisitJob]", jobs), extractor)
 
     def _alone(self, job: VisitJob, extractor: FrozenExtractor) -> CohortAnswer:
-        sent, receipt = local_update.local_update(job.engine, job.work, job.packet, job.key, extractor)
+        sent, receipt = LOCAL.visit(job.engine, job.work, job.packet, job.key, extractor)
         own = job.engine.network.flat
         packet = {name: value.clone() if value is own else value for name, value in sent.items()}
         stats = VisitStats(receipt.steps, receipt.loss_first, receipt.loss_last, receipt.accuracy)

@@ -1,0 +1,152 @@
+"""Where packets leave and arrive: coded by a visit's codecs, each once per hop, in every engine alike.
+
+Down, the model itself is coded, with draws that a round's receivers share. Up, it is the change of the model that
+arrived; the receiver adds it to the model that it sent, which no codec has touched. What travels beside the model, and
+statistics that are not trained (batch norm's), go as they are.
+"""
+
+from __future__ import annotations
+
+from typing import cast
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedfloor.chance import generator
+from fedfloor.models.network import Network
+from fedfloor.models.parcel import Packet, Parcel
+from fedfloor.parts.codecs import Chance, Coding, NumberLayout, chain
+from fedfloor.plan.nodes import Work
+from fedfloor.plan.schedule import Key
+from fedfloor.ranges import RefusedError
+
+RESIDUAL = "residual"  # the names of what error feedback keeps on a device begin so
+
+
+def coded(network: Network, travels: str, codecs: str = "") -> Parcel:
+    """Return the named part of a model as codecs make it.
+
+    Args:
+        travels: the part: see :attr:`fedfloor.plan.nodes.Work.travels`.
+        codecs: see :func:`fedfloor.parts.codecs.chain`.
+    """
+    cut, steps = network.parcel(travels), chain(codecs)
+    if not steps or not cut.among(network.trained):
+        return cut
+    shapes, at = [], 0
+    for view in network.named(network.flat).values():
+        first, stop = at, at + view.numel()
+        inside = sum(max(0, min(part.stop, stop, network.trained) - max(part.start, first)) for part in cut.parts)
+        if inside:
+            rows = view.shape[0] if inside == view.numel() and view.dim() > 1 else 1
+            shapes.append((rows, inside // rows))
+        at = stop
+    return Parcel(
+        cut.parts, cut.model, Coding(steps, NumberLayout(tuple(shapes), bits=8 * network.flat.element_size()))
+    )
+
+
+def up(network: Network, work: Work) -> Parcel:
+    """Return what leaves a visit."""
+    return coded(network, work.travels, work.travel)
+
+
+def down(network: Network, work: Work) -> Parcel:
+    """Return what goes to a visit."""
+    return coded(network, work.travels, work.travel_down)
+
+
+def keeps(network: Network, work: Work) -> bool:
+    """Return whether devices keep the error of what they send."""
+    return any(one.feedback for one in chain(work.travel)) and up(network, work).coding is not None
+
+
+def upwards(key: Key) -> Chance:
+    """Return the draws of codecs on the way up."""
+    return lambda place: generator(key.seed, f"travel up {place}", *key.place())
+
+
+def downwards(key: Key) -> Chance:
+    """Return the draws of codecs on the way down: one copy may serve all receivers."""
+    return lambda place: generator(key.seed, f"travel down {place}", key.round, key.tick)
+
+
+def sent(network: Network, work: Work, packet: Packet, key: Key) -> Packet:
+    """Return a packet as it goes to a visit: with its whole model, or the payload of the part that travels."""
+    way = down(network, work)
+    if way.coding is None:
+        return packet
+    return {**packet, "w": _encoded(way, packet["w"], downwards(key))[0]}
+
+
+def arrived(network: Network, work: Work, packet: Packet, around: Tensor, key: Key) -> Packet:
+    """Return what :func:`sent` became where it arrives; numbers that do not travel are those of ``around``.
+
+    Raises:
+        RefusedError: it is no payload of the work's codecs.
+    """
+    way = down(network, work)
+    if way.coding is None:
+        return packet
+    return {**packet, "w": _decoded(way, packet["w"], around, downwards(key), change=False)}
+
+
+def leave(
+    network: Network, work: Work, model: Tensor, arrived: Tensor, errors: dict[str, Tensor], key: Key
+) -> tuple[Tensor, dict[str, Tensor]]:
+    """Return what leaves a visit, its model or the payload of its change, and the errors that the device keeps.
+
+    Args:
+        model, arrived: after and before training.
+        errors: of the changes before, by part.
+    """
+    way = up(network, work)
+    if way.coding is None:
+        return model, errors
+    name = f"{RESIDUAL} {work.travels}"
+    payload, error = _encoded(way, model, upwards(key), arrived, errors.get(name))
+    return payload, errors if error is None else {**errors, name: error}
+
+
+def received(network: Network, work: Work, packet: Packet, base: Tensor, key: Key) -> Packet:
+    """Return what left a visit where it is received, which added it to the model ``base`` that it had sent.
+
+    Raises:
+        RefusedError: it is no payload of the work's codecs.
+    """
+    way = up(network, work)
+    if way.coding is None:
+        return packet
+    return {**packet, "w": _decoded(way, packet["w"], base, upwards(key), change=True)}
+
+
+def taken(kept: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Take the errors out of what a device keeps, and return them."""
+    return {name: kept.pop(name) for name in list(kept) if name.startswith(f"{RESIDUAL} ")}
+
+
+def _encoded(
+    way: Parcel, model: Tensor, chance: Chance, base: Tensor | None = None, error: Tensor | None = None
+) -> tuple[Tensor, Tensor | None]:
+    """Return the payload of a model, or of its change from ``base``, and the error where it is fed back."""
+    coding = cast(Coding, way.coding)
+    numbers, many = way.cut(model).cpu(), coding.numbers
+    x = numbers[:many] if base is None else numbers[:many] - way.cut(base).cpu()[:many]
+    if error is not None:
+        x = x + error.cpu()
+    payload = coding.leave(x.numpy(), chance)
+    left = x - torch.from_numpy(coding.arrive(payload, chance).astype(x.numpy().dtype)) if coding.feedback else None
+    as_they_are = numbers[many:].contiguous().numpy().view(np.uint8)
+    return torch.from_numpy(np.concatenate([payload, as_they_are])), left
+
+
+def _decoded(way: Parcel, payload: Tensor, around: Tensor, chance: Chance, *, change: bool) -> Tensor:
+    """Return the model of a payload: the numbers themselves, or a change that is added to those of ``around``."""
+    coding, before = cast(Coding, way.coding), way.cut(around).cpu()
+    many, data, kind = coding.numbers, payload.cpu().numpy(), before.numpy().dtype
+    x = torch.from_numpy(coding.arrive(data[: coding.bytes], chance).astype(kind))
+    as_they_are = torch.from_numpy(data[coding.bytes :].copy().view(kind))
+    if not bool(x.isfinite().all() and as_they_are.isfinite().all()):
+        raise RefusedError("not finite", "its payload holds infinite or undefined numbers.")
+    return way.put(torch.cat([before[:many] + x if change else x, as_they_are]).to(around.device), around)

@@ -1,0 +1,580 @@
+r"""Codecs of what travels: a model, or its change by a visit, is coded where it leaves and decoded where it arrives.
+
+Codecs compose by order: each hands numbers on to the next, and beside them bytes of its own (places, scales); the last
+one's numbers are packed. The length of a payload depends on the layout of the numbers alone, so it is known before
+anything is trained. Codecs whose error has a direction (``top-k``, ``random-k``, ``low-rank``, ``sign``) work on a
+change, with error feedback: a device keeps the residual e and codes u + e,
+
+.. math:: e ← u + e − decode(encode(u + e)), \qquad Σ_t decoded_t + e = Σ_t u_t.
+
+Both sides draw from the same key: a random choice of places is never sent.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedfloor.errors import SettingError, require, shown
+from fedfloor.parts import named
+from fedfloor.ranges import RefusedError
+
+Numbers = NDArray[Any]
+Bytes = NDArray[np.uint8]
+Chance = Callable[[int], np.random.Generator]  # place of a codec in its chain → its generator
+Form = Literal["raw", "float16", "bfloat16", "level"]
+
+
+@dataclass(frozen=True)
+class NumberLayout:
+    """The numbers that a codec is given, or hands on.
+
+    Args:
+        shapes: rows and columns of the matrices that they are, in order; one row for anything else.
+        form: how the numbers are packed: ``level``, whole numbers of so many ``bits``; ``raw``, as they are.
+        bits: of each number.
+    """
+
+    shapes: tuple[tuple[int, int], ...]
+    form: Form = "raw"
+    bits: int = 32
+
+    @cached_property
+    def numbers(self) -> int:
+        """How many numbers there are."""
+        return sum(rows * columns for rows, columns in self.shapes)
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of the numbers, packed."""
+        return -(-self.numbers * self.bits // 8)
+
+    def flat(self, numbers: int) -> NumberLayout:
+        """Return the layout of so many numbers in a row."""
+        return replace(self, shapes=((1, numbers),))
+
+
+@dataclass(frozen=True)
+class Codec(ABC):
+    """A reversible step from numbers to fewer, or shorter ones.
+
+    Attributes:
+        changes: whether it codes changes alone, as it drops numbers that a model needs.
+        feedback: whether its error is kept by the device and added to the next change.
+        whole: whether nothing is lost, so that it is left out.
+    """
+
+    changes: ClassVar[bool] = False
+    feedback: ClassVar[bool] = False
+    whole: ClassVar[bool] = False
+
+    @abstractmethod
+    def after(self, layout: NumberLayout) -> NumberLayout:
+        """Return the layout of the numbers that are handed on."""
+
+    def side(self, layout: NumberLayout) -> int:
+        """Return the bytes that travel beside them."""
+        return 0
+
+    @abstractmethod
+    def leave(self, x: Numbers, layout: NumberLayout, rng: np.random.Generator) -> tuple[Bytes, Numbers]:
+        """Return the bytes beside the numbers that are handed on, and these numbers."""
+
+    @abstractmethod
+    def arrive(self, side: Bytes, numbers: Numbers, layout: NumberLayout, rng: np.random.Generator) -> Numbers:
+        """Return the numbers that :meth:`leave` was given, as far as they are known.
+
+        Raises:
+            RefusedError: the bytes are none that :meth:`leave` returns.
+        """
+
+
+NONE = np.zeros(0, np.uint8)
+
+
+@dataclass(frozen=True)
+class Identity(Codec):
+    """Nothing is coded."""
+
+    whole: ClassVar[bool] = True
+
+    def after(self, layout: NumberLayout) -> NumberLayout:
+        return layout
+
+    def leave(self, x: Numbers, layout: NumberLayout, rng: np.random.Generator) -> tuple[Bytes, Numbers]:
+        return NONE, x
+
+    def arrive(self, side: Bytes, numbers: Numbers, layout: NumberLayout, rng: np.random.Generator) -> Numbers:
+        return numbers
+
+
+@dataclass(frozen=True)
+class Float16(Identity):
+    """Half precision, rounded to the nearest; numbers beyond ±65504 are cut to it."""
+
+    whole: ClassVar[bool] = False
+    form: ClassVar[Form] = "float16"
+
+    def after(self, layout: NumberLayout) -> NumberLayout:
+        return replace(_raw(layout, self.form), form=self.form, bits=16)
+
+
+@dataclass(frozen=True)
+class Bfloat16(Float16):
+    """The upper half of single precision: its range with 8 bits of precision, rounded to the nearest."""
+
+    form: ClassVar[Form] = "bfloat16"
+
+
+@dataclass(frozen=True)
+class Quantise(Codec):
+    r"""Stochastic rounding to levels, unbiased (QSGD; Alistarh et al. 2017); of the largest number of each bucket.
+
+    x → s·ξ(x/s), s = max|x| / (2^(bits − 1) − 1) over a bucket, ξ rounds to either neighbour so that E[ξ(y)] = y.
+
+    Args:
+        bits: of a level: 8, 4, or 2, which is −1, 0 or 1.
+        bucket: numbers with a scale of their own, of 4 bytes.
+    """
+
+    bits: int = 8
+    bucket: int = 512
+
+    def __post_init__(self) -> None:
+        require(self.bits in (8, 4, 2), "travel.quantise.bits", self.bits, "8, 4 or 2")
+        require(self.bucket >= 1, "travel.quantise.bucket", self.bucket, "a whole number of at least 1")
+
+    def after(self, layout: NumberLayout) -> NumberLayout:
+        return replace(_raw(layout, f"int{self.bits}"), form="level", bits=self.bits)
+
+    def side(self, layout: NumberLayout) -> int:
+        return 4 * -(-layout.numbers // self.bucket)
+
+    def leave(self, x: Numbers, layout: NumberLayout, rng: np.random.Generator) -> tuple[Bytes, Numbers]:
+        bucketed = np.zeros((-(-layout.numbers // self.bucket), self.bucket), np.float32)
+        bucketed.reshape(-1)[: x.size] = x
+        scales = np.maximum(bucketed.max(1, initial=0), -bucketed.min(1, initial=0)) / np.float32(self._levels)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            bucketed *= np.where(scales > 0, 1 / scales, 0)[:, None]
+        bucketed += rng.random(bucketed.shape, np.float32)
+        levels = np.clip(np.floor(bucketed), -self._levels, self._levels, out=bucketed).astype(np.int8)
+        return scales.astype("<f4").view(np.uint8), levels.reshape(-1)[: x.size]
+
+    def arrive(self, side: Bytes, numbers: Numbers, layout: NumberLayout, rng: np.random.Generator) -> Numbers:
+        scales = side.view("<f4")
+        if not bool((np.isfinite(scales) & (scales >= 0)).all()):
+            raise RefusedError("payload", "a scale is no finite number of at least 0.")
+        return np.multiply(numbers, np.repeat(scales, self.bucket)[: numbers.size], dtype=np.float32)
+
+    @property
+    def _levels(self) -> int:
+        return int(2 ** (self.bits - 1)) - 1
+
+
+@dataclass(frozen=True)
+class Sign(Codec):
+    """One bit a number, and the mean size of each tensor's (signSGD; Bernstein et al. 2018), with error feedback."""
+
+    changes: ClassVar[bool] = True
+    feedback: ClassVar[bool] = True
+
+    def after(self, layout: NumberLayout) -> NumberLayout:
+        return replace(_raw(layout, "sign"), form="level", bits=1)
+
+    def side(self, layout: NumberLayout) -> int:
+        return 4 * len(layout.shapes)
+
+    def leave(self, x: Numbers, layout: NumberLayout, rng: np.random.Generator) -> tuple[Bytes, Numbers]:
+        scales = np.array([np.abs(part).mean() for part in _split(x, layout)], "<f4")
+        return scales.view(np.uint8), np.where(x < 0, -1, 1).astype(np.int8)
+
+    def arrive(self, side: Bytes, numbers: Numbers, layout: NumberLayout, rng: np.random.Generator) -> Numbers:
+        scales = side.view("<f4")
+        if not bool((np.isfinite(scales) & (scales >= 0)).all()):
+            raise RefusedError("payload", "a scale is no finite number of at least 0.")
+        each = np.repeat(scales, [rows * columns for rows, columns in layout.shapes])
+        return np.multiply(numbers, each, dtype=np.float32)
+
+
+@dataclass(frozen=True)
+class TopK(Codec):
+    """The largest numbers of a change and their places (sparsified SGD with memory; Stich et al. 2018).
+
+    Args:
+        share: of the numbers, above 0 and at most 1, rounded up to a whole number of them.
+    """
+
+    share: float = 0.01
+
+    changes: ClassVar[bool] = True
+    feedback: ClassVar[bool] = True
+    label: ClassVar[str] = "top-k"
+
+    def __post_init__(self) -> None:
+        require(0 < self.share <= 1, f"travel.{self.label}.share", self.share, "above 0 and at most 1")
+
+    @property
+    def whole(self) -> bool:  # type: ignore[override]
+        return self.share == 1
+
+    def after(self, layout: NumberLayout) -> NumberLayout:
+        return layout.flat(self._kept(layout))
+
+    def side(self, layout: NumberLayout) -> int:
+        return places_bytes(self._kept(layout), layout.numbers)
+
+    def leave(self, x: Numbers, layout: NumberLayout, rng: np.random.Generator) -> tuple[Bytes, Numbers]:
+        kept = self._kept(layout)
+        places = np.sort(np.argpartition(np.abs(x), x.size - kept)[x.size - kept :])
+        return pack_places(places, x.size), x[places]
+
+    def arrive(self, side: Bytes, numbers: Numbers, layout: NumberLayout, rng: np.random.Generator) -> Numbers:
+        x = np.zeros(layout.numbers, numbers.dtype)
+        x[unpack_places(side, numbers.size, layout.numbers)] = numbers
+        return x
+
+    def _kept(self, layout: NumberLayout) -> int:
+        return min(layout.numbers, math.ceil(self.share * layout.numbers))
+
+
+@dataclass(frozen=True)
+class RandomK(TopK):
+    """Numbers of a change at random places, which both sides draw by the same key (Stich et al. 2018).
+
+    Args:
+        share: of the numbers, above 0 and at most 1, rounded up to a whole number of them.
+    """
+
+    label: ClassVar[str] = "random-k"
+
+    def side(self, layout: NumberLayout) -> int:
+        return 0
+
+    def leave(self, x: Numbers, layout: NumberLayout, rng: np.random.Generator) -> tuple[Bytes, Numbers]:
+        return NONE, x[self._places(layout, rng)]
+
+    def arrive(self, side: Bytes, numbers: Numbers, layout: NumberLayout, rng: np.random.Generator) -> Numbers:
+        x = np.zeros(layout.numbers, numbers.dtype)
+        x[self._places(layout, rng)] = numbers
+        return x
+
+    def _places(self, layout: NumberLayout, rng: np.random.Generator) -> NDArray[np.int64]:
+        return np.sort(rng.choice(layout.numbers, self._kept(layout), replace=False, shuffle=False))
+
+
+@dataclass(frozen=True)
+class LowRank(Codec):
+    """Each matrix as P·Qᵀ by power iteration from a random start (PowerSGD; Vogels et al. 2019); vectors as they are.
+
+    The layer's first dimension are the rows. A matrix that the factors would not make smaller travels as it is.
+
+    Args:
+        rank: columns of P and Q, at least 1.
+        iterations: of the power method, at least 1.
+    """
+
+    rank: int = 4
+    iterations: int = 2
+
+    changes: ClassVar[bool] = True
+    feedback: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        require(self.rank >= 1, "travel.low-rank.rank", self.rank, "a whole number of at least 1")
+        require(self.iterations >= 1, "travel.low-rank.iterations", self.iterations, "a whole number of at least 1")
+
+    def after(self, layout: NumberLayout) -> NumberLayout:
+        shapes = [
+            part
+            for shape in _raw(layout, "low-rank").shapes
+            for part in (((shape[0], self.rank), (shape[1], self.rank)) if self._smaller(shape) else (shape,))
+        ]
+        return replace(layout, shapes=tuple(shapes))
+
+    def leave(self, x: Numbers, layout: NumberLayout, rng: np.random.Generator) -> tuple[Bytes, Numbers]:
+        parts: list[Numbers] = []
+        for part, shape in zip(_split(x, layout), layout.shapes, strict=True):
+            if not self._smaller(shape):
+                parts.append(part)
+                continue
+            matrix, right = part.reshape(shape), rng.standard_normal((shape[1], self.rank)).astype(x.dtype)
+            for _ in range(self.iterations):
+                left, _ = np.linalg.qr(matrix @ right)
+                right = matrix.T @ left
+            parts += [left.reshape(-1), right.reshape(-1)]
+        return NONE, np.concatenate(parts)
+
+    def arrive(self, side: Bytes, numbers: Numbers, layout: NumberLayout, rng: np.random.Generator) -> Numbers:
+        factors = iter(_split(numbers, self.after(layout)))
+        parts = []
+        for shape in layout.shapes:
+            if self._smaller(shape):
+                left, right = next(factors).reshape(-1, self.rank), next(factors).reshape(-1, self.rank)
+                parts.append((left @ right.T).reshape(-1))
+            else:
+                parts.append(next(factors))
+        return np.concatenate(parts)
+
+    def _smaller(self, shape: tuple[int, int]) -> bool:
+        rows, columns = shape
+        return self.rank < min(rows, columns) and self.rank * (rows + columns) < rows * columns
+
+
+def _raw(layout: NumberLayout, name: str) -> NumberLayout:
+    """Return the layout of numbers that are still as they were.
+
+    Raises:
+        SettingError: a codec before has rounded them.
+    """
+    if layout.form != "raw":
+        raise SettingError(
+            f"travel: '{name}' comes after a codec that has rounded the numbers already. Leave one of the two out, or "
+            'put those that choose numbers first: ["top-k", "int8"].'
+        )
+    return layout
+
+
+def _split(x: Numbers, layout: NumberLayout) -> list[Numbers]:
+    return np.split(x, np.cumsum([rows * columns for rows, columns in layout.shapes])[:-1])
+
+
+# -- places and numbers as bytes --------------------------------------------------------------------------------------
+
+
+def places_bytes(kept: int, numbers: int) -> int:
+    """Return the bytes of so many places: a number of ⌈log₂ n⌉ bits each, or one bit for every number, if that is less.
+
+    >>> places_bytes(10, 1000), places_bytes(500, 1000)
+    (13, 125)
+    """
+    return -(-min(kept * _width(numbers), numbers) // 8)
+
+
+def _width(numbers: int) -> int:
+    return max(1, (numbers - 1).bit_length())
+
+
+def pack_places(places: NDArray[np.int64], numbers: int) -> Bytes:
+    """Return ascending places as bytes; see :func:`places_bytes`.
+
+    >>> unpack_places(pack_places(np.array([3, 700]), 1000), 2, 1000)
+    array([  3, 700])
+    """
+    width = _width(numbers)
+    if places.size * width >= numbers:
+        mask = np.zeros(numbers, np.uint8)
+        mask[places] = 1
+        return np.packbits(mask)
+    bits = np.unpackbits(places.astype(">u8").view(np.uint8).reshape(-1, 8), axis=1)
+    return np.packbits(bits[:, 64 - width :])
+
+
+def unpack_places(packed: Bytes, kept: int, numbers: int) -> NDArray[np.int64]:
+    """Return the places that :func:`pack_places` packed.
+
+    Raises:
+        RefusedError: they are not as many, or not ascending places of so many numbers.
+    """
+    width = _width(numbers)
+    if kept * width >= numbers:
+        places = np.flatnonzero(np.unpackbits(packed, count=numbers))
+    else:
+        bits = np.zeros((kept, 64), np.uint8)
+        bits[:, 64 - width :] = np.unpackbits(packed, count=kept * width).reshape(kept, width)
+        places = np.packbits(bits, axis=1).view(">u8").astype(np.int64).reshape(-1)
+    if places.size != kept or (kept and (int(places[-1]) >= numbers or bool((np.diff(places) <= 0).any()))):
+        raise RefusedError("payload", f"it does not name {kept} ascending places of {numbers}.")
+    return places
+
+
+def pack_numbers(x: Numbers, layout: NumberLayout) -> Bytes:
+    """Return numbers as bytes, by the form of their layout."""
+    if layout.form == "raw":
+        return np.ascontiguousarray(x, _kind(layout)).view(np.uint8)
+    if layout.form == "float16":
+        return np.clip(x, -65504, 65504).astype("<f2").view(np.uint8)
+    if layout.form == "bfloat16":
+        words = np.ascontiguousarray(x, np.float32).view(np.uint32)
+        return ((words + 0x7FFF + ((words >> 16) & 1)) >> 16).astype("<u2").view(np.uint8)
+    if layout.bits == 8:
+        return x.astype(np.int8).view(np.uint8)
+    if layout.bits == 1:
+        return np.packbits(x > 0)
+    each = 8 // layout.bits  # levels in a byte, the first in the lowest bits
+    levels = np.zeros((layout.bytes, each), np.uint8)
+    levels.reshape(-1)[: x.size] = x.astype(np.int8) + 2 ** (layout.bits - 1)
+    packed: Bytes = np.bitwise_or.reduce(levels << (layout.bits * np.arange(each, dtype=np.uint8)), axis=1)
+    return packed
+
+
+def unpack_numbers(packed: Bytes, layout: NumberLayout) -> Numbers:
+    """Return the numbers that :func:`pack_numbers` packed."""
+    if layout.form == "raw":
+        return packed.view(_kind(layout)).copy()
+    if layout.form == "float16":
+        return packed.view("<f2").astype(np.float32)
+    if layout.form == "bfloat16":
+        return (packed.view("<u2").astype(np.uint32) << 16).view(np.float32)
+    if layout.bits == 8:
+        return packed.view(np.int8)
+    if layout.bits == 1:
+        return np.unpackbits(packed, count=layout.numbers).astype(np.int8) * 2 - 1
+    each, most = 8 // layout.bits, 2**layout.bits - 1
+    levels = (packed[:, None] >> (layout.bits * np.arange(each, dtype=np.uint8))) & most
+    return np.subtract(levels.reshape(-1)[: layout.numbers], 2 ** (layout.bits - 1), dtype=np.int8, casting="unsafe")
+
+
+def _kind(layout: NumberLayout) -> str:
+    return "<f4" if layout.bits == 32 else "<f8"
+
+
+# -- chains of codecs -------------------------------------------------------------------------------------------------
+
+CODECS: dict[str, Callable[..., Codec]] = {
+    "identity": Identity, "float16": Float16, "bfloat16": Bfloat16, "quantise": Quantise, "top-k": TopK,
+    "random-k": RandomK, "low-rank": LowRank, "sign": Sign,
+}  # fmt: skip
+SHORT: Mapping[str, Mapping[str, Any]] = {f"int{bits}": {"kind": "quantise", "bits": bits} for bits in (8, 4, 2)}
+
+
+@lru_cache(maxsize=64)
+def chain(text: str) -> tuple[Codec, ...]:
+    """Return codecs by their text in a plan, such as ``"top-k share=0.01, quantise bits=8"``, but for those that lose
+    nothing.
+
+    Raises:
+        SettingError: an unknown codec or setting, one out of its range, or codecs in an order that makes no sense.
+    """
+    made = [codec(_settings(part)) for part in text.split(",")] if text else []
+    layout = NumberLayout(((64, 64),))
+    for one in made:
+        layout = one.after(layout)
+    return tuple(one for one in made if not one.whole)
+
+
+def _settings(text: str) -> Mapping[str, Any]:
+    name, *settings = text.split() or [""]
+    pairs = [setting.partition("=") for setting in settings]
+    try:
+        return {"kind": name} | {key: json.loads(value) for key, _, value in pairs}
+    except ValueError:
+        raise SettingError(f"travel: {shown(text)}: must be written as 'top-k share=0.01, int8'.") from None
+
+
+def codec(value: object) -> Codec:
+    """Return a codec from its name, or a table of its ``kind`` and settings.
+
+    Raises:
+        SettingError: it is something else, or a setting is out of its range.
+
+    >>> codec("int4"), codec({"kind": "top-k", "share": 0.1})
+    (Quantise(bits=4, bucket=512), TopK(share=0.1))
+    """
+    settings = {"kind": value} if isinstance(value, str) else value
+    if not isinstance(settings, Mapping) or not isinstance(settings.get("kind"), str):
+        raise SettingError(
+            f'travel: {shown(value)}: must be the name of a codec, or a table such as {{ kind = "top-k" }}, or a list '
+            "of these."
+        )
+    short = SHORT.get(settings["kind"], {})
+    if "bits" in settings and short:
+        raise SettingError(f"travel: '{settings['kind']}' has its bits in its name: leave bits out, or use 'quantise'.")
+    settings = {**settings, **short}
+    name = settings.pop("kind")
+    known = CODECS if name in CODECS or ":" in name else {**CODECS, **SHORT}
+    made: Codec = named.make("codec", name, settings, known, Codec)  # type: ignore[arg-type]
+    return made
+
+
+def text(value: object) -> str:
+    """Return codecs as a plan writes them down, from one codec or a list of them as an experiment file has them.
+
+    >>> text(["int8", {"kind": "top-k", "share": 0.01}])
+    'quantise bits=8 bucket=512, top-k share=0.01'
+    """
+    if isinstance(value, str) and (" " in value or "," in value):
+        chain(value)
+        value = [_settings(part) for part in value.split(",")]
+    several = list(value) if isinstance(value, (list, tuple)) else [value]
+    words = []
+    for made in map(codec, several):
+        if made.whole:
+            continue
+        name, settings = named.to_spec(made, CODECS)
+        words.append(" ".join([name, *(f"{key}={named.written(value)}" for key, value in settings.items())]))
+    chain(", ".join(words))
+    return ", ".join(words)
+
+
+@dataclass(frozen=True)
+class Coding:
+    """A chain of codecs for numbers of one layout.
+
+    Args:
+        codecs: by order; at least one.
+        layout: of the numbers.
+    """
+
+    codecs: tuple[Codec, ...]
+    layout: NumberLayout
+
+    @cached_property
+    def steps(self) -> tuple[tuple[Codec, NumberLayout], ...]:
+        """Each codec, and the layout of what it is given."""
+        layout, steps = self.layout, []
+        for one in self.codecs:
+            steps.append((one, layout))
+            layout = one.after(layout)
+        return tuple(steps)
+
+    @cached_property
+    def last(self) -> NumberLayout:
+        """The layout of the numbers that are packed."""
+        codec, layout = self.steps[-1]
+        return codec.after(layout)
+
+    @property
+    def numbers(self) -> int:
+        """How many numbers are coded."""
+        return self.layout.numbers
+
+    @cached_property
+    def bytes(self) -> int:
+        """Bytes of a payload."""
+        return sum(one.side(layout) for one, layout in self.steps) + self.last.bytes
+
+    @property
+    def feedback(self) -> bool:
+        """Whether the error is kept and added to the next change."""
+        return any(one.feedback for one in self.codecs)
+
+    def leave(self, x: Numbers, chance: Chance) -> Bytes:
+        """Return the payload of numbers [n]: uint8 [bytes]."""
+        parts = []
+        for place, (one, layout) in enumerate(self.steps):
+            side, x = one.leave(x, layout, chance(place))
+            parts.append(side)
+        return np.concatenate([*parts, pack_numbers(x, self.last)])
+
+    def arrive(self, payload: Bytes, chance: Chance) -> Numbers:
+        """Return the numbers [n] of a payload.
+
+        Raises:
+            RefusedError: it is not as long as it must be, or no payload.
+        """
+        if payload.shape != (self.bytes,):
+            raise RefusedError("payload", f"{payload.size} bytes came; {self.bytes} are waited for.")
+        ends = np.cumsum([one.side(layout) for one, layout in self.steps])
+        *sides, packed = np.split(payload, ends)
+        x = unpack_numbers(packed, self.last)
+        for place, (one, layout) in reversed(list(enumerate(self.steps))):
+            x = one.arrive(sides[place], x, layout, chance(place))
+        return x

@@ -1,0 +1,59 @@
+"""Codecs on live devices: the simulation's bits, and on the wire the bytes that are priced."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from fedfloor import config
+from fedfloor.deploy import names
+from fedfloor.deploy.message import decode
+from fedfloor.plan.nodes import Work
+from fedfloor.ranges import RefusedError
+from live_park import experiment, figures, live, simulated
+
+NETWORK = "network.profile = 'lte-cat-m2'\n"
+CODECS = """method.travel = [{ kind = "top-k", share = 0.05 }, "int8"]
+method.travel_down = "float16"
+"""
+METHODS = {
+    "fedavg": "", "fedsr": "", "hierfavg": "", "fedper": "",
+    "hfedms": "methods.hfedms = { period = 2, share = 1.0, memory = 5 }\n",
+}  # fmt: skip
+LACK = ("fedper", "hfedms")  # devices lack what does not travel at first, and are sent the whole model as it is
+
+
+@pytest.mark.live
+@pytest.mark.parametrize("method", METHODS)
+def test_bits_are_the_simulations_and_payloads_are_as_long_as_priced(tmp_path: Path, method: str) -> None:
+    what = experiment(tmp_path, method, rounds=3, devices=4, model="mlp-2nn", more=METHODS[method] + NETWORK + CODECS)
+    _, wanted = simulated(what, tmp_path / "simulated")
+    with live(tmp_path, what) as park:
+        lines = park.run()
+    assert [figures(one) for one in lines] == [figures(one) for one in wanted]
+    if method != "fedper":  # whose saved model has the mean of devices' own parts
+        here, there = (tmp_path / name / "model.safetensors" for name in ("live", "simulated"))
+        assert here.read_bytes() == there.read_bytes()
+    sizes: Counter[str] = Counter()
+    for _, payload in park.broker.said:
+        message = decode(payload) if payload[:4] == b"FEDF" else None
+        if message is not None and message.kind in ("visit", "update"):
+            sizes[message.kind] += sum(one.nbytes for one in message.arrays.values())
+    priced = Counter[str]()
+    for line in wanted:
+        priced.update((line.priced or {})["bytes"])
+    answers = 4 * 62 * 8 if method == "hfedms" else 0  # class counts of four devices, before the first round
+    assert sizes["update"] == priced["device_edge_up"] - answers
+    assert sizes["visit"] == priced["device_edge_down"] or method in LACK
+
+
+def test_codecs_of_another_experiment_are_refused_by_name(tmp_path: Path) -> None:
+    what = experiment(tmp_path, "fedavg", more='method.travel = "int8"')
+    table = names.table(config.read(what, []))
+    spec = Work(epochs=1, travel="top-k share=0.01").to_spec() | {"settings": {}}
+    with pytest.raises(RefusedError, match=r"coded by 'top-k share=0\.01'.*has 'quantise bits=8 bucket=512'"):
+        names.work(spec, table)
+    own = Work(epochs=1, travel=table.codecs[0]).to_spec() | {"settings": {}}
+    assert names.work(own, table).travel == "quantise bits=8 bucket=512"
