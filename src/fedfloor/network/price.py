@@ -234,7 +234,7 @@ class PriceWalk:
         return PacketState(time, node.site, size, number, since, whole=state.whole, up=self._up(node.work))
 
     def _parallel(self, node: Parallel, state: PacketState, process: PacketProcess, first: int) -> Walking:
-        numbers, targets, works = [], [], dict[int, Work]()
+        numbers, targets, works, kept = [], [], dict[int, Work](), dict[int, Work]()
         for i, child in enumerate(node.children):
             numbers.append(first)
             if isinstance(child, Train):  # the most frequent node
@@ -243,11 +243,12 @@ class PriceWalk:
             else:
                 first, site = first + self.inside[id(child)], _first_stop(child, node.at) or node.at
                 work = next((visit.work for visit, _ in walk.visited(child)), Work())
-                works[id(work)] = work
+                (works if site.kind == "device" else kept)[id(work)] = work  # no codec on the way to an edge
             targets.append((i, site))
-        size = max((self._size(work.travels) for work in works.values()), default=state.size)
+        whole = [self._size(work.travels) for work in kept.values()]
+        size = max([*whole, *(self._size(work.travels) for work in works.values())], default=state.size)
         carried = self._carried(state, size, process)
-        down = max((self._down(work) for work in works.values()), default=size)
+        down = max([*whole, *(self._down(work) for work in works.values())], default=size)
         state = yield from self._move(state, node.at, carried, process)
 
         def then(i: int, copy: PacketState, own: PacketProcess) -> Steps:
