@@ -225,13 +225,15 @@ class PriceWalk:
         size, since = self._carried(state, self._size(node.work.travels), process), state.time
         if state.visit < 0 and state.since >= 0:
             since = state.since
-        state = yield from self._move(state, node.site, size, process, self._down(node.work))
+        beside = size - self._size(node.work.travels)  # changes of other scopes go as they are
+        state = yield from self._move(state, node.site, size, process, beside + self._down(node.work))
         time = state.time
         if number in self.pulls:
             time = yield from self._pull(state, node.site, self.full - size, process)
         time += self.spent.train(node, process)
         self.visit_s[number] = time - since
-        return PacketState(time, node.site, size, number, since, whole=state.whole, up=self._up(node.work))
+        up = beside + self._up(node.work) if node.work.travel else -1
+        return PacketState(time, node.site, size, number, since, whole=state.whole, up=up)
 
     def _parallel(self, node: Parallel, state: PacketState, process: PacketProcess, first: int) -> Walking:
         numbers, targets, works, kept = [], [], dict[int, Work](), dict[int, Work]()
