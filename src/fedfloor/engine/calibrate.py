@@ -90,9 +90,9 @@ def calibrated(engine: Engine, device: int = -1) -> Task:
         return task
     data = park.dataset
     away = engine.executor is not None and (data.held_by is not None or data.made is not None)
-    find = _asked if away else _counted
-    threshold = find(engine, task.share, device) if device >= 0 else 0.0
-    threshold = threshold or find(engine, task.share, -1)
+    threshold_of = _by_questions if away else _counted
+    threshold = threshold_of(engine, task.share, device) if device >= 0 else 0.0
+    threshold = threshold or threshold_of(engine, task.share, -1)
     return task.calibrated(threshold) if threshold else task
 
 
@@ -104,15 +104,15 @@ def _counted(engine: Engine, share: float, device: int) -> float:
     return quantile([scores(engine, part) for part in parts], share)[0]
 
 
-def _asked(engine: Engine, share: float, device: int) -> float:
+def _by_questions(engine: Engine, share: float, device: int) -> float:
     from fedfloor.plan.nodes import Probe
 
     devices = range(engine.park.devices) if device < 0 else (device,)
 
     def ask(low: float, width: float) -> NDArray[np.int64]:
         node = Probe(tuple(devices), "scores", settings={"low": low, "width": width})
-        came = engine.executor.answers(engine, node, {"w": engine.network.flat}, 0, devices)  # type: ignore[union-attr]
-        total: NDArray[np.int64] = np.array(list(came.values()), np.int64).sum(0)
+        answers = engine.executor.answers(engine, node, {"w": engine.network.flat}, 0, devices)  # type: ignore[union-attr]
+        total: NDArray[np.int64] = np.array(list(answers.values()), np.int64).sum(0)
         return total
 
     return bisected(ask, share)[0]

@@ -54,13 +54,13 @@ class _Layer(ABC):
 
     @abstractmethod
     def forward(self, x: Tensor) -> tuple[Tensor, Any]:
-        """Return what it makes of a mini-batch, and what it needs in the backward pass."""
+        """Return the output for a mini-batch, and the values kept for the backward pass."""
 
     @abstractmethod
     def backward(self, grad: Tensor, kept: Any, own: list[Tensor], *, further: bool) -> Tensor:
-        """Return ∂loss/∂x from ∂loss/∂(what it made), or anything if nobody wants it.
+        """Return ∂loss/∂x from ∂loss/∂output, or anything if not ``further``; add those of its parameters to ``own``.
 
-        Those of its own parameters, the last one's first, are added to ``own``.
+        The last parameter's is added first.
         """
 
 
@@ -177,27 +177,27 @@ class Chain:
             x: samples [batch, …].
             y: their classes [batch].
         """
-        logits, log_probabilities, kept = self._there(x)
+        logits, log_probabilities, kept = self._forward(x)
         seed = torch.zeros_like(log_probabilities).scatter_(1, y[:, None], -1.0 / len(y))
         loss, more = _loss(log_probabilities, y, None, MEAN, IGNORED), None if term is None else term(kept[-1].detach())
         if more is None:
-            return loss, logits, self._back(log_probabilities, seed, kept)
-        return loss + more[0].detach(), logits, self._back(log_probabilities, seed, kept, more[1])
+            return loss, logits, self._backward(log_probabilities, seed, kept)
+        return loss + more[0].detach(), logits, self._backward(log_probabilities, seed, kept, more[1])
 
     def weighted(self, x: Tensor, y: Tensor, weights: Tensor) -> Gradients:
         """Return (cross-entropies [batch], logits, gradients of Σ weights·cross-entropies)."""
-        logits, log_probabilities, kept = self._there(x)
+        logits, log_probabilities, kept = self._forward(x)
         seed = torch.zeros_like(log_probabilities).scatter_(1, y[:, None], weights.neg()[:, None])
-        return _loss(log_probabilities, y, None, EACH, IGNORED), logits, self._back(log_probabilities, seed, kept)
+        return _loss(log_probabilities, y, None, EACH, IGNORED), logits, self._backward(log_probabilities, seed, kept)
 
-    def _there(self, x: Tensor) -> tuple[Tensor, Tensor, list[Any]]:
+    def _forward(self, x: Tensor) -> tuple[Tensor, Tensor, list[Any]]:
         kept = []
         for layer in self._layers:
             x, needed = layer.forward(x)
             kept.append(needed)
         return x, x.log_softmax(1), kept
 
-    def _back(
+    def _backward(
         self, log_probabilities: Tensor, seed: Tensor, kept: list[Any], more: Tensor | None = None
     ) -> tuple[Tensor, ...]:
         own: list[Tensor] = []

@@ -1,4 +1,4 @@
-"""How good a global model is on the test data, shared out over the ranks with fixed block boundaries."""
+"""Evaluation of a global model on the test data, dealt to the ranks with fixed block boundaries."""
 
 from __future__ import annotations
 
@@ -100,7 +100,9 @@ def evaluate(engine: Engine, model: Tensor, objective: Objective | None = None, 
     """
     scored = headline.scored(engine.park.dataset.classes)
     total = engine.park.test_samples
-    blocks = _blocks(engine.park, personal=objective is not None and objective.personal)
+    personal = objective is not None and objective.personal  # the model then has the numbers of the samples' device
+    owner = engine.park.test_devices if personal else np.full(total, -1)
+    blocks = [block for device in np.unique(owner).tolist() for block in _cut(device, np.flatnonzero(owner == device))]
 
     def load(device: int) -> None:
         engine.network.flat.copy_(model)
@@ -111,10 +113,15 @@ def evaluate(engine: Engine, model: Tensor, objective: Objective | None = None, 
     place = np.concatenate([rows for _, rows in blocks])
     answered, scores = np.empty(total, np.int64), np.empty((total, ranks.shape[1]), np.float32)
     answered[place], scores[place] = predicted, ranks
-    loss, y = float(sum(losses.tolist())) / total, engine.park.dataset.y_test
-    tested = predictions(engine, loss, y, answered, scores, scored)
-    single = one_by_one(engine, y, answered, scores, scored, engine.park.dataset.owner_test)
-    return score(engine, loss, answered == y, [tested], headline, tested.table, single)
+    return score_one(engine, float(sum(losses.tolist())) / total, answered, scores, headline)
+
+
+def score_one(engine: Engine, loss: float, predicted: Labels, scores: NDArray[Any], headline: Figure) -> Score:
+    """Return the score of one model from its mean loss and its predicted bins [n] and scores [n, S] of test samples."""
+    data, scored = engine.park.dataset, headline.scored(engine.park.dataset.classes)
+    tested = predictions(engine, loss, data.y_test, predicted, scores, scored)
+    single = one_by_one(engine, data.y_test, predicted, scores, scored, data.owner_test)
+    return score(engine, loss, predicted == data.y_test, [tested], headline, tested.table, single)
 
 
 def one_by_one(
@@ -190,18 +197,11 @@ def block_outputs(
 
 def device_blocks(owner: NDArray[np.int64], device: int) -> list[tuple[int, Indices]]:
     """Return the blocks of test samples that a device's model is evaluated on: its own, then those of no device."""
-    parts = [np.flatnonzero(owner == whose) for whose in dict.fromkeys((device, -1))]
-    return [(device, rows[first : first + BLOCK]) for rows in parts for first in range(0, len(rows), BLOCK)]
+    return [block for whose in dict.fromkeys((device, -1)) for block in _cut(device, np.flatnonzero(owner == whose))]
 
 
-def _blocks(park: Park, *, personal: bool) -> list[tuple[int, Indices]]:
-    """Cut the test samples into blocks (device whose numbers the model has, which samples); −1 is nobody's numbers."""
-    owner = park.test_devices if personal else np.full(park.test_samples, -1)
-    blocks = []
-    for device in np.unique(owner).tolist():
-        rows = np.flatnonzero(owner == device)
-        blocks += [(device, rows[first : first + BLOCK]) for first in range(0, len(rows), BLOCK)]
-    return blocks
+def _cut(device: int, rows: Indices) -> list[tuple[int, Indices]]:
+    return [(device, rows[first : first + BLOCK]) for first in range(0, len(rows), BLOCK)]
 
 
 def score(

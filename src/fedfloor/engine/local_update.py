@@ -15,7 +15,6 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from fedfloor.chance import generator
 from fedfloor.engine import steps, travel
 from fedfloor.engine.engine import Engine, FrozenExtractor, Samples, classifier_layer
 from fedfloor.engine.memory import extractor_bytes
@@ -90,15 +89,14 @@ class VisitExtractor:
     def window(self, name: str = "") -> Tensor:
         """Return the features [n, D] of what the device holds now; by an earlier extractor where one is named."""
         if name not in self._features:
-            network = self._engine.network
-            if not name:
+            network, now = self._engine.network, self._engine.network.flat.clone() if name else None
+            if name:  # the numbers of an earlier extractor, around the classifier
+                part, numbers = network.part("classifier"), self._engine.memory.numbers(name)
+                network.flat[: part.start], network.flat[part.stop :] = numbers[: part.start], numbers[part.start :]
+            try:
                 self._features[name] = extracted(network, self._samples)
-            else:
-                now = network.flat.clone()
-                put_outside(network, self._engine.memory.numbers(name))
-                try:
-                    self._features[name] = extracted(network, self._samples)
-                finally:
+            finally:
+                if now is not None:
                     network.flat.copy_(now)
         return self._features[name]
 
@@ -109,7 +107,7 @@ class VisitExtractor:
 
     def chance(self) -> np.random.Generator:
         """Return a generator keyed by the visit."""
-        return generator(self._key.seed, "kept", *self._key.place())
+        return self._key.rng("kept")
 
 
 def extracted(network: Network, samples: Samples) -> Tensor:
@@ -152,13 +150,6 @@ def outside(network: Network) -> Tensor:
     return torch.cat([network.flat[: part.start], network.flat[part.stop :]])
 
 
-def put_outside(network: Network, numbers: Tensor) -> None:
-    """Put the numbers that are not the classifier's into the flat model."""
-    part = network.part("classifier")
-    network.flat[: part.start] = numbers[: part.start]
-    network.flat[part.stop :] = numbers[part.start :]
-
-
 def local_update(
     engine: Engine, work: Work, packet: Packet, key: Key, extractor: FrozenExtractor
 ) -> tuple[Packet, Receipt]:
@@ -173,70 +164,46 @@ def local_update(
         RunError: the loss became infinite or not a number, or the device's memory is gone.
     """
     goal = objectives.objective(work.objective, work.settings)
-    flat, samples, device = engine.network.flat, engine.samples(key.device, key.tick), key.device
+    network, flat, device = engine.network, engine.network.flat, key.device
+    samples = engine.samples(device, key.tick)
     if packet["w"] is not flat:
         flat.copy_(packet["w"])
-    if work.sends:
-        return _personal(engine, work, packet, key, goal, samples)
-    keeps = goal.remembers or work.keeps_moments or travel.keeps(engine.network, work)
-    kept = {name: tensor.to(flat.device) for name, tensor in engine.memory.load(device).items()} if keeps else {}
-    moments, errors = steps.taken(kept), travel.taken(kept)
-    arrived = flat.clone() if work.travel else flat
-    goal.arrive(flat, kept, engine.network)
-    beside = objectives.beside(goal, work.objective, packet)
-    start, gradient = (
-        flat.clone() if goal.needs_start else None,
-        partial(full_gradient, engine.network, samples, engine.task),
-    )
-    about = Visit(start, kept, engine.network, beside, work, work.batches(len(samples)), gradient, task=engine.task)
-    if goal.on_features:
-        about = before_features(engine, goal, work, samples, about, key, extractor)
-    stats = _trained(engine, work, goal, samples, about, key, moments)
-    engine.memory.visits[device] += 1
-    model, errors = travel.leave(engine.network, work, flat, arrived, errors, key)
-    digest = None
-    if keeps:
-        belongs = about.frozen().name if goal.refers else "" if goal.remembers else engine.memory.extractor(device)
-        own = goal.remember(flat, about) if goal.remembers else kept  # as it was, where only moments are new
-        digest = engine.memory.commit(device, {**own, **moments, **errors}, belongs)
-    figures = (stats.steps, len(samples), stats.loss_first, stats.loss_last, stats.accuracy)
-    receipt = Receipt(device, key.visit, key.tick, *figures, 0, lost=False, memory=digest)
-    return {**packet, "w": model, **objectives.sent(work.objective, goal.send(flat, about), beside)}, receipt
-
-
-def _personal(
-    engine: Engine, work: Work, packet: Packet, key: Key, goal: Objective, samples: Samples
-) -> tuple[Packet, Receipt]:
-    """Train with the device's own part of the model in place of what arrived of it, which goes on as it was.
-
-    What the objective reads as the model that arrived has the device's own part, but for a visit that trains a model
-    beside it.
-    """
-    beside = work.sends == ARRIVED
-    if goal.travels or (goal.remembers and not beside):
+    # the device's own part takes the place of what arrived of it, which goes on as it was; with ``arrived`` the device
+    # trains a model of its own beside the whole model that arrived
+    own, beside = network.parcel(work.own) if work.sends else None, work.sends == ARRIVED
+    if own is not None and (goal.travels or (goal.remembers and not beside)):
         raise SettingError(
             f"objective '{work.objective}' in visits that keep {work.own} of the model: a device keeps that, and "
             "nothing else. Use an objective that keeps and sends nothing beside it."
         )
-    flat, device, start = engine.network.flat, key.device, engine.network.flat.clone()
-    kept = {name: tensor.to(flat.device) for name, tensor in engine.memory.load(device).items()}
-    moments, errors, own = steps.taken(kept), travel.taken(kept), engine.network.parcel(work.own)
-    if goal.remembers:
-        goal.arrive(flat, kept, engine.network)
+    keeps = own is not None or goal.remembers or work.keeps_moments or travel.keeps(network, work)
+    kept = {name: tensor.to(flat.device) for name, tensor in engine.memory.load(device).items()} if keeps else {}
+    moments, errors = steps.taken(kept), travel.taken(kept)
+    arrived = flat.clone() if own is not None or work.travel else flat
+    if own is None or goal.remembers:
+        goal.arrive(flat, kept, network)
     else:
-        flat.copy_(personal(engine, device, start))
-    before = (start if beside else flat.clone()) if goal.needs_start else None
-    gradient = partial(full_gradient, engine.network, samples, engine.task)
-    about = Visit(before, kept, engine.network, {}, work, work.batches(len(samples)), gradient, task=engine.task)
-    stats = _on_samples(engine, work, goal, samples, about, key, moments)
+        flat.copy_(personal(engine, device, arrived))
+    vectors = objectives.beside(goal, work.objective, packet) if own is None else {}
+    start = (arrived if beside else flat.clone()) if goal.needs_start else None
+    gradient = partial(full_gradient, network, samples, engine.task)
+    about = Visit(start, kept, network, vectors, work, work.batches(len(samples)), gradient, task=engine.task)
+    if goal.on_features and own is None:
+        about = before_features(engine, goal, work, samples, about, key, extractor)
+    stats = _trained(engine, work, goal, samples, about, key, moments)
     engine.memory.visits[device] += not beside
-    more = goal.remember(flat, about) if goal.remembers else {}
-    kept_now = {f"{OWN} {work.own}": own.cut(flat).clone(), **more, **moments}
-    flat.copy_(start if beside else own.put(own.cut(start), flat))
-    model, errors = travel.leave(engine.network, work, flat, start, errors, key)
-    digest = engine.memory.commit(device, {**kept_now, **errors})
+    entries, belongs = (dict(goal.remember(flat, about)) if goal.remembers else kept if own is None else {}), ""
+    if own is not None:
+        entries = {f"{OWN} {work.own}": own.cut(flat).clone(), **entries}
+        flat.copy_(arrived if beside else own.put(own.cut(arrived), flat))
+    elif keeps:
+        belongs = about.frozen().name if goal.refers else "" if goal.remembers else engine.memory.extractor(device)
+    model, errors = travel.leave(network, work, flat, arrived, errors, key)
+    digest = engine.memory.commit(device, {**entries, **moments, **errors}, belongs) if keeps else None
+    sent = {} if own is not None else objectives.sent(work.objective, goal.send(flat, about), vectors)
     figures = (stats.steps, len(samples), stats.loss_first, stats.loss_last, stats.accuracy)
-    return {**packet, "w": model}, Receipt(device, key.visit, key.tick, *figures, 0, lost=False, memory=digest)
+    receipt = Receipt(device, key.visit, key.tick, *figures, 0, lost=False, memory=digest)
+    return {**packet, "w": model, **sent}, receipt
 
 
 def personal(engine: Engine, device: int, model: Tensor) -> Tensor:
@@ -259,27 +226,20 @@ def before_features(
     return replace(about, extractor=eye)
 
 
-def _on_samples(
-    engine: Engine, work: Work, goal: Objective, samples: Samples, about: Visit, key: Key, moments: dict[str, Tensor]
-) -> VisitStats:
-    if work.sample_clip is not None:
-        return train_private(engine.network, samples, work, goal, about, key, moments, hidden=engine.secret)
-    return train(engine.network, samples, work, goal, about, key, shortcuts=engine.shortcuts, moments=moments)
-
-
 def _trained(
     engine: Engine, work: Work, goal: Objective, samples: Samples, about: Visit, key: Key, moments: dict[str, Tensor]
 ) -> VisitStats:
+    """Train on the device's samples, or the classifier on their features."""
     network = engine.network
     if work.sample_clip is not None:
-        return _on_samples(engine, work, goal, samples, about, key, moments)
-    if goal.on_features:
+        return train_private(network, samples, work, goal, about, key, moments, hidden=engine.secret)
+    if about.extractor is not None:
         data = FeatureSamples(*goal.features(about))
         about = replace(about, steps=work.batches(len(data)))
     elif extracts_once(engine, work):
         data = FeatureSamples(extracted(network, samples), samples.y)
     else:
-        return _on_samples(engine, work, goal, samples, about, key, moments)
+        return train(network, samples, work, goal, about, key, shortcuts=engine.shortcuts, moments=moments)
     layer = classifier_layer(network)
     fits = engine.shortcuts and engine.task == CLASSIFICATION
     if fits and isinstance(layer, nn.Linear) and is_linear_visit(layer, work, goal):

@@ -46,10 +46,6 @@ class DeviceMemory:
             raise RunError("this run has no folder, but the method's devices keep things between visits: give --out.")
         return self._folder / f"{whose}-{digest[:32]}.safetensors"
 
-    def _paths(self, device: int, held: str) -> list[Path]:
-        digest, _, extractor = held.partition(TO)
-        return [self._path(device, digest), *([self._path("extractor", extractor)] if extractor else [])]
-
     def load(self, device: int) -> dict[str, Tensor]:
         """Return the tensors that the device kept; none if it kept nothing yet."""
         if device not in self.held:
@@ -135,7 +131,8 @@ class DeviceMemory:
         for device, digest in held.items() if self._folder is not None else ():  # else on the devices' own disks
             if digest in self._settled:
                 continue
-            for path in self._paths(device, digest):
+            own, _, extractor = digest.partition(TO)
+            for path in [self._path(device, own), *([self._path("extractor", extractor)] if extractor else [])]:
                 try:
                     with path.open("rb") as file:
                         os.fsync(file.fileno())

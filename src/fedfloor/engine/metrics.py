@@ -187,6 +187,11 @@ def describe(
     def more(at: int, place: int) -> dict[str, Any]:
         return {"figures": {name: extra[at][place] for name, extra in (headlines or {}).items()}} if headlines else {}
 
+    def role(device: int, share: float | None) -> dict[str, str]:  # where a device does not both train and test
+        if roster.figures == "expected" or (share is not None and device < park.devices):
+            return {}
+        return {"role": "trains only" if device < park.devices else "tests only"}
+
     factories = zip(roster.factories, factory_accuracy(roster, by_device), strict=True)
     return (
         {
@@ -197,7 +202,7 @@ def describe(
             "devices": [
                 {"device": k, "name": name, "factory": m if m >= 0 else None, "accuracy": share}
                 | more(0, row)
-                | _role(park, k, share)
+                | role(k, share)
                 for row, (k, name, m, share) in enumerate(rows)
             ],
             "factories": [
@@ -208,10 +213,3 @@ def describe(
         | ({} if len(park.listed) == park.devices else {"of_devices": park.devices})
         | extra
     )
-
-
-def _role(park: Park, device: int, share: float | None) -> dict[str, str]:
-    """Return the role of a device that does not both train and test, where figures are measured."""
-    if park.roster.figures == "expected" or (share is not None and device < park.devices):
-        return {}
-    return {"role": "trains only" if device < park.devices else "tests only"}

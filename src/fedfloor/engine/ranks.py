@@ -223,7 +223,12 @@ class Trainer(Driver):
         """Walk one rank's share of the branches, then exchange the unfinished sums and what was learnt."""
         engine, team, node = self.engine, self.engine.team, request.node
         if engine.factories is not None:
-            return self.met(request, *sent(engine, request, self._subtask(request), self._size))
+            known = self.limit.known if self.limit is not None else {}
+            subtask = Subtask(
+                node, kept(request.packet, engine.network.flat), self.round.number, request.tick, request.walk.visits,
+                request.walk.answers, self.extractor.frozen, known,
+            )  # fmt: skip
+            return self.met(request, *sent(engine, request, subtask, self._size))
         shares = deal([walk.batches(child, self._size) for child in node.children], team.size)
         if self.limit is not None and not self.limit.settled(node):  # all updates are looked at together
             shares = [range(len(node.children)) if rank == 0 else range(0) for rank in range(team.size)]
@@ -234,14 +239,6 @@ class Trainer(Driver):
             whole.take(sums)
             results += done if rank == team.rank else branches_from_json([node.children[i] for i in shares[rank]], text)
         return self.met(request, whole, results)
-
-    def _subtask(self, request: ParallelRequest) -> Subtask:
-        start = kept(request.packet, self.engine.network.flat)
-        known = self.limit.known if self.limit is not None else {}
-        seen, answers = request.walk.visits, request.walk.answers
-        return Subtask(
-            request.node, start, self.round.number, request.tick, seen, answers, self.extractor.frozen, known
-        )
 
     def branches(self, request: ParallelRequest, mine: Collection[int]) -> tuple[Aggregation, list[NodeResult]]:
         """Walk the branches ``mine``; return where they meet, and what came out of each."""
@@ -311,7 +308,9 @@ class Trainer(Driver):
         answers = merged([request.walk.answers, whole.answers]) if whole.answers else request.walk.answers
         sizes = {k: self._size(k) for k in {receipt.device for receipt in whole.receipts}}
         known = [branch_statistics(branch.receipts, sizes, answers) for branch in branches]
-        aggregation.check_asked(known, away=self._may_lack_answers())
+        # devices may be away when they are asked, or their answers refused
+        away = self.executor.at_once or engine.factories is not None or engine.limit is not None
+        aggregation.check_asked(known, away=away)
         first = whole.receipts[0] if whole.receipts else None
         place = (request.tick, *((first.device, first.visit) if first else ()), len(whole.receipts))
         rng = secret() if engine.secret else generator(engine.seed, "mix", self.round.number, *place)
@@ -358,11 +357,6 @@ class Trainer(Driver):
         ]
         self.engine.memory.visits.update(receipts.keys())
         return NodeResult(packet, request.node, rows, frozenset(receipts))
-
-    def _may_lack_answers(self) -> bool:
-        """Return whether devices may be away when they are asked, or their answers refused."""
-        engine = self.engine
-        return self.executor.at_once or engine.factories is not None or engine.limit is not None
 
     # -- what the walk has to know ----------------------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""How good devices' models are on the test data: each device's own, or its cohort's, on its samples."""
+"""Evaluation of devices' models on the test data: each device's own, or its cohort's, on its samples."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ log = logging.getLogger(__name__)
 
 
 class Tuning(NamedTuple):
-    """What devices train their models by before they are evaluated, and when."""
+    """The work by which devices train their models before they are evaluated, and its time."""
 
     work: Work
     round: int
@@ -89,7 +89,8 @@ def evaluate(
     times = np.where(owner == NOBODY, 1.0 / len(models), 1.0)
     weights = [times[rows[0]] * (many[k] if owner[rows[0]] == NOBODY else 1) for k, rows in blocks]
     loss = float(sums @ np.array(weights)) / park.test_samples
-    rows, by = _places(blocks)
+    rows = np.concatenate([rows for _, rows in blocks])  # of all answers in turn the sample, and the model's device
+    by = np.repeat([device for device, _ in blocks], [len(rows) for _, rows in blocks])
     y = park.dataset.y_test[rows]
     has_own = owner[rows] != NOBODY
     counts = np.where(has_own, 1, np.bincount(holders, [many[k] for k in holders])[by] if NOBODY not in holders else 1)
@@ -173,9 +174,3 @@ def mean_part(engine: Engine, model: Tensor) -> Tensor:
         if not engine.memory.load(device).keys() & {f"{OWN} all"}:  # a whole model is no part of the shared one
             total, many = total + personal(engine, device, model).double(), many + 1
     return (total / many).to(model.dtype) if many else model
-
-
-def _places(blocks: list[tuple[int, Indices]]) -> tuple[Indices, Indices]:
-    """Return of all answers in turn which sample, and whose model they are of."""
-    rows = np.concatenate([rows for _, rows in blocks])
-    return rows, np.repeat([device for device, _ in blocks], [len(rows) for _, rows in blocks])

@@ -202,18 +202,15 @@ def large_layers(network: Network, work: Work, objective: Objective) -> list[nn.
     if len(set(inside)) < len(inside):  # a layer that stands twice, or layers that share their weights
         return []
     # not the first one: the backward pass goes as far as there are gradients to write down
-    return [layer for layer in known[1:] if type(layer) is nn.Linear and _own(layer) and layer.weight.numel() >= LARGE]
-
-
-def _own(layer: nn.Linear) -> bool:
-    return "weight" in dict(layer.named_parameters())
+    large = [layer for layer in known[1:] if type(layer) is nn.Linear and layer.weight.numel() >= LARGE]
+    return [layer for layer in large if "weight" in dict(layer.named_parameters())]  # weight normalisation computes it
 
 
 @contextmanager
 def stepping(large: list[nn.Linear], rate: float) -> Iterator[None]:
     """Let layers take their steps during the backward pass."""
     for layer in large:
-        layer.forward = partial(_forward, layer, rate)  # type: ignore[method-assign]
+        layer.forward = partial(_Stepped.through, layer, rate)  # type: ignore[method-assign]
     try:
         yield
     finally:
@@ -221,12 +218,12 @@ def stepping(large: list[nn.Linear], rate: float) -> Iterator[None]:
             del layer.forward
 
 
-def _forward(layer: nn.Linear, rate: float, x: Tensor) -> Tensor:
-    return _Stepped.apply(x, layer.weight, layer.bias, rate)  # type: ignore[no-any-return,no-untyped-call]
-
-
 class _Stepped(torch.autograd.Function):
-    """y = x·Wᵀ + b, whose backward pass takes the layer's step after it has worked out what goes further back."""
+    """y = x·Wᵀ + b, whose backward pass takes the layer's step after it has computed ∂loss/∂x."""
+
+    @classmethod
+    def through(cls, layer: nn.Linear, rate: float, x: Tensor) -> Tensor:
+        return cls.apply(x, layer.weight, layer.bias, rate)  # type: ignore[no-any-return,no-untyped-call]
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, rate: float) -> Tensor:

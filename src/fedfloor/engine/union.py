@@ -14,7 +14,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedfloor.chance import generator
 from fedfloor.engine import chain
 from fedfloor.engine.engine import Engine
 from fedfloor.engine.steps import gradients, stepper
@@ -109,7 +108,7 @@ def _batches(
         return x, y, None, sizes
     rows = []
     for key, first, many, size in zip(keys, held.cumsum() - held, held, sizes, strict=True):
-        rng = generator(key.seed, "batches", *key.place())
+        rng = key.rng("batches")
         order, _ = next(batch_order(int(many), work.batch_size, None, 1, rng))
         rows.append(first + order[:size])
     return x, y, np.concatenate(rows), sizes

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import nll_loss
 
-from fedfloor.chance import generator, torch_seed
+from fedfloor.chance import torch_seed
 from fedfloor.engine import chain, steps
 from fedfloor.engine.chain import Gradients
 from fedfloor.engine.steps import stepper
@@ -184,7 +184,7 @@ def train(
         moments: of the optimiser, which the device keeps, changed in place; None: they begin at 0.
     """
     _seed_dropout(network.flat.device, key)
-    rng = generator(key.seed, "batches", *key.place())
+    rng = key.rng("batches")
     part = trained_part(network, objective, work)
     visit = replace(visit, first=part.start)
     visit = call_objective(lambda: replace(visit, ready=objective.begin(visit)), 0, key)
@@ -313,7 +313,7 @@ def train_linear(layer: nn.Linear, data: Batched, work: Work, key: Key) -> Visit
     losses: list[list[Tensor]] = []
     right = seen = 0
     with torch.no_grad():
-        rng = generator(key.seed, "batches", *key.place())
+        rng = key.rng("batches")
         for order, count in batch_order(len(data), size, work.epochs, work.steps, rng):
             rows = torch.from_numpy(order[: count * size])
             x, y = data.values(rows), data.y[rows]

@@ -23,13 +23,16 @@ from collections import Counter
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from itertools import groupby
-from typing import Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from fedfloor.chance import generator
 from fedfloor.errors import SettingError, shown
 from fedfloor.plan import nodes, walk
 from fedfloor.plan.nodes import KEEP, LEAST_LOSS, MODEL, Broadcast, Node, Parallel, Probe, Repeat, Select, Train, Work
 from fedfloor.plan.outcome import Receipt
+
+if TYPE_CHECKING:
+    import numpy as np
 
 AHEAD = 16  # turns of a Repeat that are chosen for together: two blocks of a stream's windows mostly hold as many
 AGGREGATION = tuple(f.name for f in fields(Parallel))[1:]  # all fields but the children; a Select has the same
@@ -53,6 +56,10 @@ class Key:
         """Return (round, tick, device, visit)."""
         return self.round, self.tick, self.device, self.visit
 
+    def rng(self, purpose: str) -> np.random.Generator:
+        """Return the visit's generator for a purpose."""
+        return generator(self.seed, purpose, *self.place())
+
     @property
     def where(self) -> str:
         """The visit's place in words."""
@@ -61,7 +68,7 @@ class Key:
 
 def is_lost(key: Key, chance: float) -> bool:
     """Return whether a visit is lost, drawn by (seed, "lost", round, tick, device, visit)."""
-    return chance > 0 and bool(generator(key.seed, "lost", *key.place()).random() < chance)
+    return chance > 0 and bool(key.rng("lost").random() < chance)
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from torch import Tensor
 from fedfloor.config import combined
 from fedfloor.data.dataset import Dataset, Values
 from fedfloor.engine.engine import Engine, Samples
-from fedfloor.engine.evaluate import Score, one_by_one, predictions, score
+from fedfloor.engine.evaluate import Score, score_one
 from fedfloor.engine.memory import DeviceMemory
 from fedfloor.engine.team import Alone
 from fedfloor.experiment import Experiment
@@ -62,16 +62,11 @@ def write(
 
 def scored(engine: Engine, out: Tensor, headline: Figure) -> Score:
     """Evaluate outputs for all test samples, [n, outputs] like a network's."""
-    data, task = engine.park.dataset, engine.task
-    samples, y = engine.wrap(*engine.park.test()), data.y_test
-    out = out.to(samples.y.device)
-    loss, ranked = float(task.losses(out, samples.y, "mean")), headline.scored(data.classes)
-    predicted, scores = (
-        tensor.cpu().numpy() for tensor in (task.predicted(out), task.scores(out, samples.y, ranked).float())
-    )
-    tested = predictions(engine, loss, y, predicted, scores, ranked)
-    single = one_by_one(engine, y, predicted, scores, ranked, data.owner_test)
-    return score(engine, loss, predicted == y, [tested], headline, tested.table, single)
+    task, samples = engine.task, engine.wrap(*engine.park.test())
+    out, classes = out.to(samples.y.device), engine.park.dataset.classes
+    scores = task.scores(out, samples.y, headline.scored(classes)).float().cpu().numpy()
+    loss = float(task.losses(out, samples.y, "mean"))
+    return score_one(engine, loss, task.predicted(out).cpu().numpy(), scores, headline)
 
 
 log = logging.getLogger(__name__)

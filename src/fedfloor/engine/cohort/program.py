@@ -13,7 +13,6 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy, kl_div
 
-from fedfloor.chance import generator
 from fedfloor.data.dataset import Indices
 from fedfloor.engine.cohort.data import Pool
 from fedfloor.engine.cohort.forward import Forward, views
@@ -347,7 +346,7 @@ def _leaving(array: np.ndarray, to: Tensor) -> Tensor:
 
 def batches(held: Indices, work: Work, key: Key) -> list[Indices]:
     """Return the mini-batches of a visit in order, as rows of a pool."""
-    rng, size = generator(key.seed, "batches", *key.place()), work.batch_size
+    rng, size = key.rng("batches"), work.batch_size
     minibatches: list[Indices] = []
     for order, count in batch_order(len(held), size, work.epochs, work.steps, rng):
         rows = held[order[: count * size]]
