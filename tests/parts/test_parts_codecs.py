@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from fedfloor.chance import generator
 from fedfloor.errors import SettingError
-from fedfloor.parts.codecs import Coding, NumberLayout, chain, pack_places, places_bytes, text, unpack_places
+from fedfloor.parts.codecs import Coding, chain, text
+from fedfloor.parts.packing import NumberLayout, pack_places, places_bytes, unpack_places
 from fedfloor.ranges import RefusedError
 
 LAYOUT = NumberLayout(((24, 30), (1, 24), (10, 24), (1, 10)))

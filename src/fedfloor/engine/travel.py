@@ -16,7 +16,8 @@ from torch import Tensor
 from fedfloor.chance import generator
 from fedfloor.models.network import Network
 from fedfloor.models.parcel import Packet, Parcel
-from fedfloor.parts.codecs import Chance, Coding, NumberLayout, chain
+from fedfloor.parts.codecs import Chance, Coding, chain
+from fedfloor.parts.packing import NumberLayout
 from fedfloor.plan.nodes import Work
 from fedfloor.plan.schedule import Key
 from fedfloor.ranges import RefusedError

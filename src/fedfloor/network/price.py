@@ -383,7 +383,9 @@ class PriceWalk:
     def _sent(self, air: RadioUplink, when: tuple[int, int, Sequence[int] | None]) -> dict[int, Transmission]:
         """Return the sending of each visit's result, keyed by its number in plan order."""
         return {
-            number: air.send(visit, others, place, self._up(visit.work))
+            number: air.send(
+                visit, others, place, whole := self._size(visit.work.travels), self._up(visit.work) / whole
+            )
             for number, (visit, others, place) in enumerate(placed_visits(self.plan, *when))
             if visit.site != CLOUD
         }

@@ -334,7 +334,9 @@ class RadioUplink:
         """Return the mean received power of a device that sends with so much power."""
         return self.gain[device] * math.pow(10.0, (power_dbm - 30.0) / 10.0)  # arrays of one number are slow
 
-    def send(self, visit: Train, concurrent: Sequence[Train], place: VisitPlace, payload_bytes: float) -> Transmission:
+    def send(
+        self, visit: Train, concurrent: Sequence[Train], place: VisitPlace, payload_bytes: float, share: float = 1.0
+    ) -> Transmission:
         """Return the sending of a visit's result.
 
         Args:
@@ -342,6 +344,7 @@ class RadioUplink:
             concurrent: the visits at its place in the other branches.
             place: (round, tick, device, visit), which keys the number of attempts.
             payload_bytes: size of the packet.
+            share: of it that codecs leave, or of ``payload_nats``.
         """
         mine = self.given(visit, place[0])
         cell = self.cells[visit.site.index]
@@ -350,7 +353,7 @@ class RadioUplink:
         signal = self.signal_w(visit.site.index, mine.power_dbm)
         noise = [self.signal_w(k, their.power_dbm) for k, their in others if their.channel == mine.channel]
         chance = radio.reception(self.radio, signal, np.array(noise))
-        seconds = float(radio.airtime_s(self.radio, np.array(signal), payload_bytes))
+        seconds = share * float(radio.airtime_s(self.radio, np.array(signal), payload_bytes))
         # the number of transmissions n is drawn with P(n) = q(1 − q)^(n−1), cut at the limit
         attempts, lost, limit = 1, False, self.radio.attempts
         u = float(generator(self.seed, "air", *place).random())

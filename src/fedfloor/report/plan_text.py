@@ -41,6 +41,8 @@ def work_words(work: Work) -> str:
     '1 epoch, b 32, η 0.01, momentum 0.5'
     >>> work_words(Work(epochs=1, optimizer="adam", beta2=0.99, moments="device", clip_norm=1.0))
     '1 epoch, b 32, η 0.01, Adam (β₂ 0.99), moments kept, gradients up to 1'
+    >>> work_words(Work(epochs=1, travel="sign"))
+    '1 epoch, b 32, η 0.01, up coded by sign'
     """
     length = count(work.steps, "step") if work.steps is not None else count(work.epochs or 0, "epoch")
     parts = [length, f"b {work.batch_size}", f"η {work.rate:.4g}"]
@@ -65,6 +67,7 @@ def work_words(work: Work) -> str:
     if work.sends:
         kept = {"nothing": "sends nothing", ARRIVED: "a model of its own beside"}
         parts.append(kept.get(work.sends, f"keeps {work.own}"))
+    parts += [f"{way} coded by {text}" for way, text in (("up", work.travel), ("down", work.travel_down)) if text]
     return ", ".join(parts)
 
 

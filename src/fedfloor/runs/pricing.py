@@ -110,9 +110,12 @@ class Tariff:
         sizes, radio = self.payload(packet, [self.visit]), self.sites.network.radio
         codecs, whole = (self.visit.travel_down, self.visit.travel), sizes.packet["all"]
         down, up = (sizes.coded.get(("all", text), whole) for text in codecs)
-        down_s, up_s = transfer_s_alone(self.sites, down)[0], transfer_s_alone(self.sites, up)[1]
-        levels = () if radio is None else radio.powers_dbm
-        return Resources(self.sites.pass_s, down_s, up_s, allocation_problem(self.sites, up), levels)
+        sites, levels = self.sites, () if radio is None else radio.powers_dbm
+        if radio is not None and radio.payload_nats is not None:
+            radio = replace(radio, payload_nats=radio.payload_nats * (up / whole))
+            sites = replace(sites, network=replace(sites.network, radio=radio))
+        down_s, up_s = transfer_s_alone(sites, down)[0], transfer_s_alone(sites, up)[1]
+        return Resources(sites.pass_s, down_s, up_s, allocation_problem(sites, up), levels)
 
     def price(
         self, plan: Node, packet: Mapping[str, Tensor], number: int, tick: int,

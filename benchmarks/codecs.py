@@ -1,0 +1,168 @@
+"""Codecs on FEMNIST: accuracy, bytes, seconds and joules on LTE Cat-M2 and on 5G.
+
+    python benchmarks/codecs.py prices                    # of a round, by its plan: nothing is trained; two minutes
+    python benchmarks/codecs.py train --out RUNS          # every codec and seed in turn; goes on where it was stopped
+    python benchmarks/codecs.py page --out RUNS           # the table to 0.80 of the runs that are there
+    python benchmarks/codecs.py speed                     # of codecs beside a visit to a model of 6.6 million numbers
+
+The experiment is that of results/femnist-network.md: 300 writers, 30 of them in a round, two passes, the tutorial CNN.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import mean
+from typing import Any
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+import fedfloor
+from fedfloor import config
+from fedfloor.experiment import Experiment
+from fedfloor.network.profile import NetworkSettings
+from fedfloor.runs import forecast, ledger
+from fedfloor.runs.parks import build_park
+from fedfloor.runs.reprice import priced
+
+FILE = Path(__file__).parents[1] / "experiments/femnist-methods.toml"
+NETWORKS, SEEDS, ROUNDS, TARGET = ("lte-cat-m2", "5g-edge"), (0, 1, 2), 40, 0.8
+TOP = '{ kind = "top-k", share = 0.05 }'
+CODECS = {
+    "none": (), "float16 both ways": ('"float16"', '"float16"'), "int8 up": ('"int8"', ""),
+    "int8 both ways": ('"int8"', '"int8"'), "int4, int8 down": ('"int4"', '"int8"'),
+    "int2, int8 down": ('"int2"', '"int8"'), "top-k 5 % as int8, int8 down": (f'[{TOP}, "int8"]', '"int8"'),
+    "random-k 5 %, int8 down": (TOP.replace("top", "random"), '"int8"'),
+    "low-rank 4, int8 down": ('"low-rank"', '"int8"'), "sign, int8 down": ('"sign"', '"int8"'),
+}  # fmt: skip
+OTHERS = {  # methods beside FedAvg, with their own experiments
+    "fedsr": (FILE, "lte-cat-m2"), "hfedms": (FILE.parent / "hfedms-femnist.toml", "lte-cat-m2"),
+    "rafed": (FILE.parent / "rafed-mnist.toml", "rafed"),
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Seconds, bytes on links of devices, and joules of a round."""
+
+    seconds: float
+    bytes: float
+    joules: float
+
+
+def experiment(
+    codecs: Sequence[str], seed: int = 0, network: str = NETWORKS[0], file: Path = FILE, **more: Any
+) -> Experiment:
+    """Return the experiment with codecs up and down."""
+    keys = zip(("method.travel", "method.travel_down"), codecs, strict=False)
+    changes = [f"{key}={value}" for key, value in keys if value] + [f"{key}={value}" for key, value in more.items()]
+    return config.read(file, [*changes, f"seed={seed}", f"network.profile={network}"])
+
+
+def costs(what: Experiment, rounds: int = 5) -> Cost:
+    """Return the mean price of the first rounds, by their plans."""
+    prices = [one.price for one in forecast.rounds(what, build_park(what), rounds) if one.number]
+    sizes = [sum(size for link, size in price.bytes.items() if link.startswith("device")) for price in prices]
+    return Cost(mean(p.seconds for p in prices), mean(sizes), mean(p.joules for p in prices))
+
+
+def show_prices() -> None:
+    """Print the price of a round with every codec, and of other methods with and without int8."""
+    print("| codecs | MB | s, LTE | kJ, LTE | s, 5G | J, 5G |\n|---|---|---|---|---|---|")
+    for name, codecs in CODECS.items():
+        lte, fast = (costs(experiment(codecs, network=network)) for network in NETWORKS)
+        print(
+            f"| {name} | {lte.bytes / 1e6:.2f} | {lte.seconds:.2f} | {lte.joules / 1e3:.2f} | "
+            f"{fast.seconds:.3f} | {fast.joules:.1f} |", flush=True,
+        )  # fmt: skip
+    for method, (file, network) in OTHERS.items():
+        for name in ("none", "int8 both ways", "top-k 5 % as int8, int8 down"):
+            cost = costs(experiment(CODECS[name], 0, network, file, **{"method.name": method}))
+            figures = f"{cost.bytes / 1e6:.2f} | {cost.seconds:.2f} | {cost.joules / 1e3:.3f}"
+            print(f"| {method} on {network}, {name} | {figures} | | |", flush=True)
+
+
+def train(out: Path, names: Sequence[str], seeds: Sequence[int]) -> None:
+    """Train what is not there yet, one run after the other."""
+    for seed in seeds:
+        for name in names:
+            folder = out / f"{slug(name)}-{seed}"
+            what = experiment(CODECS[name], seed, rounds=60, **{"evaluate.every": 2})
+            limits = fedfloor.Limits(ROUNDS)
+            fedfloor.run(what, folder, ranks=1, resume=(folder / "experiment.toml").exists(), limits=limits)
+
+
+def slug(name: str) -> str:
+    """Return a name as a folder has it."""
+    return "-".join("".join(c if c.isalnum() else " " for c in name).split())
+
+
+def page(out: Path) -> Iterator[str]:
+    """Yield the table of the runs that are there, priced on both networks."""
+    yield "| codecs | seeds | rounds to 0.80 | last accuracy | MB | min, LTE | kJ, LTE | s, 5G | kJ, 5G |"
+    yield "|---|---|---|---|---|---|---|---|---|"
+    for name in CODECS:
+        folders = [out / f"{slug(name)}-{seed}" for seed in SEEDS]
+        rows = [row(folder) for folder in folders if (folder / "ledger.jsonl").exists()]
+        if rows:
+            figures = " | ".join(f"{mean(values):.4g}" for values in zip(*rows, strict=True))
+            yield f"| {name} | {len(rows)} | {figures} |"
+
+
+def row(folder: Path) -> tuple[float, ...]:
+    """Return a run's figures up to the first evaluated round that reaches the target, or its last."""
+    lines, found = ledger.read(folder / "ledger.jsonl"), list[float]()
+    scored = [line for line in lines if line.accuracy is not None]
+    first = next((line for line in scored if line.accuracy >= TARGET), scored[-1])
+    what = config.read(folder / "experiment.toml")
+    park = build_park(what)
+    for network in NETWORKS:
+        there = config.dataclasses.replace(what, network=NetworkSettings(profile=network))
+        paid = [line.priced or {} for line in priced(there, park, lines, folder)[: first.round]]
+        if not found:
+            sizes = [sum(n for link, n in one["bytes"].items() if link.startswith("device")) for one in paid]
+            found = [float(first.round), float(scored[-1].accuracy or 0), sum(sizes) / 1e6]
+        seconds = sum(one["seconds"] for one in paid)
+        found += [seconds / 60 if network == NETWORKS[0] else seconds, sum(one["joules"] for one in paid) / 1e3]
+    return tuple(found)
+
+
+def speed() -> None:
+    """Print how long codecs take beside a visit of 10 mini-batches to a model of 6.6 million numbers."""
+    table = {
+        "data": {"name": "labels", "samples_per_device": 320}, "park": {"devices": 1},
+        "model": {"name": "cnn-fedgs"}, "work": {"epochs": 1, "batch_size": 32}, "rounds": 4,
+    }  # fmt: skip
+    for name, codecs in CODECS.items():
+        chosen = {key: config.value(text) for key, text in zip(("travel", "travel_down"), codecs, strict=False) if text}
+        with tempfile.TemporaryDirectory() as folder:
+            what = config.from_table({**table, "method": {"name": "fedavg", **chosen}})
+            run = fedfloor.run(what, Path(folder) / "run", ranks=1)
+            walls = [line.wall_s for line in run.ledger]
+        print(f"{name:32} {min(walls):.3f} s, the best of {len(walls)} rounds", flush=True)
+
+
+def main() -> None:
+    """Do what is asked for."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("do", choices=("prices", "train", "page", "speed"))
+    parser.add_argument("--out", type=Path, default=Path("runs/codecs"))
+    parser.add_argument("--only", action="append", choices=tuple(CODECS), help="codecs; all where it is left out")
+    parser.add_argument("--seed", action="append", type=int)
+    asked = parser.parse_args()
+    if asked.do == "prices":
+        show_prices()
+    elif asked.do == "train":
+        train(asked.out, asked.only or tuple(CODECS), asked.seed or SEEDS)
+    elif asked.do == "page":
+        print(*page(asked.out), sep="\n")
+    else:
+        speed()
+
+
+if __name__ == "__main__":
+    main()

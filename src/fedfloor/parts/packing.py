@@ -1,0 +1,135 @@
+"""Numbers and their places as bytes: the layout of what a codec is given, and how numbers are packed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedfloor.ranges import RefusedError
+
+Numbers = NDArray[Any]
+Bytes = NDArray[np.uint8]
+Form = Literal["raw", "float16", "bfloat16", "level"]
+
+
+@dataclass(frozen=True)
+class NumberLayout:
+    """The numbers that a codec is given, or hands on.
+
+    Args:
+        shapes: rows and columns of the matrices that they are, in order; one row for anything else.
+        form: how the numbers are packed: ``level``, whole numbers of so many ``bits``; ``raw``, as they are.
+        bits: of each number.
+    """
+
+    shapes: tuple[tuple[int, int], ...]
+    form: Form = "raw"
+    bits: int = 32
+
+    @cached_property
+    def numbers(self) -> int:
+        """How many numbers there are."""
+        return sum(rows * columns for rows, columns in self.shapes)
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of the numbers, packed."""
+        return -(-self.numbers * self.bits // 8)
+
+    def flat(self, numbers: int) -> NumberLayout:
+        """Return the layout of so many numbers in a row."""
+        return replace(self, shapes=((1, numbers),))
+
+
+def places_bytes(kept: int, numbers: int) -> int:
+    """Return the bytes of so many places: a number of ⌈log₂ n⌉ bits each, or one bit for every number, if that is less.
+
+    >>> places_bytes(10, 1000), places_bytes(500, 1000)
+    (13, 125)
+    """
+    return -(-min(kept * _width(numbers), numbers) // 8)
+
+
+def _width(numbers: int) -> int:
+    return max(1, (numbers - 1).bit_length())
+
+
+def pack_places(places: NDArray[np.int64], numbers: int) -> Bytes:
+    """Return ascending places as bytes; see :func:`places_bytes`.
+
+    >>> unpack_places(pack_places(np.array([3, 700]), 1000), 2, 1000)
+    array([  3, 700])
+    """
+    width = _width(numbers)
+    if places.size * width >= numbers:
+        mask = np.zeros(numbers, np.uint8)
+        mask[places] = 1
+        return np.packbits(mask)
+    bits = np.unpackbits(places.astype(">u8").view(np.uint8).reshape(-1, 8), axis=1)
+    return np.packbits(bits[:, 64 - width :])
+
+
+def unpack_places(packed: Bytes, kept: int, numbers: int) -> NDArray[np.int64]:
+    """Return the places that :func:`pack_places` packed.
+
+    Raises:
+        RefusedError: they are not as many, or not ascending places of so many numbers.
+    """
+    width = _width(numbers)
+    if kept * width >= numbers:
+        places = np.flatnonzero(np.unpackbits(packed, count=numbers))
+    else:
+        bits = np.zeros((kept, 64), np.uint8)
+        bits[:, 64 - width :] = np.unpackbits(packed, count=kept * width).reshape(kept, width)
+        places = np.packbits(bits, axis=1).view(">u8").astype(np.int64).reshape(-1)
+    if places.size != kept or (kept and (int(places[-1]) >= numbers or bool((np.diff(places) <= 0).any()))):
+        raise RefusedError("payload", f"it does not name {kept} ascending places of {numbers}.")
+    return places
+
+
+def pack_numbers(x: Numbers, layout: NumberLayout) -> Bytes:
+    """Return numbers as bytes, by the form of their layout."""
+    if layout.form == "raw":
+        return np.ascontiguousarray(x, _kind(layout)).view(np.uint8)
+    if layout.form == "float16":
+        return np.clip(x, -65504, 65504).astype("<f2").view(np.uint8)
+    if layout.form == "bfloat16":
+        words = np.ascontiguousarray(x, np.float32).view(np.uint32)
+        return ((words + 0x7FFF + ((words >> 16) & 1)) >> 16).astype("<u2").view(np.uint8)
+    if layout.bits == 8:
+        return x.astype(np.int8).view(np.uint8)
+    if layout.bits == 1:
+        return np.packbits(x > 0)
+    each = 8 // layout.bits  # levels in a byte, the first in the lowest bits
+    levels = np.zeros((layout.bytes, each), np.uint8)
+    levels.reshape(-1)[: x.size] = x.astype(np.int8) + 2 ** (layout.bits - 1)
+    packed: Bytes = np.bitwise_or.reduce(levels << (layout.bits * np.arange(each, dtype=np.uint8)), axis=1)
+    return packed
+
+
+def unpack_numbers(packed: Bytes, layout: NumberLayout) -> Numbers:
+    """Return the numbers that :func:`pack_numbers` packed."""
+    if layout.form == "raw":
+        return packed.view(_kind(layout)).copy()
+    if layout.form == "float16":
+        return packed.view("<f2").astype(np.float32)
+    if layout.form == "bfloat16":
+        return (packed.view("<u2").astype(np.uint32) << 16).view(np.float32)
+    if layout.bits == 8:
+        return packed.view(np.int8)
+    if layout.bits == 1:
+        return np.unpackbits(packed, count=layout.numbers).astype(np.int8) * 2 - 1
+    each, most = 8 // layout.bits, 2**layout.bits - 1
+    levels = (packed[:, None] >> (layout.bits * np.arange(each, dtype=np.uint8))) & most
+    x: Numbers = np.subtract(
+        levels.reshape(-1)[: layout.numbers], 2 ** (layout.bits - 1), dtype=np.int8, casting="unsafe"
+    )
+    return x
+
+
+def _kind(layout: NumberLayout) -> str:
+    return "<f4" if layout.bits == 32 else "<f8"
