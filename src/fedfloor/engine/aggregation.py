@@ -34,9 +34,6 @@ def kept(packet: Packet, own: Tensor) -> dict[str, Tensor]:
 class TreeSum:
     """The weighted sum Σ weight_i·packet_i of the branches 0 … n − 1 of one node.
 
-    Args:
-        branches: n, at least 1.
-
     >>> tree = TreeSum(3)
     >>> for i in (2, 0, 1): tree.add(i, {"w": torch.tensor([1.0, 2.0])}, weight=i)
     >>> tree.mean({"w": torch.zeros(2)})["w"]
@@ -117,11 +114,8 @@ class TreeSum:
 class Aggregation:
     """The branches of one ``Parallel``, of which this rank walks some.
 
-    Packet entries beside ``w`` are always averaged: by the rule's weights where it is a mean, else equally.
-
-    Args:
-        start: the packet that goes out; it comes back where too little arrives.
-        part: the part of the model that was trained, alone mixed; the rest is the start's. None: the whole model.
+    Packet entries beside ``w`` are always averaged: by the rule's weights where it is a mean, else equally. Of the
+    model ``part`` alone is mixed (None: all of it); the rest, and all where too little arrives, is the start's.
     """
 
     def __init__(self, node: Parallel, start: Packet, part: Parcel | None = None) -> None:

@@ -171,12 +171,7 @@ class Chain:
         self._further = [(layer, place > first) for place, layer in enumerate(layers) if place >= first][::-1]
 
     def mean(self, x: Tensor, y: Tensor, term: Term | None = None) -> Gradients:
-        """Return (mean cross-entropy [], logits [batch, classes], its gradient for each parameter).
-
-        Args:
-            x: samples [batch, …].
-            y: their classes [batch].
-        """
+        """Return (mean cross-entropy [], logits [batch, classes], its gradients) of samples x and their classes y."""
         logits, log_probabilities, kept = self._forward(x)
         seed = torch.zeros_like(log_probabilities).scatter_(1, y[:, None], -1.0 / len(y))
         loss, more = _loss(log_probabilities, y, None, MEAN, IGNORED), None if term is None else term(kept[-1].detach())

@@ -162,37 +162,26 @@ class Engine:
     """A rank's means of walking plans.
 
     Attributes:
-        park: the devices and their data.
-        network: this rank's one resident network.
-        team: the ranks.
-        memory: what devices keep between visits.
-        seed: the experiment's seed.
-        loss_chance: chance that a visit is lost, in [0, 1).
-        normalise: as ``[data] normalise``; the park is prepared for it.
-        sites: the devices on the network, over whose air results may be lost, too; None without one.
         shortcuts: whether super nodes take one step on the union of their mini-batches, and visits that train the
             classifier alone extract their features once.
         executor: where visits take place; None: here, by simulation (:mod:`fedfloor.engine.executor`).
         factories: edges that walk branches with devices of their own; None where all is walked by the team.
-        cohort: what steps branches together; None: visit after visit.
-        limit: on the length of updates; None: none.
-        secret: whether noise that protects devices comes from the operating system instead of the seed.
     """
 
-    park: Park
-    network: Network
+    park: Park  # the devices and their data
+    network: Network  # this rank's one resident network
     team: Team
-    memory: DeviceMemory
+    memory: DeviceMemory  # of devices, between visits
     seed: int
-    loss_chance: float = 0.0
-    normalise: Normalise = "auto"
-    sites: Sites | None = None
+    loss_chance: float = 0.0  # chance that a visit is lost, in [0, 1)
+    normalise: Normalise = "auto"  # as ``[data] normalise``; the park is prepared for it
+    sites: Sites | None = None  # the devices on the network, over whose air results may be lost, too; None without one
     shortcuts: bool = True
     executor: Executor | None = None
     factories: RemoteExecutor | None = None
-    cohort: Cohort | None = None
-    limit: Limit | None = None
-    secret: bool = False
+    cohort: Cohort | None = None  # steps branches together; None: visit after visit
+    limit: Limit | None = None  # on the length of updates; None: none
+    secret: bool = False  # whether noise that protects devices comes from the operating system instead of the seed
 
     def __post_init__(self) -> None:
         mean, std = mean_and_deviation(self.park, self.normalise)
@@ -231,15 +220,10 @@ class Engine:
 
 @dataclass
 class FrozenExtractor:
-    """The extractor of a round's visits.
+    """The extractor of a round's visits."""
 
-    Attributes:
-        frozen: whether all visits of the round train the classifier alone, so that there is only one.
-        name: its digest, once a visit worked it out.
-    """
-
-    frozen: bool
-    name: str = ""
+    frozen: bool  # whether all visits of the round train the classifier alone, so that there is only one
+    name: str = ""  # its digest, once a visit worked it out
 
 
 class Executor(Protocol):
@@ -283,22 +267,17 @@ class Subtask:
     """A node whose branches are walked somewhere else.
 
     Attributes:
-        node: the node.
-        start: the packet that goes out.
         round, tick: when.
-        visits: how often each device was visited so far in the round.
-        heard: what devices answered so far in the round.
-        frozen: whether all visits of the round train the classifier alone.
         updates: scope → device → its greatest recent lengths, where the length of updates is limited.
     """
 
     node: Parallel
-    start: Packet
+    start: Packet  # the packet that goes out
     round: int
     tick: int
-    visits: Counter[int]
-    heard: Mapping[int, Mapping[str, Any]]
-    frozen: bool
+    visits: Counter[int]  # how often each device was visited so far in the round
+    heard: Mapping[int, Mapping[str, Any]]  # device → question → answer, so far in the round
+    frozen: bool  # whether all visits of the round train the classifier alone
     updates: Mapping[str, Mapping[int, Longest]] = field(default_factory=dict)
 
 

@@ -58,10 +58,6 @@ class Score:
     """An evaluation.
 
     Attributes:
-        accuracy: share of the test samples classified rightly.
-        loss: their mean cross-entropy.
-        macro_f1: mean over the classes of F1; see :func:`~fedfloor.figures.macro_f1`.
-        by_class: accuracy per class; NaN-free: None where the test data hold no sample of it.
         by_device: 10th, 50th and 90th percentile of the devices' accuracies. Where test samples have owners, they are
             measured: each on the device's own test samples, and devices that only train are left out. Otherwise they
             are expected: Σ_c p_k(c)·accuracy(c), on test samples that come in the device's own class mix p_k, taken
@@ -73,10 +69,10 @@ class Score:
         figures: name → value of the headline, where that is not the accuracy.
     """
 
-    accuracy: float
-    loss: float
-    macro_f1: float
-    by_class: list[float | None]
+    accuracy: float  # share of the test samples classified rightly
+    loss: float  # their mean cross-entropy
+    macro_f1: float  # mean over the classes of F1; see :func:`~fedfloor.figures.macro_f1`
+    by_class: list[float | None]  # accuracy per class; NaN-free: None where the test data hold no sample of it
     by_device: dict[str, float]
     tell: Callable[[], dict[str, Any]] = field(compare=False, repr=False)
     figures: Mapping[str, float | None] = field(default_factory=dict)
@@ -89,14 +85,9 @@ class Score:
 
 
 def evaluate(engine: Engine, model: Tensor, objective: Objective | None = None, headline: Figure = ACCURACY) -> Score:
-    """Evaluate a flat model on the park's test data; call it on every rank.
+    """Evaluate a flat model [P] on the park's test data; call it on every rank, whose resident network is overwritten.
 
-    Args:
-        engine: this rank's engine; its resident network is overwritten.
-        model: flat model [P].
-        objective: what devices minimise. Where it is ``personal``, the test samples that belong to a device are given
-            to the model with that device's own numbers, and the others to the model as it is.
-        headline: the figure that the run is judged by; one that ranks samples reads the scores of all of them.
+    Where the objective is ``personal``, a device's test samples are evaluated by the model with its own numbers.
     """
     scored = headline.scored(engine.park.dataset.classes)
     total = engine.park.test_samples
@@ -141,13 +132,9 @@ def predictions(
     engine: Engine, loss: float, y: Labels, predicted: Labels, scores: NDArray[Any], scored: Sequence[int],
     places: Indices | None = None,
 ) -> Predictions:  # fmt: skip
-    """Return what a model made of samples.
+    """Return the predictions of a model from true and predicted bins [n] and the task's scores [n, S].
 
-    Args:
-        y: int64 [n], the true bins.
-        found: int64 [n], those that were predicted.
-        scores: [n, S], as the task gives them.
-        places: int64 [n], which test samples they are; all in their order where it is left out.
+    ``places`` are the samples' rows among the test samples; default: all in their order.
     """
     data = engine.park.dataset
     table = confusion(y, predicted, len(data.classes))
@@ -166,13 +153,8 @@ def block_outputs(
 ) -> tuple[NDArray[np.float64], Labels, NDArray[np.float32]]:
     """Run blocks (device, test samples) of n samples through the network, each rank its share.
 
-    Args:
-        scored: S bins whose scores are wanted.
-        load: puts the model by which a device's blocks are evaluated into the resident network.
-
-    Returns:
-        The summed loss of each block; of the samples, block after block, the predicted bins int64 [n] and the scores
-        float32 [n, S].
+    ``load`` puts the model by which a device's blocks are evaluated into the resident network. Returns the summed loss
+    of each block and, block after block, the predicted bins int64 [n] and the scores float32 [n, S] of ``scored`` bins.
     """
     mine = deal([len(rows) for _, rows in blocks], engine.team.size)[engine.team.rank]
     task, losses, loaded = engine.task, np.zeros(len(mine)), None
@@ -208,13 +190,13 @@ def score(
     engine: Engine, loss: float, right: NDArray[Any], views: Sequence[Predictions], headline: Figure, table: Counts,
     single: SampleAnswers, every: NDArray[np.float64] | None = None,
 ) -> Score:  # fmt: skip
-    """Return what predictions come to.
+    """Return the score of predictions.
 
     Args:
-        right: [test samples], whether each was classified rightly, or which share of several models did so.
-        views: what a model made of them, or each of several: macro-F1 and headline are means over these.
+        right: [test samples], whether each was classified rightly, or by which share of several models.
+        views: predictions of one model or several: macro-F1 and headline are means over these.
         table: int64 [F, F], the confusion matrix of all of them.
-        every: [n], the accuracy of each device of the roster, where it is not known from the above.
+        every: [n], the accuracy of each device of the roster; default: from the above.
     """
     park, by_class = engine.park, recalls(table)
     every = device_accuracy(park, right, by_class) if every is None else every

@@ -66,11 +66,9 @@ def executor_of(engine: Engine) -> Executor:
 
 
 def ask(engine: Engine, node: Probe, packet: Packet, tick: int, team: Team) -> dict[int, dict[str, Any]]:
-    """Put a question to devices, each rank of ``team`` to its share; return all answers on every rank.
+    """Put a question to devices, each rank of ``team`` to its share; return device → question → answer on every rank.
 
-    Returns:
-        Device → question → answer: JSON, or a tensor. A device that does not answer (real machines may be away) has no
-        entry; for class counts it counts as holding nothing, as in a census.
+    A device that does not answer (real machines may be away) has no entry, or class counts of nothing.
     """
     to_answer, own = question(node), engine.network.flat
     start = kept(packet, own)

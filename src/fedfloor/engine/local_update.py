@@ -155,13 +155,8 @@ def local_update(
 ) -> tuple[Packet, Receipt]:
     """Train the model of a packet where it arrived; return what leaves, and the receipt but for its bytes.
 
-    Args:
-        engine: its network ends with the trained model; what the device keeps is committed.
-        extractor: the round's extractor; its name is noted.
-
-    Raises:
-        SettingError: work that the network or the packet does not fit.
-        RunError: the loss became infinite or not a number, or the device's memory is gone.
+    The device's memory is committed, the name of the round's extractor noted. RunError: the loss is not finite, or the
+    memory is gone.
     """
     goal = objectives.objective(work.objective, work.settings)
     network, flat, device = engine.network, engine.network.flat, key.device

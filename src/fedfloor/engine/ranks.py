@@ -108,12 +108,7 @@ def branches_from_json(children: Sequence[Node], text: Blob) -> list[NodeResult]
 
 
 def run(engine: Engine, plan: Node, packet: Packet, *, round_number: int, tick: int) -> Outcome:
-    """Walk a plan with the engine's team; call it on every rank with the same arguments.
-
-    Args:
-        packet: what goes in at the cloud: named flat tensors, ``w`` the model.
-        round_number: counts from 1; chance is keyed by it.
-    """
+    """Walk a plan from the cloud with the engine's team; call it on every rank with the same arguments."""
     walk.check(plan, engine.park.devices)
     check_parts(engine.network, plan, packet)
     packet = {name: value.to(engine.network.flat.device) for name, value in packet.items()}
@@ -136,12 +131,7 @@ def share(engine: Engine, subtask: Subtask, mine: Collection[int]) -> list[Blob]
 
 
 class Trainer(Driver):
-    """Carries out a walk's requests by training.
-
-    Attributes:
-        by_team: whether the whole team walks, as in :class:`~fedfloor.plan.schedule.Walk`.
-        limit: on the length of updates, as it is known where the walk is; None: none.
-    """
+    """Carries out a walk's requests by training; ``by_team``: as in :class:`~fedfloor.plan.schedule.Walk`."""
 
     def __init__(self, engine: Engine, round_number: int, extractor: FrozenExtractor, *, whole: bool = False) -> None:
         self.engine, self.extractor, self.whole = engine, extractor, whole

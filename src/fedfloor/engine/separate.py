@@ -46,15 +46,15 @@ def evaluate(
     """Evaluate the model of every device's own, or of its cohort; call it on every rank.
 
     A test sample counts with the model of the device it belongs to; of one that was never visited, where others keep a
-    part of their own, that is the shared model with the mean of these parts. One that belongs to nobody with a model (a
+    part of their own, that is the shared model with the mean of these parts. A sample of no device with a model (a
     common test set, owners who only test) counts with the mean over all devices' models: every figure is (1/K) Σ_k of
-    what it is with model k for such samples. In the confusion matrix the other samples then count K times. The accuracy
+    its value with model k for such samples. In the confusion matrix the other samples then count K times. The accuracy
     that is expected of a device on its own mix of classes is that of its model.
 
     Args:
-        engine: this rank's engine; its resident network is overwritten.
+        engine: its resident network is overwritten.
         packet: the models that devices begin with; the first counts where no device has one yet.
-        tune: what every device trains its model by first; nothing of it is kept.
+        tune: training of every device's model before; it is not kept.
         own: the part of the model that devices keep. Real machines run their test samples through their models
             themselves; there a device without a part of its own has that of the first model.
     """
@@ -65,12 +65,10 @@ def evaluate(
     tested = park.test_devices[park.test_devices >= 0].tolist() if owned else []
     models = sorted(range(park.devices) if tune else cohorts or owned | set(tested)) or [NOBODY]
     shared = mean_part(engine, packet["w"]) if owned and len(models) > len(owned) and not (cohorts or remote) else None
-    holder = (
-        {k: k for k in models} if tune else _holders(engine, models, cohorts)
-    )  # the device by which each one's model is evaluated
-    many, holders = Counter(holder.values()), sorted(set(holder.values()))
+    # the device by which each one's model is evaluated
+    holder = {k: k for k in models} if tune else _holders(engine, models, cohorts)
     owner = np.array([holder.get(k, NOBODY) for k in park.test_devices.tolist()], np.int64)
-    blocks = [block for device in holders for block in device_blocks(owner, device)]
+    blocks = [block for device in sorted(set(holder.values())) for block in device_blocks(owner, device)]
 
     def load(device: int) -> None:
         own_start = packet[model_name(cohorts.get(device, 0))]
@@ -83,9 +81,23 @@ def evaluate(
             _tune(engine, tune, device)
 
     if remote:
-        sums, answers, scores = _remote_outputs(engine, packet, blocks, scored, load, own)
+        outputs = _remote_outputs(engine, packet, blocks, scored, load, own)
     else:
-        sums, answers, scores = block_outputs(engine, blocks, scored, load)
+        outputs = block_outputs(engine, blocks, scored, load)
+    return _combined(engine, headline, blocks, outputs, holder, owner)
+
+
+def _combined(
+    engine: Engine, headline: Figure, blocks: Sequence[tuple[int, Indices]],
+    outputs: tuple[NDArray[np.float64], Labels, NDArray[np.float32]], holder: Mapping[int, int], owner: Indices,
+) -> Score:  # fmt: skip
+    """Return the score of several models from the outputs of blocks.
+
+    ``holder`` maps each model's device to the device that was evaluated for it, ``owner`` test samples to devices.
+    """
+    (sums, answers, scores), park, models = outputs, engine.park, list(holder)
+    many, holders = Counter(holder.values()), sorted(set(holder.values()))
+    scored = headline.scored(park.dataset.classes)
     times = np.where(owner == NOBODY, 1.0 / len(models), 1.0)
     weights = [times[rows[0]] * (many[k] if owner[rows[0]] == NOBODY else 1) for k, rows in blocks]
     loss = float(sums @ np.array(weights)) / park.test_samples

@@ -33,9 +33,7 @@ LARGE = 1 << 20  # numbers of a layer: what does not fit the cache beside everyt
 def gradients(loss: Tensor, parameters: Sequence[Tensor], grad: Tensor | None = None) -> tuple[Tensor, ...]:
     """Return ∂loss/∂p of each parameter p, shaped like it, to the bit as ``torch.autograd.grad``.
 
-    Args:
-        loss: a scalar; or any tensor, with ``grad``.
-        grad: ∂(what is minimised)/∂loss, shaped like the loss. Default: 1.
+    The loss is a scalar, or any tensor with ``grad``, the derivative of the minimised quantity by it.
 
     >>> w = torch.tensor([3.0, 1.0], requires_grad=True)
     >>> gradients((w * w).sum(), [w])
@@ -97,9 +95,6 @@ def stepper(flat: Tensor, shaped: Shaped, work: Work, kept: dict[str, Tensor] | 
         kept: the device's moments by name, changed in place; those of this work are added. They are neither read nor
             written where the work makes moments anew in every visit.
         first: where in the model ``flat`` begins: the moments of each of its parts are kept.
-
-    Raises:
-        SettingError: kept moments belong to another model.
     """
     stored = {} if kept is None or work.moments == "visit" else kept
 

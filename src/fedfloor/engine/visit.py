@@ -177,11 +177,6 @@ def train(
     The mini-batches are those of :func:`fedfloor.park.stream.batch_order` for the visit's key. Dropout draws from the
     default PyTorch generator of the network's device, as PyTorch has no other way: every visit re-seeds it by its key
     and leaves it where training ended, so whoever draws from it between visits cannot rely on a seed of their own.
-
-    Args:
-        module: what is asked for outputs: of the network's, the layer that the samples go into. Default: all of it.
-        shortcuts: whether large layers take their steps without a gradient; see :mod:`fedfloor.engine.steps`.
-        moments: of the optimiser, which the device keeps, changed in place; None: they begin at 0.
     """
     _seed_dropout(network.flat.device, key)
     rng = key.rng("batches")

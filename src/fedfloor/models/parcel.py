@@ -49,16 +49,14 @@ class Parcel:
     """What travels of packets whose model ``w`` is cut to ``parts``; the other vectors of a packet travel whole.
 
     Args:
-        parts: the numbers of the model that travel, in ascending pieces.
-        model: P, how many it has.
         coding: how the first ones are coded: ``w`` then travels as bytes. None: all travel as they are.
 
     >>> Parcel((slice(0, 1), slice(2, 4)), 4).size({"w": torch.zeros(4), "c": torch.zeros(3)})
     24
     """
 
-    parts: tuple[slice, ...]
-    model: int
+    parts: tuple[slice, ...]  # the numbers of the model that travel, in ascending pieces
+    model: int  # P, how many it has
     coding: Coded | None = None
 
     @property

@@ -73,41 +73,24 @@ def is_lost(key: Key, chance: float) -> bool:
 
 @dataclass(frozen=True)
 class NodeResult:
-    """The result of walking one node.
+    """The result of walking one node."""
 
-    Attributes:
-        packet: the packet that goes on; it may be the resident network's own buffer, which the next visit changes.
-        resolved: the node with every ``Select`` replaced by the visits to the chosen devices.
-        receipts: those of its visits, in plan order.
-        trained: the devices whose visits were not lost.
-        answers: device → question → answer.
-        chosen: the devices chosen by each ``Select`` below, in the order of the walk.
-    """
-
-    packet: Packet
-    resolved: Node
-    receipts: list[Receipt] = field(default_factory=list)
-    trained: frozenset[int] = frozenset()
-    answers: Answers = field(default_factory=dict)
-    chosen: tuple[tuple[int, ...], ...] = ()
+    packet: Packet  # the packet that goes on; it may be the resident network's own buffer, which the next visit changes
+    resolved: Node  # the node with every ``Select`` replaced by the visits to the chosen devices
+    receipts: list[Receipt] = field(default_factory=list)  # those of its visits, in plan order
+    trained: frozenset[int] = frozenset()  # the devices whose visits were not lost
+    answers: Answers = field(default_factory=dict)  # device → question → answer
+    chosen: tuple[tuple[int, ...], ...] = ()  # the devices chosen by each ``Select`` below, in the order of the walk
 
 
 class TrainRequest(NamedTuple):
-    """Train the packet at a site.
+    """Train the packet at a site."""
 
-    Attributes:
-        node: the visit.
-        packet: the packet as it arrives.
-        key: keys the visit's chance.
-        size: bytes of the packet that goes on.
-        concurrent: the visits at the same place of other branches, whose uploads interfere with this one's.
-    """
-
-    node: Train
-    packet: Packet
-    key: Key
-    size: int
-    concurrent: Concurrent
+    node: Train  # the visit
+    packet: Packet  # the packet as it arrives
+    key: Key  # keys the visit's chance
+    size: int  # bytes of the packet that goes on
+    concurrent: Concurrent  # the visits at the same place of other branches, whose uploads interfere with this one's
 
 
 class ProbeRequest(NamedTuple):
@@ -193,7 +176,6 @@ class RoundContext:
         samples_of: the number of samples of a device; −1 is the cloud.
         sent: the bytes of a packet that a visit of some work sends on.
         lost: whether the result of a visit to a device is lost, by (visit, its concurrent visits, key).
-        interference: whether ``lost`` reads the concurrent visits.
     """
 
     seed: int
@@ -201,7 +183,7 @@ class RoundContext:
     samples_of: Callable[[int], int] = lambda device: 0  # noqa: ARG005
     sent: Callable[[Work, Packet], int] = lambda work, packet: 0  # noqa: ARG005
     lost: Callable[[Train, Concurrent, Key], bool] = lambda node, concurrent, key: False  # noqa: ARG005
-    interference: bool = False
+    interference: bool = False  # whether ``lost`` reads the concurrent visits
 
 
 class Walk:

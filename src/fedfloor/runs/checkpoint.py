@@ -36,17 +36,14 @@ class Best:
     """The model of the round that was best on validation data so far.
 
     Attributes:
-        round: its number; only rounds with an evaluation are compared.
-        figure: by which it is the best, and then by the loss.
         value, loss: of it, on validation data; None where the figure is not defined on them.
-        model: flat, [P].
     """
 
-    round: int
-    figure: str
+    round: int  # its number; only rounds with an evaluation are compared
+    figure: str  # by which it is the best, and then by the loss
     value: float | None
     loss: float
-    model: Tensor
+    model: Tensor  # flat, [P]
 
     @property
     def about(self) -> dict[str, Any]:
@@ -96,30 +93,22 @@ class Checkpoint:
     """A run after a round.
 
     Attributes:
-        round: the last finished round.
-        tick: the park's clock.
-        state: the method's state.
-        receipts: the last round's.
-        memory: device → digest of what it keeps.
-        line: the last round's ledger line, because a kill can fall between checkpoint and ledger.
-        visits: device → how often it was trained so far.
         reports: device → how often it reported a census so far, where these carry noise.
         holders: the devices that hold the model's frozen part as it is, where rounds are priced.
-        best: the model of the best round, where validation data are held out.
         updates: scope → device → its greatest recent lengths, where the length of updates is limited.
     """
 
-    round: int
-    tick: int
-    state: State
-    receipts: tuple[Receipt, ...]
-    memory: dict[int, str]
-    line: Line | None = None
-    visits: Mapping[int, int] = field(default_factory=dict)
+    round: int  # the last finished round
+    tick: int  # the park's clock
+    state: State  # the method's state
+    receipts: tuple[Receipt, ...]  # the last round's
+    memory: dict[int, str]  # device → digest of what it keeps
+    line: Line | None = None  # the last round's ledger line, because a kill can fall between checkpoint and ledger
+    visits: Mapping[int, int] = field(default_factory=dict)  # device → how often it was trained so far
     reports: Mapping[int, int] = field(default_factory=dict)
     holders: frozenset[int] = frozenset()
     updates: Mapping[str, Mapping[int, Longest]] = field(default_factory=dict)
-    best: Best | None = None
+    best: Best | None = None  # the model of the best round, where validation data are held out
 
 
 def save_to(folder: Path, point: Checkpoint) -> None:
@@ -165,10 +154,6 @@ def save_to(folder: Path, point: Checkpoint) -> None:
 
 def latest(folder: Path, memory: Path | None = None, *, warn: bool = True) -> Checkpoint | None:
     """Load the newest checkpoint that is undamaged, or None where there is none yet.
-
-    Args:
-        folder: with the checkpoints; nothing in it is changed.
-        memory: the folder of the devices' memories, if they are kept here: those that a checkpoint names belong to it.
 
     Raises:
         RunError: there are checkpoints, but all are damaged; names the files.

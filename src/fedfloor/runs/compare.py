@@ -26,18 +26,14 @@ class PlannedRun:
     """A run of several that has not begun.
 
     Args:
-        label: names it while it runs.
-        experiment: the experiment that it runs.
-        out: its folder.
-        limits: its own, in place of those of all runs.
         start: runs it and returns why it stopped, or None if it was left out; by default
             :func:`fedfloor.runs.launch.start`.
     """
 
-    label: str
-    experiment: Experiment
-    out: Path
-    limits: Limits | None = None
+    label: str  # names it while it runs
+    experiment: Experiment  # the experiment that it runs
+    out: Path  # its folder
+    limits: Limits | None = None  # its own, in place of those of all runs
     start: Callable[[Experiment, Orders, int, Follower, Park, Callable[[], bool]], str | None] | None = None
 
 
@@ -75,10 +71,6 @@ def carry_out(
 
     Returns:
         Folder → why its run stopped, in the order of execution; and whether all runs were done.
-
-    Raises:
-        SettingError: a run's folder exists already and this is no resume, or a budget needs a network.
-        RunError: a run failed.
     """
     if launch.under_torchrun():
         raise SettingError("compare and sweep start their own processes: run them without torchrun, with --ranks.")

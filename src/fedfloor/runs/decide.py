@@ -25,23 +25,14 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, eq=False)
 class Decided:
-    """A model that a run leaves behind.
+    """A model that a run leaves behind."""
 
-    Attributes:
-        which: the last round's, or the best one's.
-        round: its number.
-        model: flat, [P].
-        decision: what becomes of its logits; None: the likeliest class.
-        chosen: what the decision came to on validation data, as JSON.
-        figures: what it comes to where the run is evaluated, as JSON.
-    """
-
-    which: str
-    round: int
-    model: Tensor
-    decision: Decision | None = None
-    chosen: Mapping[str, Any] = field(default_factory=dict)
-    figures: Mapping[str, Any] = field(default_factory=dict)
+    which: str  # the last round's, or the best one's
+    round: int  # its number
+    model: Tensor  # flat, [P]
+    decision: Decision | None = None  # what becomes of its logits; None: the likeliest class
+    chosen: Mapping[str, Any] = field(default_factory=dict)  # what the decision came to on validation data, as JSON
+    figures: Mapping[str, Any] = field(default_factory=dict)  # what it comes to where the run is evaluated, as JSON
 
     @property
     def header(self) -> dict[str, Any]:

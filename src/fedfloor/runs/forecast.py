@@ -49,15 +49,12 @@ class ForecastRound:
     """A round that has not been trained.
 
     Args:
-        number: 0: the method's first questions.
-        plan: resolved.
-        price: of the plan.
         normalised: before round 1, of the normalisation's questions, which ``price`` does not contain.
     """
 
-    number: int
-    plan: Node
-    price: Price
+    number: int  # 0: the method's first questions
+    plan: Node  # resolved
+    price: Price  # of the plan
     normalised: Price | None = None
 
 

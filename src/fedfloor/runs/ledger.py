@@ -20,43 +20,34 @@ class Line:
     """One round.
 
     Attributes:
-        round: from 1.
         accuracy, loss: of the global model on the test data; None in rounds without evaluation.
         train_loss: mean of the visits' losses in their last pass, weighted by samples; None if every visit was lost.
-        macro_f1: mean of F1 over the classes.
-        figures: name → value of the headline, where that is not the accuracy.
         headlines: name → 10th, 50th and 90th percentile over the devices that a headline which is not the accuracy is
             defined for, and how many these are.
-        by_class: accuracy per class.
         by_device: 10th, 50th and 90th percentile of the devices' accuracies, measured or expected
             as ``park.json`` says.
         priced: seconds, joules and bytes on the network, of this round and (``total``) of all rounds up to it; None
             without a network.
-        wall_s: seconds the round took here.
-        participants: devices that were visited.
-        lost: visits whose result was lost.
-        plan_hash: SHA-256 of the resolved plan.
-        info: what the method reports.
         measured: on real machines, what the round took there: seconds, bytes per link, who was absent or refused.
         coverage: ``samples`` and ``devices`` of each class that the round trained on, where the experiment asks for it.
     """
 
-    round: int
+    round: int  # from 1
     accuracy: float | None
     loss: float | None
     train_loss: float | None
-    by_class: list[float | None] | None
+    by_class: list[float | None] | None  # accuracy per class
     by_device: dict[str, float] | None
     priced: dict[str, Any] | None
-    wall_s: float
-    participants: int
-    lost: int
-    plan_hash: str
-    info: Mapping[str, Any] = field(default_factory=dict)
-    macro_f1: float | None = None
+    wall_s: float  # seconds the round took here
+    participants: int  # devices that were visited
+    lost: int  # visits whose result was lost
+    plan_hash: str  # SHA-256 of the resolved plan
+    info: Mapping[str, Any] = field(default_factory=dict)  # what the method reports
+    macro_f1: float | None = None  # mean of F1 over the classes
     measured: dict[str, Any] | None = None
     coverage: dict[str, list[float]] | None = None
-    figures: Mapping[str, float | None] | None = None
+    figures: Mapping[str, float | None] | None = None  # name → value of the headline, where that is not the accuracy
     headlines: Mapping[str, Mapping[str, float]] | None = None
 
     @property

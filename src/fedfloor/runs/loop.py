@@ -179,7 +179,7 @@ class _Run:
             folder.write_json(self.orders.out / "plan.json", about)
         before = dict(self.engine.memory.visits) if self.coverage is not None else {}
         outcome = ranks.run(self.engine, plan, point.state.packet, round_number=number, tick=point.tick)
-        if outcome.receipts and all(one.lost for one in outcome.receipts):
+        if outcome.receipts and all(receipt.lost for receipt in outcome.receipts):
             self.nobody(number)
         if self.engine.limit is not None:
             self.engine.limit.note(outcome.resolved, outcome.receipts)
@@ -203,10 +203,8 @@ class _Run:
         refused = {str(receipt.device): receipt.refused for receipt in outcome.receipts if receipt.refused}
         info = dict(state.notes.get("info", {})) | ({"refused": refused} if refused else {})
         new = ledger.line(number, score, outcome.receipts, hashed, wall, info, priced, point.line)
-        if self.live is not None:
-            new = replace(new, measured=self.live.measured())
-        if self.coverage is not None:
-            new = replace(new, coverage=self.coverage.of(outcome, before))
+        measured = self.live.measured() if self.live is not None else None
+        new = replace(new, measured=measured, coverage=self.coverage.of(outcome, before) if self.coverage else None)
         tick, holders = point.tick + outcome.ticks, paid[-1].holders if paid else frozenset[int]()
         updates = self.engine.limit.copy().known if self.engine.limit is not None else {}
         model, kept = state.packet["w"], point.best

@@ -87,21 +87,13 @@ class Limits:
 
 @dataclass(frozen=True)
 class Orders:
-    """Where a run lies, whether it goes on, and when it stops.
+    """Where a run lies, whether it goes on, and when it stops."""
 
-    Args:
-        out: the run's folder.
-        resume: go on from the last checkpoint.
-        force: resume in spite of a changed experiment, version or CPU.
-        limits: when to stop early.
-        keep: leave the folder also where training diverges in the first round.
-    """
-
-    out: Path
-    resume: bool = False
-    force: bool = False
-    limits: Limits = Limits()
-    keep: bool = False
+    out: Path  # the run's folder
+    resume: bool = False  # go on from the last checkpoint
+    force: bool = False  # resume in spite of a changed experiment, version or CPU
+    limits: Limits = Limits()  # when to stop early
+    keep: bool = False  # leave the folder also where training diverges in the first round
 
 
 @contextlib.contextmanager

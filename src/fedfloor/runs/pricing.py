@@ -48,24 +48,17 @@ class Tariff:
     """What a run's rounds are priced by.
 
     Args:
-        sites: the devices on the network.
-        air: the radio of its uplink, if it is one.
-        classes: F, of which a census counts samples.
-        trained: how many numbers of the model are trained.
-        classifier: how many of them are its classifier's; 0 where that is unknown.
-        shape: of a sample.
         parcel: what travels of the model, by part and codecs: see :func:`fedfloor.engine.travel.coded`.
-        visit: a visit of the whole model, with the codecs that methods plan by.
     """
 
-    sites: Sites
-    air: RadioUplink | None
-    classes: int
-    trained: int
-    classifier: int = 0
-    shape: tuple[int, ...] = ()
+    sites: Sites  # the devices on the network
+    air: RadioUplink | None  # the radio of its uplink, if it is one
+    classes: int  # F, of which a census counts samples
+    trained: int  # how many numbers of the model are trained
+    classifier: int = 0  # how many of them are its classifier's; 0 where that is unknown
+    shape: tuple[int, ...] = ()  # of a sample
     parcel: Callable[..., Parcel] | None = None
-    visit: Work = field(default_factory=Work)
+    visit: Work = field(default_factory=Work)  # a visit of the whole model, with the codecs that methods plan by
 
     def at(self, factory_of: NDArray[np.int32]) -> Tariff:
         """Return the tariff with devices in these factories; itself where they are there."""

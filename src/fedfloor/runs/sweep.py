@@ -27,19 +27,12 @@ EXAMPLE = "write it as KEY=VALUE,VALUE,…, such as work.lr=0.1,0.01"
 
 @dataclass(frozen=True)
 class Axis:
-    """One ``--grid``: the values of one setting.
+    """One ``--grid``: the values of one setting."""
 
-    Args:
-        key: as it was typed.
-        method: the only method it is for; None for every method that has such a setting.
-        setting: the way to it inside the method's own table, such as ``("work", "lr")``.
-        values: at least one, none twice.
-    """
-
-    key: str
-    method: str | None
-    setting: tuple[str, ...]
-    values: tuple[Any, ...]
+    key: str  # as it was typed
+    method: str | None  # the only method it is for; None for every method that has such a setting
+    setting: tuple[str, ...]  # the way to it inside the method's own table, such as ``("work", "lr")``
+    values: tuple[Any, ...]  # at least one, none twice
 
 
 def axis(typed: str) -> Axis:
@@ -215,11 +208,10 @@ class Result:
     """What came of a trial.
 
     Args:
-        trial: which.
         values: per seed, the final model's headline on validation data; None where training diverged.
     """
 
-    trial: Trial
+    trial: Trial  # which
     values: tuple[float | None, ...]
 
     @property

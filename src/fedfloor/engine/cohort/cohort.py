@@ -43,14 +43,12 @@ class Cohort:
 
     Args:
         precision: of matrix products on an accelerator: ``float32``, ``tf32``, or ``bf16`` by autocast.
-        room_bytes: what models and activations may take at a time; None: most of what is free.
-        record: whether steps are recorded as CUDA graphs, where there is CUDA.
         fixed: whether steps have buffers that stay from visit to visit, as recorded ones must; None: on CUDA.
     """
 
     precision: Precision = "float32"
-    room_bytes: int | None = None
-    record: bool = True
+    room_bytes: int | None = None  # what models and activations may take at a time; None: most of what is free
+    record: bool = True  # whether steps are recorded as CUDA graphs, where there is CUDA
     fixed: bool | None = None
     _programs: OrderedDict[tuple[object, ...], Program] = field(default_factory=OrderedDict, repr=False)
     _resident: Resident | None = field(default=None, repr=False)

@@ -42,11 +42,10 @@ class Term:
 
     Args:
         kind: ``""``: none; ``"pull"``: (weight/2)·‖w − a‖²; ``"tilt"``: ⟨a, w⟩ − height; a is each model's anchor.
-        weight: of the pull.
     """
 
     kind: str = ""
-    weight: float = 0.0
+    weight: float = 0.0  # of the pull
 
     def of(self, weights: Tensor, anchor: Tensor, height: Tensor) -> tuple[Tensor, Tensor]:
         if self.kind == "pull":
@@ -59,7 +58,7 @@ NOTHING = Term()
 
 
 def refusal(name: str, goal: Objective) -> str:
-    """Return why an objective cannot be stacked; nothing where it can.
+    """Return the reason why an objective cannot be stacked; "" where it can.
 
     >>> refusal("plain", Plain()), refusal("mine:Own", Plain())
     ('', '')
@@ -92,13 +91,7 @@ def of_samples(goal: Objective) -> PerSample | None:
 
 
 def distance(goal: Distilled | Mmd, fixed: Tensor, logits: Tensor, share: Tensor) -> Tensor:
-    """Return what such an objective adds to the losses, [K].
-
-    Args:
-        fixed: logits of the models as they arrived, [K, B, F].
-        logits: of the models under training, [K, B, F].
-        share: each sample's weight in the loss, [K, B]: 1/b, or 0 for what fills up.
-    """
+    """Return the term [K] of logits [K, B, F] and of those on arrival; ``share``: samples' weights [K, B]."""
     if isinstance(goal, Distilled):
         apart = kl_div(logits.log_softmax(2), fixed.log_softmax(2), reduction="none", log_target=True).sum(2)
         return goal.weight * (apart * share).sum(1)
@@ -168,47 +161,27 @@ def halved(models: int, live: int) -> int:
 
 @dataclass(frozen=True)
 class Spec:
-    """What a program is made for.
+    """The shapes and terms of a program; K models side by side."""
 
-    Args:
-        models: K.
-        batch: B, most samples of a mini-batch.
-        steps: most steps of a visit.
-        held: (first, stop) of the numbers of the model that the forward pass reads.
-        trained: (first, stop) of those that are trained.
-        momentum, decay: of the steps.
-        term: what is added to the loss that the weights alone make.
-        second: the objective that compares with the logits of the model as it arrived; None: there is no such.
-        apart: whether the losses of single samples are told.
-        samples: the objective whose losses of single samples are others than their cross-entropies; None: there is
-            no such.
-    """
-
-    models: int
-    batch: int
-    steps: int
-    held: tuple[int, int]
-    trained: tuple[int, int]
+    models: int  # K
+    batch: int  # B, most samples of a mini-batch
+    steps: int  # most steps of a visit
+    held: tuple[int, int]  # (first, stop) of the numbers of the model that the forward pass reads
+    trained: tuple[int, int]  # (first, stop) of those that are trained
     momentum: float = 0.0
     decay: float = 0.0
-    term: Term = NOTHING
+    term: Term = NOTHING  # added to the loss, of the weights alone
     second: Distilled | Mmd | None = None
-    apart: bool = False
+    apart: bool = False  # whether the losses of single samples are kept
     samples: PerSample | None = None
 
 
 class Order(NamedTuple):
-    """Which samples the models step on.
+    """The samples that the models step on."""
 
-    Args:
-        rows: int64 [S, K, B], rows of the pool; a short mini-batch is filled up with a row of its own.
-        share: [S, K, B], each sample's weight in the loss, 0 for what fills up.
-        many: [S], how many models step; they are the first ones.
-    """
-
-    rows: np.ndarray
-    share: np.ndarray
-    many: np.ndarray
+    rows: np.ndarray  # int64 [S, K, B], rows of the pool; a short mini-batch is filled up with a row of its own
+    share: np.ndarray  # [S, K, B], each sample's weight in the loss, 0 for what fills up
+    many: np.ndarray  # [S], how many models step; they are the first ones
 
 
 class Program:

@@ -46,25 +46,15 @@ FIELDS = ("objective", "settings", "epochs", "steps", "batch_size", "rate", "mom
 
 @dataclass(frozen=True, eq=False)
 class _Stack:
-    """Devices whose models are about to be trained side by side.
+    """Devices whose models are about to be trained side by side."""
 
-    Args:
-        jobs: their visits, those with more mini-batches first.
-        goal: what they minimise.
-        weights: the models that arrived, [K, P].
-        pool: the samples or features.
-        held: which rows of it each trains on.
-        batches: the mini-batches of each.
-        abouts: what the objective may read.
-    """
-
-    jobs: list[VisitJob]
-    goal: Objective
-    weights: Tensor
-    pool: Pool
-    held: list[Indices]
-    batches: list[list[Indices]]
-    abouts: list[Visit]
+    jobs: list[VisitJob]  # their visits, those with more mini-batches first
+    goal: Objective  # the objective
+    weights: Tensor  # the models that arrived, [K, P]
+    pool: Pool  # the samples or features
+    held: list[Indices]  # which rows of it each trains on
+    batches: list[list[Indices]]  # the mini-batches of each
+    abouts: list[Visit]  # the facts that the objective may read
 
 
 def visited(cohort: Cohort, jobs: Sequence[VisitJob], extractor: FrozenExtractor) -> list[CohortAnswer]:

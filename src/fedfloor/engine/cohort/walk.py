@@ -53,16 +53,13 @@ class CohortAnswer:
     """The result of a request.
 
     Args:
-        packet: the packet that goes on.
         stats: returns the visits' statistics in order; called late, so that nothing waits for the device meanwhile.
-        memory: digest of what the device keeps.
-        samples: that the device holds, or trained on.
     """
 
-    packet: Packet
+    packet: Packet  # the packet that goes on
     stats: Callable[[], list[VisitStats]]
-    memory: str | None = None
-    samples: int = 0
+    memory: str | None = None  # digest of the device's memory
+    samples: int = 0  # that the device holds, or trained on
 
 
 Driven = Generator[list[Job], list[CohortAnswer], NodeResult]
@@ -98,7 +95,7 @@ def settled(receipts: list[Any]) -> list[Receipt]:
 
 
 def work_of(job: VisitJob | UnionJob) -> Work:
-    """Return what visits do, or each of a super node's."""
+    """Return the work of a visit, or of each visit of a super node."""
     if isinstance(job, VisitJob):
         return job.work
     return cast(Train, job.node.children[0]).work
