@@ -79,6 +79,9 @@ def test_top_k_keeps_the_largest_and_random_k_places_that_are_not_sent() -> None
     assert np.array_equal(np.flatnonzero(y), np.sort(largest))
     assert np.array_equal(y[largest], x[largest])
     assert kept.bytes == 100 * 4 + 100 * 10 // 8  # ⌈log₂ 994⌉ = 10 bits a place
+    alike = np.array([1, -2, 2, -2, 0], np.float32)  # of numbers of one size the first are kept
+    two = coding({"kind": "top-k", "share": 0.4}, NumberLayout(((1, 5),)))
+    assert two.arrive(two.leave(alike, draws(0)), draws(0)).tolist() == [0, -2, 2, 0, 0]
     drawn = coding({"kind": "random-k", "share": 0.1})
     y = drawn.arrive(drawn.leave(x, draws(0)), draws(0))
     assert drawn.bytes == 400

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
+from weakref import ref
 
 import numpy as np
 import torch
@@ -19,6 +20,7 @@ from fedfloor.engine.local_update import local_update
 from fedfloor.engine.questions import question
 from fedfloor.engine.team import Blob, Team
 from fedfloor.errors import SettingError
+from fedfloor.models.network import Network
 from fedfloor.models.parcel import Packet
 from fedfloor.plan.nodes import Broadcast, Probe, Work
 from fedfloor.plan.outcome import Receipt
@@ -32,13 +34,27 @@ class LocalExecutor:
 
     at_once = False
 
+    def __init__(self) -> None:
+        self._last: tuple[Callable[[], object], object, Tensor] = (lambda: None, None, torch.empty(0))
+
     def visit(
         self, engine: Engine, work: Work, packet: Packet, key: Key, extractor: FrozenExtractor
     ) -> tuple[Packet, Receipt]:
-        network, base = engine.network, packet["w"].clone() if work.travel else packet["w"]
-        packet = travel.arrived(network, work, travel.sent(network, work, packet, key), base, key)
-        packet, receipt = local_update(engine, work, packet, key, extractor)
+        network = engine.network
+        base = packet["w"].clone() if work.travel and packet["w"] is network.flat else packet["w"]
+        packet, receipt = local_update(engine, work, self._arrived(network, work, packet, key), key, extractor)
         return travel.received(network, work, packet, base, key), receipt
+
+    def _arrived(self, network: Network, work: Work, packet: Packet, key: Key) -> Packet:
+        """Return a packet as its receivers get it; one that goes to several of them is coded once."""
+        model, place = packet["w"], (work.travels, work.travel_down, key.seed, key.round, key.tick)
+        sender, sent_at, arrived = self._last
+        if work.travel_down and model is not network.flat and sender() is model and sent_at == place:
+            return {**packet, "w": arrived}
+        got = travel.arrived(network, work, travel.sent(network, work, packet, key), model, key)
+        if work.travel_down and model is not network.flat:
+            self._last = (ref(model), place, got["w"])
+        return got
 
     def hand(self, engine: Engine, node: Broadcast, packet: Packet) -> None:
         pass  # simulated devices have the model

@@ -137,17 +137,22 @@ def _encoded(
     if error is not None:
         x = x + error.cpu()
     payload = coding.leave(x.numpy(), chance)
-    left = x - torch.from_numpy(coding.arrive(payload, chance).astype(x.numpy().dtype)) if coding.feedback else None
+    left = None
+    if coding.feedback:
+        left = x - torch.from_numpy(coding.arrive(payload, chance).astype(x.numpy().dtype, copy=False))
     as_they_are = numbers[many:].contiguous().numpy().view(np.uint8)
     return torch.from_numpy(np.concatenate([payload, as_they_are])), left
 
 
 def _decoded(way: Parcel, payload: Tensor, around: Tensor, chance: Chance, *, change: bool) -> Tensor:
     """Return the model of a payload: the numbers themselves, or a change that is added to those of ``around``."""
-    coding, before = cast(Coding, way.coding), way.cut(around).cpu()
-    many, data, kind = coding.numbers, payload.cpu().numpy(), before.numpy().dtype
-    x = torch.from_numpy(coding.arrive(data[: coding.bytes], chance).astype(kind))
-    as_they_are = torch.from_numpy(data[coding.bytes :].copy().view(kind))
-    if not bool(x.isfinite().all() and as_they_are.isfinite().all()):
+    coding, model, data = cast(Coding, way.coding), around.clone(), payload.cpu().numpy()
+    numbers, kind = way.cut(model), torch.empty(0, dtype=model.dtype).numpy().dtype  # a view, where that is one piece
+    x = coding.arrive(data[: coding.bytes], chance).astype(kind, copy=False)
+    as_they_are = data[coding.bytes :].copy().view(kind)
+    if not bool(np.isfinite(x).all() and np.isfinite(as_they_are).all()):  # PyTorch's takes ten times as long
         raise RefusedError("not finite", "its payload holds infinite or undefined numbers.")
-    return way.put(torch.cat([before[:many] + x if change else x, as_they_are]).to(around.device), around)
+    coded, decoded = numbers[: coding.numbers], torch.from_numpy(x).to(model.device)
+    _ = coded.add_(decoded) if change else coded.copy_(decoded)
+    numbers[coding.numbers :] = torch.from_numpy(as_they_are).to(model.device)
+    return model if len(way.parts) == 1 else way.set(numbers, model)

@@ -77,6 +77,7 @@ class Codec(ABC):
 
 
 NONE = np.zeros(0, np.uint8)
+AT_ONCE = 1 << 16  # numbers that are rounded at a time
 
 
 @dataclass(frozen=True)
@@ -138,20 +139,29 @@ class Quantise(Codec):
         return 4 * -(-layout.numbers // self.bucket)
 
     def leave(self, x: Numbers, layout: NumberLayout, rng: np.random.Generator) -> tuple[Bytes, Numbers]:
-        bucketed = np.zeros((-(-layout.numbers // self.bucket), self.bucket), np.float32)
-        bucketed.reshape(-1)[: x.size] = x
-        scales = np.maximum(bucketed.max(1, initial=0), -bucketed.min(1, initial=0)) / np.float32(self._levels)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            bucketed *= np.where(scales > 0, 1 / scales, 0)[:, None]
-        bucketed += rng.random(bucketed.shape, np.float32)
-        levels = np.clip(np.floor(bucketed), -self._levels, self._levels, out=bucketed).astype(np.int8)
-        return scales.astype("<f4").view(np.uint8), levels.reshape(-1)[: x.size]
+        most, levels = np.float32(self._levels), np.empty(x.size, np.int8)
+        scales = np.empty(-(-x.size // self.bucket), "<f4")
+        rows = max(1, AT_ONCE // self.bucket)
+        for row in range(0, len(scales), rows):  # as much as a processor's cache holds
+            part = x[row * self.bucket : (row + rows) * self.bucket]
+            bucketed = np.zeros((-(-part.size // self.bucket), self.bucket), np.float32)
+            bucketed.reshape(-1)[: part.size] = part
+            scale = np.maximum(bucketed.max(1), -bucketed.min(1)) / most
+            scales[row : row + len(scale)] = scale
+            bucketed *= np.divide(1, scale, out=np.zeros_like(scale), where=scale > 0)[:, None]
+            bucketed += rng.random(bucketed.shape, np.float32)
+            np.clip(np.floor(bucketed, out=bucketed), -most, most, out=bucketed)
+            levels[row * self.bucket :][: part.size] = bucketed.reshape(-1)[: part.size]
+        return scales.view(np.uint8), levels
 
     def arrive(self, side: Bytes, numbers: Numbers, layout: NumberLayout, rng: np.random.Generator) -> Numbers:
-        scales = side.view("<f4")
+        scales, full = side.view("<f4"), numbers.size // self.bucket * self.bucket
         if not bool((np.isfinite(scales) & (scales >= 0)).all()):
             raise RefusedError("payload", "a scale is no finite number of at least 0.")
-        x: Numbers = np.multiply(numbers, np.repeat(scales, self.bucket)[: numbers.size], dtype=np.float32)
+        x, shape = np.empty(numbers.size, np.float32), (-1, self.bucket)
+        whole = scales[: full // self.bucket, None]
+        np.multiply(numbers[:full].reshape(shape), whole, out=x[:full].reshape(shape), dtype=np.float32)
+        np.multiply(numbers[full:], scales[-1], out=x[full:], dtype=np.float32)
         return x
 
     @property
@@ -213,8 +223,11 @@ class TopK(Codec):
         return places_bytes(self._kept(layout), layout.numbers)
 
     def leave(self, x: Numbers, layout: NumberLayout, rng: np.random.Generator) -> tuple[Bytes, Numbers]:
-        kept = self._kept(layout)
-        places = np.sort(np.argpartition(np.abs(x), x.size - kept)[x.size - kept :])
+        kept, sizes = self._kept(layout), np.abs(x)
+        least = np.partition(sizes, x.size - kept)[x.size - kept]
+        chosen = sizes > least  # of those as large as the least one, the first
+        chosen[np.flatnonzero(sizes == least)[: kept - np.count_nonzero(chosen)]] = True
+        places = np.flatnonzero(chosen)
         return pack_places(places, x.size), x[places]
 
     def arrive(self, side: Bytes, numbers: Numbers, layout: NumberLayout, rng: np.random.Generator) -> Numbers:

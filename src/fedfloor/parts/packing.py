@@ -104,10 +104,11 @@ def pack_numbers(x: Numbers, layout: NumberLayout) -> Bytes:
         return x.astype(np.int8).view(np.uint8)
     if layout.bits == 1:
         return np.packbits(x > 0)
-    each = 8 // layout.bits  # levels in a byte, the first in the lowest bits
-    levels = np.zeros((layout.bytes, each), np.uint8)
-    levels.reshape(-1)[: x.size] = x.astype(np.int8) + 2 ** (layout.bits - 1)
-    packed: Bytes = np.bitwise_or.reduce(levels << (layout.bits * np.arange(each, dtype=np.uint8)), axis=1)
+    each, packed = 8 // layout.bits, np.zeros(layout.bytes, np.uint8)  # levels in a byte, the first in the lowest bits
+    levels = np.add(x, 2 ** (layout.bits - 1), dtype=np.int8).view(np.uint8)
+    for place in range(each):
+        some = levels[place::each]
+        packed[: some.size] |= some << (place * layout.bits)
     return packed
 
 
@@ -124,11 +125,12 @@ def unpack_numbers(packed: Bytes, layout: NumberLayout) -> Numbers:
     if layout.bits == 1:
         return np.unpackbits(packed, count=layout.numbers).astype(np.int8) * 2 - 1
     each, most = 8 // layout.bits, 2**layout.bits - 1
-    levels = (packed[:, None] >> (layout.bits * np.arange(each, dtype=np.uint8))) & most
-    x: Numbers = np.subtract(
-        levels.reshape(-1)[: layout.numbers], 2 ** (layout.bits - 1), dtype=np.int8, casting="unsafe"
-    )
-    return x
+    levels = np.empty(layout.numbers, np.int8)
+    for place in range(each):
+        some = levels[place::each]
+        some[:] = (packed[: some.size] >> (place * layout.bits)) & most
+    levels -= 2 ** (layout.bits - 1)
+    return levels
 
 
 def _kind(layout: NumberLayout) -> str:
