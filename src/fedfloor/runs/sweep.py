@@ -310,12 +310,13 @@ def results(sweep: Sweep, out: Path, diverged: set[Path]) -> list[Result]:
 def _value(folder: Path, figure: Figure) -> float:
     """Return the final model's figure; the ledger's last one may be of an earlier round."""
     path = folder / "evaluation.json"
+    value, why = None, "it is not there"
     try:
         value = figure.read(json.loads(path.read_text()))
-        if value is None:
-            raise ValueError("it is missing")
     except (OSError, ValueError, TypeError, AttributeError) as error:
-        raise RunError(f"{path} holds no {figure.name} ({error!r}). Delete that trial's folder and resume.") from error
+        why = repr(error)
+    if value is None:
+        raise RunError(f"{path} holds no {figure.name} ({why}). Delete that trial's folder and resume.")
     return value
 
 
