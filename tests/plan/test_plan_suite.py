@@ -135,7 +135,7 @@ GAPS: dict[str, dict[str, str]] = {
     "scopes that cannot meet": dict.fromkeys(TRAIN, "their models cannot be aggregated"),
     "a device that does not exist": dict.fromkeys((*TRAIN, "price"), "the park has devices 0 to 5"),
     "asked: the weather": dict.fromkeys((*TRAIN, "price", "reports"), "unknown question"),
-    "a vector asked in a branch": dict.fromkeys(TRAIN, "ask before they part"),
+    "a vector asked in a branch": dict.fromkeys(TRAIN, "put it before the Parallel"),
 }
 
 

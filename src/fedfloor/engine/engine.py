@@ -4,10 +4,10 @@ them; and the contracts of executors."""
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from fedfloor.chance import generator
 from fedfloor.data.dataset import Labels, Targets, Values
+from fedfloor.engine.aggregation import Aggregation
 from fedfloor.engine.limit import Limit, Longest
 from fedfloor.engine.memory import DeviceMemory
 from fedfloor.engine.team import Blob, Team
@@ -27,11 +28,8 @@ from fedfloor.park.park import Park
 from fedfloor.parts.proximal import evaluating
 from fedfloor.plan.nodes import Broadcast, Parallel, Probe, Work
 from fedfloor.plan.outcome import Receipt
-from fedfloor.plan.schedule import Key
+from fedfloor.plan.schedule import Key, NodeResult, ParallelRequest, Walking
 from fedfloor.tasks.task import Task
-
-if TYPE_CHECKING:
-    from fedfloor.engine.cohort.cohort import Cohort
 
 CHUNK_BYTES = 4 << 20  # samples are turned into floats a few batches at a time: it stays in cache and bounds memory
 PROBES = 8
@@ -179,7 +177,7 @@ class Engine:
     shortcuts: bool = True
     executor: Executor | None = None
     factories: RemoteExecutor | None = None
-    cohort: Cohort | None = None  # steps branches together; None: visit after visit
+    cohort: Stacker | None = None  # steps branches together; None: visit after visit
     limit: Limit | None = None  # on the length of updates; None: none
     secret: bool = False  # whether noise that protects devices comes from the operating system instead of the seed
 
@@ -306,3 +304,15 @@ class RemoteExecutor(Executor, Protocol):
     def keep(self, named: Mapping[int, set[str]]) -> None:
         """Note the memories that devices must not delete: device → digests that checkpoints name."""
         ...
+
+
+class Stacker(Protocol):
+    """Steps branches together: :class:`fedfloor.engine.cohort.cohort.Cohort`."""
+
+    def walk(self, trainer: Any, walking: Walking) -> NodeResult: ...
+
+    def branches(
+        self, trainer: Any, request: ParallelRequest, mine: Collection[int]
+    ) -> tuple[Aggregation, list[NodeResult]]: ...
+
+    def unites(self, engine: Engine, node: Parallel, packet: Packet) -> bool: ...

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, cast
+from typing import Protocol, cast
 
 import numpy as np
 import torch
@@ -17,6 +17,7 @@ from fedfloor.engine.cohort import data
 from fedfloor.engine.cohort.data import Pool
 from fedfloor.engine.cohort.program import (
     Order,
+    Program,
     Spec,
     Stats,
     Term,
@@ -37,11 +38,22 @@ from fedfloor.parts.mix import weigh
 from fedfloor.parts.objective import Objective, Visit
 from fedfloor.plan.nodes import Work
 
-if TYPE_CHECKING:
-    from fedfloor.engine.cohort.cohort import Cohort
-
 # of a work, what visits side by side implement
 FIELDS = ("objective", "settings", "epochs", "steps", "batch_size", "rate", "momentum", "weight_decay", "trains")
+
+
+class Programs(Protocol):
+    """The programs of a :class:`fedfloor.engine.cohort.cohort.Cohort`."""
+
+    room_bytes: int | None
+
+    def samples(self, engine: Engine, wanted: Sequence[data.Whose]) -> tuple[Pool, list[list[Indices]]]: ...
+
+    def program(self, spec: Spec, engine: Engine, pool: Pool, *, headed: bool) -> Program: ...
+
+    def run(
+        self, program: Program, weights: Tensor, rate: float, plan: Order, anchors: list[Tensor], height: Tensor | None
+    ) -> tuple[Tensor, Tensor]: ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,7 +69,7 @@ class _Stack:
     abouts: list[Visit]  # the facts that the objective may read
 
 
-def visited(cohort: Cohort, jobs: Sequence[VisitJob], extractor: FrozenExtractor) -> list[CohortAnswer]:
+def visited(cohort: Programs, jobs: Sequence[VisitJob], extractor: FrozenExtractor) -> list[CohortAnswer]:
     """Train on several devices side by side; return each one's answer, in order."""
     work, engine = jobs[0].work, jobs[0].engine
     goal = objectives.objective(work.objective, work.settings)
@@ -87,7 +99,7 @@ def visited(cohort: Cohort, jobs: Sequence[VisitJob], extractor: FrozenExtractor
     return [_left(stack, place[id(job)], weights[place[id(job)]], ends, stats) for job in jobs]
 
 
-def _arrived(cohort: Cohort, jobs: Sequence[VisitJob], goal: Objective) -> _Stack:
+def _arrived(cohort: Programs, jobs: Sequence[VisitJob], goal: Objective) -> _Stack:
     """Prepare devices that train on their samples."""
     work = jobs[0].work
     pool, parts = cohort.samples(jobs[0].engine, [data.of_visit(job) for job in jobs])
@@ -171,7 +183,7 @@ def _left(stack: _Stack, index: int, model: Tensor, ends: _Full, stats: Sequence
 class _Full:
     """The gradients over all of the devices' samples at given models, worked out side by side when first asked for."""
 
-    def __init__(self, cohort: Cohort, engine: Engine, pool: Pool, held: list[Indices], weights: Tensor) -> None:
+    def __init__(self, cohort: Programs, engine: Engine, pool: Pool, held: list[Indices], weights: Tensor) -> None:
         self._cohort, self._engine, self._pool, self._held, self._weights = cohort, engine, pool, held, weights
 
     def of(self, k: int) -> Tensor:
@@ -202,7 +214,7 @@ class _Full:
         return total
 
 
-def united(cohort: Cohort, jobs: Sequence[UnionJob]) -> list[CohortAnswer]:
+def united(cohort: Programs, jobs: Sequence[UnionJob]) -> list[CohortAnswer]:
     """Take the steps of several super nodes side by side; return each one's answer, in order."""
     engine, work = jobs[0].engine, work_of(jobs[0])
     sizes, rows, shares = [], [], []
