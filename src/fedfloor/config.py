@@ -234,6 +234,9 @@ def texts(experiment: Experiment, name: str | None = None) -> list[tuple[str, st
         elif isinstance(value, Mapping):
             for inner in sorted(value):
                 collect(key if inner == "kind" else inner, value[inner])
+        elif key in TRAVEL and isinstance(value, (list, tuple)):
+            for codec in value:
+                collect(key, codec)
 
     collect("", tables)
     return collected

@@ -123,6 +123,38 @@ def test_a_direct_link_between_devices_refuses_changes(tmp_path: Path) -> None:
         fedfloor.run(experiment("fedsr", network=direct), tmp_path, ranks=1)
 
 
+OWN = """
+from dataclasses import dataclass
+from fedfloor.parts.codecs import NONE, Codec
+
+@dataclass(frozen=True)
+class Half(Codec):
+    changes = feedback = True
+
+    def after(self, layout):
+        return layout.flat(-(-layout.numbers // 2))
+
+    def leave(self, x, layout, rng):
+        return NONE, x[::2]
+
+    def arrive(self, side, numbers, layout, rng):
+        x = 0 * numbers.repeat(2)[: layout.numbers]
+        x[::2] = numbers
+        return x
+"""
+
+
+def test_a_codec_of_ones_own_composes_with_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "half.py").write_text(OWN)
+    monkeypatch.syspath_prepend(tmp_path)
+    sizes = []
+    for codecs in ("int8", ["half:Half", "int8"]):
+        what = experiment(method={"name": "fedavg", "travel": codecs})
+        run = fedfloor.run(what, tmp_path / str(len(sizes)), ranks=1)
+        sizes.append((run.lines[0].priced or {})["bytes"]["device_edge_up"])
+    assert sizes[1] == pytest.approx(sizes[0] / 2, rel=1e-3)
+
+
 @pytest.mark.parametrize(
     ("parts", "message"),
     [
