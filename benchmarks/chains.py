@@ -99,7 +99,7 @@ def main() -> None:
             said = {}
             for name, goal in (("chain", Plain()), ("chain, MOON", Contrastive())):
                 ours = visit(goal, model, batch)(False)
-                said[name] = ratio(ours, without(ours, chain, "of", None))
+                said[name] = ratio(ours, without(ours, chain, "chain_of", None))
             of = visit(Plain(), model, batch)
             said["fused"] = ratio(of(True), of(False))
             step = Work(steps=1, batch_size=batch, rate=0.001)

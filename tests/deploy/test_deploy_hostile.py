@@ -807,7 +807,7 @@ def test_no_forged_answer_of_an_edge_ends_a_run_or_moves_the_model_far(
         def once() -> Any:
             engine.memory.visits = Counter(before)  # noqa: B023
             outcome = usual(engine, plan, dict(packet), **more)  # noqa: B023
-            told = json.dumps([ledger.told(ledger.line(1, None, outcome.receipts, "", 0, {})), cloud.measured()])  # noqa: B023
+            told = json.dumps([ledger.to_row(ledger.line(1, None, outcome.receipts, "", 0, {})), cloud.measured()])  # noqa: B023
             assert len(told) < 20_000, "the ledger is flooded"
             assert "\x1b" not in told.encode().decode("unicode_escape"), "an escape sequence is in the ledger"
             return outcome

@@ -43,7 +43,7 @@ def by_pytorch(net: Network, x: Tensor, y: Tensor, weights: Tensor | None = None
 
 def written_out(net: Network, x: Tensor, y: Tensor, weights: Tensor | None = None) -> Said:
     torch.manual_seed(7)
-    one = chain.of(net)
+    one = chain.chain_of(net)
     assert one is not None
     loss, logits, gradients = one.mean(x, y) if weights is None else one.weighted(x, y, weights)
     return loss, logits, flattened(net, gradients)
@@ -82,7 +82,7 @@ def test_the_networks_of_the_papers(model: str) -> None:
     shape, classes = LISTED_ON[model]
     net = models.build(model, shape, classes, seed=0)
     alike(net, pictures(net, shape, 5), classes)
-    one = chain.of(net)
+    one = chain.chain_of(net)
     assert one is not None
     assert all(bool(gradient.any()) for gradient in one.mean(pictures(net, shape, 5), torch.arange(5))[2])
 
@@ -157,7 +157,7 @@ def test_a_visit_ends_with_the_same_model_and_says_the_same(
     got = trained(built(model, goal), work, goal, (1, 28, 28))
     assert ways
     del ways[:]
-    monkeypatch.setattr(chain, "of", lambda _: None)
+    monkeypatch.setattr(chain, "chain_of", lambda _: None)
     wanted = trained(built(model, goal), work, goal, (1, 28, 28))
     assert not ways
     assert torch.equal(got[0], wanted[0])
@@ -202,7 +202,7 @@ def test_a_term_of_what_goes_into_the_classifier(
     got, usual = visit(goal), visit(Plain())[0]
     assert len(ways) == times + 5
     assert torch.equal(got[0], usual) == plain
-    monkeypatch.setattr(chain, "of", lambda _: None)
+    monkeypatch.setattr(chain, "chain_of", lambda _: None)
     differentiated = visit(goal)
     assert torch.equal(got[0], differentiated[0])
     assert got[1] == differentiated[1]
@@ -268,8 +268,8 @@ CHANGES: dict[str, Callable[[nn.Sequential], object]] = {
 
 @pytest.mark.parametrize("what", CHANGES)
 def test_what_a_layer_does_beside_makes_no_chain(what: str) -> None:
-    assert chain.of(Network(changed(lambda _: None)())) is not None
-    assert chain.of(Network(changed(CHANGES[what])())) is None
+    assert chain.chain_of(Network(changed(lambda _: None)())) is not None
+    assert chain.chain_of(Network(changed(CHANGES[what])())) is None
 
 
 def shared() -> nn.Module:
@@ -306,7 +306,7 @@ def shared() -> nn.Module:
     ids=str,
 )
 def test_layers_that_make_no_chain(module: nn.Module) -> None:
-    assert chain.of(Network(module)) is None
+    assert chain.chain_of(Network(module)) is None
 
 
 def test_a_projection_head_is_part_of_a_chain_unless_somebody_looks_into_it() -> None:
@@ -315,22 +315,22 @@ def test_a_projection_head_is_part_of_a_chain_unless_somebody_looks_into_it() ->
     head = net.module[1]
     assert isinstance(head, Projected)
     head.projection.register_forward_hook(lambda *_: None)
-    assert chain.of(net) is None
+    assert chain.chain_of(net) is None
 
 
 def test_a_network_is_built_once_and_again_when_somebody_changes_it() -> None:
     net = models.build("cnn-fldg-mnist", (1, 28, 28), 3, seed=0)
-    first = chain.of(net)
-    assert first is chain.of(net) is not None
+    first = chain.chain_of(net)
+    assert first is chain.chain_of(net) is not None
     dropout = net.module[4]
     assert isinstance(dropout, nn.Dropout)
     dropout.p = 0.1
-    assert chain.of(net) is not first
+    assert chain.chain_of(net) is not first
     alike(net, pictures(net, (1, 28, 28), 4), 3)
     hook = net.module[0].register_forward_hook(lambda *_: None)
-    assert chain.of(net) is None
+    assert chain.chain_of(net) is None
     hook.remove()
-    assert chain.of(net) is not None
+    assert chain.chain_of(net) is not None
 
 
 def test_parameters_in_another_order_make_no_chain() -> None:
@@ -338,7 +338,7 @@ def test_parameters_in_another_order_make_no_chain() -> None:
     prune.random_unstructured(layer, "weight", 0.5)
     prune.remove(layer, "weight")
     assert list(layer._parameters) == ["bias", "weight"]
-    assert chain.of(Network(sequence(layer, nn.ReLU(), nn.Linear(5, 3)))) is None
+    assert chain.chain_of(Network(sequence(layer, nn.ReLU(), nn.Linear(5, 3)))) is None
 
 
 def test_nothing_of_a_mini_batch_is_kept() -> None:

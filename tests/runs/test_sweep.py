@@ -26,7 +26,7 @@ def planned(*texts: str, experiment: Experiment | None = None, trials: int | Non
 
 
 def points(sweep: Sweep, method: str) -> list[dict]:
-    return [trial.told for trial in sweep.trials if trial.method == method]
+    return [trial.dotted for trial in sweep.trials if trial.method == method]
 
 
 # -- the budget --------------------------------------------------------------------------------------------------------

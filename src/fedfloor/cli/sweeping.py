@@ -92,7 +92,7 @@ def _row(what: Sweep, result: Result, *, best: bool) -> dict[str, Any]:
     return {
         "method": result.trial.method,
         "trial": result.trial.number,
-        "settings": result.trial.told,
+        "settings": result.trial.dotted,
         "seeds": list(what.seeds),
         "accuracies" if figure == ACCURACY else f"{figure.key}_by_seed": list(result.values),
         f"validation_{figure.key}": result.score,

@@ -207,7 +207,7 @@ class Chain:
 _known: WeakKeyDictionary[Network, tuple[list[Any], Chain | None]] = WeakKeyDictionary()
 
 
-def of(network: Network) -> Chain | None:
+def chain_of(network: Network) -> Chain | None:
     """Return a network as a chain; None where it is none as it is now, or not on the CPU."""
     looks = [_look(layer) for layer in network.module.modules()]
     before = _known.get(network)

@@ -84,7 +84,7 @@ def step(engine: Engine, node: Parallel, packet: Packet, keys: Sequence[Key]) ->
     chosen = slice(None) if rows is None else torch.from_numpy(rows)
     each = torch.from_numpy(np.repeat(share, sizes)).to(network.flat)  # c_k of each sample
     task = engine.task
-    written = chain.of(network) if task == CLASSIFICATION else None
+    written = chain.chain_of(network) if task == CLASSIFICATION else None
     if written is None:
         logits = network.module(samples.values(chosen))
         losses = task.losses(logits, samples.y[chosen])

@@ -240,7 +240,7 @@ def _gradient_function(
 def _hand_written(network: Network, objective: Objective) -> GradientFunction | None:
     """Return the closed-form gradients of a chain of layers: cross-entropy, and a term of its last layer's input."""
     loss = getattr(type(objective), "loss", None)
-    written = chain.of(network) if loss in (Plain.loss, Represented.loss) else None
+    written = chain.chain_of(network) if loss in (Plain.loss, Represented.loss) else None
     if written is None:
         return None
     if loss is Plain.loss:

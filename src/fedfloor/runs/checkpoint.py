@@ -28,7 +28,7 @@ from fedfloor.methods.contract import State
 from fedfloor.park.park import Park
 from fedfloor.plan.outcome import Receipt
 from fedfloor.runs.folder import flush, write
-from fedfloor.runs.ledger import Line, told
+from fedfloor.runs.ledger import Line, to_row
 
 
 @dataclass(frozen=True, eq=False)
@@ -130,7 +130,7 @@ def save_to(folder: Path, point: Checkpoint) -> None:
             "notes": dict(point.state.notes),
             "receipts": [receipt.row() for receipt in point.receipts],
             "memory": {str(device): digest for device, digest in point.memory.items()},
-            "line": told(point.line) if point.line else None,
+            "line": to_row(point.line) if point.line else None,
             "visits": {str(device): count for device, count in point.visits.items()},
             "reports": {str(device): count for device, count in point.reports.items()},
             "holders": sorted(point.holders),

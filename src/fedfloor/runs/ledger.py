@@ -96,7 +96,7 @@ def total(last: Line | None) -> dict[str, float] | None:
     return last.priced["total"] if last is not None and last.priced is not None else None
 
 
-def told(line: Line) -> dict[str, Any]:
+def to_row(line: Line) -> dict[str, Any]:
     """Return a line as it is written: a headline of its own first, and without what the run does not record."""
     row = asdict(line)
     first = {"round": line.round} | ({"figures": row["figures"]} if line.figures else {})
@@ -109,7 +109,7 @@ def append(path: Path, new: Line) -> None:
     size = path.stat().st_size if path.exists() else 0
     try:
         with path.open("a") as file:
-            file.write(json.dumps(told(new)) + "\n")
+            file.write(json.dumps(to_row(new)) + "\n")
     except OSError as error:
         if path.exists():
             with path.open("r+b") as file:

@@ -199,7 +199,7 @@ class _Run:
         known = len(view.sizes) if view.census is not None else 0
         reports = Counter(point.reports) + results.reports(self.experiment, plan, known)
         wall = time.perf_counter() - began
-        hashed, priced = text.digest(outcome.resolved), pricing.told(paid, self.normalised(start, number))
+        hashed, priced = text.digest(outcome.resolved), pricing.to_row(paid, self.normalised(start, number))
         refused = {str(receipt.device): receipt.refused for receipt in outcome.receipts if receipt.refused}
         info = dict(state.notes.get("info", {})) | ({"refused": refused} if refused else {})
         new = ledger.line(number, score, outcome.receipts, hashed, wall, info, priced, point.line)

@@ -187,7 +187,7 @@ def stamped(outcome: Outcome, paid: Price | None) -> Outcome:
     return replace(outcome, receipts=tuple(replace(receipt, seconds=seconds) for receipt, seconds in pairs))
 
 
-def told(paid: list[Price], normalised: Price | None = None) -> dict[str, Any] | None:
+def to_row(paid: list[Price], normalised: Price | None = None) -> dict[str, Any] | None:
     """Return prices that are paid one after the other as a ledger line has them; None where nothing is priced.
 
     The price of the normalisation's questions is added, and stands apart as ``normalise``, too.

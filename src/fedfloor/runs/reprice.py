@@ -57,7 +57,7 @@ def reprice(runs: Sequence[Path], network: NetworkSettings, out: Path, follow: C
         shutil.copytree(run, copy, ignore=shutil.ignore_patterns(*LEFT))
         folder.write(copy / "experiment.toml", config.resolved(after, copy))
         if lines:
-            folder.write(copy / "ledger.jsonl", "".join(json.dumps(ledger.told(line)) + "\n" for line in lines))
+            folder.write(copy / "ledger.jsonl", "".join(json.dumps(ledger.to_row(line)) + "\n" for line in lines))
         follow(copy)
     return copies
 
@@ -104,7 +104,7 @@ def _priced(rounds: Iterator[ForecastRound], lines: list[Line]) -> tuple[list[Li
         if text.digest(planned.plan) != line.plan_hash:
             return repriced, planned.number
         repriced.append(
-            ledger.with_price(line, pricing.told(before, planned.normalised), repriced[-1] if repriced else None)
+            ledger.with_price(line, pricing.to_row(before, planned.normalised), repriced[-1] if repriced else None)
         )
         before = []
     return repriced, 0

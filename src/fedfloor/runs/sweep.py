@@ -173,7 +173,7 @@ class Trial:
     experiment: Experiment
 
     @property
-    def told(self) -> dict[str, Any]:
+    def dotted(self) -> dict[str, Any]:
         """The settings with dotted names."""
         return {".".join(setting): value for setting, value in self.settings.items()}
 
@@ -365,5 +365,5 @@ def told(result: Result) -> str:
 
 def chosen(result: Result) -> str:
     """Return a trial's settings as text."""
-    settings = result.trial.told.items()
+    settings = result.trial.dotted.items()
     return ", ".join(f"{name} = {shown(value)}" for name, value in settings) or "the experiment's own settings"
