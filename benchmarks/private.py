@@ -56,8 +56,12 @@ def accuracy(model: str, partition: str, noise: float, seed: int) -> float:
 
 
 def half_width(values: list[float]) -> float:
-    """Return the half width of the mean's 95 % interval."""
-    return float(t.ppf(0.975, len(values) - 1) * np.std(values, ddof=1) / len(values) ** 0.5)
+    """Return the half width of the mean's 95 % interval; NaN for a single value."""
+    return (
+        math.nan
+        if len(values) < 2
+        else float(t.ppf(0.975, len(values) - 1) * np.std(values, ddof=1) / len(values) ** 0.5)
+    )
 
 
 def page(rows: list[dict[str, Any]]) -> str:
@@ -82,12 +86,7 @@ def page(rows: list[dict[str, Any]]) -> str:
                     100 * row["accuracy"] for row in rows
                     if (row["epsilon"], row["model"], row["partition"]) == (name, model, partition)
                 ]  # fmt: skip
-                half = (
-                    t.ppf(0.975, len(values) - 1) * np.std(values, ddof=1) / len(values) ** 0.5
-                    if len(values) > 1
-                    else math.nan
-                )
-                cells.append(f"{np.mean(values):.1f} ± {half:.1f}" if values else "–")
+                cells.append(f"{np.mean(values):.1f} ± {half_width(values):.1f}" if values else "–")
         lines.append(f"| {name} | {noise:g} | {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
 

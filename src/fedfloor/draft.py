@@ -115,7 +115,7 @@ def draft(path: Path, out: Path, changes: Sequence[str]) -> Draft:
     if source.is_dir():
         notes[:0] = proposals.folder_words(park.dataset, source, data)
     notes += [*_columns(data, park.dataset), *_rare(document, park.dataset), *_asked(data, park.dataset)]
-    notes += [*_suspects(data, park.dataset), *_alike(park.dataset)]
+    notes += [*_suspects(data, park.dataset), *_alike(park.dataset), *_regimes(data, park.dataset)]
     for sentence in notes:
         log.info("%s: %s%s", path.name, sentence, "" if sentence[-1] in ".?" else ".")
     warn_of_gaps(park)
@@ -234,6 +234,19 @@ def _proposed(document: dict[str, Any], path: Path, notes: list[str]) -> tuple[P
     if proposal.kind:
         data["split"] = {"kind": proposal.kind}
     return build_park(config.from_table(document)), proposal.kind
+
+
+def _regimes(data: dict[str, Any], dataset: Dataset) -> list[str]:
+    """Normalise by operating regime where sensors are moved by some, and return that in words."""
+    proposal = None if "normalise" in data or dataset.task.ahead else proposals.regimes(dataset)
+    if proposal is None:
+        return []
+    columns, regimes = proposal
+    data["normalise"] = {"kind": "regime", "columns": columns, "regimes": regimes}
+    return [
+        f"operating regimes: {regimes}, by the levels of {', '.join(columns)}. They move most sensors, which are "
+        "therefore normalised within each of them; with one scale for all rows: --set data.normalise=standard"
+    ]
 
 
 def _check_classes(data: Mapping[str, Any], dataset: Dataset, name: str) -> None:

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from fedfloor.data.made.machines import Machines
 from fedfloor.data.made.procedural import Procedural
-from fedfloor.data.published.cmapss import Cmapss
+from fedfloor.data.published.cmapss import SETTINGS, Cmapss
 from fedfloor.data.published.skab import Skab
 from fedfloor.data.reading import Reading
 from fedfloor.data.sources import SOURCES
@@ -22,6 +22,7 @@ from fedfloor.park.normalise import Normalise
 from fedfloor.park.partition import Blocks, Dirichlet, Dominant, Iid, Mobility, Natural, Shards
 from fedfloor.park.privacy import check_epsilon
 from fedfloor.park.stream import Fifo, Recycle, Static
+from fedfloor.park.survey import RegimeNormaliser
 from fedfloor.parts.decision import DecideSettings
 from fedfloor.parts.work import WorkSettings
 from fedfloor.tasks.forecasting import Forecasting
@@ -288,6 +289,10 @@ class Experiment:
     provenance: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        six = self.data.name == "cmapss" and (self.data.cmapss or Cmapss()).six_regimes
+        if six and self.data.normalise == "auto":
+            by_regime = RegimeNormaliser(SETTINGS, 6)
+            object.__setattr__(self, "data", replace(self.data, normalise=by_regime))
         task = self.data.asked
         if self.evaluate.headline is None and task.kind != "classification":
             object.__setattr__(self, "evaluate", replace(self.evaluate, headline=task.headline))

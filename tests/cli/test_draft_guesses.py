@@ -302,3 +302,35 @@ def test_times_that_a_setting_puts_into_1970_are_seen(command: Command) -> None:
     assert ", in UTC, or as written where no time zone is given)" in found
     said = command("new", "t.csv", "--out", "ms.toml", "--set", "data.time_format=ms")
     assert "time is 'time' (training: 1970-01-21" in said.err
+
+
+def regimes(path: Path, shift: float, at_once: bool = False) -> Path:
+    """Write machines that change between three levels of speed and load, which move their sensors by ``shift``."""
+    rng = np.random.default_rng(0)
+    lines = ["machine,hour,speed,load,heat,noise,flow,life"]
+    for machine in range(8):
+        for hour in range(90):
+            regime = machine % 3 if at_once else int(rng.integers(3))
+            speed, load = (10, 20, 35)[regime] + rng.uniform(0, 0.02), (0.5, 0.7, 0.7)[regime]
+            sensors = rng.normal([regime * shift, -regime * shift, hour / 30])
+            lines.append(f"{machine},{hour},{speed:.3f},{load},{','.join(f'{x:.3f}' for x in sensors)},{90 - hour}")
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def test_operating_regimes_that_move_sensors_are_normalised_apart(command: Command) -> None:
+    regimes(command.folder / "plant.csv", shift=20)
+    drafted = command("new", "plant.csv", "--task", "regression")
+    assert drafted.code == 0, drafted.err
+    assert "operating regimes: 3, by the levels of speed." in drafted.err
+    document, comments = written(command, "plant.toml")
+    assert document["data"]["normalise"] == {"kind": "regime", "columns": ["speed"], "regimes": 3}
+    assert "operating regimes: 3" in comments
+    assert command("run", "plant.toml", "--ranks", "1", "--out", "out", "--set", "rounds=1").code == 0
+
+
+@pytest.mark.parametrize(("shift", "at_once"), [(0.5, False), (20, True)])
+def test_regimes_that_move_little_or_never_change_are_left(command: Command, shift: float, at_once: bool) -> None:
+    regimes(command.folder / "plant.csv", shift, at_once)
+    assert command("new", "plant.csv", "--task", "regression").code == 0
+    assert "normalise" not in written(command, "plant.toml")[0]["data"]

@@ -225,3 +225,14 @@ def test_the_published_engines(data_root: Path) -> None:
     expected = np.concatenate([one[np.flatnonzero(np.diff(one[:, 0], append=0))] for one in last])
     columns = [2 + COLUMNS.index(one) for one in data.inputs.columns]
     assert np.array_equal(data.take_test(np.arange(200))[:, :, -1], expected[:, columns].astype(np.float32))
+
+
+def test_six_regimes_are_normalised_apart_unless_told() -> None:
+    def normalise(**data: Any) -> Any:
+        return checked(Experiment, {"data": {"name": "cmapss", **data}}, "").data.normalise
+
+    by_regime = normalise(cmapss={"subsets": ["FD001", "FD004"]})
+    assert (by_regime.kind, by_regime.columns, by_regime.regimes) == ("regime", cmapss.SETTINGS, 6)
+    assert normalise(cmapss={"subsets": ["FD002"]}, normalise="standard") == "standard"
+    assert normalise(cmapss={"subsets": ["FD002"], "sensors": ["T24", "T30"]}) == "auto"
+    assert normalise() == "auto"

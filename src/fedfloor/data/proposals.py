@@ -27,6 +27,9 @@ MARGIN = 0.1  # of a sensor's range in training, by which a value is beyond it
 BEYOND = 0.1  # share of test samples with such values
 SAME = 1e-6  # 1 − |correlation| of copies
 MARKS = (*(sign * float(nines) for nines in (99, 999, 9999, 99999, 999999) for sign in (1, -1)), 32767, -32768, 65535)
+LEVELS = 12  # of a setting, or operating regimes, at most
+LEVEL_WIDTH = 0.01  # of a setting's range, that its values at one level are within, and levels more than that apart
+MOVED = 0.5  # share of a sensor's variance that lies between regimes, where they move it
 OFTEN = 3  # times that a mark for missing values occurs
 
 
@@ -68,6 +71,58 @@ def findings(data: Dataset) -> list[Finding]:
     reasons |= {i: text for i, text in _copies(x, data.inputs.columns, texts).items() if i not in reasons}
     marks = {i: text for i in range(x.shape[1]) if i not in reasons and (text := _missing_mark(x[:, i]))}
     return [Finding(data.inputs.columns[i], (reasons | marks)[i], leave=i in reasons) for i in sorted(reasons | marks)]
+
+
+def regimes(data: Dataset) -> tuple[list[str], int] | None:
+    """Return the columns of settings whose levels make operating regimes, and how many; None where there are none.
+
+    Settings are sensors with 2 to :data:`LEVELS` levels that change within devices; regimes are their combinations in
+    at least one of a hundred samples, if these are all but one of a thousand. They count where at least half of the
+    other sensors have :data:`MOVED` of their variance between regimes: one scale for all rows would then hide the rest.
+    """
+    if data.inputs.kind != "table" or data.made is not None or len(data.y) < 100 * SHOWN:
+        return None
+    every = np.arange(min(len(data.y), MOST)) * len(data.y) // min(len(data.y), MOST)
+    x, texts = _last_row(data, every), _texts(data)
+    owner = np.zeros(len(every), np.int64) if data.owner is None else data.owner[every]
+    devices = np.unique(owner)[:DEVICES]
+    regime, settings, others = np.zeros(len(x), np.int64), [], []
+    for i in range(x.shape[1]):
+        level = None if texts[i] else _levels(x[:, i])
+        if level is None or np.mean([np.ptp(level[owner == device]) > 0 for device in devices]) < 0.5:
+            others.append(i)
+            continue
+        joint = np.unique(np.stack([regime, level]), axis=1, return_inverse=True)[1].ravel()
+        if joint.max() > regime.max():  # otherwise the settings before determine it
+            regime = joint
+            settings.append(i)
+    size = np.bincount(regime)
+    usual = size[size >= 0.01 * len(x)]
+    moved = [share >= MOVED for i in others if (share := _between(x[:, i], regime)) is not None]
+    if not 2 <= len(usual) <= LEVELS or usual.sum() < 0.999 * len(x) or not moved or np.mean(moved) < 0.5:
+        return None
+    return [data.inputs.columns[i] for i in settings], len(usual)
+
+
+def _levels(column: NDArray[np.float64]) -> NDArray[np.int64] | None:
+    """Return each value's level, [n]; None where the values lie at no few levels."""
+    if np.isnan(column).any() or (width := LEVEL_WIDTH * np.ptp(column)) == 0:
+        return None
+    order = np.sort(column)
+    edges = np.flatnonzero(np.diff(order) > width)
+    first, last = order[np.r_[0, edges + 1]], order[np.r_[edges, len(order) - 1]]
+    if not 2 <= len(first) <= LEVELS or (last - first).max() > width:
+        return None
+    return np.searchsorted(first, column, side="right") - 1
+
+
+def _between(column: NDArray[np.float64], group: NDArray[np.int64]) -> float | None:
+    """Return the share of a sensor's variance that lies between groups; None for one that is constant, or has gaps."""
+    if np.isnan(column).any() or (total := column.var()) == 0:
+        return None
+    count = np.bincount(group)
+    means = np.bincount(group, column) / np.maximum(count, 1)
+    return float((count * (means - column.mean()) ** 2).sum() / len(column) / total)
 
 
 def values_beyond(data: Dataset) -> dict[str, float]:

@@ -217,7 +217,9 @@ class _Run:
         headline, tune = self.experiment.evaluate.figure, None
         if self.experiment.evaluate.finetune is not None:
             base = getattr(self.method.method, "work", self.experiment.work)
-            work = self.experiment.evaluate.finetune.over(base).at(1, self.experiment.rounds)  # the last rate may be 0
+            settings, rounds = self.experiment.evaluate.finetune.over(base), self.experiment.rounds
+            works = (settings.at(earlier, rounds) for earlier in range(number, 0, -1))
+            work = next(work for work in works if work.rate > 0)  # a cosine may end at 0, none begins there
             tune = separate.Tuning(work, number, tick)
         if tune or self.method.needs.own or several(state.packet):
             return separate.evaluate(self.engine, state.packet, headline, state.cohorts, tune, self.method.needs.own)

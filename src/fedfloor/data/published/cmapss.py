@@ -57,6 +57,13 @@ class Cmapss:
     engines: int = 10
     sensors: Literal["varying", "all"] | tuple[str, ...] = "varying"
 
+    @property
+    def six_regimes(self) -> bool:
+        """Whether engines are flown in six operating regimes, which move every sensor, and the settings are read."""
+        if not isinstance(self.sensors, str) and not {*SETTINGS} <= {*self.sensors}:
+            return False
+        return not {"FD002", "FD004"}.isdisjoint(self.subsets)
+
     def __post_init__(self) -> None:
         object.__setattr__(self, "subsets", tuple(self.subsets))
         known = bool(self.subsets) and len(set(self.subsets)) == len(self.subsets) and set(self.subsets) <= {*SUBSETS}
@@ -165,8 +172,8 @@ def _columns(name: str, sensors: Sequence[str], x: NDArray[np.float32], part: ND
     if sensors == "all":
         return list(range(len(COLUMNS)))
     if sensors == "varying":
-        constant = [column for column, moves in zip(COLUMNS, varies, strict=True) if not moves]
-        log.info("%s: constant in all training rows, and left out: %s.", name, ", ".join(constant) or "nothing")
+        if constant := [column for column, moves in zip(COLUMNS, varies, strict=True) if not moves]:
+            log.info("%s: constant in all training rows, and left out: %s.", name, ", ".join(constant))
         return np.flatnonzero(varies).tolist()
     chosen = [COLUMNS.index(name) for name in sensors]
     if not varies[chosen].any():
