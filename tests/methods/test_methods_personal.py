@@ -308,3 +308,46 @@ def test_a_step_of_fine_tuning_is_a_step_down_the_devices_own_loss(tmp_path: Pat
     of.network.flat.copy_(w)
     step = -0.1 * full_gradient(of.network, of.samples(1), of.task)
     torch.testing.assert_close(stepped[: len(step)] - w[: len(step)], step, rtol=1e-3, atol=1e-6)  # float32
+
+
+def test_the_shared_model_is_evaluated_beside_devices_own(tmp_path: Path) -> None:
+    work = {"epochs": 1, "batch_size": 10, "lr": 0.3}
+
+    def ended(name: str, method: str, ranks: int = 1, **more: Any) -> Table:
+        ran(tmp_path / name, method, ranks, more={"work": work, **more})
+        evaluation: Table = json.loads((tmp_path / name / "evaluation.json").read_text())
+        return evaluation
+
+    plain = ended("plain", "fedavg")
+    assert "shared" not in plain
+    assert "shared" not in ended("alone", "local-only")
+    for name, method, more in (
+        ("ditto", "ditto", {}),
+        ("ranks", "ditto", {"ranks": 2}),
+        ("tuned", "fedavg", {"evaluate": {"finetune": {"epochs": 1}}}),
+    ):
+        evaluation = ended(name, method, **more)
+        shared = evaluation["shared"]
+        assert shared["sends"] == 1
+        assert [place["accuracy"] for place in shared["devices"]] == [place["accuracy"] for place in plain["devices"]]
+        assert shared["loss"] == plain["loss"] != evaluation["loss"]
+        assert evaluation["devices"] != plain["devices"]
+    rep = ended("rep", "fedrep")["shared"]
+    assert 0 < rep["sends"] < 1
+    assert len(rep["devices"]) == 4
+
+
+def test_fine_tuning_takes_the_rate_of_the_round(tmp_path: Path) -> None:
+    def loss(name: str, tune: Table) -> float:
+        cosine = {"work": {"epochs": 1, "batch_size": 10, "lr": {"kind": "cosine", "start": 0.1}}}
+        lines, _ = ran(
+            tmp_path / name, "fedavg", more={**cosine, "rounds": 3, "evaluate": {"finetune": tune}}, rounds=3
+        )
+        return float(lines[-1]["loss"])
+
+    # the last round's rate is 0: that of the second of three rounds, 0.05
+    assert (
+        loss("round", {"epochs": 1})
+        == loss("given", {"epochs": 1, "lr": 0.05})
+        != loss("first", {"epochs": 1, "lr": 0.1})
+    )

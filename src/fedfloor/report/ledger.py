@@ -80,6 +80,8 @@ class Evaluation:
         decide: the decision that validation data chose; None where they chose none.
         errors: predicted numbers beside the true ones; None where classes are predicted.
         cohorts: the number of each device's model; empty where all have one.
+        shared: each device by the shared model, where ``devices`` are by models of their own.
+        sends: the share of the model's numbers that a device sends.
     """
 
     round: int
@@ -93,6 +95,8 @@ class Evaluation:
     decide: DecideRecord | None = None
     errors: ErrorsRecord | None = None
     cohorts: tuple[int, ...] = ()
+    shared: tuple[PlaceFigures, ...] = ()
+    sends: float = 1.0
 
 
 def evaluation(record: EvaluationRecord) -> Evaluation:
@@ -115,6 +119,11 @@ def evaluation(record: EvaluationRecord) -> Evaluation:
         decide=record.decide,
         errors=record.errors,
         cohorts=record.cohorts or (),
+        shared=tuple(
+            PlaceFigures(place.device, None, None, place.accuracy, figures=place.figures or {})
+            for place in (record.shared.devices if record.shared else ())
+        ),
+        sends=record.shared.sends if record.shared else 1.0,
     )
 
 

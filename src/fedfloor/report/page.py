@@ -12,10 +12,10 @@ from typing import Any
 from markupsafe import Markup
 
 from fedfloor._version import __version__
-from fedfloor.report import sections, words
+from fedfloor.report import personal, sections, words
 from fedfloor.report.groups import groups
 from fedfloor.report.ledger import RecordedRun, collect
-from fedfloor.report.story import story
+from fedfloor.report.story import MOST, story
 from fedfloor.report.table import Budget, natural_target
 from fedfloor.templates import render as fill
 
@@ -72,6 +72,7 @@ def render(runs: Sequence[RecordedRun], target: float | None = None, budget: Bud
             sections.cost_section(found, target, drawn),
             sections.errors_section(found, drawn),
             sections.device_section(found, drawn),
+            personal.section_of(found, drawn),
             sections.cohort_section(found),
             sections.factory_section(found, drawn),
             sections.class_section(found, drawn),
@@ -83,7 +84,7 @@ def render(runs: Sequence[RecordedRun], target: float | None = None, budget: Bud
     )
     names = list(dict.fromkeys(run.name for run in runs))
     title = names[0] if len(names) == 1 else f"{len(names)} experiments"
-    told = story(found, target)
+    told = story(found, target) + [personal.story(found, group) for group in personal.known(found)[:MOST]]
     if budget is not None:
         told.insert(1, sections.budget_story(runs, budget))
     parks = dict.fromkeys(words.park_words(run.park) for run in words.members(found))

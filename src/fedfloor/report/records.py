@@ -271,6 +271,23 @@ class ErrorsRecord:
 
 
 @dataclass(frozen=True)
+class SharedPlaceRecord:
+    """A device's figures by the shared model."""
+
+    device: Count
+    accuracy: OptionalShare
+    figures: dict[str, Loss] | None = None
+
+
+@dataclass(frozen=True)
+class SharedRecord:
+    """``shared`` of ``evaluation.json``: the one model, where devices are evaluated by their own."""
+
+    devices: tuple[SharedPlaceRecord, ...]
+    sends: Share = 1.0
+
+
+@dataclass(frozen=True)
 class EvaluationRecord:
     """``evaluation.json``."""
 
@@ -285,6 +302,7 @@ class EvaluationRecord:
     decide: DecideRecord | None = None
     errors: ErrorsRecord | None = None
     cohorts: tuple[Count, ...] | None = None
+    shared: SharedRecord | None = None
 
     def __post_init__(self) -> None:
         size = len(self.classes)

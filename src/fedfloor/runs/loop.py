@@ -9,6 +9,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import torch
 
@@ -225,6 +226,14 @@ class _Run:
             return separate.evaluate(self.engine, state.packet, headline, state.cohorts, tune, self.method.needs.own)
         return evaluate(self.engine, state.packet["w"], self.method.objective, headline)
 
+    def beside(self, state: State) -> dict[str, Any]:
+        """Evaluate the shared model where devices have others; real machines would run their samples once more."""
+        own, headline = self.method.needs.own, self.experiment.evaluate.figure
+        others = bool(own) or self.experiment.evaluate.finetune is not None
+        if self.live is not None or several(state.packet) or not others:
+            return {}
+        return results.of_shared(self.engine, state.packet["w"], headline, own)
+
     def nobody(self, number: int) -> None:
         """Note that every visit of a round was lost; end the run where real devices failed."""
         if self.live is not None:
@@ -312,6 +321,7 @@ class _Run:
             # a device that has no own part gets the mean of the others'
             mean = separate.mean_part(self.engine, point.state.packet["w"])
             shared = replace(point, state=replace(point.state, packet={**point.state.packet, "w": mean}))
+        beside = self.beside(shared.state) if one_model else {}
         models = decide.models(self.experiment, self.engine, self.method, shared) if one_model else []
         packet, cohorts = point.state.packet, dict[int, int]()
         if several(packet):  # every rank asks its share of the devices that have none yet
@@ -324,7 +334,7 @@ class _Run:
         revealed = privacy.statement(self.method, spent, park.holdings.tolist(), point.visits)
         results.tell(self.orders.out, self.experiment, point.reports, park, revealed, secret=real)
         results.write_memory(self.orders.out, self.engine.memory)
-        more = decide.about(models) if models else {}
+        more = (decide.about(models) if models else {}) | beside
         more |= {"cohorts": [cohorts[k] for k in sorted(cohorts)]} if cohorts else {}
         results.write_evaluation(self.orders.out, self.experiment, point.round, score, more)
         for model in models:

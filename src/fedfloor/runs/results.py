@@ -16,16 +16,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from safetensors.torch import save
+from torch import Tensor
 
 from fedfloor.config import combined
 from fedfloor.engine.calibrate import calibrated
 from fedfloor.engine.engine import Engine
-from fedfloor.engine.evaluate import Score
+from fedfloor.engine.evaluate import Score, evaluate
 from fedfloor.engine.local_update import personal
 from fedfloor.engine.memory import DeviceMemory
 from fedfloor.engine.questions import question
 from fedfloor.errors import DivergedError, RunError
 from fedfloor.experiment import Experiment
+from fedfloor.figures import Figure
 from fedfloor.models.parcel import Packet
 from fedfloor.models.saved import DEVICES, DIGEST, FILES, FORMAT, cohort_file
 from fedfloor.park.normalise import FILE, Normalise, steps
@@ -35,7 +37,7 @@ from fedfloor.park.stream import Windows
 from fedfloor.park.survey import REVEALS
 from fedfloor.parts.objectives import to_spec
 from fedfloor.plan import schedule, walk
-from fedfloor.plan.nodes import Node, model_name
+from fedfloor.plan.nodes import Node, keeping, model_name
 from fedfloor.plan.outcome import Outcome, Receipt
 from fedfloor.plan.schedule import Answers, Dry, NodeResult, ParallelRequest, ProbeRequest, RoundContext, SelectRequest
 from fedfloor.runs import folder, ledger
@@ -52,6 +54,20 @@ def write_evaluation(
     body: dict[str, Any] = {"round": number, "on": on} | ({"figures": dict(score.figures)} if score.figures else {})
     body |= {"accuracy": score.accuracy, "loss": score.loss}
     folder.write_json(out / "evaluation.json", body | score.details | dict(more or {}))
+
+
+def of_shared(engine: Engine, model: Tensor, headline: Figure, own: str) -> dict[str, Any]:
+    """Return the entry ``shared`` of ``evaluation.json``: the one model, where devices are evaluated by their own.
+
+    It has the figures of all and of each device, and under ``sends`` the share of the model's numbers that a device
+    sends where it keeps the part ``own``. Call it on every rank.
+    """
+    score = evaluate(engine, model, headline=headline)
+    kept = ("device", "accuracy", "figures")
+    devices = [{key: place[key] for key in kept if key in place} for place in score.details["devices"]]
+    parcel = engine.network.parcel("all" if own in ("", "all") else keeping(own))
+    body = {"accuracy": score.accuracy, "loss": score.loss, "figures": dict(score.figures), "devices": devices}
+    return {"shared": body | {"sends": parcel.numbers / parcel.model}}
 
 
 def write_memory(out: Path, memory: DeviceMemory) -> None:

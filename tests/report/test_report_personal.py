@@ -1,0 +1,69 @@
+"""The report on devices' own models: beside the shared one, beside FedAvg, beside models of devices alone."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fedfloor.errors import SettingError
+from fedfloor.report import page
+from fedfloor.report.groups import groups
+from fedfloor.report.ledger import collect
+from fedfloor.report.personal import story
+from run_folders import make_run
+
+OWN = [0.9, 0.5, 0.8]
+SHARED = [0.6, 0.7, 0.8]
+
+
+def run(folder: Path, method: str, values: list[float], shared: list[float] | None = None, **more: Any) -> None:
+    make_run(folder, [0.5], method=method, devices=3, factories=1)
+    places = [{"device": k, "factory": 0, "accuracy": value} for k, value in enumerate(values)]
+    body: dict[str, Any] = {"round": 1, "classes": ["a", "b"], "confusion": [[1, 0], [0, 1]], "devices": places}
+    if shared is not None:
+        devices = [{"device": k, "accuracy": value} for k, value in enumerate(shared)]
+        body["shared"] = {"accuracy": 0.7, "figures": {}, "devices": devices, "sends": 0.9} | more
+    (folder / "evaluation.json").write_text(json.dumps(body))
+
+
+def cells(html: str) -> list[str]:
+    section = html[html.index('<section id="s-personal">') :]
+    return re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", section[: section.index("</table>")])
+
+
+def test_who_gains_and_who_loses(tmp_path: Path) -> None:
+    run(tmp_path / "fedrep", "fedrep", OWN, SHARED)
+    html = page.render(collect([tmp_path]))
+    row = cells(html)[-8:]
+    assert row == ["FedRep", "0.7000", "0.7333", "1", "1", "0.6000", "0.5000", "90\xa0%"]
+    (group,) = groups(collect([tmp_path]))
+    text = story([group], group)
+    assert "better than with the shared model on 1 of 3 devices and worse on 1" in text
+    assert "0.733 instead of 0.700" in text
+    assert "--references" in html
+
+
+def test_beside_fedavg_and_devices_alone(tmp_path: Path) -> None:
+    run(tmp_path / "fedrep", "fedrep", OWN, SHARED)
+    run(tmp_path / "fedavg", "fedavg", [0.8, 0.6, 0.9])
+    run(tmp_path / "local", "local-only", [0.7, 0.4, 0.8])
+    html = page.render(collect([tmp_path]))
+    assert cells(html)[-7:] == ["0.7667", "1", "2", "0.6333", "2", "0", "90\xa0%"]
+    assert "Against FedAvg, 1 gain and 2 lose." in html
+    assert "Against models that devices train by themselves, 2 gain and 0 lose." in html
+
+
+def test_nothing_where_all_devices_have_one_model(tmp_path: Path) -> None:
+    run(tmp_path / "fedavg", "fedavg", OWN)
+    assert "s-personal" not in page.render(collect([tmp_path]))
+
+
+@pytest.mark.parametrize("wrong", [{"sends": 2}, {"devices": [{"device": -1, "accuracy": 0.5}]}, {"devices": 3}])
+def test_damaged_entries_are_refused(tmp_path: Path, wrong: dict[str, Any]) -> None:
+    run(tmp_path / "fedrep", "fedrep", OWN, SHARED, **wrong)
+    with pytest.raises(SettingError, match=r"evaluation\.json"):
+        collect([tmp_path])
