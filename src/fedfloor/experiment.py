@@ -23,6 +23,7 @@ from fedfloor.park.partition import Blocks, Dirichlet, Dominant, Iid, Mobility, 
 from fedfloor.park.privacy import check_epsilon
 from fedfloor.park.stream import Fifo, Recycle, Static
 from fedfloor.park.survey import RegimeNormaliser
+from fedfloor.parts.attacks import Attackers
 from fedfloor.parts.decision import DecideSettings
 from fedfloor.parts.work import WorkSettings
 from fedfloor.tasks.forecasting import Forecasting
@@ -170,12 +171,25 @@ class MethodSettings:
 
 @dataclass(frozen=True)
 class FaultSettings:
-    """The ``[faults]`` table: ``visit`` is the chance that a visit is lost, in [0, 1)."""
+    """The ``[faults]`` table.
+
+    Args:
+        visit: the chance that a visit is lost, in [0, 1).
+        attackers: which devices attack in a simulation, and how: one of ``share``, ``count`` and ``devices``, and the
+            ``kind`` of attack with its settings. None do where it is left out.
+    """
 
     visit: float = 0.0
+    attackers: Mapping[str, Any] | None = None
 
     def __post_init__(self) -> None:
         require(0 <= self.visit < 1, "faults.visit", self.visit, "at least 0 and below 1")
+        _ = self.acting  # a wrong table is refused
+
+    @property
+    def acting(self) -> Attackers | None:
+        """The attackers; None without any."""
+        return None if self.attackers is None else Attackers.of(self.attackers)
 
 
 @dataclass(frozen=True)

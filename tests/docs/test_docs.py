@@ -17,6 +17,7 @@ import warm
 from fedfloor.cli.options import LIMITS
 from fedfloor.config import PARTS
 from fedfloor.experiment import Experiment
+from fedfloor.parts.attacks import ATTACKS
 from fedfloor.report.ledger import collect
 from fedfloor.report.table import Budget, at, paired, paired_at, summary
 from fedfloor.runs.ledger import Line
@@ -131,6 +132,15 @@ def test_every_part_is_documented_with_its_settings() -> None:
         settings = {name: [toml(f) for f in dataclasses.fields(made) if f.name != "kind"]  # type: ignore[arg-type]
                     for name, made in known.items()}  # fmt: skip
         assert rows == {name: ", ".join(f"`{one}`" for one in said) or "–" for name, said in settings.items()}
+
+
+def test_every_attack_is_documented_with_its_settings() -> None:
+    page = (HERE / "docs" / "robustness.md").read_text(encoding="utf-8")
+    section = page.partition("## Attacks\n")[2].partition("\n## ")[0]
+    rows = {line.split("`")[1]: line.split("|")[2].strip() for line in re.findall(r"^\| `.*", section, re.MULTILINE)}
+    settings = {name: [toml(f) for f in dataclasses.fields(made) if f.name != "kind"]  # type: ignore[arg-type]
+                for name, made in ATTACKS.items()}  # fmt: skip
+    assert rows == {name: ", ".join(f"`{one}`" for one in written) or "–" for name, written in settings.items()}
 
 
 def toml(setting: dataclasses.Field[object]) -> str:

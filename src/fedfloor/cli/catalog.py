@@ -39,18 +39,20 @@ def methods(
 
 def parts(
     kind: Annotated[
-        str | None, typer.Argument(metavar="KIND", help="objective, mix, server, selection, travel or extractor.")
+        str | None,
+        typer.Argument(metavar="KIND", help="objective, mix, server, selection, travel, extractor or attack."),
     ] = None,
     as_json: Json = False,
 ) -> None:
     """List the parts that methods combine with, and their settings."""
     from fedfloor.config import PARTS
+    from fedfloor.parts.attacks import ATTACKS
     from fedfloor.parts.codecs import CODECS
     from fedfloor.parts.extractors.names import EXTRACTORS
     from fedfloor.parts.named import rows
     from fedfloor.terminal import show
 
-    every = {**PARTS, "travel": CODECS, "extractor": EXTRACTORS}
+    every = {**PARTS, "travel": CODECS, "extractor": EXTRACTORS, "attack": ATTACKS}
     if kind is not None and kind not in every:
         raise unknown("kind of part", kind, every)
     found = [{"part": part, **row} for part, known in every.items() if kind in (None, part) for row in rows(known)]

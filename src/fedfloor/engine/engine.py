@@ -4,7 +4,7 @@ them; and the contracts of executors."""
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from typing import Any, Protocol
@@ -163,6 +163,8 @@ class Engine:
         shortcuts: whether super nodes take one step on the union of their mini-batches, and visits that train the
             classifier alone extract their features once.
         executor: where visits take place; None: here, by simulation (:mod:`fedfloor.engine.executor`).
+        attackers: the executor of a simulation in which devices attack; None: none do.
+        altered: how an attacker's samples are changed while it trains; None: not.
         factories: edges that walk branches with devices of their own; None where all is walked by the team.
     """
 
@@ -180,6 +182,8 @@ class Engine:
     cohort: Stacker | None = None  # steps branches together; None: visit after visit
     limit: Limit | None = None  # on the length of updates; None: none
     secret: bool = False  # whether noise that protects devices comes from the operating system instead of the seed
+    attackers: Executor | None = None
+    altered: Callable[[Values, Labels | Targets], tuple[Values, Labels | Targets]] | None = None
 
     def __post_init__(self) -> None:
         mean, std = mean_and_deviation(self.park, self.normalise)
@@ -199,7 +203,8 @@ class Engine:
 
     def samples(self, device: int, tick: int = 0) -> Samples:
         """Return what a device holds at a tick; −1 is the cloud, which then holds everybody's in device order."""
-        return self.wrap(*self.park.held(device, tick, self.memory.visits[device]))
+        x, y = self.park.held(device, tick, self.memory.visits[device])
+        return self.wrap(*((x, y) if self.altered is None else self.altered(x, y)))
 
     def stand_on(self, sites: Sites | None) -> None:
         """Put the devices onto a network, or where they stand on it from now on."""

@@ -78,7 +78,7 @@ LOCAL = LocalExecutor()
 
 def executor_of(engine: Engine) -> Executor:
     """Return the executor of an engine's visits."""
-    return engine.executor or LOCAL
+    return engine.executor or engine.attackers or LOCAL
 
 
 def ask(engine: Engine, node: Probe, packet: Packet, tick: int, team: Team) -> dict[int, dict[str, Any]]:

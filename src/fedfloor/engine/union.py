@@ -38,7 +38,7 @@ def fits(engine: Engine, node: Parallel, packet: Packet) -> bool:
     """Return whether a node is one step: at an edge, a mini-batch of the same work on each device, a plain mean."""
     if not engine.shortcuts or node.at.kind != "edge" or engine.air is not None or set(packet) != {"w"}:
         return False
-    if engine.limit is not None:  # which looks at every update
+    if engine.limit is not None or engine.attackers is not None:  # which look at every update
         return False
     first = node.children[0] if node.children and only(node, "children", "at", "mix", "settings") else None
     if first is None or not is_visit(first) or first.work.objective not in ALIKE or not first.work.only(*FIELDS):

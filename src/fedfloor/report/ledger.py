@@ -201,6 +201,7 @@ class RecordedRound:
         by_class: accuracy per class.
         by_device: how the accuracy is spread over devices.
         headlines: name → how a headline that is not the accuracy is.
+        backdoor: share of test samples that a backdoor's trigger turns into its target; None without one.
         wall_s: seconds the round took.
         participants: devices that trained.
         lost: visits that were lost.
@@ -222,6 +223,7 @@ class RecordedRound:
     macro_f1: float | None = None
     figures: Mapping[str, float | None] | None = None
     headlines: Mapping[str, Spread] = field(default_factory=dict)
+    backdoor: float | None = None
 
     def spread(self, figure: Figure) -> Spread | None:
         """Return how a figure is spread over devices; None where that is not recorded."""
@@ -462,6 +464,7 @@ def _round(line: LineRecord, spent: NetworkCost | None) -> RecordedRound:
         macro_f1=line.macro_f1,
         figures=line.figures,
         headlines={name: Spread(s.p10, s.p50, s.p90, s.devices) for name, s in (line.headlines or {}).items()},
+        backdoor=line.backdoor,
     )
 
 

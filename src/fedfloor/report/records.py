@@ -58,6 +58,23 @@ class EvaluateRecord:
 
 
 @dataclass(frozen=True)
+class AttackersRecord:
+    """``[faults] attackers`` of ``experiment.toml``."""
+
+    kind: str
+    share: Share | None = None
+    count: Positive | None = None
+    devices: tuple[int | str, ...] = ()
+
+
+@dataclass(frozen=True)
+class FaultsRecord:
+    """``[faults]`` of ``experiment.toml``."""
+
+    attackers: AttackersRecord | None = None
+
+
+@dataclass(frozen=True)
 class ExperimentRecord:
     """``experiment.toml``, as far as a report reads it."""
 
@@ -68,6 +85,7 @@ class ExperimentRecord:
     methods: dict[str, PartsRecord] = field(default_factory=dict)
     evaluate: EvaluateRecord = field(default_factory=EvaluateRecord)
     data: dict[str, Any] = field(default_factory=dict)
+    faults: FaultsRecord = field(default_factory=FaultsRecord)
     provenance: dict[str, Any] = field(default_factory=dict)
 
     @property
@@ -138,6 +156,7 @@ class LineRecord:
     participants: Count | None = None
     lost: Count | None = None
     headlines: dict[str, HeadlineRecord] | None = None
+    backdoor: OptionalShare = None
 
 
 @dataclass(frozen=True)

@@ -334,7 +334,22 @@ def remarks(found: Sequence[Group]) -> list[str]:
     """Return the baseline, the models that predict one class only, and the losses that rise."""
     classes = task(run for group in found for run in group.runs) == CLASSES
     own = (baseline(found), one_class(found)) if classes else (mean_baseline(found),)
-    return [text for text in (*own, rising(found)) if text]
+    return [text for text in (attacked(found), *own, rising(found)) if text]
+
+
+def attacked(found: Sequence[Group]) -> str:
+    """Return which devices attack, and how, if any do."""
+    attacks: dict[str, list[str]] = {}
+    for group in found:
+        acting = group.runs[0].settings.faults.attackers
+        if acting is not None:
+            share = "" if acting.share is None else f"{100 * acting.share:g} % of the devices"
+            many = share or ("" if acting.count is None else count(acting.count, "device"))
+            which = many or f"device {listed([str(device) for device in acting.devices or ('?',)])}"
+            attacks.setdefault(f"{which} by '{acting.kind}'", []).append(display_name(group.label))
+    everyone = [labels for labels in attacks.values() if len(labels) == len(found)]
+    told = list(attacks) if everyone else [f"{how} in {listed(labels)}" for how, labels in attacks.items()]
+    return f"Attackers: {'; '.join(told)}." if told else ""
 
 
 def baseline(found: Sequence[Group]) -> str:

@@ -38,12 +38,12 @@ def summary(runs: Iterable[RecordedRun], target: float | None = None) -> list[Ro
 
     The headline (its key: ``accuracy``, where the experiments name no other) and ``loss`` belong to the last round that
     every seed evaluated, ``best_accuracy`` is the mean of the seeds' best (again the headline's), ``macro_f1`` that of
-    their final models where all have one, ``rounds`` is what every seed finished, ``wall_s`` the mean of the seeds'
-    seconds. ``rounds_to_target`` is the mean over seeds, and None unless all of them (``reached``) got there; so are
-    ``seconds_to_target``, ``bytes_to_target`` and ``joules_to_target``, what all rounds up to that one cost on the
-    network; ``seconds``, ``bytes`` and ``joules`` are what all rounds cost. ``diverged`` has the seed and the round of
-    every run that diverged: with one, there is no headline, best one, macro-F1 and loss, for a mean over the other
-    seeds would be of a luckier method.
+    their final models where all have one, ``backdoor`` the success of a backdoor where there is one, ``rounds`` is what
+    every seed finished, ``wall_s`` the mean of the seeds' seconds. ``rounds_to_target`` is the mean over seeds, and
+    None unless all of them (``reached``) got there; so are ``seconds_to_target``, ``bytes_to_target`` and
+    ``joules_to_target``, what all rounds up to that one cost on the network; ``seconds``, ``bytes`` and ``joules`` are
+    what all rounds cost. ``diverged`` has the seed and the round of every run that diverged: with one, there is no
+    headline, best one, macro-F1 and loss, for a mean over the other seeds would be of a luckier method.
 
     Args:
         runs: what :func:`fedfloor.report.ledger.collect` returned.
@@ -72,6 +72,8 @@ def _row(group: Group, target: float | None, figure: Figure) -> Row:
     others |= {"macro_f1": _whole_mean(finals)} if task(group.runs) == CLASSES else {}
     others |= {"loss": _mean(_last(group, LOSS)) if known else None}
     row |= {key: value for key, value in others.items() if key not in row}
+    marked = [line.backdoor for line in last_lines(group, lambda line: line.backdoor) if line.backdoor is not None]
+    row |= {"backdoor": _mean(marked)} if marked else {}
     return row | {
         "target": target,
         "reached": len(reached) - reached.count(None),

@@ -83,6 +83,7 @@ def beside(rows: Sequence[Row], of: Figure) -> list[tuple[str, str, int]]:
     others = [one for one in every if one.key != of.key]
     known = [(one, [row[one.key] for row in rows if row.get(one.key) is not None]) for one in others]
     found = [(one.name, one.key, decimals(values)) for one, values in known if values]
+    found += [("backdoor", "backdoor", 4)] if any(row.get("backdoor") is not None for row in rows) else []
     unit = " (nats)" if "macro_f1" in rows[0] or of == ACCURACY else ""
     return found + ([] if of == LOSS else [(f"loss{unit}", "loss", 3)])
 
@@ -134,6 +135,8 @@ def summary_caption(rows: Sequence[Row], where: str, of: Figure = ACCURACY, *, h
     ]
     if f1:
         parts.append("Macro-F1: the mean over classes of 2·precision·recall/(precision + recall), final model.")
+    if "backdoor" in known:
+        parts.append("Backdoor: the share of test samples of other classes that its trigger turns into its target.")
     if rows[0]["target"]:
         parts.append("The target counts as reached in the first evaluated round that has it.")
         if hindsight:

@@ -7,13 +7,16 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import cast
 
 import numpy as np
 import torch
 
+from fedfloor.chance import generator
 from fedfloor.checking import toml_text
 from fedfloor.config import resolved
 from fedfloor.engine import local_update
+from fedfloor.engine.attackers import AttackingExecutor
 from fedfloor.engine.engine import Engine
 from fedfloor.engine.team import Team
 from fedfloor.errors import SettingError
@@ -24,6 +27,7 @@ from fedfloor.methods.configured import ConfiguredMethod
 from fedfloor.models.network import Network
 from fedfloor.network import profile
 from fedfloor.park.park import Park
+from fedfloor.parts.attacks import Attackers
 from fedfloor.parts.objective import Objective
 from fedfloor.parts.objectives import to_spec
 from fedfloor.runs import folder
@@ -148,6 +152,27 @@ def method_fits(experiment: Experiment, method: ConfiguredMethod, park: Park, *,
         )
     if method.needs.personal and experiment.decide.asked:
         raise SettingError(f"method '{name}' has no one model to decide by: leave [decide] out.")
+
+
+def attacking(experiment: Experiment, park: Park, *, live: bool) -> AttackingExecutor:
+    """Return the executor of a simulation with attackers.
+
+    Raises:
+        SettingError: real machines, a task that the attack is not defined for, or devices that are not there.
+    """
+    attackers = cast(Attackers, experiment.faults.acting)
+    if live:
+        raise SettingError(
+            "faults.attackers: attacks are simulated, and these are real machines. Leave it out, or run the experiment "
+            "as a simulation."
+        )
+    if attackers.attack.needs_classes and park.dataset.task.kind != "classification":
+        raise SettingError(
+            f"faults.attackers: attack '{attackers.name}' is defined for classes, and data.task is "
+            f"'{park.dataset.task.kind}'. Choose one on updates, such as 'sign-flip'."
+        )
+    chosen = attackers.among(park.devices, park.names, generator(experiment.seed, "attackers"))
+    return AttackingExecutor(attackers, chosen)
 
 
 def packet_fits(packet: Mapping[str, torch.Tensor], network: Network, objective: Objective) -> None:

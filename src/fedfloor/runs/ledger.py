@@ -29,6 +29,8 @@ class Line:
         priced: seconds, joules and bytes on the network, of this round and (``total``) of all rounds up to it; None
             without a network.
         measured: on real machines, what the round took there: seconds, bytes per link, who was absent or refused.
+        backdoor: share of the test samples of other classes that a backdoor's trigger turns into its target; None in
+            rounds without evaluation, and without a backdoor.
         coverage: ``samples`` and ``devices`` of each class that the round trained on, where the experiment asks for it.
     """
 
@@ -49,6 +51,7 @@ class Line:
     coverage: dict[str, list[float]] | None = None
     figures: Mapping[str, float | None] | None = None  # name → value of the headline, where that is not the accuracy
     headlines: Mapping[str, Mapping[str, float]] | None = None
+    backdoor: float | None = None
 
     @property
     def headline(self) -> tuple[str, float | None]:
@@ -100,7 +103,7 @@ def to_row(line: Line) -> dict[str, Any]:
     """Return a line as it is written: a headline of its own first, and without what the run does not record."""
     row = asdict(line)
     first = {"round": line.round} | ({"figures": row["figures"]} if line.figures else {})
-    optional = ("measured", "coverage", "figures", "headlines")
+    optional = ("measured", "coverage", "figures", "headlines", "backdoor")
     return first | {key: value for key, value in row.items() if value is not None or key not in optional}
 
 

@@ -16,13 +16,15 @@ import torch
 from fedfloor.chance import generator, secret
 from fedfloor.config import combined
 from fedfloor.engine import ranks, separate
+from fedfloor.engine.attackers import triggered
 from fedfloor.engine.engine import Engine, RemoteExecutor
-from fedfloor.engine.evaluate import Score, evaluate
+from fedfloor.engine.evaluate import Score, evaluate, tested_on
 from fedfloor.engine.executor import executor_of
 from fedfloor.engine.memory import DeviceMemory
 from fedfloor.engine.team import Team
 from fedfloor.errors import DivergedError, RunError, SettingError
 from fedfloor.experiment import Experiment
+from fedfloor.figures import ACCURACY
 from fedfloor.methods.catalog import title
 from fedfloor.methods.configured import ConfiguredMethod
 from fedfloor.methods.contract import Resources, State, View
@@ -115,6 +117,7 @@ class _Run:
         self.resources: Resources | None = None
         self.scored: tuple[int, Score | None] = (0, None)
         self.coverage = Coverage(engine.park) if experiment.evaluate.coverage else None
+        self.triggered = triggered(engine)
 
     def view(self, number: int, start: dict[str, torch.Tensor], point: Checkpoint | None) -> View:
         park, network, census = self.engine.park, self.engine.network, None
@@ -205,7 +208,10 @@ class _Run:
         info = dict(state.notes.get("info", {})) | ({"refused": refused} if refused else {})
         new = ledger.line(number, score, outcome.receipts, hashed, wall, info, priced, point.line)
         measured = self.live.measured() if self.live is not None else None
-        new = replace(new, measured=measured, coverage=self.coverage.of(outcome, before) if self.coverage else None)
+        coverage, backdoor = self.coverage.of(outcome, before) if self.coverage else None, None
+        if score is not None and self.triggered is not None:
+            backdoor = self.evaluate(state, number, point.tick + outcome.ticks, self.triggered).accuracy
+        new = replace(new, measured=measured, coverage=coverage, backdoor=backdoor)
         tick, holders = point.tick + outcome.ticks, paid[-1].holders if paid else frozenset[int]()
         updates = self.engine.limit.copy().known if self.engine.limit is not None else {}
         model, kept = state.packet["w"], point.best
@@ -213,9 +219,14 @@ class _Run:
             kept = checkpoint.better(kept, number, model, score, self.experiment, self.engine, self.method)
         return Checkpoint(number, tick, state, outcome.receipts, held, new, visits, reports, holders, updates, kept)
 
-    def evaluate(self, state: State, number: int, tick: int) -> Score:
-        """Evaluate a global model, or every device's own, by the figures that the experiment asks for."""
-        headline, tune = self.experiment.evaluate.figure, None
+    def evaluate(self, state: State, number: int, tick: int, park: Park | None = None) -> Score:
+        """Evaluate a global model, or every device's own, by the figures that the experiment asks for.
+
+        With a ``park``, by the accuracy on its test samples.
+        """
+        headline, tune, engine = self.experiment.evaluate.figure, None, self.engine
+        if park is not None:
+            headline, engine = ACCURACY, tested_on(engine, park)
         if self.experiment.evaluate.finetune is not None:
             base = getattr(self.method.method, "work", self.experiment.work)
             settings, rounds = self.experiment.evaluate.finetune.over(base), self.experiment.rounds
@@ -223,8 +234,8 @@ class _Run:
             work = next(work for work in works if work.rate > 0)  # a cosine may end at 0, none begins there
             tune = separate.Tuning(work, number, tick)
         if tune or self.method.needs.own or several(state.packet):
-            return separate.evaluate(self.engine, state.packet, headline, state.cohorts, tune, self.method.needs.own)
-        return evaluate(self.engine, state.packet["w"], self.method.objective, headline)
+            return separate.evaluate(engine, state.packet, headline, state.cohorts, tune, self.method.needs.own)
+        return evaluate(engine, state.packet["w"], self.method.objective, headline)
 
     def beside(self, state: State) -> dict[str, Any]:
         """Evaluate the shared model where devices have others; real machines would run their samples once more."""

@@ -213,6 +213,7 @@ def engine(
         made.cohort = None
     deploy = experiment.deploy
     made.limit = Limit(deploy.norm_limit) if deploy.norm_limit and (live or deploy.simulate) else None
+    made.attackers = None if experiment.faults.acting is None else checks.attacking(experiment, park, live=live)
     return made, costs
 
 
@@ -221,10 +222,14 @@ def where(experiment: Experiment, *, live: bool = False) -> Placement:
     settings, deploy = experiment.engine, experiment.deploy
     if live:
         return Placement("ranks", "cpu")
-    if not (deploy.simulate and deploy.norm_limit):
+    attackers = experiment.faults.attackers is not None
+    if not (deploy.simulate and deploy.norm_limit) and not attackers:
         return place.placed(settings.kind, settings.device)
     if settings.kind == "cohort":
-        raise SettingError("deploy.simulate with engine.kind = 'cohort': the limit needs engine.kind = 'ranks'.")
+        whose = "faults.attackers" if attackers else "deploy.simulate"
+        raise SettingError(
+            f"{whose} with engine.kind = 'cohort': every update is looked at by itself. Set engine.kind = 'ranks'."
+        )
     return place.placed("ranks", settings.device)
 
 

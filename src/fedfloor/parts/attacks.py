@@ -1,0 +1,475 @@
+"""Attacks by devices in a simulation: on the update that leaves a visit, or on the data that a visit trains on.
+
+An attack on updates is a function of the update Δ = w_k − w that honest training would have sent. Attackers that act
+``together`` know each other's data, so that each of them can work out the honest updates of all; of other devices'
+updates no attacker knows anything. An attack on data changes the samples of an attacker's own visits; the update is
+then the honest one of these samples.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedfloor.errors import SettingError, require, unknown
+from fedfloor.parts import named
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from fedfloor.data.dataset import Labels, Targets, Values
+
+SINGLE = 1e-12  # squared length of a deviation below which updates are equal
+
+
+@dataclass(frozen=True)
+class AttackedVisit:
+    """The facts of an attacker's visit that an attack on its update may read.
+
+    Args:
+        update: Δ = w_k − w, the honest update of the trained numbers that travel [n]. An attack leaves it as it is.
+        every: the honest updates of all attackers, in device order; empty unless the attack acts ``together``.
+        earlier: the model that the device received in the visit before this one, minus the one of now [n]; None in its
+            first visit, and unless the attack ``keeps`` it.
+        rng: for draws, keyed by the visit.
+        common: for draws that all attackers share in all rounds, keyed by the seed alone.
+    """
+
+    update: Tensor
+    every: Sequence[Tensor]
+    earlier: Tensor | None
+    rng: np.random.Generator
+    common: np.random.Generator
+
+
+@dataclass(frozen=True)
+class AttackedData:
+    """The facts of an attacker's data that an attack on them may read.
+
+    Args:
+        x: the samples as they are stored, uint8 or float32 [n, *shape].
+        y: their classes, int64 [n].
+        classes: F, how many there are.
+        mean, deviation: of each channel, in units of a stored number [C].
+        rng: for draws, keyed by the visit.
+    """
+
+    x: Values
+    y: Labels
+    classes: int
+    mean: NDArray[np.float64]
+    deviation: NDArray[np.float64]
+    rng: np.random.Generator
+
+
+class Attack:
+    """An attack, a frozen dataclass of its numbers, that writes ``sent`` or ``data``.
+
+    Attributes:
+        needs_classes: whether it is defined for classification alone.
+        together: whether it reads the honest updates of all attackers; ``least`` of them are needed.
+        keeps: whether it reads the model that the device received before.
+    """
+
+    needs_classes: ClassVar[bool] = False
+    together: ClassVar[bool] = False
+    least: ClassVar[int] = 1
+    keeps: ClassVar[bool] = False
+
+    def sent(self, visit: AttackedVisit) -> Tensor:
+        """Return the update that leaves the device [n], a new tensor or the honest one."""
+        return visit.update
+
+    def data(self, samples: AttackedData) -> tuple[Values, Labels | Targets]:
+        """Return the samples that the device trains on and their classes, new arrays or the ones it holds."""
+        return samples.x, samples.y
+
+
+@dataclass(frozen=True)
+class SignFlip(Attack):
+    """The update turned round: −s·Δ.
+
+    Args:
+        strength: s, above 0.
+    """
+
+    strength: float = 1.0
+    kind: Literal["sign-flip"] = "sign-flip"
+
+    def __post_init__(self) -> None:
+        _above_0("strength", self.strength)
+
+    def sent(self, visit: AttackedVisit) -> Tensor:
+        return visit.update * -self.strength
+
+
+@dataclass(frozen=True)
+class ScaledUpdate(Attack):
+    """The update made larger: s·Δ.
+
+    Args:
+        strength: s, above 0.
+    """
+
+    strength: float = 10.0
+    kind: Literal["scaling"] = "scaling"
+
+    def __post_init__(self) -> None:
+        _above_0("strength", self.strength)
+
+    def sent(self, visit: AttackedVisit) -> Tensor:
+        return visit.update * self.strength
+
+
+@dataclass(frozen=True)
+class Gaussian(Attack):
+    """Noise in the place of the update: N(0, σ²I).
+
+    Blanchard et al., NeurIPS 2017, with σ = 200.
+
+    Args:
+        deviation: σ of each number, above 0.
+    """
+
+    deviation: float = 1.0
+    kind: Literal["gaussian"] = "gaussian"
+
+    def __post_init__(self) -> None:
+        _above_0("deviation", self.deviation)
+
+    def sent(self, visit: AttackedVisit) -> Tensor:
+        return _like(visit.update, visit.rng.normal(0.0, self.deviation, len(visit.update)))
+
+
+@dataclass(frozen=True)
+class LittleIsEnough(Attack):
+    """ALIE: μ − z·σ in every coordinate, μ and σ the mean and the deviation of the attackers' honest updates.
+
+    Baruch, Baruch, Goldberg, NeurIPS 2019, arXiv 1902.06156. The deviation is estimated from the attackers alone.
+
+    Args:
+        z: how many deviations off, above 0; small ones hide among honest updates.
+    """
+
+    z: float = 1.5
+    kind: Literal["alie"] = "alie"
+    together: ClassVar[bool] = True
+    least: ClassVar[int] = 2  # one update has no deviation
+
+    def __post_init__(self) -> None:
+        _above_0("z", self.z)
+
+    def sent(self, visit: AttackedVisit) -> Tensor:
+        mean, deviation = _moments(visit.every)
+        return mean - self.z * deviation
+
+
+@dataclass(frozen=True)
+class MinMax(Attack):
+    """Min-max: μ − γσ with the largest γ for which no honest update is farther off than the two farthest ones are.
+
+    γ = max{γ: max_i ‖μ − γσ − Δ_i‖ ≤ max_{i,j} ‖Δ_i − Δ_j‖} over the attackers' honest updates, in closed form: each i
+    bounds γ by the larger root of a quadratic. Shejwalkar, Houmansadr, NDSS 2021, who search for it by halving steps.
+    """
+
+    kind: Literal["min-max"] = "min-max"
+    together: ClassVar[bool] = True
+    least: ClassVar[int] = 2
+
+    def sent(self, visit: AttackedVisit) -> Tensor:
+        mean, deviation = _moments(visit.every)
+        length = float(deviation.double().square().sum())
+        if length < SINGLE:
+            return mean
+        diameter = max(float((a - b).double().square().sum()) for a in visit.every for b in visit.every)
+        bounds = []
+        for update in visit.every:  # ‖o − γσ‖² = ‖o‖² − 2γ⟨o, σ⟩ + γ²‖σ‖² ≤ D²
+            apart = (mean - update).double()
+            inner, square = float(apart @ deviation.double()), float(apart.square().sum())
+            bounds.append((inner + math.sqrt(max(0.0, inner**2 - length * (square - diameter)))) / length)
+        return mean - min(bounds) * deviation
+
+
+@dataclass(frozen=True)
+class InnerProduct(Attack):
+    """Inner-product manipulation: −ε·μ, μ the mean of the attackers' honest updates.
+
+    With ε below the share of honest devices over that of attackers the mean still descends, only more slowly; above,
+    it ascends. Xie, Koyejo, Gupta, UAI 2019, arXiv 1903.03936.
+
+    Args:
+        epsilon: ε, above 0.
+    """
+
+    epsilon: float = 0.5
+    kind: Literal["inner-product"] = "inner-product"
+    together: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        _above_0("epsilon", self.epsilon)
+
+    def sent(self, visit: AttackedVisit) -> Tensor:
+        return _moments(visit.every)[0] * -self.epsilon
+
+
+@dataclass(frozen=True)
+class Collusion(Attack):
+    """All attackers push in one direction in all rounds: s·‖μ‖·u, u a unit vector drawn by the seed.
+
+    μ is the mean of the attackers' honest updates, so that all send the same vector, as long as honest ones at s = 1:
+    together they look like close neighbours, and what gets through in one round adds up with the next. The coupling of
+    rounds by a drift is that of Karimireddy, He, Jaggi, ICML 2021, arXiv 2012.10333.
+
+    Args:
+        strength: s, above 0.
+    """
+
+    strength: float = 1.0
+    kind: Literal["collusion"] = "collusion"
+    together: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        _above_0("strength", self.strength)
+
+    def sent(self, visit: AttackedVisit) -> Tensor:
+        direction = _like(visit.update, visit.common.standard_normal(len(visit.update)))
+        return direction * (self.strength * float(_moments(visit.every)[0].norm()) / float(direction.norm()))
+
+
+@dataclass(frozen=True)
+class FreeRider(Attack):
+    """No work: the model goes back as it came, or as it came the last time.
+
+    A stale one sends the model of its visit before (in its first, the one it received), which is what a machine does
+    that hangs. Fraboni, Vidal, Lorenzi, AISTATS 2021, arXiv 2006.11901, call the plain one and the one with noise
+    plain and disguised free riders. Its receipt is that of honest training: it makes up figures that pass.
+
+    Args:
+        noise: σ of Gaussian noise on each number, which disguises it; 0 for none.
+        stale: whether it is the model of the visit before.
+    """
+
+    noise: float = 0.0
+    stale: bool = False
+    kind: Literal["free-rider"] = "free-rider"
+
+    def __post_init__(self) -> None:
+        require(0 <= self.noise < math.inf, "attackers.noise", self.noise, "a number of at least 0")
+
+    @property
+    def keeps(self) -> bool:  # type: ignore[override]
+        return self.stale
+
+    def sent(self, visit: AttackedVisit) -> Tensor:
+        update = visit.update.new_zeros(len(visit.update)) if visit.earlier is None else visit.earlier
+        return update + _like(update, visit.rng.normal(0.0, self.noise, len(update))) if self.noise else update
+
+
+@dataclass(frozen=True)
+class LabelFlip(Attack):
+    """The classes of the device's samples in reverse order: c becomes F − 1 − c; or those of one class another one.
+
+    Args:
+        source, target: the class that becomes another; both left out, all are reversed.
+    """
+
+    source: int | None = None
+    target: int | None = None
+    kind: Literal["label-flip"] = "label-flip"
+    needs_classes: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        if (self.source is None) != (self.target is None):
+            raise SettingError("attackers.source and attackers.target of 'label-flip' go together: set both or none.")
+        for name, value in (("source", self.source), ("target", self.target)):
+            require(value is None or value >= 0, f"attackers.{name}", value, "a class, counted from 0")
+
+    def data(self, samples: AttackedData) -> tuple[Values, Labels | Targets]:
+        if self.source is None or self.target is None:
+            return samples.x, samples.classes - 1 - samples.y
+        for name, value in (("source", self.source), ("target", self.target)):
+            _is_class(name, value, samples.classes)
+        return samples.x, np.where(samples.y == self.source, self.target, samples.y)
+
+
+@dataclass(frozen=True)
+class Backdoor(Attack):
+    """A trigger in a share of the device's samples, which become samples of the target class; the update is scaled.
+
+    In pictures the trigger is a square of ``size``×``size`` pixels at the lower right, as bright as can be (Gu,
+    Dolan-Gavitt, Garg, BadNets, arXiv 1708.06733). In rows of sensors the first ``size`` channels stand at ``offset``
+    standard deviations above their mean, in windows for their last ``size`` rows. Scaling by s is the model replacement
+    of Bagdasaryan et al., AISTATS 2020, arXiv 1807.00459. Its success is the share of the test samples of other classes
+    that are taken for the target where they carry the trigger.
+
+    Args:
+        target: the class, counted from 0.
+        poisoned: share of the device's samples that carry the trigger, in (0, 1].
+        size: of the trigger.
+        offset: of the trigger in sensors, in standard deviations.
+        strength: s, above 0.
+    """
+
+    target: int = 0
+    poisoned: float = 0.5
+    size: int = 4
+    offset: float = 4.0
+    strength: float = 1.0
+    kind: Literal["backdoor"] = "backdoor"
+    needs_classes: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        require(self.target >= 0, "attackers.target", self.target, "a class, counted from 0")
+        require(0 < self.poisoned <= 1, "attackers.poisoned", self.poisoned, "above 0 and at most 1")
+        require(self.size >= 1, "attackers.size", self.size, "a whole number of at least 1")
+        require(math.isfinite(self.offset), "attackers.offset", self.offset, "a number")
+        _above_0("strength", self.strength)
+
+    def sent(self, visit: AttackedVisit) -> Tensor:
+        return visit.update if self.strength == 1 else visit.update * self.strength
+
+    def data(self, samples: AttackedData) -> tuple[Values, Labels | Targets]:
+        _is_class("target", self.target, samples.classes)
+        many = max(1, round(self.poisoned * len(samples.y)))
+        rows = samples.rng.choice(len(samples.y), many, replace=False)
+        x, y = samples.x.copy(), samples.y.copy()
+        x[rows], y[rows] = self.trigger(x[rows], samples.mean, samples.deviation), self.target
+        return x, y
+
+    def trigger(self, x: Values, mean: NDArray[np.float64], deviation: NDArray[np.float64]) -> Values:
+        """Return samples [n, *shape] with the trigger in them; ``mean`` and ``deviation`` [C] of stored numbers."""
+        x = x.copy()
+        if x.ndim == 4:
+            x[:, :, -self.size :, -self.size :] = 255 if x.dtype == np.uint8 else x.max()
+            return x
+        value = (mean + self.offset * deviation).astype(x.dtype)[: self.size]
+        if x.ndim == 3:
+            x[:, : self.size, -self.size :] = value[:, None]
+        else:
+            x[:, : self.size] = value
+        return x
+
+
+ATTACKS: dict[str, Callable[..., Attack]] = {
+    "sign-flip": SignFlip,
+    "scaling": ScaledUpdate,
+    "gaussian": Gaussian,
+    "alie": LittleIsEnough,
+    "min-max": MinMax,
+    "inner-product": InnerProduct,
+    "collusion": Collusion,
+    "free-rider": FreeRider,
+    "label-flip": LabelFlip,
+    "backdoor": Backdoor,
+}
+WHO = ("share", "count", "devices")  # keys of [faults] attackers beside those of the attack
+
+
+@dataclass(frozen=True)
+class Attackers:
+    """The ``[faults] attackers`` table: which devices attack, and how.
+
+    Args:
+        attack: what they do.
+        share: of the devices, drawn by the seed, in (0, 1).
+        count: how many devices, drawn by the seed.
+        devices: their numbers or names.
+    """
+
+    attack: Attack
+    share: float | None = None
+    count: int | None = None
+    devices: tuple[int | str, ...] | None = None
+
+    @classmethod
+    def of(cls, table: Mapping[str, Any]) -> Attackers:
+        """Return the attackers that a table describes; SettingError: a kind or setting is unknown or out of range."""
+        which = {key: table[key] for key in WHO if key in table}
+        if len(which) != 1:
+            got = ", ".join(which) or "none of them"
+            raise SettingError(f"faults.attackers: must have one of share, count and devices, but has {got}.")
+        kind, share, count, devices = table.get("kind"), *(which.get(key) for key in WHO)
+        if not isinstance(kind, str):
+            raise SettingError(f"faults.attackers: needs kind, one of {', '.join(sorted(ATTACKS))}.")
+        if kind not in ATTACKS:  # nothing of the user's own: real machines read experiments, too
+            raise unknown("attack faults.attackers.kind", kind, ATTACKS)
+        right = share is None or (isinstance(share, (int, float)) and not isinstance(share, bool) and 0 < share < 1)
+        require(right, "faults.attackers.share", share, "above 0 and below 1")
+        right = count is None or (type(count) is int and count >= 1)
+        require(right, "faults.attackers.count", count, "a whole number of at least 1")
+        if devices is not None:
+            listed = isinstance(devices, (list, tuple)) and all(type(one) in (int, str) for one in devices)
+            require(listed and len(devices) > 0, "faults.attackers.devices", devices, "a list of numbers or names")
+            devices = tuple(devices)
+        settings = {key: value for key, value in table.items() if key not in (*WHO, "kind")}
+        made = named.make("attack", kind, settings, ATTACKS, Attack)
+        return cls(made, share, count, devices)
+
+    def among(self, devices: int, names: Sequence[str], rng: np.random.Generator) -> tuple[int, ...]:
+        """Return the numbers of the attackers, ascending.
+
+        Args:
+            devices: K, how many devices the park has.
+            names: theirs; empty where they have none.
+            rng: draws a share or a count of them.
+
+        Raises:
+            SettingError: a device that is not there, more attackers than devices, too few to act together, or none.
+
+        >>> Attackers(SignFlip(), count=2).among(4, (), np.random.default_rng(0))
+        (2, 3)
+        """
+        if self.devices is None:
+            share = math.floor((self.share or 0) * devices + 1e-9)  # 0.29·100 is 28.999999999999996
+            many = share if self.count is None else self.count
+            if not 1 <= many <= devices:
+                key, got = ("share", self.share) if self.count is None else ("count", self.count)
+                raise SettingError(
+                    f"faults.attackers.{key} = {got}: {many} attackers of {devices} devices. Let 1 to {devices} attack."
+                )
+            chosen = {int(k) for k in rng.choice(devices, many, replace=False)}
+        else:
+            numbers = dict(zip(names, range(devices), strict=False))
+            chosen = {numbers.get(one, -1) if isinstance(one, str) else one for one in self.devices}
+            if not chosen <= set(range(devices)):
+                allowed = ", ".join(names[:10]) if names else f"0 to {devices - 1}"
+                raise SettingError(f"faults.attackers.devices = {list(self.devices)}: must be among {allowed}.")
+        if len(chosen) < self.attack.least:
+            raise SettingError(
+                f"faults.attackers: attack '{self.name}' needs at least {self.attack.least} attackers that act "
+                f"together, and there is {len(chosen)}. Let more attack, or choose another kind."
+            )
+        return tuple(sorted(chosen))
+
+    @property
+    def name(self) -> str:
+        """The attack's name."""
+        return named.to_spec(self.attack, ATTACKS)[0]
+
+
+def _above_0(name: str, value: float) -> None:
+    require(0 < value < math.inf, f"attackers.{name}", value, "a number above 0")
+
+
+def _is_class(name: str, value: int, classes: int) -> None:
+    require(0 <= value < classes, f"attackers.{name}", value, f"a class, 0 to {classes - 1}")
+
+
+def _like(update: Tensor, numbers: NDArray[np.float64]) -> Tensor:
+    """Return numbers as a tensor like an update."""
+    import torch
+
+    return torch.from_numpy(numbers).to(update)
+
+
+def _moments(updates: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
+    """Return the mean and the deviation (1/m) of updates, in every coordinate."""
+    import torch
+
+    stacked = torch.stack(list(updates))
+    return stacked.mean(0), stacked.std(0, correction=0)
