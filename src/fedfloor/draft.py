@@ -9,6 +9,7 @@ import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +21,13 @@ from fedfloor.data import guess, proposals
 from fedfloor.data.dataset import Dataset
 from fedfloor.data.files import expanded, is_there, own
 from fedfloor.data.files.encode import MeasureError
-from fedfloor.data.files.rows import PACKED
+from fedfloor.data.files.rows import PACKED, unpacked
 from fedfloor.data.files.table import EmptySensorsError, MissingValuesError
 from fedfloor.data.files.times import EPOCHS
 from fedfloor.data.files.tree import TABLES, walk
 from fedfloor.data.guess import FEW
 from fedfloor.data.proposals import findings
+from fedfloor.data.sources import SOURCES
 from fedfloor.errors import SettingError
 from fedfloor.experiment import Experiment
 from fedfloor.names import count
@@ -48,6 +50,9 @@ MOST_NUMBERS = 30  # classes that are numbers, where nobody lists them
 ENDINGS = (".npz", *own.WHOLE, *(f"{kind}{packed}" for kind in own.TABLES for packed in ("", *PACKED)))
 RARE = 0.05  # share of the training samples below which a class is rare, where classes are few
 DATED = 1e8  # seconds from 1970 on, from which a number is shown as a date
+FILES = {"cmapss": r"(train|test|rul)_fd00[1-4]\.txt", "tep": r"d\d\d(_te)?\.dat"}  # of published data sets
+BUNDLED = ("cmapss", "skab", "tep")  # experiments of these names come along
+LISTED = 20  # files of a folder by which it is known for a published one's
 SMALLEST_PICTURE = 18  # pixels a side, of the network with convolutions
 
 
@@ -98,6 +103,7 @@ def draft(path: Path, out: Path, changes: Sequence[str]) -> Draft:
         SettingError: a mistake in the data, or something that can be read in two ways; the message names file, row and
             column, and what to add.
     """
+    _check_published(expanded(path))
     document: dict[str, Any] = {
         "name": _folder_name(out.stem) or title(path),
         "rounds": ROUNDS,
@@ -105,6 +111,9 @@ def draft(path: Path, out: Path, changes: Sequence[str]) -> Draft:
     }
     for change in changes:
         config.apply(document, change)
+    match document["data"]:
+        case {"remaining": True, **others} if not {"bins", "task"} & others.keys():
+            document["data"]["task"] = {"kind": "regression"}
     config.from_table(document)  # what was told must be right before anything is guessed beside it
     data, source = document["data"], expanded(path)
     notes = _guess(data, source)
@@ -234,6 +243,22 @@ def _proposed(document: dict[str, Any], path: Path, notes: list[str]) -> tuple[P
     if proposal.kind:
         data["split"] = {"kind": proposal.kind}
     return build_park(config.from_table(document)), proposal.kind
+
+
+def _check_published(path: Path) -> None:
+    """Refuse the name of a published data set, one of its files or a folder of them: experiments read it by name."""
+    name = path.name if path.name in SOURCES and not path.exists() else None
+    inside = [path, *islice(path.iterdir(), LISTED)] if path.is_dir() else [path]
+    for published, pattern in FILES.items():
+        if any(re.fullmatch(pattern, unpacked(file.name)) for file in inside):
+            name = published
+    if name is None:
+        return
+    own = f"fedfloor run {name}, or " if name in BUNDLED else ""
+    raise SettingError(
+        f"{path.name}: '{name}' is a published data set, which experiments read by its name: {own}[data] name = "
+        f'"{name}". Its files belong into the folder {name} of --set data.root=FOLDER or of $FEDFLOOR_DATA.'
+    )
 
 
 def _regimes(data: dict[str, Any], dataset: Dataset) -> list[str]:

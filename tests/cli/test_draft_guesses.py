@@ -334,3 +334,38 @@ def test_regimes_that_move_little_or_never_change_are_left(command: Command, shi
     regimes(command.folder / "plant.csv", shift, at_once)
     assert command("new", "plant.csv", "--task", "regression").code == 0
     assert "normalise" not in written(command, "plant.toml")[0]["data"]
+
+
+@pytest.mark.parametrize("name", ["cmapss", "tep"])
+def test_published_data_are_read_by_name(command: Command, name: str) -> None:
+    command.refused(command("new", name), f"fedfloor run {name}", "data.root")
+    (command.folder / "turbofan").mkdir()
+    file = {"cmapss": "train_FD003.txt", "tep": "d07_te.dat"}[name]
+    (command.folder / "turbofan" / file).write_text("1 1 0.5\n")
+    command.refused(command("new", f"turbofan/{file}"), f'[data] name = "{name}"')
+    command.refused(command("new", "turbofan"), f'[data] name = "{name}"')
+    assert not (command.folder / "turbofan.toml").exists()
+
+
+def test_names_to_copy_where_a_table_has_none(command: Command) -> None:
+    rows = [f"{k} {t} {t * 0.1:.1f}" for k in range(6) for t in range(120)]
+    (command.folder / "wear.txt").write_text("\n".join(rows) + "\n")
+    names = 'data.header=["c1", "c2", "c3"]'
+    command.refused(command("new", "wear.txt"), names)
+    roles = ("--set", "data.columns.device=c1", "--set", "data.columns.time=c2")
+    drafted = command("new", "wear.txt", "--set", names, *roles, "--set", "data.remaining=true")
+    assert drafted.code == 0, drafted.err
+    assert written(command, "wear.toml")[0]["data"]["task"] == {"kind": "regression"}
+
+
+@pytest.mark.parametrize(
+    ("line", "factory"),
+    [(lambda k, t: "north" if k < 3 else "south", "line"), (lambda k, t: t % 2, None), (lambda k, t: k, None)],
+    ids=["two lines", "changes", "each its own"],
+)
+def test_a_line_that_groups_machines_is_the_factory(command: Command, line: Any, factory: str | None) -> None:
+    rows = [f"m{k},{t},{line(k, t)},{k + t % 7},{'ok' if t % 3 else 'worn'}" for k in range(6) for t in range(60)]
+    (command.folder / "plant.csv").write_text("machine,cycle,line,heat,state\n" + "\n".join(rows) + "\n")
+    drafted = command("new", "plant.csv")
+    assert drafted.code == 0, drafted.err
+    assert written(command, "plant.toml")[0]["data"]["columns"].get("factory") == factory

@@ -55,7 +55,7 @@ def new(
     )  # fmt: skip
     if not as_json:
         print(draft.summary(park))
-        if skew is not None:
+        if skew is not None and skew.words:
             print(skew.words)
         print(f"experiment: {file} (now: fedfloor run {shlex.quote(str(file))})")
 
@@ -95,8 +95,8 @@ def run(
         )
         shared.summary([folder], folder / "report.html", limits.target(what.evaluate.figure), as_json=as_json)
     skew = json.loads((folder / "park.json").read_text(encoding="utf-8")).get("label_skew")
-    if skew is not None:
-        print(LabelSkew(**skew).words, file=sys.stderr)
+    if skew is not None and (words := LabelSkew(**skew).words):
+        print(words, file=sys.stderr)
     if got.stopped == "interrupted":
         _interrupted(f"stopped after round {got.lines[-1].round}")
     if not whole:

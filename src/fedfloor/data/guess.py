@@ -25,6 +25,7 @@ ANSWERS = (
 )  # fmt: skip
 COUNTERS = ("second", "seconds", "sekunde", "minute", "minutes", "hour", "stunde")  # a time where they only rise
 LOOKED_AT = 200  # rows
+NAMED = 40  # columns for which an error lists names to copy
 COUNTED = 20_000  # rows that texts are counted in
 UNIT = re.compile(r"[+-]?\d[\d.,' ]*?\s*((?:[^\W\d_]|[°%])[^\W_]{0,3}(?:/[^\W_]{1,3})?|)")  # after a number
 FEW = 20  # different texts that are categories
@@ -41,6 +42,11 @@ CALLED = {
     "run": ("run", "run_id", "recording", "simulationrun", "trial", "lauf", "messung"),
     "label": ("label", "class", "condition", "state", "status", "fault", "target", "zustand", "klasse"),
 }  # fmt: skip
+
+PLACES = (  # columns that are the factory where they have one value on each device, and several devices a value
+    "line", "production_line", "linie", "building", "gebäude", "area", "bereich", "zone", "department", "abteilung",
+    "region", "shop", "shop_floor", "fab", "mill", "park", "wind_farm",
+)  # fmt: skip
 
 
 def guess(path: Path, given: Mapping[str, Any], needed: Sequence[str] = ("device", "label")) -> dict[str, Any]:
@@ -72,6 +78,8 @@ def guess(path: Path, given: Mapping[str, Any], needed: Sequence[str] = ("device
         roles = {role: name for role, name in roles.items() if role not in ("device", "factory", "label")}
     elif "device" not in needed:
         roles = {role: name for role, name in roles.items() if role not in ("device", "factory")}
+    if "device" in needed and "factory" not in roles:
+        roles |= _place(path, names, roles, given)
     if not {*needed} <= roles.keys() or not set(filter(None, roles.values())) <= set(names):
         known = {role: name for role, name in roles.items() if name in names and name != Columns().roles().get(role)}
         return {"columns": columns | known} if known else {}
@@ -117,9 +125,10 @@ def _check_names(path: Path, names: Sequence[str], given: Mapping[str, Any]) -> 
     ordered = numbers in (sorted({*numbers}), sorted({*numbers}, reverse=True))
     if given.get("header") or is_parquet(path) or named or ordered or 2 * len(numbers) < len(names):
         return
+    header = ", ".join(f'"c{i}"' for i in range(1, len(names) + 1)) if len(names) <= NAMED else '"…", …'
     raise SettingError(
         f"{place(path, 1)}: it holds values ({', '.join(map(repr, names[:3]))}, …), no names. Name the {len(names)} "
-        "columns: --set 'data.header=[\"…\", …]'."
+        f"columns: --set 'data.header=[{header}]'."
     )
 
 
@@ -168,6 +177,23 @@ def _roles(
         if len(dates) == 1:
             roles["time"] = dates[0]
     return roles
+
+
+def _place(path: Path, names: Sequence[str], roles: Mapping[str, str], given: Mapping[str, Any]) -> dict[str, str]:
+    """Return the factory's role where one of :data:`PLACES` groups the devices."""
+    columns = given.get("columns", {})
+    told = {*roles.values(), *columns.get("values", ()), *columns.get("ignore", ()), *columns.get("categories", ())}
+    known = [name for name in names if name.casefold().replace(" ", "_") in PLACES and name not in told]
+    if not known or roles.get("device") not in names:
+        return {}
+    device = names.index(roles["device"])
+    rows = [row for row in head(path, COUNTED + 1, given)[not given.get("header") :] if len(row) == len(names)]
+    for name in known:
+        pairs = {(row[device], row[names.index(name)]) for row in rows}
+        devices, places = {pair[0] for pair in pairs}, {pair[1] for pair in pairs}
+        if len(pairs) == len(devices) > len(places) > 1:
+            return {"factory": name}
+    return {}
 
 
 def _check_times(table: str, texts: Mapping[str, Sequence[str]], form: str | None, *, has_time: bool) -> None:

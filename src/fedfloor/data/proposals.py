@@ -61,7 +61,7 @@ def findings(data: Dataset) -> list[Finding]:
         column = x[:, i]
         known = column[~np.isnan(column)]
         if len(known) and known.min() == known.max() and not texts[i]:
-            reasons[i] = f"is {known[0]:g} in every row looked at: it tells nothing"
+            reasons[i] = f"is {known[0]:g} in every row looked at, and of no use"
         elif i in counted:
             reasons[i] = "counts up from row to row: a row number or a running time, which new data do not continue"
         else:

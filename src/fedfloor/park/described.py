@@ -130,7 +130,9 @@ class LabelSkew(NamedTuple):
 
     @property
     def words(self) -> str:
-        """The figures in a sentence."""
+        """The figures in a sentence; empty where all samples are of one class."""
+        if self.expected == 0:
+            return ""
         return (
             f"label skew {self.measured:.3f}, {self.grade} (mean distance of a device's class shares from those of all "
             f"devices, 0 to 1); samples dealt by chance alone give {self.expected:.3f}"
