@@ -22,6 +22,7 @@ from fedfloor.data.dataset import Dataset
 from fedfloor.data.files import expanded, is_there, own
 from fedfloor.data.files.encode import MeasureError
 from fedfloor.data.files.rows import PACKED, unpacked
+from fedfloor.data.files.sheet import head
 from fedfloor.data.files.table import EmptySensorsError, MissingValuesError
 from fedfloor.data.files.times import EPOCHS
 from fedfloor.data.files.tree import TABLES, walk
@@ -136,6 +137,14 @@ def draft(path: Path, out: Path, changes: Sequence[str]) -> Draft:
         document.setdefault("model", {})["name"], document.setdefault("method", {})["name"] = "monitor", "pca"
         if not any(change.startswith("rounds=") for change in changes):
             document["rounds"] = 1
+    tested = np.count_nonzero(np.bincount(park.dataset.y_test))
+    if isinstance(park.dataset.task, Reconstruction) and tested < 2 and "headline" not in document.get("evaluate", {}):
+        document.setdefault("evaluate", {})["headline"] = "reconstruction error"
+        notes.append(
+            "no test sample is marked as an anomaly: runs are judged by the reconstruction error; labels, which only "
+            "judge: --set data.columns.label=NAME"
+        )
+        log.info("%s: %s.", path.name, notes[-1])
     document.setdefault("model", {}).setdefault("name", _network(park.dataset, detects=detects))
     for key in ("path", "test"):
         if key in data:
@@ -160,7 +169,7 @@ def _guess(data: dict[str, Any], path: Path) -> list[str]:
         files = [file for file in walk(path) if not file.empty and file.path.name.casefold().endswith(TABLES)]
         if not files:
             return []
-        table = files[0].path
+        table = max(files[:LISTED], key=lambda file: len(next(iter(head(file.path, 1, data)), []))).path  # most columns
     elif not path.is_file() or (data.get("format") or own.format_of(path)) != "table":
         return []
     if folder:
@@ -171,6 +180,8 @@ def _guess(data: dict[str, Any], path: Path) -> list[str]:
         needed = ("device", *needed)
     guessed = guess.guess(table, data, needed)
     sentences = guess.words(guessed, data)
+    if (task := _task(data)).kind == "reconstruction" or task.ahead:
+        sentences += guess.marks(table, data, guessed, judged=not task.ahead)
     data.update(guessed)
     return sentences
 

@@ -514,5 +514,6 @@ def fits(
     if figure.kind.ranking and int((tests > 0).sum()) < 2:
         raise SettingError(
             f"{option} = '{figure.name}': all test samples are of one class, and there is no order between classes to "
-            "measure. Split the data another way, or choose another figure."
+            "measure. Split the data another way, or choose another figure"
+            + (": --set 'evaluate.headline=\"reconstruction error\"'." if task == "reconstruction" else ".")
         )

@@ -369,3 +369,48 @@ def test_a_line_that_groups_machines_is_the_factory(command: Command, line: Any,
     drafted = command("new", "plant.csv")
     assert drafted.code == 0, drafted.err
     assert written(command, "plant.toml")[0]["data"]["columns"].get("factory") == factory
+
+
+def skab(folder: Path, *, marked: bool = True) -> None:
+    """Write recordings of valves with marks of anomalies, and one of normal operation without them."""
+    rng = np.random.default_rng(0)
+    for name, count in (("valve1", 3), ("valve2", 3), ("free", 1)):
+        (folder / name).mkdir(parents=True)
+        own = marked and name != "free"
+        for number in range(count):
+            lines = ["time;pressure;flow" + ";anomaly;changepoint" * own]
+            for second in range(200):
+                odd = own and 120 <= second < 170
+                x = rng.normal([1 + 5 * odd, 2], 0.1)
+                marks = f";{float(odd)};{float(odd and second < 123)}" * own
+                lines.append(f"2020-03-09 10:{second // 60:02}:{second % 60:02};{x[0]:.4f};{x[1]:.4f}{marks}")
+            (folder / name / f"{number}.csv").write_text("\n".join(lines) + "\n")
+
+
+def test_marks_of_anomalies_judge_and_are_no_sensors(command: Command) -> None:
+    skab(command.folder / "bench")
+    drafted = command("new", "bench", "--task", "reconstruction")
+    assert drafted.code == 0, drafted.err
+    assert "free/0.csv: no column 'anomaly': all rows count as normal" in drafted.err
+    document, _ = written(command, "bench.toml")
+    assert document["data"]["columns"] == {"label": "anomaly", "ignore": ["changepoint"]}
+    assert "headline" not in document.get("evaluate", {})
+    ran = command("run", "bench.toml", "--ranks", "1", "--out", "out", "--json")
+    assert ran.code == 0, ran.err
+    assert ran.document["rows"][0]["AUROC"] > 0.99
+    drafted = command("new", "bench", "--task", "forecasting", "--out", "next.toml")
+    assert drafted.code == 0, drafted.err
+    assert written(command, "next.toml")[0]["data"]["columns"]["ignore"] == ["anomaly", "changepoint"]
+    wrong = ("--set", "data.columns.label=anomalous", "--out", "wrong.toml")
+    command.refused(command("new", "bench", "--task", "reconstruction", *wrong), "no column 'anomalous'")
+
+
+def test_without_marks_the_reconstruction_error_judges(command: Command) -> None:
+    skab(command.folder / "bench", marked=False)
+    drafted = command("new", "bench", "--task", "reconstruction")
+    assert drafted.code == 0, drafted.err
+    assert written(command, "bench.toml")[0]["evaluate"] == {"headline": "reconstruction error"}
+    ran = command("run", "bench.toml", "--ranks", "1", "--out", "out")
+    assert ran.code == 0, ran.err
+    asked = command("run", "bench.toml", "--ranks", "1", "--out", "out2", "--set", "evaluate.headline=AUROC")
+    command.refused(asked, "reconstruction error")

@@ -126,7 +126,7 @@ SHEETS: dict[str, tuple[Callable[[Path], object], str]] = {
     "a hole": (broken("a,label\n1,x\n,y\n"), "p1/log.csv, row 3, column 'a': no value"),
     "other columns": (
         lambda root: (table(root / "p1" / "a.csv"), table(root / "p2" / "b.csv", head="a,time,label")),
-        "p2/b.csv, row 1 (the header): sensors a, but p1/a.csv has a, b",
+        "p2/b.csv, row 1 (the header): other sensors than in p1/a.csv: 'b' missing",
     ),
     "times backwards": (
         broken("time,a,label\n2,1,x\n1,1,y\n"),
@@ -141,7 +141,7 @@ SHEETS: dict[str, tuple[Callable[[Path], object], str]] = {
     "too few": (broken("a,label\n1,x\n2,y\n"), "p1/log.csv, row 2, column 'device': device 'p1' has 2 rows"),
     "too high": (
         lambda root: table(root / "a.csv"),
-        "a.csv, row 1 (the header): no column 'device'. There are: time, a, b, label. Say what it is called: --set "
+        "a.csv, row 1 (the header): no column 'device'. There are: time, a, b, label. Another name: --set "
         "data.columns.device=NAME, and likewise label, factory and time. ",
     ),
     "one too high": (

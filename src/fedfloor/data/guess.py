@@ -196,6 +196,33 @@ def _place(path: Path, names: Sequence[str], roles: Mapping[str, str], given: Ma
     return {}
 
 
+def marks(path: Path, given: Mapping[str, Any], guessed: dict[str, Any], *, judged: bool) -> list[str]:
+    """Leave columns of marks out, but the first where they judge, which is the label; return that in words.
+
+    Such columns have one of :data:`ANSWERS` for a name and two values: as sensors they would give the anomalies away.
+    """
+    columns: dict[str, Any] = {**given.get("columns", {}), **guessed.get("columns", {})}
+    rows = head(path, COUNTED + 1, given)
+    names = list(given["header"]) if given.get("header") else rows[0]
+    body = [row for row in rows[not given.get("header") :] if len(row) == len(names)]
+    told = {*columns.get("values", ()), *columns.get("ignore", ()), *columns.get("categories", ())}
+    marked = []
+    for name in (name for word in ANSWERS for name in names if name.casefold().replace(" ", "_") == word):
+        if name not in told and len({row[names.index(name)] for row in body}) == 2:
+            marked.append(name)
+    sentences = []
+    if judged and marked and "label" not in columns and "label" not in names:
+        columns["label"] = marked[0]
+        sentences.append(f"'{marked[0]}' is taken for the label, which only judges")
+    rest = [name for name in marked if name != columns.get("label")]
+    if rest:
+        columns["ignore"] = [*columns.get("ignore", ()), *rest]
+        sentences.append(f"{', '.join(map(repr, rest))}: marks of anomalies and no sensors, so left out")
+    if sentences:
+        guessed["columns"] = columns
+    return sentences
+
+
 def _check_times(table: str, texts: Mapping[str, Sequence[str]], form: str | None, *, has_time: bool) -> None:
     """Refuse to ignore columns of texts that are the time, as far as names and cells show."""
     for name, cells in texts.items():

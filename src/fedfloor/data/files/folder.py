@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -14,11 +15,14 @@ from fedfloor.data.dataset import Dataset
 from fedfloor.data.files import expanded, pictures
 from fedfloor.data.files.encode import describe, encoded, labelled, listed, natural_order, qualified
 from fedfloor.data.files.pictures import SUFFIXES
-from fedfloor.data.files.sheet import Sheet, scan, settled
+from fedfloor.data.files.sheet import Sheet, head, scan, settled
 from fedfloor.data.files.table import MEANT, check_labels, of_entry, write
 from fedfloor.data.files.tree import TABLES, DataFile, Naming, are_labels, check_layout, of_file, walk
 from fedfloor.data.reading import DEVICE, Reading
 from fedfloor.errors import SettingError
+from fedfloor.tasks.reconstruction import CLASSES, Reconstruction
+
+log = logging.getLogger(__name__)
 
 
 def load(root: Path, reading: Reading, seed: int, device: str = "") -> Dataset:
@@ -142,7 +146,7 @@ def _check_empty(entries: Sequence[DataFile], depth: int) -> None:
             raise SettingError(f"{file.name}: an empty folder. Put the device's files into it, or remove it.")
 
 
-RECIPE = "recordings 4"
+RECIPE = "recordings 5"
 
 
 @dataclass(frozen=True)
@@ -181,7 +185,10 @@ def _parse_tables(files: Sequence[DataFile], reading: Reading, writer: Writer, *
         required = ("label", *(("device",) if columns else ()), *(("factory",) if reading.factory == "column" else ()))
     if reading.remaining or not reading.asked.labelled:
         required = tuple(role for role in required if role != "label")
-    sheets, reading = labelled(settled([_read(file, reading, required) for file in ordered], reading), reading)
+    scanned = [_read(file, own_columns, required) for file, own_columns in _readings(ordered, reading)]
+    if isinstance(reading.asked, Reconstruction):
+        scanned = _normal_without_label(scanned, reading)
+    sheets, reading = labelled(settled(scanned, reading), reading)
     categories = listed(sheets, reading.columns.categories)
     sheets = encoded(sheets, categories, known=reading.whole)
     by_folder = reading.device is None and (
@@ -219,6 +226,40 @@ def _parse_tables(files: Sequence[DataFile], reading: Reading, writer: Writer, *
         "categories": describe(categories),
         "device_of": {} if own or (columns and not naming.factory) else asdict(naming),
     }
+
+
+def _readings(files: Sequence[DataFile], reading: Reading) -> list[tuple[DataFile, Reading]]:
+    """Return each table with its reading; where labels only judge, a table may lack their column and ignored ones."""
+    columns = reading.columns
+    optional = {columns.label, *columns.ignore} - {""}
+    if reading.asked.labelled or reading.header is not None or not optional:
+        return [(file, reading) for file in files]
+    form = {"encoding": reading.encoding, "sheet": reading.sheet, "decimal": reading.decimal,
+            "delimiter": reading.delimiter}  # fmt: skip
+    lacking = [optional - {*(head(file.path, 1, form) or [[]])[0]} for file in files]
+    everywhere = set[str].intersection(*lacking)
+    lacking = [names - everywhere for names in lacking]  # a name that no table has is a mistake
+
+    def own(names: set[str]) -> Reading:
+        label = "" if columns.label in names else columns.label
+        ignore = tuple(name for name in columns.ignore if name not in names)
+        return replace(reading, columns=replace(columns, label=label, ignore=ignore))
+
+    return [(file, own(names) if names else reading) for file, names in zip(files, lacking, strict=True)]
+
+
+def _normal_without_label(sheets: Sequence[Sheet], reading: Reading) -> list[Sheet]:
+    """Return tables with the label of normal operation in those that have none, where others have one."""
+    labels = sorted({text for sheet in sheets for text in sheet.text.get("label", ())})
+    if not labels:
+        return [*sheets]
+    usual = (text for text, kind in zip(labels, reading.asked.spelled(labels), strict=True) if kind == CLASSES[0])
+    normal, filled = next(usual, CLASSES[0]), []
+    for sheet in sheets:
+        if "label" not in sheet.text:
+            log.info("%s: no column '%s': all rows count as normal.", sheet.title, reading.columns.label)
+        filled.append(replace(sheet, text={"label": [normal] * len(sheet.line)} | sheet.text))
+    return filled
 
 
 def _read(file: DataFile, reading: Reading, required: Sequence[str]) -> Sheet:

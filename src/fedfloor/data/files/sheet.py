@@ -531,7 +531,7 @@ def other_marks(cell: str, decimal: str) -> str:
 def _no_column(path: Path, name: str, role: str, names: Sequence[str], delimiter: str | None = None) -> SettingError:
     same = [other for other in names if other.casefold() == name.casefold()]
     near = f" Did you mean '{same[0]}'?" if same else nearest(name, names)
-    advice = f"Say what it is called: --set data.columns.{role}=NAME." if role else "The model needs it."
+    advice = f"Another name: --set data.columns.{role}=NAME." if role else "The model needs it."
     if not role and delimiter is not None:
         advice += f" The tables of the training have the delimiter '{delimiter}'."
     if role == "label":

@@ -59,6 +59,17 @@ class EmptySensorsError(SettingError):
         self.columns = tuple(columns)
 
 
+def _difference(names: Sequence[str], others: Sequence[str]) -> str:
+    """Return how one table's sensors differ from another's.
+
+    >>> _difference(["a", "b"], ["a", "c"]), _difference(["a", "b"], ["b", "a"])
+    ("'c' missing, 'b' added", 'in another order')
+    """
+    missing = [f"{name!r} missing" for name in others if name not in names]
+    added = [f"{name!r} added" for name in names if name not in others]
+    return ", ".join([*missing, *added]) or "in another order"
+
+
 class Joined:
     """Several tables as one."""
 
@@ -68,8 +79,8 @@ class Joined:
         for sheet in sheets[1:]:
             if list(sheet.columns) != self.columns:
                 raise SettingError(
-                    f"{sheet.title}, row 1 (the header): sensors {', '.join(sheet.columns)}, but "
-                    f"{sheets[0].title} has {', '.join(self.columns)}. All tables need the same ones in one order."
+                    f"{sheet.title}, row 1 (the header): other sensors than in {sheets[0].title}: "
+                    f"{_difference(sheet.columns, self.columns)}. All tables need the same sensors in one order."
                 )
             if (sheet.time is None) != (sheets[0].time is None):
                 raise SettingError(f"{sheet.title}: one of the tables has times, another has none.")
