@@ -93,7 +93,7 @@ def rows(what: Reproduction, ends: Mapping[Path, str]) -> list[dict[str, Any]]:
     for cell in what.cells:
         runs, done = read(what, cell), None
         if runs:
-            done = min(run.rounds[-1].number for run in runs)
+            done = min(run.rounds[-1].round for run in runs)
         for figure in cell.figures:
             got = _measured(what, cell, figure, runs, ends)
             both = got.value is not None and figure.paper is not None
@@ -201,7 +201,7 @@ def _composed(figure: Epsilon, runs: tuple[RecordedRun, ...], seeds: tuple[int, 
 
 
 def _unreached(runs: tuple[RecordedRun, ...], reached: list[int | None], rounds: int) -> str:
-    done = min(run.rounds[-1].number for run, number in zip(runs, reached, strict=True) if number is None)
+    done = min(run.rounds[-1].round for run, number in zip(runs, reached, strict=True) if number is None)
     words = f"not reached in {done} rounds" if done == rounds else f"not reached yet, after round {done} of {rounds}"
     there = len(reached) - reached.count(None)
     return words if not there else f"{words}; {there} of {len(runs)} seeds reached it"

@@ -221,7 +221,7 @@ def test_a_run_is_the_same_on_two_ranks_and_leaves_small_files(command: Command,
     assert lines(one)[-1]["participants"] == 20
     assert sum((one / name).stat().st_size for name in ("park.json", "evaluation.json", "plan.json")) < 1e6
     park = ledger.read_run(one).park
-    assert (len(park.devices), park.of_devices, park.devices[1].number) == (5000, K, 4)
+    assert (len(park.devices), park.size, park.numbers[1]) == (5000, K, 4)
     page = (one / "report.html").read_text()
     assert "20,000 devices in 10 factories" in page
     assert "evenly spread" in page

@@ -22,9 +22,9 @@ from fedfloor.report.groups import (
     task,
     values,
 )
-from fedfloor.report.ledger import Matrix, RecordedPark, RecordedRound, RecordedRun, by_place, spent
+from fedfloor.report.ledger import Matrix, RecordedRound, RecordedRun, by_place, spent
 from fedfloor.report.numbers import NAMES, unit
-from fedfloor.report.records import ErrorsRecord
+from fedfloor.report.records import ErrorsRecord, ParkRecord
 from fedfloor.report.table import cost
 
 # After Okabe and Ito's palette (jfly.uni-koeln.de/color), moved so that each is seen on white and on near-black.
@@ -355,7 +355,7 @@ def scatter(known: Sequence[tuple[Group, Sequence[ErrorsRecord]]]) -> Any:
 MOST_DEVICES = 120
 
 
-def holdings_figure(park: RecordedPark, noun: str = "class") -> Any:
+def holdings_figure(park: ParkRecord, noun: str = "class") -> Any:
     """Draw who holds which classes: a bubble per device and class, its area the number of samples."""
     import plotly.graph_objects as go
 
@@ -379,7 +379,7 @@ def holdings_figure(park: RecordedPark, noun: str = "class") -> Any:
     }
     names = park.names
     words = [
-        f"{names.site('device', park.devices[k].number)}, {noun} {park.classes[label]}: {count:,} samples"
+        f"{names.site('device', park.numbers[k])}, {noun} {park.classes[label]}: {count:,} samples"
         for _, label, count, k in cells
     ]
     xy = {"x": [place for place, *_ in cells], "y": [label for _, label, *_ in cells]}
@@ -391,7 +391,7 @@ def holdings_figure(park: RecordedPark, noun: str = "class") -> Any:
     return figure
 
 
-def _holdings_axes(figure: Any, park: RecordedPark, order: Sequence[int]) -> None:
+def _holdings_axes(figure: Any, park: ParkRecord, order: Sequence[int]) -> None:
     height = int(min(1500, max(300, 130 + len(park.classes) * (30 if len(park.classes) <= 20 else 15))))
     names = park.names
     margin = {"l": 50, "r": 16, "t": 40, "b": 50}
@@ -405,19 +405,19 @@ def _holdings_axes(figure: Any, park: RecordedPark, order: Sequence[int]) -> Non
         "showgrid": False,
     }
     angle = -90 if names.devices or len(order) > 40 else 0  # on their side they have room even on paper
-    texts = [names.short("device", park.devices[order[i]].number) for i in ticks]
+    texts = [names.short("device", park.numbers[order[i]]) for i in ticks]
     figure.update_xaxes(**axis, tickangle=angle, ticktext=texts)
     classes = {"tickvals": list(range(len(park.classes))), "ticktext": list(park.classes)}
     figure.update_yaxes(**classes, range=[len(park.classes) - 0.3, -0.7])
 
 
-def bubble_px(park: RecordedPark) -> float:
+def bubble_px(park: ParkRecord) -> float:
     """Return the widest bubble's diameter in pixels: as wide as a device's column where that is narrow."""
     shown = max(1, min(len(park.devices), MOST_DEVICES))
     return float(min(26, max(7, 900 / shown), max(10, 15 if len(park.classes) > 20 else 26)))
 
 
-def _mark_factories(figure: Any, park: RecordedPark, factories: Sequence[int]) -> None:
+def _mark_factories(figure: Any, park: ParkRecord, factories: Sequence[int]) -> None:
     """Shade every second factory and name them above, as far as there is room for names."""
     start = 0
     named = len(set(factories)) <= 12

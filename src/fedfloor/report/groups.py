@@ -187,7 +187,7 @@ def half_width(values: Sequence[float]) -> float | None:
 
 def values(run: RecordedRun, what: Callable[[RecordedRound], float | None]) -> dict[int, float]:
     """Return a figure per round, without the rounds that lack it."""
-    found = ((line.number, what(line)) for line in run.rounds)
+    found = ((line.round, what(line)) for line in run.rounds)
     return {number: value for number, value in found if value is not None}
 
 
@@ -211,7 +211,7 @@ def curve(group: Group, what: Callable[[RecordedRound], float | None], against: 
 
 
 def _number(line: RecordedRound) -> float:
-    return line.number
+    return line.round
 
 
 def accuracy(line: RecordedRound) -> float | None:
@@ -229,7 +229,7 @@ def last_lines(group: Group, what: Callable[[RecordedRound], object]) -> tuple[R
 
     Runs that diverged are left out: their last good round is not what they ended with.
     """
-    having = [{line.number: line for line in run.rounds if what(line) is not None} for run in group.whole]
+    having = [{line.round: line for line in run.rounds if what(line) is not None} for run in group.whole]
     common = set.intersection(*(set(one) for one in having)) if having else set()
     return tuple(one[max(common)] for one in having) if common else ()
 

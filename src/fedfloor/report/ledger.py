@@ -5,29 +5,30 @@ from __future__ import annotations
 import json
 import logging
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 
 from fedfloor.checking import parsed
 from fedfloor.errors import SettingError
 from fedfloor.figures import ACCURACY, Figure, named
-from fedfloor.names import REFERENCES_FOLDER, Names
+from fedfloor.names import REFERENCES_FOLDER
 from fedfloor.plan.nodes import Node
 from fedfloor.plan.text import from_json
 from fedfloor.plan.walk import devices
-from fedfloor.report.numbers import NetworkCost, with_round
+from fedfloor.report.numbers import with_round
 from fedfloor.report.records import (
-    DecideRecord,
     DivergedRecord,
-    ErrorsRecord,
     EvaluationRecord,
     ExperimentRecord,
     Figures,
     LineRecord,
+    NetworkCost,
     ParkRecord,
+    PlaceRecord,
     PlanRecord,
     PrivacyRecord,
     PrivateModelsRecord,
@@ -37,120 +38,33 @@ from fedfloor.report.records import (
 )
 
 Matrix = tuple[tuple[int, ...], ...]
+T = TypeVar("T")
 
 
-@dataclass(frozen=True)
-class PlaceFigures:
-    """A device or a factory and the final model's figures there.
-
-    Args:
-        number: the device's or the factory's number.
-        name: its name, where it has one.
-        factory: the factory it belongs to, or is; None where that is not known.
-        accuracy: None where nothing could be tested.
-        figures: name → a headline that is not the accuracy; None where it is not defined there.
-        role: ``"trains only"`` or ``"tests only"`` of a device that does not both.
-    """
-
-    number: int
-    name: str | None
-    factory: int | None
-    accuracy: float | None
-    role: str | None = None
-    figures: Mapping[str, float | None] = field(default_factory=dict)
-
-    def value(self, figure: Figure) -> float | None:
-        """Return a figure; None where it is not defined there, or not recorded."""
-        return self.accuracy if figure == ACCURACY else self.figures.get(figure.name)
-
-
-@dataclass(frozen=True)
-class Evaluation:
-    """The final model on the test (or the validation) data.
-
-    Args:
-        round: the round it was made in.
-        on: ``"test"`` or ``"validation"``.
-        macro_f1: mean over classes of 2·precision·recall/(precision + recall).
-        classes: their names.
-        confusion: number of samples [true class][predicted class].
-        devices, factories: the accuracy of each.
-        figures: whether these are measured on test samples of each device, or expected from its classes; None where
-            the run does not record it.
-        decide: the decision that validation data chose; None where they chose none.
-        errors: predicted numbers beside the true ones; None where classes are predicted.
-        cohorts: the number of each device's model; empty where all have one.
-        shared: each device by the shared model, where ``devices`` are by models of their own.
-        sends: the share of the model's numbers that a device sends.
-    """
-
-    round: int
-    on: str
-    macro_f1: float | None
-    classes: tuple[str, ...]
-    confusion: Matrix
-    devices: tuple[PlaceFigures, ...]
-    factories: tuple[PlaceFigures, ...]
-    figures: Figures | None = None
-    decide: DecideRecord | None = None
-    errors: ErrorsRecord | None = None
-    cohorts: tuple[int, ...] = ()
-    shared: tuple[PlaceFigures, ...] = ()
-    sends: float = 1.0
-
-
-def evaluation(record: EvaluationRecord) -> Evaluation:
-    """Return what a record says about a final model."""
-    return Evaluation(
-        round=record.round,
-        on=record.on,
-        macro_f1=record.macro_f1,
-        classes=record.classes,
-        confusion=record.confusion,
-        devices=tuple(
-            PlaceFigures(place.device or 0, place.name, place.factory, place.accuracy, place.role, place.figures or {})
-            for place in record.devices or ()
-        ),
-        factories=tuple(
-            PlaceFigures(place.factory or 0, place.name, place.factory, place.accuracy, figures=place.figures or {})
-            for place in record.factories or ()
-        ),
-        figures=record.device_accuracy,
-        decide=record.decide,
-        errors=record.errors,
-        cohorts=record.cohorts or (),
-        shared=tuple(
-            PlaceFigures(place.device, None, None, place.accuracy, figures=place.figures or {})
-            for place in (record.shared.devices if record.shared else ())
-        ),
-        sends=record.shared.sends if record.shared else 1.0,
-    )
-
-
-def summed(found: Sequence[Evaluation]) -> Matrix:
+def summed(evaluations: Sequence[EvaluationRecord]) -> Matrix:
     """Return the sum of confusion matrices of the same classes.
 
-    >>> one = Evaluation(1, "test", None, ("a", "b"), ((1, 2), (0, 3)), (), ())
-    >>> summed([one, one])
+    >>> evaluation = EvaluationRecord(1, ("a", "b"), ((1, 2), (0, 3)))
+    >>> summed([evaluation, evaluation])
     ((2, 4), (0, 6))
     """
-    total = np.sum([one.confusion for one in found], axis=0)
-    return tuple(tuple(int(count) for count in row) for row in total)
+    return tuple(map(tuple, np.sum([each.confusion for each in evaluations], axis=0).tolist()))
 
 
 def by_place(
-    found: Sequence[Evaluation], pick: Callable[[Evaluation], Sequence[PlaceFigures]], figure: Figure = ACCURACY
+    evaluations: Sequence[EvaluationRecord],
+    pick: Callable[[EvaluationRecord], Sequence[PlaceRecord] | None],
+    figure: Figure = ACCURACY,
 ) -> dict[tuple[int, str | None, int | None], list[float]]:
-    """Return a figure of each device or factory, one per evaluation that has it.
+    """Return the values of a figure by device or factory (number, name, factory), one per evaluation that has it.
 
     Args:
-        found: the evaluations of several seeds.
-        pick: what is asked for, such as ``lambda one: one.factories``.
-        figure: which.
+        evaluations: of several seeds.
+        pick: the places, such as ``lambda evaluation: evaluation.factories``.
     """
     places: dict[tuple[int, str | None, int | None], list[float]] = defaultdict(list)
-    for one in found:
-        for place in pick(one):
+    for evaluation in evaluations:
+        for place in pick(evaluation) or ():
             values = places[place.number, place.name, place.factory]
             if (value := place.value(figure)) is not None:
                 values.append(value)
@@ -163,9 +77,7 @@ def frequent(matrix: Matrix, classes: Sequence[str], most: int = 5) -> list[tupl
     >>> frequent(((8, 2), (0, 3)), ["a", "b"])
     [('a', 'b', 2, 10)]
     """
-    wrong = [
-        (count, i, j) for i, row in enumerate(matrix) for j, count in enumerate(row) if i != j and count > 0
-    ]  # fmt: skip
+    wrong = [(count, i, j) for i, row in enumerate(matrix) for j, count in enumerate(row) if i != j and count > 0]
     wrong.sort(key=lambda item: (-item[0], item[1], item[2]))
     return [(classes[i], classes[j], count, sum(matrix[i])) for count, i, j in wrong[:most]]
 
@@ -178,93 +90,10 @@ DIVERGED = "diverged.json"
 
 
 @dataclass(frozen=True)
-class Spread:
-    """A figure of the 10 %, 50 % and 90 % device, and of how many devices it is defined for, where that is known."""
+class RecordedRound(LineRecord):
+    """A line of the ledger, with the cost of all rounds up to it; None where the run has no prices."""
 
-    p10: float
-    p50: float
-    p90: float
-    devices: int | None = None
-
-
-@dataclass(frozen=True)
-class RecordedRound:
-    """One line of the ledger; what was not evaluated in the round is None.
-
-    Args:
-        number: the round, counted from 1.
-        accuracy: share of the test samples that the global model gets right.
-        loss: its mean loss on them.
-        train_loss: mean loss on the devices while they trained.
-        macro_f1: mean of F1 over the classes.
-        figures: name → value of the headline, where that is not the accuracy.
-        by_class: accuracy per class.
-        by_device: how the accuracy is spread over devices.
-        headlines: name → how a headline that is not the accuracy is.
-        backdoor: share of test samples that a backdoor's trigger turns into its target; None without one.
-        wall_s: seconds the round took.
-        participants: devices that trained.
-        lost: visits that were lost.
-        spent: what all rounds up to this one cost on the network; None where the run knows no prices.
-        normalised: what the normalisation's questions before round 1 cost; None where there were none.
-    """
-
-    number: int
-    accuracy: float | None = None
-    loss: float | None = None
-    train_loss: float | None = None
-    by_class: tuple[float | None, ...] | None = None
-    by_device: Spread | None = None
-    wall_s: float = 0.0
-    participants: int = 0
-    lost: int = 0
     spent: NetworkCost | None = None
-    normalised: NetworkCost | None = None
-    macro_f1: float | None = None
-    figures: Mapping[str, float | None] | None = None
-    headlines: Mapping[str, Spread] = field(default_factory=dict)
-    backdoor: float | None = None
-
-    def spread(self, figure: Figure) -> Spread | None:
-        """Return how a figure is spread over devices; None where that is not recorded."""
-        return self.by_device if figure == ACCURACY else self.headlines.get(figure.name)
-
-
-@dataclass(frozen=True)
-class ListedDevice:
-    """A device's factory, its number of samples, how many of each class it holds, its name if any, its number."""
-
-    factory: int
-    samples: int
-    counts: tuple[int, ...]
-    name: str | None = None
-    number: int = 0
-
-
-@dataclass(frozen=True)
-class RecordedPark:
-    """What a run was trained on; of very many devices (``of_devices``) some are listed that stand for all.
-
-    ``figures`` says whether accuracies per device are measured on test samples of their own or expected from their
-    classes, ``test_sha256`` is the digest of the test samples; None where the run does not record it.
-    """
-
-    dataset: str
-    classes: tuple[str, ...]
-    devices: tuple[ListedDevice, ...]
-    factories: int
-    test_samples: int
-    of_devices: int
-    untrained: tuple[tuple[str, int], ...] = ()  # classes that only test samples have, and how many of these
-    figures: Figures | None = None
-    test_sha256: str | None = None
-    factory_names: tuple[str, ...] = ()  # by number; empty where they have none
-
-    @property
-    def names(self) -> Names:
-        """What its devices and factories are called."""
-        devices = {device.number: device.name for device in self.devices if device.name}
-        return Names(devices, self.factory_names or ("",) * self.factories)
 
 
 @dataclass(frozen=True)
@@ -272,22 +101,16 @@ class RecordedRun:
     """A run folder's content.
 
     Args:
-        folder: where it was read from.
-        name: the experiment's name.
-        method: the method's name.
-        seed: its seed.
         key: the experiment without its name, seed and provenance; equal for seeds of one experiment.
         rounds: the ledger; empty only where training diverged in the first round.
-        park: devices, classes and who holds what.
         plan: the first round's plan, where the run's folder has one that can be read.
-        config: the resolved configuration as text.
-        settings: the same, as far as it is read.
+        config: the resolved configuration as text; ``settings`` are the part of it that reports read.
         planned: rounds of its schedule; None where the configuration does not say.
-        on: what its accuracy was measured on, ``"test"`` or ``"validation"`` data.
-        evaluation: what is known about the final model, where the run wrote it.
+        on: the data of its evaluations, ``"test"`` or ``"validation"``.
+        evaluation: of the final model, where the run wrote it.
         diverged: the round in which training diverged; None where it did not.
         title: the method's name as papers write it, as far as the run records it.
-        headline: the figure that it is judged by.
+        headline: the figure by which runs are compared.
     """
 
     folder: Path
@@ -296,13 +119,13 @@ class RecordedRun:
     seed: int
     key: str
     rounds: tuple[RecordedRound, ...]
-    park: RecordedPark
+    park: ParkRecord
     plan: Node | None
     config: str
     settings: ExperimentRecord
     planned: int | None = None
     on: str = "test"
-    evaluation: Evaluation | None = None
+    evaluation: EvaluationRecord | None = None
     diverged: int | None = None
     title: str = ""
     headline: Figure = ACCURACY
@@ -310,12 +133,12 @@ class RecordedRun:
     @property
     def figures(self) -> Figures | None:
         """Whether accuracies per device are ``"measured"`` or ``"expected"``; None where the run records neither."""
-        return self.evaluation.figures if self.evaluation and self.evaluation.figures else self.park.figures
+        return (self.evaluation and self.evaluation.device_accuracy) or self.park.device_accuracy
 
     @property
     def last(self) -> int:
         """The last round that was finished; 0 where there is none."""
-        return self.rounds[-1].number if self.rounds else 0
+        return self.rounds[-1].round if self.rounds else 0
 
 
 def collect(paths: Iterable[Path]) -> tuple[RecordedRun, ...]:
@@ -379,6 +202,10 @@ def _is_json(line: bytes) -> bool:
     return True
 
 
+def _optional(kind: type[T], path: Path, noun: str) -> T | None:
+    return record(kind, path, noun, "Resume the run, or remove the file.") if path.exists() else None
+
+
 def read_run(folder: Path) -> RecordedRun:
     """Read one run folder.
 
@@ -388,9 +215,13 @@ def read_run(folder: Path) -> RecordedRun:
     config, tables, settings = experiment(folder / "experiment.toml")
     headline = settings.evaluate.headline
     own = {name: value for name, value in tables.items() if name not in NOT_THE_EXPERIMENT}
-    diverged, park = _diverged(folder / DIVERGED), _park(folder / "park.json")
+    ending = _optional(DivergedRecord, folder / DIVERGED, "a diverged round")
+    diverged = None if ending is None else ending.round
+    park = record(ParkRecord, folder / "park.json", "the description of a park")
     plan, title = _plan(folder / "plan.json", park)
-    final = _evaluation(folder / "evaluation.json") if diverged is None else None  # else of a round before
+    final = None  # where training diverged, an evaluation is that of an earlier round
+    if diverged is None:
+        final = _optional(EvaluationRecord, folder / "evaluation.json", "an evaluation")
     return RecordedRun(
         folder=folder,
         name=folder.name if settings.name is None else settings.name,
@@ -416,11 +247,7 @@ def read_run(folder: Path) -> RecordedRun:
 
 
 def read_ledger(path: Path, classes: int) -> tuple[RecordedRound, ...]:
-    """Read a ledger; a last line that is only partly written is ignored.
-
-    Args:
-        path: the ledger.
-        classes: F, the number of classes of the run's data.
+    """Read a ledger of a run with so many classes; a last line that is only partly written is ignored.
 
     Raises:
         SettingError: there is no finished round, or a line is damaged.
@@ -433,55 +260,20 @@ def read_ledger(path: Path, classes: int) -> tuple[RecordedRound, ...]:
             continue
         place = f"{path}, line {number}"
         line = parsed(LineRecord, text, place, "a ledger line", advice)
-        if rounds and line.round <= rounds[-1].number:
-            raise SettingError(f"{place}: round {line.round} after round {rounds[-1].number}. {advice}")
+        if rounds and line.round <= rounds[-1].round:
+            raise SettingError(f"{place}: round {line.round} after round {rounds[-1].round}. {advice}")
         if line.by_class is not None and len(line.by_class) != classes:
             raise SettingError(
                 f"{place}: accuracies of {len(line.by_class)} classes, park.json has {classes}. {advice}"
             )
         spent = with_round(spent, line.priced)
-        rounds.append(_round(line, spent))
+        rounds.append(RecordedRound(**vars(line), spent=spent))
     if not rounds:
         raise SettingError(f"{path}: no finished round. Wait for the first one, or resume the run.")
     return tuple(rounds)
 
 
-def _round(line: LineRecord, spent: NetworkCost | None) -> RecordedRound:
-    spread, asked = line.by_device, None if line.priced is None else line.priced.normalise
-    whole = spread is not None and None not in (spread.p10, spread.p50, spread.p90)
-    return RecordedRound(
-        number=line.round,
-        accuracy=line.accuracy,
-        loss=line.loss,
-        train_loss=line.train_loss,
-        by_class=line.by_class,
-        by_device=Spread(spread.p10, spread.p50, spread.p90) if spread is not None and whole else None,  # type: ignore[arg-type]
-        wall_s=line.wall_s or 0.0,
-        participants=line.participants or 0,
-        lost=line.lost or 0,
-        spent=spent,
-        normalised=None if asked is None else NetworkCost(asked.seconds, asked.bytes, asked.joules),
-        macro_f1=line.macro_f1,
-        figures=line.figures,
-        headlines={name: Spread(s.p10, s.p50, s.p90, s.devices) for name, s in (line.headlines or {}).items()},
-        backdoor=line.backdoor,
-    )
-
-
-def _park(path: Path) -> RecordedPark:
-    body = record(ParkRecord, path, "the description of a park")
-    devices = tuple(
-        ListedDevice(d.factory, d.samples, d.counts, d.name, k if d.device is None else d.device)
-        for k, d in enumerate(body.devices)
-    )
-    return RecordedPark(
-        body.dataset, body.classes, devices, body.factories, body.test_samples,
-        len(devices) if body.of_devices is None else body.of_devices, tuple(body.untrained_classes.items()),
-        body.device_accuracy, body.test_sha256, body.factory_names,
-    )  # fmt: skip
-
-
-def _plan(path: Path, park: RecordedPark) -> tuple[Node | None, str | None]:
+def _plan(path: Path, park: ParkRecord) -> tuple[Node | None, str | None]:
     """Return a run's first plan, and its method's name as papers write it; nothing where they cannot be read."""
     if not path.exists():
         return None, None
@@ -489,36 +281,20 @@ def _plan(path: Path, park: RecordedPark) -> tuple[Node | None, str | None]:
         body = record(PlanRecord, path, "a plan")
         plan = from_json(body.plan)
         strange = max(devices(plan), default=-1)
-        if strange >= park.of_devices:
-            raise SettingError(f"it visits device {strange}, and park.json has {park.of_devices} devices")
+        if strange >= park.size:
+            raise SettingError(f"it visits device {strange}, and park.json has {park.size} devices")
     except SettingError as error:  # a picture less; no figure depends on it
         log.warning("%s is damaged and left out (%s).", path, error)
         return None, None
     return plan, body.method
 
 
-def _evaluation(path: Path) -> Evaluation | None:
-    if not path.exists():
-        return None
-    return evaluation(record(EvaluationRecord, path, "an evaluation", "Resume the run, or remove the file."))
-
-
-def _diverged(path: Path) -> int | None:
-    if not path.exists():
-        return None
-    return record(DivergedRecord, path, "a diverged round", "Resume the run, or remove the file.").round
-
-
 def spent(kind: str) -> Callable[[RecordedRound], float | None]:
-    """Return what picks out of a ledger line how much of something all rounds up to it cost.
-
-    Args:
-        kind: ``"seconds"``, ``"bytes"``, ``"joules"``, or ``"rounds"`` themselves.
-    """
+    """Return the function from a ledger line to the ``seconds``, ``bytes``, ``joules`` or ``rounds`` up to it."""
 
     def pick(line: RecordedRound) -> float | None:
         if kind == "rounds":
-            return float(line.number)
+            return float(line.round)
         return None if line.spent is None else float(getattr(line.spent, kind))
 
     return pick
@@ -526,13 +302,12 @@ def spent(kind: str) -> Callable[[RecordedRound], float | None]:
 
 @dataclass(frozen=True)
 class Privacy:
-    """What the censuses of a device come to.
+    """The privacy of the census reports of a device.
 
     Args:
-        reports: of the device that told most.
+        reports: of the device that sent most.
         epsilon: ε of all of them together.
         advanced: ε by advanced composition, with ``delta``.
-        delta: δ.
         secret: whether real devices drew the noise; a simulation's is drawn from a public seed and protects nobody.
     """
 
@@ -544,33 +319,27 @@ class Privacy:
 
 
 def private_models(run: RecordedRun) -> list[PrivateModelsRecord]:
-    """Return what ``privacy.json`` states of a run's models with noise: for a device, and for a sample.
+    """Return the statements of ``privacy.json`` on a run's models with noise: for a device, and for a sample.
 
     Raises:
         SettingError: the file is damaged.
     """
-    body = _privacy_record(run.folder / "privacy.json")
-    return [] if body is None else [one for one in (body.models, body.samples) if one is not None]
-
-
-def _privacy_record(path: Path) -> PrivacyRecord | None:
-    if not path.exists():
-        return None
-    return record(PrivacyRecord, path, "a statement of privacy", "Resume the run, or remove the file.")
+    body = _optional(PrivacyRecord, run.folder / "privacy.json", "a statement of privacy")
+    return [] if body is None else [models for models in (body.models, body.samples) if models is not None]
 
 
 def privacy(run: RecordedRun) -> Privacy | None:
-    """Return what ``privacy.json`` says; None where censuses carry no noise, or the run has not ended.
+    """Return the privacy of a run's censuses; None where they carry no noise, or the run has not ended.
 
     Raises:
         SettingError: the file is damaged.
     """
     path = run.folder / "privacy.json"
-    body = _privacy_record(path)
+    body = _optional(PrivacyRecord, path, "a statement of privacy")
     if body is None or (body.reports is None and (body.normalise or body.models or body.samples)):
         return None
     if None in (known := (body.reports, body.epsilon, body.epsilon_advanced, body.delta)):
         raise SettingError(
-            f"{path} is no statement of privacy: reports, epsilon, epsilon_advanced or delta is missing."
+            f"{path} is not a statement of privacy: reports, epsilon, epsilon_advanced or delta is missing."
         )
     return Privacy(*known, secret=body.noise == "secret")  # type: ignore[arg-type]

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
-from fedfloor.report.records import PricedRecord
+from fedfloor.report.records import NetworkCost, PricedRecord
 
 
 def figure(value: float | None, digits: int = 4) -> str:
@@ -62,21 +61,6 @@ UNITS = {
     "bytes": ((1.0, "B"), (1e3, "kB"), (1e6, "MB"), (1e9, "GB"), (1e12, "TB"), (1e15, "PB")),
     "joules": ((1e-3, "mJ"), (1.0, "J"), (1e3, "kJ"), (1e6, "MJ"), (1e9, "GJ")),
 }
-
-
-@dataclass(frozen=True)
-class NetworkCost:
-    """What rounds cost together.
-
-    Args:
-        seconds: on the network, s.
-        bytes: over all links.
-        joules: of all devices and stations, J.
-    """
-
-    seconds: float = 0.0
-    bytes: float = 0.0
-    joules: float = 0.0
 
 
 def with_round(before: NetworkCost | None, priced: PricedRecord | None) -> NetworkCost | None:

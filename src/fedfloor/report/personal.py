@@ -12,8 +12,9 @@ from fedfloor.figures import Figure
 from fedfloor.names import LOCAL_ONLY, count
 from fedfloor.report.charts import AT_ONCE, COLOURS, GREY, SYMBOLS, faint, layout
 from fedfloor.report.groups import Group, display_name, figures_of, placed
-from fedfloor.report.ledger import Evaluation, by_place
+from fedfloor.report.ledger import by_place
 from fedfloor.report.numbers import figure, percent
+from fedfloor.report.records import EvaluationRecord
 from fedfloor.report.sections import chart, folded, scroll, section, table
 from fedfloor.report.words import members
 
@@ -93,7 +94,7 @@ def _row(group: Group, found: Sequence[Group], others: Mapping[str, ByDevice], o
     for values in others.values():
         pairs = [(own[k], values[k]) for k in own.keys() & values.keys()]
         cells += [figure(mean(b for _, b in pairs)) if pairs else "–", *map(str, _gains(pairs, of))]
-    sends = [run.evaluation.sends for run in group.runs if run.evaluation]
+    sends = [f.shared.sends if f.shared else 1.0 for f in _finals(group)]
     return [display_name(group.label), *cells, percent(mean(sends))]
 
 
@@ -102,12 +103,15 @@ def _gains(pairs: Sequence[tuple[float, float]], of: Figure) -> tuple[int, int]:
     return sum(of.gain(a, b) > 0 for a, b in pairs), sum(of.gain(a, b) < 0 for a, b in pairs)
 
 
-def _means(finals: Sequence[Evaluation], of: Figure, shared: bool) -> dict[int, float]:
-    places = by_place(finals, lambda final: final.shared if shared else final.devices, of)
+def _means(finals: Sequence[EvaluationRecord], of: Figure, shared: bool) -> dict[int, float]:
+    if shared:
+        places = by_place(finals, lambda final: final.shared.devices if final.shared else (), of)
+    else:
+        places = by_place(finals, lambda final: final.devices, of)
     return {number: mean(values) for (number, _, _), values in places.items() if values}
 
 
-def _finals(group: Group) -> list[Evaluation]:
+def _finals(group: Group) -> list[EvaluationRecord]:
     return [run.evaluation for run in group.runs if run.evaluation]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -12,6 +13,8 @@ from pydantic import BeforeValidator, Field
 
 from fedfloor.checking import parsed, toml_text
 from fedfloor.errors import SettingError
+from fedfloor.figures import ACCURACY, Figure
+from fedfloor.names import Names
 
 T = TypeVar("T")
 MOST = 10**15  # of anything that is counted: sums over seeds and classes stay exact
@@ -102,8 +105,8 @@ class ExperimentRecord:
 
 
 @dataclass(frozen=True)
-class SurveyRecord:
-    """What the normalisation's questions cost on the network: s, bytes over all links, J."""
+class NetworkCost:
+    """A cost on the network: seconds, bytes over all links, and joules of all devices and stations."""
 
     seconds: Amount = 0.0
     bytes: Amount = 0.0
@@ -112,12 +115,12 @@ class SurveyRecord:
 
 @dataclass(frozen=True)
 class PricedRecord:
-    """What a round cost on the network: s, J, and bytes by link."""
+    """The cost of a round on the network: s, J, and bytes by link."""
 
     seconds: Amount | None = None
     joules: Amount | None = None
     bytes: dict[str, Amount] | None = None
-    normalise: SurveyRecord | None = None
+    normalise: NetworkCost | None = None  # questions before round 1, included in the first round
 
 
 @dataclass(frozen=True)
@@ -131,17 +134,21 @@ class SpreadRecord:
 
 @dataclass(frozen=True)
 class HeadlineRecord:
-    """A headline of the 10 %, 50 % and 90 % device, and of how many devices it is defined for."""
+    """A headline of the 10 %, 50 % and 90 % device, and the number of devices for which it is defined, if known."""
 
     p10: float
     p50: float
     p90: float
-    devices: Count
+    devices: Count | None = None
 
 
 @dataclass(frozen=True)
 class LineRecord:
-    """A line of ``ledger.jsonl``."""
+    """A line of ``ledger.jsonl``: the global model's figures on the test data; None was not evaluated in the round.
+
+    ``figures`` and ``headlines`` hold headlines that are not the accuracy, and their spread over devices. ``backdoor``
+    is the share of test samples that a trigger turns into its target.
+    """
 
     round: Positive
     accuracy: OptionalShare = None
@@ -158,10 +165,19 @@ class LineRecord:
     headlines: dict[str, HeadlineRecord] | None = None
     backdoor: OptionalShare = None
 
+    def spread(self, figure: Figure) -> HeadlineRecord | None:
+        """Return how a figure is spread over devices; None where that is not recorded."""
+        if figure != ACCURACY:
+            return (self.headlines or {}).get(figure.name)
+        spread = self.by_device
+        if spread is None or spread.p10 is None or spread.p50 is None or spread.p90 is None:
+            return None
+        return HeadlineRecord(spread.p10, spread.p50, spread.p90)
+
 
 @dataclass(frozen=True)
 class DeviceRecord:
-    """A device of ``park.json``."""
+    """A device of ``park.json``; ``counts`` are its samples of each class."""
 
     factory: Count
     samples: Count
@@ -172,7 +188,10 @@ class DeviceRecord:
 
 @dataclass(frozen=True)
 class ParkRecord:
-    """``park.json``."""
+    """``park.json``; of a very large park (``of_devices``) some devices are listed that stand for all.
+
+    ``device_accuracy``: accuracies per device are measured on test samples of their own, or expected from classes.
+    """
 
     dataset: str
     classes: Annotated[tuple[str, ...], Field(min_length=1)]
@@ -182,7 +201,7 @@ class ParkRecord:
     of_devices: Positive | None = None
     device_accuracy: Figures | None = None
     test_sha256: str | None = None
-    untrained_classes: dict[str, Count] = field(default_factory=dict)
+    untrained_classes: dict[str, Count] = field(default_factory=dict, hash=False)  # and their number of test samples
     factory_names: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
@@ -194,10 +213,26 @@ class ParkRecord:
             if device.factory >= self.factories:
                 raise ValueError(f"devices[{k}] is in factory {device.factory} of {self.factories}")
 
+    @property
+    def size(self) -> int:
+        """The number of all devices."""
+        return self.of_devices or len(self.devices)
+
+    @cached_property
+    def numbers(self) -> list[int]:
+        """The numbers of the listed devices."""
+        return [k if device.device is None else device.device for k, device in enumerate(self.devices)]
+
+    @cached_property
+    def names(self) -> Names:
+        """The names of devices and factories."""
+        devices = {k: device.name for k, device in zip(self.numbers, self.devices, strict=True) if device.name}
+        return Names(devices, self.factory_names or ("",) * self.factories)
+
 
 @dataclass(frozen=True)
 class PlaceRecord:
-    """A device or a factory of ``evaluation.json``; each of them has the number that is its own."""
+    """A device or a factory of ``evaluation.json``: its headlines by name; None was not defined or not tested."""
 
     accuracy: OptionalShare
     factory: Count | None
@@ -205,6 +240,15 @@ class PlaceRecord:
     name: str | None = None
     role: Literal["trains only", "tests only"] | None = None
     figures: dict[str, Loss] | None = None
+
+    @property
+    def number(self) -> int:
+        """The device's number, or the factory's."""
+        return (self.factory if self.device is None else self.device) or 0
+
+    def value(self, figure: Figure) -> float | None:
+        """Return a figure; None where it is not defined or not recorded."""
+        return self.accuracy if figure == ACCURACY else (self.figures or {}).get(figure.name)
 
 
 @dataclass(frozen=True)
@@ -289,18 +333,19 @@ class ErrorsRecord:
             raise ValueError(f"shares of other levels than {list(self.levels)}")
 
 
-@dataclass(frozen=True)
-class SharedPlaceRecord:
+@dataclass(frozen=True, kw_only=True)
+class SharedPlaceRecord(PlaceRecord):
     """A device's figures by the shared model."""
 
-    device: Count
-    accuracy: OptionalShare
-    figures: dict[str, Loss] | None = None
+    factory: Count | None = None
 
 
 @dataclass(frozen=True)
 class SharedRecord:
-    """``shared`` of ``evaluation.json``: the one model, where devices are evaluated by their own."""
+    """``shared`` of ``evaluation.json``: the one model, where devices are evaluated by their own.
+
+    ``sends`` is the share of the model's numbers that a device sends.
+    """
 
     devices: tuple[SharedPlaceRecord, ...]
     sends: Share = 1.0
@@ -308,11 +353,11 @@ class SharedRecord:
 
 @dataclass(frozen=True)
 class EvaluationRecord:
-    """``evaluation.json``."""
+    """``evaluation.json``: the final model on test or validation data; ``cohorts`` number each device's model."""
 
     round: Positive
     classes: Annotated[tuple[str, ...], Field(min_length=1)]
-    confusion: tuple[tuple[Count, ...], ...]
+    confusion: tuple[tuple[Count, ...], ...]  # samples [true class][predicted class]
     on: str = "test"
     macro_f1: OptionalShare = None
     device_accuracy: Figures | None = None
@@ -329,7 +374,8 @@ class EvaluationRecord:
             raise ValueError(f"a decision on class {self.decide.positive} of {size}")
         if len(self.confusion) != size or any(len(row) != size for row in self.confusion):
             raise ValueError(f"the confusion matrix is not {size} × {size}")
-        if any(place.device is None for place in self.devices or ()):
+        shared = self.shared.devices if self.shared else ()
+        if any(place.device is None for place in (*(self.devices or ()), *shared)):
             raise ValueError("a device has no number")
         if any(place.factory is None for place in self.factories or ()):
             raise ValueError("a factory has no number")

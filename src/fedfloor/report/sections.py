@@ -13,11 +13,11 @@ from fedfloor.names import count
 from fedfloor.report import charts, words
 from fedfloor.report.charts import AT_ONCE, FEW, FEW_POINTS, heat_map, scatter
 from fedfloor.report.groups import CLASSES, Group, contestants, display_name, judged, placed, task
-from fedfloor.report.ledger import PlaceFigures, RecordedPark, RecordedRun, by_place, summed
+from fedfloor.report.ledger import RecordedRun, by_place, summed
 from fedfloor.report.numbers import COSTS, NAMES, amount, figure, interval, listed
 from fedfloor.report.plan_svg import svg
 from fedfloor.report.plan_text import tree
-from fedfloor.report.records import ErrorsOfRecord, ErrorsRecord
+from fedfloor.report.records import ErrorsOfRecord, ErrorsRecord, ParkRecord, PlaceRecord
 from fedfloor.report.story import DECISION_HEAD, MOST, decision_caption, decision_rows
 from fedfloor.report.table import Budget, Row, at, paired, paired_at, shown, summary
 from fedfloor.templates import template
@@ -105,9 +105,9 @@ def _device_rows(found: Sequence[Group], *, several: bool) -> list[list[str]]:
     finals = [[run.evaluation for run in group.runs if run.evaluation] for group in found]
     of = placed(words.members(found))
     columns = [{key[0]: values for key, values in by_place(one, lambda e: e.devices, of).items()} for one in finals]
-    every: dict[int, PlaceFigures] = {place.number: place for one in finals for e in one for place in e.devices}
+    every: dict[int, PlaceRecord] = {place.number: place for one in finals for e in one for place in e.devices or ()}
     names = found[0].runs[0].park.names
-    halls = {place.factory: place.name for one in finals for e in one for place in e.factories if place.name}
+    halls = {place.factory: place.name for one in finals for e in one for place in e.factories or () if place.name}
     rows = []
     for number, place in sorted(every.items()):
         cells = [column.get(number) or [] for column in columns]
@@ -123,10 +123,10 @@ def _device_rows(found: Sequence[Group], *, several: bool) -> list[list[str]]:
 def cohort_section(found: Sequence[Group]) -> str:
     """Return the members of each run's cohorts, or nothing where all devices have one model."""
     rows = []
-    for run in (run for group in found for run in group.runs if run.evaluation and run.evaluation.cohorts):
-        of = run.evaluation.cohorts if run.evaluation else ()
-        for cohort in sorted(set(of)):
-            members = [k for k, number in enumerate(of) if number == cohort]
+    for run in words.members(found):
+        cohorts = (run.evaluation and run.evaluation.cohorts) or ()
+        for cohort in sorted(set(cohorts)):
+            members = [k for k, number in enumerate(cohorts) if number == cohort]
             named = run.park.names.many(members, len(members))
             rows.append([run.title, str(run.seed), str(cohort), str(len(members)), named])
     if not rows:
@@ -184,7 +184,7 @@ def confusion_section(found: Sequence[Group]) -> str:
 
 def holdings_section(found: Sequence[Group], drawn: Drawn) -> str:
     """Return who holds which classes, once for every park."""
-    firsts: dict[RecordedPark, RecordedRun] = {}
+    firsts: dict[ParkRecord, RecordedRun] = {}
     for group in found:
         firsts.setdefault(group.runs[0].park, group.runs[0])
     parts = []
@@ -210,8 +210,8 @@ def plan_section(found: Sequence[Group]) -> str:
         if run.plan is None:
             parts.append(soft("This run folder has no plan.json that can be read."))
             continue
-        factories = {device.number: device.factory for device in run.park.devices}
-        known = run.park.of_devices == len(factories)  # else no edges are drawn that only relay
+        factories = dict(zip(run.park.numbers, (device.factory for device in run.park.devices), strict=True))
+        known = run.park.size == len(factories)  # else no edges are drawn that only relay
         drawing = svg(run.plan, factories.__getitem__ if known else None, run.park.names)
         caption = words.plan_caption(run, handed='class="hand' in drawing)
         picture = scroll(Markup(drawing), f"plan of {group.label}")
@@ -258,14 +258,11 @@ def cost_section(found: Sequence[Group], target: float | None, drawn: Drawn) -> 
     if target is not None:
         head[1:1] = [f"{name} to {target:g}" for name in ("rounds", *[NAMES[kind] for kind in kinds])]
     body = table(_cost_caption(rows, target, of), head, [_cost_cells(row, kinds) for row in rows])
-    first = {
-        display_name(one.label): one.runs[0].rounds[0].normalised for one in found if one.runs and one.runs[0].rounds
-    }
-    asked = [f"{name} {amount('seconds', one.seconds)} and {amount('bytes', one.bytes)}"
-             for name, one in first.items() if one is not None]  # fmt: skip
-    if asked:
-        told = f"Of this, questions of the normalisation to all devices before round 1: {listed(asked)}."
-        body += soft(told)
+    first = {display_name(group.label): group.runs[0].rounds[0].priced for group in found if group.runs[0].rounds}
+    surveys = [f"{name} {amount('seconds', price.normalise.seconds)} and {amount('bytes', price.normalise.bytes)}"
+               for name, price in first.items() if price and price.normalise]  # fmt: skip
+    if surveys:
+        body += soft(f"Of this, questions of the normalisation to all devices before round 1: {listed(surveys)}.")
     line = "" if target is None else f" The dotted line is {target:g}."
     how = words.curve_caption(found, share=of.share)
     caption = CURVES.format(how=how, line=line, title=of.title, name=of.name)

@@ -22,9 +22,9 @@ from fedfloor.report.groups import (
     task,
     values,
 )
-from fedfloor.report.ledger import Evaluation, RecordedRun, privacy, private_models
+from fedfloor.report.ledger import RecordedRun, privacy, private_models
 from fedfloor.report.numbers import COSTS, amount, figure, interval, listed
-from fedfloor.report.records import DecidedRecord, DecideRecord
+from fedfloor.report.records import DecidedRecord, DecideRecord, EvaluationRecord
 from fedfloor.report.table import Row, leader, paired, seen_from, summary
 
 LEAST = {
@@ -131,7 +131,7 @@ def standing(found: Sequence[Group]) -> str:
                    key=lambda g: -of.gain(rows[g.label][of.key], 0.0))  # fmt: skip
     if not known:
         return ""
-    last = {group.label: last_lines(group, of.read)[0].number for group in known}
+    last = {group.label: last_lines(group, of.read)[0].round for group in known}
     same = len(set(last.values())) == 1
     parts = []
     for group in known[:MOST]:
@@ -241,12 +241,12 @@ def devices(group: Group) -> str:
 
 def untrained(found: Sequence[Group]) -> str:
     """Name the classes that test samples have and no training sample has, of the run with most such samples."""
-    parks = [run.park for group in found for run in group.runs if run.park.untrained]
+    parks = [run.park for group in found for run in group.runs if run.park.untrained_classes]
     if not parks:
         return ""
-    most = max(parks, key=lambda park: sum(count for _, count in park.untrained))
-    share = sum(count for _, count in most.untrained) / most.test_samples
-    names = listed([name for name, _ in most.untrained])
+    most = max(parks, key=lambda park: sum(park.untrained_classes.values()))
+    share = sum(most.untrained_classes.values()) / most.test_samples
+    names = listed(list(most.untrained_classes))
     return f"No training sample is of class {names}: {100 * share:.0f} % of the test samples cannot be right."
 
 
@@ -285,7 +285,7 @@ def lost(found: Sequence[Group]) -> str:
     """Say how many visits were lost, if any were."""
     told = []
     for group in found:
-        gone = sum(line.lost for run in group.runs for line in run.rounds)
+        gone = sum(line.lost or 0 for run in group.runs for line in run.rounds)
         rounds = sum(len(run.rounds) for run in group.runs) or 1
         if gone:
             told.append(f"{count(gone, 'visit')} of {display_name(group.label)} ({gone / rounds:.1f} a round)")
@@ -394,17 +394,17 @@ def _digits(value: float) -> int:
     return 3 if 0 < value < 0.01 or 0.985 < value < 1 else 2
 
 
-def majority(final: Evaluation) -> str:
+def majority(final: EvaluationRecord) -> str:
     """Return the most frequent class of the test samples, the first of equals."""
     return final.classes[int(np.argmax(np.sum(final.confusion, axis=1)))]
 
 
-def constant(final: Evaluation, of: Figure) -> float | None:
+def constant(final: EvaluationRecord, of: Figure) -> float | None:
     """Return a figure of the best model that looks at no sample: always the most frequent class, the class mix as odds.
 
     Its loss is the entropy of the mix, −Σ_c p(c)·ln p(c); its scores are all equal.
 
-    >>> final = Evaluation(1, "test", None, ("ok", "fault"), ((80, 10), (5, 5)), (), ())
+    >>> final = EvaluationRecord(1, ("ok", "fault"), ((80, 10), (5, 5)))
     >>> constant(final, ACCURACY), round(constant(final, LOSS), 4)
     (0.9, 0.3251)
     """
@@ -430,7 +430,7 @@ def one_class(found: Sequence[Group]) -> str:
     return f"A model that has not learnt to tell the classes apart: {'; '.join(told)}." if told else ""
 
 
-def only(final: Evaluation) -> str | None:
+def only(final: EvaluationRecord) -> str | None:
     """Return the class that a model predicts for every sample, of several classes; None where it predicts several."""
     table = np.array(final.confusion)
     taken = np.flatnonzero(table.sum(axis=0))

@@ -83,7 +83,7 @@ def _row(group: Group, target: float | None, figure: Figure) -> Row:
             for kind in COSTS
         },
         **{kind: _whole_mean([cost(run, kind) for run in group.runs]) for kind in COSTS},
-        "wall_s": _mean([sum(line.wall_s for line in run.rounds) for run in group.runs]),
+        "wall_s": _mean([sum(line.wall_s or 0.0 for line in run.rounds) for run in group.runs]),
         "diverged": [{"seed": run.seed, "round": run.diverged} for run in group.runs if run.diverged is not None],
     }
 
@@ -113,7 +113,7 @@ def rounds_to(run: RecordedRun, target: float | None, figure: Figure = ACCURACY)
 def cost_to(run: RecordedRun, target: float | None, kind: str, figure: Figure = ACCURACY) -> float | None:
     """Return how many seconds, bytes or joules a run's rounds cost up to the one of :func:`rounds_to`."""
     number = rounds_to(run, target, figure)
-    return None if number is None else next(spent(kind)(line) for line in run.rounds if line.number == number)
+    return None if number is None else next(spent(kind)(line) for line in run.rounds if line.round == number)
 
 
 def cost(run: RecordedRun, kind: str) -> float | None:
@@ -291,7 +291,7 @@ def _budget_row(group: Group, budget: Budget, figure: Figure) -> Row:
         "seeds": [run.seed for run in group.runs],
         figure.key: sum(known) / len(known) if whole else None,
         "half_width": half_width(known) if whole else None,
-        "in_rounds": [None if line is None else line.number for line in lines],
+        "in_rounds": [None if line is None else line.round for line in lines],
         "ended": [run.seed for run, line in zip(group.runs, lines, strict=True) if line and _early(run, budget)],
     }
 

@@ -8,16 +8,17 @@ from fedfloor.figures import ACCURACY, KINDS, LOSS, MACRO_F1, Figure
 from fedfloor.names import count
 from fedfloor.report.charts import MOST_DEVICES
 from fedfloor.report.groups import CLASSES, Group, display_name, figures_of, judged, last_lines, placed, task
-from fedfloor.report.ledger import RecordedPark, RecordedRun, frequent
+from fedfloor.report.ledger import RecordedRun, frequent
 from fedfloor.report.numbers import COSTS, NAMES, amount, decimals, figure, interval, listed, percent
+from fedfloor.report.records import ParkRecord
 from fedfloor.report.table import Budget, Row, at, paired, summary
 
 SPREAD = "Mean over seeds; the whiskers are its 95 % Student-t interval, cut at 0{one}."
 
 
-def park_words(park: RecordedPark) -> str:
+def park_words(park: ParkRecord) -> str:
     """Describe a park in one line."""
-    devices = count(park.of_devices, "device")
+    devices = count(park.size, "device")
     factories = count(park.factories, "factory", "factories")
     return f"{park.dataset}: {devices} in {factories}, {count(park.test_samples, 'test sample')}"
 
@@ -44,7 +45,7 @@ def when(found: Sequence[Group], what: object = None) -> str:
         what: picks the figure out of a ledger line.
     """
     pick = what if callable(what) else judged(members(found)).read
-    last = sorted({lines[0].number for group in found if (lines := last_lines(group, pick))})
+    last = sorted({lines[0].round for group in found if (lines := last_lines(group, pick))})
     if not last:
         return "in the last evaluated round"
     return f"in round {last[0]}" if len(last) == 1 else f"in each run's last evaluated round ({last[0]} to {last[-1]})"
@@ -256,7 +257,7 @@ def places_title(found: Sequence[Group], kind: str) -> str:
 
 def devices_listed(rows: int, found: Sequence[Group]) -> str:
     """Say how many devices a table lists, and whether they stand for all."""
-    there = max(run.park.of_devices for run in members(found))
+    there = max(run.park.size for run in members(found))
     return f"{'All ' if rows >= there else ''}{count(rows, 'device')}{'' if rows >= there else ', evenly spread'}"
 
 
@@ -345,12 +346,12 @@ def bin_nouns(run: RecordedRun) -> str:
     return "classes" if run.settings.task == CLASSES else "ranges of the target"
 
 
-def holdings_words(park: RecordedPark, noun: str = "class") -> str:
+def holdings_words(park: ParkRecord, noun: str = "class") -> str:
     """Say how unequal the devices are."""
     kinds = sorted(sum(1 for number in device.counts if number) for device in park.devices)
     sizes = sorted(device.samples for device in park.devices)
     middle = len(park.devices) // 2
-    some, plural = len(park.devices) < park.of_devices, "classes" if noun == "class" else f"{noun}s"
+    some, plural = len(park.devices) < park.size, "classes" if noun == "class" else f"{noun}s"
     classes = count(len(park.classes), noun, plural)
     told = f"Of {count(len(park.devices), 'device')}, evenly spread over the park, " if some else ""
     return (
@@ -366,7 +367,7 @@ def _range(ascending: Sequence[int]) -> str:
 
 def holdings_caption(run: RecordedRun, shown: int) -> str:
     """Say what the bubbles are."""
-    hidden = run.park.of_devices - shown
+    hidden = run.park.size - shown
     more = f" The first {MOST_DEVICES} devices are drawn; there are {hidden:,} more." if hidden else ""
     return (
         f"A bubble's area is the number of training samples of a {bin_noun(run)} on a device; colours and shades are "
