@@ -15,9 +15,13 @@ from fedfloor.runs.folder import check_same
 
 def test_data_in_an_experiments_place_are_named(command: Command) -> None:
     (command.folder / "rows.xlsx").write_bytes(b"PK")
-    command.refused(command("run", "rows.xlsx"), "holds data, and is no experiment file. fedfloor new rows.xlsx writes")
+    command.refused(
+        command("run", "rows.xlsx"), "holds data and is not an experiment file. fedfloor new rows.xlsx writes"
+    )
     (command.folder / "plant").mkdir()
-    command.refused(command("run", "plant"), "plant is a folder, and no experiment file. fedfloor new plant writes one")
+    command.refused(
+        command("run", "plant"), "plant is a folder and not an experiment file. fedfloor new plant writes one"
+    )
     (command.folder / "plant.toml").write_text('name = "plant"\n', encoding="utf-8")
     command.refused(command("price", "plant"), "Did you mean plant.toml?")
 
@@ -159,9 +163,9 @@ def test_what_is_no_option_or_number(command: Command, words: str) -> None:
 FILES = {
     "tny.toml": "experiment file tny.toml: No such file or directory. Did you mean 'tiny.toml'?",
     "demoo": "unknown experiment 'demoo'. Did you mean 'demo'?",
-    ".": ". is a folder, and no experiment file. fedfloor new . writes one for data.",
+    ".": ". is a folder and not an experiment file. fedfloor new . writes one for data.",
     "mine": "unknown experiment 'mine'. Did you mean 'mine.toml'?",
-    "press.csv": "press.csv holds data, and is no experiment file. fedfloor new press.csv writes one",
+    "press.csv": "press.csv holds data and is not an experiment file. fedfloor new press.csv writes one",
     "comma.py": "(at line 2, column 7): lr = 0,05",
     "binary.py": "experiment file binary.py is not valid TOML:",
     "empty.py": "[park] devices is not set",

@@ -177,7 +177,7 @@ def test_datasets_says_what_there_is_and_how_to_get_it(command: Command, monkeyp
 
 
 def test_help_and_version(command: Command) -> None:
-    assert "Watch FedAvg and FedSR train" in command("demo", "--help").out
+    assert "Train FedAvg and FedSR and compare them." in command("demo", "--help").out
     assert command("--version").out == f"fedfloor {__version__}\n"
     for name in ("run", "compare", "draw", "report", "methods", "datasets"):
         said = command(name, "-h")
@@ -260,6 +260,6 @@ def test_a_drawing_says_what_the_server_does(command: Command) -> None:
 
 def test_help_names_arguments_without_escapes(command: Command) -> None:
     said = command("new", "--help")
-    assert "A table (CSV), a folder per device, or .npz." in " ".join(said.out.split())
+    assert "A table (such as CSV), a folder per device, or .npz." in " ".join(said.out.split())
     assert "[required]" in said.out
     assert "\\" not in said.out

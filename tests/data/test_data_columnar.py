@@ -22,7 +22,7 @@ from fedfloor.data.files.own import load
 from fedfloor.data.reading import Reading, Window
 from fedfloor.errors import SettingError
 from fedfloor.inference import tables
-from fedfloor.inference.samples import Sensors
+from model_files import sensors_of
 from tables import plant, text
 
 ROLES = ("device", "label")
@@ -219,7 +219,7 @@ def test_a_folder_of_parquet_files(tmp_path: Path) -> None:
 
 def test_a_model_reads_parquet(tmp_path: Path) -> None:
     trained = load(stored(tmp_path / "t.parquet"), Reading(window=Window(2)), 0)
-    sensors = Sensors.of(trained.inputs.describe())
+    sensors = sensors_of(trained.inputs.describe())
     assert sensors is not None
     by_csv, by_parquet = (
         tables.table(one, sensors, ("ok", "worn")) for one in (as_csv(tmp_path / "t.csv"), tmp_path / "t.parquet")

@@ -144,7 +144,7 @@ def test_ctrl_c_says_how_to_go_on(command: Command, server: Server, monkeypatch:
     finally:
         signal.signal(signal.SIGINT, before)
     assert (said.code, said.out) == (130, "")
-    assert said.err.endswith("stopped: whole files are kept, the rest is fetched by the same command.\n")
+    assert said.err.endswith("stopped: complete files are kept; the same command downloads the rest.\n")
     assert said.new == {"data", "data/tiny", "data/tiny/a"}
 
 
@@ -155,7 +155,7 @@ def test_ctrl_c_says_how_to_go_on(command: Command, server: Server, monkeypatch:
         ("get ../mnist", "unknown data set '../mnist'"),
         ("get labels", "It is made here: set [park] devices"),
         ("get mnist --from file:///etc", "--from file:///etc: must be a web address"),
-        ("--json get mnist", "--json stands behind the command"),
+        ("--json get mnist", "--json goes after the command"),
     ],
 )
 def test_the_command_refuses(command: Command, words: str, message: str) -> None:

@@ -16,7 +16,7 @@ from fedfloor.data.files.own import load
 from fedfloor.data.reading import Columns, DeviceReading, Reading, TimeSplit, Window
 from fedfloor.errors import SettingError
 from fedfloor.inference import tables
-from fedfloor.inference.samples import Sensors
+from model_files import sensors_of
 from own_data import table
 
 
@@ -239,7 +239,7 @@ def test_a_table_without_a_header(tmp_path: Path) -> None:
 
 def test_a_model_of_tables_without_headers_reads_both_kinds(tmp_path: Path) -> None:
     path = headless(tmp_path / "plant.csv")
-    sensors = Sensors.of(load(path, HEADLESS, 0).inputs.describe())
+    sensors = sensors_of(load(path, HEADLESS, 0).inputs.describe())
     assert sensors is not None
     named = tmp_path / "named.csv"
     named.write_text("x,machine\n" + "".join(f"{t}.5,{k}\n" for t in range(10) for k in range(2)))

@@ -16,6 +16,7 @@ from fedfloor.data.reading import Columns, Reading, TimeSplit, Window
 from fedfloor.errors import SettingError
 from fedfloor.inference import tables
 from fedfloor.inference.samples import Sensors
+from model_files import sensors_of
 
 FIRST = 1768896000.0  # 2026-01-20T08:00:00Z: 20,473 days of 86,400 s and 8 h
 SAME = {  # that moment and 1.5 s later, a minute later
@@ -179,7 +180,7 @@ def test_the_recipe_of_other_data_is_as_it_was() -> None:
 def test_a_model_reads_times_as_in_training(tmp_path: Path) -> None:
     cells = [f"{day:02}/02/2026" for day in range(1, 20)]
     trained = table.load(written(tmp_path, *cells), Reading(window=Window(3)), 0)
-    sensors = Sensors.of(trained.inputs.describe())
+    sensors = sensors_of(trained.inputs.describe())
     assert sensors is not None
     assert sensors.dialect == {"time_format": "day-first"}
     later = written(tmp_path, "01/03/2026", "02/03/2026", "01/04/2026", name="later.csv")  # ambiguous by itself

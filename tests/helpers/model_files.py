@@ -8,6 +8,9 @@ from typing import Any
 
 from safetensors.torch import save
 
+from fedfloor.checking import parsed
+from fedfloor.inference.samples import Sensors
+from fedfloor.inference.trained import InputsHeader
 from networks import build
 
 SENSORS = {"kind": "table", "columns": ["temp", "torque"], "window": None, "missing": "refuse"}
@@ -38,3 +41,8 @@ def write_model(
     path = folder / "model.safetensors"
     path.write_bytes(save(network.state(network.flat), metadata={"fedfloor": json.dumps(header)}))
     return folder
+
+
+def sensors_of(inputs: dict[str, Any]) -> Sensors | None:
+    """Return the sensors of a model with these ``inputs`` in its header."""
+    return parsed(InputsHeader, json.dumps(inputs), "model", "the inputs of a model", "").sensors()

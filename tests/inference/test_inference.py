@@ -352,7 +352,9 @@ def test_files_that_are_no_samples_are_named_at_the_end_and_the_others_answered(
 def test_values_too_large_for_the_network(command: Command) -> None:
     write_model(command.folder / "run", shape=(2,), inputs=SENSORS)
     np.savez(command.folder / "x.npz", x=np.array([[0, 0], [3e38, 3e38]], np.float32))
-    command.refused(command("predict", "run", "x.npz"), "x.npz: the model's answer is no number")  # 3e38 / std = ∞
+    command.refused(
+        command("predict", "run", "x.npz"), "x.npz: the model's answer is not a finite number"
+    )  # 3e38 / std = ∞
 
 
 def test_json_of_a_model_for_tables(command: Command) -> None:

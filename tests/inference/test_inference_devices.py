@@ -70,7 +70,7 @@ def test_predictions_of_the_runs_test_recordings_are_its_evaluation(
     table = tmp_path / "answers.csv"
     said = command("predict", *map(str, (run.folder, tmp_path / "data/test", "--csv", table)))
     assert said.code == 0
-    assert "no statistics beside the model" not in said.err
+    assert "no statistics with the model" not in said.err
     rows = list(csv.DictReader(table.open()))
     assert sorted({row["device"] for row in rows}) == LAYOUTS[layout][2]
     labels = [row["label"] or Path(row["file"]).parent.name for row in rows]
@@ -86,7 +86,7 @@ def test_a_file_that_lies_elsewhere(tmp_path: Path, command: Command) -> None:
     taken = tmp_path / "data/test/north/m1/rec1.csv"
     (tmp_path / "new/rec.csv").write_text(taken.read_text())
     lost = command("predict", *map(str, (run.folder, tmp_path / "new/rec.csv", "--json")))
-    assert "new/rec.csv: device 'new': no statistics beside the model" in lost.err
+    assert "new/rec.csv: device 'new': no statistics with the model" in lost.err
     told = command("predict", *map(str, (run.folder, tmp_path / "new/rec.csv", "--json", "--device", "m1")))
     there = command("predict", *map(str, (run.folder, taken, "--json")))
     assert [row["probability"] for row in json.loads(told.out)["rows"]] == [
@@ -95,7 +95,7 @@ def test_a_file_that_lies_elsewhere(tmp_path: Path, command: Command) -> None:
     assert [row["device"] for row in json.loads(told.out)["by_device"]] == ["m1"]
     two = command("predict", *map(str, (run.folder, tmp_path / "data/test/north", "--device", "m1")))
     assert two.code == 2
-    assert "--device m1: for one file, but these are 2" in two.err
+    assert "--device m1: takes one file, and these are 2" in two.err
 
 
 def test_a_file_whose_name_is_of_another_form_is_of_no_device() -> None:

@@ -132,7 +132,7 @@ def test_bad_pictures(command: Command, case: str, resize: bool) -> None:
 
 def test_a_model_whose_samples_are_no_pictures(command: Command, red: Path) -> None:
     write_model(command.folder / "run", shape=(4, 2, 3))
-    command.refused(command("predict", "run", str(red)), "shape (4, 2, 3), and no picture has that. Give an .npz.")
+    command.refused(command("predict", "run", str(red)), "shape (4, 2, 3), which is not that of a picture. Give")
     write_model(command.folder / "run", shape=(2,), inputs=SENSORS)
     command.refused(
         command("predict", "run", str(red)), "this model takes the sensors temp, torque. Give .csv or .npz."
@@ -179,7 +179,7 @@ def test_numbers_too_large_are_told_once() -> None:
 
 
 def test_rows_where_windows_are_wanted() -> None:
-    with pytest.raises(SettingError, match=r"samples of shape \(2, 5\).* These are single rows: cut the windows"):
+    with pytest.raises(SettingError, match=r"samples of shape \(2, 5\).* These are single rows: cut windows"):
         fitting(np.zeros((9, 2)), (2, 5), Sensors(("temp", "torque"), (5, 1)), "x")
 
 
@@ -205,9 +205,9 @@ ARRAYS = {
         {"x": np.zeros((1, 2, 3), np.uint8), "y": np.array([{}], dtype=object)}, "x.npz, array 'y': Python objects"
     ),
     "two arrays": (
-        {"a": np.zeros(1), "b": np.zeros(1)}, "x.npz has the arrays a, b: name the one with the samples x."
+        {"a": np.zeros(1), "b": np.zeros(1)}, "x.npz has the arrays a, b: name the array of the samples x."
     ),
-    "no array": ({"y": np.zeros(1)}, "x.npz has the arrays y: name the one"),
+    "no array": ({"y": np.zeros(1)}, "x.npz has the arrays y: name the array"),
     "labels missing": (
         {"x": np.zeros((2, 2, 3), np.uint8), "y": np.zeros(1, int)}, "array y has 1 labels for 2 samples."
     ),
@@ -216,7 +216,7 @@ ARRAYS = {
     ),
     "an unknown label": (
         {"x": np.zeros((1, 2, 3), np.uint8), "y": np.array(["wornn"])},
-        "array y, label 0: 'wornn' is none of the model's classes. Did you mean 'worn'? They are ok, worn.",
+        "array y, label 0: 'wornn' is not a class of the model. Did you mean 'worn'? Its classes are ok, worn.",
     ),
 }  # fmt: skip
 

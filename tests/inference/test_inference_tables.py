@@ -20,7 +20,7 @@ from fedfloor.inference.tables import table
 from fedfloor.inference.trained import load_model
 from fedfloor.parts.work import WorkSettings
 from fedfloor.runs.launch import build_park
-from model_files import SENSORS, WINDOWS, write_model
+from model_files import SENSORS, WINDOWS, sensors_of, write_model
 
 CLASSES = ("ok", "worn")
 ROWS = Sensors(("temp", "torque"))
@@ -61,12 +61,12 @@ def test_windows_do_not_cross_devices(tmp_path: Path) -> None:
 def test_a_device_that_is_too_short_is_left_out_and_named(tmp_path: Path) -> None:
     got = read(tmp_path, "device,temp,torque\na,1,1\na,2,2\na,3,3\nb,4,4\n", WINDOWED)
     assert got.devices == ["a"]
-    assert got.left_out == ("a.csv, row 5: device 'b' has 1 rows from here on; the model takes windows of 3.",)
+    assert got.left_out == ("a.csv, row 5: device 'b' has 1 rows from this one on; the model takes windows of 3.",)
     many = "".join(f"b{k},4,4\n" for k in range(8))
     assert read(tmp_path, f"device,temp,torque\na,1,1\na,2,2\na,3,3\n{many}", WINDOWED).left_out[-1] == (
         "a.csv: 3 more devices have fewer than 3 rows."
     )
-    with pytest.raises(SettingError, match=r"a.csv: 2 rows of a device at most: the model takes windows of 3\."):
+    with pytest.raises(SettingError, match=r"a.csv: at most 2 rows of a device; the model takes windows of 3\."):
         read(tmp_path, "temp,torque\n1,1\n2,2\n", WINDOWED)
 
 
@@ -89,7 +89,7 @@ def test_holes_are_treated_as_in_training(tmp_path: Path, caplog: pytest.LogCapt
     ]  # fmt: skip
     with pytest.raises(SettingError, match=r"a.csv, row 2, column 'temp': no value. The model was trained on tables"):
         read(tmp_path, "temp,torque\n,1\n", ROWS)
-    with pytest.raises(SettingError, match=r"row 2, column 'temp': no value. And this device has no other value"):
+    with pytest.raises(SettingError, match=r"row 2, column 'temp': no value. This device has no other value"):
         read(tmp_path, "temp,torque\n,1\n,2\n", Sensors(ROWS.columns, missing="previous"))
 
 
@@ -119,7 +119,7 @@ def test_tables_are_split_as_those_of_the_training(tmp_path: Path) -> None:
             columns=Columns(device="", time=""), header=names, decimal=",", delimiter=delimiter,  # type: ignore[arg-type]
             split=RandomSplit(),
         )  # fmt: skip
-        sensors = Sensors.of(own.load(tmp_path / "train.csv", reading, 0).inputs.describe())
+        sensors = sensors_of(own.load(tmp_path / "train.csv", reading, 0).inputs.describe())
         assert sensors is not None
         assert sensors.dialect.get("delimiter") == delimiter
         got = table(tmp_path / "train.csv", sensors, ("1", "2"))
@@ -161,7 +161,7 @@ BAD = {
     "too few cells": ("temp,torque\n1\n", "a.csv, row 2, column 'torque': 1 cells, but the header has 2."),
     "an unknown label": (
         "temp,torque,label\n1,2,wornn\n",
-        "a.csv, row 2, column 'label': 'wornn' is none of the model's classes. Did you mean 'worn'?",
+        "a.csv, row 2, column 'label': 'wornn' is not a class of the model. Did you mean 'worn'?",
     ),
     "no text": (b"temp,torque\n\x81,2\n", "a.csv, row 2, column 1"),
 }  # fmt: skip

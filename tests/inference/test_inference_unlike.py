@@ -64,7 +64,7 @@ def test_another_mix_of_classes(tmp_path: Path) -> None:
     # of 200 samples chance makes √(2/200)/2 = 0.05: above 0.25 from the 80 % is below 55 %
     assert results.odd_mix(trained, {"ok": 112, "worn": 88}, tmp_path) == ""
     said = results.odd_mix(trained, {"ok": 108, "worn": 92}, tmp_path)
-    assert "54.0% 'ok', 80.0% there" in said
+    assert "54.0% 'ok', 80.0% in training" in said
     assert results.odd_mix(trained, {"ok": 2}, tmp_path) == ""  # so few say nothing
     park(tmp_path, [40, 20], classes=("a", "b"))
     assert results.odd_mix(trained, {"worn": 200}, tmp_path) == ""  # another park's file
@@ -97,7 +97,7 @@ def test_a_window_with_a_hole_has_no_answer(command: Command) -> None:
     assert said.code == 1
     assert [row["rows"] for row in said.document["rows"]] == [[6, 9], [8, 11]]
     assert "row 4, column 'torque': no value" in said.err
-    assert "a.csv, row 12: device 'p2' has 1 rows from here on; the model takes windows of 4." in said.err
+    assert "a.csv, row 12: device 'p2' has 1 rows from this one on; the model takes windows of 4." in said.err
 
 
 @pytest.mark.parametrize("many", [7, 12])

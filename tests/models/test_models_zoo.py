@@ -354,7 +354,7 @@ def test_the_card_of_your_own(command: Command) -> None:
         (["lenett"], "unknown model 'lenett'. Did you mean 'lenet'?"),
         (["lenet", "--shape", "52,20"], "Choose 'cnn-sensor', 'mlp-sensor'"),
         (["lenet", "--shape", "1,0,28"], "--shape = '1,0,28': must be whole numbers of at least 1."),
-        (["lenet", "--shape", "1x28x28"], "--shape 1x28x28: whole numbers separated by commas"),
+        (["lenet", "--shape", "1x28x28"], "--shape 1x28x28: must be whole numbers separated by commas"),
         (["lenet", "--classes", "0"], "--classes = 0: must be a whole number of at least 1."),
         (["--shape", "1,28,28"], "--shape and --classes belong to one network"),
     ],

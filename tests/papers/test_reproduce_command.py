@@ -95,7 +95,7 @@ def test_ctrl_c_prints_what_is_there_and_resume_goes_on(tiny: Command, monkeypat
         patch.setattr(ledger, "append", pressed(lambda _path, line: line.round == 2, ledger.append))
         said = tiny(*REPRODUCE, "--out", "all", "--json")
     assert said.code == 130
-    assert said.err.endswith("stopped. Go on with: the same command and --resume\n")
+    assert said.err.endswith("stopped. Continue with the same command and --resume\n")
     notes = [row["note"] for row in said.document["rows"]]
     assert notes[:5] == [None, "after round 2 of 3", "not run yet", "not run yet", "not run yet"]
     tiny.refused(tiny(*REPRODUCE, "--out", "all"), "all/iid-fedavg-seed0 already holds a run. Go on with --resume")

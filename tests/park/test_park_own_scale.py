@@ -204,7 +204,7 @@ def test_a_machine_that_the_run_does_not_know_is_normalised_by_its_own_rows(
         found = results(trained, answers_of(trained, inputs.read([tmp_path / "new.csv"], trained)))
     assert isinstance(found, Classified)
     assert np.mean([one.label == one.best[0][0] for one in found.predictions]) > 0.85
-    assert "device 'm5': no statistics beside the model, so normalised by its first 30 rows" in caplog.text
+    assert "device 'm5': no statistics with the model, so normalised by its first 30 rows" in caplog.text
     with caplog.at_level(logging.INFO):
         results(trained, answers_of(trained, inputs.read([tmp_path / "short.csv"], trained)))
     assert "short.csv: the device has 9 rows here; in training devices were normalised by 30." in caplog.text

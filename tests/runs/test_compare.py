@@ -64,7 +64,7 @@ def test_ctrl_c_in_a_last_round_stops_the_whole_command(
         patch.setattr(ledger, "append", pressed(lambda _path, line: line.round == 3, ledger.append))
         said = command(*words, "--out", "all")
     assert said.code == 130
-    assert said.err.endswith("stopped. Go on with: the same command and --resume\n")
+    assert said.err.endswith("stopped. Continue with the same command and --resume\n")
     (only,) = (command.folder / "all").glob("fed*-seed*")
     assert len(lines(only)) == 3
     before = (only / "ledger.jsonl").read_bytes()
@@ -78,7 +78,7 @@ def test_ctrl_c_between_two_runs_stops_the_whole_command(command: Command, monke
     said = command(*COMPARE, "--out", "all")
     assert said.code == 130
     assert "Traceback" not in said.err
-    assert said.err.endswith("stopped. Go on with: the same command and --resume\n")
+    assert said.err.endswith("stopped. Continue with the same command and --resume\n")
     done = {path.name: len(lines(path)) for path in (command.folder / "all").glob("*-seed*")}
     assert done == {"fedavg-seed0": 3, "fedsr-seed0": 3, "fedavg-seed1": 1}
 
@@ -96,7 +96,7 @@ REFUSED = {
     "--methods fedavg,fedavg": "--methods fedavg,fedavg: give each once, and at least one.",
     "--methods fedavg,": "unknown method ''.",
     "--methods fedavg,fedrs": "unknown method 'fedrs'. Did you mean 'fedsr'?",
-    "--methods fedavg --seeds x": "--seeds x: whole numbers separated by commas, such as 0,1,2.",
+    "--methods fedavg --seeds x": "--seeds x: must be whole numbers separated by commas, such as 0,1,2.",
     "--methods fedavg --seeds 0,0": "--seeds 0,0: give each once, and at least one.",
     "--methods fedavg --seeds=-1": "seed = -1: must be a whole number of at least 0.",
     "--methods fedavg --ranks 0": "--ranks 0: must be 1 to 64.",

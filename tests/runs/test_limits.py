@@ -96,7 +96,7 @@ def test_until_is_read() -> None:
         ("accuracy=0.8;seconds=1", "--until accuracy=0.8;seconds=1: give a number"),
         ("byte=3", "unknown --until 'byte'. Did you mean 'bytes'?"),
         ("rounds=3", "--until rounds=3: --stop-after N stops after so many rounds."),
-        ("seconds=1,seconds=2", "--until seconds=1,seconds=2: seconds is there twice. Give each once."),
+        ("seconds=1,seconds=2", "--until seconds=1,seconds=2: seconds is given twice. Give each once."),
         ("accuracy=0.8,", "unknown --until ''."),
         ("seconds=0", "until seconds (--until) = 0.0: must be a number above 0, such as 3600."),
         ("joules=-1", "until joules (--until) = -1.0: must be"),

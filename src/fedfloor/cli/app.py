@@ -1,4 +1,4 @@
-"""The command line as a whole."""
+"""The command line: its commands, and how errors are shown."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ app.command(context_settings=checkout.HANDED_ON)(checkout.bench)
 
 
 def main() -> None:
-    """Run the command line; errors a user can mend are shown without a traceback."""
+    """Run the command line; errors that a user can correct are shown without a traceback."""
     from fedfloor.terminal import log_to_stderr, printable
 
     log_to_stderr()

@@ -1,4 +1,4 @@
-"""Commands that list what the package has: methods, parts, networks, data sets."""
+"""Commands that list methods, parts, networks and data sets."""
 
 from __future__ import annotations
 
@@ -55,14 +55,14 @@ def parts(
     every = {**PARTS, "travel": CODECS, "extractor": EXTRACTORS, "attack": ATTACKS}
     if kind is not None and kind not in every:
         raise unknown("kind of part", kind, every)
-    found = [{"part": part, **row} for part, known in every.items() if kind in (None, part) for row in rows(known)]
-    show(found, as_json=as_json)
+    listed = [{"part": part, **row} for part, known in every.items() if kind in (None, part) for row in rows(known)]
+    show(listed, as_json=as_json)
 
 
 def models(
     name: Annotated[str | None, typer.Argument(metavar="NAME", help="Show this network's card and layers.")] = None,
     shape: Annotated[
-        str | None, typer.Option("--shape", metavar="C,H,W", help="Of one sample; C,L or C: sensors.")
+        str | None, typer.Option("--shape", metavar="C,H,W", help="Shape of a sample; C,L or C for sensors.")
     ] = None,
     classes: Annotated[int | None, typer.Option("--classes", metavar="N", help="Number of classes.")] = None,
     as_json: Json = False,
@@ -71,12 +71,12 @@ def models(
     from fedfloor.models import listing
     from fedfloor.terminal import show
 
-    sides = tuple(shared.numbers("shape", shape)) if shape is not None else None
     if name is None:
         if shape is not None or classes is not None:
             raise SettingError("--shape and --classes belong to one network: fedfloor models NAME --shape C,H,W.")
         show(listing.rows(), as_json=as_json)
         return
+    sides = None if shape is None else tuple(shared.numbers("shape", shape))
     card, facts, layers = listing.card(name, sides, classes)
     if as_json:
         show(layers, as_json=True, model=name, card=card, **facts)
@@ -86,7 +86,7 @@ def models(
     show(layers, as_json=False, title="layers with trained parameters")
 
 
-datasets = typer.Typer(help="Say which data sets there are, and where they are; get one.")
+datasets = typer.Typer(help="List the data sets and their folders; download or query one.")
 
 
 @datasets.callback(invoke_without_command=True)
@@ -99,18 +99,20 @@ def _datasets(context: typer.Context, as_json: Json = False) -> None:
         short = [row | {"how": str(row["how"]).partition(" By hand:")[0]} for row in rows]
         show(rows if as_json else short, as_json=as_json)
     elif as_json:
-        raise SettingError(f"--json stands behind the command: fedfloor datasets {context.invoked_subcommand} … --json")
+        raise SettingError(f"--json goes after the command: fedfloor datasets {context.invoked_subcommand} … --json")
 
 
 @datasets.command()
 def get(
     name: Annotated[str, typer.Argument(metavar="NAME", help="The data set.")],
-    root: Annotated[Path | None, typer.Option("--root", metavar="DIR", help="Default: $FEDFLOOR_DATA.")] = None,
-    mirror: Annotated[str | None, typer.Option("--from", metavar="URL", help="Ask URL/NAME/FILE instead.")] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace files that differ from the published.")] = False,
+    root: Annotated[Path | None, typer.Option("--root", metavar="DIR", help="Folder; default: $FEDFLOOR_DATA.")] = None,
+    mirror: Annotated[
+        str | None, typer.Option("--from", metavar="URL", help="Mirror: download URL/NAME/FILE instead.")
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace files that differ from the published ones.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Download a published data set, checked by its checksums."""
+    """Download a published data set and verify its checksums."""
     from fedfloor.data import download
     from fedfloor.terminal import downloads, show
 
@@ -118,7 +120,7 @@ def get(
         with downloads() as follow:
             rows = download.get(name, root, mirror=mirror, force=force, follow=follow)
     except KeyboardInterrupt:
-        print("stopped: whole files are kept, the rest is fetched by the same command.", file=sys.stderr)
+        print("stopped: complete files are kept; the same command downloads the rest.", file=sys.stderr)
         raise typer.Exit(130) from None
     if as_json:
         show(rows, as_json=True)
@@ -129,13 +131,15 @@ def get(
 
 @datasets.command()
 def query(
-    url: Annotated[str, typer.Argument(metavar="URL", help="Of the database; $NAME: an environment variable.")],
-    text: Annotated[str, typer.Argument(metavar="QUERY", help="SQL, or Flux for InfluxDB; @FILE: what a file holds.")],
-    out: Annotated[Path, typer.Option("--out", metavar="FILE", help="The table, .parquet.")],
+    url: Annotated[str, typer.Argument(metavar="URL", help="Of the database; $NAME reads an environment variable.")],
+    text: Annotated[
+        str, typer.Argument(metavar="QUERY", help="SQL, or Flux for InfluxDB; @FILE reads it from a file.")
+    ],
+    out: Annotated[Path, typer.Option("--out", metavar="FILE", help="The table to write, .parquet.")],
     force: Annotated[bool, typer.Option("--force", help="Overwrite the file.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Write what a query to a database finds to a Parquet file, with its SHA-256."""
+    """Write the result of a database query to a Parquet file, with its SHA-256."""
     import shlex
 
     from fedfloor.data.query import fetch

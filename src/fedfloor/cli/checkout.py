@@ -1,4 +1,4 @@
-"""The commands ``bench`` and ``reproduce``: their code is in fedfloor's source tree, not in the package."""
+"""The commands ``bench`` and ``reproduce``, whose code is in fedfloor's source tree and not in the package."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ HANDED_ON = {"allow_extra_args": True, "ignore_unknown_options": True, "help_opt
 
 
 def bench(context: typer.Context) -> None:
-    """Measure how fast rounds, loading, pricing and the solvers are (in the source tree)."""
+    """Benchmark rounds, loading, pricing and the solvers (in the source tree)."""
     _call("bench", ROOT / "benchmarks", context.args)
 
 
@@ -24,14 +24,16 @@ def reproduce(
     context: typer.Context,
     papers: Annotated[
         Path | None,
-        typer.Option("--papers", metavar="DIR", envvar="FEDFLOOR_PAPERS", help="The folder papers/ of the sources."),
+        typer.Option(
+            "--papers", metavar="DIR", envvar="FEDFLOOR_PAPERS", help="The folder papers/ of the source tree."
+        ),
     ] = None,
 ) -> None:
-    """Compute a published table again, or list the tables (in the source tree)."""
+    """Reproduce a published table, or list the tables (in the source tree)."""
     _call("reproduce", papers or ROOT / "papers", context.args)
 
 
-def _call(command: str, folder: Path, words: list[str]) -> None:
+def _call(command: str, folder: Path, arguments: list[str]) -> None:
     """Run the function ``command`` of the module ``command`` in a folder of the source tree.
 
     Raises:
@@ -41,11 +43,11 @@ def _call(command: str, folder: Path, words: list[str]) -> None:
     if folder.resolve().name != name or not (folder / "command.py").is_file():
         how = ", or name its folder with --papers DIR." if command == "reproduce" else "."
         raise SettingError(
-            f"fedfloor {command} needs the folder {name}/ of fedfloor's source tree, which the package leaves out, and "
-            f"{folder} is none. Install fedfloor in a clone of the sources (pip install --editable .){how}"
+            f"fedfloor {command} needs the folder {name}/ of fedfloor's source tree, which is not in the package, and "
+            f"{folder} is not that folder. Install fedfloor in a clone of the sources (pip install --editable .){how}"
         )
     sys.path.insert(0, str(folder.resolve().parent))
-    one = typer.Typer(add_completion=False, context_settings={"help_option_names": ["-h", "--help"]})
+    wrapper = typer.Typer(add_completion=False, context_settings={"help_option_names": ["-h", "--help"]})
     module = import_module("benchmarks.command") if command == "bench" else import_module("papers.command")
-    one.command()(getattr(module, command))
-    typer.main.get_command(one)(words, prog_name=f"fedfloor {command}")
+    wrapper.command()(getattr(module, command))
+    typer.main.get_command(wrapper)(arguments, prog_name=f"fedfloor {command}")

@@ -36,10 +36,10 @@ Rounds = Annotated[int | None, typer.Option("--rounds", metavar="N", help="Price
 
 def price(
     experiment: File,
-    methods: Annotated[str | None, typer.Option("--methods", metavar="A,B", help="Methods to compare.")] = None,
+    methods: Annotated[str | None, typer.Option("--methods", metavar="A,B", help="Separated by commas.")] = None,
     rounds: Rounds = None, changes: Set = None, as_json: Json = False,
 ) -> None:  # fmt: skip
-    """Say what rounds will cost: seconds, bytes, joules."""
+    """Price rounds in seconds, bytes and joules, without training."""
     from fedfloor.runs.compare import each_once
     from fedfloor.runs.parks import build_park
     from fedfloor.terminal import show
@@ -59,15 +59,16 @@ def price(
         show(rows, as_json=True, links=links, network=what.network.profile, names=park.display_names.table())
         return
     title = f"{what.name}: rounds 1 to {last} on {what.network.profile or 'its network'}"
-    show([_round_costs(row) for row in rows], as_json=False, title=title)
-    before = [{"method": row["method"], **{k: v for k, v in row.items() if k.startswith("setup")}} for row in rows]
-    if any(row["setup_seconds"] or row["setup_MB"] for row in before):
-        show(before, as_json=False, title="of this, what the method asks before round 1")
+    costs = [{k: v for k, v in row.items() if not k.startswith(("setup", "normalise"))} for row in rows]
+    show(costs, as_json=False, title=title)
+    setup, survey = (
+        [{k: v for k, v in row.items() if k == "method" or k.startswith(prefix)} for row in rows]
+        for prefix in ("setup", "normalise")
+    )
+    if any(row["setup_seconds"] or row["setup_MB"] for row in rows):
+        show(setup, as_json=False, title="of this, the method's questions before round 1")
     if rows[0]["normalise_MB"]:
-        before = [
-            {"method": row["method"], **{k: v for k, v in row.items() if k.startswith("normalise")}} for row in rows
-        ]
-        show(before, as_json=False, title="of this, what normalisation asks before round 1")
+        show(survey, as_json=False, title="of this, the normalisation's questions before round 1")
     show(links, as_json=False, title="bytes on each link")
 
 
@@ -109,12 +110,8 @@ def _priced(what: Experiment, park: Park, last: int) -> tuple[Row, list[Row]]:
     return row, links
 
 
-def _round_costs(row: Row) -> Row:
-    return {key: value for key, value in row.items() if not key.startswith(("setup", "normalise"))}
-
-
 def share(part: float, whole: float) -> str:
-    """Say a part of a whole in percent, with two digits.
+    """Return a part of a whole in percent, with two digits.
 
     >>> share(0.0412, 100), share(0, 0)
     ('0.041 %', '0 %')
@@ -123,7 +120,7 @@ def share(part: float, whole: float) -> str:
 
 
 def waits_for(critical: Critical, names: Names = NUMBERED) -> str:
-    """Return which branch ends last, by its sites' names, and what its seconds go into.
+    """Return the branch that ends last, by its sites' names, and the use of its seconds.
 
     >>> from fedfloor.network.price import Critical
     >>> waits_for(Critical((3, 7), compute_s=1.0, transfer_s=3.0, wait_s=4.0))
@@ -136,23 +133,23 @@ def waits_for(critical: Critical, names: Names = NUMBERED) -> str:
         return "nothing takes time"
     visited = [k for k in dict.fromkeys(critical.visits) if k >= 0]
     shown = [names.short("device", k) for k in visited]
-    who = ", ".join(shown[:3]) + (f" and {len(shown) - 3} more" if len(shown) > 3 else "")
+    listed = ", ".join(shown[:3]) + (f" and {len(shown) - 3} more" if len(shown) > 3 else "")
     shares = (("computing", critical.compute_s), ("sending", critical.transfer_s), ("waiting", critical.wait_s))
-    told = ", ".join(f"{100 * part / total:.0f} % {word}" for word, part in shares if part)
+    uses = ", ".join(f"{100 * part / total:.0f} % {word}" for word, part in shares if part)
     kind = "" if all(names.own("device", k) for k in visited) else "device " if len(shown) == 1 else "devices "
-    parties = [f"{kind}{who}"] if shown else []
-    parties += ["the cloud"] if -1 in critical.visits else []
-    return f"{' and '.join(parties)}: {told}" if parties else told
+    sites = [f"{kind}{listed}"] if shown else []
+    sites += ["the cloud"] if -1 in critical.visits else []
+    return f"{' and '.join(sites)}: {uses}" if sites else uses
 
 
 def reprice(
     folders: Annotated[list[Path], typer.Argument(metavar="DIR…", help="Run folders, or folders of runs.")],
     network: Annotated[str, typer.Option("--network", metavar="NAME", help="A profile, or a TOML file of your own.")],
-    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Folder for the copies.")],
+    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Folder for the copies of the runs.")],
     target: Annotated[float | None, typer.Option("--target", help="Accuracy to count time and bytes to.")] = None,
     at: At = None, as_json: Json = False,
 ) -> None:  # fmt: skip
-    """Put finished runs on another network: other seconds, bytes and joules, without training again."""
+    """Price finished runs on another network, without training again."""
     from fedfloor.network.profile import NetworkSettings
     from fedfloor.report import ledger
     from fedfloor.runs import reprice as work
@@ -163,10 +160,10 @@ def reprice(
 
 
 def networks(
-    name: Annotated[str | None, typer.Argument(metavar="NAME", help="Show this profile, with its sources.")] = None,
+    name: Annotated[str | None, typer.Argument(metavar="NAME", help="Show this profile with its sources.")] = None,
     as_json: Json = False,
 ) -> None:
-    """List the networks that runs can be priced on, or show one."""
+    """List the network profiles, or show one."""
     from fedfloor.network import profile
     from fedfloor.terminal import show
 
@@ -197,7 +194,7 @@ def networks(
 
 
 def _line(name: str, network: NetworkProfile, *, as_json: bool) -> Row:
-    """Return a profile's row in the list: of the link that devices send on, what most depends on."""
+    """Return a profile's row, with the link on which devices send."""
     link = network.uplink
     row: Row = {"network": name, "route": network.route, "up": link.up_bps, "down": link.down_bps}
     if not as_json:
@@ -206,7 +203,7 @@ def _line(name: str, network: NetworkProfile, *, as_json: bool) -> Row:
 
 
 def shared_by(link: LinkClass) -> str:
-    """Say who waits for whom on a link.
+    """Return how a link is shared.
 
     >>> from fedfloor.network.profile import LinkClass
     >>> shared_by(LinkClass(up_bps=4e6, sharing="serial", over="park")), shared_by(LinkClass())
@@ -218,7 +215,7 @@ def shared_by(link: LinkClass) -> str:
 
 
 def rate(bps: float | None) -> str:
-    """Return a rate as people read it.
+    """Return a rate with its unit.
 
     >>> rate(62500), rate(4e6), rate(2.5e9), rate(None)
     ('62.5 kbit/s', '4 Mbit/s', '2.5 Gbit/s', 'no limit')
@@ -232,41 +229,43 @@ def rate(bps: float | None) -> str:
 
 
 SENDS = ("channel", "power_dbm", "latency_s")
-Svg = Annotated[Path | None, typer.Option("--svg", metavar="FILE", help="Draw the floor into this file.")]
-Limit = Annotated[float | None, typer.Option("--time-limit", metavar="S", help="Seconds that 'exact' may take.")]
+Svg = Annotated[Path | None, typer.Option("--svg", metavar="FILE", help="Write a picture of the floor to this file.")]
+Limit = Annotated[
+    float | None, typer.Option("--time-limit", metavar="S", help="Time limit of the solver exact, in seconds.")
+]
 
 
 def allocate(
     cell: Annotated[str, typer.Argument(metavar="CELL", help="A cell file, or the name of a bundled one.")],
     solver: Annotated[str, typer.Option("--solver", metavar="NAME", help="search, rafed or exact.")] = "search",
     time_limit: Limit = None,
-    seed: Annotated[int, typer.Option("--seed", metavar="N", help="Of what the solver draws.")] = 0,
+    seed: Annotated[int, typer.Option("--seed", metavar="N", help="Seed of the solver.")] = 0,
     svg: Svg = None,
     write: Annotated[
-        Path | None, typer.Option("--write", metavar="FILE", help="Write the cell with every device's numbers.")
+        Path | None, typer.Option("--write", metavar="FILE", help="Write the cell file with every device's numbers.")
     ] = None,
     as_json: Json = False,
 ) -> None:  # fmt: skip
-    """Choose who takes part, on which channel, with how much power, for the shortest training."""
+    """Choose devices, radio channels and transmit powers for the shortest training."""
     from fedfloor.network import cell as cells
     from fedfloor.report import floor as pictures
     from fedfloor.solvers.allocation.problem import verify
     from fedfloor.terminal import show
 
     require(seed >= 0, "--seed", seed, "a whole number of at least 0")
-    there = cells.read(shared.cell_file(cell))
-    problem = there.problem()
-    found = _solved(there, problem, solver, seed, time_limit)
-    verify(problem, found)
-    rows, facts = rows_of(there, problem, found.choice), facts_of(there, problem, found, solver)
+    place = cells.read(shared.cell_file(cell))
+    problem = place.problem()
+    solution = _solved(place, problem, solver, seed, time_limit)
+    verify(problem, solution)
+    rows, facts = rows_of(place, problem, solution.choice), facts_of(place, problem, solution, solver)
     if svg is not None:
-        _save("--svg", svg, pictures.svg(drawing(there, rows, facts)))
+        _save("--svg", svg, pictures.svg(drawing(place, rows, facts)))
     if write is not None:
-        _save("--write", write, cells.to_toml(there))
+        _save("--write", write, cells.to_toml(place))
     if as_json:
         show(rows, as_json=True, **facts)
         return
-    show([{key: row[key] for key in row if key not in ("x_m", "y_m")} for row in rows], as_json=False, title=there.name)
+    show([{key: row[key] for key in row if key not in ("x_m", "y_m")} for row in rows], as_json=False, title=place.name)
     print(summary(facts))
     for words, where in (("picture", svg), ("cell", write)):
         if where is not None:
@@ -274,7 +273,7 @@ def allocate(
 
 
 def _solved(
-    there: Cell, problem: AllocationProblem, solver: str, seed: int, limit: float | None
+    cell: Cell, problem: AllocationProblem, solver: str, seed: int, limit: float | None
 ) -> Solution[Allocation]:
     from fedfloor.solvers.allocation.bound import alone_s
     from fedfloor.solvers.allocation.solve import SOLVERS, ready, solve
@@ -283,10 +282,10 @@ def _solved(
         raise unknown("--solver", solver, SOLVERS)
     if limit is not None:
         require(0 < limit < math.inf, "--time-limit", limit, "seconds, above 0")
-        require(solver == "exact", "--time-limit with --solver", solver, "exact: the others end by themselves")
+        require(solver == "exact", "--time-limit with --solver", solver, "exact: the other solvers have no time limit")
     if not math.isfinite(float(alone_s(problem).min())):
         raise SettingError(
-            f"cell '{there.name}': no device reaches the base station, not even alone on its channel. Allow more "
+            f"cell '{cell.name}': no device reaches the base station, not even alone on its channel. Allow more "
             "power (radio.powers_dbm), a smaller radio.threshold, or shorter distances."
         )
     ready(solver, problem)
@@ -297,20 +296,20 @@ def _solved(
     return solve(solver, problem, seed=seed)
 
 
-def rows_of(there: Cell, problem: AllocationProblem, choice: Allocation) -> list[Row]:
+def rows_of(cell: Cell, problem: AllocationProblem, choice: Allocation) -> list[Row]:
     """Return a row for each device that takes part."""
     from fedfloor.solvers.allocation.problem import latency, reception
 
-    physics, took = there.sites.network.radio, latency(problem, choice)
-    heard, distance = reception(problem, choice), there.sites.distance_m
+    physics, took = cell.sites.network.radio, latency(problem, choice)
+    received, distance = reception(problem, choice), cell.sites.distance_m
     if physics is None or distance is None:  # a cell has both
         return []
     return [
         {
-            "device": there.names[k], "distance_m": float(distance[k]), "channel": int(choice.channel[k]),
+            "device": cell.names[k], "distance_m": float(distance[k]), "channel": int(choice.channel[k]),
             "power_dbm": _whole(physics.powers_dbm[choice.level[k]]), "computing_s": float(problem.compute_s[k]),
-            "sending_s": float(took[k] - problem.compute_s[k]), "reception": float(heard[k]),
-            "latency_s": float(took[k]), "x_m": float(there.x_m[k]), "y_m": float(there.y_m[k]),
+            "sending_s": float(took[k] - problem.compute_s[k]), "reception": float(received[k]),
+            "latency_s": float(took[k]), "x_m": float(cell.x_m[k]), "y_m": float(cell.y_m[k]),
         }
         for k in choice.active
     ]  # fmt: skip
@@ -320,23 +319,23 @@ def _whole(power: float) -> float | int:
     return int(power) if power == int(power) else power
 
 
-def facts_of(there: Cell, problem: AllocationProblem, found: Solution[Allocation], solver: str) -> Row:
-    """Return what the whole allocation comes to."""
+def facts_of(cell: Cell, problem: AllocationProblem, solution: Solution[Allocation], solver: str) -> Row:
+    """Return the facts about an allocation."""
     from fedfloor.solvers.allocation.problem import iterations, latency
 
-    active, took = found.choice.active, latency(problem, found.choice)
+    active, took = solution.choice.active, latency(problem, solution.choice)
     slowest = max(active, key=lambda k: took[k])
-    silent = [name for k, name in enumerate(there.names) if k not in set(active.tolist())]
+    silent = [name for k, name in enumerate(cell.names) if k not in set(active.tolist())]
     return {
-        "cell": there.name, "devices": len(there.names), "active": len(active), "channels": problem.channels,
-        "training_s": found.value, "iterations": iterations(problem, len(active)), "slowest_s": float(took[slowest]),
-        "slowest": there.names[slowest], "bound_s": found.bound, "gap": found.gap, "status": found.status,
-        "solver": solver, "seconds": found.seconds, "silent": silent,
+        "cell": cell.name, "devices": len(cell.names), "active": len(active), "channels": problem.channels,
+        "training_s": solution.value, "iterations": iterations(problem, len(active)), "slowest_s": float(took[slowest]),
+        "slowest": cell.names[slowest], "bound_s": solution.bound, "gap": solution.gap, "status": solution.status,
+        "solver": solver, "seconds": solution.seconds, "silent": silent,
     }  # fmt: skip
 
 
 def summary(facts: Row) -> str:
-    """Say what an allocation comes to, in one line.
+    """Return an allocation's facts in one line.
 
     >>> print(summary({"training_s": 36.0, "iterations": 6.0, "slowest_s": 6.0, "slowest": "d", "active": 3,
     ...     "devices": 4, "bound_s": 30.0, "gap": 0.2, "solver": "search", "seconds": 0.25, "silent": ["a"]}))
@@ -351,21 +350,21 @@ def summary(facts: Row) -> str:
     )
 
 
-def drawing(there: Cell, rows: list[Row], facts: Row) -> Drawing:
-    """Return what is drawn of an allocation."""
+def drawing(cell: Cell, rows: list[Row], facts: Row) -> Drawing:
+    """Return the drawing of an allocation."""
     from fedfloor.report.floor import Drawing, Spot
 
-    physics, chosen = there.sites.network.radio, {row["device"]: row for row in rows}
+    physics, chosen = cell.sites.network.radio, {row["device"]: row for row in rows}
     spots = [
         Spot(name, float(x), float(y), *(chosen[name][key] if name in chosen else None for key in SENDS))
-        for name, x, y in zip(there.names, there.x_m, there.y_m, strict=True)
+        for name, x, y in zip(cell.names, cell.x_m, cell.y_m, strict=True)
     ]
     powers = () if physics is None else (physics.powers_dbm[0], physics.powers_dbm[-1])
     words = (
         f"training {facts['training_s']:.2f} s: {facts['iterations']:.2f} iterations of {facts['slowest_s']:.3f} s",
         f"{facts['active']} of {facts['devices']} devices take part; at best {facts['bound_s']:.2f} s",
     )
-    return Drawing(there.name, words, tuple(spots), facts["slowest"], facts["channels"], powers)
+    return Drawing(cell.name, words, tuple(spots), facts["slowest"], facts["channels"], powers)
 
 
 def _save(option: str, path: Path, text: str) -> None:

@@ -1,4 +1,4 @@
-"""Commands of a park of real machines: provision, each process with its own file, and a whole park on one machine."""
+"""Commands for real machines: provisioning, the processes of a park, and a whole park on one machine."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ if TYPE_CHECKING:
 
 ABSENT = "needs the packages of deployment: pip install 'fedfloor[deploy]'"
 Revoke = Annotated[
-    list[str] | None, typer.Option("--revoke", metavar="NAME", help="Shut this certificate's holder out; repeatable.")
+    list[str] | None, typer.Option("--revoke", metavar="NAME", help="Revoke this machine's certificate; repeatable.")
 ]
 Renew = Annotated[
-    list[str] | None, typer.Option("--renew", metavar="NAME", help="Give it a new certificate now; repeatable.")
+    list[str] | None, typer.Option("--renew", metavar="NAME", help="Renew this machine's certificate now; repeatable.")
 ]
 Check = Annotated[
     Path | None,
     typer.Option(
-        "--check", metavar="DIR", help="Only look a folder over, and whether it holds all that PARK.toml names."
+        "--check", metavar="DIR", help="Only check a provisioned folder, and whether it holds all that PARK.toml names."
     ),
 ]
 
@@ -48,7 +48,7 @@ def provision(
     check: Check = None,
     as_json: Json = False,
 ) -> None:  # fmt: skip
-    """Write certificates, keys and settings for every machine of a park; run again, it adds what is new."""
+    """Write certificates, keys and settings for every machine of a park; run again, it adds new machines."""
     try:
         from fedfloor.deploy import inspect, park_file
         from fedfloor.deploy.provision import misfits
@@ -65,7 +65,7 @@ def provision(
         if as_json:
             show([{"fault": one} for one in faults], as_json=True)
         else:
-            print("\n".join(faults) or f"{check}: nothing is wrong.")
+            print("\n".join(faults) or f"{check}: no faults.")
         raise typer.Exit(1 if faults else 0)
     if park is None:
         raise SettingError("provision needs a park file: fedfloor provision PARK.toml --out DIR.")
@@ -79,28 +79,28 @@ def provision(
     for note in done.notes:
         print(note, file=sys.stderr)
     if not as_json:
-        print(f"written: {len(done.written)} files in {done.folder}; authority/ca.key must stay with you")
+        print(f"written: {len(done.written)} files in {done.folder}; keep authority/ca.key to yourself")
 
 
-Config = Annotated[Path, typer.Argument(metavar="CONFIG.toml", help="Its settings, as fedfloor provision writes them.")]
+Config = Annotated[Path, typer.Argument(metavar="CONFIG.toml", help="The settings that fedfloor provision wrote.")]
 
 
-def _until_told() -> threading.Event:
-    """Return what is set when the process is asked to end."""
-    told = threading.Event()
+def _termination() -> threading.Event:
+    """Return an event that SIGTERM and SIGINT set."""
+    ended = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: told.set())
-    return told
+        signal.signal(number, lambda *_: ended.set())
+    return ended
 
 
 def _certified(settings: DeviceSettings | EdgeSettings) -> None:
-    """Say what is wrong with a certificate before a broker refuses it without a word.
+    """Check a certificate: a broker would refuse it without a reason.
 
-    In a process of its own: what reads certificates takes 14 MB, and whoever idles is to be small.
+    The check runs in a process of its own, as it loads 14 MB that an idle agent does not need.
     """
     if settings.tls is not None:
-        with ProcessPoolExecutor(1) as alone:
-            alone.submit(_check, settings.tls, settings.name).result()
+        with ProcessPoolExecutor(1) as process:
+            process.submit(_check, settings.tls, settings.name).result()
 
 
 def _check(tls: Tls, name: str) -> None:
@@ -110,16 +110,16 @@ def _check(tls: Tls, name: str) -> None:
 
 
 def device(config: Config) -> None:
-    """Be a device's agent: say that it is there, and train when its edge asks."""
+    """Run a device's agent: it registers with its edge and trains on request."""
     from fedfloor.deploy import device as agents
     from fedfloor.deploy.settings import DeviceSettings, read
 
     settings = read(DeviceSettings, config)
     _certified(settings)
-    agent, told = agents.of(settings), _until_told()
+    agent, ended = agents.of(settings), _termination()
 
     def leave() -> None:
-        told.wait()
+        ended.wait()
         agent.leave()
 
     threading.Thread(target=leave, daemon=True).start()
@@ -127,14 +127,13 @@ def device(config: Config) -> None:
 
 
 def edge(config: Config) -> None:
-    """Be a factory's edge: walk its part of each round with its devices."""
+    """Run a factory's edge, which carries out its part of each round with its devices."""
     from fedfloor.deploy import edge as edges
     from fedfloor.deploy.settings import EdgeSettings, read
 
     settings = read(EdgeSettings, config)
     _certified(settings)
-    made, told = edges.of(settings), _until_told()
-    edges.serve(made, told.wait)
+    edges.serve(edges.of(settings), _termination().wait)
 
 
 def cloud(config: Config, resume: Resume = False, stop_after: Stop = None) -> None:
@@ -161,7 +160,7 @@ def cloud(config: Config, resume: Resume = False, stop_after: Stop = None) -> No
 LIVE = Path("runs/live")
 Folder = Annotated[Path, typer.Option("--out", metavar="DIR", help="The park's folder.")]
 live = typer.Typer(
-    no_args_is_help=True, help="Run a whole park on this machine: cloud, edges, brokers, devices, by TLS."
+    no_args_is_help=True, help="Run a whole park on this machine: cloud, edges, brokers and devices, over TLS."
 )
 
 
@@ -178,19 +177,19 @@ def up(
     file: File, changes: Set = None, out: Folder = LIVE,
     factories: Annotated[
         int | None,
-        typer.Option("--factories", metavar="N", help="Each with a broker and an edge. Default: the experiment's."),
+        typer.Option("--factories", metavar="N", help="Each with a broker and an edge; default: the experiment's."),
     ] = None,
     devices: Annotated[
         int | None,
-        typer.Option("--devices", metavar="N", help="In all. Default: the experiment's, or the data's own."),
+        typer.Option("--devices", metavar="N", help="In all; default: the experiment's, or the data's."),
     ] = None,
     first: Annotated[
-        int | None, typer.Option("--ports", metavar="FIRST", help="The first of those in a row; default: free ones.")
+        int | None, typer.Option("--ports", metavar="FIRST", help="First of consecutive ports; default: free ones.")
     ] = None,
-    stay: Annotated[bool, typer.Option("--stay", help="Leave the park up when the run is over, until live down.")]
+    stay: Annotated[bool, typer.Option("--stay", help="Keep the park running after the run, until live down.")]
         = False,
 ) -> None:  # fmt: skip
-    """Start a park, train in it, show the progress; when the run is over, or at Ctrl-C, everything ends."""
+    """Start a park, train in it and show the progress; the park ends with the run, or at Ctrl-C."""
     module = _module()
     trial = module.prepare(shared.experiment(file, changes), out, factories, devices, first)
     kept = stay
@@ -215,17 +214,17 @@ def up(
 
 @contextmanager
 def _interruptible() -> Iterator[None]:
-    """Let a request to end (kill, or the end of a session) be what Ctrl-C is, also where SIGINT was ignored before."""
+    """Treat SIGTERM and SIGHUP like Ctrl-C, and SIGINT too where it was ignored."""
 
     def stop(*_: object) -> None:
         raise KeyboardInterrupt
 
-    before = {one: signal.signal(one, stop) for one in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
     try:
         yield
     finally:
-        for one, handler in before.items():
-            signal.signal(one, handler)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _train(module: ModuleType, trial: TrialPark) -> int:
@@ -234,13 +233,13 @@ def _train(module: ModuleType, trial: TrialPark) -> int:
     crew: Crew = module.up(trial, _say)
     process = module.cloud(crew, trial)
     _say(f"{len(crew.members)} processes are up; the run begins")
-    code: int = module.follow(crew, process, _told)
+    code: int = module.follow(crew, process, _show_round)
     if code:
         raise RunError(f"the run ended with exit code {code}. Last lines of {process.log}:\n{tail(Path(process.log))}")
     return code
 
 
-def _told(line: dict[str, Any]) -> None:
+def _show_round(line: dict[str, Any]) -> None:
     name, value = _headline(line)
     figure = "" if value is None else f", {name} {value:.4f}"
     lost = f", lost: {line['lost']}" if line.get("lost") else ""
@@ -248,7 +247,7 @@ def _told(line: dict[str, Any]) -> None:
 
 
 def _headline(line: dict[str, Any]) -> tuple[str, float | None]:
-    """Return the name and the value of the figure that a line's run is judged by."""
+    """Return the name and the value of a ledger line's headline."""
     return next(iter((line.get("figures") or {}).items()), ("accuracy", line.get("accuracy")))
 
 
@@ -258,32 +257,28 @@ def _say(text: str) -> None:
 
 @live.command()
 def status(out: Folder = LIVE, as_json: Json = False) -> None:
-    """Show who is alive, and how far the run is."""
+    """Show the processes of a park and the progress of its run."""
     from fedfloor.terminal import show
 
     module = _module()
     rows, lines = module.status(out), module.ledger(out)
     reached: dict[str, Any] = {"round": lines[-1]["round"] if lines else 0}
-    found = next((one for line in reversed(lines) if (one := _headline(line))[1] is not None), ("accuracy", None))
-    reached[found[0]] = found[1]
+    name, value = next((pair for pair in map(_headline, reversed(lines)) if pair[1] is not None), ("accuracy", None))
+    reached[name] = value
     if as_json:
         show(rows, as_json=True, **reached)
         return
-    told = [{key: value for key, value in row.items() if key not in ("log", "alive")} for row in rows]
-    show(
-        [one | {"state": _state(row)} for one, row in zip(told, rows, strict=True)],
-        as_json=False,
-    )
-    print(f"round {reached['round']}" + ("" if found[1] is None else f", {found[0]} {found[1]:.4f}"))
-
-
-def _state(row: dict[str, Any]) -> str:
-    if row["alive"]:
-        return "alive"
-    return "ended" if row["kind"] == "cloud" else "dead"  # it ends with the run
+    shown = []
+    for row in rows:
+        state = (
+            "alive" if row["alive"] else "ended" if row["kind"] == "cloud" else "dead"
+        )  # the cloud ends with the run
+        shown.append({key: cell for key, cell in row.items() if key not in ("log", "alive")} | {"state": state})
+    show(shown, as_json=False)
+    print(f"round {reached['round']}" + ("" if value is None else f", {name} {value:.4f}"))
 
 
 @live.command()
 def down(out: Folder = LIVE) -> None:
-    """End every process of a park and delete its keys; the run's folder and the logs stay."""
+    """End every process of a park and delete its keys; the run folder and the logs remain."""
     print(f"{_module().down(out)} processes ended")

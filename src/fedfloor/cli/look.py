@@ -1,4 +1,4 @@
-"""Commands that show plans and runs, and use or try a model or a method."""
+"""Commands that show plans and runs, use a trained model, or check a method."""
 
 from __future__ import annotations
 
@@ -50,15 +50,18 @@ def report(
     folders: Annotated[list[Path], typer.Argument(metavar="DIR…", help="Run folders, or folders of runs.")],
     out: Annotated[Path | None, typer.Option("--out", metavar="FILE", help="Default: DIR/report.html.")] = None,
     target: Annotated[
-        float | None, typer.Option("--target", help="Value of the headline (accuracy) to count rounds to.")
+        float | None,
+        typer.Option(
+            "--target", help="Value of the headline (such as accuracy) whose first round and cost are compared."
+        ),
     ] = None,
     markdown: Annotated[
-        Path | None, typer.Option("--markdown", metavar="FILE", help="Write the table as Markdown, too.")
+        Path | None, typer.Option("--markdown", metavar="FILE", help="Also write the table as Markdown.")
     ] = None,
     at: At = None,
     as_json: Json = False,
 ) -> None:
-    """Write an HTML page about runs; print a table."""
+    """Write an HTML report on runs and print its table."""
     budget = options.budget(at)
     shared.check_target(folders, target)
     if markdown is not None:
@@ -69,73 +72,81 @@ def report(
 def track(
     folders: Annotated[list[Path], typer.Argument(metavar="DIR…", help="Run folders, or folders of runs.")],
     to: Annotated[str, typer.Option("--to", metavar="WHERE", help="tensorboard, mlflow or csv.")],
-    out: Annotated[str | None, typer.Option("--out", metavar="PATH", help="Event folder; CSV file, or - .")] = None,
+    out: Annotated[
+        str | None,
+        typer.Option("--out", metavar="PATH", help="Event folder; for csv a file, or - for standard output."),
+    ] = None,
     as_json: Json = False,
 ) -> None:
-    """Show runs that are there in TensorBoard, MLflow or CSV."""
+    """Export the ledgers of existing runs to TensorBoard, MLflow or CSV."""
     shared.track(folders, to, out, as_json=as_json)
 
 
-Model = Annotated[Path, typer.Argument(metavar="RUN", help="A run's folder, or its model.safetensors.")]
+Model = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder, or its model.safetensors.")]
 OwnCode = Annotated[
-    bool, typer.Option("--own-code", help="The file names module:Name; load it only if you trust the file.")
+    bool,
+    typer.Option("--own-code", help="Import code that the file names (module:Name); only for a file that you trust."),
 ]
 
 Which = Annotated[
     str,
-    typer.Option("--which", metavar="last|best", help="The last round's model, or the best one's by validation data."),
+    typer.Option(
+        "--which", metavar="last|best", help="The model of the last round, or of the best one on validation data."
+    ),
 ]
 
 
 def predict(
     run: Model,
     files: Annotated[list[Path], typer.Argument(metavar="FILES…", help="Pictures, tables, .npz, or folders of them.")],
-    top: Annotated[int, typer.Option("--top", metavar="K", help="Tell the K likeliest classes.")] = 1,
-    resize: Annotated[bool, typer.Option("--resize", help="Scale pictures of another size.")] = False,
-    invert: Annotated[bool, typer.Option("--invert", help="Exchange light and dark in pictures.")] = False,
-    every: Annotated[bool, typer.Option("--all", help="Print every sample, not the first 20 only.")] = False,
+    top: Annotated[int, typer.Option("--top", metavar="K", help="List the K likeliest classes.")] = 1,
+    resize: Annotated[bool, typer.Option("--resize", help="Scale pictures of other sizes.")] = False,
+    invert: Annotated[bool, typer.Option("--invert", help="Invert the brightness of pictures.")] = False,
+    every: Annotated[bool, typer.Option("--all", help="Print every sample, not only the first 20.")] = False,
     table: Annotated[
         Path | None, typer.Option("--csv", metavar="FILE", help="Write every sample to this file.")
     ] = None,
     device: Annotated[
-        str, typer.Option("--device", metavar="NAME", help="The device that one file is of, and whose model answers.")
+        str, typer.Option("--device", metavar="NAME", help="The device whose file this is and whose model predicts.")
     ] = "",
     own: OwnCode = False,
     which: Which = "last",
     as_json: Json = False,
 ) -> None:
-    """Say what a trained model sees in pictures or sensor data."""
+    """Predict pictures or sensor data with a trained model."""
     from fedfloor.inference import shown
 
-    shown.predict(run, files, shown.How(top, resize, invert, every, table, own, which, device), as_json=as_json)
+    shown.predict(
+        run, files, shown.PredictOptions(top, resize, invert, every, table, own, which, device), as_json=as_json
+    )
 
 
 def export(
     run: Model,
     out: Annotated[Path | None, typer.Option("--out", metavar="FILE", help="Default: RUN/model.onnx.")] = None,
-    device: Annotated[str, typer.Option("--device", metavar="NAME", help="The device whose model it is.")] = "",
-    every: Annotated[bool, typer.Option("--all", help="Write every device's model; FILE is a folder.")] = False,
+    device: Annotated[str, typer.Option("--device", metavar="NAME", help="The device whose model is exported.")] = "",
+    every: Annotated[bool, typer.Option("--all", help="Export every device's model; --out is a folder.")] = False,
     own: OwnCode = False,
     which: Which = "last",
     as_json: Json = False,
 ) -> None:
-    """Write a trained model as ONNX, for devices without PyTorch."""
+    """Export a trained model as ONNX, for devices without PyTorch."""
     from fedfloor.inference import shown
 
     if every and (device or which != "last"):
-        raise SettingError("--all: these are all devices' last models. Leave --device and --which out.")
+        raise SettingError("--all exports every device's last model. Leave --device and --which out.")
     if every:
         shown.export_all(run, out, as_json=as_json, own=own)
     else:
         shown.export(run, out, as_json=as_json, own=own, which=which, device=device)
 
 
-check = typer.Typer(help="Try what you wrote: a method.", no_args_is_help=True)
+check = typer.Typer(help="Check a method of your own.", no_args_is_help=True)
 
 
 @check.callback()
 def _root() -> None:
-    """Try what you wrote."""
+    """Check a method of your own."""
 
 
 @check.command()
@@ -144,7 +155,7 @@ def method(
     changes: Set = None,
     as_json: Json = False,
 ) -> None:
-    """Try the contract of a method on small parks: pure plans, prices, ranks, resumed runs, lost visits (a minute)."""
+    """Check a method's contract on small parks: pure plans, prices, ranks, resuming, lost visits (about a minute)."""
     from fedfloor.conformance import CHECKS, check_method
     from fedfloor.terminal import printable, show
 

@@ -1,4 +1,4 @@
-"""What several commands share: reading what was typed, comparing, summing up."""
+"""Shared code of several commands: arguments, comparisons and summaries."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ if TYPE_CHECKING:
     from fedfloor.terminal import Follow
 
 DATA = (".csv", ".tsv", ".npz", ".parquet", ".xlsx")
-RESUME = "Go on with: the same command and --resume"
+RESUME = "Continue with the same command and --resume"
 
 
 def bundled(kind: str = "experiments") -> dict[str, Path]:
-    """Return the experiment files, or ``"cells"``, that come with the package, by name."""
+    """Return the bundled experiment files, or ``"cells"``, by name."""
     here = Path(__file__).parents[1]
     folder = here / kind if (here / kind).is_dir() else here.parents[1] / kind
     return {path.stem: path for path in sorted(folder.glob("*.toml"))}
 
 
 def experiment(file: str, changes: Sequence[str] | None) -> Experiment:
-    """Read an experiment by its path or by a bundled one's name."""
+    """Read an experiment by its path or its bundled name."""
     from fedfloor import config
 
     return config.read(_path(file), changes or [])
@@ -42,12 +42,12 @@ def experiment(file: str, changes: Sequence[str] | None) -> Experiment:
 def _path(file: str) -> Path:
     path, known = Path(file), bundled()
     if path.is_file() and unpacked(path.name).endswith(DATA):
-        raise SettingError(f"{path} holds data, and is no experiment file. fedfloor new {path} writes one for them.")
+        raise SettingError(f"{path} holds data and is not an experiment file. fedfloor new {path} writes one for them.")
     if path.is_dir() and file not in known:
         beside = Path(f"{path}.toml")
         hint = f"Did you mean {beside}? " if beside.is_file() else ""
         raise SettingError(
-            f"{path} is a folder, and no experiment file. {hint}fedfloor new {path} writes one for data."
+            f"{path} is a folder and not an experiment file. {hint}fedfloor new {path} writes one for data."
         )
     if path.is_file() or path.suffix or len(path.parts) > 1 or (path.exists() and file not in known):
         return path
@@ -57,7 +57,7 @@ def _path(file: str) -> Path:
 
 
 def cell_file(file: str) -> Path:
-    """Return a cell file by its path or by a bundled one's name."""
+    """Return a cell file by its path or its bundled name."""
     path, known = Path(file), bundled("cells")
     if path.is_file() or path.suffix or len(path.parts) > 1:
         return path
@@ -69,13 +69,13 @@ def cell_file(file: str) -> Path:
 def numbers(name: str, text: str) -> list[int]:
     """Read whole numbers separated by commas."""
     try:
-        return [int(one) for one in text.split(",")]
+        return [int(item) for item in text.split(",")]
     except ValueError:
-        raise SettingError(f"--{name} {text}: whole numbers separated by commas, such as 0,1,2.") from None
+        raise SettingError(f"--{name} {text}: must be whole numbers separated by commas, such as 0,1,2.") from None
 
 
 def ranks(given: int | None, experiment: Experiment | None = None) -> int:
-    """Return the number of ranks wanted, or an experiment's own; say so where they are more than the cores."""
+    """Return the number of ranks given, or an experiment's own; print a note where they exceed the cores."""
     from fedfloor.machine import cores
     from fedfloor.runs.api import default_ranks
 
@@ -87,15 +87,7 @@ def ranks(given: int | None, experiment: Experiment | None = None) -> int:
 def summary(
     folders: Sequence[Path], out: Path, target: float | None, *, as_json: bool, at: Budget | None = None
 ) -> None:
-    """Write the report of runs to ``out`` and print their table, and where methods share seeds, their differences.
-
-    Args:
-        folders: run folders, or folders of runs.
-        out: the report.
-        target: a value of the headline to count rounds and costs to.
-        as_json: print JSON.
-        at: the runs are also compared when so much is used up.
-    """
+    """Write the report of runs to ``out`` and print their table, and where methods share seeds, their differences."""
     from fedfloor.report import ledger, page, table
     from fedfloor.report.groups import groups, judged
     from fedfloor.report.story import remarks
@@ -120,7 +112,11 @@ def summary(
     _show_costs(rows)
     _show_pairs(runs, differences, f"differences in {judged(runs).name}, seed by seed")
     if at is not None:
-        show([_shown_at(row) for row in more["at"]["rows"]], as_json=False, title=f"after {at.words}")
+        reached = [
+            row | {"in_rounds": ["–" if n is None else n for n in row["in_rounds"]], "ended": row["ended"] or None}
+            for row in more["at"]["rows"]
+        ]
+        show(reached, as_json=False, title=f"after {at.words}")
         _show_pairs(runs, more["at"]["paired"], f"differences after {at.words}, seed by seed")
     for text in notes:
         print(printable(text))
@@ -128,17 +124,13 @@ def summary(
 
 
 def check_target(folders: Sequence[Path], target: float | None) -> None:
-    """Refuse a ``--target`` that the headline of runs cannot have.
-
-    Raises:
-        SettingError: it is no share, or no number above 0.
-    """
+    """Raise a SettingError for a ``--target`` that the headline of runs cannot have."""
     from fedfloor.report import ledger
     from fedfloor.report.groups import judged
 
     if target is not None:
-        of = judged(ledger.collect(folders))
-        of.check_target(target, f"target {of.name} (--target)")
+        headline = judged(ledger.collect(folders))
+        headline.check_target(target, f"target {headline.name} (--target)")
 
 
 def _at(runs: Sequence[RecordedRun], budget: Budget) -> Row:
@@ -155,21 +147,17 @@ def _shown(row: Row, target: float | None) -> Row:
 
 
 def _show_costs(rows: Sequence[Row]) -> None:
-    """Show what the target and all rounds cost on the network, where they have a price."""
+    """Print the cost of the target and of all rounds, where rounds have a price."""
     from fedfloor.report.numbers import COSTS, NAMES, amount
     from fedfloor.terminal import show
 
     kinds = [kind for kind in COSTS if any(row[kind] for row in rows)]
     keys = [(kind, rest) for rest in ("_to_target", "") for kind in kinds]
     keys = [(kind, rest) for kind, rest in keys if any(row[kind + rest] is not None for row in rows)]
-    told = [{NAMES[kind] + rest: amount(kind, row[kind + rest]) for kind, rest in keys} for row in rows]
     if kinds:
-        named = [{"method": row["method"]} | one for row, one in zip(rows, told, strict=True)]
+        costs = [{NAMES[kind] + rest: amount(kind, row[kind + rest]) for kind, rest in keys} for row in rows]
+        named = [{"method": row["method"]} | cost for row, cost in zip(rows, costs, strict=True)]
         show(named, as_json=False, title="cost on the network")
-
-
-def _shown_at(row: Row) -> Row:
-    return row | {"in_rounds": ["–" if one is None else one for one in row["in_rounds"]], "ended": row["ended"] or None}
 
 
 def _show_pairs(runs: Sequence[RecordedRun], pairs: Sequence[Row], title: str) -> None:
@@ -178,7 +166,9 @@ def _show_pairs(runs: Sequence[RecordedRun], pairs: Sequence[Row], title: str) -
 
     listed = shown(runs, pairs)
     if listed:
-        few = f"; those of {listed[0]['method']}, which leads: --json has all" if len(listed) < len(pairs) else ""
+        few = (
+            f"; only those of {listed[0]['method']}, which leads; --json lists all" if len(listed) < len(pairs) else ""
+        )
         show([row | {"left_out": row["left_out"] or None} for row in listed], as_json=False, title=title + few)
 
 
@@ -195,7 +185,7 @@ def markdown(folders: Sequence[Path], out: Path, target: float | None, at: Budge
 
 
 def followed(stop: Limits, track: Sequence[str] = ()) -> Callable[[PlannedRun], AbstractContextManager[Follow]]:
-    """Return what follows one run of several: its progress is shown, and told to what tracks it."""
+    """Return the function that follows one run of several: it shows the progress and sends lines to sinks."""
     from fedfloor.terminal import both, progress
     from fedfloor.tracking import sinks, tracker
 
@@ -216,19 +206,9 @@ def compare(
 ) -> bool:  # fmt: skip
     """Carry out the runs of a comparison, show their progress, sum up; return whether all were done.
 
-    Args:
-        work: the runs.
-        out: the comparison's folder.
-        stop: when each run stops early.
-        size: ranks.
-        resume: go on with runs that are there.
-        as_json: print JSON.
-        track: sinks that follow each run.
-        at: the runs are compared when so much is used up, and stop there.
-
     Raises:
-        SettingError: a run's folder is there already and this is no resume, or a budget needs a network.
-        DivergedError: runs diverged; all others were done, and summed up.
+        SettingError: a run's folder exists already and ``resume`` is false, or a budget needs a network.
+        DivergedError: runs diverged; all others were carried out and summed up.
         RunError: a run failed otherwise.
     """
     from fedfloor.runs.compare import carry_out
@@ -241,14 +221,14 @@ def compare(
     gone = [f"{run.label} in round {round_of(run.out)}" for run in work if ends.get(run.out) == "diverged"]
     if gone and whole:
         raise DivergedError(
-            f"{len(gone)} of {len(work)} runs diverged: {', '.join(gone)}. Their methods have no mean; what the runs "
-            "reached is in their folders. Try smaller learning rates: fedfloor sweep finds them on equal terms."
+            f"{len(gone)} of {len(work)} runs diverged: {', '.join(gone)}. Their methods have no mean; the rounds "
+            "before are in the runs' folders. Try smaller learning rates: fedfloor sweep searches them on equal terms."
         )
     return whole
 
 
 def check_references(what: Experiment, out: Path) -> None:
-    """Refuse ``run --references`` before the run where it cannot be.
+    """Refuse ``run --references`` before the run where it is impossible.
 
     Raises:
         SettingError: the method is a reference itself, or the run's processes were started by torchrun.
@@ -262,14 +242,7 @@ def check_references(what: Experiment, out: Path) -> None:
 
 
 def references(what: Experiment, out: Path, last: int, size: int | None) -> bool:
-    """Carry out the references of a run up to its last round, or go on with them; return whether all ended.
-
-    Args:
-        what: the run's experiment.
-        out: its folder.
-        last: its last round.
-        size: ranks that were asked for.
-    """
+    """Carry out the references of a run up to its last round, or go on with them; return whether all ended."""
     from fedfloor.runs.compare import carry_out
     from fedfloor.runs.references import of_run
 
@@ -279,14 +252,7 @@ def references(what: Experiment, out: Path, last: int, size: int | None) -> bool
 
 
 def track(folders: Sequence[Path], to: str, out: str | None, *, as_json: bool) -> None:
-    """Show the ledgers of runs elsewhere: ``fedfloor track``.
-
-    Args:
-        folders: run folders, or folders of runs.
-        to: ``tensorboard``, ``mlflow`` or ``csv``.
-        out: folder for event files, CSV file, or ``-`` for standard output.
-        as_json: print JSON.
-    """
+    """Show the ledgers of runs elsewhere: ``fedfloor track``."""
     from fedfloor.report import ledger
     from fedfloor.terminal import show
     from fedfloor.tracking import sinks

@@ -1,4 +1,4 @@
-"""The command ``sweep``: its trials, its table, and the file with the best settings."""
+"""The command ``sweep``: trials, table, and the file with the best settings."""
 
 from __future__ import annotations
 
@@ -24,17 +24,8 @@ def sweep(
 ) -> bool:
     """Carry out a sweep, print its table and write the best settings; return whether all trials were done.
 
-    Args:
-        what: the sweep.
-        out: its folder.
-        stop: when each trial stops early.
-        size: ranks.
-        resume: go on with runs that are there.
-        as_json: print JSON.
-        track: sinks that follow each run.
-
     Raises:
-        SettingError: a run's folder is there already and this is no resume.
+        SettingError: a run's folder exists already and ``resume`` is false.
         DivergedError: every trial of a method diverged.
         RunError: a run failed otherwise.
     """
@@ -45,23 +36,23 @@ def sweep(
         done = sum(why != "interrupted" for why in ends.values())
         print(f"{done} of {len(work)} runs done", file=sys.stderr)
         return False
-    found = sweeps.results(what, out, {folder for folder, why in ends.items() if why == "diverged"})
-    best = sweeps.winners(found)
+    results = sweeps.results(what, out, {folder for folder, why in ends.items() if why == "diverged"})
+    best = sweeps.winners(results)
     rounds = min(what.original.rounds, stop.stop_after or what.original.rounds)
-    told = _told(what, found, best, rounds)
+    document = _document(what, results, best, rounds)
     out.mkdir(parents=True, exist_ok=True)  # a run that diverges in its first round takes its folder back
-    write_json(out / "sweep.json", told)
+    write_json(out / "sweep.json", document)
     lost = [name for name in what.sizes if name not in best]
     if not lost:
         write(out / "best.toml", sweeps.document(what, best, rounds, out))
-    _show(told, out, as_json=as_json)
+    _show(document, out, as_json=as_json)
     if lost:
         raise DivergedError(f"every trial of {', '.join(lost)} diverged: no best.toml. Try smaller learning rates.")
     return True
 
 
 def _note(what: Sweep) -> None:
-    """Say the budget, and where it leaves points of a grid out."""
+    """Print the budget, and whose grids it does not cover."""
     seeds = f"{len(what.seeds)} seed{'s' * (len(what.seeds) > 1)}"
     print(f"note: {what.budget} trials of each method, each with {seeds}", file=sys.stderr)
     for name, size in what.sizes.items():
@@ -73,10 +64,10 @@ def _note(what: Sweep) -> None:
             )
 
 
-def _told(what: Sweep, found: Sequence[Result], best: Mapping[str, Result], rounds: int) -> dict[str, Any]:
+def _document(what: Sweep, results: Sequence[Result], best: Mapping[str, Result], rounds: int) -> dict[str, Any]:
     return {
         "experiment": what.original.name,
-        "rows": [_row(what, one, best=best.get(one.trial.method) is one) for one in found],
+        "rows": [_row(what, result, best=best.get(result.trial.method) is result) for result in results],
         "winner": sweeps.winner(best).trial.method if best else None,
         "trials": what.budget,
         "points": dict(what.sizes),
@@ -88,7 +79,7 @@ def _told(what: Sweep, found: Sequence[Result], best: Mapping[str, Result], roun
 
 def _row(what: Sweep, result: Result, *, best: bool) -> dict[str, Any]:
     figure = what.original.evaluate.figure
-    known = [one for one in result.values if one is not None]
+    known = [value for value in result.values if value is not None]
     return {
         "method": result.trial.method,
         "trial": result.trial.number,
@@ -101,35 +92,34 @@ def _row(what: Sweep, result: Result, *, best: bool) -> dict[str, Any]:
     }
 
 
-def _show(told: Mapping[str, Any], out: Path, *, as_json: bool) -> None:
+def _show(document: Mapping[str, Any], out: Path, *, as_json: bool) -> None:
     """Print a sweep as JSON, or as a table with a column per setting."""
     file = out / "best.toml"
     if as_json:
-        rest = {key: value for key, value in told.items() if key != "rows"}
-        show(told["rows"], as_json=True, **rest, best=str(file) if _complete(told) else None)
+        rest = {key: value for key, value in document.items() if key != "rows"}
+        show(document["rows"], as_json=True, **rest, best=str(file) if _complete(document) else None)
         return
-    names = dict.fromkeys(name for row in told["rows"] for name in row["settings"])
+    names = dict.fromkeys(name for row in document["rows"] for name in row["settings"])
     rows = []
-    for row in told["rows"]:
+    for row in document["rows"]:
+        diverged = "diverged" if row[_score(row)] is None else ""
         settings = {name: shown(row["settings"][name]) if name in row["settings"] else None for name in names}
         rows.append(
             {"method": row["method"], "trial": row["trial"]}
             | settings
             | {"seeds": row["seeds"], _score(row): row[_score(row)]}
-            | {"half_width": row["half_width"], "best": _mark(row)}
+            | {"half_width": row["half_width"], "best": "best" if row["best"] else diverged}
         )
-    share = f"{told['validation']:.3g} of every device's training samples"
-    show(rows, as_json=False, title=f"{told['trials']} trials of {told['rounds']} rounds each; validation: {share}")
-    if _complete(told):
-        methods, seeds = ",".join(told["points"]), ",".join(map(str, told["rows"][0]["seeds"]))
-        print(f"best: {told['winner']}; the best settings of each method: {file}")
+    share = f"{document['validation']:.3g} of every device's training samples"
+    show(
+        rows,
+        as_json=False,
+        title=f"{document['trials']} trials of {document['rounds']} rounds each; validation: {share}",
+    )
+    if _complete(document):
+        methods, seeds = ",".join(document["points"]), ",".join(map(str, document["rows"][0]["seeds"]))
+        print(f"best: {document['winner']}; the best settings of each method: {file}")
         print(f"test them: fedfloor compare {file} --methods {methods} --seeds {seeds}")
-
-
-def _mark(row: Mapping[str, Any]) -> str:
-    if row["best"]:
-        return "best"
-    return "diverged" if row[_score(row)] is None else ""
 
 
 def _score(row: Mapping[str, Any]) -> str:
@@ -137,6 +127,6 @@ def _score(row: Mapping[str, Any]) -> str:
     return next(key for key in row if key.startswith("validation_"))
 
 
-def _complete(told: Mapping[str, Any]) -> bool:
-    """Say whether every method has a best trial."""
-    return {row["method"] for row in told["rows"] if row["best"]} == set(told["points"])
+def _complete(document: Mapping[str, Any]) -> bool:
+    """Return whether every method has a best trial."""
+    return {row["method"] for row in document["rows"] if row["best"]} == set(document["points"])

@@ -16,20 +16,29 @@ DEMOS = ("anomaly", "life", "forecast", "faults")  # each an experiment demo-TAS
 
 
 def new(
-    data: Annotated[Path, typer.Argument(metavar="DATA", help="A table (CSV), a folder per device, or .npz.")],
+    data: Annotated[Path, typer.Argument(metavar="DATA", help="A table (such as CSV), a folder per device, or .npz.")],
     changes: Set = None,
     layout: Annotated[
         str | None,
-        typer.Option("--layout", metavar="LEVELS", help="What folders are, such as device/label/file: [data] layout."),
+        typer.Option(
+            "--layout",
+            metavar="LEVELS",
+            help="The meaning of folder levels, such as device/label/file ([data] layout).",
+        ),
     ] = None,
     task: Annotated[
-        str | None, typer.Option("--task", metavar="KIND", help="What a model is asked for: [data] task.kind.")
+        str | None,
+        typer.Option(
+            "--task", metavar="KIND", help="The task: classification, regression, reconstruction or forecasting."
+        ),
     ] = None,
-    out: Annotated[Path | None, typer.Option("--out", metavar="FILE", help="Default: NAME.toml here.")] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", metavar="FILE", help="File to write; default: NAME.toml.")
+    ] = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite the file.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Look at your own data and write an experiment file for them."""
+    """Inspect your own data and write an experiment file for them."""
     import shlex
 
     from fedfloor import draft
@@ -39,12 +48,8 @@ def new(
     say_once()
     file = expanded(out or Path(f"{draft.title(data)}.toml"))
     draft.check_free(file, force=force)
-    told = [
-        *([] if task is None else [f'data.task.kind="{task}"']),
-        *(changes or []),
-        *([] if layout is None else [f'data.layout="{layout}"']),
-    ]
-    drafted = draft.draft(data, file, told)
+    settings = [*([] if task is None else [f'data.task.kind="{task}"']), *(changes or [])]
+    drafted = draft.draft(data, file, settings + ([] if layout is None else [f'data.layout="{layout}"']))
     text, park = drafted.text, drafted.park
     draft.write(text, file, force=force)
     skew = draft.skew(text, park)
@@ -65,7 +70,7 @@ def run(
     until: Until = None, resume: Resume = False, force: Force = False, track: Track = None,
     references: References = False, as_json: Json = False,
 ) -> None:  # fmt: skip
-    """Train by one experiment file."""
+    """Train one model as an experiment file describes it."""
     import json
 
     from fedfloor.park.described import LabelSkew
@@ -112,14 +117,14 @@ def _interrupted(what: str) -> None:
 def compare(
     experiment: File,
     methods: Annotated[
-        str | None, typer.Option("--methods", metavar="A,B", help="With commas; default: the experiment's own.")
+        str | None, typer.Option("--methods", metavar="A,B", help="Separated by commas; default: the experiment's.")
     ] = None,
     seeds: Annotated[str, typer.Option("--seeds", metavar="0,1", help="Seeds, separated by commas.")] = "0",
     changes: Set = None, out: Out = None, ranks: Ranks = None, stop_after: Stop = None, until: Until = None,
     at: At = None, resume: Resume = False, track: Track = None,
     references: References = False, as_json: Json = False,
 ) -> None:  # fmt: skip
-    """Compare methods and seeds in one report."""
+    """Compare methods over seeds in one report."""
     from fedfloor.runs.compare import planned_runs
     from fedfloor.runs.references import beside
 
@@ -140,12 +145,12 @@ def sweep(
     experiment: File,
     methods: Annotated[str, typer.Option("--methods", metavar="A,B", help="Methods, separated by commas.")],
     grid: Annotated[list[str], typer.Option("--grid", metavar="KEY=X,Y", help="Values to try: work.lr=0.1,0.01.")],
-    trials: Annotated[int | None, typer.Option("--trials", metavar="N", help="Of each method.")] = None,
+    trials: Annotated[int | None, typer.Option("--trials", metavar="N", help="Trials of each method.")] = None,
     seeds: Annotated[str, typer.Option("--seeds", metavar="0,1", help="Seeds, separated by commas.")] = "0",
     changes: Set = None, out: Out = None, ranks: Ranks = None, stop_after: Stop = None, resume: Resume = False,
     track: Track = None, as_json: Json = False,
 ) -> None:  # fmt: skip
-    """Find each method's best settings on validation data."""
+    """Search each method's best settings on validation data."""
     from fedfloor.cli import sweeping
     from fedfloor.runs import sweep
     from fedfloor.runs.sweep import plan
@@ -165,7 +170,7 @@ def demo(
     ] = None,
     out: Out = None, ranks: Ranks = None, as_json: Json = False,
 ) -> None:  # fmt: skip
-    """Watch FedAvg and FedSR train: which wins?"""
+    """Train FedAvg and FedSR and compare them."""
     from datetime import datetime
 
     from fedfloor import config

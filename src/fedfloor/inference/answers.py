@@ -1,4 +1,4 @@
-"""Answers of a model for the samples of files: classes, numbers with intervals, paths, scores."""
+"""A model's answers for the samples of files, as they are printed: classes, numbers with intervals, paths, scores."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from fedfloor.errors import SettingError, require
 from fedfloor.figures import Figure, of_task
-from fedfloor.inference.results import Results, Row, odd_mix, place_words
+from fedfloor.inference.results import Row, odd_mix
 from fedfloor.inference.samples import UNKNOWN, FileSamples
 from fedfloor.inference.trained import Trained
 from fedfloor.names import count
@@ -27,11 +27,9 @@ class Prediction:
     """The predicted classes of one sample.
 
     Attributes:
-        file: where it stood.
         place: (first, last) row of a table, (number, number) in an array; None for a picture.
         best: the likeliest classes with their probabilities, the likeliest first.
         label: the true class, where it is known.
-        device: its device, where a table names it.
     """
 
     file: Path
@@ -45,109 +43,54 @@ def _predictions(trained: Trained, answers: Iterable[tuple[FileSamples, Answer]]
     predictions: list[Prediction] = []
     for part, answer in answers:
         probabilities, logits = answer.parts().values()
-        order = _order(trained, probabilities, logits)[:, :top]
-        predictions += _predicted(part, probabilities, order, trained.classes)
+        order = np.argsort(-logits, axis=1, kind="stable")  # of equal ones the first, like argmax
+        if trained.decision is not None and trained.decision.positive is not None:  # the class decided on comes first
+            decided = trained.decision.of(probabilities)[:, None]
+            order = np.concatenate([decided, order[order != decided].reshape(len(order), -1)], axis=1)
+        for i, chosen in enumerate(order[:, :top].tolist()):
+            best = tuple((trained.classes[c], float(probabilities[i, c])) for c in chosen)
+            label = None if part.y[i] == UNKNOWN else trained.classes[part.y[i]]
+            place = None if part.places is None else part.places[i]
+            device = None if part.devices is None else part.devices[i]
+            predictions.append(Prediction(part.file, place, best, label, device))
     return predictions
 
 
-def _order(
-    trained: Trained, probabilities: NDArray[np.floating[Any]], logits: NDArray[np.floating[Any]]
-) -> NDArray[np.int64]:
-    """Return the classes of each sample [n, F]: that which is decided on, then the others, the likeliest first."""
-    order = np.argsort(-logits, axis=1, kind="stable")  # of equal ones the first, like argmax
-    if trained.decision is None or trained.decision.positive is None:
-        return order
-    decided = trained.decision.of(probabilities)[:, None]
-    return np.concatenate([decided, order[order != decided].reshape(len(order), -1)], axis=1)
+def _accuracy(predictions: Sequence[Prediction]) -> tuple[float | None, int]:
+    """Return the share of right predictions among those whose label is known, and the number of these."""
+    known = [each for each in predictions if each.label is not None]
+    return (sum(each.label == each.best[0][0] for each in known) / len(known) if known else None), len(known)
 
 
-def _predicted(
-    part: FileSamples, probabilities: NDArray[np.floating[Any]], order: NDArray[np.int64], classes: Sequence[str]
-) -> Iterator[Prediction]:
-    for i, chosen in enumerate(order.tolist()):
-        best = tuple((classes[c], float(probabilities[i, c])) for c in chosen)
-        label = None if part.y[i] == UNKNOWN else classes[part.y[i]]
-        place = None if part.places is None else part.places[i]
-        device = None if part.devices is None else part.devices[i]
-        yield Prediction(part.file, place, best, label, device)
-
-
-def accuracy(found: Sequence[Prediction]) -> tuple[float | None, int]:
-    """Return the share of right predictions among those whose label is known, and how many these are."""
-    known = [one for one in found if one.label is not None]
-    return (sum(one.label == one.best[0][0] for one in known) / len(known) if known else None), len(known)
-
-
-def by(found: Sequence[Prediction], key: Callable[[Prediction], str | None], name: str) -> list[Row]:
-    """Return a row per file or device: samples, the class predicted most with its share, the accuracy if labelled.
-
-    Args:
-        found: predictions.
-        key: a prediction's file or device; those without one are left out.
-    """
+def _by(predictions: Sequence[Prediction], key: Callable[[Prediction], str | None], name: str) -> list[Row]:
+    """Return a row per file or device: samples, the class predicted most with its share, the accuracy if labelled."""
     groups: dict[str, list[Prediction]] = {}
-    for one in found:
-        if (of := key(one)) is not None:
-            groups.setdefault(of, []).append(one)
+    for prediction in predictions:
+        if (group := key(prediction)) is not None:
+            groups.setdefault(group, []).append(prediction)
     rows = []
-    for of, mine in groups.items():
-        most = by_class(mine)[0]
-        row = {name: of, "samples": len(mine), "mostly": most["class"], "share": most["share"]}
-        rows.append(row | {"accuracy": accuracy(mine)[0]})
+    for group, members in groups.items():
+        most = _by_class(members)[0]
+        row = {name: group, "samples": len(members), "mostly": most["class"], "share": most["share"]}
+        rows.append(row | {"accuracy": _accuracy(members)[0]})
     return rows
 
 
-def by_class(found: Sequence[Prediction]) -> list[Row]:
-    """Return a row per predicted class: how many samples, their share, their mean probability."""
-    told: dict[str, list[float]] = {}
-    for one in found:
-        told.setdefault(*one.best[0][:1], []).append(one.best[0][1])
+def _by_class(predictions: Sequence[Prediction]) -> list[Row]:
+    """Return a row per predicted class: number of samples, their share, their mean probability."""
+    classes: dict[str, list[float]] = {}
+    for prediction in predictions:
+        name, probability = prediction.best[0]
+        classes.setdefault(name, []).append(probability)
     return [
-        {"class": name, "samples": len(p), "share": len(p) / len(found), "mean_probability": sum(p) / len(p)}
-        for name, p in sorted(told.items(), key=lambda item: -len(item[1]))
-    ]
-
-
-def rows(found: Sequence[Prediction]) -> list[Row]:
-    """Return predictions as rows: file, place, class, probability, the next best, and the label."""
-    return [
-        {
-            "file": str(one.file),
-            "device": one.device,
-            "rows": place_words(one.place),
-            "predicted": one.best[0][0],
-            "probability": one.best[0][1],
-            "next": ", ".join(f"{name} {p:.4f}" for name, p in one.best[1:]) or None,
-            "label": one.label,
-        }
-        for one in found
-    ]
-
-
-def documents(found: Sequence[Prediction]) -> list[Row]:
-    """Return predictions as JSON: like :func:`rows`, with ``rows`` = [first, last] and all of ``top``."""
-    return [
-        {
-            "file": str(one.file),
-            "device": one.device,
-            "rows": None if one.place is None else list(one.place),
-            "predicted": one.best[0][0],
-            "probability": one.best[0][1],
-            "top": [{"class": name, "probability": p} for name, p in one.best],
-            "label": one.label,
-        }
-        for one in found
+        {"class": name, "samples": len(p), "share": len(p) / len(predictions), "mean_probability": sum(p) / len(p)}
+        for name, p in sorted(classes.items(), key=lambda item: -len(item[1]))
     ]
 
 
 @dataclass(frozen=True, eq=False)
-class Classified(Results):
-    """Classes of samples.
-
-    Args:
-        trained: the model.
-        predictions: one for each.
-    """
+class Classified:
+    """Classes of samples."""
 
     trained: Trained
     predictions: list[Prediction]
@@ -157,67 +100,89 @@ class Classified(Results):
 
     def rows(self, few: int) -> list[Row]:
         """Return the first samples as rows for people."""
-        return rows(self.predictions[:few])
+        return [
+            {
+                "file": str(each.file),
+                "device": each.device,
+                "rows": _rows(each.place),
+                "predicted": each.best[0][0],
+                "probability": each.best[0][1],
+                "next": ", ".join(f"{name} {p:.4f}" for name, p in each.best[1:]) or None,
+                "label": each.label,
+            }
+            for each in self.predictions[:few]
+        ]
 
     def documents(self) -> list[Row]:
-        """Return samples as JSON."""
-        return documents(self.predictions)
+        """Return samples as JSON, with ``rows`` = [first, last] and all classes asked for in ``top``."""
+        return [
+            {
+                "file": str(each.file),
+                "device": each.device,
+                "rows": _pair(each.place),
+                "predicted": each.best[0][0],
+                "probability": each.best[0][1],
+                "top": [{"class": name, "probability": p} for name, p in each.best],
+                "label": each.label,
+            }
+            for each in self.predictions
+        ]
 
     def table(self) -> list[Row]:
         """Return samples as rows of a CSV file."""
-        return [_flat(one) for one in self.predictions]
+        rows = []
+        for each in self.predictions:
+            first, last = each.place or (None, None)
+            row: Row = {"file": each.file, "device": each.device, "first": first, "last": last, "label": each.label}
+            for k, (name, p) in enumerate(each.best, start=1):
+                number = f"_{k}" if k > 1 else ""
+                row |= {f"predicted{number}": name, f"probability{number}": p}
+            rows.append(row)
+        return rows
 
     def summary(self) -> Row:
-        """Return the accuracy, the classes that were predicted, and the threshold, if there is one."""
-        right, known = accuracy(self.predictions)
-        said: Row = {"accuracy": right, "labelled": known, "by_class": by_class(self.predictions)}
+        """Return the accuracy, the classes that were predicted, and the threshold, if any."""
+        right, known = _accuracy(self.predictions)
+        facts: Row = {"accuracy": right, "labelled": known, "by_class": _by_class(self.predictions)}
         if self.trained.threshold is not None:
-            said["decide"] = dict(zip(("positive", "threshold"), self.trained.threshold, strict=True))
-        return said
+            facts["decide"] = dict(zip(("positive", "threshold"), self.trained.threshold, strict=True))
+        return facts
 
     def groups(self, *, people: bool) -> dict[str, list[Row]]:  # noqa: ARG002
         """Return a row per file and per device, for people or as JSON."""
         return {
-            "by_file": by(self.predictions, lambda one: str(one.file), "file"),
-            "by_device": by(self.predictions, lambda one: one.device, "device"),
+            "by_file": _by(self.predictions, lambda prediction: str(prediction.file), "file"),
+            "by_device": _by(self.predictions, lambda prediction: prediction.device, "device"),
         }
 
     def overview(self) -> None:
         """Print how often each class was predicted."""
-        show(by_class(self.predictions), as_json=False, title=f"{len(self):,} samples")
+        show(_by_class(self.predictions), as_json=False, title=f"{len(self):,} samples")
 
     def closing(self) -> list[str]:
         """Return the threshold and the accuracy in words."""
         lines = []
         if self.trained.threshold is not None:
             name, least = self.trained.threshold
-            lines = [f"decision: '{name}' where its probability is at least {least:.4g}, as validation data chose"]
-        right, known = accuracy(self.predictions)
+            lines = [f"decision: '{name}' where its probability is at least {least:.4g}, chosen on validation data"]
+        right, known = _accuracy(self.predictions)
         return lines if right is None else [*lines, f"accuracy: {right:.4f} on {count(known, 'sample')} with a label"]
 
     def warnings(self, folder: Path) -> list[str]:
-        """Return a warning where the classes are mixed unlike those of training."""
-        told = odd_mix(self.trained, {row["class"]: row["samples"] for row in by_class(self.predictions)}, folder)
-        return [told] if told else []
-
-
-def _flat(one: Prediction) -> Row:
-    first, last = one.place or (None, None)
-    row: Row = {"file": one.file, "device": one.device, "first": first, "last": last, "label": one.label}
-    for k, (name, p) in enumerate(one.best, start=1):
-        row |= {f"predicted_{k}" if k > 1 else "predicted": name, f"probability_{k}" if k > 1 else "probability": p}
-    return row
+        """Return a warning where the classes are mixed unlike those of training; ``folder`` is the run's."""
+        predicted = {row["class"]: row["samples"] for row in _by_class(self.predictions)}
+        warning = odd_mix(self.trained, predicted, folder)
+        return [warning] if warning else []
 
 
 Mask = NDArray[np.bool_]
 
 
 @dataclass(frozen=True, eq=False)
-class Answered(Results):
+class Answered:
     """Answers of samples, file by file.
 
     Args:
-        trained: the model.
         parts: each file's samples with their answer, made of arrays.
     """
 
@@ -229,29 +194,29 @@ class Answered(Results):
 
     def rows(self, few: int) -> list[Row]:
         """Return the first samples as rows for people."""
-        found = []
+        rows = []
         for part, answer, i in self._each(few):
-            true = [_short(one) for one in _true(part, answer, i).get("true", {}).values()]
+            true = list(map(_short, _true(part, answer, i).get("true", {}).values()))
             last = {"true": ", ".join(true) if {*true} - {"?"} else None}
-            found.append({"file": str(part.file), **_whence(part, i, place_words), **answer.cells(i), **last})
-        return found
+            rows.append({"file": str(part.file), **_origin(part, i, _rows), **answer.cells(i), **last})
+        return rows
 
     def documents(self) -> list[Row]:
         """Return samples as JSON."""
         return [
-            {"file": str(part.file), **_whence(part, i, _pair), **answer.document(i), **_true(part, answer, i)}
+            {"file": str(part.file), **_origin(part, i, _pair), **answer.document(i), **_true(part, answer, i)}
             for part, answer, i in self._each()
         ]
 
     def table(self) -> list[Row]:
         """Return samples as rows of a CSV file."""
-        found = []
+        rows = []
         for part, answer, i in self._each():
-            whence = _whence(part, i, _pair)
-            first, last = whence.pop("rows") or (None, None)
-            said = flat(answer.document(i) | _true(part, answer, i))
-            found.append({"file": part.file, **whence, "first": first, "last": last, **said})
-        return found
+            origin = _origin(part, i, _pair)
+            first, last = origin.pop("rows") or (None, None)
+            cells = flat(answer.document(i) | _true(part, answer, i))
+            rows.append({"file": part.file, **origin, "first": first, "last": last, **cells})
+        return rows
 
     def summary(self) -> Row:
         """Return the task, and its figures where the truth is known."""
@@ -264,8 +229,12 @@ class Answered(Results):
     def groups(self, *, people: bool) -> dict[str, list[Row]]:
         """Return a row per file and per device: samples, the last answer, the headline where the truth is known."""
         by_file = [(str(part.file), self._masks(n)) for n, (part, _) in enumerate(self.parts)]
-        names = {name: None for part, _ in self.parts for name in part.devices or ()}
-        by_device = [(name, [self._of_device(part, name) for part, _ in self.parts]) for name in names]
+        names = dict.fromkeys(name for part, _ in self.parts for name in part.devices or ())
+        by_device = [
+            (name, [np.zeros(len(part.x), np.bool_) if part.devices is None else np.array(part.devices) == name
+                    for part, _ in self.parts])
+            for name in names
+        ]  # fmt: skip
         return {
             "by_file": [self._group("file", name, masks, people=people) for name, masks in by_file],
             "by_device": [self._group("device", name, masks, people=people) for name, masks in by_device],
@@ -278,8 +247,15 @@ class Answered(Results):
         lines = [f"answer: {phrase}"] if phrase else []
         if not figures:
             return lines
-        said = ", ".join(f"{figure.name} {value:.4g}" for figure, value in figures.items())
-        return [*lines, f"{said} on {count(known, 'sample')} whose truth is known"]
+        listed = ", ".join(f"{figure.name} {value:.4g}" for figure, value in figures.items())
+        return [*lines, f"{listed} on {count(known, 'sample')} whose truth is known"]
+
+    def overview(self) -> None:
+        """Print nothing: the figures follow in :meth:`closing`."""
+
+    def warnings(self, folder: Path) -> list[str]:  # noqa: ARG002
+        """Return no warnings."""
+        return []
 
     def _each(self, few: int | None = None) -> Iterator[tuple[FileSamples, Answer, int]]:
         every = ((part, answer, i) for part, answer in self.parts for i in range(len(part.x)))
@@ -289,16 +265,13 @@ class Answered(Results):
         """Return all samples of one file, or of all."""
         return [np.full(len(part.x), only is None or n == only) for n, (part, _) in enumerate(self.parts)]
 
-    def _of_device(self, part: FileSamples, name: str) -> Mask:
-        return np.zeros(len(part.x), np.bool_) if part.devices is None else np.array(part.devices) == name
-
-    def _group(self, name: str, of: str, masks: list[Mask], *, people: bool) -> Row:
+    def _group(self, kind: str, name: str, masks: list[Mask], *, people: bool) -> Row:
         figures, _ = self._figures(masks)
         n = max(n for n, mask in enumerate(masks) if mask.any())
         i, answer = int(np.flatnonzero(masks[n])[-1]), self.parts[n][1]
         cells = {f"last {key}": cell for key, cell in answer.cells(i).items()}
         last = cells if people else {"last": answer.document(i)}
-        return {name: of, "samples": int(sum(mask.sum() for mask in masks)), **last,
+        return {kind: name, "samples": int(sum(mask.sum() for mask in masks)), **last,
                 **{figure.name: value for figure, value in [*figures.items()][:1]}}  # fmt: skip
 
     def _figures(self, masks: list[Mask]) -> tuple[dict[Figure, float], int]:
@@ -307,19 +280,22 @@ class Answered(Results):
         for (part, answer), mask in zip(self.parts, masks, strict=True):
             if part.target is not None:
                 known = mask & np.isfinite(part.target).all(axis=1)
-                answers.append(answer.changed(lambda _, one: one[known]))  # noqa: B023
+                answers.append(answer.changed(lambda _, values: values[known]))  # noqa: B023
                 targets.append(part.target[known])
         if not sum(map(len, targets)):
             return {}, 0
-        several = [one.parts() for one in answers]
-        whole = answers[0].changed(lambda name, _: np.concatenate([one[name] for one in several]))
+        several = [answer.parts() for answer in answers]
+        whole = answers[0].changed(lambda name, _: np.concatenate([parts[name] for parts in several]))
         tested = self.trained.task.judge(whole, np.concatenate(targets))
         figures = of_task(self.trained.task.kind) if tested is not None else ()
-        found = {figure: figure.value(tested, ()) for figure in figures}  # type: ignore[arg-type]
-        return {figure: value for figure, value in found.items() if value is not None}, sum(map(len, targets))
+        measured = {figure: figure.value(tested, ()) for figure in figures}  # type: ignore[arg-type]
+        return {figure: value for figure, value in measured.items() if value is not None}, sum(map(len, targets))
 
 
-def _whence(part: FileSamples, i: int, place: Callable[[tuple[int, int] | None], Any]) -> Row:
+Results = Classified | Answered
+
+
+def _origin(part: FileSamples, i: int, place: Callable[[tuple[int, int] | None], Any]) -> Row:
     return {
         "device": None if part.devices is None else part.devices[i],
         "rows": place(None if part.places is None else part.places[i]),
@@ -327,36 +303,38 @@ def _whence(part: FileSamples, i: int, place: Callable[[tuple[int, int] | None],
     }
 
 
+def _rows(place: tuple[int, int] | None) -> int | str | None:
+    if place is None or place[0] == place[1]:
+        return place and place[0]
+    return f"{place[0]}–{place[1]}"
+
+
 def _pair(place: tuple[int, int] | None) -> list[int] | None:
     return None if place is None else [*place]
 
 
 def _true(part: FileSamples, answer: Answer, i: int) -> Row:
-    """Return the true numbers of a sample; None for one that is not known, nothing where none is of any."""
+    """Return the true numbers of a sample, None for an unknown one; empty where those of no sample are known."""
     return {} if part.target is None else _plain(answer.truth(part.target[i].tolist()))
 
 
-def _plain(one: Any) -> Any:
-    if isinstance(one, dict):
-        return {key: _plain(value) for key, value in one.items()}
-    if isinstance(one, list):
-        return [_plain(value) for value in one]
-    return None if np.isnan(one) else one
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _plain(inner) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [_plain(inner) for inner in value]
+    return None if np.isnan(value) else value
 
 
-def _short(one: Any) -> str:
-    if isinstance(one, list):
-        ends = one if len(one) == 1 else [one[0], one[-1]]
+def _short(value: Any) -> str:
+    if isinstance(value, list):
+        ends = value if len(value) == 1 else [value[0], value[-1]]
         return "?" if set(ends) == {None} else " → ".join(map(_short, ends))
-    return "?" if one is None else f"{one:.4g}"
+    return "?" if value is None else f"{value:.4g}"
 
 
 def check_top(trained: Trained, top: int) -> None:
-    """Check how many classes are to be listed for each sample.
-
-    Raises:
-        SettingError: the model has fewer, or its task predicts none.
-    """
+    """Raise a SettingError where a model has fewer classes than ``top``, or its task predicts none."""
     if trained.task == CLASSIFICATION:
         require(1 <= top <= len(trained.classes), "--top", top, f"from 1 to {len(trained.classes)}")
     elif top != 1:
@@ -364,7 +342,7 @@ def check_top(trained: Trained, top: int) -> None:
 
 
 def results(trained: Trained, answers: Iterable[tuple[FileSamples, Answer]], top: int = 1) -> Results:
-    """Return the answers of all files, as the model's task has them printed; ``top`` classes for each sample."""
+    """Return the answers of all files; of a classification the ``top`` likeliest classes of each sample."""
     if trained.task == CLASSIFICATION:
         return Classified(trained, _predictions(trained, answers, top))
     parts = list(answers)

@@ -27,22 +27,20 @@ MODES = {1: "L", 3: "RGB"}  # channels → what Pillow calls them
 def picture(path: Path, shape: tuple[int, ...], *, resize: bool = False, invert: bool = False) -> NDArray[np.uint8]:
     """Read a picture, in grey or colour as the model has one channel or three: uint8 [C, H, W].
 
-    Args:
-        path: a file that :func:`~fedfloor.data.files.pictures.read_picture` reads.
-        shape: (C, H, W) of the model's samples.
-        resize: scale a picture of another size, rather than refuse it.
-        invert: exchange light and dark.
+    ``shape`` is (C, H, W); ``resize`` scales a picture of another size, ``invert`` exchanges light and dark.
 
     Raises:
-        SettingError: no picture, a damaged one, or one of another size.
+        SettingError: not a picture, a damaged one, or one of another size.
     """
     if len(shape) != 3 or shape[0] not in MODES:
-        raise SettingError(f"{path}: the model takes samples of shape {shape}, and no picture has that. Give an .npz.")
+        raise SettingError(
+            f"{path}: the model takes samples of shape {shape}, which is not that of a picture. Give an .npz."
+        )
     data = read_picture(path, str(path), (shape[1], shape[2]) if resize else None)
     if data.shape[1:] != shape[1:]:
         raise SettingError(
             f"{path} has {data.shape[1]}×{data.shape[2]} pixels (height × width): the model takes "
-            f"{shape[1]}×{shape[2]}. Cut it to that size, or have it scaled with --resize."
+            f"{shape[1]}×{shape[2]}. Crop it to that size, or scale it with --resize."
         )
     if len(data) != shape[0]:
         data = _recoloured(data, shape[0])
@@ -50,7 +48,7 @@ def picture(path: Path, shape: tuple[int, ...], *, resize: bool = False, invert:
 
 
 def _recoloured(data: Images, channels: int) -> Images:
-    """Make grey of colour (by brightness, 0.299·R + 0.587·G + 0.114·B), or colour of grey (thrice the same)."""
+    """Convert colour to grey (0.299·R + 0.587·G + 0.114·B), or grey to colour (three equal channels)."""
     from PIL import Image
 
     if channels == 3:
@@ -67,26 +65,26 @@ def _ending(path: Path) -> str:
 
 
 def files(given: Sequence[Path]) -> list[Path]:
-    """Return files and, in place of a folder, all it holds of the kinds that are read, sorted; links are not followed.
+    """Return files and, in place of a folder, its readable files, sorted; links are not followed.
 
     Raises:
-        SettingError: something is not there, or a folder holds nothing that is read.
+        SettingError: a missing file, or a folder without a readable one.
     """
-    found: list[Path] = []
+    paths: list[Path] = []
     for path in given:
         if path.is_dir():
             inside = sorted(Path(place) / name for place, _, names in os.walk(path) for name in names)
-            readable = [one for one in inside if _ending(one) in READ]
-            readable = [one for one in readable if not one.name.startswith(".") and not one.is_symlink()]
+            readable = [file for file in inside if _ending(file) in READ]
+            readable = [file for file in readable if not file.name.startswith(".") and not file.is_symlink()]
             if not readable:
                 raise SettingError(f"{path} holds {len(inside)} files, none of them a picture, .npz or .csv.")
-            found += readable
+            paths += readable
         elif path.is_file():
-            found.append(path)
+            paths.append(path)
         else:
-            beside = [one.name for one in path.parent.iterdir()] if path.parent.is_dir() else []
+            beside = [file.name for file in path.parent.iterdir()] if path.parent.is_dir() else []
             raise SettingError(f"{path}: there is no such file.{nearest(path.name, beside)}")
-    return found
+    return paths
 
 
 def read(
@@ -96,24 +94,21 @@ def read(
     """Read files one by one as samples of a model.
 
     Args:
-        paths: pictures, ``.npz`` or ``.csv`` files.
-        trained: the model.
-        resize: scale pictures of another size.
-        invert: exchange light and dark in pictures.
-        failed: gets the files that are no samples of this model, each with the reason, and the others are read.
-        device: whose the files are; empty: as their folders, names or columns have it.
+        failed: receives the files that are not samples of this model, each with the reason; the others are read.
+        device: of all files; empty: as their folders, names or columns state it.
 
     Raises:
-        SettingError: a file that is no sample of this model, where ``failed`` is left out.
+        SettingError: a file that is not a sample of this model, where ``failed`` is left out.
     """
     for path in paths:
         try:
-            samples = _of(device, _read(path, trained, resize=resize, invert=invert))
+            samples = _read(path, trained, resize=resize, invert=invert)
         except SettingError as error:
             if failed is None:
                 raise
             failed[path] = str(error)
         else:
+            samples = replace(samples, devices=[device] * len(samples.x)) if device else samples
             yield samples if trained.own is None else trained.own.file(samples)
 
 
@@ -128,14 +123,9 @@ def _read(path: Path, trained: Trained, *, resize: bool, invert: bool) -> FileSa
             )
         return table(path, trained.sensors, trained.classes, trained.task)
     if ending in TABLES:
-        raise SettingError(f"{path}: this model takes pictures of shape {trained.shape}, and no tables.")
+        raise SettingError(f"{path}: this model takes pictures of shape {trained.shape}, not tables.")
     x = picture(path, trained.shape, resize=resize or trained.scaled, invert=invert)
     return FileSamples(path, x[None], None, np.full(1, UNKNOWN))
-
-
-def _of(device: str, samples: FileSamples) -> FileSamples:
-    """Return samples that are all of a device, if one is given."""
-    return replace(samples, devices=[device] * len(samples.x)) if device else samples
 
 
 def _archive(path: Path, trained: Trained) -> FileSamples:
@@ -155,8 +145,7 @@ def _archive(path: Path, trained: Trained) -> FileSamples:
 def _samples_and_labels(path: Path, names: Sequence[str]) -> list[str]:
     others = [name for name in names if name != "y"]
     if "x" not in others and len(others) != 1:
-        said = ", ".join(names) or "none"
-        raise SettingError(f"{path} has the arrays {said}: name the one with the samples x.")
+        raise SettingError(f"{path} has the arrays {', '.join(names) or 'none'}: name the array of the samples x.")
     return ["x" if "x" in others else others[0], *(["y"] if "y" in names else [])]
 
 

@@ -27,11 +27,11 @@ Answers = Callable[[Tensor, Tensor], Answer]
 
 
 class RawNetwork(nn.Module):
-    """A network that takes numbers as they stand in files: value = (scale·x − mean)/std, a hole is the mean.
+    """A network that takes numbers as in files: value = (scale·x − mean)/std; a missing one is the mean.
 
     Args:
         network: takes values [n, …], gives outputs.
-        answers: outputs and values → what they mean, as :meth:`~fedfloor.tasks.task.Task.answer`.
+        answers: (outputs, values) → answer, such as :meth:`~fedfloor.tasks.task.Task.answer`.
         scale: factor from a stored number to its value.
         mean, std: [C], per channel.
         holes: whether numbers may be missing (NaN).
@@ -71,8 +71,6 @@ class RegimeRawNetwork(RawNetwork):
 
     Args:
         raw: the network; its own scaling does nothing.
-        regimes: the regimes.
-        dims: number of dimensions of a batch.
     """
 
     places: Tensor
@@ -84,7 +82,7 @@ class RegimeRawNetwork(RawNetwork):
 
     def __init__(self, raw: RawNetwork, regimes: Regimes, dims: int) -> None:
         clusters, kind = regimes.clusters, raw.factor.dtype
-        middle, width = (torch.tensor(one.mean(axis=0), dtype=kind) for one in (regimes.mean, regimes.deviation))
+        middle, width = (torch.tensor(rows.mean(axis=0), dtype=kind) for rows in (regimes.mean, regimes.deviation))
         super().__init__(raw.network, raw.answers, 1.0, middle, width, holes=raw.holes, dims=dims)
         self.register_buffer("places", torch.tensor(clusters.columns))
         for name, values in (("centre", clusters.mean), ("spread", clusters.deviation), ("centres", clusters.centres),
@@ -103,18 +101,18 @@ class RegimeRawNetwork(RawNetwork):
                 distance = distance + (s[:, i] - value) ** 2
             distances.append(distance)
         regime = torch.stack(distances).argmin(0)  # [n] or [n, L]
-        mean, deviation = (one[regime].movedim(-1, 1) for one in (self.means, self.deviations))
+        mean, deviation = (rows[regime].movedim(-1, 1) for rows in (self.means, self.deviations))
         return (x - mean) / deviation
 
 
-def by_regimes(raw: RawNetwork, told: Mapping[str, Any], shape: tuple[int, ...], place: str) -> RawNetwork:
+def by_regimes(raw: RawNetwork, document: Mapping[str, Any], shape: tuple[int, ...], place: str) -> RawNetwork:
     """Return a network with the regimes of a model's header.
 
     Raises:
         SettingError: the header's regimes are damaged.
     """
     try:
-        regimes = Regimes.from_dict(told, shape[0])
+        regimes = Regimes.from_dict(document, shape[0])
     except (KeyError, TypeError, ValueError) as error:
         raise SettingError(f"{place}: its regimes are damaged ({error}). Train it again.") from error
     return RegimeRawNetwork(raw, regimes, len(shape) + 1)
@@ -137,12 +135,12 @@ class ScaleFile:
 
 @dataclass(frozen=True, eq=False)
 class OwnScale:
-    """How a model's samples are normalised.
+    """The normalisation of samples by their device.
 
     Args:
-        rows: how many of a device's first rows count; None for all.
-        known: the statistics of the run's devices by name.
-        fixed: of the last channels, where these are the same for all devices.
+        rows: number of a device's first rows that count; None for all.
+        known: statistics of the run's devices by name.
+        fixed: statistics of the last channels, where these are the same for all devices.
     """
 
     rows: int | None
@@ -151,7 +149,7 @@ class OwnScale:
 
     @classmethod
     def read(cls, rows: int | None, folder: Path, channels: int, fixed: Statistics | None = None) -> OwnScale:
-        """Return it with the statistics that lie beside a model; without any where the file is not there.
+        """Return it with the statistics in the model's folder; without any where it has none.
 
         Raises:
             SettingError: the file is damaged or of another model.
@@ -159,18 +157,18 @@ class OwnScale:
         path = folder / FILE
         if not path.is_file():
             return cls(rows, {}, fixed)
-        advice = "Delete it: devices are then normalised by the first rows of what is to be predicted."
-        said = parsed(ScaleFile, path.read_bytes(), str(path), "the statistics of devices", advice)
+        advice = "Delete it: devices are then normalised by the first rows of the files to predict."
+        stored = parsed(ScaleFile, path.read_bytes(), str(path), "the statistics of devices", advice)
         known = {}
-        for name, one in said.devices.items():
-            mean, deviation = (np.array(values, np.float32) for values in (one.mean, one.deviation))
+        for name, scale in stored.devices.items():
+            mean, deviation = (np.array(values, np.float32) for values in (scale.mean, scale.deviation))
             if not (mean.shape == deviation.shape == (channels,) and np.isfinite(mean).all() and (deviation > 0).all()):
                 raise SettingError(f"{path}: device '{name}' needs {channels} means and deviations above 0. {advice}")
             known[name] = (mean, deviation)
         return cls(rows, known, fixed)
 
     def file(self, samples: FileSamples) -> FileSamples:
-        """Return a file's samples normalised: a device of the run as it was there, another by its rows in the file."""
+        """Return a file's samples normalised: by their devices' statistics in the run, or else by rows of the file."""
         names = np.array(samples.devices or [""] * len(samples.x))
         x, others = np.array(samples.x, np.float32), list[str]()
         for name in np.unique(names).tolist():
@@ -184,15 +182,15 @@ class OwnScale:
         return replace(samples, x=x)
 
     def of_device(self, x: NDArray[Any], name: str = "", first: NDArray[np.int64] | None = None) -> NDArray[np.float32]:
-        """Return samples [n, C, …] of one device normalised; by its own first rows where the run does not know it."""
+        """Return samples [n, C, …] of one device normalised, by their own first rows where the run lacks the device."""
         known = self.known.get(name)
         return scaled(x, *(known if known is not None else statistics(x, first, self.rows, self.fixed)))
 
     def _note(self, samples: FileSamples, names: NDArray[Any], others: Sequence[str]) -> None:
-        """Log by which rows devices are normalised that the run does not know."""
+        """Log the rows that normalise devices which are not in the run."""
         whose = ", ".join(f"device '{name}'" if name else "a device without a name" for name in others)
         many = "all of its rows" if self.rows is None else f"its first {self.rows} rows"
-        log.info("%s: %s: no statistics beside the model, so normalised by %s in this file.",
+        log.info("%s: %s: no statistics with the model, so normalised by %s in this file.",
                  within(samples.file), whose, many)  # fmt: skip
         for name in others if self.rows is not None else ():
             mine = names == name
@@ -204,11 +202,7 @@ class OwnScale:
 
 
 class AtDevice(nn.Module):
-    """A model that takes a device's statistics with its samples: raw((x − mean)/std).
-
-    Args:
-        raw: takes normalised samples [n, C, …].
-    """
+    """A model that takes a device's statistics with its samples: raw((x − mean)/std)."""
 
     def __init__(self, raw: nn.Module) -> None:
         super().__init__()
@@ -217,5 +211,5 @@ class AtDevice(nn.Module):
     def forward(self, x: Tensor, mean: Tensor, std: Tensor) -> tuple[Tensor, Tensor]:
         """Return probabilities and logits [n, F] of x [n, C, …] with mean and std [C]."""
         form = (1, -1, *(1,) * (x.dim() - 2))
-        found: tuple[Tensor, Tensor] = self.raw((x - mean.view(form)) / std.view(form))
-        return found
+        outputs: tuple[Tensor, Tensor] = self.raw((x - mean.view(form)) / std.view(form))
+        return outputs

@@ -44,13 +44,11 @@ class Exported:
     """The result of an export.
 
     Attributes:
-        file: where it lies.
-        size_bytes: of the file.
         opset: version of ONNX's operators.
         differences: largest difference from PyTorch of each output, as a share of
-            :meth:`~fedfloor.tasks.answer.Answer.sizes`. Sensors at the edges do not count for probabilities: where
-            logits are in the thousands, those of classes that are level turn on the last digits.
-        samples: how many samples were compared.
+            :meth:`~fedfloor.tasks.answer.Answer.sizes`. Probabilities of sensors at the edges are not compared: logits
+            in the thousands make those of equally likely classes depend on the last digits.
+        samples: number of samples compared.
     """
 
     file: Path
@@ -67,26 +65,22 @@ def export(trained: Trained, out: Path) -> Exported:
     forecast, with ``low`` and ``high`` where quantiles are learnt, all in the targets' unit. A model with a decision
     gives ``decision`` int64 [n], too: the number of the class decided for.
 
-    ``x`` is uint8 for pictures, float32 for sensors. The task with its unit, the names of classes, columns and window
-    stand in the file's metadata. Of a model with ``normalise = "device"`` ``mean`` and ``std`` [C] are inputs, too: the
-    statistics of the device it runs on.
-
-    Args:
-        trained: the model.
-        out: the file to write.
+    ``x`` is uint8 for pictures, float32 for sensors. The file's metadata hold the task with its unit, the names of
+    classes, columns and window. A model with ``normalise = "device"`` has the inputs ``mean`` and ``std`` [C], too:
+    the statistics of the device on which it runs.
 
     Raises:
-        SettingError: ONNX cannot express the network, or does not agree with PyTorch to :data:`TOLERANCE`; nothing
-            is written then. Or the packages for it are not installed, or ``out`` cannot be written.
+        SettingError: ONNX cannot express the network or differs from PyTorch by more than :data:`TOLERANCE` (nothing is
+            written then), packages are missing, or ``out`` cannot be written.
     """
     absent = [name for name in NEEDED if importlib.util.find_spec(name) is None]
     if absent:
         raise SettingError(f"export needs {', '.join(absent)}: pip install 'fedfloor[onnx]'")
     if out.is_dir() or not out.parent.is_dir():
-        raise SettingError(f"--out {out}: {'this is a folder' if out.is_dir() else 'no such folder'}; name a file.")
+        raise SettingError(f"--out {out}: {'this is a folder' if out.is_dir() else 'no such folder'}. Name a file.")
     batches = samples(trained)
     given = [{"x": x} | _statistics(trained) for x in batches]
-    expected = [_torch(trained, one) for one in given]
+    expected = [_torch(trained, inputs) for inputs in given]
     names = [*expected[0].parts(), *(() if trained.decision is None else ("decision",))]
     model = _translated(trained, given[1], names)
     _describe(model, trained)
@@ -109,7 +103,7 @@ def samples(trained: Trained) -> list[NDArray[Any]]:
     factor, shift = (part.numpy()[0] for part in (trained.raw.factor, trained.raw.shift))
     spread, mean = np.abs(1 / factor), -shift / factor
     if own := _statistics(trained):
-        mean, spread = (one.reshape(factor.shape) for one in own.values())
+        mean, spread = (values.reshape(factor.shape) for values in own.values())
     drawn = [(mean + spread * rng.standard_normal((n, *shape))).astype(np.float32) for n in BATCHES]
     if trained.raw.holes:
         holes = drawn[2].copy()
@@ -137,19 +131,13 @@ def _torch(trained: Trained, given: Inputs) -> Answer:
     except Exception as error:  # it may be the user's own code
         raise SettingError(
             f"network '{trained.name}' does not take a batch of {len(x)} samples: {_first(error)} "
-            "What is exported must take any number of samples."
+            "An exported network must take any number of samples."
         ) from error
     return answer.changed(lambda _, part: part.numpy())
 
 
 class Deciding(nn.Module):
-    """A model that gives its decision, int64 [n], beside probabilities and logits.
-
-    Args:
-        raw: gives probabilities and logits [n, F].
-        decision: by its threshold.
-        classes: F.
-    """
+    """A model that gives its decision, int64 [n], beside probabilities and logits."""
 
     mask: Tensor
 
@@ -185,7 +173,7 @@ def _translated(trained: Trained, given: Inputs, names: list[str]) -> onnx.Model
     except Exception as error:  # the exporter's own errors are many
         raise SettingError(
             f"network '{trained.name}' cannot be exported: {_reason(error)} "
-            "fedfloor predict still works with it, and its weights stand in model.safetensors."
+            "fedfloor predict still works, and its weights are in model.safetensors."
         ) from error
     if program is None:
         raise SettingError(f"network '{trained.name}' cannot be exported: PyTorch's exporter returned nothing.")
@@ -211,14 +199,12 @@ def _reason(error: BaseException) -> str:
     chain = [error]
     while (inner := chain[-1].__cause__) is not None:
         chain.append(inner)
-    text = "\n".join(str(one) for one in chain)
+    text = "\n".join(map(str, chain))
     lacking = re.search(r"No ONNX function found for <OpOverload\(op='([\w.:]+)'", text)
     if lacking:
         return f"ONNX has no operator for '{lacking[1].replace('aten.', 'torch.', 1)}' ({lacking[1]}). Use another."
     if "data-dependent" in text or "DataDependent" in text:
-        return (
-            f"its way through depends on the numbers it computes ({_first(chain[-1])}). Use torch.where instead of if."
-        )
+        return f"its control flow depends on computed numbers ({_first(chain[-1])}). Use torch.where instead of if."
     return f"{type(chain[-1]).__name__}: {_first(chain[-1])}"
 
 
@@ -282,16 +268,16 @@ def _compare(trained: Trained, data: bytes, batches: list[Inputs], expected: lis
     if decision is not None and any((decided != decision.of(p)).any() for p, _, decided in got):
         raise SettingError(f"network '{trained.name}' decides differently in ONNX Runtime. Not written.")
     worst = dict.fromkeys(expected[0].parts(), 0.0)
-    for number, (found, answer) in enumerate(zip(got, expected, strict=True)):
+    for number, (outputs, answer) in enumerate(zip(got, expected, strict=True)):
         edge = trained.sensors is not None and number == len(got) - 1
         sizes = answer.sizes()
-        for (name, part), one in zip(answer.parts().items(), found, strict=False):
-            gap = np.abs(one.astype(np.float64) - part) / sizes[name] * (not (edge and name == "probabilities"))
+        for (name, part), output in zip(answer.parts().items(), outputs, strict=False):
+            gap = np.abs(output.astype(np.float64) - part) / sizes[name] * (not (edge and name == "probabilities"))
             worst[name] = float(np.max([worst[name], gap.max()]))  # nan stays nan
     if not max(worst.values()) <= TOLERANCE:
-        told = ", ".join(f"{gap:.1e} in {name}" for name, gap in worst.items())
+        gaps = ", ".join(f"{gap:.1e} in {name}" for name, gap in worst.items())
         raise SettingError(
-            f"network '{trained.name}' does not give the same in ONNX Runtime: differences of {told}; {TOLERANCE:.0e} "
-            "is allowed. Not written. Does it draw random numbers, or does a sum in it grow very large?"
+            f"network '{trained.name}' differs in ONNX Runtime by {gaps}; {TOLERANCE:.0e} is allowed. Not written. "
+            "Does it draw random numbers, or does a sum in it grow very large?"
         )
     return worst

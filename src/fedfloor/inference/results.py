@@ -1,10 +1,9 @@
-"""A model's answers for files, and warnings where a file's values or classes are unlike those of training."""
+"""A model's answers file by file, and warnings where values or classes are unlike those of training."""
 
 from __future__ import annotations
 
 import json
 import math
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,47 +18,6 @@ from fedfloor.tasks.answer import Answer
 Row = dict[str, Any]
 
 
-class Results(ABC):
-    """A model's answers for samples, as the command prints them."""
-
-    @abstractmethod
-    def __len__(self) -> int:
-        """Return how many samples there are."""
-
-    @abstractmethod
-    def rows(self, few: int) -> list[Row]:
-        """Return the first samples as rows for people."""
-
-    @abstractmethod
-    def documents(self) -> list[Row]:
-        """Return samples as JSON."""
-
-    @abstractmethod
-    def table(self) -> list[Row]:
-        """Return samples as rows of a CSV file."""
-
-    @abstractmethod
-    def summary(self) -> Row:
-        """Return what is known about all samples, as keys of JSON."""
-
-    @abstractmethod
-    def groups(self, *, people: bool) -> dict[str, list[Row]]:
-        """Return a row per file and per device, for people or as JSON."""
-
-    def overview(self) -> None:
-        """Print a summary of many samples."""
-        return
-
-    @abstractmethod
-    def closing(self) -> list[str]:
-        """Return the last lines."""
-
-    def warnings(self, folder: Path) -> list[str]:
-        """Return warnings about the answers, given the run's folder."""
-        del folder
-        return []
-
-
 def answers_of(
     trained: Trained, parts: Iterable[FileSamples], follow: Callable[[int], None] | None = None,
     failed: dict[Path, str] | None = None,
@@ -69,41 +27,34 @@ def answers_of(
     Raises:
         SettingError: a file that is no sample of this model; numbers too large for it, where ``failed`` is left out.
     """
-    for held in _gathered(parts, follow):
-        whole = trained.answered(np.concatenate([part.x for part in held])).changed(lambda _, one: one.numpy())
+    for batch in _batches(parts, follow):
+        whole = trained.answered(np.concatenate([part.x for part in batch])).changed(lambda _, values: values.numpy())
         first = 0
-        for part in held:
+        for part in batch:
             mine = slice(first, first + len(part.x))
             first += len(part.x)
-            answer = whole.changed(lambda _, one: one[mine])  # noqa: B023
+            answer = whole.changed(lambda _, values: values[mine])  # noqa: B023
             if np.isfinite(next(iter(answer.parts().values()))).all():
                 yield part, answer
                 continue
-            error = f"{part.file}: the model's answer is no number. Are its values far too large?"
+            error = f"{part.file}: the model's answer is not a finite number. Are its values far too large?"
             if failed is None:
                 raise SettingError(error)
             failed[part.file] = error
 
 
-def _gathered(parts: Iterable[FileSamples], follow: Callable[[int], None] | None) -> Iterator[list[FileSamples]]:
-    """Put small files together: a network is much faster on many samples at a time."""
-    held: list[FileSamples] = []
+def _batches(parts: Iterable[FileSamples], follow: Callable[[int], None] | None) -> Iterator[list[FileSamples]]:
+    """Combine small files: a network is much faster on many samples at a time."""
+    batch: list[FileSamples] = []
     for number, part in enumerate(parts, start=1):
-        held.append(part)
-        if sum(len(one.x) for one in held) >= BLOCK:
-            yield held
-            held = []
+        batch.append(part)
+        if sum(len(each.x) for each in batch) >= BLOCK:
+            yield batch
+            batch = []
             if follow is not None:
                 follow(number)
-    if held:
-        yield held
-
-
-def place_words(place: tuple[int, int] | None) -> int | str | None:
-    """Return the rows of a sample in words."""
-    if place is None or place[0] == place[1]:
-        return None if place is None else place[0]
-    return f"{place[0]}–{place[1]}"
+    if batch:
+        yield batch
 
 
 BEYOND = (5.0, 10.0, 30.0)  # deviations from the mean of training
@@ -129,52 +80,48 @@ def odd_sensors(trained: Trained, samples: FileSamples) -> list[str]:
     form = (1, -1, *(1,) * (samples.x.ndim - 2))
     with np.errstate(invalid="ignore", over="ignore"):
         away = np.abs(samples.x * factor.reshape(form) + shift.reshape(form))
-    found = []
+    warnings = []
     for channel, name in enumerate(trained.sensors.columns):
-        one = away[:, channel][~np.isnan(away[:, channel])]
-        shares = {k: float((one > k).mean()) if one.size else 0.0 for k in BEYOND}
+        values = away[:, channel][~np.isnan(away[:, channel])]
+        shares = {k: float((values > k).mean()) if values.size else 0.0 for k in BEYOND}
         odd = max((k for k, share in shares.items() if share > 1 / k**2), default=None)
         if odd is not None:
-            found.append(
+            warnings.append(
                 f"{samples.file}: sensor '{name}': {shares[odd]:.1%} of its values lie more than {odd:g} standard "
                 f"deviations from the mean of training, where at most {1 / odd**2:.1%} can have. Another unit, or a "
-                "sensor that fails? The answers are not to be relied on."
+                "failing sensor? Do not rely on these answers."
             )
-    return found
+    return warnings
 
 
 def odd_mix(trained: Trained, predicted: Mapping[str, int], folder: Path) -> str:
-    """Return a warning where the predicted classes are mixed unlike those of training; nothing where that is unknown.
+    """Return a warning where ½ Σ_c |p_c − q_c| between predicted and training classes exceeds 0.2 + ½ √(F/n).
 
-    It is given where half of Σ_c |p_c − q_c| is above 0.2 and half of √(F/n), which chance makes of n samples of F
-    classes.
-
-    Args:
-        folder: the run's; without its ``park.json`` nothing is known.
+    The second term is what chance makes of n samples of F classes. Without the run's ``park.json`` q is not known.
     """
     counts = _counts(folder / "park.json", trained.classes)
-    many = sum(predicted.values())
-    if counts is None or not many:
+    total = sum(predicted.values())
+    if counts is None or not total:
         return ""
-    here = np.array([predicted.get(name, 0) for name in trained.classes]) / many
+    here = np.array([predicted.get(name, 0) for name in trained.classes]) / total
     apart = np.abs(here - counts / counts.sum())
-    if apart.sum() / 2 <= APART + math.sqrt(len(here) / many) / 2:
+    if apart.sum() / 2 <= APART + math.sqrt(len(here) / total) / 2:
         return ""
     worst = int(apart.argmax())
     return (
         f"the predicted classes are mixed unlike the training samples: {here[worst]:.1%} '{trained.classes[worst]}', "
-        f"{counts[worst] / counts.sum():.1%} there. The model's measured quality holds for a mix like that of "
+        f"{counts[worst] / counts.sum():.1%} in training. The model's measured quality holds for a mix like that of "
         "its test samples."
     )
 
 
 def _counts(path: Path, classes: Sequence[str]) -> np.ndarray | None:
-    """Return the devices' class counts of a run, added up; None where they are not known."""
+    """Return the sum of the devices' class counts of a run; None where they are not known."""
     try:
         park = json.loads(path.read_text(encoding="utf-8"))
         if park["classes"] != list(classes):
             return None
-        total = np.sum([one["counts"] for one in park["devices"]], axis=0, dtype=np.float64)
+        total = np.sum([device["counts"] for device in park["devices"]], axis=0, dtype=np.float64)
     except (OSError, ValueError, KeyError, TypeError):
         return None
     return total if total.shape == (len(classes),) and total.sum() > 0 else None

@@ -1,4 +1,4 @@
-"""Samples of a file as a model takes them: their shape, labels and origin."""
+"""Samples of a file as a model's inputs: their shape, labels and origin."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ class Sensors:
         missing: treatment of missing values: ``"refuse"``, ``"previous"``, ``"mean"`` or ``"drop"``.
         names: of a table's columns for device, time and label.
         decimal: its decimal mark.
-        dialect: how the tables of the training were written, where that is not plain; keys of ``[data]``.
-        coding: how its texts and numbers were coded in training, where they were not taken as they are.
-        device_of: how a table's place names its device; None where only a column does.
+        dialect: the format of the training's tables, where it is not plain; keys of ``[data]``.
+        coding: of texts and numbers in training, where they were not taken as they are.
+        device_of: how a table's path names its device; None where only a column does.
     """
 
     columns: tuple[str, ...]
@@ -42,44 +42,15 @@ class Sensors:
     coding: Mapping[str, Any] = field(default_factory=dict)
     device_of: Naming | None = None
 
-    @classmethod
-    def of(cls, about: Mapping[str, Any]) -> Sensors | None:
-        """Read the key ``inputs`` of a model's header; None where samples are pictures.
-
-        Raises:
-            KeyError, TypeError, ValueError: the key is damaged.
-
-        >>> Sensors.of({"kind": "table", "columns": ["temp"], "window": {"length": 20, "step": 5}}).window
-        (20, 5)
-        """
-        if about["kind"] == "image":
-            return None
-        if about["kind"] != "table":
-            raise ValueError(f"inputs of kind '{about['kind']}'")
-        window = about.get("window")
-        return cls(
-            columns=tuple(about["columns"]),
-            window=None if window is None else (int(window["length"]), int(window["step"])),
-            missing=about.get("missing") or "refuse",
-            names=dict(about.get("names") or {}),
-            decimal=about.get("decimal") or ".",
-            dialect=dict(about.get("dialect") or {}),
-            coding=dict(about.get("coding") or {}),
-            device_of=Naming(**about["device_of"]) if about.get("device_of") else None,
-        )
-
 
 def fitting(x: NDArray[Any], shape: Shape, sensors: Sensors | None, where: str) -> NDArray[Any]:
-    """Return given numbers as a batch of samples [n, *shape]: uint8 pictures, or float32 rows or windows.
+    """Return an array as a batch of samples [n, *shape]: uint8 pictures, or float32 rows or windows.
 
-    One sample may come without the batch's axis, grey pictures without the axis of the one channel, and the channels
-    of pictures may stand last, as in training.
-
-    Args:
-        sensors: what its channels measure; None for pictures.
+    A single sample may lack the batch's axis, grey pictures the axis of the channel, and pictures may have their
+    channels last, as in training. ``sensors`` is None for pictures.
 
     Raises:
-        SettingError: another shape or type, or a number that is missing and must not be.
+        SettingError: another shape or type, or a missing number that is not allowed.
 
     >>> fitting(np.zeros((2, 28, 28), np.uint8), (1, 28, 28), None, "x").shape
     (2, 1, 28, 28)
@@ -99,7 +70,7 @@ def _batch(x: NDArray[Any], shape: Shape, sensors: Sensors | None, where: str) -
         return np.moveaxis(x, -1, -3).reshape(-1, *shape)
     hint = f" The columns are {', '.join(sensors.columns)}." if sensors is not None else ""
     if sensors is not None and len(shape) == 2 and x.ndim == 2 and x.shape[1] == shape[0]:
-        hint += " These are single rows: cut the windows yourself, or give the rows as a table (.csv), which is cut."
+        hint += " These are single rows: cut windows, or give a table (.csv), which is cut into windows."
     raise SettingError(
         f"{where} has shape {x.shape}: the model takes samples of shape {shape}, so {('n', *shape)} or one of them."
         f"{hint}".replace("'n'", "n")
@@ -113,7 +84,7 @@ def _bytes(x: NDArray[Any], where: str) -> NDArray[np.uint8]:
     low, high = (x.min(), x.max()) if x.size and np.issubdtype(x.dtype, np.number) else (0, 0)
     if whole and low >= 0 and high <= 255:
         return x.astype(np.uint8)
-    hint = "Give the pictures as they stand in files, not normalised: the model brings its normalisation."
+    hint = "Give the pictures as in their files: normalisation is part of the model."
     if np.issubdtype(x.dtype, np.floating) and low >= 0 and high <= 1:
         hint = "These look like shares of full brightness: np.rint(255 * x).astype(np.uint8) gives the pixels."
     raise SettingError(f"{where} is {x.dtype} from {low} to {high}: pictures are uint8 from 0 to 255. {hint}")
@@ -145,13 +116,13 @@ class FileSamples:
     Args:
         file: its path.
         x: uint8 or float32 [n, *shape].
-        places: of each, (first, last) row in a table, (number, number) in an array; None for a picture.
-        y: int64 [n], classes as far as they are known, else :data:`UNKNOWN`.
+        places: (first, last) row in a table, (number, number) in an array; None for a picture.
+        y: int64 [n], classes; :data:`UNKNOWN` where there is no label.
         devices: the device of each, where a table names it.
         first: int64 [n], the first row of each, where samples may share rows.
-        left_out: rows without an answer, and why; each a sentence that names the place.
-        target: float32 [n, T], the true numbers, NaN where they are not known; None where classes are.
-        times: when each was taken, as a table has it.
+        left_out: a sentence for each group of rows without an answer: where, and why.
+        target: float32 [n, T], the true numbers, NaN where unknown; None where classes are predicted.
+        times: of each sample, as in its table.
     """
 
     file: Path
@@ -175,13 +146,10 @@ def within(path: Path) -> str:
 
 
 def class_numbers(labels: Sequence[str], classes: Sequence[str], place: Callable[[int], str]) -> NDArray[np.int64]:
-    """Return the numbers of class names; an empty one is :data:`UNKNOWN`.
-
-    Args:
-        place: number of a label → where it stands, in words.
+    """Return the numbers of class names, :data:`UNKNOWN` for an empty one; ``place``: index of a label → its place.
 
     Raises:
-        SettingError: the model does not know a name.
+        SettingError: a name that is not a class of the model.
 
     >>> class_numbers(["b", "", "a"], ("a", "b"), str)
     array([ 1, -1,  0])
@@ -191,8 +159,8 @@ def class_numbers(labels: Sequence[str], classes: Sequence[str], place: Callable
     if odd is not None:
         listed = ", ".join(classes[:20]) + (", …" if len(classes) > 20 else "")
         raise SettingError(
-            f"{place(odd)}: '{labels[odd]}' is none of the model's classes.{nearest(labels[odd], classes)} They are "
-            f"{listed}. A label that is not known is left empty."
+            f"{place(odd)}: '{labels[odd]}' is not a class of the model.{nearest(labels[odd], classes)} Its classes "
+            f"are {listed}. Leave unknown labels empty."
         )
     return np.array([number[label] for label in labels], np.int64)
 
@@ -204,46 +172,47 @@ def labels(sheet: Sheet, rows: NDArray[np.int64], targets: int, column: str) -> 
     """Return the labels of rows as numbers, float32 [n, T], NaN where a cell is empty or the table has none.
 
     Raises:
-        SettingError: one is no number.
+        SettingError: a label is not a number.
     """
-    found = np.full((len(rows), targets), np.nan, np.float32)
+    values = np.full((len(rows), targets), np.nan, np.float32)
     words = sheet.text.get("label")
     if words is None or targets != 1:  # tables have one label
-        return found
+        return values
     known = [i for i, row in enumerate(rows.tolist()) if words[row].strip().lower() not in NO_LABEL]
     if known:
         place = [int(rows[i]) for i in known]
-        found[known] = numbers([words[row] for row in place], lambda i: sheet.place(place[i], column))
-    return found
+        values[known] = numbers([words[row] for row in place], lambda i: sheet.place(place[i], column))
+    return values
 
 
-def rows_ahead(values: NDArray[np.float32], whose: NDArray[np.int64], end: NDArray[np.int64], horizon: int) -> Targets:
-    """Return the next rows of each sample, float32 [n, S·H] sensor by sensor, NaN beyond its recording.
+def rows_ahead(
+    values: NDArray[np.float32], recording: NDArray[np.int64], end: NDArray[np.int64], horizon: int
+) -> Targets:
+    """Return the next H rows of each sample, float32 [n, S·H] sensor by sensor, NaN beyond its recording.
 
-    Args:
-        values: [rows, S], recordings one after the other.
+    ``values`` are [rows, S], recordings one after the other.
 
     >>> rows_ahead(np.array([[1], [2], [3], [9]], np.float32), np.array([0, 0, 0, 1]), np.array([1, 2]), 2).tolist()
     [[2.0, 3.0], [3.0, nan]]
     """
     place = end[:, None] + np.arange(horizon)
     inside = np.minimum(place, len(values) - 1)
-    there = (place < len(values)) & (whose[inside] == whose[end - 1][:, None])
-    found = np.where(there[:, :, None], values[inside], np.float32(np.nan))  # [n, H, S]
-    return found.transpose(0, 2, 1).reshape(len(end), -1)
+    recorded = (place < len(values)) & (recording[inside] == recording[end - 1][:, None])
+    ahead = np.where(recorded[:, :, None], values[inside], np.float32(np.nan))  # [n, H, S]
+    return ahead.transpose(0, 2, 1).reshape(len(end), -1)
 
 
 def of_array(given: NDArray[Any] | None, count: int, targets: int, where: str) -> Targets:
-    """Return numbers that stand beside samples in an ``.npz``, float32 [n, T]; NaN where there are none.
+    """Return the targets of samples in an ``.npz``, float32 [n, T]; NaN where there are none.
 
     Raises:
-        SettingError: no numbers, or not as many as the samples have targets.
+        SettingError: not numeric, or not one number per target.
     """
     if given is None:
         return np.full((count, targets), np.nan, np.float32)
     if given.dtype.kind not in "iuf" or given.size != count * targets or len(given) != count:
         raise SettingError(
             f"{where} is {given.dtype} of shape {given.shape}: the model predicts {targets} number"
-            f"{'s' if targets > 1 else ''} of each of {count} samples. Leave y out where they are not known."
+            f"{'s' if targets > 1 else ''} of each of {count} samples. Leave y out where the numbers are unknown."
         )
     return given.reshape(count, targets).astype(np.float32)

@@ -15,8 +15,8 @@ import numpy as np
 
 from fedfloor.errors import RunError, SettingError
 from fedfloor.inference import inputs, onnx
-from fedfloor.inference.answers import check_top, results
-from fedfloor.inference.results import Results, Row, answers_of, odd_sensors
+from fedfloor.inference.answers import Results, check_top, results
+from fedfloor.inference.results import Row, answers_of, odd_sensors
 from fedfloor.inference.samples import FileSamples
 from fedfloor.inference.trained import Trained, load_model
 from fedfloor.models.saved import devices
@@ -30,18 +30,8 @@ FIRST = 20  # rows that are printed where there are more
 
 
 @dataclass(frozen=True)
-class How:
-    """The options of ``predict``.
-
-    Args:
-        top: classes listed for each sample.
-        resize, invert: treatment of pictures.
-        every: print all rows.
-        table: a CSV file to write them to.
-        own: import a model or objective of one's own that the file names.
-        which: the ``last`` round's model, or the ``best`` one's.
-        device: of the file; empty: as its folder, name or columns have it.
-    """
+class PredictOptions:
+    """The options of ``predict``, as its ``--help`` describes them; ``table`` is ``--csv``."""
 
     top: int = 1
     resize: bool = False
@@ -53,26 +43,22 @@ class How:
     device: str = ""
 
 
-def predict(run: Path, given: Sequence[Path], how: How, *, as_json: bool) -> None:
-    """Predict files with a run's model, and print it.
-
-    Args:
-        run: its folder.
-        given: files and folders.
-        how: the options.
-        as_json: print JSON.
+def predict(run: Path, given: Sequence[Path], options: PredictOptions, *, as_json: bool) -> None:
+    """Predict files with a run's model, and print the answers.
 
     Raises:
-        SettingError: an option that cannot be, or no file that is a sample of this model.
-        RunError: some files are no samples of it; the others are answered, and these are named at the end.
+        SettingError: an invalid option, or no file is a sample of this model.
+        RunError: some files are not; the others are answered, and these are named at the end.
     """
-    trained = load_model(run, how.own, how.which, how.device)
-    check_top(trained, how.top)
-    if how.table is not None:
-        _check_writable("--csv", how.table)
+    trained = load_model(run, options.own, options.which, options.device)
+    check_top(trained, options.top)
+    if options.table is not None:
+        _check_writable("--csv", options.table)
     paths = inputs.files(given)
-    if how.device and len(paths) > 1:
-        raise SettingError(f"--device {how.device}: for one file, but these are {len(paths)}. Predict them by device.")
+    if options.device and len(paths) > 1:
+        raise SettingError(
+            f"--device {options.device}: takes one file, and these are {len(paths)}. Predict them device by device."
+        )
 
     def follow(done: int) -> None:
         if len(paths) > 1:
@@ -88,47 +74,49 @@ def predict(run: Path, given: Sequence[Path], how: How, *, as_json: bool) -> Non
             warnings.extend(odd_sensors(trained, part))
             yield part
 
-    parts = inputs.read(paths, trained, resize=how.resize, invert=how.invert, failed=failed, device=how.device)
-    found = results(trained, answers_of(trained, watched(parts), follow, failed), how.top)
+    parts = inputs.read(
+        paths, trained, resize=options.resize, invert=options.invert, failed=failed, device=options.device
+    )
+    answers = results(trained, answers_of(trained, watched(parts), follow, failed), options.top)
     if len(failed) == len(paths):
         raise SettingError("\n".join(failed.values()))
-    if how.table is not None:
-        write(how.table, _csv(found.table()))
-    warnings += found.warnings(run if run.is_dir() else run.parent)
+    if options.table is not None:
+        write(options.table, _csv(answers.table()))
+    warnings += answers.warnings(run if run.is_dir() else run.parent)
     if as_json:
         missed: Row = {
             "failed": [{"file": str(path), "error": error} for path, error in failed.items()],
             "left_out": left, "warnings": warnings,
         }  # fmt: skip
-        about: Row = {"model": trained.name, "round": trained.round, "samples": len(found)}
-        about |= found.summary() | found.groups(people=False) | missed
-        show(found.documents(), as_json=True, **about)
+        about: Row = {"model": trained.name, "round": trained.round, "samples": len(answers)}
+        about |= answers.summary() | answers.groups(people=False) | missed
+        show(answers.documents(), as_json=True, **about)
     else:
-        _print(trained, found, how)
+        _print(trained, answers, options)
     for text in warnings:
         log.warning("%s", text)
     if failed or left:
-        of_files = [f"{len(failed)} of {len(paths)} files have no answer:", *failed.values()] if failed else []
-        of_rows = ["rows without an answer in files that have some:", *left] if left else []
-        raise RunError("\n".join(of_files + of_rows))
+        lines = [f"{len(failed)} of {len(paths)} files have no answer:", *failed.values()] if failed else []
+        lines += ["rows without an answer in files that have some:", *left] if left else []
+        raise RunError("\n".join(lines))
 
 
-def _print(trained: Trained, found: Results, how: How) -> None:
+def _print(trained: Trained, answers: Results, options: PredictOptions) -> None:
     """Print answers, their summaries by file and device, and the closing lines."""
-    few = len(found) if how.every else min(FIRST, len(found))
+    few = len(answers) if options.every else min(FIRST, len(answers))
     title = f"{trained.name}, trained for {count(trained.round, 'round')}"
-    show(found.rows(few), as_json=False, title=title)
-    if few < len(found):
-        print(f"and {len(found) - few:,} more: --all prints them, --csv FILE writes them.")
-    if len(found) > FIRST:
-        found.overview()
-        for name, rows in found.groups(people=True).items():
+    show(answers.rows(few), as_json=False, title=title)
+    if few < len(answers):
+        print(f"and {len(answers) - few:,} more: --all prints them, --csv FILE writes them.")
+    if len(answers) > FIRST:
+        answers.overview()
+        for name, rows in answers.groups(people=True).items():
             if 1 < len(rows) <= FIRST:
                 show(rows, as_json=False, title=name.replace("_", " "))
-    for line in found.closing():
+    for line in answers.closing():
         print(line)
-    if how.table is not None:
-        print(f"table: {how.table}")
+    if options.table is not None:
+        print(f"table: {options.table}")
 
 
 def _csv(rows: Sequence[Row]) -> str:
@@ -149,16 +137,7 @@ def _check_writable(option: str, path: Path) -> None:
 def export(
     run: Path, out: Path | None, *, as_json: bool, own: bool = False, which: str = "last", device: str = ""
 ) -> None:
-    """Export a run's model, and print the result.
-
-    Args:
-        run: its folder, or the model's file.
-        out: the file to write; ``model.onnx`` in the run's folder where it is left out.
-        as_json: print JSON.
-        own: import a model or objective of one's own that the file names.
-        which: the ``last`` round's model, or the ``best`` one's.
-        device: whose model, of a run where they differ.
-    """
+    """Export a run's model, or that of one of its devices, and print the result."""
     if device:
         devices(run)
     trained = load_model(run, own, which, device)
@@ -166,7 +145,7 @@ def export(
     _check_writable("--out", where)
     done = onnx.export(trained, where)
     kind = "uint8" if trained.sensors is None else "float32"
-    row = {key: one for key, one in asdict(done).items() if key != "differences"} | done.differences
+    row = {key: value for key, value in asdict(done).items() if key != "differences"} | done.differences
     row |= {"file": str(done.file), "input": f"x: {kind} {['n', *trained.shape]}".replace("'", "")}
     if trained.own is not None:
         row["input"] += f", mean and std: float32 [{trained.shape[0]}] of the device it runs on;"
@@ -187,13 +166,7 @@ def export(
 
 
 def export_all(run: Path, out: Path | None, *, as_json: bool, own: bool = False) -> None:
-    """Export every device's model of a run where they differ.
-
-    Args:
-        run: its folder.
-        out: the folder to write to; ``onnx`` in the run's folder where it is left out.
-        as_json, own: as of :func:`export`.
-    """
+    """Export every device's model of a run where they differ."""
     known, folder = devices(run), out or run / "onnx"
     try:
         folder.mkdir(exist_ok=True)

@@ -25,7 +25,7 @@ from fedfloor.tasks.classification import CLASSIFICATION
 from fedfloor.tasks.task import Task
 
 MATRIX = ".dat"
-NAMED = 5  # places in a file that are left out, before they are only counted
+NAMED = 5  # places that are named before they are only counted
 
 log = logging.getLogger(__name__)
 
@@ -39,10 +39,9 @@ def table(path: Path, sensors: Sensors, classes: tuple[str, ...], task: Task = C
 
     Args:
         path: a CSV file, or ``.dat``: rows of numbers without a header, a column per sensor in the model's order.
-        sensors: the columns, windows, and what is done about missing values.
 
     Raises:
-        SettingError: a mistake in the table, or nothing left to answer; the message names file, row and column.
+        SettingError: a mistake in the table, or no sample in it; names file, row and column.
     """
     categories = described(sensors.coding.get("categories", {}))
     numbers = sensors.columns[: len(sensors.columns) - len(columns_of(categories or {}))]
@@ -85,7 +84,7 @@ def table(path: Path, sensors: Sensors, classes: tuple[str, ...], task: Task = C
     if not task.targets:
         y = _labels(sheet, last, classes, columns.label, sensors.coding.get("bins"), task)
     elif task.ahead:
-        channels = [sensors.columns.index(one) for one in task.called()]
+        channels = [sensors.columns.index(name) for name in task.called()]
         target = rows_ahead(x[order][:, channels], device[order], first + length, task.ahead)
     else:
         target = labels(sheet, last, task.targets, columns.label)
@@ -97,7 +96,7 @@ def table(path: Path, sensors: Sensors, classes: tuple[str, ...], task: Task = C
 
 
 def _matrix(path: Path, columns: tuple[str, ...]) -> Sheet:
-    """Read numbers separated by white space; a matrix that lies on its side, a row per sensor, is set up."""
+    """Read numbers separated by white space; a matrix with a row per sensor is transposed."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error")  # NumPy only warns of an empty file
@@ -115,7 +114,7 @@ def _matrix(path: Path, columns: tuple[str, ...]) -> Sheet:
 
 
 def _check_order(sheet: Sheet, order: Numbers, device: Numbers) -> None:
-    """Refuse rows of one device that are not in the order of their times: windows and fillings go by it."""
+    """Raise where a device's rows are not in the order of their times, which windows and filling rely on."""
     if sheet.time is None:
         return
     wrong = np.flatnonzero((np.diff(device[order]) == 0) & (np.diff(sheet.time[order]) <= 0))
@@ -123,12 +122,12 @@ def _check_order(sheet: Sheet, order: Numbers, device: Numbers) -> None:
         row, before = int(order[wrong[0] + 1]), int(order[wrong[0]])
         raise SettingError(
             f"{sheet.path.name}, row {sheet.line[row]}: its time is not after that of row {sheet.line[before]} of "
-            "the same device. Put the rows in the order of time."
+            "the same device. Sort the rows by time."
         )
 
 
 def _filled(sheet: Sheet, sensors: Sensors, order: Numbers, device: Numbers) -> NDArray[np.float32]:
-    """Return the table's values with holes filled where that is how the model was trained."""
+    """Return the table's values, missing ones filled as in training."""
     x = known = np.asarray(sheet.x, np.float32)
     if sensors.missing == "previous":
         x = np.empty_like(known)
@@ -137,15 +136,10 @@ def _filled(sheet: Sheet, sensors: Sensors, order: Numbers, device: Numbers) -> 
 
 
 def _holes(sheet: Sheet, sensors: Sensors, x: NDArray[np.float32], rows: Numbers) -> list[str]:
-    """Return which cells keep samples from being answered, the first few by name.
-
-    Args:
-        x: its values as far as holes are filled, [rows, C].
-        rows: int64 [n, length], the rows of the samples that hold one.
-    """
+    """Return a sentence for each of the first cells of x [rows, C] without a value in samples' rows [n, length]."""
     why = {
         "refuse": "The model was trained on tables without missing values. Fill it in, or leave the row out.",
-        "previous": "And this device has no other value of this sensor that could stand for it.",
+        "previous": "This device has no other value of this sensor to fill it with.",
     }[sensors.missing]
     mine = np.unique(rows)
     cells = [(row, column) for row in mine.tolist() for column in np.flatnonzero(np.isnan(x[row])).tolist()]
@@ -155,7 +149,7 @@ def _holes(sheet: Sheet, sensors: Sensors, x: NDArray[np.float32], rows: Numbers
 
 
 def _cut(sheet: Sheet, sensors: Sensors, order: Numbers, device: Numbers) -> tuple[Numbers, int, list[str]]:
-    """Return where samples begin in ``order``, how many rows each has, and which devices have too few rows for one.
+    """Return the first places of samples in ``order``, their number of rows, and messages on devices with too few.
 
     Raises:
         SettingError: too few rows for any window.
@@ -169,11 +163,11 @@ def _cut(sheet: Sheet, sensors: Sensors, order: Numbers, device: Numbers) -> tup
     short = [(first, end - first) for first, end in runs if end - first < length]
     if not len(starts):
         most = max(end - first for first, end in runs)
-        raise SettingError(f"{sheet.path.name}: {most} rows of a device at most: the model takes windows of {length}.")
+        raise SettingError(f"{sheet.path.name}: at most {most} rows of a device; the model takes windows of {length}.")
     whose = sheet.text.get("device", [""] * len(sheet.line))
     left = [
-        f"{sheet.path.name}, row {sheet.line[order[first]]}: device '{whose[order[first]]}' has {many} rows from here "
-        f"on; the model takes windows of {length}."
+        f"{sheet.path.name}, row {sheet.line[order[first]]}: device '{whose[order[first]]}' has {many} rows from this "
+        f"one on; the model takes windows of {length}."
         for first, many in short[:NAMED]
     ]
     more = len(short) - len(left)

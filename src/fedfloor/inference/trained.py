@@ -1,4 +1,4 @@
-"""A trained model, read back from a run's folder, ready to predict."""
+"""A trained model, read from a run folder, ready to predict."""
 
 from __future__ import annotations
 
@@ -46,13 +46,12 @@ class Trained:
         round: how many rounds it was trained.
         classes: F names of the task's bins; of a classification in the order of its outputs.
         shape: of one sample: (C, H, W) of a picture, (C,) of a row of sensors, (C, L) of a window of L rows.
-        sensors: what its channels measure; None where samples are pictures.
+        sensors: its channels; None where samples are pictures.
         raw: the network in evaluation mode, with its normalisation.
         channels_last: whether pictures are laid out channels-last in memory, as they were in training.
         scaled: whether pictures of other sizes are scaled, as they were in training.
-        own: how samples are normalised device by device, before ``raw``; None where they are not.
+        own: the normalisation by device that comes before ``raw``; None where there is none.
         decision: from probabilities to a class; None: the likeliest class.
-        task: of its answers.
     """
 
     name: str
@@ -81,8 +80,8 @@ class Trained:
 
         Args:
             x: samples [n, *shape] as they stand in files: uint8 pictures, or sensors' values as numbers.
-            device: whose they are, for a model with ``normalise = "device"``: by the statistics of that device of the
-                run; of another or none, by the first rows of x itself.
+            device: their device, for a model with ``normalise = "device"``: its statistics in the run normalise x; for
+                an unknown device, or none, those of the first rows of x do.
 
         Raises:
             SettingError: samples of another shape or type.
@@ -91,35 +90,28 @@ class Trained:
         return first
 
     def answer(self, x: NDArray[Any], device: str = "") -> Answer:
-        """Return the answer for samples, as arrays: with intervals, where quantiles are learnt.
-
-        Args:
-            x, device: as of :meth:`predict`.
-
-        Raises:
-            SettingError: samples of another shape or type.
-        """
+        """Return the answer for samples as arrays, with intervals where quantiles are learnt; see :meth:`predict`."""
         batch = fitting(x, self.shape, self.sensors, "x")
-        found = self.answered(batch if self.own is None else self.own.of_device(batch, device))
-        return found.changed(lambda _, part: part.numpy())
+        answer = self.answered(batch if self.own is None else self.own.of_device(batch, device))
+        return answer.changed(lambda _, part: part.numpy())
 
     def outputs(self, x: NDArray[Any]) -> tuple[Tensor, ...]:
         """Return the parts of :meth:`answered`; of a classification probabilities and logits [n, F]."""
         return tuple(self.answered(x).parts().values())
 
     def answered(self, x: NDArray[Any]) -> Answer:
-        """Return the answer for fitting samples [n, *shape], normalised if that is ``own``."""
+        """Return the answer for samples [n, *shape] that are checked and, where the model has ``own``, normalised."""
         if not len(x):
             return self.answered(np.zeros((1, *self.shape), x.dtype)).changed(lambda _, part: part[:0])
-        found = []
+        answers = []
         with torch.inference_mode(), one_thread():
             for first in range(0, len(x), BLOCK):
                 part = torch.from_numpy(np.ascontiguousarray(x[first : first + BLOCK]))
                 if self.channels_last and part.dim() == 4:
                     part = part.permute(0, 2, 3, 1).contiguous().permute(0, 3, 1, 2)
-                found.append(self.raw.answer(part))
-        several = [one.parts() for one in found]
-        return found[0].changed(lambda name, _: torch.cat([parts[name] for parts in several]))
+                answers.append(self.raw.answer(part))
+        several = [answer.parts() for answer in answers]
+        return answers[0].changed(lambda name, _: torch.cat([parts[name] for parts in several]))
 
 
 @dataclass(frozen=True)
@@ -145,10 +137,20 @@ class InputsHeader:
     coding: dict[str, Any] | None = None
     device_of: Naming | None = None
 
+    def sensors(self) -> Sensors | None:
+        """Return the model's sensors; None where samples are pictures."""
+        if self.kind == "image":
+            return None
+        window = None if self.window is None else (self.window.length, self.window.step)
+        return Sensors(
+            self.columns or (), window, self.missing or "refuse", self.names or {}, self.decimal or ".",
+            self.dialect or {}, self.coding or {}, self.device_of,
+        )  # fmt: skip
+
 
 @dataclass(frozen=True)
 class MadeHeader:
-    """``made`` of a model's header: how the network is put together."""
+    """``made`` of a model's header: the network's classifier and objective."""
 
     classifier: str | None = None
     objective: tuple[str, dict[str, Any]] = ("plain", {})
@@ -201,74 +203,74 @@ def load_model(folder: Path | str, own: bool = False, which: str = "last", devic
 
     Args:
         folder: a run's folder, or a ``model.safetensors`` itself.
-        own: whether a model or objective of one's own that the file names (``module:Name``) is imported and run; only
-            for a file that is trusted.
+        own: import and run a custom model or objective that the file names (``module:Name``); only for a file that is
+            trusted.
         which: of a run's folder, the ``last`` round's model, or the ``best`` one's by validation data.
-        device: the name, or else the number, of the device whose model it is, of a run where they
-            differ: with its own part, or of its cohort.
+        device: name or number of the device whose model it is, of a run where these differ: with its own part, or of
+            its cohort.
 
     Raises:
-        SettingError: there is none, it is damaged or of another format, it names code of one's own and ``own`` is
-            false, or the network of one's own has changed.
+        SettingError: there is none, it is damaged or of another format, it names custom code and ``own`` is false, or
+            the custom network has changed.
     """
     path, personal = model_file(Path(folder), which, device)
     about, tensors = content(path)
     header = parsed(Header, json.dumps(about), str(path), "the header of a model", "Train it again with this version.")
-    shape, sensors = header.shape, None if header.inputs is None else Sensors.of(about["inputs"])
+    shape, sensors = header.shape, None if header.inputs is None else header.inputs.sensors()
     about_task = header.task if personal is None or personal.task is None else personal.task
     task = read(about_task, len(header.classes), () if sensors is None else sensors.columns, str(path))
     outputs = task.outputs(len(header.classes), task.targets, shape)
-    outside = [(what, spec) for what, spec in (("model", header.model), ("objective", header.made.objective[0]))
-               if ":" in spec]  # fmt: skip
+    specs = {"model": header.model, "objective": header.made.objective[0]}
+    outside = {kind: spec for kind, spec in specs.items() if ":" in spec}
     if outside and not own:
-        names = " and ".join(f"{what} {shown(spec)}" for what, spec in outside)
+        names = " and ".join(f"{kind} {shown(spec)}" for kind, spec in outside.items())
         raise SettingError(
             f"{path} names code outside fedfloor: {names}. Loading it imports and runs that module. If you trust the "
             "file and the module, give --own-code (in Python: load_model(folder, own=True))."
         )
     try:
-        for what, spec in outside:
-            load(spec, what)
+        for kind, spec in outside.items():
+            load(spec, kind)
         adapt = adapting(task, objective(*header.made.objective))
         if not outside:  # without memory first: a header may state any size
             with torch.device("meta"):
                 bare = assembled(header.model, shape, outputs, header.made.classifier, adapt)[0]
-            numbers = sum(one.numel() for one in bare.parameters())
-            if numbers > (held := sum(one.numel() for one in tensors.values())):
+            numbers = sum(parameter.numel() for parameter in bare.parameters())
+            if numbers > (held := sum(tensor.numel() for tensor in tensors.values())):
                 raise SettingError(f"it has {numbers} numbers, and the file {held}.")
         with torch.random.fork_rng(devices=[]):
-            parts = assembled(header.model, shape, outputs, header.made.classifier, adapt)
-            network = Network(*parts)
+            network = Network(*assembled(header.model, shape, outputs, header.made.classifier, adapt))
     except (SettingError, RuntimeError) as error:  # sizes that no machine has are a RuntimeError
-        raise SettingError(f"{path}: its network cannot be made: {error}") from error
+        raise SettingError(f"{path}: its network cannot be built: {error}") from error
     _fill(network, tensors, header.model, path)
     if personal is not None:
         part = network.parcel(personal.part)
         if personal.numbers.shape != (part.numbers,) or not bool(torch.isfinite(personal.numbers).all()):
             raise SettingError(f"device {device}'s own part '{personal.part}' does not fit {path}. Resume the run.")
         part.set(personal.numbers, network.flat)
-    kind, scale = network.flat.dtype, header.normalise.scale
-    centre, spread = (torch.tensor(values, dtype=kind) for values in (header.normalise.mean, header.normalise.std))
-    holes = sensors is not None and sensors.missing == "mean"
-    answers = (
-        task.answer if header.decide is None else partial(CLASSIFICATION.answer, temperature=header.decide.temperature)
-    )
-    raw = RawNetwork(network.module, answers, scale, centre, spread, holes=holes, dims=len(shape) + 1)
-    if header.normalise.kind == "regime":
-        raw = by_regimes(raw, header.normalise.regimes or {}, shape, str(path))
-    raw.eval().requires_grad_(False)
-    scaled = header.inputs is not None and bool(header.inputs.scaled)
     given = header.normalise
+    mean, std = (torch.tensor(values, dtype=network.flat.dtype) for values in (given.mean, given.std))
+    holes = sensors is not None and sensors.missing == "mean"
+    answers = task.answer
+    if header.decide is not None:
+        answers = partial(CLASSIFICATION.answer, temperature=header.decide.temperature)
+    raw = RawNetwork(network.module, answers, given.scale, mean, std, holes=holes, dims=len(shape) + 1)
+    if given.kind == "regime":
+        raw = by_regimes(raw, given.regimes or {}, shape, str(path))
+    raw.eval().requires_grad_(False)
     fixed = None if sensors is None else fixed_scales(sensors.coding)
-    scale_of = OwnScale.read(given.rows, path.parent, shape[0], fixed) if given.kind == "device" else None
-    known, last = (header.model, header.round, header.classes, shape, sensors), network.channels_last
-    return Trained(*known, raw, last, scaled, scale_of, header.decide, task)
+    return Trained(
+        header.model, header.round, header.classes, shape, sensors, raw, network.channels_last,
+        scaled=header.inputs is not None and bool(header.inputs.scaled),
+        own=OwnScale.read(given.rows, path.parent, shape[0], fixed) if given.kind == "device" else None,
+        decision=header.decide, task=task,
+    )  # fmt: skip
 
 
 def _fill(network: Network, tensors: Mapping[str, Tensor], name: str, path: Path) -> None:
-    """Copy the file's tensors into the network; refuse a network that is not the one that was trained."""
-    wanted = {key: tuple(one.shape) for key, one in network.state(network.flat).items()}
-    got = {key: tuple(one.shape) for key, one in tensors.items()}
+    """Copy the file's tensors into the network; raise where it is not the network that was trained."""
+    wanted = {key: tuple(tensor.shape) for key, tensor in network.state(network.flat).items()}
+    got = {key: tuple(tensor.shape) for key, tensor in tensors.items()}
     wrong = [f"{key} is missing in the file" for key in wanted if key not in got]
     wrong += [f"the network has no {key}" for key in got if key not in wanted]
     wrong += [f"{key} is {got[key]} in the file, {size} in the network" for key, size in wanted.items()

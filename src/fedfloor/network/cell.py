@@ -89,11 +89,8 @@ class Cell:
     """A base station and the devices around it.
 
     Args:
-        name: of the cell.
         settings: the ``[network]`` of its file.
-        names: of the devices.
         x_m, y_m: float64 [K].
-        sites: the devices on the network.
     """
 
     name: str

@@ -148,10 +148,6 @@ def price(
     plan's seconds.
 
     Args:
-        plan: without ``Select`` nodes.
-        sites: the devices and their network.
-        payload: sizes.
-        air: the uplink's radio, or None where it is none.
         round_number, tick: key the chances of the radio.
         numbered: each visit's number among its device's, in plan order, where it is known from receipts.
         holders: the devices that hold the model's frozen part as it is: ``holders`` of the price of the plan before.
@@ -489,8 +485,6 @@ def placed_visits(
     chose the same device, none of them counted the others' visits, which the resolved plan does not record.
 
     Args:
-        plan: without ``Select`` nodes.
-        round_number, tick: of its beginning.
         numbered: the visits' numbers, from the receipts; counted here where they are left out.
     """
     visits = _Visits()

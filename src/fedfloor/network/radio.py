@@ -55,7 +55,6 @@ def airtime_s(radio: RadioModel, signal_w: Floats, payload_bytes: float) -> Floa
     A packet of b bytes is 8·b·ln 2 nats, so that its seconds are those of 8·b bits at B·log2(1 + s/N0).
 
     Args:
-        radio: bandwidth, noise and, where it is fixed, the payload.
         signal_w: s, mean received power, any shape.
         payload_bytes: size of the packet, where ``payload_nats`` is left out.
     """

@@ -230,10 +230,7 @@ def draw_sites(
     """Draw the properties of devices from a network's ranges; device k's do not depend on the number of devices.
 
     Args:
-        network: one number for all devices, or a range, for each quantity.
         seed: keys the draws, together with the quantity.
-        factory_of: int [K].
-        samples: int64 [K].
         sample_bits: bits of one sample as it is stored.
 
     Raises:
@@ -340,10 +337,8 @@ class RadioUplink:
         """Return the sending of a visit's result.
 
         Args:
-            visit: the visit.
             concurrent: the visits at its place in the other branches.
             place: (round, tick, device, visit), which keys the number of attempts.
-            payload_bytes: size of the packet.
             share: of it that codecs leave, or of ``payload_nats``.
         """
         mine = self.given(visit, place[0])

@@ -35,10 +35,8 @@ def hold_out(dataset: Dataset, parts: Sequence[Indices], share: float, seed: int
     held-out one are left out; a device all of whose windows would be gives none. The test data are not used.
 
     Args:
-        dataset: of the samples.
         parts: for each device its training samples, int64 [n_k]; no sample twice.
         share: in (0, 1).
-        seed: of the draw.
 
     Returns:
         A data set whose test samples are those held out, device by device, and for each device the samples it keeps,
@@ -95,9 +93,7 @@ def of_tests(dataset: Dataset, share: float, seed: int, *, whole_devices: bool) 
     """Hold out test samples, where training samples lie on other machines: nothing trains on either.
 
     Args:
-        dataset: of the test samples.
         share: of each owner's test samples, see :func:`hold_out`; or of their owners, see :func:`hold_out_devices`.
-        seed: of the draw.
         whole_devices: whether whole owners are held out, where there are two or more.
 
     Returns:

@@ -24,7 +24,6 @@ def device_accuracy(park: Park, right: NDArray[Any], by_class: NDArray[np.float6
     accuracy is NaN only where it holds none of them.
 
     Args:
-        park: the devices.
         right: [test samples], whether each was classified rightly, or the share of several models that did so.
         by_class: float64 [F], accuracy per class, NaN where a class has no test sample.
     """

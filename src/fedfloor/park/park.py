@@ -123,8 +123,6 @@ class Park:
         The cloud holds the samples of all devices, in device order, each of them visited as often as the cloud was.
 
         Args:
-            device: its number.
-            tick: the park's clock.
             visits: the number of its visits so far in the run.
         """
         devices = range(self.devices) if device < 0 else (device,)
@@ -136,8 +134,6 @@ class Park:
         """Return the present samples of several devices, one after the other, and int64 [len(devices)], their numbers.
 
         Args:
-            devices: at least one.
-            tick: the park's clock.
             visits: for each of ``devices``, the number of its visits so far in the run.
 
         Raises:
@@ -155,8 +151,6 @@ class Park:
         a static device gives one report at all ticks: a new one at each would average the noise out.
 
         Args:
-            devices: their numbers.
-            tick: the park's clock.
             visits: for each of ``devices``, the number of its visits so far in the run.
 
         Raises:

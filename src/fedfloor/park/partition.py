@@ -48,9 +48,6 @@ class Natural:
         Args:
             y: int64 [N] labels.
             owner: int32 [N].
-            classes: F.
-            devices: K, at most the number of owners.
-            rng: draws the subset.
 
         Returns:
             K sorted arrays of sample numbers, in the order of the owners.
@@ -324,10 +321,7 @@ def assign(devices: int, factories: int, how: Assignment, rng: Generator) -> Own
     A list of numbers: the factory of each device, as on a real floor.
 
     Args:
-        devices: K ≥ M.
-        factories: M ≥ 1.
         how: ``"random"``, ``"equal"``, or K numbers from 0 to M−1.
-        rng: of the draws.
 
     Returns:
         int32 [K], the factory of each device.
@@ -389,8 +383,6 @@ class Mobility:
 
         Args:
             home: int32 [K], the factory that each belongs to.
-            seed: of the draws.
-            tick: the park's clock.
 
         >>> home = np.array([0, 0, 1, 1], np.int32)
         >>> moving = Mobility(every=10, share=1.0)

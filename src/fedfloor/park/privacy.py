@@ -40,8 +40,6 @@ def noise(epsilon: float, size: int, rng: np.random.Generator) -> NDArray[np.int
 
     Args:
         epsilon: ε; infinity is no noise.
-        size: how many counts.
-        rng: where chance comes from.
 
     >>> noise(float("inf"), 3, np.random.default_rng(0)).tolist()
     [0, 0, 0]
@@ -78,9 +76,6 @@ def secret_key(path: Path) -> int:
     """Return the secret that keys a real device's noise: 256 bits of the operating system's randomness.
 
     It is drawn once and kept, so that a restarted device gives the same answer to the same question.
-
-    Args:
-        path: its file, readable by its owner only.
 
     Raises:
         SettingError: the file has other content, or cannot be read or written.

@@ -232,7 +232,6 @@ def batch_order(
 
     Args:
         size: samples held, at least 1.
-        batch_size: at least 1.
         epochs: passes, or None.
         steps: mini-batches, or None; exactly one of the two is given.
         rng: keyed by (seed, round, tick, device, visit).
@@ -286,11 +285,8 @@ class Windows:
     go.
 
     Args:
-        stream: of the park.
-        seed: of the stream.
         labels: training indices [n] → their classes, int64 [n].
         indices: for each device its training samples.
-        classes: F.
     """
 
     def __init__(
@@ -310,8 +306,6 @@ class Windows:
         """Return for each device the block of its present position, and that position.
 
         Args:
-            devices: numbers.
-            tick: the park's clock.
             visits: for each of ``devices``, the number of its visits so far in the run.
 
         Raises:

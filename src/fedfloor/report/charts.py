@@ -66,12 +66,7 @@ MARKED = 12  # symbols along a curve: enough to tell curves apart without their 
 
 
 def headline_figure(found: Sequence[Group], target: float | None = None) -> Any | None:
-    """Draw the headline against rounds; None if nothing was evaluated.
-
-    Args:
-        found: the runs, grouped by experiment.
-        target: a value to mark with a line.
-    """
+    """Draw the headline against rounds; None if nothing was evaluated."""
     of = judged(run for group in found for run in group.runs)
     figure = _curves(found, of.read, of.axis, share=of.share)
     if figure is not None and target is not None:
@@ -83,9 +78,7 @@ def cost_figure(found: Sequence[Group], kind: str, target: float | None = None) 
     """Draw the headline against what the rounds cost; None if nothing was evaluated or no run cost anything of it.
 
     Args:
-        found: the runs, grouped by experiment.
         kind: ``"seconds"``, ``"bytes"`` or ``"joules"``.
-        target: a value to mark with a line.
     """
     most = max((cost(run, kind) or 0.0 for group in found for run in group.runs), default=0.0)
     if not most:
@@ -445,7 +438,6 @@ def heat_map(matrix: Matrix, classes: Sequence[str]) -> str:
 
     Args:
         matrix: number of samples [true class][predicted class].
-        classes: their names.
 
     >>> heat_map(((9, 1), (0, 2)), ["a", "b"]).count('class="cell"')
     3

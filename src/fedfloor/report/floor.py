@@ -34,7 +34,6 @@ class Spot:
     """A device as it is drawn.
 
     Args:
-        name: of the device.
         x_m, y_m: metres from the base station.
         channel, power_dbm, latency_s: None where it is silent.
     """
@@ -52,11 +51,7 @@ class Drawing:
     """What is drawn.
 
     Args:
-        title: the park's name.
-        words: lines below it.
-        spots: the devices.
         slowest: the name of the device that all others wait for.
-        channels: how many there are.
         powers_dbm: the least and the most.
     """
 

@@ -195,7 +195,6 @@ def curve(group: Group, what: Callable[[RecordedRound], float | None], against: 
     """Return a figure's mean over the seeds that did not diverge; it ends where the shortest run of them ends.
 
     Args:
-        group: runs of one experiment.
         what: picks the figure out of a ledger line.
         against: picks what it is drawn against; the round where it is left out.
     """

@@ -34,8 +34,6 @@ def write(paths: Iterable[Path], out: Path, target: float | None = None, budget:
     """Write the report of run folders as one self-contained HTML page.
 
     Args:
-        paths: run folders, or folders that contain run folders.
-        out: the page; replaced as a whole, so that it is never half written.
         target: the value of the headline whose first round is compared; by default the best round one that was reached.
         budget: the methods are also compared when so much is used up.
 

@@ -35,12 +35,7 @@ MOST = 4  # methods that are named one by one
 
 
 def story(found: Sequence[Group], target: float | None) -> list[str]:
-    """Tell what the runs came to; every element is a paragraph of one or two sentences.
-
-    Args:
-        found: the runs, grouped by experiment.
-        target: the value of the headline whose first round is compared.
-    """
+    """Tell what the runs came to; every element is a paragraph of one or two sentences."""
     rivals = contestants(found)
     runs = [run for group in rivals for run in group.runs]
     rows, of, best = summary(runs, target), judged(runs), _leader(rivals)

@@ -38,12 +38,7 @@ def members(found: Sequence[Group]) -> list[RecordedRun]:
 
 
 def when(found: Sequence[Group], what: object = None) -> str:
-    """Say which round a figure of the last evaluated round belongs to.
-
-    Args:
-        found: the groups that are shown.
-        what: picks the figure out of a ledger line.
-    """
+    """Say which round a figure of the last evaluated round belongs to."""
     pick = what if callable(what) else judged(members(found)).read
     last = sorted({lines[0].round for group in found if (lines := last_lines(group, pick))})
     if not last:
@@ -95,8 +90,6 @@ def summary_cells(
     """Return one line of the summary as text.
 
     Args:
-        row: of the summary.
-        of: the headline.
         more: what stands beside it, of :func:`beside`.
         lost: whether a run of some line diverged.
     """
@@ -183,7 +176,6 @@ def curve_caption(found: Sequence[Group], *, share: bool) -> str:
     """Say how curves were made.
 
     Args:
-        found: the groups that are shown.
         share: whether the figure is a share, so that its band is cut at 0 and 1.
     """
     if len(members(found)) == 1:
@@ -400,8 +392,6 @@ def markdown(runs: Iterable[RecordedRun], target: float | None = None, budget: B
     used, and the runs that diverged, if any did.
 
     Args:
-        runs: what :func:`fedfloor.report.ledger.collect` returned.
-        target: a value of the headline, such as an accuracy of 0.8.
         budget: how much of something each run may use up.
     """
     runs = list(runs)

@@ -24,9 +24,6 @@ class About:
 
     Args:
         folder: its last part names the run.
-        experiment: the experiment's name.
-        method: the method's name.
-        seed: the experiment's seed.
         settings: the resolved experiment, ``table.key`` → value, without provenance.
         provenance: versions, kind of CPU and the data's digest.
         classes: names of the classes, in the ledger's order.
@@ -51,7 +48,6 @@ class Point:
     """One round's numbers.
 
     Args:
-        round: from 1.
         time_s: the end of the round, in seconds since 1970.
         figures: name → number; those that were not measured in the round are left out.
     """

@@ -102,7 +102,6 @@ def follow(folder: Path | str, kinds: Sequence[str]) -> Iterator[Callable[[Line]
 
     Args:
         folder: the run's folder; it need not exist yet.
-        kinds: names of sinks, ``"tensorboard"`` and ``"mlflow"``.
 
     Raises:
         SettingError: an unknown sink, or its library is not installed.
@@ -142,8 +141,6 @@ def replay(folder: Path, kind: str, place: Path | None = None) -> tuple[int, str
     """Send the ledger of a finished or stopped run to a sink; return the number of rounds, and their place.
 
     Args:
-        folder: the run's folder.
-        kind: the sink's name.
         place: folder for event files; the run's own where it is left out.
 
     Raises:
