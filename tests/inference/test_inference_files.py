@@ -139,7 +139,7 @@ def test_a_model_whose_samples_are_no_pictures(command: Command, red: Path) -> N
     )
     write_model(command.folder / "run", shape=GREY)
     (command.folder / "a.csv").write_text("temp\n1\n")
-    command.refused(command("predict", "run", "a.csv"), "takes pictures of shape (1, 2, 3), and no tables.")
+    command.refused(command("predict", "run", "a.csv"), "takes pictures of shape (1, 2, 3), not tables.")
 
 
 # -- folders -----------------------------------------------------------------------------------------------------------
