@@ -35,7 +35,7 @@ def bench(
         ),
     ] = "simulation",
     ranks: Annotated[
-        int | None, typer.Option("--ranks", metavar="N", help="Number of processes; default: one per core, of methods: 1.")
+        int | None, typer.Option("--ranks", metavar="N", help="Processes; default: one per core, 1 for methods.")
     ] = None,
     repeats: Annotated[int, typer.Option("--repeats", metavar="N", help="Rounds of each kind.")] = 7,
     only: Annotated[str, typer.Option("--only", metavar="TEXT", help="Cases whose name holds this.")] = "",
