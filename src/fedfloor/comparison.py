@@ -53,7 +53,7 @@ class Comparison:
 
     @property
     def story(self) -> list[str]:
-        """What came of it, in plain words."""
+        """The result in words."""
         runs = reading.collect(self.folders)
         return story(groups(runs), natural_target(runs))
 

@@ -274,7 +274,7 @@ def _listed(value: Any) -> Any:
 
 @contextmanager
 def _inside(where: str) -> Iterator[None]:
-    """Say which table an error is about, where it does not say so itself."""
+    """Name the table in an error that does not."""
     try:
         yield
     except SettingError as error:

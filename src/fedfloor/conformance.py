@@ -44,7 +44,7 @@ class BrokenError(Exception):
 
 @dataclass(frozen=True)
 class Check:
-    """What became of one check.
+    """The result of one check.
 
     Attributes:
         name: what is checked.

@@ -18,7 +18,7 @@ class FedfloorError(Exception):
 
 
 class SettingError(FedfloorError):
-    """What was typed or written is wrong (exit code 2)."""
+    """An invalid setting, option or file (exit code 2)."""
 
     exit_code = 2
 

@@ -22,11 +22,7 @@ def free_bytes() -> float:
 
 
 def require_memory(settings: str, needed_bytes: float, advice: str) -> None:
-    """Refuse a size whose arrays do not fit into memory.
-
-    Raises:
-        SettingError: they need more than :func:`free_bytes`.
-    """
+    """Raise a SettingError for arrays that need more memory than :func:`free_bytes`."""
     if needed_bytes < 1 << 20:
         return
     free = free_bytes()
@@ -79,7 +75,7 @@ VARIABLES = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_T
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Let PyTorch compute in one thread, and as before afterwards."""
+    """Compute with one thread of PyTorch in the body."""
     import torch  # not before: the command line reads this file first
 
     before = torch.get_num_threads()

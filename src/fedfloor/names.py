@@ -1,4 +1,4 @@
-"""What people read for things: a site's name, the data's own or its kind and number, counts, and references."""
+"""Names of sites as people read them, counts in words, and the names of references."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ MOST = 6  # names that a list shows
 
 @dataclass(frozen=True)
 class Names:
-    """What the devices and factories of a park are called wherever people read of them; plans and files keep numbers.
+    """The names of a park's devices and factories in all output; plans and files keep numbers.
 
     Args:
         devices: number → name, of those that have one.
@@ -78,7 +78,7 @@ NUMBERED = Names()  # sites by their numbers
 
 
 def count(number: int, noun: str, plural: str = "") -> str:
-    """Write how many there are of something.
+    """Return a number with its noun.
 
     >>> count(1, "factory", "factories"), count(12000, "sample")
     ('1 factory', '12,000 samples')

@@ -1,4 +1,4 @@
-"""The range of what somebody else claims: a value is of the right type and lies between limits, or is refused."""
+"""Checks of values from other machines: their type and range."""
 
 from __future__ import annotations
 
@@ -83,11 +83,7 @@ def table(value: object, most: int, noun: str) -> dict[str, Any]:
 
 
 def vector(values: NDArray[Any], noun: str) -> None:
-    """Refuse numbers that are not finite or far too large.
-
-    Raises:
-        RefusedError: they are.
-    """
+    """Raise a RefusedError for numbers that are not finite or far too large."""
     size = math.sqrt(float(np.square(values, dtype=np.float64).mean())) if values.size else 0.0
     if not size <= RATIO:
         raise RefusedError("range", f"the root mean square of {noun} is {size:.3g}; at most {RATIO:g} is taken.")

@@ -1,4 +1,4 @@
-"""What people see while a command works: progress on standard error, tables or one JSON document on standard output."""
+"""Output of commands: progress on standard error, tables or one JSON document on standard output."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Follow(Protocol):
 
 
 def both(first: Callable[[Line], None], other: Callable[[Line], None]) -> Follow:
-    """Let two follow one run."""
+    """Return a function that sends lines to both."""
 
     def follow(line: Line) -> None:
         first(line)
@@ -62,7 +62,7 @@ def progress(label: str, rounds: int) -> Iterator[Follow]:
 
 @contextmanager
 def counted(label: str, last: int) -> Iterator[Callable[[int], None]]:
-    """Show how far quiet work is: all the time on a terminal, elsewhere a line a minute, as most is over before."""
+    """Show the progress of quiet work: continuously on a terminal, elsewhere one line a minute."""
     on_terminal = sys.stderr.isatty()
     began = last_update = time.monotonic()
 
@@ -114,7 +114,7 @@ def _bar(label: str, rounds: int) -> Iterator[Follow]:
 
 @contextmanager
 def downloads() -> Iterator[Callable[[str, int, int], None]]:
-    """Show files as they come, on standard error: called with a file's name, the bytes that came, and all of them."""
+    """Show downloads on standard error; yields a function of a file's name, the bytes so far, and the total."""
     if not sys.stderr.isatty():
         yield _plain_downloads()
         return

@@ -95,7 +95,7 @@ def test_a_file_that_lies_elsewhere(tmp_path: Path, command: Command) -> None:
     assert [row["device"] for row in json.loads(told.out)["by_device"]] == ["m1"]
     two = command("predict", *map(str, (run.folder, tmp_path / "data/test/north", "--device", "m1")))
     assert two.code == 2
-    assert "--device m1: takes one file, and these are 2" in two.err
+    assert "--device m1: takes one file, not 2" in two.err
 
 
 def test_a_file_whose_name_is_of_another_form_is_of_no_device() -> None:

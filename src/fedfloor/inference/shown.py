@@ -50,15 +50,12 @@ def predict(run: Path, given: Sequence[Path], options: PredictOptions, *, as_jso
         SettingError: an invalid option, or no file is a sample of this model.
         RunError: some files are not; the others are answered, and these are named at the end.
     """
-    trained = load_model(run, options.own, options.which, options.device)
+    trained, paths = load_model(run, options.own, options.which, options.device), inputs.files(given)
     check_top(trained, options.top)
     if options.table is not None:
         _check_writable("--csv", options.table)
-    paths = inputs.files(given)
     if options.device and len(paths) > 1:
-        raise SettingError(
-            f"--device {options.device}: takes one file, and these are {len(paths)}. Predict them device by device."
-        )
+        raise SettingError(f"--device {options.device}: takes one file, not {len(paths)}. Predict device by device.")
 
     def follow(done: int) -> None:
         if len(paths) > 1:
@@ -84,13 +81,10 @@ def predict(run: Path, given: Sequence[Path], options: PredictOptions, *, as_jso
         write(options.table, _csv(answers.table()))
     warnings += answers.warnings(run if run.is_dir() else run.parent)
     if as_json:
-        missed: Row = {
-            "failed": [{"file": str(path), "error": error} for path, error in failed.items()],
-            "left_out": left, "warnings": warnings,
-        }  # fmt: skip
         about: Row = {"model": trained.name, "round": trained.round, "samples": len(answers)}
-        about |= answers.summary() | answers.groups(people=False) | missed
-        show(answers.documents(), as_json=True, **about)
+        about |= answers.summary() | answers.groups(people=False)
+        errors = [{"file": str(path), "error": error} for path, error in failed.items()]
+        show(answers.documents(), as_json=True, **about, failed=errors, left_out=left, warnings=warnings)
     else:
         _print(trained, answers, options)
     for text in warnings:

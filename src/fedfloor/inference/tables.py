@@ -43,17 +43,7 @@ def table(path: Path, sensors: Sensors, classes: tuple[str, ...], task: Task = C
     Raises:
         SettingError: a mistake in the table, or no sample in it; names file, row and column.
     """
-    categories = described(sensors.coding.get("categories", {}))
-    numbers = sensors.columns[: len(sensors.columns) - len(columns_of(categories or {}))]
-    names: dict[str, Any] = {**sensors.names, "values": numbers, "categories": categories}
-    if sensors.window is None and sensors.missing != "previous":
-        names["time"] = ""  # rows by themselves need no times
-    columns = Columns(**names)
-    if path.name.lower().removesuffix(".gz").endswith(MATRIX):
-        sheet = _matrix(path, sensors.columns)
-    else:
-        reading = Reading(columns=columns, decimal="," if sensors.decimal == "," else ".", **sensors.dialect)
-        (sheet,) = encoded([read(path, reading, (), lenient=True)], categories, known=True)
+    sheet, columns = _sheet(path, sensors)
     none = [""] * len(sheet.line)
     devices: Sequence[str] | None = sheet.text.get("device")
     if sensors.device_of is not None:
@@ -66,15 +56,13 @@ def table(path: Path, sensors: Sensors, classes: tuple[str, ...], task: Task = C
     x = _filled(sheet, sensors, order, device)
     first, length, left = _cut(sheet, sensors, order, device)
     rows = order[first[:, None] + np.arange(length)]
-    if sensors.missing in ("refuse", "previous"):
+    if sensors.missing != "mean":
         whole = ~np.isnan(x[rows]).any(axis=(1, 2))
-        left += _holes(sheet, sensors, x, rows[~whole])
-        if not whole.any() and len(whole):
-            raise SettingError(left[-1] if len(whole) == 1 else "\n".join(left))
-        rows, first = rows[whole], first[whole]
-    if sensors.missing == "drop":
-        whole = ~np.isnan(x[rows]).any(axis=(1, 2))
-        if not whole.all():
+        if sensors.missing != "drop":
+            left += _holes(sheet, sensors, x, rows[~whole])
+            if not whole.any() and len(whole):
+                raise SettingError(left[-1] if len(whole) == 1 else "\n".join(left))
+        elif not whole.all():
             log.info("%s: %s of %s samples have missing values and are left out.", within(path),
                      f"{(~whole).sum():,}", f"{len(whole):,}")  # fmt: skip
         rows, first = rows[whole], first[whole]
@@ -93,6 +81,21 @@ def table(path: Path, sensors: Sensors, classes: tuple[str, ...], task: Task = C
         None if devices is None else [devices[row] for row in last], first, tuple(left), target,
         None if sheet.time is None else [written(sheet.time[row], dated=sheet.dated) for row in last],
     )  # fmt: skip
+
+
+def _sheet(path: Path, sensors: Sensors) -> tuple[Sheet, Columns]:
+    """Return a table as it was read in training, and the names of its columns."""
+    categories = described(sensors.coding.get("categories", {}))
+    numbers = sensors.columns[: len(sensors.columns) - len(columns_of(categories or {}))]
+    names: dict[str, Any] = {**sensors.names, "values": numbers, "categories": categories}
+    if sensors.window is None and sensors.missing != "previous":
+        names["time"] = ""  # single rows need no times
+    columns = Columns(**names)
+    if path.name.lower().removesuffix(".gz").endswith(MATRIX):
+        return _matrix(path, sensors.columns), columns
+    reading = Reading(columns=columns, decimal="," if sensors.decimal == "," else ".", **sensors.dialect)
+    (sheet,) = encoded([read(path, reading, (), lenient=True)], categories, known=True)
+    return sheet, columns
 
 
 def _matrix(path: Path, columns: tuple[str, ...]) -> Sheet:

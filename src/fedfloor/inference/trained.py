@@ -219,7 +219,6 @@ def load_model(folder: Path | str, own: bool = False, which: str = "last", devic
     shape, sensors = header.shape, None if header.inputs is None else header.inputs.sensors()
     about_task = header.task if personal is None or personal.task is None else personal.task
     task = read(about_task, len(header.classes), () if sensors is None else sensors.columns, str(path))
-    outputs = task.outputs(len(header.classes), task.targets, shape)
     specs = {"model": header.model, "objective": header.made.objective[0]}
     outside = {kind: spec for kind, spec in specs.items() if ":" in spec}
     if outside and not own:
@@ -231,15 +230,7 @@ def load_model(folder: Path | str, own: bool = False, which: str = "last", devic
     try:
         for kind, spec in outside.items():
             load(spec, kind)
-        adapt = adapting(task, objective(*header.made.objective))
-        if not outside:  # without memory first: a header may state any size
-            with torch.device("meta"):
-                bare = assembled(header.model, shape, outputs, header.made.classifier, adapt)[0]
-            numbers = sum(parameter.numel() for parameter in bare.parameters())
-            if numbers > (held := sum(tensor.numel() for tensor in tensors.values())):
-                raise SettingError(f"it has {numbers} numbers, and the file {held}.")
-        with torch.random.fork_rng(devices=[]):
-            network = Network(*assembled(header.model, shape, outputs, header.made.classifier, adapt))
+        network = _network(header, task, tensors, trusted=bool(outside))
     except (SettingError, RuntimeError) as error:  # sizes that no machine has are a RuntimeError
         raise SettingError(f"{path}: its network cannot be built: {error}") from error
     _fill(network, tensors, header.model, path)
@@ -248,23 +239,40 @@ def load_model(folder: Path | str, own: bool = False, which: str = "last", devic
         if personal.numbers.shape != (part.numbers,) or not bool(torch.isfinite(personal.numbers).all()):
             raise SettingError(f"device {device}'s own part '{personal.part}' does not fit {path}. Resume the run.")
         part.set(personal.numbers, network.flat)
-    given = header.normalise
+    given, fixed = header.normalise, None if sensors is None else fixed_scales(sensors.coding)
+    return Trained(
+        header.model, header.round, header.classes, shape, sensors, _raw(header, network, sensors, task, path),
+        network.channels_last, scaled=header.inputs is not None and bool(header.inputs.scaled),
+        own=OwnScale.read(given.rows, path.parent, shape[0], fixed) if given.kind == "device" else None,
+        decision=header.decide, task=task,
+    )  # fmt: skip
+
+
+def _network(header: Header, task: Task, tensors: Mapping[str, Tensor], *, trusted: bool) -> Network:
+    outputs = task.outputs(len(header.classes), task.targets, header.shape)
+    adapt = adapting(task, objective(*header.made.objective))
+    if not trusted:  # without memory first: a header may state any size
+        with torch.device("meta"):
+            bare = assembled(header.model, header.shape, outputs, header.made.classifier, adapt)[0]
+        numbers = sum(parameter.numel() for parameter in bare.parameters())
+        if numbers > (held := sum(tensor.numel() for tensor in tensors.values())):
+            raise SettingError(f"it has {numbers} numbers, and the file {held}.")
+    with torch.random.fork_rng(devices=[]):
+        return Network(*assembled(header.model, header.shape, outputs, header.made.classifier, adapt))
+
+
+def _raw(header: Header, network: Network, sensors: Sensors | None, task: Task, path: Path) -> RawNetwork:
+    """Return the network in evaluation mode, with the normalisation that its header states."""
+    given, dims = header.normalise, len(header.shape) + 1
     mean, std = (torch.tensor(values, dtype=network.flat.dtype) for values in (given.mean, given.std))
     holes = sensors is not None and sensors.missing == "mean"
     answers = task.answer
     if header.decide is not None:
         answers = partial(CLASSIFICATION.answer, temperature=header.decide.temperature)
-    raw = RawNetwork(network.module, answers, given.scale, mean, std, holes=holes, dims=len(shape) + 1)
+    raw = RawNetwork(network.module, answers, given.scale, mean, std, holes=holes, dims=dims)
     if given.kind == "regime":
-        raw = by_regimes(raw, given.regimes or {}, shape, str(path))
-    raw.eval().requires_grad_(False)
-    fixed = None if sensors is None else fixed_scales(sensors.coding)
-    return Trained(
-        header.model, header.round, header.classes, shape, sensors, raw, network.channels_last,
-        scaled=header.inputs is not None and bool(header.inputs.scaled),
-        own=OwnScale.read(given.rows, path.parent, shape[0], fixed) if given.kind == "device" else None,
-        decision=header.decide, task=task,
-    )  # fmt: skip
+        raw = by_regimes(raw, given.regimes or {}, header.shape, str(path))
+    return raw.eval().requires_grad_(False)
 
 
 def _fill(network: Network, tensors: Mapping[str, Tensor], name: str, path: Path) -> None:

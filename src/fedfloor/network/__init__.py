@@ -1,1 +1,1 @@
-"""What a plan costs on a park's network: links, radio, compute; seconds, bytes and joules."""
+"""The cost of a plan on a park's network: links, radio, compute; seconds, bytes and joules."""

@@ -163,7 +163,7 @@ class Account:
         return start + seconds + hop.latency_s
 
     def receive(self, k: int, seconds: float) -> None:
-        """Let a device receive for so long."""
+        """Add the energy of a device that receives for so long."""
         self.joules[k] += seconds * self.receive_w[k]
         self.busy[k] += seconds
 
@@ -177,7 +177,7 @@ class Account:
         return seconds
 
     def compute(self, k: int, passes: float, process: PacketProcess) -> float:
-        """Let a device go through its data; return the seconds."""
+        """Add the energy of a device's passes over its data; return their seconds."""
         seconds = passes * self.values.pass_s[k]
         self.joules[k] += passes * self.values.pass_j[k]
         self.busy[k] += seconds

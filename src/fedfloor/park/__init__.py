@@ -1,1 +1,1 @@
-"""What exists: devices and what each of them holds, factories, streams."""
+"""The park: devices, their samples and streams, factories."""

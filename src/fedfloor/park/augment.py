@@ -96,7 +96,7 @@ class Augmented:
 
 
 def pictures_only(dataset: Dataset) -> None:
-    """Refuse to augment samples that are no pictures."""
+    """Raise a SettingError for samples that are not pictures."""
     if dataset.inputs.kind != "image" or len(dataset.shape) != 3:
         raise SettingError(
             f"[data] stream = 'augmented' changes the brightness of pictures and crops them; the samples of data set "

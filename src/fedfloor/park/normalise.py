@@ -69,7 +69,7 @@ class DeviceNormaliser:
 
 
 def tables_only(data: Dataset, kind: str) -> None:
-    """Refuse pictures."""
+    """Raise a SettingError for pictures."""
     if data.inputs.kind != "table":
         raise SettingError(
             f"[data] normalise = '{kind}' is for sensors in tables: {data.name} has pictures. Set 'unit' or 'standard'."

@@ -298,7 +298,7 @@ class Windows:
         self._bytes = 0
 
     def check(self, devices: Sequence[int], visits: Sequence[int]) -> None:
-        """Refuse visits that are not one number per device."""
+        """Check that there is one number of visits per device."""
         if len(visits) != len(devices):
             raise SettingError(f"{len(visits)} visits for {len(devices)} devices. Give one number per device.")
 

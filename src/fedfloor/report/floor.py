@@ -48,7 +48,7 @@ class Spot:
 
 @dataclass(frozen=True)
 class Drawing:
-    """What is drawn.
+    """A floor to draw.
 
     Args:
         slowest: the name of the device that all others wait for.

@@ -238,7 +238,7 @@ ELSEWHERE = ("name", "root", "path", "partition", "stream", "normalise", "sample
 
 
 def check_same_test(runs: Iterable[RecordedRun]) -> None:
-    """Refuse runs whose accuracies cannot be compared, because they were measured on different data.
+    """Check that runs were measured on the same data, so that their accuracies can be compared.
 
     Runs with a common seed must have the same test samples, by their digest where both recorded it, else as far as
     their records show. With different seeds a split or generated data differ as they should: the data set, its classes

@@ -175,7 +175,7 @@ RING_MOST = 16  # more devices than this are drawn as a winding line that is clo
 
 @dataclass(frozen=True)
 class Pen:
-    """What all pieces of one picture share.
+    """The shared state of a picture's pieces.
 
     Args:
         limit: how many children of one node are drawn before the rest is only counted.

@@ -79,7 +79,7 @@ def _adam_numbers(work: Work) -> list[tuple[str, float]]:
 
 
 def mix_words(node: Parallel | Select) -> str:
-    """Say how models meet.
+    """Return a mixing rule in words.
 
     >>> mix_words(Parallel(())), mix_words(Parallel((), mix="krum", settings={"outliers": 2}))
     ('mean by samples', 'Krum, outliers 2')
@@ -89,7 +89,7 @@ def mix_words(node: Parallel | Select) -> str:
 
 
 def choice_words(node: Select) -> str:
-    """Say how many are chosen of how many, and how.
+    """Return a selection in words.
 
     >>> choice_words(Select("exact", (1, 2, 3), 2, Work(steps=1), random=1))
     'choose 2 of 3, 1 at random, 1 by exact'
@@ -117,7 +117,7 @@ def is_chain(node: Node) -> bool:
 
 
 def times_words(node: Repeat) -> str:
-    """Say how often and in whose time a ``Repeat`` repeats.
+    """Return the number of times of a ``Repeat`` in words.
 
     >>> times_words(Repeat(50, Train(Site("device", 1), Work(steps=1))))
     '50 times, one tick each'

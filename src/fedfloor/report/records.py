@@ -1,4 +1,4 @@
-"""The records of a run folder: what each file holds, checked as it is read, and what is wrong where it is damaged."""
+"""The records of a run folder's files, checked as they are read."""
 
 from __future__ import annotations
 
@@ -253,7 +253,7 @@ class PlaceRecord:
 
 @dataclass(frozen=True)
 class DecidedRecord:
-    """What decisions for one class come to: shares, None where they are not defined, and numbers of samples."""
+    """Decisions for one class: shares, None where they are not defined, and numbers of samples."""
 
     found: Count
     missed: Count
@@ -398,7 +398,7 @@ class DivergedRecord:
 
 @dataclass(frozen=True)
 class PrivateModelsRecord:
-    """What ``privacy.json`` states of a run's models; ``epsilon`` is None where it has no bound."""
+    """The statement of ``privacy.json`` on a run's models; ``epsilon`` is None where it has no bound."""
 
     rounds: Count
     clip: Amount

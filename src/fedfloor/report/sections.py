@@ -153,13 +153,13 @@ def class_section(found: Sequence[Group], drawn: Drawn) -> str:
     drawing = charts.class_figure(found)
     body = chart("classes", drawing, words.classes_caption(found), drawn)
     if drawing is not None and drawing.layout.height > LONG_PX:
-        told = lines([words.hardest(group) for group in found])
-        body = told + folded(f"All {len(found[0].runs[0].park.classes)} classes", body)
+        hardest = lines([words.hardest(group) for group in found])
+        body = hardest + folded(f"All {len(found[0].runs[0].park.classes)} classes", body)
     return section("Accuracy per class", body, "classes")
 
 
 def confusion_section(found: Sequence[Group]) -> str:
-    """Return which classes are mistaken for which, or nothing where no final model was evaluated, or no classes are."""
+    """Return the confusions of classes, or nothing where no final model was evaluated or no classes are predicted."""
     if task(words.members(found)) != CLASSES:
         return ""
     parts: list[Markup] = []
@@ -183,7 +183,7 @@ def confusion_section(found: Sequence[Group]) -> str:
 
 
 def holdings_section(found: Sequence[Group], drawn: Drawn) -> str:
-    """Return who holds which classes, once for every park."""
+    """Return the classes that devices hold, once for every park."""
     firsts: dict[ParkRecord, RecordedRun] = {}
     for group in found:
         firsts.setdefault(group.runs[0].park, group.runs[0])
@@ -224,19 +224,13 @@ def config_section(found: Sequence[Group]) -> str:
     """Return every run's resolved configuration."""
     parts = []
     for group in found:
-        inner = [
-            folded(
-                f"{run.method}, seed {run.seed} ({run.folder.name})",
-                PIECES.verbatim(run.config),
-                kind="text",
-            )
+        inner = Markup("").join(
+            folded(f"{run.method}, seed {run.seed} ({run.folder.name})", PIECES.verbatim(run.config), kind="text")
             for run in group.runs
-        ]
-        few = len(inner) == 1 or len(found) == 1
-        parts.append(
-            Markup("").join(inner) if few else folded(words.config_title(group), Markup("").join(inner), kind="text")
         )
-    note = soft("What each experiment file came to, with every default filled in, and where it ran.")
+        few = len(group.runs) == 1 or len(found) == 1
+        parts.append(inner if few else folded(words.config_title(group), inner, kind="text"))
+    note = soft("Each experiment with every default filled in, and where it ran.")
     return section("Resolved configuration", note + Markup("").join(parts), "configuration")
 
 
@@ -269,8 +263,8 @@ def cost_section(found: Sequence[Group], target: float | None, drawn: Drawn) -> 
     parts = []
     for kind in kinds:
         drawing = charts.cost_figure(found, kind, target)
-        told = f"{of.title} against {NAMES[kind]} on the network."
-        parts.append(title(f"{of.title} against {NAMES[kind]}") + chart(f"cost-{kind}", drawing, told, drawn))
+        heading = f"{of.title} against {NAMES[kind]}"
+        parts.append(title(heading) + chart(f"cost-{kind}", drawing, f"{heading} on the network.", drawn))
     body += title("Curves") + soft(caption) + PIECES.boxes(parts, "pair")
     return section("What it costs on the network", body, "cost")
 
@@ -297,7 +291,7 @@ def _cost_caption(rows: Sequence[Row], target: float | None, of: Figure) -> str:
 
 
 def budget_section(runs: Sequence[RecordedRun], budget: Budget | None) -> str:
-    """Return who is best when a budget is used up; nothing without one."""
+    """Return the methods' table at a budget; nothing without one."""
     if budget is None:
         return ""
     of = judged(runs)
@@ -313,7 +307,7 @@ def budget_section(runs: Sequence[RecordedRun], budget: Budget | None) -> str:
 
 
 def budget_story(runs: Sequence[RecordedRun], budget: Budget) -> str:
-    """Say who is best when a budget is used, and which methods have no accuracy by then."""
+    """Return the order of methods when a budget is used up, and those without an accuracy by then, in words."""
     of, rows = judged(runs), at(runs, budget)
     known = sorted((row for row in rows if row[of.key] is not None), key=lambda row: -of.gain(row[of.key], 0.0))
     if not known:
@@ -327,7 +321,7 @@ def budget_story(runs: Sequence[RecordedRun], budget: Budget) -> str:
 
 
 def _paired(of: Figure) -> str:
-    """Say how paired differences at a budget were made."""
+    """Return the caption of paired differences at a budget."""
     how = "How much more accurate the first method is than the second"
     if of != ACCURACY:
         how = f"The first method's {of.name} minus the second's ({of.kind.better} is better)"
@@ -338,7 +332,7 @@ def _paired(of: Figure) -> str:
 
 
 def budget_caption(budget: Budget, of: Figure = ACCURACY) -> str:
-    """Say how a row of the budget's table was made."""
+    """Return the caption of the budget's table."""
     return (
         f"{of.title} in each run's last evaluated round that was complete within {budget.words}: mean and 95 % "
         "Student-t interval over the seeds. A dash: not every seed has such a round, or training had diverged. Ended "

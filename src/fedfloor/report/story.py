@@ -35,7 +35,7 @@ MOST = 4  # methods that are named one by one
 
 
 def story(found: Sequence[Group], target: float | None) -> list[str]:
-    """Tell what the runs came to; every element is a paragraph of one or two sentences."""
+    """Return the runs' results in words; every element is a paragraph of one or two sentences."""
     rivals = contestants(found)
     runs = [run for group in rivals for run in group.runs]
     rows, of, best = summary(runs, target), judged(runs), _leader(rivals)
@@ -51,7 +51,7 @@ def story(found: Sequence[Group], target: float | None) -> list[str]:
 
 
 def apart(found: Sequence[Group]) -> str:
-    """Say that runs are judged by different figures, and by which they are compared then."""
+    """Return a note where runs have different headlines."""
     names = list(dict.fromkeys(run.headline.name for group in found for run in group.runs))
     return f"These runs have different headlines ({listed(names)}); here they are judged by accuracy." * (
         len(names) > 1
@@ -59,7 +59,7 @@ def apart(found: Sequence[Group]) -> str:
 
 
 def verdict(rows: Sequence[Row], of: Figure = ACCURACY) -> str:
-    """Say which method reached the target of the headline ``of`` when.
+    """Return the rounds in which methods reached the target of the headline ``of``, in words.
 
     >>> row = {"method": "fedsr", "seeds": [0], "target": 0.9, "reached": 1, "rounds_to_target": 6.0, "rounds": 8}
     >>> verdict([row, row | {"method": "fedavg", "reached": 0, "rounds_to_target": None}])
@@ -84,7 +84,7 @@ def verdict(rows: Sequence[Row], of: Figure = ACCURACY) -> str:
 
 
 def prices(rows: Sequence[Row], of: Figure = ACCURACY) -> str:
-    """Say what the target cost on the network, and who was first by rounds, time, bytes and energy where they differ.
+    """Return the target's cost on the network in words, and the first method by rounds, time, bytes and energy.
 
     Only methods are compared all of whose seeds reached the target.
     """
@@ -119,7 +119,7 @@ def _reached(row: Row, what: str) -> str:
 
 
 def standing(found: Sequence[Group]) -> str:
-    """Say how good each method is in the last round that all its seeds evaluated, the best first."""
+    """Return each method's headline in the last round that all its seeds evaluated, the best first, in words."""
     every = [run for group in found for run in group.runs]
     rows, of = {row["method"]: row for row in summary(every)}, judged(every)
     known = sorted((g for g in found if rows[g.label][of.key] is not None),
@@ -156,7 +156,7 @@ def _leader(found: Sequence[Group]) -> list[Group]:
 
 
 def winner(found: Sequence[Group]) -> str:
-    """Say by how much the leading method is ahead, seed by seed, and whether chance explains it."""
+    """Return the lead of the best method, seed by seed, in words, and whether chance explains it."""
     if len(found) < 2:
         return _one_method(found)
     pairs = paired([run for group in found for run in group.runs])
@@ -210,7 +210,7 @@ def _difference(first: Group, row: Row, of: Figure) -> str:
 
 
 def devices(group: Group) -> str:
-    """Say what the model of a group achieves on nine devices of ten, by the headline."""
+    """Return the headline of a group's model on nine devices of ten, in words."""
     of = placed(group.runs)
     spreads = [one for line in last_lines(group, lambda line: line.spread(of)) if (one := line.spread(of))]
     if not spreads:
@@ -246,7 +246,7 @@ def untrained(found: Sequence[Group]) -> str:
 
 
 def diverged(found: Sequence[Group]) -> str:
-    """Say which runs diverged, and what follows for the figures."""
+    """Return the runs that diverged, in words, and the consequence for the figures."""
     told = []
     for group in found:
         gone = [run for run in group.runs if run.diverged is not None]
@@ -259,7 +259,7 @@ def diverged(found: Sequence[Group]) -> str:
 
 
 def unfinished(found: Sequence[Group]) -> str:
-    """Say which runs did all rounds of their schedule, and where the others are."""
+    """Return the runs that have not done all rounds of their schedule, in words."""
     told, whole = [], 0
     for group in found:
         short = [run for run in group.whole if run.planned is not None and run.last < run.planned]
@@ -277,7 +277,7 @@ def unfinished(found: Sequence[Group]) -> str:
 
 
 def lost(found: Sequence[Group]) -> str:
-    """Say how many visits were lost, if any were."""
+    """Return the number of lost visits in words, if any."""
     told = []
     for group in found:
         gone = sum(line.lost or 0 for run in group.runs for line in run.rounds)

@@ -213,7 +213,7 @@ def shown(runs: Iterable[RecordedRun], pairs: Sequence[Row]) -> list[Row]:
 
 @dataclass(frozen=True)
 class Budget:
-    """What a run may use up.
+    """An amount that a run may use up.
 
     Args:
         kind: ``"rounds"``, ``"seconds"``, ``"bytes"`` or ``"joules"``; all but rounds are those of the network.

@@ -24,7 +24,7 @@ def park_words(park: ParkRecord) -> str:
 
 
 def on(runs: Sequence[RecordedRun]) -> str:
-    """Return what the accuracies were measured on.
+    """Return the data of the evaluations.
 
     >>> on([])
     'test'
@@ -38,7 +38,7 @@ def members(found: Sequence[Group]) -> list[RecordedRun]:
 
 
 def when(found: Sequence[Group], what: object = None) -> str:
-    """Say which round a figure of the last evaluated round belongs to."""
+    """Return the last evaluated rounds in words; ``what`` picks the figure out of a ledger line."""
     pick = what if callable(what) else judged(members(found)).read
     last = sorted({lines[0].round for group in found if (lines := last_lines(group, pick))})
     if not last:
@@ -47,7 +47,7 @@ def when(found: Sequence[Group], what: object = None) -> str:
 
 
 def seeds(found: Sequence[Group]) -> str:
-    """Say how many runs are behind a figure.
+    """Return the number of runs behind a figure in words.
 
     >>> seeds([])
     'no run'
@@ -105,7 +105,7 @@ def summary_cells(
 
 
 def diverged(row: Row) -> str | None:
-    """Say with which seeds training diverged, and when; None if it did not.
+    """Return the seeds and rounds in which training diverged; None if it did not.
 
     >>> diverged({"diverged": [{"seed": 1, "round": 3}, {"seed": 2, "round": 5}]})
     'seed 1 in round 3, seed 2 in round 5'
@@ -114,7 +114,7 @@ def diverged(row: Row) -> str | None:
 
 
 def summary_caption(rows: Sequence[Row], where: str, of: Figure = ACCURACY, *, hindsight: bool) -> str:
-    """Say how the summary was made, and whether the target was chosen only after the results were there."""
+    """Return the caption of the summary; ``hindsight``: the target was chosen after the results."""
     several = any(len(row["seeds"]) > 1 for row in rows)
     known = {key for _, key, _ in beside(rows, of)}
     f1, classes = "macro_f1" in known, "macro_f1" in rows[0] or of == ACCURACY
@@ -144,7 +144,7 @@ def summary_caption(rows: Sequence[Row], where: str, of: Figure = ACCURACY, *, h
 
 
 def paired_caption(of: Figure) -> str:
-    """Say how paired differences of a headline were made."""
+    """Return the caption of paired differences of a headline."""
     how = "How much more accurate the first method is than the second"
     if of != ACCURACY:
         how = f"The first method's {of.name} minus the second's ({of.kind.better} is better)"
@@ -156,7 +156,7 @@ def paired_caption(of: Figure) -> str:
 
 
 def fewer(pairs: int, listed: Sequence[Row]) -> str:
-    """Say that not all pairs are listed, where that is so."""
+    """Return a note where not all pairs are listed."""
     if len(listed) == pairs:
         return ""
     return f"Listed are those of {display_name(listed[0]['method'])}, which leads; all {pairs} pairs: --json. "
@@ -173,7 +173,7 @@ def paired_cells(row: Row) -> list[str]:
 
 
 def curve_caption(found: Sequence[Group], *, share: bool) -> str:
-    """Say how curves were made.
+    """Return the caption of curves.
 
     Args:
         share: whether the figure is a share, so that its band is cut at 0 and 1.
@@ -189,7 +189,7 @@ def curve_caption(found: Sequence[Group], *, share: bool) -> str:
 
 
 def headline_caption(found: Sequence[Group], target: float | None) -> str:
-    """Say how the headline's curve was made."""
+    """Return the caption of the headline's curve."""
     where, of = on(members(found)), judged(members(found))
     at = "" if target is None else of.amount(f"{target:g}")
     line = "" if target is None else f" The dotted line is {at}, the {of.name} compared above."
@@ -200,14 +200,14 @@ def headline_caption(found: Sequence[Group], target: float | None) -> str:
 
 
 def loss_caption(found: Sequence[Group]) -> str:
-    """Say how the loss's curve was made."""
+    """Return the caption of the loss's curve."""
     where = on(members(found))
     what = "cross-entropy" if task(members(found)) == CLASSES else "loss, of scaled targets,"
     return f"Mean {what} of the global model on the {where} data. {curve_caption(found, share=False)}"
 
 
 def devices_caption(found: Sequence[Group], *, dots: bool) -> str:
-    """Say how the headline per device was measured."""
+    """Return the caption of the headline per device."""
     where, of = on(members(found)), placed(members(found))
     each = " Dots: the single devices, by the final model." if dots else ""
     mean = " Means over seeds." if any(len(group.runs) > 1 for group in found) else ""
@@ -226,7 +226,7 @@ def devices_caption(found: Sequence[Group], *, dots: bool) -> str:
 
 
 def _defined(found: Sequence[Group]) -> str:
-    """Say on how many devices the headline is defined, or that it is on none; nothing of the accuracy."""
+    """Return the number of devices for which the headline is defined, in words; nothing for the accuracy."""
     of, judged_by = placed(members(found)), judged(members(found))
     if of != judged_by:
         return f" The {judged_by.name} is not known device by device: no device has what it needs, or runs are older."
@@ -235,9 +235,9 @@ def _defined(found: Sequence[Group]) -> str:
     if not known:
         return ""
     few, many = min(known), max(known)
-    told = count(few, "device") if few == many else f"{few} to {many} devices"
+    devices = count(few, "device") if few == many else f"{few} to {many} devices"
     needs = "of a class that it needs" if task(members(found)) == CLASSES else "its own"
-    return f" It is defined on {told}: not where no test sample is {needs}."
+    return f" It is defined on {devices}: not where no test sample is {needs}."
 
 
 def places_title(found: Sequence[Group], kind: str) -> str:
@@ -248,13 +248,13 @@ def places_title(found: Sequence[Group], kind: str) -> str:
 
 
 def devices_listed(rows: int, found: Sequence[Group]) -> str:
-    """Say how many devices a table lists, and whether they stand for all."""
-    there = max(run.park.size for run in members(found))
-    return f"{'All ' if rows >= there else ''}{count(rows, 'device')}{'' if rows >= there else ', evenly spread'}"
+    """Return the number of listed devices in words, and whether they are all."""
+    every = rows >= max(run.park.size for run in members(found))
+    return f"{'All ' if every else ''}{count(rows, 'device')}{'' if every else ', evenly spread'}"
 
 
 def places_caption(found: Sequence[Group], kind: str, *, spread: bool = True) -> str:
-    """Say how the accuracy per factory, or the table of devices (without a spread), was made."""
+    """Return the caption of the headline per factory, or of the table of devices (without a spread)."""
     known = [group for group in found if any(run.evaluation for run in group.runs)]
     rounds = sorted({run.evaluation.round for run in members(known) if run.evaluation})
     model = f"after round {rounds[0]}" if len(rounds) == 1 else f"after rounds {rounds[0]} to {rounds[-1]}"
@@ -284,7 +284,7 @@ def _cut(of: Figure) -> str:
 
 
 def classes_caption(found: Sequence[Group]) -> str:
-    """Say how the accuracy per class was made."""
+    """Return the caption of the accuracy per class."""
     spread = f" {_cut(ACCURACY)}" if any(len(group.runs) > 1 for group in found) else ""
     where, last = on(members(found)), when(found, lambda line: line.by_class)
     return (
@@ -293,7 +293,7 @@ def classes_caption(found: Sequence[Group]) -> str:
 
 
 def hardest(group: Group) -> str:
-    """Name the classes that a group's model gets wrong most often."""
+    """Return the classes that a group's model gets wrong most often, in words."""
     lines = last_lines(group, lambda line: line.by_class)
     columns = zip(*[line.by_class for line in lines if line.by_class], strict=False)
     known = [[value for value in column if value is not None] for column in columns]
@@ -304,7 +304,7 @@ def hardest(group: Group) -> str:
 
 
 def confusion_caption(group: Group, *, numbers: bool) -> str:
-    """Say how a confusion matrix was made; ``numbers``: whether cells have their share in them."""
+    """Return the caption of a confusion matrix; ``numbers``: whether cells show their share."""
     percent = ", which is written in it in %" if numbers else ""
     known = [run.evaluation for run in group.runs if run.evaluation]
     rounds = sorted({one.round for one in known})
@@ -319,17 +319,19 @@ def confusion_caption(group: Group, *, numbers: bool) -> str:
 
 
 def confusions(matrix: tuple[tuple[int, ...], ...], classes: Sequence[str]) -> list[str]:
-    """Say in words which classes are taken for which most often.
+    """Return the most frequent confusions in words.
 
     >>> confusions(((8, 2), (0, 3)), ["a", "b"])
     ["'a' is taken for 'b': 2 of 10 (20\xa0%)"]
     """
-    found = frequent(matrix, classes)
-    return [f"'{true}' is taken for '{said}': {n:,} of {of:,} ({percent(n / of)})" for true, said, n, of in found]
+    return [
+        f"'{true}' is taken for '{predicted}': {n:,} of {total:,} ({percent(n / total)})"
+        for true, predicted, n, total in frequent(matrix, classes)
+    ]
 
 
 def bin_noun(run: RecordedRun) -> str:
-    """Return what the bins of a run's samples are called: classes, or ranges of a number."""
+    """Return the noun for the bins of a run's samples: class, or range of a number."""
     return "class" if run.settings.task == CLASSES else "range"
 
 
@@ -339,15 +341,15 @@ def bin_nouns(run: RecordedRun) -> str:
 
 
 def holdings_words(park: ParkRecord, noun: str = "class") -> str:
-    """Say how unequal the devices are."""
+    """Return the spread of classes and samples over devices, in words."""
     kinds = sorted(sum(1 for number in device.counts if number) for device in park.devices)
     sizes = sorted(device.samples for device in park.devices)
     middle = len(park.devices) // 2
     some, plural = len(park.devices) < park.size, "classes" if noun == "class" else f"{noun}s"
     classes = count(len(park.classes), noun, plural)
-    told = f"Of {count(len(park.devices), 'device')}, evenly spread over the park, " if some else ""
+    scope = f"Of {count(len(park.devices), 'device')}, evenly spread over the park, " if some else ""
     return (
-        f"{told}{'t' if some else 'T'}he median device holds {kinds[middle]} of {classes}"
+        f"{scope}{'t' if some else 'T'}he median device holds {kinds[middle]} of {classes}"
         f"{_range(kinds)} and {count(sizes[middle], 'sample')}{_range(sizes)}."
     )
 
@@ -358,7 +360,7 @@ def _range(ascending: Sequence[int]) -> str:
 
 
 def holdings_caption(run: RecordedRun, shown: int) -> str:
-    """Say what the bubbles are."""
+    """Return the caption of the bubbles."""
     hidden = run.park.size - shown
     more = f" The first {MOST_DEVICES} devices are drawn; there are {hidden:,} more." if hidden else ""
     return (
@@ -368,7 +370,7 @@ def holdings_caption(run: RecordedRun, shown: int) -> str:
 
 
 def plan_caption(run: RecordedRun, *, handed: bool) -> str:
-    """Say what the plan's picture shows; ``handed``: whether devices hand the model on."""
+    """Return the caption of the plan's picture; ``handed``: devices hand the model on."""
     green = "green is handed on from device to device, " if handed else ""
     return (
         f"The first round of {run.title}, seed {run.seed}, as the method wrote it. Arrows: blue goes out, "
@@ -377,7 +379,7 @@ def plan_caption(run: RecordedRun, *, handed: bool) -> str:
 
 
 def config_title(group: Group) -> str:
-    """Name a group's configurations."""
+    """Return the title of a group's configurations."""
     seeds = listed([str(run.seed) for run in group.runs])
     return f"{display_name(group.label)}: seed{'s' if len(group.runs) > 1 else ''} {seeds}"
 

@@ -42,7 +42,7 @@ class Sink(Protocol):
 
 
 def check(kinds: Iterable[str], option: str = "--track") -> None:
-    """Make sure that these sinks exist and that their libraries are installed; nothing is imported yet.
+    """Check that these sinks exist and that their libraries are installed, without importing them.
 
     Raises:
         SettingError: an unknown sink, or a missing library.
@@ -50,15 +50,8 @@ def check(kinds: Iterable[str], option: str = "--track") -> None:
     for kind in kinds:
         if kind not in LIVE:
             raise unknown(option, kind, LIVE)
-        if not _installed(kind):
+        if importlib.util.find_spec(kind) is None:
             raise SettingError(f"{option} {kind}: {kind} is not installed. pip install 'fedfloor[tracking]' brings it.")
-
-
-def _installed(library: str) -> bool:
-    try:
-        return importlib.util.find_spec(library) is not None
-    except ImportError:
-        return False
 
 
 def make(kind: str, place: Path) -> Sink:
@@ -72,12 +65,10 @@ OURS = "events.out.tfevents.*.fedfloor"
 
 
 class TensorBoard:
-    """Writes an event file, a new one at every start; each holds the whole ledger and takes back older ones' points.
+    """Writes an event file, a new one at every start; each holds the whole ledger and withdraws older ones' points.
 
-    So older ones can go, but for the last: a TensorBoard that is reading it would not find on.
-
-    Records are written by this thread, not by TensorBoard's own writer: it would start another one, and a process
-    with several threads cannot be copied, which is how ranks start fast.
+    Older files are deleted but for the last, which a running TensorBoard may still read. Records are written by this
+    thread: TensorBoard's own writer starts another, and a process with several threads cannot be forked for ranks.
     """
 
     def __init__(self, place: Path) -> None:
@@ -162,11 +153,15 @@ class Mlflow:
             stored = _find(self.client, _stored_ids(run.folder).get(_public(uri)))
             if stored is None:
                 stored, known = _begin(self.client, run), False
-                _store_id(run.folder, _public(uri), stored.info.run_id)
+                ids = _stored_ids(run.folder) | {_public(uri): stored.info.run_id}
+                write_json(run.folder / NOTE, {"mlflow": ids})
             else:
                 self.client.update_run(stored.info.run_id, status="RUNNING")
             self.run_id = stored.info.run_id
-            params = {_clean(key): str(value)[:PARAM_LENGTH] for key, value in run.settings.items()}
+            params = {
+                re.sub(r"[^\w./-]", "_", key, flags=re.ASCII)[:250]: str(value)[:PARAM_LENGTH]
+                for key, value in run.settings.items()
+            }
             missing = [Param(key, value) for key, value in params.items() if key not in stored.data.params]
             for at in range(0, len(missing), PARAMS):
                 self.client.log_batch(self.run_id, params=missing[at : at + PARAMS])
@@ -235,10 +230,6 @@ def _stored_ids(folder: Path) -> dict[str, str]:
     return dict(json.loads(path.read_text())["mlflow"]) if path.exists() else {}
 
 
-def _store_id(folder: Path, uri: str, run_id: str) -> None:
-    write_json(folder / NOTE, {"mlflow": {**_stored_ids(folder), uri: run_id}})
-
-
 def _find(client: Any, run_id: str | None) -> Any:
     """Return an MLflow run, or None where it does not exist or its owner has deleted it."""
     from mlflow.exceptions import MlflowException
@@ -285,7 +276,3 @@ def _key(name: str) -> str:
     if clean != rest:
         clean += "-" + hashlib.sha256(rest.encode()).hexdigest()[:6]
     return head + slash + clean
-
-
-def _clean(key: str) -> str:
-    return re.sub(r"[^\w./-]", "_", key, flags=re.ASCII)[:250]

@@ -29,7 +29,7 @@ FILES = ("experiment.toml", "model.safetensors", "report.html")
 
 
 class Tracker:
-    """Lets one sink follow one run's ledger; a failure of the sink does not stop the run.
+    """Sends one run's ledger to one sink; a failure of the sink does not stop the run.
 
     A round is sent once a checkpoint covers it: a resume cuts the ledger to the checkpoint and makes later lines anew,
     so that a sink is never ahead of the ledger. The sink is opened with the first line, when the run's processes have
@@ -54,7 +54,12 @@ class Tracker:
 
     def close(self, status: str) -> None:
         """Send the rest and end; log the command that makes up for the rounds that a failed sink missed."""
-        self._try(lambda: self._end(status))
+
+        def end() -> None:
+            self._send()
+            self.sink.close(status, _files(self.folder))
+
+        self._try(end)
         if self.problem:
             log.warning(
                 "%s did not get all of %s. Once it can: fedfloor track %s --to %s",
@@ -89,14 +94,10 @@ class Tracker:
             self.sink.send(ready)
             self.waiting = self.waiting[len(ready) :]
 
-    def _end(self, status: str) -> None:
-        self._send()
-        self.sink.close(status, _files(self.folder))
-
 
 @contextlib.contextmanager
 def follow(folder: Path | str, kinds: Sequence[str]) -> Iterator[Callable[[Line], None]]:
-    """Let sinks follow the run in ``folder`` while the body runs; yields the function that takes its ledger lines.
+    """Send the run in ``folder`` to sinks while the body runs; yields the function that takes its ledger lines.
 
     ``with follow("runs/a", ["tensorboard"]) as record: fedfloor.run(experiment, "runs/a", report=record)``
 
@@ -108,9 +109,12 @@ def follow(folder: Path | str, kinds: Sequence[str]) -> Iterator[Callable[[Line]
     """
     check(kinds)
     folder = Path(folder)
-    trackers = (
-        [Tracker(kind, folder, make(kind, folder)) for kind in dict.fromkeys(kinds)] if _is_first_rank(kinds) else []
-    )
+    trackers: list[Tracker] = []
+    if kinds:
+        from fedfloor.runs.launch import is_first
+
+        if is_first():  # of several ranks only the first sends
+            trackers = [Tracker(kind, folder, make(kind, folder)) for kind in dict.fromkeys(kinds)]
 
     def record(line: Line) -> None:
         for tracker in trackers:
@@ -126,15 +130,6 @@ def follow(folder: Path | str, kinds: Sequence[str]) -> Iterator[Callable[[Line]
     for tracker in trackers:
         if (folder / "ledger.jsonl").exists():
             tracker.close("FINISHED")
-
-
-def _is_first_rank(kinds: Sequence[str]) -> bool:
-    """Return whether this process sends to sinks: only the first rank does."""
-    if not kinds:
-        return False
-    from fedfloor.runs.launch import is_first
-
-    return is_first()
 
 
 def replay(folder: Path, kind: str, place: Path | None = None) -> tuple[int, str]:

@@ -1,1 +1,1 @@
-"""Who takes part in a round, on which radio channel and with how much power."""
+"""The devices of a round, their radio channels and transmit powers."""

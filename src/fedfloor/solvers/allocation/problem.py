@@ -222,7 +222,7 @@ def device_set(problem: AllocationProblem, active: Integers) -> Integers:
 
 
 def check(problem: AllocationProblem, allocation: Allocation) -> None:
-    """Refuse an allocation that the problem does not allow."""
+    """Raise an error for an allocation that the problem does not allow."""
     channel, level, n = allocation.channel, allocation.level, problem.devices
     bounds = (("channel", channel, SILENT, problem.channels), ("level", level, 0, problem.levels))
     for name, values, low, high in bounds:

@@ -95,7 +95,7 @@ def canonical(choice: Integers) -> Integers:
 
 
 def check(problem: GroupingProblem, choice: Integers) -> None:
-    """Refuse a choice that the problem does not allow."""
+    """Raise an error for a choice that the problem does not allow."""
     k, m, size = problem.devices, problem.groups, problem.size
     fits = choice.shape == (m, size) and choice.dtype == np.int64 and bool((np.diff(choice) > 0).all())
     fits = fits and int(choice.min()) >= 0 and int(choice.max()) < k and np.unique(choice).size == choice.size

@@ -133,7 +133,7 @@ def whole_bound(problem: SelectionProblem) -> float:
 
 
 def check(problem: SelectionProblem, choice: Integers) -> None:
-    """Refuse a choice that the problem does not allow."""
+    """Raise an error for a choice that the problem does not allow."""
     n, k = problem.candidates, problem.how_many
     fits = choice.shape == (k,) and choice.dtype == np.int64 and bool((np.diff(choice) > 0).all())
     fits = fits and (k == 0 or (int(choice[0]) >= 0 and int(choice[-1]) < n))
