@@ -65,22 +65,22 @@ def faint(colour: str, share: float = 0.16) -> str:
 MARKED = 12  # symbols along a curve: enough to tell curves apart without their colours
 
 
-def headline_figure(found: Sequence[Group], target: float | None = None) -> Any | None:
+def headline_figure(compared: Sequence[Group], target: float | None = None) -> Any | None:
     """Draw the headline against rounds; None if nothing was evaluated."""
-    of = judged(run for group in found for run in group.runs)
-    figure = _curves(found, of.read, of.axis, share=of.share)
+    headline = judged(run for group in compared for run in group.runs)
+    figure = _curves(compared, headline.read, headline.axis, share=headline.share)
     if figure is not None and target is not None:
         figure.add_hline(y=target, line={"color": GREY, "width": 1.3, "dash": "dot"})
     return figure
 
 
-def cost_figure(found: Sequence[Group], kind: str, target: float | None = None) -> Any | None:
+def cost_figure(compared: Sequence[Group], kind: str, target: float | None = None) -> Any | None:
     """Draw the headline against what the rounds cost; None if nothing was evaluated or no run cost anything of it.
 
     Args:
         kind: ``"seconds"``, ``"bytes"`` or ``"joules"``.
     """
-    most = max((cost(run, kind) or 0.0 for group in found for run in group.runs), default=0.0)
+    most = max((cost(run, kind) or 0.0 for group in compared for run in group.runs), default=0.0)
     if not most:
         return None
     size, symbol = unit(kind, most)
@@ -90,8 +90,8 @@ def cost_figure(found: Sequence[Group], kind: str, target: float | None = None) 
         used = use(line)
         return None if used is None else used / size
 
-    of = judged(run for group in found for run in group.runs)
-    figure = _curves(found, of.read, of.axis, share=of.share, against=scaled)
+    headline = judged(run for group in compared for run in group.runs)
+    figure = _curves(compared, headline.read, headline.axis, share=headline.share, against=scaled)
     if figure is not None:
         figure.update_layout(xaxis_title_text=f"{NAMES[kind]} on the network ({symbol})", hovermode="closest")
         figure.update_xaxes(tickformat="", dtick=None, rangemode="tozero")
@@ -100,26 +100,26 @@ def cost_figure(found: Sequence[Group], kind: str, target: float | None = None) 
     return figure
 
 
-def loss_figure(found: Sequence[Group]) -> Any | None:
+def loss_figure(compared: Sequence[Group]) -> Any | None:
     """Draw the loss against rounds; None if nothing was evaluated."""
-    classes = task(run for group in found for run in group.runs) == CLASSES
-    return _curves(found, LOSS.read, LOSS.axis if classes else "loss (of scaled targets)", share=False)
+    classes = task(run for group in compared for run in group.runs) == CLASSES
+    return _curves(compared, LOSS.read, LOSS.axis if classes else "loss (of scaled targets)", share=False)
 
 
 def _curves(
-    found: Sequence[Group], what: Against, name: str, *, share: bool, against: Against | None = None
+    compared: Sequence[Group], what: Against, name: str, *, share: bool, against: Against | None = None
 ) -> Any | None:
     import plotly.graph_objects as go
 
     traces: list[Any] = []
-    for i, group in enumerate(found):
+    for i, group in enumerate(compared):
         traces += _group_traces(go, group, what, i, share=share, against=against)
     if not traces:
         return None
     figure = go.Figure(traces)
-    figure.update_layout(**layout() | {"showlegend": len(found) > 1}, hovermode="x unified")
+    figure.update_layout(**layout() | {"showlegend": len(compared) > 1}, hovermode="x unified")
     figure.update_layout(xaxis_title_text="round", yaxis_title_text=name)
-    longest = max(run.last for group in found for run in group.runs)
+    longest = max(run.last for group in compared for run in group.runs)
     figure.update_xaxes(tickformat="d", **({"dtick": 1} if longest <= 10 else {}))
     if share:
         figure.update_yaxes(rangemode="tozero")
@@ -163,11 +163,11 @@ def _seed_trace(go: Any, group: Group, run: RecordedRun, what: Against, against:
 Samples = list[list[float]]  # the seeds' values, a list for each name
 
 
-def class_figure(found: Sequence[Group]) -> Any | None:
+def class_figure(compared: Sequence[Group]) -> Any | None:
     """Draw the accuracy per class in the last evaluated round, a mark per experiment; None if there is none."""
     import plotly.graph_objects as go
 
-    measured = [(i, group, samples) for i, group in enumerate(found) if (samples := class_samples(group))]
+    measured = [(i, group, samples) for i, group in enumerate(compared) if (samples := class_samples(group))]
     if not measured:
         return None
     names = max((group.runs[0].park.classes for _, group, _ in measured), key=len)
@@ -184,7 +184,7 @@ def class_figure(found: Sequence[Group]) -> Any | None:
         traces.append(go.Scatter(x=means, y=[row + shift for row, _ in known], **own, **tips))
     figure = go.Figure(traces)
     height = 110 + len(names) * max(22, 11 * len(measured))
-    figure.update_layout(**layout(height) | _legend(height, shown=len(found) > 1))
+    figure.update_layout(**layout(height) | _legend(height, shown=len(compared) > 1))
     figure.update_layout(xaxis_title_text="accuracy (share right)")
     figure.update_xaxes(range=[-0.02, 1.03], side="bottom")
     figure.update_yaxes(tickvals=list(range(len(names))), ticktext=list(names), range=[len(names) - 0.4, -0.6])
@@ -197,17 +197,17 @@ def class_samples(group: Group) -> Samples:
     return [[value for value in column if value is not None] for column in zip(*columns, strict=False)]
 
 
-def factory_figure(found: Sequence[Group]) -> Any | None:
+def factory_figure(compared: Sequence[Group]) -> Any | None:
     """Draw the final models' headline per factory, a bar per experiment; None if no run has an evaluation of it."""
     import plotly.graph_objects as go
 
-    of = placed(run for group in found for run in group.runs)
+    measure = placed(run for group in compared for run in group.runs)
     measured = [
-        (i, group, by_place(finals, lambda one: one.factories, of))
-        for i, group in enumerate(found)
+        (i, group, by_place(finals, lambda one: one.factories, measure))
+        for i, group in enumerate(compared)
         if (finals := [r.evaluation for r in group.runs if r.evaluation])
     ]
-    called = found[0].runs[0].park.names
+    called = compared[0].runs[0].park.names
     names = {
         place[0]: place[1] or called.site("factory", place[0])
         for _, _, places in measured for place, values in places.items() if values
@@ -219,46 +219,46 @@ def factory_figure(found: Sequence[Group]) -> Any | None:
         samples = {place[0]: values for place, values in places.items() if values}
         colour = COLOURS[i % len(COLOURS)]
         own = {"name": display_name(group.label), "orientation": "h", "marker": _hatched(colour, i)}
-        own |= {"error_x": _whiskers(list(samples.values()), GREY, of), "hovertemplate": "%{y}: %{x:.4f}"}
+        own |= {"error_x": _whiskers(list(samples.values()), GREY, measure), "hovertemplate": "%{y}: %{x:.4f}"}
         means = [sum(values) / len(values) for values in samples.values()]
         bars.append(go.Bar(x=means, y=[names[number] for number in samples], **own))
     figure = go.Figure(bars)
     height = 110 + len(names) * (12 + 15 * len(bars))
-    figure.update_layout(**layout(height) | _legend(height, shown=len(found) > 1), barmode="group", bargap=0.25)
-    figure.update_layout(xaxis_title_text=_axis(found, of))
+    figure.update_layout(**layout(height) | _legend(height, shown=len(compared) > 1), barmode="group", bargap=0.25)
+    figure.update_layout(xaxis_title_text=_axis(compared, measure))
     order = [names[number] for number in sorted(names)]
-    figure.update_xaxes(**{"range": [0, 1.03]} if of.share else {"rangemode": "tozero"})
+    figure.update_xaxes(**{"range": [0, 1.03]} if measure.share else {"rangemode": "tozero"})
     figure.update_yaxes(
         type="category", ticksuffix=" ", categoryorder="array", categoryarray=order, autorange="reversed", title=""
     )
     return figure
 
 
-def device_figure(found: Sequence[Group]) -> Any | None:
+def device_figure(compared: Sequence[Group]) -> Any | None:
     """Draw, per experiment, the headline of the 10, 50 and 90 % device in the last evaluated round; None without."""
     import plotly.graph_objects as go
 
     traces, rows = [], 0
-    of = placed(run for group in found for run in group.runs)
-    for i, group in enumerate(found):
-        lines = last_lines(group, lambda line: line.spread(of))
-        spreads = [spread for line in lines if (spread := line.spread(of))]
+    measure = placed(run for group in compared for run in group.runs)
+    for i, group in enumerate(compared):
+        lines = last_lines(group, lambda line: line.spread(measure))
+        spreads = [spread for line in lines if (spread := line.spread(measure))]
         if not spreads:
             continue
-        traces += [*_dots(go, group, i, rows, of), _spread(go, group, spreads, i, rows)]
+        traces += [*_dots(go, group, i, rows, measure), _spread(go, group, spreads, i, rows)]
         rows += 1
     if not traces:
         return None
     figure = go.Figure(traces)
-    figure.update_layout(**layout(110 + 54 * rows), xaxis_title_text=_axis(found, of))
+    figure.update_layout(**layout(110 + 54 * rows), xaxis_title_text=_axis(compared, measure))
     labels = {trace.y[0]: trace.name for trace in traces if trace.mode == "lines+markers"}
     figure.update_yaxes(tickvals=list(labels), ticktext=list(labels.values()), range=[rows - 0.45, -0.6])
     return figure
 
 
-def _axis(found: Sequence[Group], of: Figure) -> str:
-    expected = figures_of(run for group in found for run in group.runs) == "expected"
-    return f"{'expected ' if expected else ''}{of.axis}"
+def _axis(compared: Sequence[Group], headline: Figure) -> str:
+    expected = figures_of(run for group in compared for run in group.runs) == "expected"
+    return f"{'expected ' if expected else ''}{headline.axis}"
 
 
 def _spread(go: Any, group: Group, spreads: Sequence[Any], i: int, row: int) -> Any:
@@ -273,10 +273,10 @@ def _spread(go: Any, group: Group, spreads: Sequence[Any], i: int, row: int) -> 
     return go.Scatter(x=ends, y=[row] * 3, name=display_name(group.label), showlegend=False, **own, **tips)
 
 
-def _dots(go: Any, group: Group, i: int, row: int, of: Figure) -> list[Any]:
+def _dots(go: Any, group: Group, i: int, row: int, headline: Figure) -> list[Any]:
     """Return the single devices as dots below their bar, where the final models were evaluated device by device."""
     finals = [run.evaluation for run in group.runs if run.evaluation]
-    places = {place: values for place, values in by_place(finals, lambda one: one.devices, of).items() if values}
+    places = {place: values for place, values in by_place(finals, lambda one: one.devices, headline).items() if values}
     if not places:
         return []
     means = [sum(values) / len(values) for values in places.values()]
@@ -287,10 +287,10 @@ def _dots(go: Any, group: Group, i: int, row: int, of: Figure) -> list[Any]:
     return [go.Scatter(x=means, y=[row + 0.24] * len(means), mode="markers", marker=marker, showlegend=False, **tips)]
 
 
-def _whiskers(samples: Samples, colour: str, of: Figure = ACCURACY) -> dict[str, Any]:
+def _whiskers(samples: Samples, colour: str, headline: Figure = ACCURACY) -> dict[str, Any]:
     means = [sum(sample) / len(sample) for sample in samples]
     widths = [half_width(sample) or 0.0 for sample in samples]
-    most = 1.0 if of.share else math.inf
+    most = 1.0 if headline.share else math.inf
     up = [min(width, most - mean) for mean, width in zip(means, widths, strict=True)]
     down = [min(width, max(mean, 0.0)) for mean, width in zip(means, widths, strict=True)]
     shown = {"visible": any(widths), "thickness": 1.2, "width": 3, "color": colour}

@@ -1,4 +1,4 @@
-"""Runs grouped by experiment: the seeds of a method together, what they are judged by, and whether they compare."""
+"""Runs grouped by experiment, the seeds of a method together; their headline, and whether they can be compared."""
 
 from __future__ import annotations
 
@@ -72,20 +72,20 @@ def groups(runs: Iterable[RecordedRun]) -> tuple[Group, ...]:
 
     A second run of the same experiment and seed is not a second sample: it makes a group of its own.
     """
-    found: dict[tuple[str, int], dict[int, RecordedRun]] = {}
+    experiments: dict[tuple[str, int], dict[int, RecordedRun]] = {}
     for run in runs:
         copy = 0
-        while run.seed in found.get((run.key, copy), {}):
+        while run.seed in experiments.get((run.key, copy), {}):
             copy += 1
-        found.setdefault((run.key, copy), {})[run.seed] = run
-    members = [tuple(by_seed[seed] for seed in sorted(by_seed)) for by_seed in found.values()]
+        experiments.setdefault((run.key, copy), {})[run.seed] = run
+    members = [tuple(by_seed[seed] for seed in sorted(by_seed)) for by_seed in experiments.values()]
     labels = _labels([runs[0] for runs in members])
     return tuple(Group(_shown(label, runs[0]), runs) for label, runs in zip(labels, members, strict=True))
 
 
-def contestants(found: Sequence[Group]) -> list[Group]:
+def contestants(compared: Sequence[Group]) -> list[Group]:
     """Return the groups of methods, without references; all where references stand alone."""
-    return [group for group in found if group.runs[0].method not in REFERENCES] or list(found)
+    return [group for group in compared if group.runs[0].method not in REFERENCES] or list(compared)
 
 
 def _shown(text: str, run: RecordedRun) -> Label:
@@ -120,47 +120,41 @@ def composed(run: RecordedRun) -> str:
 
 
 def judged(runs: Iterable[RecordedRun]) -> Figure:
-    """Return the figure that all runs are judged by: the accuracy, which every run has, where they differ.
+    """Return the headline of all runs: the accuracy, which every run has, where they differ.
 
     >>> judged([]).name
     'accuracy'
     """
-    found = {run.headline for run in runs}
-    return found.pop() if len(found) == 1 else ACCURACY
+    headlines = {run.headline for run in runs}
+    return headlines.pop() if len(headlines) == 1 else ACCURACY
 
 
 def task(runs: Iterable[RecordedRun]) -> str:
-    """Return the kind of the runs' task; where they have several, the classification of bins that all know.
+    """Return the kind of the runs' task; where these differ, classification, whose bins all have.
 
     >>> task([])
     'classification'
     """
-    found = {run.settings.task for run in runs}
-    return found.pop() if len(found) == 1 else CLASSES
-
-
-def shared_unit(runs: Iterable[RecordedRun]) -> str:
-    """Return the unit of all runs' targets; empty where they have none, or several."""
-    found = {run.settings.unit for run in runs}
-    return found.pop() if len(found) == 1 else ""
+    tasks = {run.settings.task for run in runs}
+    return tasks.pop() if len(tasks) == 1 else CLASSES
 
 
 def placed(runs: Iterable[RecordedRun]) -> Figure:
-    """Return the figure that devices and factories are shown by: the headline, or the accuracy where it is not known.
+    """Return the figure of devices and factories: the headline, or the accuracy where that is not recorded.
 
-    It is not known of older runs, where no device has both classes that it tells apart, and of the loss.
+    It is not recorded by older runs, where no device has both classes that it tells apart, and for the loss.
 
     >>> placed([]).name
     'accuracy'
     """
     known = [run for run in runs if run.rounds]
-    of = judged(known)
-    there = all(any(line.spread(of) for line in run.rounds) for run in known)
-    return of if there else ACCURACY
+    headline = judged(known)
+    recorded = all(any(line.spread(headline) for line in run.rounds) for run in known)
+    return headline if recorded else ACCURACY
 
 
 def figures_of(runs: Iterable[RecordedRun]) -> Figures | None:
-    """Return ``"measured"`` or ``"expected"``, what the accuracies per device of all runs are; None where that is open.
+    """Return whether all runs' accuracies per device are ``"measured"`` or ``"expected"``; None where these differ.
 
     >>> figures_of([]) is None
     True
@@ -187,8 +181,7 @@ def half_width(values: Sequence[float]) -> float | None:
 
 def values(run: RecordedRun, what: Callable[[RecordedRound], float | None]) -> dict[int, float]:
     """Return a figure per round, without the rounds that lack it."""
-    found = ((line.round, what(line)) for line in run.rounds)
-    return {number: value for number, value in found if value is not None}
+    return {line.round: value for line in run.rounds if (value := what(line)) is not None}
 
 
 def curve(group: Group, what: Callable[[RecordedRound], float | None], against: Against | None = None) -> Curve:
@@ -199,7 +192,7 @@ def curve(group: Group, what: Callable[[RecordedRound], float | None], against: 
         against: picks what it is drawn against; the round where it is left out.
     """
     series = [values(run, what) for run in group.drawn]
-    places = [values(run, against or _number) for run in group.drawn]
+    places = [values(run, against or (lambda line: line.round)) for run in group.drawn]
     common = sorted(set.intersection(*(set(one) for one in (*series, *places)))) if series else []
     samples = [[one[number] for one in series] for number in common]
     mean = tuple(sum(sample) / len(sample) for sample in samples)
@@ -207,10 +200,6 @@ def curve(group: Group, what: Callable[[RecordedRound], float | None], against: 
     if len(series) < 2:
         return Curve(rounds, mean, None)
     return Curve(rounds, mean, tuple(half_width(sample) or 0.0 for sample in samples))
-
-
-def _number(line: RecordedRound) -> float:
-    return line.round
 
 
 def accuracy(line: RecordedRound) -> float | None:

@@ -57,35 +57,35 @@ def write(paths: Iterable[Path], out: Path, target: float | None = None, budget:
 
 def render(runs: Sequence[RecordedRun], target: float | None = None, budget: Budget | None = None) -> str:
     """Return the report's HTML."""
-    found = groups(runs)
+    compared = groups(runs)
     hindsight = target is None
     target = natural_target(runs) if target is None else target
     drawn: dict[str, Any] = {}
     main = Markup("").join(
         (
             sections.summary_section(runs, target, hindsight=hindsight),
-            sections.decision_section(found),
+            sections.decision_section(compared),
             sections.budget_section(runs, budget),
-            sections.curve_sections(found, target, drawn),
-            sections.cost_section(found, target, drawn),
-            sections.errors_section(found, drawn),
-            sections.device_section(found, drawn),
-            personal.section_of(found, drawn),
-            sections.cohort_section(found),
-            sections.factory_section(found, drawn),
-            sections.class_section(found, drawn),
-            sections.confusion_section(found),
-            sections.holdings_section(found, drawn),
-            sections.plan_section(found),
-            sections.config_section(found),
+            sections.curve_sections(compared, target, drawn),
+            sections.cost_section(compared, target, drawn),
+            sections.errors_section(compared, drawn),
+            sections.device_section(compared, drawn),
+            personal.section_of(compared, drawn),
+            sections.cohort_section(compared),
+            sections.factory_section(compared, drawn),
+            sections.class_section(compared, drawn),
+            sections.confusion_section(compared),
+            sections.holdings_section(compared, drawn),
+            sections.plan_section(compared),
+            sections.config_section(compared),
         )
     )
     names = list(dict.fromkeys(run.name for run in runs))
     title = names[0] if len(names) == 1 else f"{len(names)} experiments"
-    told = story(found, target) + [personal.story(found, group) for group in personal.known(found)[:MOST]]
+    told = story(compared, target) + [personal.story(compared, group) for group in personal.known(compared)[:MOST]]
     if budget is not None:
         told.insert(1, sections.budget_story(runs, budget))
-    parks = dict.fromkeys(words.park_words(run.park) for run in words.members(found))
+    parks = dict.fromkeys(words.park_words(run.park) for run in words.members(compared))
     contents = re.findall(r'<section id="(s-[a-z]+)"><h2>(.*?)</h2>', main)
     return fill(
         "fedfloor.report", "page.html", title=title, about="; ".join(parks), story=told, main=main, policy=POLICY,

@@ -54,64 +54,68 @@ LONG_PX = 900  # a taller chart is folded away
 
 def summary_section(runs: Sequence[RecordedRun], target: float | None, *, hindsight: bool) -> str:
     """Return the summary's tables."""
-    rows, of = summary(runs, target), judged(runs)
-    caption = words.summary_caption(rows, words.on(runs), of, hindsight=hindsight)
+    rows, headline = summary(runs, target), judged(runs)
+    caption = words.summary_caption(rows, words.on(runs), headline, hindsight=hindsight)
     lost = any(row["diverged"] for row in rows)
-    cells = [words.summary_cells(row, of, more=words.beside(rows, of), lost=lost) for row in rows]
-    body = table(caption, words.summary_head(rows, target, of), cells)
+    cells = [words.summary_cells(row, headline, more=words.beside(rows, headline), lost=lost) for row in rows]
+    body = table(caption, words.summary_head(rows, target, headline), cells)
     pairs = paired(runs)
     listed = shown(runs, pairs)
     if pairs:
         head = ["methods", "common seeds", "in round", "difference"]
-        note = words.fewer(len(pairs), listed) + words.paired_caption(of)
+        note = words.fewer(len(pairs), listed) + words.paired_caption(headline)
         body += title("Method against method") + table(note, head, [words.paired_cells(row) for row in listed])
     return section("Summary", body, "summary")
 
 
-def decision_section(found: Sequence[Group]) -> str:
+def decision_section(compared: Sequence[Group]) -> str:
     """Return the thresholds that validation data chose, or nothing where they chose none."""
-    rows = decision_rows(found)
+    rows = decision_rows(compared)
     if not rows:
         return ""
-    return section("Decisions by a threshold", table(decision_caption(found), DECISION_HEAD, rows), "decisions")
+    return section("Decisions by a threshold", table(decision_caption(compared), DECISION_HEAD, rows), "decisions")
 
 
-def curve_sections(found: Sequence[Group], target: float | None, drawn: Drawn) -> str:
+def curve_sections(compared: Sequence[Group], target: float | None, drawn: Drawn) -> str:
     """Return the curves of the headline and of the loss."""
-    of = judged(words.members(found))
-    upper = chart("accuracy", charts.headline_figure(found, target), words.headline_caption(found, target), drawn)
-    if of == LOSS:
+    headline = judged(words.members(compared))
+    upper = chart("accuracy", charts.headline_figure(compared, target), words.headline_caption(compared, target), drawn)
+    if headline == LOSS:
         return section("Loss against rounds", upper, "loss")
-    lower = chart("loss", charts.loss_figure(found), words.loss_caption(found), drawn)
-    both = section(f"{of.title} against rounds", upper, "accuracy") + section("Loss against rounds", lower, "loss")
+    lower = chart("loss", charts.loss_figure(compared), words.loss_caption(compared), drawn)
+    both = section(f"{headline.title} against rounds", upper, "accuracy") + section(
+        "Loss against rounds", lower, "loss"
+    )
     return Markup(PIECES.pair(both))
 
 
-def device_section(found: Sequence[Group], drawn: Drawn) -> str:
+def device_section(compared: Sequence[Group], drawn: Drawn) -> str:
     """Return the headline per device: how it is spread and, where known, a table of all."""
-    known = any(run.evaluation and run.evaluation.devices for group in found for run in group.runs)
-    body = chart("devices", charts.device_figure(found), words.devices_caption(found, dots=known), drawn)
+    known = any(run.evaluation and run.evaluation.devices for group in compared for run in group.runs)
+    body = chart("devices", charts.device_figure(compared), words.devices_caption(compared, dots=known), drawn)
     if known:
-        several = any(run.park.factories > 1 for run in words.members(found))
-        rows = _device_rows(found, several=several)
-        head = ["device", *(["factory"] if several else []), *[display_name(group.label) for group in found]]
-        caption = soft(words.places_caption(found, "device", spread=False))
+        several = any(run.park.factories > 1 for run in words.members(compared))
+        rows = _device_rows(compared, several=several)
+        head = ["device", *(["factory"] if several else []), *[display_name(group.label) for group in compared]]
+        caption = soft(words.places_caption(compared, "device", spread=False))
         listing = scroll(table("", head, rows, "plain"), "all devices")  # a caption in it would scroll away
-        body += folded(words.devices_listed(len(rows), found), listing + caption, kind="list")
-    return section(words.places_title(found, "device"), body, "devices")
+        body += folded(words.devices_listed(len(rows), compared), listing + caption, kind="list")
+    return section(words.places_title(compared, "device"), body, "devices")
 
 
-def _device_rows(found: Sequence[Group], *, several: bool) -> list[list[str]]:
-    finals = [[run.evaluation for run in group.runs if run.evaluation] for group in found]
-    of = placed(words.members(found))
-    columns = [{key[0]: values for key, values in by_place(one, lambda e: e.devices, of).items()} for one in finals]
+def _device_rows(compared: Sequence[Group], *, several: bool) -> list[list[str]]:
+    finals = [[run.evaluation for run in group.runs if run.evaluation] for group in compared]
+    measure = placed(words.members(compared))
+    columns = [
+        {key[0]: values for key, values in by_place(one, lambda e: e.devices, measure).items()} for one in finals
+    ]
     every: dict[int, PlaceRecord] = {place.number: place for one in finals for e in one for place in e.devices or ()}
-    names = found[0].runs[0].park.names
+    names = compared[0].runs[0].park.names
     halls = {place.factory: place.name for one in finals for e in one for place in e.factories or () if place.name}
     rows = []
     for number, place in sorted(every.items()):
         cells = [column.get(number) or [] for column in columns]
-        none = "trains only" if place.role == "trains only" else figure(None) if of == ACCURACY else "not defined"
+        none = "trains only" if place.role == "trains only" else figure(None) if measure == ACCURACY else "not defined"
         means = [figure(sum(v) / len(v)) if v else none for v in cells]
         name = place.name or names.short("device", number)
         named = f"{name} (tests only)" if place.role == "tests only" else name
@@ -120,10 +124,10 @@ def _device_rows(found: Sequence[Group], *, several: bool) -> list[list[str]]:
     return rows
 
 
-def cohort_section(found: Sequence[Group]) -> str:
+def cohort_section(compared: Sequence[Group]) -> str:
     """Return the members of each run's cohorts, or nothing where all devices have one model."""
     rows = []
-    for run in words.members(found):
+    for run in words.members(compared):
         cohorts = (run.evaluation and run.evaluation.cohorts) or ()
         for cohort in sorted(set(cohorts)):
             members = [k for k, number in enumerate(cohorts) if number == cohort]
@@ -135,35 +139,35 @@ def cohort_section(found: Sequence[Group]) -> str:
     return section("Cohorts", table(caption, ["method", "seed", "cohort", "devices", "members"], rows), "cohorts")
 
 
-def factory_section(found: Sequence[Group], drawn: Drawn) -> str:
+def factory_section(compared: Sequence[Group], drawn: Drawn) -> str:
     """Return the headline per factory, or nothing where there is one only or no run was evaluated by factory."""
-    drawing = charts.factory_figure(found)
+    drawing = charts.factory_figure(compared)
     if drawing is None or len({bar for trace in drawing.data for bar in trace.y}) < 2:
         return ""
-    body = chart("factories", drawing, words.places_caption(found, "factory"), drawn)
+    body = chart("factories", drawing, words.places_caption(compared, "factory"), drawn)
     if drawing.layout.height > LONG_PX:
         body = folded("All factories", body)
-    return section(words.places_title(found, "factory"), body, "factories")
+    return section(words.places_title(compared, "factory"), body, "factories")
 
 
-def class_section(found: Sequence[Group], drawn: Drawn) -> str:
+def class_section(compared: Sequence[Group], drawn: Drawn) -> str:
     """Return the accuracy per class, or nothing where classes are not predicted."""
-    if task(words.members(found)) != CLASSES:
+    if task(words.members(compared)) != CLASSES:
         return ""
-    drawing = charts.class_figure(found)
-    body = chart("classes", drawing, words.classes_caption(found), drawn)
+    drawing = charts.class_figure(compared)
+    body = chart("classes", drawing, words.classes_caption(compared), drawn)
     if drawing is not None and drawing.layout.height > LONG_PX:
-        hardest = lines([words.hardest(group) for group in found])
-        body = hardest + folded(f"All {len(found[0].runs[0].park.classes)} classes", body)
+        hardest = lines([words.hardest(group) for group in compared])
+        body = hardest + folded(f"All {len(compared[0].runs[0].park.classes)} classes", body)
     return section("Accuracy per class", body, "classes")
 
 
-def confusion_section(found: Sequence[Group]) -> str:
+def confusion_section(compared: Sequence[Group]) -> str:
     """Return the confusions of classes, or nothing where no final model was evaluated or no classes are predicted."""
-    if task(words.members(found)) != CLASSES:
+    if task(words.members(compared)) != CLASSES:
         return ""
     parts: list[Markup] = []
-    for group in found:
+    for group in compared:
         finals = [run.evaluation for run in group.runs if run.evaluation]
         if not finals or len({one.classes for one in finals}) > 1:
             continue
@@ -182,10 +186,10 @@ def confusion_section(found: Sequence[Group]) -> str:
     return section("Which classes are mistaken for which", PIECES.boxes(parts, kind), "confusion")
 
 
-def holdings_section(found: Sequence[Group], drawn: Drawn) -> str:
+def holdings_section(compared: Sequence[Group], drawn: Drawn) -> str:
     """Return the classes that devices hold, once for every park."""
     firsts: dict[ParkRecord, RecordedRun] = {}
-    for group in found:
+    for group in compared:
         firsts.setdefault(group.runs[0].park, group.runs[0])
     parts = []
     for i, (park, run) in enumerate(firsts.items()):
@@ -201,10 +205,10 @@ def holdings_section(found: Sequence[Group], drawn: Drawn) -> str:
     )
 
 
-def plan_section(found: Sequence[Group]) -> str:
+def plan_section(compared: Sequence[Group]) -> str:
     """Return each method's first round as a picture and as text."""
     parts = []
-    for group in contestants(found):
+    for group in contestants(compared):
         run = group.runs[0]
         parts.append(title(display_name(group.label)))
         if run.plan is None:
@@ -220,15 +224,15 @@ def plan_section(found: Sequence[Group]) -> str:
     return section("A round as a plan", Markup("").join(parts), "plan")
 
 
-def config_section(found: Sequence[Group]) -> str:
+def config_section(compared: Sequence[Group]) -> str:
     """Return every run's resolved configuration."""
     parts = []
-    for group in found:
+    for group in compared:
         inner = Markup("").join(
             folded(f"{run.method}, seed {run.seed} ({run.folder.name})", PIECES.verbatim(run.config), kind="text")
             for run in group.runs
         )
-        few = len(group.runs) == 1 or len(found) == 1
+        few = len(group.runs) == 1 or len(compared) == 1
         parts.append(inner if few else folded(words.config_title(group), inner, kind="text"))
     note = soft("Each experiment with every default filled in, and where it ran.")
     return section("Resolved configuration", note + Markup("").join(parts), "configuration")
@@ -242,28 +246,28 @@ CURVES = (
 )
 
 
-def cost_section(found: Sequence[Group], target: float | None, drawn: Drawn) -> str:
+def cost_section(compared: Sequence[Group], target: float | None, drawn: Drawn) -> str:
     """Return what the target and all rounds cost, and the curves against it; nothing where no round has a price."""
-    rows, of = summary(words.members(found), target), judged(words.members(found))
+    rows, headline = summary(words.members(compared), target), judged(words.members(compared))
     kinds = [kind for kind in COSTS if any(row[kind] for row in rows)]
     if not kinds:
         return ""
     head = ["method", *[f"{NAMES[kind]}, all rounds" for kind in kinds]]
     if target is not None:
         head[1:1] = [f"{name} to {target:g}" for name in ("rounds", *[NAMES[kind] for kind in kinds])]
-    body = table(_cost_caption(rows, target, of), head, [_cost_cells(row, kinds) for row in rows])
-    first = {display_name(group.label): group.runs[0].rounds[0].priced for group in found if group.runs[0].rounds}
+    body = table(_cost_caption(rows, target, headline), head, [_cost_cells(row, kinds) for row in rows])
+    first = {display_name(group.label): group.runs[0].rounds[0].priced for group in compared if group.runs[0].rounds}
     surveys = [f"{name} {amount('seconds', price.normalise.seconds)} and {amount('bytes', price.normalise.bytes)}"
                for name, price in first.items() if price and price.normalise]  # fmt: skip
     if surveys:
         body += soft(f"Of this, questions of the normalisation to all devices before round 1: {listed(surveys)}.")
     line = "" if target is None else f" The dotted line is {target:g}."
-    how = words.curve_caption(found, share=of.share)
-    caption = CURVES.format(how=how, line=line, title=of.title, name=of.name)
+    how = words.curve_caption(compared, share=headline.share)
+    caption = CURVES.format(how=how, line=line, title=headline.title, name=headline.name)
     parts = []
     for kind in kinds:
-        drawing = charts.cost_figure(found, kind, target)
-        heading = f"{of.title} against {NAMES[kind]}"
+        drawing = charts.cost_figure(compared, kind, target)
+        heading = f"{headline.title} against {NAMES[kind]}"
         parts.append(title(heading) + chart(f"cost-{kind}", drawing, f"{heading} on the network.", drawn))
     body += title("Curves") + soft(caption) + PIECES.boxes(parts, "pair")
     return section("What it costs on the network", body, "cost")
@@ -279,13 +283,13 @@ def _cost_cells(row: Row, kinds: Sequence[str]) -> list[str]:
     return [display_name(row["method"]), *reach, *whole]
 
 
-def _cost_caption(rows: Sequence[Row], target: float | None, of: Figure) -> str:
+def _cost_caption(rows: Sequence[Row], target: float | None, headline: Figure) -> str:
     mean = "Means over the seeds. " if any(len(row["seeds"]) > 1 for row in rows) else ""
     reach = ""
     if target is not None:
         reach = (
-            f"To {target:g}: all rounds up to the first evaluated one that has this {of.name}; a dash where not every "
-            "seed reached it. "
+            f"To {target:g}: all rounds up to the first evaluated one that has this {headline.name}; a dash where not "
+            "every seed reached it. "
         )
     return f"{reach}{mean}Bytes are those of all links together; 1 kB is 1000 bytes."
 
@@ -294,57 +298,61 @@ def budget_section(runs: Sequence[RecordedRun], budget: Budget | None) -> str:
     """Return the methods' table at a budget; nothing without one."""
     if budget is None:
         return ""
-    of = judged(runs)
-    head = ["method", "seeds", of.name, "measured in round", "ended before"]
-    body = table(budget_caption(budget, of), head, [_budget_cells(row, of) for row in at(runs, budget)])
+    headline = judged(runs)
+    head = ["method", "seeds", headline.name, "measured in round", "ended before"]
+    body = table(budget_caption(budget, headline), head, [_budget_cells(row, headline) for row in at(runs, budget)])
     pairs = paired_at(runs, budget)
     if pairs:
         few = words.fewer(len(pairs), shown(runs, pairs))
         rows = [words.paired_cells(row) for row in shown(runs, pairs)]
         head = ["methods", "common seeds", "difference"]
-        body += title("Method against method") + table(few + _paired(of), head, rows)
+        body += title("Method against method") + table(few + _paired(headline), head, rows)
     return section(f"Who is best after {budget.words}", body, "budget")
 
 
 def budget_story(runs: Sequence[RecordedRun], budget: Budget) -> str:
     """Return the order of methods when a budget is used up, and those without an accuracy by then, in words."""
-    of, rows = judged(runs), at(runs, budget)
-    known = sorted((row for row in rows if row[of.key] is not None), key=lambda row: -of.gain(row[of.key], 0.0))
+    headline, rows = judged(runs), at(runs, budget)
+    known = sorted(
+        (row for row in rows if row[headline.key] is not None), key=lambda row: -headline.gain(row[headline.key], 0.0)
+    )
     if not known:
-        return f"After {budget.words}, no method has {of.phrase} with every seed."
-    told = [f"{display_name(row['method'])} {interval(row[of.key], row['half_width'], 3)}" for row in known[:MOST]]
+        return f"After {budget.words}, no method has {headline.phrase} with every seed."
+    told = [
+        f"{display_name(row['method'])} {interval(row[headline.key], row['half_width'], 3)}" for row in known[:MOST]
+    ]
     more = f", and {len(known) - MOST} more below" if len(known) > MOST else ""
-    none = [display_name(row["method"]) for row in rows if row[of.key] is None]
+    none = [display_name(row["method"]) for row in rows if row[headline.key] is None]
     rest = f"; {listed(none) if len(none) <= MOST else f'{len(none)} methods'} had none by then" if none else ""
-    values = "accuracies are" if of == ACCURACY else f"values of {of.name} are"
+    values = "accuracies are" if headline == ACCURACY else f"values of {headline.name} are"
     return f"After {budget.words}, the {values}: {', '.join(told)}{more}{rest}."
 
 
-def _paired(of: Figure) -> str:
+def _paired(headline: Figure) -> str:
     """Return the caption of paired differences at a budget."""
     how = "How much more accurate the first method is than the second"
-    if of != ACCURACY:
-        how = f"The first method's {of.name} minus the second's ({of.kind.better} is better)"
+    if headline != ACCURACY:
+        how = f"The first method's {headline.name} minus the second's ({headline.kind.better} is better)"
     return (
         f"{how} when both have used the budget, seed by seed: mean and 95 % Student-t interval over the common seeds. "
         "An interval that contains 0 does not tell them apart."
     )
 
 
-def budget_caption(budget: Budget, of: Figure = ACCURACY) -> str:
+def budget_caption(budget: Budget, headline: Figure = ACCURACY) -> str:
     """Return the caption of the budget's table."""
     return (
-        f"{of.title} in each run's last evaluated round that was complete within {budget.words}: mean and 95 % "
+        f"{headline.title} in each run's last evaluated round that was complete within {budget.words}: mean and 95 % "
         "Student-t interval over the seeds. A dash: not every seed has such a round, or training had diverged. Ended "
         "before: seeds whose run was over before the budget was used, and count with their last evaluated round."
     )
 
 
-def _budget_cells(row: Row, of: Figure) -> list[str]:
+def _budget_cells(row: Row, headline: Figure) -> list[str]:
     rounds = ", ".join("–" if number is None else str(number) for number in row["in_rounds"])
     ended = ", ".join(map(str, row["ended"])) or "–"
     seeds = ", ".join(map(str, row["seeds"]))
-    return [display_name(row["method"]), seeds, interval(row[of.key], row["half_width"]), rounds, ended]
+    return [display_name(row["method"]), seeds, interval(row[headline.key], row["half_width"]), rounds, ended]
 
 
 # -- predicted numbers -------------------------------------------------------------------------------------------------
@@ -356,9 +364,11 @@ FIGURES: dict[str, Callable[[ErrorsOfRecord], float]] = {
 }
 
 
-def errors_section(found: Sequence[Group], drawn: Drawn) -> str:
+def errors_section(compared: Sequence[Group], drawn: Drawn) -> str:
     """Return predicted numbers beside the true ones, or nothing where no run predicts any."""
-    known = [(group, every) for group in found if (every := _errors(group))]
+    every = [(group, [run.evaluation.errors for run in group.runs if run.evaluation and run.evaluation.errors])
+             for group in compared]  # fmt: skip
+    known = [(group, errors) for group, errors in every if errors]
     if not known:
         return ""
     first = known[0][1][0]
@@ -370,10 +380,6 @@ def errors_section(found: Sequence[Group], drawn: Drawn) -> str:
         names = [one.name for one in first.targets]
         body += folded(f"All {len(names)} targets", scroll(_by_name(known, names, "targets", first), "all targets"))
     return section("Predicted against true", body, "predicted")
-
-
-def _errors(group: Group) -> list[ErrorsRecord]:
-    return [run.evaluation.errors for run in group.runs if run.evaluation and run.evaluation.errors]
 
 
 def _errors_caption(known: Sequence[tuple[Group, Sequence[ErrorsRecord]]]) -> str:

@@ -34,31 +34,38 @@ LEAST = {
 MOST = 4  # methods that are named one by one
 
 
-def story(found: Sequence[Group], target: float | None) -> list[str]:
+def story(compared: Sequence[Group], target: float | None) -> list[str]:
     """Return the runs' results in words; every element is a paragraph of one or two sentences."""
-    rivals = contestants(found)
+    rivals = contestants(compared)
     runs = [run for group in rivals for run in group.runs]
-    rows, of, best = summary(runs, target), judged(runs), _leader(rivals)
+    rows, headline, best = summary(runs, target), judged(runs), _leader(rivals)
     place = standing(rivals)
-    reached = "" if place and target is None else verdict(rows, of)
+    reached = "" if place and target is None else verdict(rows, headline)
     decisions = [decision_story(one) for one in best]
-    told = [apart(found), reached, prices(rows, of), place, *decisions, *remarks(rivals), winner(rivals)]
-    told += [contrast(found, one) for one in best]
+    told = [apart(compared), reached, prices(rows, headline), place, *decisions, *remarks(rivals), winner(rivals)]
+    told += [contrast(compared, one) for one in best]
     told += [devices(one) for one in best]
-    told += [untrained(found), diverged(found), unfinished(found), lost(found), private(found), reported(found)]
+    told += [
+        untrained(compared),
+        diverged(compared),
+        unfinished(compared),
+        lost(compared),
+        private(compared),
+        reported(compared),
+    ]
     return [sentence[0].upper() + sentence[1:] if sentence.startswith("centralised") else sentence
             for sentence in told if sentence]  # fmt: skip
 
 
-def apart(found: Sequence[Group]) -> str:
+def apart(compared: Sequence[Group]) -> str:
     """Return a note where runs have different headlines."""
-    names = list(dict.fromkeys(run.headline.name for group in found for run in group.runs))
+    names = list(dict.fromkeys(run.headline.name for group in compared for run in group.runs))
     return f"These runs have different headlines ({listed(names)}); here they are judged by accuracy." * (
         len(names) > 1
     )
 
 
-def verdict(rows: Sequence[Row], of: Figure = ACCURACY) -> str:
+def verdict(rows: Sequence[Row], headline: Figure = ACCURACY) -> str:
     """Return the rounds in which methods reached the target of the headline ``of``, in words.
 
     >>> row = {"method": "fedsr", "seeds": [0], "target": 0.9, "reached": 1, "rounds_to_target": 6.0, "rounds": 8}
@@ -66,24 +73,24 @@ def verdict(rows: Sequence[Row], of: Figure = ACCURACY) -> str:
     'fedsr reached an accuracy of 0.90 after 6 rounds; fedavg did not within 8.'
     """
     if all(row["target"] is None for row in rows):
-        return f"No {of.name} to compare has been reached yet."
+        return f"No {headline.name} to compare has been reached yet."
     order = sorted(
         rows, key=lambda row: (row["rounds_to_target"] is None, row["rounds_to_target"] or 0, -row["reached"])
     )
     target = f"{rows[0]['target']:.2f}" if round(rows[0]["target"], 2) == rows[0]["target"] else str(rows[0]["target"])
-    target = of.amount(f"{rows[0]['target']:g}") if of.own else target
+    target = headline.amount(f"{rows[0]['target']:g}") if headline.own else target
     there = [row for row in order if row["reached"]]
-    parts = [_reached(row, "it" if i else f"{of.phrase} of {target}") for i, row in enumerate(there)]
+    parts = [_reached(row, "it" if i else f"{headline.phrase} of {target}") for i, row in enumerate(there)]
     missed = [row for row in order if not row["reached"] and not row.get("diverged")]
     for rounds in sorted({row["rounds"] for row in missed}):
         names = [display_name(row["method"]) for row in missed if row["rounds"] == rounds]
         who = listed(names) if len(names) <= MOST else f"{len(names)} {'others' if parts else 'methods'}"
-        within = f"within {rounds}" if parts else f"reach {of.phrase} of {target} within {count(rounds, 'round')}"
+        within = f"within {rounds}" if parts else f"reach {headline.phrase} of {target} within {count(rounds, 'round')}"
         parts.append(f"{who} did not {within}")
-    return "; ".join(parts) + "." if parts else f"No run that did not diverge reached {of.phrase} to compare."
+    return "; ".join(parts) + "." if parts else f"No run that did not diverge reached {headline.phrase} to compare."
 
 
-def prices(rows: Sequence[Row], of: Figure = ACCURACY) -> str:
+def prices(rows: Sequence[Row], headline: Figure = ACCURACY) -> str:
     """Return the target's cost on the network in words, and the first method by rounds, time, bytes and energy.
 
     Only methods are compared all of whose seeds reached the target.
@@ -99,14 +106,16 @@ def prices(rows: Sequence[Row], of: Figure = ACCURACY) -> str:
         who = listed([display_name(row["method"]) for row in known if row[f"{kind}_to_target"] == least])
         much = f"{least:g}" if kind == "rounds" else amount(kind, least)
         first.setdefault(who, []).append(f"{LEAST[kind]} ({much})")
-    target = of.amount(f"{rows[0]['target']:g}")
+    target = headline.amount(f"{rows[0]['target']:g}")
     if len(there) == 1:
         parts = [amount(kind, there[0][f"{kind}_to_target"]) for kind in kinds]
-        return f"To {of.phrase} of {target}, {display_name(there[0]['method'])} used {listed(parts)} on the network."
+        return (
+            f"To {headline.phrase} of {target}, {display_name(there[0]['method'])} used {listed(parts)} on the network."
+        )
     told = [f"{who} needed {listed(least)}" for who, least in first.items()]
     if len(told) == 1:
-        return f"To {of.phrase} of {target}, {told[0]}: the first by every measure."
-    return f"To {of.phrase} of {target}, {'; '.join(told)}: it depends on what counts who is first."
+        return f"To {headline.phrase} of {target}, {told[0]}: the first by every measure."
+    return f"To {headline.phrase} of {target}, {'; '.join(told)}: it depends on what counts who is first."
 
 
 def _reached(row: Row, what: str) -> str:
@@ -118,21 +127,23 @@ def _reached(row: Row, what: str) -> str:
     return f"{name} reached {what} after {length}" + (f" (mean of {seeds} seeds)" if seeds > 1 else "")
 
 
-def standing(found: Sequence[Group]) -> str:
+def standing(compared: Sequence[Group]) -> str:
     """Return each method's headline in the last round that all its seeds evaluated, the best first, in words."""
-    every = [run for group in found for run in group.runs]
-    rows, of = {row["method"]: row for row in summary(every)}, judged(every)
-    known = sorted((g for g in found if rows[g.label][of.key] is not None),
-                   key=lambda g: -of.gain(rows[g.label][of.key], 0.0))  # fmt: skip
+    every = [run for group in compared for run in group.runs]
+    rows, headline = {row["method"]: row for row in summary(every)}, judged(every)
+    known = sorted((g for g in compared if rows[g.label][headline.key] is not None),
+                   key=lambda g: -headline.gain(rows[g.label][headline.key], 0.0))  # fmt: skip
     if not known:
         return ""
-    last = {group.label: last_lines(group, of.read)[0].round for group in known}
+    last = {group.label: last_lines(group, headline.read)[0].round for group in known}
     same = len(set(last.values())) == 1
     parts = []
     for group in known[:MOST]:
         row = rows[group.label]
         when = "" if same else f" (round {last[group.label]})"
-        parts.append(f"{display_name(group.label)} {of.amount(interval(row[of.key], row['half_width'], 3))}{when}")
+        parts.append(
+            f"{display_name(group.label)} {headline.amount(interval(row[headline.key], row['half_width'], 3))}{when}"
+        )
     more = f", and {len(known) - MOST} more below" if len(known) > MOST else ""
     opening = f"In round {last[known[0].label]}" if same else "In their last rounds"
     seeds = len(known[0].runs)
@@ -142,46 +153,39 @@ def standing(found: Sequence[Group]) -> str:
     mean += ")" if mean and not equal else ""
     right = "of the test samples" if known[0].runs[0].on == "test" else f"of the {known[0].runs[0].on} samples"
     what = f"the share {right} that the global model gets right"
-    if of != ACCURACY:
-        what = f"the {of.name} of the global model {right.replace('of', 'on', 1)}"
+    if headline != ACCURACY:
+        what = f"the {headline.name} of the global model {right.replace('of', 'on', 1)}"
     return f"{opening}, {what}{mean}: {', '.join(parts)}{more}."
 
 
-def _leader(found: Sequence[Group]) -> list[Group]:
+def _leader(compared: Sequence[Group]) -> list[Group]:
     """Return the best group of several, or the only one; [] where none was evaluated."""
-    runs = [run for group in found for run in group.runs]
-    rows, of = summary(runs), judged(runs)
-    scored = [(of.gain(row[of.key], 0.0), -i) for i, row in enumerate(rows) if row[of.key] is not None]
-    return [found[-max(scored)[1]]] if scored else []
+    runs = [run for group in compared for run in group.runs]
+    rows, headline = summary(runs), judged(runs)
+    scored = [
+        (headline.gain(row[headline.key], 0.0), -i) for i, row in enumerate(rows) if row[headline.key] is not None
+    ]
+    return [compared[-max(scored)[1]]] if scored else []
 
 
-def winner(found: Sequence[Group]) -> str:
+def winner(compared: Sequence[Group]) -> str:
     """Return the lead of the best method, seed by seed, in words, and whether chance explains it."""
-    if len(found) < 2:
-        return _one_method(found)
-    pairs = paired([run for group in found for run in group.runs])
+    if len(compared) < 2:
+        single = len(compared) == 1 and len(compared[0].runs) == 1
+        return "This is one run with one seed: how far another seed would differ is not known." if single else ""
+    pairs = paired([run for group in compared for run in group.runs])
     if not pairs:
         return "No two methods were evaluated with a common seed, so they cannot be compared seed by seed."
-    best = leader(found, pairs)
-    first = next(group for group in found if group.label == best)
-    of = judged(run for group in found for run in group.runs)
-    seen = (seen_from(row, best) for row in pairs if best in _both(row))
-    rivals = sorted(seen, key=lambda row: of.gain(row["difference"], 0.0))
-    told = [_difference(first, row, of) for row in rivals[:MOST]]
+    best = leader(compared, pairs)
+    first = next(group for group in compared if group.label == best)
+    headline = judged(run for group in compared for run in group.runs)
+    seen = (seen_from(row, best) for row in pairs if best in (row["method"], row["against"]))
+    rivals = sorted(seen, key=lambda row: headline.gain(row["difference"], 0.0))
+    told = [_difference(first, row, headline) for row in rivals[:MOST]]
     if len(rivals) > MOST:
         clear = sum(_beyond_chance(row) for row in rivals[MOST:])
         told.append(f"Of the {len(rivals) - MOST} methods further behind, {clear} are behind by more than chance.")
     return " ".join(told)
-
-
-def _one_method(found: Sequence[Group]) -> str:
-    if not found or len(found[0].runs) > 1:
-        return ""
-    return "This is one run with one seed: how far another seed would differ is not known."
-
-
-def _both(row: Row) -> tuple[str, str]:
-    return row["method"], row["against"]
 
 
 def _beyond_chance(row: Row) -> bool:
@@ -189,18 +193,18 @@ def _beyond_chance(row: Row) -> bool:
     return width is not None and abs(row["difference"]) > width
 
 
-def _difference(first: Group, row: Row, of: Figure) -> str:
+def _difference(first: Group, row: Row, headline: Figure) -> str:
     name, other, width = display_name(first.label), display_name(row["against"]), row["half_width"]
-    gap = of.gain(row["difference"], 0.0)
+    gap = headline.gain(row["difference"], 0.0)
     rounds = row["rounds"]
     when = f"in round {rounds[0]}" if len(rounds) == 1 else "in their last common rounds"
     if gap == 0 and not width:
         seeds = "the only common seed" if width is None else "every common seed"
-        equal = "are equally accurate" if of == ACCURACY else f"have the same {of.name}"
+        equal = "are equally accurate" if headline == ACCURACY else f"have the same {headline.name}"
         return f"{name} and {other} {equal} {when}, with {seeds}."
-    words = f"{name} is ahead of {other} by {of.amount(figure(gap, 3))} {when}"
+    words = f"{name} is ahead of {other} by {headline.amount(figure(gap, 3))} {when}"
     if gap < 0:
-        words = f"{name} is behind {other} by {of.amount(figure(-gap, 3))} {when}"
+        words = f"{name} is behind {other} by {headline.amount(figure(-gap, 3))} {when}"
     if width is None:
         return f"{words}, with one common seed: whether that is more than chance, only more seeds can tell."
     words += f" (95 % interval {figure(gap - width, 3)} to {figure(gap + width, 3)}, {len(row['seeds'])} seeds)"
@@ -211,17 +215,17 @@ def _difference(first: Group, row: Row, of: Figure) -> str:
 
 def devices(group: Group) -> str:
     """Return the headline of a group's model on nine devices of ten, in words."""
-    of = placed(group.runs)
-    spreads = [one for line in last_lines(group, lambda line: line.spread(of)) if (one := line.spread(of))]
+    measure = placed(group.runs)
+    spreads = [one for line in last_lines(group, lambda line: line.spread(measure)) if (one := line.spread(measure))]
     if not spreads:
         return ""
-    higher = of.kind.better == "higher"
+    higher = measure.kind.better == "higher"
     end = sum(spread.p10 if higher else spread.p90 for spread in spreads) / len(spreads)
     kind, name = figures_of(group.runs), display_name(group.label)
-    right = f"{of.phrase} of at {'least' if higher else 'most'} {of.amount(f'{end:.2f}')}"
-    right = f"a share of at least {end:.2f} right" if of == ACCURACY else right
+    right = f"{measure.phrase} of at {'least' if higher else 'most'} {measure.amount(f'{end:.2f}')}"
+    right = f"a share of at least {end:.2f} right" if measure == ACCURACY else right
     if kind == "measured":
-        which = "with test samples" if of == ACCURACY else "on which it is defined"
+        which = "with test samples" if measure == ACCURACY else "on which it is defined"
         return f"On nine in ten of the devices {which}, the model of {name} gets {right}."
     if kind == "expected":
         return (
@@ -234,9 +238,9 @@ def devices(group: Group) -> str:
     )
 
 
-def untrained(found: Sequence[Group]) -> str:
+def untrained(compared: Sequence[Group]) -> str:
     """Name the classes that test samples have and no training sample has, of the run with most such samples."""
-    parks = [run.park for group in found for run in group.runs if run.park.untrained_classes]
+    parks = [run.park for group in compared for run in group.runs if run.park.untrained_classes]
     if not parks:
         return ""
     most = max(parks, key=lambda park: sum(park.untrained_classes.values()))
@@ -245,10 +249,10 @@ def untrained(found: Sequence[Group]) -> str:
     return f"No training sample is of class {names}: {100 * share:.0f} % of the test samples cannot be right."
 
 
-def diverged(found: Sequence[Group]) -> str:
+def diverged(compared: Sequence[Group]) -> str:
     """Return the runs that diverged, in words, and the consequence for the figures."""
     told = []
-    for group in found:
+    for group in compared:
         gone = [run for run in group.runs if run.diverged is not None]
         each = [f"seed {run.seed} in round {run.diverged}" for run in gone]
         if gone:
@@ -258,10 +262,10 @@ def diverged(found: Sequence[Group]) -> str:
     return f"Training diverged: {'; '.join(told)}. Such a method has no mean, and no difference counts that seed."
 
 
-def unfinished(found: Sequence[Group]) -> str:
+def unfinished(compared: Sequence[Group]) -> str:
     """Return the runs that have not done all rounds of their schedule, in words."""
     told, whole = [], 0
-    for group in found:
+    for group in compared:
         short = [run for run in group.whole if run.planned is not None and run.last < run.planned]
         whole += len(group.whole) - len(short)
         done = sorted({run.last for run in short})
@@ -276,10 +280,10 @@ def unfinished(found: Sequence[Group]) -> str:
     return f"Not the whole schedule: {'; '.join(told)}, stopped early or still at work.{rest}"
 
 
-def lost(found: Sequence[Group]) -> str:
+def lost(compared: Sequence[Group]) -> str:
     """Return the number of lost visits in words, if any."""
     told = []
-    for group in found:
+    for group in compared:
         gone = sum(line.lost or 0 for run in group.runs for line in run.rounds)
         rounds = sum(len(run.rounds) for run in group.runs) or 1
         if gone:
@@ -287,10 +291,10 @@ def lost(found: Sequence[Group]) -> str:
     return f"Lost on the way: {listed(told)}." if told else ""
 
 
-def private(found: Sequence[Group]) -> str:
+def private(compared: Sequence[Group]) -> str:
     """Return the privacy loss of each group's models, and whether their noise protects anybody."""
     parts, seeded = [], False
-    for group in found:
+    for group in compared:
         every = [one for run in group.runs for one in private_models(run)]
         for whom in dict.fromkeys(one.protects for one in every):
             known = [one for one in every if one.protects == whom]
@@ -303,10 +307,10 @@ def private(found: Sequence[Group]) -> str:
     return f"Privacy towards whoever has the models: {'; '.join(parts)}.{public}" if parts else ""
 
 
-def reported(found: Sequence[Group]) -> str:
+def reported(compared: Sequence[Group]) -> str:
     """Return which ε noisy censuses come to, of the seed with most, and whether their noise protects anybody."""
     parts, seeded = [], False
-    for group in found:
+    for group in compared:
         told = [one for one in map(privacy, group.runs) if one is not None and one.reports]
         if told:
             most = max(told, key=lambda one: one.epsilon)
@@ -325,37 +329,37 @@ SMOOTH = 3  # evaluations whose median is looked at: one bad round is no trend
 RISE = 1.1  # times the lowest
 
 
-def remarks(found: Sequence[Group]) -> list[str]:
+def remarks(compared: Sequence[Group]) -> list[str]:
     """Return the baseline, the models that predict one class only, and the losses that rise."""
-    classes = task(run for group in found for run in group.runs) == CLASSES
-    own = (baseline(found), one_class(found)) if classes else (mean_baseline(found),)
-    return [text for text in (attacked(found), *own, rising(found)) if text]
+    classes = task(run for group in compared for run in group.runs) == CLASSES
+    own = (baseline(compared), one_class(compared)) if classes else (mean_baseline(compared),)
+    return [text for text in (attacked(compared), *own, rising(compared)) if text]
 
 
-def attacked(found: Sequence[Group]) -> str:
+def attacked(compared: Sequence[Group]) -> str:
     """Return which devices attack, and how, if any do."""
     attacks: dict[str, list[str]] = {}
-    for group in found:
+    for group in compared:
         acting = group.runs[0].settings.faults.attackers
         if acting is not None:
             share = "" if acting.share is None else f"{100 * acting.share:g} % of the devices"
             many = share or ("" if acting.count is None else count(acting.count, "device"))
             which = many or f"device {listed([str(device) for device in acting.devices or ('?',)])}"
             attacks.setdefault(f"{which} by '{acting.kind}'", []).append(display_name(group.label))
-    everyone = [labels for labels in attacks.values() if len(labels) == len(found)]
+    everyone = [labels for labels in attacks.values() if len(labels) == len(compared)]
     told = list(attacks) if everyone else [f"{how} in {listed(labels)}" for how, labels in attacks.items()]
     return f"Attackers: {'; '.join(told)}." if told else ""
 
 
-def baseline(found: Sequence[Group]) -> str:
+def baseline(compared: Sequence[Group]) -> str:
     """Return what always answering the most frequent class of the test samples would reach, in words."""
-    runs = [run for group in found for run in group.runs]
+    runs = [run for group in compared for run in group.runs]
     finals = {tuple(map(sum, run.evaluation.confusion)): run.evaluation for run in runs if run.evaluation}
     if not finals or len({one.classes for one in finals.values()}) > 1:
         return ""
-    of = judged(runs)
+    headline = judged(runs)
     told = []
-    for one in (ACCURACY, of) if of != ACCURACY else (ACCURACY,):
+    for one in (ACCURACY, headline) if headline != ACCURACY else (ACCURACY,):
         reached = [value for final in finals.values() if (value := constant(final, one)) is not None]
         if reached:
             low, high = (figure(value, _digits(value)) for value in (min(reached), max(reached)))
@@ -364,13 +368,13 @@ def baseline(found: Sequence[Group]) -> str:
     return f"Always predicting {names} would reach {' and '.join(told)}." if told else ""
 
 
-def mean_baseline(found: Sequence[Group]) -> str:
+def mean_baseline(compared: Sequence[Group]) -> str:
     """Return what always predicting the mean of the test values would reach, in words.
 
     It follows from the figures of any model of one target: R² = 1 − RMSE²/s², with s the RMSE of the mean. Arrays may
     have several targets, whose mean figures do not tell it.
     """
-    runs = [run for group in found for run in group.runs]
+    runs = [run for group in compared for run in group.runs]
     several = any(str(run.settings.data.get("path", "")).endswith(".npz") for run in runs)
     if task(runs) != "regression" or judged(runs).kind.name != "RMSE" or several:
         return ""
@@ -394,7 +398,7 @@ def majority(final: EvaluationRecord) -> str:
     return final.classes[int(np.argmax(np.sum(final.confusion, axis=1)))]
 
 
-def constant(final: EvaluationRecord, of: Figure) -> float | None:
+def constant(final: EvaluationRecord, headline: Figure) -> float | None:
     """Return a figure of the best model that looks at no sample: always the most frequent class, the class mix as odds.
 
     Its loss is the entropy of the mix, −Σ_c p(c)·ln p(c); its scores are all equal.
@@ -407,15 +411,15 @@ def constant(final: EvaluationRecord, of: Figure) -> float | None:
     table = np.zeros((len(counts), len(counts)), np.int64)
     table[:, int(np.argmax(counts))] = counts
     mix = counts[counts > 0] / counts.sum()
-    asked = of.scored(final.classes)
+    asked = headline.scored(final.classes)
     ranked = {c: Ranking(counts[[c]], (counts.sum() - counts[c])[None]) for c in asked}
-    return of.value(Predictions(table, float(-(mix * np.log(mix)).sum()), ranked), final.classes)
+    return headline.value(Predictions(table, float(-(mix * np.log(mix)).sum()), ranked), final.classes)
 
 
-def one_class(found: Sequence[Group]) -> str:
+def one_class(compared: Sequence[Group]) -> str:
     """Return which final models predict one class for every test sample, in words."""
     told = []
-    for group in found:
+    for group in compared:
         known = [(run, run.evaluation) for run in group.runs if run.evaluation]
         same = [(run, name) for run, one in known if (name := only(one)) is not None]
         if same:
@@ -432,10 +436,10 @@ def only(final: EvaluationRecord) -> str | None:
     return final.classes[int(taken[0])] if len(taken) == 1 and np.count_nonzero(table.sum(axis=1)) > 1 else None
 
 
-def rising(found: Sequence[Group]) -> str:
+def rising(compared: Sequence[Group]) -> str:
     """Return where the loss on the test data rises while training goes on, in words."""
     told = []
-    for group in found:
+    for group in compared:
         risen = [(run, *ends) for run in group.runs if (ends := risen_from(run)) is not None]
         if risen:
             run, best, low, high = risen[0]
@@ -447,7 +451,7 @@ def rising(found: Sequence[Group]) -> str:
         "The model grows too sure of its mistakes, and its probabilities are less to be trusted than before: fewer "
         "rounds, a smaller learning rate or calibrated confidence help."
     )
-    if task(run for group in found for run in group.runs) != CLASSES:
+    if task(run for group in compared for run in group.runs) != CLASSES:
         more = "The model fits its training samples ever closer, and others no longer: fewer rounds, or a smaller rate."
     return f"The test loss rises: {'; '.join(told)}. {more}"
 
@@ -491,27 +495,27 @@ OPENINGS = {
 }
 
 
-def contrast(found: Sequence[Group], first: Group) -> str:
+def contrast(compared: Sequence[Group], first: Group) -> str:
     """Return what federation costs against pooled training and brings against local training, seed by seed.
 
     Args:
         found: all groups of a report.
         first: the method that is compared.
     """
-    told, of = list[str](), judged([*first.runs, *(run for group in found for run in group.runs)])
+    told, headline = list[str](), judged([*first.runs, *(run for group in compared for run in group.runs)])
     for name in OPENINGS:
-        same = [group for group in found if group.runs[0].method == name and group.label != first.label]
+        same = [group for group in compared if group.runs[0].method == name and group.label != first.label]
         rows = paired([*first.runs, *same[0].runs]) if len(same) == 1 else []
-        told += [_sentence(name, first, seen_from(row, first.label), of) for row in rows]
+        told += [_sentence(name, first, seen_from(row, first.label), headline) for row in rows]
     return " ".join(told)
 
 
-def _sentence(name: str, first: Group, row: Row, of: Figure) -> str:
-    gap, width = of.gain(row["difference"], 0.0), row["half_width"]
+def _sentence(name: str, first: Group, row: Row, headline: Figure) -> str:
+    gap, width = headline.gain(row["difference"], 0.0), row["half_width"]
     if gap == 0 and not width:
-        equal = "are equally accurate" if of == ACCURACY else f"have the same {of.name}"
+        equal = "are equally accurate" if headline == ACCURACY else f"have the same {headline.name}"
         return f"{first.label.shown} and {ABOUT[name]} {equal}."
-    said = (first.label.shown, ABOUT[name], of.amount(figure(abs(gap), 3)), of.name)
+    said = (first.label.shown, ABOUT[name], headline.amount(figure(abs(gap), 3)), headline.name)
     if width is None:
         return f"{PLAIN[gap > 0].format(*said)} with one common seed: whether that is chance, more seeds show."
     ends = f"95 % interval {figure(abs(gap) - width, 3)} to {figure(abs(gap) + width, 3)}, {len(row['seeds'])} seeds"
@@ -551,17 +555,16 @@ def decision_story(group: Group) -> str:
     )
 
 
-def _decided_words(found: Sequence[DecidedRecord]) -> str:
-    shares = [f"{'F1' if of == 'f1' else of} {figure(_decision_mean(found, of), 3)}" for of in SHARES]
-    alarms = [one.false_alarms for one in found]
+def _decided_words(decisions: Sequence[DecidedRecord]) -> str:
+    """Return the means of a decision's figures over the seeds; a dash where a seed has none."""
+    shares = []
+    for name in SHARES:
+        values = [getattr(decision, name) for decision in decisions]
+        value = None if None in values else mean(values)
+        shares.append(f"{'F1' if name == 'f1' else name} {figure(value, 3)}")
+    alarms = [decision.false_alarms for decision in decisions]
     many = count(alarms[0], "false alarm") if len(set(alarms)) == 1 else f"{mean(alarms):.1f} false alarms"
     return listed([*shares, many])
-
-
-def _decision_mean(found: Sequence[DecidedRecord], of: str) -> float | None:
-    """Return the mean of a figure; None where a seed has none."""
-    values = [getattr(one, of) for one in found]
-    return None if None in values else mean(values)
 
 
 def _decision_rule(name: str, made: DecideRecord) -> str:
@@ -574,10 +577,10 @@ def _decided_on(run: RecordedRun) -> str:
     return "test" if run.on == "test" else "same validation"
 
 
-def decision_rows(found: Sequence[Group]) -> list[list[str]]:
+def decision_rows(compared: Sequence[Group]) -> list[list[str]]:
     """Return two rows of text per run that has a threshold: what it comes to, and the likeliest class."""
     cells = []
-    for group in found:
+    for group in compared:
         for run in group.runs:
             if (known := decided(run)) is None:
                 continue
@@ -590,9 +593,9 @@ def decision_rows(found: Sequence[Group]) -> list[list[str]]:
     return cells
 
 
-def decision_caption(found: Sequence[Group]) -> str:
+def decision_caption(compared: Sequence[Group]) -> str:
     """Return how the thresholds were chosen, and on which samples the figures are."""
-    runs = [run for group in found for run in group.runs]
+    runs = [run for group in compared for run in group.runs]
     known = [(run, *one) for run in runs if (one := decided(run)) is not None]
     ways = listed(list(dict.fromkeys(_decision_rule(name, made) for _, name, made in known)))
     on = listed(list(dict.fromkeys(_decided_on(run) for run, _, _ in known)))

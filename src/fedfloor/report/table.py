@@ -44,10 +44,6 @@ def summary(runs: Iterable[RecordedRun], target: float | None = None) -> list[Ro
     ``joules_to_target``, what all rounds up to that one cost on the network; ``seconds``, ``bytes`` and ``joules`` are
     what all rounds cost. ``diverged`` has the seed and the round of every run that diverged: with one, there is no
     headline, best one, macro-F1 and loss, for a mean over the other seeds would be of a luckier method.
-
-    Args:
-        runs: what :func:`fedfloor.report.ledger.collect` returned.
-        target: a value of the headline, such as an accuracy of 0.8.
     """
     runs = list(runs)
     return [_row(group, target, judged(runs)) for group in groups(runs)]
@@ -153,7 +149,6 @@ def paired(runs: Iterable[RecordedRun], difference: Difference | None = None) ->
     run diverged, is in ``left_out``. Methods without a common seed that has one give no row.
 
     Args:
-        runs: what :func:`fedfloor.report.ledger.collect` returned.
         difference: the round and the difference between two runs with one seed; :func:`last_difference` by default.
 
     Raises:
@@ -182,10 +177,10 @@ def seen_from(row: Row, label: str) -> Row:
     return row | {"method": label, "against": row["method"], "difference": -row["difference"]}
 
 
-def leader(found: Sequence[Group], pairs: Sequence[Row]) -> str:
+def leader(compared: Sequence[Group], pairs: Sequence[Row]) -> str:
     """Return the label that is ahead of most others, and of equals furthest; of those without a run that diverged."""
-    figure = judged(run for group in found for run in group.runs)
-    sound = [group for group in found if len(group.whole) == len(group.runs)] or found
+    figure = judged(run for group in compared for run in group.runs)
+    sound = [group for group in compared if len(group.whole) == len(group.runs)] or compared
 
     def ahead(group: Group) -> tuple[int, float]:
         rows = [seen_from(row, group.label) for row in pairs if group.label in (row["method"], row["against"])]
@@ -196,12 +191,7 @@ def leader(found: Sequence[Group], pairs: Sequence[Row]) -> str:
 
 
 def shown(runs: Iterable[RecordedRun], pairs: Sequence[Row]) -> list[Row]:
-    """Return the pairs that people are shown: all of up to six methods, else those of the leading one, nearest first.
-
-    Args:
-        runs: that were compared.
-        pairs: all of their paired differences.
-    """
+    """Return the pairs to print: all of up to six methods, else those of the leading one, nearest first."""
     runs = list(runs)
     found, figure = groups(runs), judged(runs)
     if len(found) <= MANY or not pairs:
@@ -266,10 +256,6 @@ def at(runs: Iterable[RecordedRun], budget: Budget) -> list[Row]:
     ``accuracy``, or the key of another headline, is the mean over the seeds, None unless each has one; ``in_rounds``
     the round it was measured in, seed by seed; ``ended`` the seeds whose runs ended before the budget was used.
 
-    Args:
-        runs: what :func:`fedfloor.report.ledger.collect` returned.
-        budget: of each run.
-
     Raises:
         SettingError: no run has a price, and the budget is not one of rounds.
     """
@@ -286,29 +272,19 @@ def _budget_row(group: Group, budget: Budget, figure: Figure) -> Row:
     lines = [reached(run, budget, figure) for run in group.runs]
     known = [value for line in lines if line is not None and (value := figure.read(line)) is not None]
     whole = len(known) == len(group.runs)
+    used = {run.seed: cost(run, budget.kind) for run, line in zip(group.runs, lines, strict=True) if line}
     return {
         "method": group.label,
         "seeds": [run.seed for run in group.runs],
         figure.key: sum(known) / len(known) if whole else None,
         "half_width": half_width(known) if whole else None,
         "in_rounds": [None if line is None else line.round for line in lines],
-        "ended": [run.seed for run, line in zip(group.runs, lines, strict=True) if line and _early(run, budget)],
+        "ended": [seed for seed, amount in used.items() if amount is not None and amount < budget.most],
     }
 
 
-def _early(run: RecordedRun, budget: Budget) -> bool:
-    used = spent(budget.kind)(run.rounds[-1])
-    return used is not None and used < budget.most
-
-
 def paired_at(runs: Sequence[RecordedRun], budget: Budget) -> list[Row]:
-    """Return :func:`~fedfloor.report.table.paired` differences between headlines when a budget is used.
-
-    Args:
-        runs: what :func:`fedfloor.report.ledger.collect` returned.
-        budget: of each run.
-    """
-
+    """Return :func:`paired` differences between headlines when a budget is used."""
     figure = judged(runs)
 
     def difference(one: RecordedRun, other: RecordedRun) -> tuple[int, float] | None:

@@ -32,60 +32,60 @@ def on(runs: Sequence[RecordedRun]) -> str:
     return " or ".join(dict.fromkeys(run.on for run in runs)) or "test"
 
 
-def members(found: Sequence[Group]) -> list[RecordedRun]:
+def members(compared: Sequence[Group]) -> list[RecordedRun]:
     """Return the runs of all groups."""
-    return [run for group in found for run in group.runs]
+    return [run for group in compared for run in group.runs]
 
 
-def when(found: Sequence[Group], what: object = None) -> str:
+def when(compared: Sequence[Group], what: object = None) -> str:
     """Return the last evaluated rounds in words; ``what`` picks the figure out of a ledger line."""
-    pick = what if callable(what) else judged(members(found)).read
-    last = sorted({lines[0].round for group in found if (lines := last_lines(group, pick))})
+    pick = what if callable(what) else judged(members(compared)).read
+    last = sorted({lines[0].round for group in compared if (lines := last_lines(group, pick))})
     if not last:
         return "in the last evaluated round"
     return f"in round {last[0]}" if len(last) == 1 else f"in each run's last evaluated round ({last[0]} to {last[-1]})"
 
 
-def seeds(found: Sequence[Group]) -> str:
+def seeds(compared: Sequence[Group]) -> str:
     """Return the number of runs behind a figure in words.
 
     >>> seeds([])
     'no run'
     """
-    numbers = sorted({len(group.drawn) for group in found if group.drawn})
+    numbers = sorted({len(group.drawn) for group in compared if group.drawn})
     if not numbers:
         return "no run"
     if numbers == [1]:
-        return f"one run of each of {len(found)} methods" if len(found) > 1 else "one run"
+        return f"one run of each of {len(compared)} methods" if len(compared) > 1 else "one run"
     many = f"{numbers[0]} seeds" if len(numbers) == 1 else f"{numbers[0]} to {numbers[-1]} seeds"
-    return many + (" of each method" if len(found) > 1 else "")
+    return many + (" of each method" if len(compared) > 1 else "")
 
 
-def summary_head(rows: Sequence[Row], target: float | None, of: Figure = ACCURACY) -> list[str]:
+def summary_head(rows: Sequence[Row], target: float | None, headline: Figure = ACCURACY) -> list[str]:
     """Return the summary's column names; ``of`` is the headline."""
-    more = [name for name, _, _ in beside(rows, of)]
+    more = [name for name, _, _ in beside(rows, headline)]
     reach = [] if target is None else [f"rounds to {target:g}"]
     lost = ["diverged"] if any(row["diverged"] for row in rows) else []
-    return ["method", "seeds", "rounds", _named(of), "best", *more, *reach, "time (s)", *lost]
+    return ["method", "seeds", "rounds", _named(headline), "best", *more, *reach, "time (s)", *lost]
 
 
-def _named(of: Figure) -> str:
-    return f"{of.name} ({of.own})" if of.own else of.name
+def _named(headline: Figure) -> str:
+    return f"{headline.name} ({headline.own})" if headline.own else headline.name
 
 
-def beside(rows: Sequence[Row], of: Figure) -> list[tuple[str, str, int]]:
+def beside(rows: Sequence[Row], headline: Figure) -> list[tuple[str, str, int]]:
     """Return the figures that stand beside the headline ``of``: column name, key, decimals that its size leaves."""
     every = (ACCURACY, MACRO_F1, *(Figure(kind) for kind in KINDS if kind.tasks))
-    others = [one for one in every if one.key != of.key]
+    others = [one for one in every if one.key != headline.key]
     known = [(one, [row[one.key] for row in rows if row.get(one.key) is not None]) for one in others]
     found = [(one.name, one.key, decimals(values)) for one, values in known if values]
     found += [("backdoor", "backdoor", 4)] if any(row.get("backdoor") is not None for row in rows) else []
-    unit = " (nats)" if "macro_f1" in rows[0] or of == ACCURACY else ""
-    return found + ([] if of == LOSS else [(f"loss{unit}", "loss", 3)])
+    unit = " (nats)" if "macro_f1" in rows[0] or headline == ACCURACY else ""
+    return found + ([] if headline == LOSS else [(f"loss{unit}", "loss", 3)])
 
 
 def summary_cells(
-    row: Row, of: Figure = ACCURACY, *, more: Sequence[tuple[str, str, int]], lost: bool = False
+    row: Row, headline: Figure = ACCURACY, *, more: Sequence[tuple[str, str, int]], lost: bool = False
 ) -> list[str]:
     """Return one line of the summary as text.
 
@@ -94,9 +94,14 @@ def summary_cells(
         lost: whether a run of some line diverged.
     """
     seeds = ", ".join(map(str, row["seeds"])) if len(row["seeds"]) <= 4 else str(len(row["seeds"])) + " seeds"
-    many = 4 if of.share else decimals([row[of.key]] if row[of.key] is not None else [])
-    cells = [display_name(row["method"]), seeds, str(row["rounds"]), interval(row[of.key], row["half_width"], many)]
-    cells += [figure(row[f"best_{of.key}"], many), *(figure(row.get(key), digits) for _, key, digits in more)]
+    many = 4 if headline.share else decimals([row[headline.key]] if row[headline.key] is not None else [])
+    cells = [
+        display_name(row["method"]),
+        seeds,
+        str(row["rounds"]),
+        interval(row[headline.key], row["half_width"], many),
+    ]
+    cells += [figure(row[f"best_{headline.key}"], many), *(figure(row.get(key), digits) for _, key, digits in more)]
     if row["target"] is not None:
         rounds = row["rounds_to_target"]
         some = f"{row['reached']} of {len(row['seeds'])} seeds" if row["reached"] else "not reached"
@@ -113,19 +118,19 @@ def diverged(row: Row) -> str | None:
     return ", ".join(f"seed {one['seed']} in round {one['round']}" for one in row["diverged"]) or None
 
 
-def summary_caption(rows: Sequence[Row], where: str, of: Figure = ACCURACY, *, hindsight: bool) -> str:
+def summary_caption(rows: Sequence[Row], where: str, headline: Figure = ACCURACY, *, hindsight: bool) -> str:
     """Return the caption of the summary; ``hindsight``: the target was chosen after the results."""
     several = any(len(row["seeds"]) > 1 for row in rows)
-    known = {key for _, key, _ in beside(rows, of)}
-    f1, classes = "macro_f1" in known, "macro_f1" in rows[0] or of == ACCURACY
+    known = {key for _, key, _ in beside(rows, headline)}
+    f1, classes = "macro_f1" in known, "macro_f1" in rows[0] or headline == ACCURACY
     others = "accuracy" if "accuracy" in known else "" if classes else "the task's other figures"
-    names = [of.title, *([others] if others and of != LOSS else [])]
-    both = f"{', '.join(names)} and loss" if of != LOSS else "Loss"
+    names = [headline.title, *([others] if others and headline != LOSS else [])]
+    both = f"{', '.join(names)} and loss" if headline != LOSS else "Loss"
     parts = [
         f"{both}{' (mean cross-entropy)' if classes else ''} of the global model on the {where} data in the last "
         "evaluated round; "
-        f"best is the {'highest' if of.kind.better == 'higher' else 'lowest'} {of.name} of any round, chosen with "
-        "hindsight; time is that of the computation."
+        f"best is the {'highest' if headline.kind.better == 'higher' else 'lowest'} {headline.name} of any round, "
+        "chosen with hindsight; time is that of the computation."
     ]
     if f1:
         parts.append("Macro-F1: the mean over classes of 2·precision·recall/(precision + recall), final model.")
@@ -134,7 +139,7 @@ def summary_caption(rows: Sequence[Row], where: str, of: Figure = ACCURACY, *, h
     if rows[0]["target"]:
         parts.append("The target counts as reached in the first evaluated round that has it.")
         if hindsight:
-            best = "highest" if of.kind.better == "higher" else "lowest"
+            best = "highest" if headline.kind.better == "higher" else "lowest"
             parts.append(f"No target was given: this is the {best} round figure that all seeds of one method reached.")
     if any(row["diverged"] for row in rows):
         parts.append("A method of which a run diverged has no mean: the other seeds alone would flatter it.")
@@ -143,11 +148,11 @@ def summary_caption(rows: Sequence[Row], where: str, of: Figure = ACCURACY, *, h
     return " ".join(parts)
 
 
-def paired_caption(of: Figure) -> str:
+def paired_caption(headline: Figure) -> str:
     """Return the caption of paired differences of a headline."""
     how = "How much more accurate the first method is than the second"
-    if of != ACCURACY:
-        how = f"The first method's {of.name} minus the second's ({of.kind.better} is better)"
+    if headline != ACCURACY:
+        how = f"The first method's {headline.name} minus the second's ({headline.kind.better} is better)"
     return (
         f"{how}, seed by seed, in the last round that both evaluated: mean and 95 % Student-t interval over the common "
         "seeds. An interval that contains 0 does not tell them apart. Every pair stands for itself: the intervals are "
@@ -172,102 +177,102 @@ def paired_cells(row: Row) -> list[str]:
     return [f"{display_name(row['method'])} – {display_name(row['against'])}", seeds, *rounds, difference]
 
 
-def curve_caption(found: Sequence[Group], *, share: bool) -> str:
+def curve_caption(compared: Sequence[Group], *, share: bool) -> str:
     """Return the caption of curves.
 
     Args:
         share: whether the figure is a share, so that its band is cut at 0 and 1.
     """
-    if len(members(found)) == 1:
+    if len(members(compared)) == 1:
         return "A point per evaluated round of one run."
-    if all(len(group.runs) == 1 for group in found):
-        return f"A point per evaluated round; every line is one run ({seeds(found)})."
+    if all(len(group.runs) == 1 for group in compared):
+        return f"A point per evaluated round; every line is one run ({seeds(compared)})."
     cut = ", cut at 0 and 1" if share else ""
-    mean = f"Thick line: mean over seeds ({seeds(found)}); thin: each seed"
-    lost = " Seeds that diverged are in no mean." if any(run.diverged is not None for run in members(found)) else ""
+    mean = f"Thick line: mean over seeds ({seeds(compared)}); thin: each seed"
+    lost = " Seeds that diverged are in no mean." if any(run.diverged is not None for run in members(compared)) else ""
     return f"{mean}; band: 95 % Student-t interval of the mean{cut}.{lost}"
 
 
-def headline_caption(found: Sequence[Group], target: float | None) -> str:
+def headline_caption(compared: Sequence[Group], target: float | None) -> str:
     """Return the caption of the headline's curve."""
-    where, of = on(members(found)), judged(members(found))
-    at = "" if target is None else of.amount(f"{target:g}")
-    line = "" if target is None else f" The dotted line is {at}, the {of.name} compared above."
-    shown = f"{of.title} of the global model on the {where} samples ({of.kind.better} is better)."
-    if of == ACCURACY:
+    where, headline = on(members(compared)), judged(members(compared))
+    at = "" if target is None else headline.amount(f"{target:g}")
+    line = "" if target is None else f" The dotted line is {at}, the {headline.name} compared above."
+    shown = f"{headline.title} of the global model on the {where} samples ({headline.kind.better} is better)."
+    if headline == ACCURACY:
         shown = f"Share of the {where} samples that the global model gets right."
-    return f"{shown} {curve_caption(found, share=of.share)}{line}"
+    return f"{shown} {curve_caption(compared, share=headline.share)}{line}"
 
 
-def loss_caption(found: Sequence[Group]) -> str:
+def loss_caption(compared: Sequence[Group]) -> str:
     """Return the caption of the loss's curve."""
-    where = on(members(found))
-    what = "cross-entropy" if task(members(found)) == CLASSES else "loss, of scaled targets,"
-    return f"Mean {what} of the global model on the {where} data. {curve_caption(found, share=False)}"
+    where = on(members(compared))
+    what = "cross-entropy" if task(members(compared)) == CLASSES else "loss, of scaled targets,"
+    return f"Mean {what} of the global model on the {where} data. {curve_caption(compared, share=False)}"
 
 
-def devices_caption(found: Sequence[Group], *, dots: bool) -> str:
+def devices_caption(compared: Sequence[Group], *, dots: bool) -> str:
     """Return the caption of the headline per device."""
-    where, of = on(members(found)), placed(members(found))
+    where, measure = on(members(compared)), placed(members(compared))
     each = " Dots: the single devices, by the final model." if dots else ""
-    mean = " Means over seeds." if any(len(group.runs) > 1 for group in found) else ""
-    last = when(found, lambda line: line.spread(of))
+    mean = " Means over seeds." if any(len(group.runs) > 1 for group in compared) else ""
+    last = when(compared, lambda line: line.spread(measure))
     made = {
         "measured": f"measured on the device's own {where} samples; devices without any only train, and are left out",
         "expected": f"expected on {where} samples in the device's own mix of classes: no {where} sample is its own",
         None: f"measured on the device's own {where} samples where the data have owners, otherwise expected on "
         f"{where} samples in the device's own mix of classes",
-    }[figures_of(members(found))]
+    }[figures_of(members(compared))]
     return (
-        f"The global model's {of.name}, device by device, {last}: {made}. The bar runs from the device at 10 % of "
-        f"these devices to the one at 90 %, the diamond is the median.{each}{mean} {seeds(found).capitalize()}."
-        f"{_defined(found)}"
+        f"The global model's {measure.name}, device by device, {last}: {made}. The bar runs from the device at 10 % of "
+        f"these devices to the one at 90 %, the diamond is the median.{each}{mean} {seeds(compared).capitalize()}."
+        f"{_defined(compared)}"
     )
 
 
-def _defined(found: Sequence[Group]) -> str:
+def _defined(compared: Sequence[Group]) -> str:
     """Return the number of devices for which the headline is defined, in words; nothing for the accuracy."""
-    of, judged_by = placed(members(found)), judged(members(found))
-    if of != judged_by:
+    measure, judged_by = placed(members(compared)), judged(members(compared))
+    if measure != judged_by:
         return f" The {judged_by.name} is not known device by device: no device has what it needs, or runs are older."
-    lines = [line for group in found for line in last_lines(group, lambda line: line.spread(of))]
-    known = [spread.devices for line in lines if (spread := line.spread(of)) and spread.devices is not None]
+    lines = [line for group in compared for line in last_lines(group, lambda line: line.spread(measure))]
+    known = [spread.devices for line in lines if (spread := line.spread(measure)) and spread.devices is not None]
     if not known:
         return ""
     few, many = min(known), max(known)
     devices = count(few, "device") if few == many else f"{few} to {many} devices"
-    needs = "of a class that it needs" if task(members(found)) == CLASSES else "its own"
+    needs = "of a class that it needs" if task(members(compared)) == CLASSES else "its own"
     return f" It is defined on {devices}: not where no test sample is {needs}."
 
 
-def places_title(found: Sequence[Group], kind: str) -> str:
+def places_title(compared: Sequence[Group], kind: str) -> str:
     """Return the heading of the section on a kind of place: an expectation is called one."""
-    of = placed(members(found))
-    expected = figures_of(members(found)) == "expected"
-    return f"{f'Expected {of.name}' if expected else of.title} per {kind}"
+    measure = placed(members(compared))
+    expected = figures_of(members(compared)) == "expected"
+    return f"{f'Expected {measure.name}' if expected else measure.title} per {kind}"
 
 
-def devices_listed(rows: int, found: Sequence[Group]) -> str:
+def devices_listed(rows: int, compared: Sequence[Group]) -> str:
     """Return the number of listed devices in words, and whether they are all."""
-    every = rows >= max(run.park.size for run in members(found))
+    every = rows >= max(run.park.size for run in members(compared))
     return f"{'All ' if every else ''}{count(rows, 'device')}{'' if every else ', evenly spread'}"
 
 
-def places_caption(found: Sequence[Group], kind: str, *, spread: bool = True) -> str:
+def places_caption(compared: Sequence[Group], kind: str, *, spread: bool = True) -> str:
     """Return the caption of the headline per factory, or of the table of devices (without a spread)."""
-    known = [group for group in found if any(run.evaluation for run in group.runs)]
+    known = [group for group in compared if any(run.evaluation for run in group.runs)]
     rounds = sorted({run.evaluation.round for run in members(known) if run.evaluation})
     model = f"after round {rounds[0]}" if len(rounds) == 1 else f"after rounds {rounds[0]} to {rounds[-1]}"
     several = any(len(group.runs) > 1 for group in known)
-    where, of = on(members(known)), placed(members(found))
-    mean = f" {_cut(of) if spread else 'Mean over seeds.'}" if several else ""
-    if of != ACCURACY:
+    where, measure = on(members(known)), placed(members(compared))
+    mean = f" {_cut(measure) if spread else 'Mean over seeds.'}" if several else ""
+    if measure != ACCURACY:
         way = {
             "measured": f"on the {where} samples of each {kind}",
             "expected": f"expected on {where} samples in the mix of classes of each {kind}",
             None: f"on the {where} samples of each {kind}, or expected in its mix of classes",
         }[figures_of(members(known))]
-        return f"{of.title} of the final model ({model}) {way}, where it is defined; {seeds(known)}.{mean}"
+        return f"{measure.title} of the final model ({model}) {way}, where it is defined; {seeds(known)}.{mean}"
     made = {
         "measured": f"Share of the {where} samples of each {kind} that the final model ({model}) gets right, where "
         "it has any",
@@ -279,17 +284,16 @@ def places_caption(found: Sequence[Group], kind: str, *, spread: bool = True) ->
     return f"{made}; {seeds(known)}.{mean}"
 
 
-def _cut(of: Figure) -> str:
-    return SPREAD.format(one=" and 1" if of.share else "")
+def _cut(headline: Figure) -> str:
+    return SPREAD.format(one=" and 1" if headline.share else "")
 
 
-def classes_caption(found: Sequence[Group]) -> str:
+def classes_caption(compared: Sequence[Group]) -> str:
     """Return the caption of the accuracy per class."""
-    spread = f" {_cut(ACCURACY)}" if any(len(group.runs) > 1 for group in found) else ""
-    where, last = on(members(found)), when(found, lambda line: line.by_class)
-    return (
-        f"Share of the {where} samples of each class that the global model gets right {last}; {seeds(found)}.{spread}"
-    )
+    spread = f" {_cut(ACCURACY)}" if any(len(group.runs) > 1 for group in compared) else ""
+    where, last = on(members(compared)), when(compared, lambda line: line.by_class)
+    share = f"Share of the {where} samples of each class that the global model gets right {last}"
+    return f"{share}; {seeds(compared)}.{spread}"
 
 
 def hardest(group: Group) -> str:
@@ -397,20 +401,20 @@ def markdown(runs: Iterable[RecordedRun], target: float | None = None, budget: B
         budget: how much of something each run may use up.
     """
     runs = list(runs)
-    rows, of = summary(runs, target), judged(runs)
+    rows, headline = summary(runs, target), judged(runs)
     first = rows[0]["method"]
     apart = {row["against"]: row for row in paired(runs) if row["method"] == first}
     more = _cost_columns(rows, target) + _budget_columns(runs, budget) + _lost_columns(rows)
-    figures = [one for one in beside(rows, of) if one[1] not in ("accuracy", "macro_f1", "loss")]
+    figures = [one for one in beside(rows, headline) if one[1] not in ("accuracy", "macro_f1", "loss")]
     figures = figures or [("macro-F1", "macro_f1", 4)]
-    head = [of_head.format(first=first, headline=of.name) for of_head in MARKDOWN_HEAD]
+    head = [of_head.format(first=first, headline=headline.name) for of_head in MARKDOWN_HEAD]
     head = [*head[:3], *[name for name, _, _ in figures], *head[3:], *[name for name, _ in more]]
     lines = ["| " + " | ".join(head) + " |", "|---" * len(head) + "|"]
     for i, row in enumerate(rows):
         other = apart.get(row["method"])
         minus = "" if other is None else interval(-other["difference"], other["half_width"])
         cells = [
-            row["method"], interval(row[of.key], row["half_width"]), minus,
+            row["method"], interval(row[headline.key], row["half_width"]), minus,
             *[figure(row.get(key), digits) for _, key, digits in figures],
             figure(row["loss"], 3), str(row["rounds"]), str(len(row["seeds"])), figure(row["wall_s"], 1),
             *[column[i] for _, column in more],
