@@ -21,7 +21,7 @@ from fedfloor.inference.samples import UNKNOWN, FileSamples, class_numbers, fitt
 from fedfloor.inference.tables import MATRIX, table
 from fedfloor.inference.trained import Trained
 
-MODES = {1: "L", 3: "RGB"}  # channels → what Pillow calls them
+MODES = {1: "L", 3: "RGB"}  # channels → mode of Pillow
 
 
 def picture(path: Path, shape: tuple[int, ...], *, resize: bool = False, invert: bool = False) -> NDArray[np.uint8]:

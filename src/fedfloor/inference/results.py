@@ -58,7 +58,7 @@ def _batches(parts: Iterable[FileSamples], follow: Callable[[int], None] | None)
 
 
 BEYOND = (5.0, 10.0, 30.0)  # deviations from the mean of training
-APART = 0.2  # between two mixes of classes, beside what chance makes
+APART = 0.2  # between two mixes of classes, beyond chance
 
 
 def odd_sensors(trained: Trained, samples: FileSamples) -> list[str]:
@@ -97,7 +97,7 @@ def odd_sensors(trained: Trained, samples: FileSamples) -> list[str]:
 def odd_mix(trained: Trained, predicted: Mapping[str, int], folder: Path) -> str:
     """Return a warning where ½ Σ_c |p_c − q_c| between predicted and training classes exceeds 0.2 + ½ √(F/n).
 
-    The second term is what chance makes of n samples of F classes. Without the run's ``park.json`` q is not known.
+    The last term is the distance by chance for n samples of F classes. Without the run's ``park.json`` q is not known.
     """
     counts = _counts(folder / "park.json", trained.classes)
     total = sum(predicted.values())

@@ -264,7 +264,7 @@ class PriceWalk:
         return returned.time
 
     def _round_trip(self, node: Train, state: PacketState, own: PacketProcess, number: int, at: Site) -> Steps:
-        """Do what ``_branch`` does, for a single visit: the most frequent node, so in one generator."""
+        """Like ``_branch``, for a single visit: the most frequent node, so in one generator."""
         site, time, clock = node.site, state.time, self.clock
         down, up = self._down(node.work), self._up(node.work)
         since = state.since if state.since >= 0 else time
@@ -443,9 +443,9 @@ def _survey(plan: Node, payload: Payload) -> tuple[dict[int, int], set[int], boo
 def _pulls(plan: Node, holders: frozenset[int], payload: Payload) -> tuple[frozenset[int], frozenset[int]]:
     """Return the visits whose device has to pull the frozen part first, and its holders after the plan.
 
-    The frozen part is what a visit of a part of the model leaves as it is. A device holds it in its present state from
-    when it receives the whole model, or has pulled it, until a visit trains the whole model, or such models meet: then
-    no device does. The order is that of the plan, not of simulated time; visits are numbered by it.
+    The frozen part is the rest of the model in visits that train a part of it. A device holds it in its present state
+    from when it receives the whole model, or has pulled it, until a visit trains the whole model, or such models meet:
+    then no device does. The order is that of the plan, not of simulated time; visits are numbered by it.
     """
     pulls, held, visits = list[int](), set(holders), 0
 
@@ -464,7 +464,7 @@ def _pulls(plan: Node, holders: frozenset[int], payload: Payload) -> tuple[froze
             held.update(node.devices)
         turns = walk.children(node) * getattr(node, "times", 1)
         changed = sum(map(go, turns)) > 0  # not any(), which would stop at the first
-        if changed and isinstance(node, Parallel):  # what a branch handed out is not what they make together
+        if changed and isinstance(node, Parallel):  # the model that a branch handed out is not their mean
             held.clear()
         return changed
 

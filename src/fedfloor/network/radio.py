@@ -95,7 +95,7 @@ def check_reach(radio: RadioModel, ok: NDArray[np.bool_], distance_m: Floats, na
     """Check that every device has a usable level, ``ok`` [K, levels].
 
     Raises:
-        SettingError: a device is out of reach; names it, and what would help.
+        SettingError: a device is out of reach; names it and possible remedies.
     """
     out = np.flatnonzero(~ok.any(axis=1))
     if len(out):

@@ -14,7 +14,7 @@ from fedfloor.data.dataset import Dataset, Images, Indices, Labels, Values
 from fedfloor.errors import SettingError, require
 
 TRIES = 10  # crops drawn for a picture; if none of them fits in it, it stays whole
-CHUNK = 1 << 16  # numbers of pictures worked on at once: what is made of them stays in the processor's cache
+CHUNK = 1 << 16  # pixels processed at once: they stay in the processor's cache
 Range = tuple[float, ...]
 
 
@@ -36,7 +36,7 @@ class Augmented:
         window: n, samples held at a time, at least 1.
         brightness: from 0, which switches it off, to 1.
         scale: the smallest and the largest area, above 0 and at most 1; (1, 1): nothing is cut off.
-        ratio: the smallest and the largest width : height of what is cut out, in units of the picture's own.
+        ratio: the smallest and the largest width : height of the crop, in units of the picture's own.
         every: ticks for which a window stays, at least 1; 1: it is seen once.
 
     >>> stream = Augmented(window=3)

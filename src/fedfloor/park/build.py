@@ -69,9 +69,8 @@ def hold_out_devices(
 ) -> tuple[Dataset, NDArray[np.int64]]:
     """Hold out min(K − 1, max(1, ⌊share·K⌉)) of the K devices, drawn by the seed, with all their training samples.
 
-    So settings are chosen on devices that neither train nor test, like the devices behind the test data. Returned are a
-    data set whose test samples are those of the held-out devices, which own none of its training samples, and the
-    numbers of the devices that train, ascending.
+    Settings are then chosen on devices that neither train nor test. Returned are a data set whose test samples are
+    those of the held-out devices, and the numbers of the devices that train, ascending.
 
     Raises:
         SettingError: a share out of range.
@@ -90,7 +89,7 @@ def hold_out_devices(
 
 
 def of_tests(dataset: Dataset, share: float, seed: int, *, whole_devices: bool) -> tuple[Dataset, Dataset]:
-    """Hold out test samples, where training samples lie on other machines: nothing trains on either.
+    """Hold out test samples for validation, where training samples are on other machines.
 
     Args:
         share: of each owner's test samples, see :func:`hold_out`; or of their owners, see :func:`hold_out_devices`.
@@ -230,23 +229,14 @@ def build(
     census_epsilon: float | None = None,
     mobility: Mobility | None = None,
 ) -> Park:
-    """Load a data set, deal it to devices, and put these into factories.
+    """Load a data set (or the one named ``data``), deal it to devices, and assign these to factories.
 
     Args:
-        data: a data set, or the name of one in :data:`~fedfloor.data.sources.SOURCES`.
-        root: folder of named data sets; see :func:`~fedfloor.data.sources.load`.
-        devices: K; None for all natural owners.
-        factories: M; None for those the data name, where devices are the natural owners, or else a single one.
+        devices, factories: K, by default all natural owners; M, by default those the data name, or else one.
         assignment: of devices to factories that the data do not name; see :func:`~fedfloor.park.partition.assign`.
-        partition: of the samples to devices; natural owners if None.
-        stream: of each device's samples; all are held at a time if None.
-        samples_per_device: for generated data.
-        seed: of the partition, the assignment, the stream, the census's noise, mobility and generated data.
         validation: share of each device's training samples held out as the test samples; the real ones if None.
-        whole_devices: whether it is a share of the devices, where these are natural owners, with all their samples; so
-            it is in any case where whole recordings are held out and every device has a single one.
-        census_epsilon: ε of a census; no noise if None.
-        mobility: of devices between factories; none if None.
+        whole_devices: the share is one of natural owners with all their samples; always so where whole recordings are
+            held out and every device has a single one.
 
     Raises:
         SettingError: an argument out of range, or arguments that do not fit the data or each other.
@@ -262,20 +252,20 @@ def build(
         pictures_only(data)
     parts = _dealt(data, split, devices, seed)
     window, drift = getattr(stream, "window", 0), getattr(stream, "drift", None)
-    need = window * (8 + data.sample_bits // 8)
-    require_memory(f"data.stream.window = {window}", need, "Set a shorter window.")
+    require_memory(f"data.stream.window = {window}", window * (8 + data.sample_bits // 8), "Set a shorter window.")
     if drift is not None:
         require_memory(f"data.stream.drift.period = {drift.period}", 8 * drift.period, "Set a shorter period.")
     factory_of, names = _factories(data, parts, factories, assignment, seed)
-    if data.run is not None and validation is not None:  # of devices with a single recording none can give one
-        whole_devices = whole_devices or all(len(np.unique(data.run[part])) == 1 for part in parts)
-    if validation is not None and whole_devices and len(parts) > 1 and owner_of(data, parts) is not None:
-        data, train = hold_out_devices(data, parts, validation, seed)
-        parts = [parts[k] for k in train.tolist()]
-        homes, numbers = np.unique(factory_of[train], return_inverse=True)
-        factory_of, names = numbers.astype(np.int32), tuple(names[m] for m in homes.tolist()) if names else ()
-    elif validation is not None:
-        data, parts = hold_out(data, parts, validation, seed)
+    if validation is not None:
+        if data.run is not None:  # devices with a single recording cannot give one
+            whole_devices = whole_devices or all(len(np.unique(data.run[part])) == 1 for part in parts)
+        if whole_devices and len(parts) > 1 and owner_of(data, parts) is not None:
+            data, train = hold_out_devices(data, parts, validation, seed)
+            parts = [parts[k] for k in train.tolist()]
+            homes, numbers = np.unique(factory_of[train], return_inverse=True)
+            factory_of, names = numbers.astype(np.int32), tuple(names[m] for m in homes.tolist()) if names else ()
+        else:
+            data, parts = hold_out(data, parts, validation, seed)
     return Park(
         data, parts, factory_of, stream or Static(), seed,
         factory_names=names, census_epsilon=census_epsilon, mobility=mobility,

@@ -95,7 +95,7 @@ def describe(park: Park) -> dict[str, Any]:
     return facts | ({"untrained_classes": untrained} if untrained else {})
 
 
-NEGLIGIBLE = 1.1  # times what chance alone makes; up to here there is nothing to choose devices by
+NEGLIGIBLE = 1.1  # times the skew by chance; below it devices do not differ
 SLIGHT, MODERATE = 0.1, 0.4  # below; more is strong
 
 

@@ -225,9 +225,9 @@ class Park:
     def roster(self) -> Roster:
         """The devices that figures name, and whether their figures are measured or expected.
 
-        An owner of test samples without any training sample in the data only tests. One who has some and is no device
-        of this park, because the park is smaller than the data, is left out. Where devices are no natural owners (a
-        partition has mixed these), figures are measured if every owner of test samples only tests, else expected.
+        An owner of test samples without any training sample in the data only tests. An owner with some that is not a
+        device of this park, because the park is smaller than the data, is left out. Where devices are no natural owners
+        (a partition has mixed these), figures are measured if every owner of test samples only tests, else expected.
         """
         listed, owned, data, natural = self.listed, self.dataset.owned, self.dataset, self.natural_owners
         names = tuple(self.names[k] for k in listed.tolist()) if self.names else (None,) * len(listed)

@@ -233,7 +233,7 @@ class Dominant:
                 + (f"Set the partition's samples to at most {fit:,}." if fit else "Use fewer devices.")
             )
         cuts = np.concatenate([np.cumsum(shares.T, axis=1), have[:, None]], axis=1)
-        return _deal_classes(y, cuts, devices + 1, rng)[:-1]  # the last, which is no device, takes what is left over
+        return _deal_classes(y, cuts, devices + 1, rng)[:-1]  # the last part is the rest, of no device
 
     def _shares(self, after: Indices, samples: int) -> Indices:
         """Return int64 [K, F]: how many samples of each label each device gets, by the labels' places in its cycle."""

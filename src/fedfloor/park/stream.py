@@ -71,7 +71,7 @@ def endless(labels: Labels, seed: int, device: int, first: int, count: int, drif
     ([0, 1, 2, 3], [0, 1, 2, 3])
     """
     passes = 1 if drift is None else drift.period
-    length = passes * len(labels)  # of what is put in order together
+    length = passes * len(labels)  # of the stretch that is sorted at once
     low, high = first // length, -(-(first + count) // length)
     numbers = range(low * passes, high * passes)
     whole = np.concatenate([generator(seed, "stream", device, number).permutation(len(labels)) for number in numbers])
@@ -255,7 +255,7 @@ def batch_order(
 
 BLOCK_BYTES = 1 << 16  # 64 KiB, some 90 windows of 32 samples and 62 classes
 KEPT_BYTES = 1 << 27  # 128 MiB
-OBJECT_BYTES = 1 << 10  # what a block takes beside its numbers
+OBJECT_BYTES = 1 << 10  # of a block beside its numbers
 WHOLE = slice(None)
 
 

@@ -14,7 +14,7 @@ from fedfloor.errors import SettingError, require
 from fedfloor.solvers.solution import Floats, Integers
 
 STARTS = 10
-LARGEST = 1e100  # sums of squares of what is larger may no longer be finite
+LARGEST = 1e100  # sums of squares of larger numbers may be infinite
 
 
 @dataclass(frozen=True, eq=False)

@@ -29,7 +29,6 @@ class Solution(Generic[Choice]):
         status: ``"optimal"``: no choice has a value below this one by more than one part in 10⁹; or ``"feasible"``.
         value: of the choice.
         bound: no choice has a smaller value.
-        choice: what was chosen.
         seconds: wall time of the solver.
 
     >>> Solution("feasible", 6.0, 5.0, None, 0.01).gap

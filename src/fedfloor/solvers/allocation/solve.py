@@ -31,7 +31,7 @@ from fedfloor.solvers.solution import PROOF, Floats, Integers, Solution, solved
 PROPOSALS = 16_000
 ACTIVE = 16  # active devices that this many proposals are for
 POOL = 32  # devices at least among which the search chooses; more if more take part
-HOT, COLD = 0.16, 0.016  # temperatures of the log cost, times the active devices: what one of them is worth falls so
+HOT, COLD = 0.16, 0.016  # temperatures of the log cost, times the number of active devices
 CLASSES = (
     (1.0,),
     (1 / 64, 1 / 16, 1 / 4, 1.0),

@@ -24,17 +24,14 @@ def squared_deviation(square: float, total: float, along: float, centre: float) 
 def exchange_between(
     G: Floats, total: Floats, along: Floats, centre: float, gain: float, a: Integers, b: Integers, reserve: bool
 ) -> int:
-    """Make the best exchange between two groups for as long as one gains; return the number of exchanges.
+    """Make the best exchange between two groups while it gains more than ``gain`` of Σ‖p_m − c‖²; return their number.
 
-    With S the sum of a group's counts, device j for i changes ‖S‖² by 2(S·V_j − S·V_i) + ‖V_j − V_i‖²: a few numbers,
-    however many classes there are.
-
-    ``G``: V_k·V_k′ of all devices. ``total``, ``along``: ΣV_k and V_k·c of each. ``centre``: ‖c‖². ``gain``: of Σ‖p_m −
-    c‖²; a smaller one is rounding. ``a``, ``b``: the groups' devices, rows of G; changed in place. ``reserve``: b is no
-    group, but devices that are left out.
+    With S the sum of a group's counts, device j for i changes ‖S‖² by 2(S·V_j − S·V_i) + ‖V_j − V_i‖².
+    ``G``: V_k·V_k′ of all devices. ``total``, ``along``: ΣV_k and V_k·c of each. ``centre``: ‖c‖². ``a``, ``b``: the
+    groups' devices, rows of G, changed in place. ``reserve``: b are the devices in no group.
     """
     A, B = len(a), len(b)
-    Sa, Sb = np.zeros(A + B), np.zeros(A + B)  # what a and b have in common with the devices of both
+    Sa, Sb = np.zeros(A + B), np.zeros(A + B)  # products of the sums of a and b with the devices of both
     ids = np.concatenate((a, b))
     for p in range(A + B):
         for q in range(A):

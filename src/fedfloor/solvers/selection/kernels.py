@@ -67,7 +67,7 @@ def descend(G: Floats, g: Floats, inside: Integers, outside: Integers, gain: flo
         best, a, b = -gain, -1, -1
         for p in range(len(inside)):
             j = inside[p]
-            least = 2.0 * g[j] - G[j, j] + best  # what the rest of the change must lie below
+            least = 2.0 * g[j] - G[j, j] + best  # upper bound of the rest of the change
             for q in range(len(outside)):
                 i = outside[q]
                 rest = 2.0 * (g[i] - G[j, i]) + G[i, i]
@@ -204,7 +204,7 @@ Tables = tuple[Floats, Floats, Table, Integers]
 EQUAL = 1e-11  # squared values closer than this (relative) are equal
 RIDGE = 1e-10  # of the mean column: makes every AᵀA positive definite; taken off again exactly
 SLOPE = 1e-3  # of the largest column: where the relaxation stops
-SURE = 0.2  # of the mean column: what a candidate moved all the way is taken to cost, when they are put in order
+SURE = 0.2  # of the mean column: the assumed cost of moving a candidate all the way, for the branching order
 TINY = 1e-30
 CLOSED = -1
 
