@@ -214,21 +214,11 @@ def _with_tests(dataset: Dataset, parts: Sequence[Indices]) -> Dataset:
 
 
 def build(
-    data: Dataset | str,
-    *,
-    root: Path | str | None = None,
-    devices: int | None = None,
-    factories: int | None = None,
-    assignment: Assignment = "random",
-    partition: Partition | None = None,
-    stream: Stream | None = None,
-    samples_per_device: int = 100,
-    seed: int = 0,
-    validation: float | None = None,
-    whole_devices: bool = False,
-    census_epsilon: float | None = None,
-    mobility: Mobility | None = None,
-) -> Park:
+    data: Dataset | str, *, root: Path | str | None = None, devices: int | None = None, factories: int | None = None,
+    assignment: Assignment = "random", partition: Partition | None = None, stream: Stream | None = None,
+    samples_per_device: int = 100, seed: int = 0, validation: float | None = None, whole_devices: bool = False,
+    census_epsilon: float | None = None, mobility: Mobility | None = None,
+) -> Park:  # fmt: skip
     """Load a data set (or the one named ``data``), deal it to devices, and assign these to factories.
 
     Args:
