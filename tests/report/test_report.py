@@ -212,7 +212,7 @@ def test_page_is_complete_self_contained_and_escaped(comparison: Path, tmp_path:
     assert ours.count("</script>") == 3  # a class called "</script>" ends none
     for tag in ("<script src", '<link rel="stylesheet', "@import", "url(http"):
         assert tag not in ours
-    for words in ("Who holds which classes", "laps = 5", "<caption>", "95 % Student-t"):
+    for words in ("Classes on each device", "laps = 5", "<caption>", "95 % Student-t"):
         assert words in ours
     assert ours.count("<svg") == 2  # the plans
     assert str(tmp_path) not in ours

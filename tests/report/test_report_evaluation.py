@@ -32,7 +32,7 @@ def test_the_page_shows_it(comparison: Path) -> None:
     page = render(collect([comparison]))
     for words in (
         "macro-F1",
-        "Which classes are mistaken for which",
+        "Confusions of classes",
         "&#39;0&#39; is taken for &#39;1&#39;: 4 of 20 (20\u00a0%)",  # two in ten, twice
         "Accuracy per factory",
         "north &lt;hall&gt;",

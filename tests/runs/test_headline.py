@@ -224,7 +224,7 @@ def test_a_regression_is_reported_by_its_own_figures_in_their_unit(tmp_path: Pat
     assert "the mean of the test values would reach an RMSE of 39.21 to 45.00 cycles" in told  # 12.4/√0.1, 18/√0.16
     assert "gets an RMSE of at most 24.80 cycles" in told  # nine in ten: the upper end
     page = unescape(render(runs))
-    for words in ("RMSE against rounds", "best is the lowest RMSE of any round", "Mean loss, of scaled targets"):
+    for words in ("RMSE against rounds", "best is the lowest RMSE of any round", "Mean loss on scaled targets"):
         assert words in page
     for words in ("ccuracy", "mistaken", "cross-entropy", "nats", "macro", "which classes"):
         assert words not in page.split('<script type="application/json"')[0].replace("s-accuracy", "").replace(

@@ -5,9 +5,11 @@ from __future__ import annotations
 import csv
 import io
 import logging
+import re
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
+from hashlib import sha256
 from pathlib import Path
 from urllib.parse import quote
 
@@ -26,6 +28,7 @@ from fedfloor.terminal import show
 
 log = logging.getLogger(__name__)
 
+LONGEST = 150  # letters of a file's name without its ending: systems allow 255 bytes
 FIRST = 20  # rows that are printed where there are more
 
 
@@ -159,6 +162,16 @@ def export(
     )
 
 
+def file_name(name: str) -> str:
+    """Return a device's name as a file is called by it, on every system; a long one is cut, and has its hash.
+
+    >>> file_name("press A/1"), file_name(".."), len(file_name(80 * "ü"))
+    ('press A%2F1', '%2E.', 113)
+    """
+    text = re.sub(r"^\.", "%2E", quote(name, safe=" "))
+    return text if len(text) <= LONGEST else f"{text[:100]}-{sha256(name.encode()).hexdigest()[:12]}"
+
+
 def export_all(run: Path, out: Path | None, *, as_json: bool, own: bool = False) -> None:
     """Export every device's model of a run where they differ."""
     known, folder = devices(run), out or run / "onnx"
@@ -168,7 +181,7 @@ def export_all(run: Path, out: Path | None, *, as_json: bool, own: bool = False)
         raise SettingError(f"--out {folder}: {error.strerror or error}. Name a folder.") from error
     rows = []
     for name in known:
-        done = onnx.export(load_model(run, own, device=name), folder / f"{quote(name, safe=' ')}.onnx")
+        done = onnx.export(load_model(run, own, device=name), folder / f"{file_name(name)}.onnx")
         gaps = {part: gap if as_json else f"{gap:.1e}" for part, gap in done.differences.items()}
         rows.append({"device": name, "file": str(done.file), "bytes": done.size_bytes} | gaps)
     show(rows, as_json=as_json, title="models, and by how much ONNX Runtime and PyTorch differ")

@@ -102,8 +102,9 @@ def cost_figure(compared: Sequence[Group], kind: str, target: float | None = Non
 
 def loss_figure(compared: Sequence[Group]) -> Any | None:
     """Draw the loss against rounds; None if nothing was evaluated."""
-    classes = task(run for group in compared for run in group.runs) == CLASSES
-    return _curves(compared, LOSS.read, LOSS.axis if classes else "loss (of scaled targets)", share=False)
+    axes = {CLASSES: LOSS.axis, "reconstruction": "reconstruction error"}
+    axis = axes.get(task(run for group in compared for run in group.runs), "loss on scaled targets")
+    return _curves(compared, LOSS.read, axis, share=False)
 
 
 def _curves(
@@ -349,7 +350,7 @@ MOST_DEVICES = 120
 
 
 def holdings_figure(park: ParkRecord, noun: str = "class") -> Any:
-    """Draw who holds which classes: a bubble per device and class, its area the number of samples."""
+    """Draw the classes on each device: a bubble per device and class, its area the number of samples."""
     import plotly.graph_objects as go
 
     order = sorted(range(len(park.devices)), key=lambda k: (park.devices[k].factory, k))[:MOST_DEVICES]

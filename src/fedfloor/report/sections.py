@@ -183,11 +183,11 @@ def confusion_section(compared: Sequence[Group]) -> str:
     if not parts:
         return ""
     kind = "tiles" if "ff-confusion few" in parts[0] else "wide-tiles"
-    return section("Which classes are mistaken for which", PIECES.boxes(parts, kind), "confusion")
+    return section("Confusions of classes", PIECES.boxes(parts, kind), "confusion")
 
 
 def holdings_section(compared: Sequence[Group], drawn: Drawn) -> str:
-    """Return the classes that devices hold, once for every park."""
+    """Return the classes or ranges on each device, once for every park."""
     firsts: dict[ParkRecord, RecordedRun] = {}
     for group in compared:
         firsts.setdefault(group.runs[0].park, group.runs[0])
@@ -200,9 +200,8 @@ def holdings_section(compared: Sequence[Group], drawn: Drawn) -> str:
         if drawing.layout.height > LONG_PX:
             body = folded(f"All {len(park.classes)} {words.bin_nouns(run)} on {count(columns, 'device')}", body)
         parts.append(lines([words.holdings_words(park, words.bin_noun(run))]) + body)
-    return section(
-        f"Who holds which {words.bin_nouns(next(iter(firsts.values())))}", Markup("").join(parts), "holdings"
-    )
+    nouns = words.bin_nouns(next(iter(firsts.values())))
+    return section(f"{nouns[0].upper()}{nouns[1:]} on each device", Markup("").join(parts), "holdings")
 
 
 def plan_section(compared: Sequence[Group]) -> str:

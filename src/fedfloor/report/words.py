@@ -13,6 +13,8 @@ from fedfloor.report.numbers import COSTS, NAMES, amount, decimals, figure, inte
 from fedfloor.report.records import ParkRecord
 from fedfloor.report.table import Budget, Row, at, paired, summary
 
+CLASSED = (CLASSES, "reconstruction")  # tasks whose bins are classes
+LOSSES = {CLASSES: "cross-entropy", "reconstruction": "reconstruction error"}  # what the loss is, by task
 SPREAD = "Mean over seeds; the whiskers are its 95 % Student-t interval, cut at 0{one}."
 
 
@@ -207,8 +209,8 @@ def headline_caption(compared: Sequence[Group], target: float | None) -> str:
 def loss_caption(compared: Sequence[Group]) -> str:
     """Return the caption of the loss's curve."""
     where = on(members(compared))
-    what = "cross-entropy" if task(members(compared)) == CLASSES else "loss, of scaled targets,"
-    return f"Mean {what} of the global model on the {where} data. {curve_caption(compared, share=False)}"
+    loss = LOSSES.get(task(members(compared)), "loss on scaled targets")
+    return f"Mean {loss} of the global model on the {where} data. {curve_caption(compared, share=False)}"
 
 
 def devices_caption(compared: Sequence[Group], *, dots: bool) -> str:
@@ -341,7 +343,7 @@ def bin_noun(run: RecordedRun) -> str:
 
 def bin_nouns(run: RecordedRun) -> str:
     """Return the plural of :func:`bin_noun`."""
-    return "classes" if run.settings.task == CLASSES else "ranges of the target"
+    return "classes" if run.settings.task in CLASSED else "ranges of the target"
 
 
 def holdings_words(park: ParkRecord, noun: str = "class") -> str:
