@@ -89,15 +89,15 @@ def vector(values: NDArray[Any], noun: str) -> None:
         raise RefusedError("range", f"the root mean square of {noun} is {size:.3g}; at most {RATIO:g} is taken.")
 
 
-def counts(value: object, bins: int, held: int, noise: int = 0, least: int = 0) -> list[int]:
-    """Return how many samples of each class a device holds.
+def counts(value: object, bins: int, held: int, noise: int = 0, least: int = 0, noun: str = "census") -> list[int]:
+    """Return a device's counts of samples by bin, such as its census.
 
     Raises:
         RefusedError: it is something else.
     """
-    numbers = [whole(item, least, held + noise, "a count of its classes") for item in rows(value, bins, "its census")]
+    numbers = [whole(item, least, held + noise, f"a count of its {noun}") for item in rows(value, bins, f"its {noun}")]
     if sum(numbers) > held + bins * noise:
-        raise RefusedError("range", f"its census counts {sum(numbers)} samples; it holds {held} at most.")
+        raise RefusedError("range", f"its {noun} counts {sum(numbers)} samples; it holds {held} at most.")
     return numbers
 
 

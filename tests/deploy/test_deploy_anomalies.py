@@ -95,7 +95,9 @@ def test_devices_are_asked_for_counts_and_answers_out_of_range_are_refused(tmp_p
     node = Probe((0,), "scores", settings={"low": -40.0, "width": 80.0})
     whole = [0, held, *[0] * 64]
     assert subtasks.read(node, 0, whole, {}, engine) == whole
-    for wrong in ([held], [0, held + 1, *[0] * 64], [-1, *[0] * 65], [0.5, *[0] * 65], None, "66", [held] * 66):
+    nan, inf = float("nan"), float("inf")
+    lists = [[value, *[0] * 65] for value in (-1, 0.5, nan, inf, 10**400, True, "1", None, [1], {"0": 1})]
+    for wrong in (*lists, [held], [0, held + 1, *[0] * 64], [held] * 66, [0] * 67, [[0] * 66], None, "66", {}, 66, nan):
         with pytest.raises(ranges.RefusedError):
             subtasks.read(node, 0, wrong, {}, engine)
 
@@ -116,11 +118,26 @@ def test_moments_of_another_number_of_samples_or_of_negative_squares_are_refused
     node, size = Probe((0,), "moments"), int(np.prod(engine.park.dataset.shape))
     true = question(node).answer(engine, 0, {}, 0).numpy()
     assert np.array_equal(subtasks.read(node, 0, None, {"answer": true}, engine).numpy(), true)
-    for place, value in ((0, true[0] + 1), (1 + size, -1.0), (3, np.inf)):
-        wrong = true.copy()
-        wrong[place] = value
+    covariance = 10 * float(np.sqrt(true[1 + size] * true[1 + 2 * size])) + 1  # of the first two numbers
+    values = (
+        (0, true[0] + 1),
+        (0, np.nan),
+        (1 + size, -1.0),
+        (2 + size, covariance),
+        (3, np.inf),
+        (3, -np.inf),
+        (3, 1e30),
+    )
+    forged = [true[:-1], np.append(true, 0), true[None], true[::-1], true.astype(np.int64), true.astype(np.complex64)]
+    for place, value in values:
+        forged.append(true.copy())
+        forged[-1][place] = value
+    for wrong in forged:
         with pytest.raises(ranges.RefusedError):
             subtasks.read(node, 0, None, {"answer": wrong}, engine)
+    for arrays in ({}, {"answer": true, "more": true}, {"w": true}):
+        with pytest.raises(ranges.RefusedError):
+            subtasks.read(node, 0, None, arrays, engine)
 
 
 def test_other_tasks_have_no_scores(tmp_path: Path) -> None:

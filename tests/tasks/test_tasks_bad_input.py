@@ -71,6 +71,10 @@ CASES: dict[str, tuple[Callable[[int, Row], Row], Row, str]] = {
         "a window of 10 rows and the 70 rows ahead of it (data.task.horizon) are longer than every recording; the "
         "longest has 75 rows. Shorten one of them.",
     ),
+    "recordings too short to be tested on their last rows": (
+        put(), {"task": LIFE, "window": {"length": 20}},
+        'test on whole devices ([data] split = { kind = "device" }), or leave such devices out with [data] small =',
+    ),
     "a horizon longer than what is for testing": (
         put(), {"task": {"kind": "forecasting", "horizon": 15}},
         "0 test windows of 25 rows (and 3 more devices: m1, m2, m3): too few to be split into training and test. Give "

@@ -21,6 +21,7 @@ from fedfloor.experiment import Experiment
 from fedfloor.figures import named
 from fedfloor.methods.catalog import METHODS
 from fedfloor.park.park import Park
+from fedfloor.parts.codecs import CODECS
 from fedfloor.runs.parks import build_park
 from fedfloor.tasks.kinds import TASKS
 from floor import bits
@@ -29,6 +30,7 @@ from rounds import OWN, Job, method
 OTHERS = [kind for kind in TASKS if kind != "classification"]
 GIVEN = {"forecasting": {"horizon": 3}, "reconstruction": {"abnormal": "used"}}
 CLASSES_ALONE = ("distilled", "focal", "replay", "weighted")
+TRAVEL = {"travel", "travel_down"}
 STREAM = {"kind": "recycle", "window": 6}
 
 
@@ -44,22 +46,24 @@ def park(kind: str, stream: str = "static") -> Park:
     return build_park(checked(Experiment, {"data": table, "park": {"devices": 6}}, ""))
 
 
-def refused(name: str, kind: str, parts: dict[str, dict[str, Any]], settings: dict[str, Any]) -> str | None:
+def refused(name: str, kind: str, parts: dict[str, Any], settings: dict[str, Any]) -> str | None:
     """Why a combination is refused; None where it must run."""
     objective = parts.get("objective", {}).get("kind")
-    reasons = [reason(name, parts)]  # some are known before the data are, others in the first round
+    reasons = [
+        reason(name, {part: one for part, one in parts.items() if part not in TRAVEL})
+    ]  # some are known before the data are, others in the first round
     if kind != "classification" and objective in CLASSES_ALONE:
         reasons.append(f"objective '{objective}' is defined for classes, and data.task is '{kind}'")
     if kind in ("reconstruction", "forecasting") and (objective == "gated" or (name == "cgau" and objective is None)):
         reasons.append("objective 'gated': the network's output must be that of its classifier")
     if kind != "classification" and name == "hfedms" and settings.get("memory") != 0:
         reasons.append(f"method 'hfedms': its devices keep features by class, and data.task is '{kind}'")
+    if TRAVEL & parts.keys():
+        reasons.append({"local": "no models travel", "ifca": "several models", "flhc": "several models"}.get(name))
     return "|".join(filter(None, reasons)) or None
 
 
-def attempt(
-    name: str, kind: str, parts: dict[str, dict[str, Any]], folder: Path, stream: str = "static", **settings: Any
-) -> None:
+def attempt(name: str, kind: str, parts: dict[str, Any], folder: Path, stream: str = "static", **settings: Any) -> None:
     here, settings = park(kind, stream), {**settings, "work": {**OWN.get(name, {}).get("work", {}), "lr": 0.005}}
     why = refused(name, kind, parts, settings)
     if why == "models to mix":  # Krum in a cohort: whether it has models enough depends on which devices choose it
@@ -69,7 +73,11 @@ def attempt(
     if why is not None:
         with pytest.raises(SettingError, match=why) as caught:
             Job(method(name, parts, **settings), here, rounds=2, folder=folder, model="mlp-sensor").run()
-        named_by = [name, "gated" if name == "cgau" else "work.trains", *(one["kind"] for one in parts.values())]
+        named_by = [
+            name,
+            "gated" if name == "cgau" else "work.trains",
+            *(one["kind"] for part, one in parts.items() if part not in TRAVEL),
+        ]
         assert any(one in str(caught.value) for one in named_by)
         return
     job = Job(method(name, parts, **settings), here, rounds=2, folder=folder, model="mlp-sensor")
@@ -99,6 +107,28 @@ PARTS = [{part: one} for part, several in ALL.items() for one in several]
 @pytest.mark.parametrize(("parts", "kind"), list(itertools.product(PARTS, OTHERS)), ids=str)
 def test_every_part_with_every_task(parts: dict[str, dict[str, Any]], kind: str, tmp_path: Path) -> None:
     attempt("fedavg", kind, parts, tmp_path)
+
+
+CODED = ({"travel": [{"kind": "top-k", "share": 0.05}, "int8"], "travel_down": "float16"}, {"travel": "low-rank"})
+
+
+@pytest.mark.parametrize(("name", "kind"), list(itertools.product(METHODS, OTHERS)))
+def test_every_method_with_codecs_and_every_task(name: str, kind: str, tmp_path: Path) -> None:
+    for place, codecs in enumerate(CODED):
+        attempt(name, kind, codecs, tmp_path / str(place))
+
+
+@pytest.mark.parametrize("kind", OTHERS)
+@pytest.mark.parametrize("codec", CODECS)
+def test_every_codec_with_every_task(codec: str, kind: str, tmp_path: Path) -> None:
+    attempt("fedavg", kind, {"travel": codec}, tmp_path)
+
+
+@pytest.mark.parametrize("kind", OTHERS)
+def test_the_private_mixing_rule_with_every_task(kind: str, tmp_path: Path) -> None:
+    for place, name in enumerate(("fedavg", "fedprox", "fedadam", "fedsr")):  # rings meet more than once: refused
+        parts = {"mix": {"kind": "private", "delta": 0.1}, "selection": {"kind": "poisson", "share": 0.8}}
+        attempt(name, kind, parts, tmp_path / str(place))
 
 
 @pytest.mark.parametrize("kind", OTHERS)

@@ -317,10 +317,12 @@ def _too_small(
         shorten = f"shorten the window or data.task.horizon ({reading.asked.ahead} of these rows{both}), "
     elif longest > 1:
         shorten = f"shorten the window ([data] window = {{ length = {longest} }} fits this device), "
+    several = (reading.split is None or reading.split.kind != "device") and int(owner.max()) > 0
+    whole = 'test on whole devices ([data] split = { kind = "device" }), ' if several else ""
     return SettingError(
         f"{where}: device '{names[0]}' has {count(many, rows.noun.removesuffix('s'))}{made}{others}: too few to be "
-        f"split into training and test. Give it more, {shorten}set a larger share [data] split test, or leave such "
-        'devices out with [data] small = "drop" (--set data.small=drop).'
+        f"split into training and test. Give it more, {shorten}set a larger share [data] split test, {whole}or leave "
+        'such devices out with [data] small = "drop" (--set data.small=drop).'
     )
 
 

@@ -38,6 +38,7 @@ SURVEY = "survey"
 COUNT_BYTES = 4
 HASH_BYTES = 8
 HASHES = 4096  # of one answer
+ROUNDING = 1e-4  # of moments that are sent in single precision
 RESOURCES_BYTES = 16  # two numbers: seconds of a pass, metres to the base station
 
 
@@ -349,8 +350,13 @@ class Moments(Question):
     def fits(self, vector: Tensor, device: int, engine: Engine) -> None:
         size, held = math.prod(engine.park.dataset.shape), int(engine.park.holdings[device])
         row, column = torch.triu_indices(size, size)
-        if float(vector[0]) != held or bool((vector[1 + size :][row == column] < 0).any()):
+        scatter = vector[1 + size :].double()
+        squares = scatter[row == column]
+        if float(vector[0]) != held or bool((squares < 0).any()):
             raise ranges.RefusedError("range", f"no moments of its {held} samples.")
+        # s_ij² ≤ s_ii·s_jj, up to the rounding of what is sent
+        if bool((scatter**2 > (1 + ROUNDING) * squares[row] * squares[column] + ROUNDING).any()):
+            raise ranges.RefusedError("range", "its scatter matrix has covariances above what the variances allow.")
 
 
 class Scores(Question):
@@ -377,7 +383,7 @@ class Scores(Question):
         return [0] * (calibrate.BINS + 2)
 
     def checked(self, answer: object, device: int, engine: Engine) -> list[int]:
-        return ranges.counts(answer, calibrate.BINS + 2, calibrate.most(engine.park, device))
+        return ranges.counts(answer, calibrate.BINS + 2, calibrate.most(engine.park, device), noun="scores")
 
 
 class Outputs(Question):
