@@ -24,6 +24,7 @@ from fedfloor.solvers.solution import Floats, Integers, compiled
 
 Flags = NDArray[np.bool_]
 GAIN = 1e-11  # of the largest column's square: a smaller gain is rounding
+ROUNDING = 8 * 2.0**-52  # of the largest |g|: so is this, where the target is far from all sums
 
 
 @compiled
@@ -62,8 +63,8 @@ def change(G: Floats, g: Floats, i: int, j: int) -> float:
 @compiled
 def descend(G: Floats, g: Floats, inside: Integers, outside: Integers, gain: float) -> float:
     """Make the best exchange for as long as one gains more than ``gain``; return the change of the square."""
-    total = 0.0
-    while True:
+    total, gain = 0.0, max(gain, ROUNDING * np.max(np.abs(g)))
+    for _ in range(1000 * len(g)):  # an end, whatever rounding does
         best, a, b = -gain, -1, -1
         for p in range(len(inside)):
             j = inside[p]
@@ -78,6 +79,7 @@ def descend(G: Floats, g: Floats, inside: Integers, outside: Integers, gain: flo
             return total
         total += best
         exchange(G, g, inside, outside, a, b)
+    return total
 
 
 @compiled
