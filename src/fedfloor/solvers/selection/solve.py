@@ -86,7 +86,7 @@ def _large(problem: SelectionProblem, x: Flags) -> Integers:
         g = (A[:, inside].sum(1) - problem.target) @ A
         enter, leave = 2 * g[outside] + squares[outside], squares[inside] - 2 * g[inside]
         change, a, b = _best_exchange(A[:, inside].T, A[:, outside], enter, leave)
-        if change >= -kernels.GAIN * squares.max():
+        if change >= -max(kernels.GAIN * squares.max(), kernels.ROUNDING * np.abs(g).max()):
             return np.sort(inside)
         inside[a], outside[b] = outside[b], inside[a]
 
