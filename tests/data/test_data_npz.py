@@ -118,7 +118,7 @@ def test_without_devices_samples_are_dealt(tmp_path: Path) -> None:
     for devices in (None, 3):
         with pytest.raises(SettingError, match=r"no natural owners. Deal the samples .*the array device"):
             build(data, devices=devices)
-    with pytest.raises(SettingError, match=r"split = device: nobody knows whose"):
+    with pytest.raises(SettingError, match=r"split = device: the samples' devices are unknown"):
         read(tmp_path, without(rows(), "device"), Reading(split=DeviceSplit()))
 
 

@@ -99,7 +99,7 @@ SETTINGS: dict[str, tuple[Arrays, Reading, str]] = {
         rows(y=np.array(["ok", "bda"] * (N // 2))), Reading(classes=("ok", "bad")),
         "own.npz, row 1, 'y': 'bda' is not one of [data] classes. Did you mean 'bad'?",
     ),
-    "no times": (rows(), Reading(split=TimeSplit()), "split = time: nobody knows when these samples were taken"),
+    "no times": (rows(), Reading(split=TimeSplit()), "split = time: the times of these samples are unknown"),
     "windows of windows": (rows(x=np.ones((N, 2, 3))), Reading(window=Window(2)), "[data] window says nothing about"),
     "windows of images": (rows(x=np.ones((N, 2, 3), np.uint8)), Reading(window=Window(2)), "whose x are images"),
     "a size": (rows(), Reading(size=(2, 2)), "[data] size says nothing about own.npz, whose x are rows"),

@@ -74,7 +74,7 @@ def test_a_target_that_one_seed_missed_has_no_cost(priced: tuple[RecordedRun, ..
 def test_the_story_says_that_it_depends_on_the_measure(priced: tuple[RecordedRun, ...]) -> None:
     assert prices(summary(priced, 0.8)) == (
         "To an accuracy of 0.8, FedSR needed the fewest rounds (2.5) and the fewest bytes (10 B); HierFAVG needed the "
-        "least time (50 s) and the least energy (7 J): it depends on what counts who is first."
+        "least time (50 s) and the least energy (7 J): the order of the methods depends on the measure."
     )
     # 0.85: only HierFAVG, in round 4 with both seeds: (40 + 80)/2 s, 160 bytes, 8 J
     assert prices(summary(priced, 0.85)) == (
@@ -196,7 +196,7 @@ def test_the_story_of_a_budget(priced: tuple[RecordedRun, ...]) -> None:
 def test_the_page_has_the_table_and_the_budget(priced: tuple[RecordedRun, ...]) -> None:
     page = render(priced, 0.8, Budget("seconds", 100))
     assert '<a href="#s-cost">' in page
-    assert "Who is best after 100 s on the network" in page
+    assert "Ranking after 100 s on the network" in page
     for cells in (
         ("FedSR", "2.5", "4.17 min", "10 B", "12.5 J", "5 min", "12 B", "15 J"),
         ("HierFAVG", "3.5", "50 s", "140 B", "7 J", "1 min", "160 B", "8 J"),

@@ -64,8 +64,7 @@ def test_one_seed_each_proves_nothing(tmp_path: Path) -> None:
     make_run(tmp_path / "a", [0.5, 0.75])
     make_run(tmp_path / "b", [0.5, 0.5], method="fedavg")
     assert told(tmp_path)[2] == (
-        "FedSR is ahead of FedAvg by 0.250 in round 2, with one common seed: whether that is more than chance, only "
-        "more seeds can tell."
+        "FedSR is ahead of FedAvg by 0.250 in round 2, with one common seed: more seeds are needed to exclude chance."
     )
 
 

@@ -76,7 +76,7 @@ class Owned:
 
     Args:
         names: of owner 0, 1, …; empty where they have only numbers.
-        factory: int32, the factory of each owner; None where nobody knows.
+        factory: int32, the factory of each owner; None where they are unknown.
         factories: the factories' names.
     """
 
@@ -111,7 +111,7 @@ class Dataset:
         shape: of one sample: (C, H, W) of images, (C,) of rows, (C, L) of windows.
         y: int64 [N], labels of the training samples in 0..F−1; empty where samples are ``made``: see :meth:`labels`.
         y_test: int64 [Nt].
-        owner: int32 [N], who made each training sample, counted from 0; None where nobody is known.
+        owner: int32 [N], who made each training sample, counted from 0; None where unknown.
         owner_test: int32 [Nt], with the same numbers as ``owner``.
         digest: SHA-256 over the content the data came from: the files' bytes, or the recipe of generated data.
         take: (training indices [n], device) → uint8 or float32 [n, *shape]. Only generated data look at the device: a
@@ -119,7 +119,7 @@ class Dataset:
         take_test: test indices [n] → uint8 or float32 [n, *shape].
         rendered: True where ``take`` makes its images anew each time, so that keeping them saves time.
         scale: factor from a stored number to its value.
-        time: float64 [N], when each training sample was taken (a window: its last row); None where nobody knows.
+        time: float64 [N], when each training sample was taken (a window: its last row); None where they are unknown.
         first: int64 [N], the first row of each training sample where they are windows that overlap: two share rows
             where these numbers differ by less than a window's length. None where no two samples share any.
         first_test: int64 [Nt], the same of the test samples.

@@ -157,7 +157,7 @@ def split_of(rows: Rows, reading: Reading) -> Split | None:
         return None
     if isinstance(reading.split, TimeSplit | LastSplit) and not rows.ordered and rows.time is None:
         raise SettingError(
-            f"[data] split = {reading.split.kind}: nobody knows when these {rows.noun} were taken. Use "
+            f"[data] split = {reading.split.kind}: the times of these {rows.noun} are unknown. Use "
             '{ kind = "random" } or { kind = "device" }, or give the test samples yourself.'
         )
     if reading.split is not None:
@@ -220,7 +220,7 @@ def _divide(rows: Rows, cut: Cut, split: Split | None, stride: int, seed: int) -
     devices = np.unique(owner)
     if isinstance(split, DeviceSplit):
         if rows.owner is None:
-            raise SettingError("[data] split = device: nobody knows whose the samples are. Split by time or at random.")
+            raise SettingError("[data] split = device: the samples' devices are unknown. Split by time or at random.")
         if len(devices) < 2:
             raise SettingError(
                 f"[data] split = device: needs two devices with a sample, but {len(devices)} has one. Split by time or "

@@ -487,7 +487,7 @@ def _heat_row(
 
 
 def _heat_axes(names: Sequence[str], cell: float, left: float, top: float, *, upright: bool) -> str:
-    body = f'<text class="title start" x="{left:g}" y="13">the model says (columns)</text>'
+    body = f'<text class="title start" x="{left:g}" y="13">predicted class (columns)</text>'
     body += f'<text class="title end" transform="translate(13 {top:g}) rotate(-90)">true class (rows)</text>'
     for i, name in enumerate(names):
         middle = (i + 0.5) * cell

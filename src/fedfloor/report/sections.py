@@ -306,7 +306,7 @@ def budget_section(runs: Sequence[RecordedRun], budget: Budget | None) -> str:
         rows = [words.paired_cells(row) for row in shown(runs, pairs)]
         head = ["methods", "common seeds", "difference"]
         body += title("Method against method") + table(few + _paired(headline), head, rows)
-    return section(f"Who is best after {budget.words}", body, "budget")
+    return section(f"Ranking after {budget.words}", body, "budget")
 
 
 def budget_story(runs: Sequence[RecordedRun], budget: Budget) -> str:
@@ -334,7 +334,7 @@ def _paired(headline: Figure) -> str:
         how = f"The first method's {headline.name} minus the second's ({headline.kind.better} is better)"
     return (
         f"{how} when both have used the budget, seed by seed: mean and 95 % Student-t interval over the common seeds. "
-        "An interval that contains 0 does not tell them apart."
+        "An interval that contains 0 does not separate them."
     )
 
 

@@ -115,7 +115,7 @@ def prices(rows: Sequence[Row], headline: Figure = ACCURACY) -> str:
     told = [f"{who} needed {listed(least)}" for who, least in first.items()]
     if len(told) == 1:
         return f"To {headline.phrase} of {target}, {told[0]}: the first by every measure."
-    return f"To {headline.phrase} of {target}, {'; '.join(told)}: it depends on what counts who is first."
+    return f"To {headline.phrase} of {target}, {'; '.join(told)}: the order of the methods depends on the measure."
 
 
 def _reached(row: Row, what: str) -> str:
@@ -206,7 +206,7 @@ def _difference(first: Group, row: Row, headline: Figure) -> str:
     if gap < 0:
         words = f"{name} is behind {other} by {headline.amount(figure(-gap, 3))} {when}"
     if width is None:
-        return f"{words}, with one common seed: whether that is more than chance, only more seeds can tell."
+        return f"{words}, with one common seed: more seeds are needed to exclude chance."
     words += f" (95 % interval {figure(gap - width, 3)} to {figure(gap + width, 3)}, {len(row['seeds'])} seeds)"
     if _beyond_chance(row):
         return f"{words}: more than chance explains."

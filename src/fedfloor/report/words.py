@@ -157,7 +157,7 @@ def paired_caption(headline: Figure) -> str:
         how = f"The first method's {headline.name} minus the second's ({headline.kind.better} is better)"
     return (
         f"{how}, seed by seed, in the last round that both evaluated: mean and 95 % Student-t interval over the common "
-        "seeds. An interval that contains 0 does not tell them apart. Every pair stands for itself: the intervals are "
+        "seeds. An interval that contains 0 does not separate them. Every pair stands for itself: the intervals are "
         "not widened for the number of pairs."
     )
 
@@ -318,8 +318,8 @@ def confusion_caption(group: Group, *, numbers: bool) -> str:
     several = f", {len(known)} seeds added up" if len(known) > 1 else f", seed {group.runs[0].seed}"
     return (
         f"{display_name(group.label)}, final model ({model}{several}), on the {on(group.runs)} data. "
-        "A row is the true class, a "
-        f"column what the model says; a cell's colour grows with the square root of its share of the row{percent}. "
+        "A row is the true class, a column a predicted one; a cell's colour grows with the square root of its share "
+        f"of the row{percent}. "
         "The diagonal is what is right."
     )
 
@@ -338,7 +338,7 @@ def confusions(matrix: tuple[tuple[int, ...], ...], classes: Sequence[str]) -> l
 
 def bin_noun(run: RecordedRun) -> str:
     """Return the noun for the bins of a run's samples: class, or range of a number."""
-    return "class" if run.settings.task == CLASSES else "range"
+    return "class" if run.settings.task in CLASSED else "range"
 
 
 def bin_nouns(run: RecordedRun) -> str:

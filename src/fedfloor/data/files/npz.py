@@ -236,7 +236,7 @@ def _check_there(path: Path, arrays: Arrays, reading: Reading) -> None:
                 also = f", which '{name}' needs" if name else ""
                 raise SettingError(f"{path.name}: no array '{need}'{also}. There are: {available}.")
     if "x_test" in arrays and "device" in arrays and "device_test" not in arrays:
-        raise SettingError(f"{path.name}: no array 'device_test'. Say whose the test samples are, as 'device' does.")
+        raise SettingError(f"{path.name}: no array 'device_test'. Add it: the device of each test sample.")
     if "x_test" in arrays and "time" in arrays:
         raise SettingError(f"{path.name}: 'time' orders samples to be split, but 'x_test' is split. Leave one out.")
     for name, array in arrays.items():

@@ -322,7 +322,7 @@ def write(
     Args:
         writer: takes the arrays.
         sheets: the tables; each is a recording of its own where there are several.
-        device, factory, label: of every row of all tables, one after the other; None where nobody knows. Labels of a
+        device, factory, label: of every row of all tables, one after the other; None where unknown. Labels of a
             regression may be numbers [N, targets] already.
         reading: columns, classes, missing values, order.
         part: int8, of every row 0 training or 1 test, where the tables come split.
