@@ -170,7 +170,7 @@ def test_without_the_sources_the_command_names_their_folder(command: Command, mo
     monkeypatch.setattr(checkout, "ROOT", command.folder)
     command.refused(command("reproduce"), "needs the folder papers/", "--papers DIR")
     command.refused(command("bench", "price"), "needs the folder benchmarks/")
-    command.refused(command("reproduce", "--papers", "elsewhere", "fedsr-table2"), "elsewhere is none")
+    command.refused(command("reproduce", "--papers", "elsewhere", "fedsr-table2"), "elsewhere is not that folder")
     sources = Path(work.__file__).parent
     assert command("reproduce", "--papers", str(sources), "--json").document["rows"]
     monkeypatch.setenv("FEDFLOOR_PAPERS", str(sources))
