@@ -22,10 +22,10 @@ from fedfloor.data.dataset import Dataset
 from fedfloor.data.files import expanded, is_there, own
 from fedfloor.data.files.encode import MeasureError
 from fedfloor.data.files.rows import PACKED, unpacked
-from fedfloor.data.files.sheet import head
+from fedfloor.data.files.sheet import NoColumnError, head
 from fedfloor.data.files.table import EmptySensorsError, MissingValuesError
 from fedfloor.data.files.times import EPOCHS
-from fedfloor.data.files.tree import TABLES, walk
+from fedfloor.data.files.tree import TABLES, named, walk
 from fedfloor.data.guess import FEW
 from fedfloor.data.proposals import findings
 from fedfloor.data.sources import SOURCES
@@ -53,6 +53,7 @@ RARE = 0.05  # share of the training samples below which a class is rare, where 
 DATED = 1e8  # seconds from 1970 on, from which a number is shown as a date
 FILES = {"cmapss": r"(train|test|rul)_fd00[1-4]\.txt", "tep": r"d\d\d(_te)?\.dat"}  # of published data sets
 BUNDLED = ("cmapss", "skab", "tep")  # experiments of these names come along
+MANY, MOST_SUSPECTS = 3, 12  # constant sensors from which they share a sentence; sentences on sensors
 LISTED = 20  # files of a folder by which it is known for a published one's
 SMALLEST_PICTURE = 18  # pixels a side, of the network with convolutions
 
@@ -118,7 +119,13 @@ def draft(path: Path, out: Path, changes: Sequence[str]) -> Draft:
     config.from_table(document)  # what was told must be right before anything is guessed beside it
     data, source = document["data"], expanded(path)
     notes = _guess(data, source)
-    note = _mend(document, notes)
+    try:
+        note = _mend(document, notes)
+    except NoColumnError as lack:
+        if lack.role not in ("device", "label"):
+            raise
+        able = guess.candidates(lack.path, data, lack.role)
+        raise NoColumnError(lack.path, lack.name, lack.role, lack.names, candidates=able) from None
     park, split = _proposed(document, source, notes)
     if park.dataset.task == CLASSIFICATION:
         _check_classes(data, park.dataset, path.name)
@@ -346,7 +353,12 @@ def _suspects(data: Mapping[str, Any], dataset: Dataset) -> list[str]:
     suspects = findings(dataset)
     columns = data.get("columns", {})
     categories = dataset.inputs.coding.get("categories", {})
-    sentences = [f"'{finding.sensor}' {finding.text}" for finding in suspects]
+    constant = [finding.sensor for finding in suspects if finding.text.endswith(proposals.CONSTANT)]
+    constant = constant if len(constant) > MANY else []
+    sentences = [f"{named(constant)} each have one value{proposals.CONSTANT}"] if constant else []
+    sentences += [f"'{finding.sensor}' {finding.text}" for finding in suspects if finding.sensor not in constant]
+    if len(sentences) > MOST_SUSPECTS:
+        sentences[MOST_SUSPECTS:] = [f"{len(sentences) - MOST_SUSPECTS} more sensors of this kind are in the list below"]
     many = {text: len(how["values"]) for text, how in categories.items() if how["kind"] == "one-hot"}
     sentences += [
         f"'{text}' becomes {count} sensors, one for each text in it" for text, count in many.items() if count > FEW

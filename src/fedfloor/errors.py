@@ -31,7 +31,7 @@ class DivergedError(RunError):
     """Training went astray: a loss or the model is no longer made of finite numbers."""
 
 
-def nearest(word: str, allowed: Iterable[str]) -> str:
+def nearest(word: str, allowed: Iterable[str], cutoff: float = 0.55) -> str:
     """Return ``" Did you mean 'x'?"`` for the closest allowed word, or nothing.
 
     >>> nearest("fedsrr", ["fedavg", "fedsr"])
@@ -40,7 +40,7 @@ def nearest(word: str, allowed: Iterable[str]) -> str:
     ('', '')
     """
     others = [name for name in allowed if name != word]
-    close = difflib.get_close_matches(word, others, n=1, cutoff=0.55)
+    close = difflib.get_close_matches(word, others, n=1, cutoff=cutoff)
     return f" Did you mean '{close[0]}'?" if close else ""
 
 

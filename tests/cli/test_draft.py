@@ -86,10 +86,10 @@ def test_what_is_there_is_not_overwritten(command: Command, table: Path, monkeyp
 
 
 def test_settings_are_carried_over(command: Command, table: Path) -> None:
-    table.write_text(text(plant(put(1, "device", "robot"))))
+    table.write_text(text(plant(put(1, "device", "thing"))))
     command.refused(command("new", "plant.csv"), "no column 'device'", "--set data.columns.device=NAME")
     changes = (
-        'data.columns={device="robot"}', "data.window={length=5,step=1}", "work.lr=0.2", 'method.name="fedsr"',
+        'data.columns={device="thing"}', "data.window={length=5,step=1}", "work.lr=0.2", 'method.name="fedsr"',
         "rounds=7", 'data.classes=["worn","good"]', 'name="mine"', 'model.name="mlp-2nn"',
     )  # fmt: skip
     said = command("new", "plant.csv", *(word for change in changes for word in ("--set", change)))
@@ -97,7 +97,7 @@ def test_settings_are_carried_over(command: Command, table: Path) -> None:
     assert "6 sensors, windows of 5 rows" in said.out
     found = config.read(Path("plant.toml"))
     assert (found.name, found.rounds, found.method.name, found.work.lr) == ("mine", 7, "fedsr", 0.2)
-    assert found.data.columns.device == "robot"
+    assert found.data.columns.device == "thing"
     assert found.data.window is not None
     assert (found.model.name, build_park(found).dataset.classes) == ("mlp-2nn", ("worn", "good"))
     assert found.work.batch_size == 20  # 24 training rows a device: windows begin at 0 … 19

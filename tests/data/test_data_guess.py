@@ -214,6 +214,29 @@ def test_without_a_device_nothing_is_guessed_and_the_message_says_so(command: Co
     assert "note:" not in said.err
 
 
+def test_columns_that_may_be_the_device_or_the_label_are_named(command: Command) -> None:
+    """`new` chooses none of them: a column of few values may be a setting as well."""
+    rows = "".join(f"{'AB'[i > 29]},{i},{i % 3},{i % 2},{i * 0.7:.1f}\n" for i in range(60))
+    (command.folder / "rig.csv").write_text(f"rig,n,grade,valve,heat\n{rows}")
+    command.refused(command("new", "rig.csv"), "It may be 'rig' (2 texts): --set 'data.columns.device=rig'.")
+    message = "It may be 'grade' (3 numbers) or 'valve' (2 numbers): --set 'data.columns.label=grade'."
+    command.refused(command("new", "rig.csv", "--set", "data.columns.device=rig"), message)
+    wide = ",".join(f"s{i}" for i in range(590))
+    (command.folder / "wide.csv").write_text(f"{wide}\n{','.join(['1.5'] * 590)}\n")
+    command.refused(command("new", "wide.csv"), "s39, … (550 more).")
+
+
+@pytest.mark.parametrize(("first", "named"), [("", "column 1"), ("Unnamed: 0", "Unnamed: 0")])
+def test_an_index_as_pandas_writes_it_is_left_out(command: Command, first: str, named: str) -> None:
+    rows = "".join(f"{10 * i},p{i % 2},{i},{i % 3},{i % 5}.5\n" for i in range(60))
+    (command.folder / "frame.csv").write_text(f"{first},machineID,time,Pass/Fail,heat\n{rows}")
+    made = command("new", "frame.csv")
+    assert made.code == 0, made
+    columns = tomllib.loads((command.folder / "frame.toml").read_text())["data"]["columns"]
+    assert columns == {"device": "machineID", "label": "Pass/Fail", "ignore": [named]}
+    assert f"'{named}' counts the rows and is ignored" in made.err
+
+
 @pytest.mark.parametrize("needed", [(), ("label",), ("device", "label")])
 def test_a_first_row_of_values_is_named(tmp_path: Path, needed: tuple[str, ...]) -> None:
     path = tmp_path / "a.csv"

@@ -89,7 +89,6 @@ MISTAKES: dict[str, tuple[Mistake, tuple[str, ...]]] = {
     "a short row": (lambda rows: rows[4].pop(), ("row 5, column 'label': 9 cells, but the header has 10",)),
     "a long row": (lambda rows: rows[4].append("x"), ("row 5: 11 cells, but the header has 10", "quotes")),
     "a name twice": (rename("flow", "temp"), ("row 1 (the header): column 4: the name 'temp' is given twice",)),
-    "a column without a name": (rename("flow", " "), ("row 1 (the header): column 6: has no name",)),
     "no sensors": (
         lambda rows: [row.__setitem__(slice(3, 9), []) for row in rows],
         ("row 1 (the header): no sensors, only device, factory, time, label",),

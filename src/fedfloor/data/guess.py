@@ -10,6 +10,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from fedfloor.data.files.columnar import is_parquet
 from fedfloor.data.files.rows import place
 from fedfloor.data.files.sheet import MISSING, check_header, head, looks_like_time, numbers_of, other_marks
@@ -21,19 +23,24 @@ from fedfloor.errors import SettingError
 ANSWERS = (
     "anomaly", "failure", "machine_failure", "defect", "outlier", "changepoint", "rul", "remaining_life", "life", "ttf",
     "time_to_failure", "cycles_left", "restlebensdauer", "fault_code", "error_code", "maintenance", "störung",
-    "störcode", "fehler", "fehlercode", "ausfall", "wartung",
+    "störcode", "fehler", "fehlercode", "ausfall", "wartung", "pass_fail", "failure_type", "fault_type", "outcome",
+    "result", "quality", "ergebnis", "qualität",
 )  # fmt: skip
 COUNTERS = ("second", "seconds", "sekunde", "minute", "minutes", "hour", "stunde")  # a time where they only rise
 LOOKED_AT = 200  # rows
 NAMED = 40  # columns for which an error lists names to copy
 COUNTED = 20_000  # rows that texts are counted in
 UNIT = re.compile(r"[+-]?\d[\d.,' ]*?\s*((?:[^\W\d_]|[°%])[^\W_]{0,3}(?:/[^\W_]{1,3})?|)")  # after a number
+CANDIDATES = 4  # for a role, in an error
 FEW = 20  # different texts that are categories
+NOUNS = ("device", "machine", "unit", "asset", "station", "equipment", "engine", "maschine", "anlage")
+MACHINES = (  # further nouns, for a device's column with texts, or with "id" or the like in its name
+    "pump", "motor", "turbine", "compressor", "battery", "robot", "vehicle", "truck", "press", "furnace", "bearing",
+    "drive", "gearbox", "pumpe", "presse", "ofen",
+)  # fmt: skip
+INDEX = re.compile(r"column \d+|unnamed: \d+|__index_level_\d+__|index", re.IGNORECASE)  # of rows, such as pandas writes
 CALLED = {
-    "device": (
-        "device", "machine", "unit", "asset", "station", "equipment", "device_id", "machine_id", "unit_id",
-        "unit_number", "engine", "maschine", "anlage",
-    ),
+    "device": (*NOUNS, *(f"{noun}_{e}" for noun in NOUNS + MACHINES for e in ("id", "no", "nr", "number", "name"))),
     "factory": ("factory", "plant", "site", "hall", "location", "werk", "halle", "standort"),
     "time": (
         "time", "timestamp", "datetime", "date", "date_time", "ts", "zeit", "zeitpunkt", "zeitstempel", "datum",
@@ -84,6 +91,14 @@ def guess(path: Path, given: Mapping[str, Any], needed: Sequence[str] = ("device
         known = {role: name for role, name in roles.items() if name in names and name != Columns().roles().get(role)}
         return {"columns": columns | known} if known else {}
     named: dict[str, Any] = {role: name for role, name in roles.items() if name != Columns().roles().get(role)}
+    told = {*roles.values(), *columns.get("values", ()), *columns.get("ignore", ())}
+    index = [
+        name
+        for i, name in enumerate(names)
+        if INDEX.fullmatch(name) and name not in told and _is_index([row[i] for row in body])
+    ]
+    if index and not columns.get("values"):
+        columns["ignore"] = named["ignore"] = [*columns.get("ignore", ()), *index]
     taken = {
         *Columns().roles().values(),
         *roles.values(),
@@ -115,12 +130,22 @@ def guess(path: Path, given: Mapping[str, Any], needed: Sequence[str] = ("device
     return guessed | ({"decimal": ","} if comma and "decimal" not in given else {})
 
 
+def word_of(name: str) -> str:
+    """Return a column's name in small letters, its words joined by ``_``, without a unit in brackets.
+
+    >>> word_of("machineID"), word_of("Pass/Fail"), word_of("Machine failure"), word_of("Time [s]")
+    ('machine_id', 'pass_fail', 'machine_failure', 'time')
+    """
+    name = re.sub(r"\s*[\[(][^\])]*[\])]\s*$", "", name) or name
+    return re.sub(r"[\W_]+", "_", re.sub(r"(?<=[a-zäöüß0-9])(?=[A-ZÄÖÜ])", "_", name)).strip("_").casefold()
+
+
 def _check_names(path: Path, names: Sequence[str], given: Mapping[str, Any]) -> None:
     """Refuse a first row of values; numbers in order may be names, such as wavelengths or places of pixels."""
     numbers = numbers_of(names)
     columns = given.get("columns", {})
     known = {word for called in CALLED.values() for word in called} | {*ANSWERS, "id"}
-    named = any(name.casefold().replace(" ", "_") in known or name in columns.values() for name in names)
+    named = any(word_of(name) in known or name in columns.values() for name in names)
     named = named or any(name in columns.get(role, ()) for role in ("values", "ignore", "categories") for name in names)
     ordered = numbers in (sorted({*numbers}), sorted({*numbers}, reverse=True))
     if given.get("header") or is_parquet(path) or named or ordered or 2 * len(numbers) < len(names):
@@ -154,18 +179,21 @@ def _roles(
     roles = {role: str(given[role]) for role in CALLED if role in given}
     for role, called in CALLED.items():
         for word in called if role not in roles else ():
-            match = [name for name in names if name.casefold().replace(" ", "_") == word and name not in roles.values()]
+            match = [name for name in names if word_of(name) == word and name not in roles.values()]
             cells = [row[names.index(match[0])] for row in body] if match else []
             fits = role != "time" or word == "time" or _is_time(cells, form)
             whose = [row[names.index(roles["device"])] if roles.get("device") in names else "" for row in body]
             if match and fits and (word not in COUNTERS or _rises(cells, whose)):
                 roles[role] = match[0]
                 break
+    if "device" not in roles:
+        texts = [name for i, name in enumerate(names) if word_of(name) in MACHINES and _is_text([r[i] for r in body], ".")]
+        roles |= {"device": texts[0]} if texts and texts[0] not in roles.values() else {}
     if "label" not in roles:
         free = [
             name for name in names if name not in {*roles.values(), *given.get("values", ()), *given.get("ignore", ())}
         ]
-        answers = [name for word in ANSWERS for name in free if name.casefold().replace(" ", "_") == word]
+        answers = [name for word in ANSWERS for name in free if word_of(name) == word]
         roles |= {"label": answers[0]} if answers else {}
     if "time" not in roles:
         known = {*roles.values(), *given.get("values", ()), *given.get("ignore", ()), given.get("id", "id")}
@@ -183,7 +211,7 @@ def _place(path: Path, names: Sequence[str], roles: Mapping[str, str], given: Ma
     """Return the factory's role where one of :data:`PLACES` groups the devices."""
     columns = given.get("columns", {})
     told = {*roles.values(), *columns.get("values", ()), *columns.get("ignore", ()), *columns.get("categories", ())}
-    known = [name for name in names if name.casefold().replace(" ", "_") in PLACES and name not in told]
+    known = [name for name in names if word_of(name) in PLACES and name not in told]
     if not known or roles.get("device") not in names:
         return {}
     device = names.index(roles["device"])
@@ -207,7 +235,7 @@ def marks(path: Path, given: Mapping[str, Any], guessed: dict[str, Any], *, judg
     body = [row for row in rows[not given.get("header") :] if len(row) == len(names)]
     told = {*columns.get("values", ()), *columns.get("ignore", ()), *columns.get("categories", ())}
     marked = []
-    for name in (name for word in ANSWERS for name in names if name.casefold().replace(" ", "_") == word):
+    for name in (name for word in ANSWERS for name in names if word_of(name) == word):
         if name not in told and len({row[names.index(name)] for row in body}) == 2:
             marked.append(name)
     sentences = []
@@ -229,7 +257,7 @@ def _check_times(table: str, texts: Mapping[str, Sequence[str]], form: str | Non
         known = [cell for cell in cells if cell.casefold() not in MISSING]
         odd = [cell for cell in known if not _is_date(cell, form)]
         shaped = 2 * sum(map(looks_like_time, known)) >= len(known)
-        if odd and (shaped or name.casefold().replace(" ", "_") in CALLED["time"]):
+        if odd and (shaped or word_of(name) in CALLED["time"]):
             raise SettingError(
                 f"{table}, column '{name}': '{odd[0]}' looks like a date or time, but cannot be read. {READ} "
                 f"Or leave the column out: --set 'data.columns.ignore=[\"{name}\"]'."
@@ -302,6 +330,35 @@ def _thousands(body: Sequence[Sequence[str]], columns: Sequence[int], decimal: s
     return mark if any(form.fullmatch(row[i]) for row in body for i in columns) else ""
 
 
+def _is_index(cells: Sequence[str]) -> bool:
+    """Return whether numbers rise by the same step from each row to the next."""
+    return len(cells) > 1 and all(map(_is_number, cells)) and len({*np.diff([float(cell) for cell in cells])}) == 1
+
+
+def candidates(path: Path, given: Mapping[str, Any], role: str) -> list[str]:
+    """Return columns that may be the device or the label, in words: those of few values, such of texts first.
+
+    A device's rows follow each other, or the column has texts.
+    """
+    rows = head(path, COUNTED + 1, given)
+    names = list(given["header"]) if given.get("header") else rows[0]
+    body = [row for row in rows[not given.get("header") :] if len(row) == len(names)]
+    told = {name for each in given.get("columns", {}).values() for name in ([each] if isinstance(each, str) else each)}
+    ranked = []
+    for i, name in enumerate(names):
+        cells = [row[i] for row in body]
+        many = len({*cells} - MISSING)
+        text = _is_text(cells, ".")
+        whole = all(cell.casefold() in MISSING or re.fullmatch(r"-?\d+(\.0)?", cell) for cell in cells)
+        most = FEW if role == "label" else len(cells) // FEW
+        if name in told or not 2 <= many <= most or not (text or whole):
+            continue
+        changes = sum(a != b for a, b in zip(cells, cells[1:], strict=False))
+        if role == "label" or text or changes < 2 * many:
+            ranked.append((not text, i, f"'{name}' ({many} {'texts' if text else 'numbers'})"))
+    return [words for _, _, words in sorted(ranked)[:CANDIDATES]]
+
+
 def _is_text(cells: Sequence[str], decimal: str) -> bool:
     """Return whether a column has cells, and none of them is a number."""
     filled = [cell for cell in cells if cell.casefold() not in MISSING]
@@ -326,7 +383,7 @@ def doubtful(sensors: Sequence[str]) -> list[str]:
     sentences = []
     for role, called in (CALLED | {"label": (*CALLED["label"], *ANSWERS)}).items():
         for name in sensors:
-            if name.casefold().replace(" ", "_") in called:
+            if word_of(name) in called:
                 sentences.append(
                     f"'{name}' is read as a sensor. If it is the {role}: --set data.columns.{role}={name}; or leave it "
                     f"out: --set 'data.columns.ignore=[\"{name}\"]'"
@@ -348,6 +405,8 @@ def words(guessed: Mapping[str, Any], given: Mapping[str, Any]) -> list[str]:
         if name not in before.get("categories", ())
     ]
     new = [name for name in columns.get("ignore", ()) if name not in before.get("ignore", ())]
-    sentences += [f"'{name}' holds no numbers and is ignored" for name in new]
+    sentences += [
+        f"'{name}' {'counts the rows' if INDEX.fullmatch(name) else 'holds no numbers'} and is ignored" for name in new
+    ]
     sentences += [f"'{guessed['thousands']}' stands between thousands"] if "thousands" in guessed else []
     return sentences + (["fractions are written with commas"] if "decimal" in guessed else [])

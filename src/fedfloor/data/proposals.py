@@ -30,6 +30,7 @@ MARKS = (*(sign * float(nines) for nines in (99, 999, 9999, 99999, 999999) for s
 LEVELS = 12  # of a setting, or operating regimes, at most
 LEVEL_WIDTH = 0.01  # of a setting's range, that its values at one level are within, and levels more than that apart
 MOVED = 0.5  # share of a sensor's variance that lies between regimes, where they move it
+CONSTANT = " in every row looked at, and of no use"
 OFTEN = 3  # times that a mark for missing values occurs
 
 
@@ -61,7 +62,7 @@ def findings(data: Dataset) -> list[Finding]:
         column = x[:, i]
         known = column[~np.isnan(column)]
         if len(known) and known.min() == known.max() and not texts[i]:
-            reasons[i] = f"is {known[0]:g} in every row looked at, and of no use"
+            reasons[i] = f"is {known[0]:g}{CONSTANT}"
         elif i in counted:
             reasons[i] = "counts up from row to row: a row number or a running time, which new data do not continue"
         else:

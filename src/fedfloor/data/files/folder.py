@@ -48,7 +48,7 @@ def load(root: Path, reading: Reading, seed: int, device: str = "") -> Dataset:
     if odd is not None:
         raise SettingError(
             f"{odd.name}: neither a picture ({', '.join(SUFFIXES)}) nor a table ({', '.join(TABLES)}). Take it out of "
-            "the folder."
+            "the folder; if it is a table as text, give its name the ending .csv."
         )
     images = _is(files[0], SUFFIXES)
     other = next((file for file in files if _is(file, SUFFIXES) != images), None)

@@ -62,5 +62,5 @@ def format_of(path: Path) -> str:
         raise SettingError(f"[data] path: {path} is a workbook of another kind. Save it as .xlsx, or its sheet as CSV.")
     raise SettingError(
         f"[data] path: {path} is no folder, no .npz and no table ({', '.join(WHOLE)}; or {', '.join(TABLES)}, "
-        f"each also packed: {', '.join(PACKED)}). Set [data] format if its name misleads."
+        f"each also packed: {', '.join(PACKED)}). If it is a table as text: --set data.format=table."
     )

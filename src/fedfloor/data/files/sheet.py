@@ -37,6 +37,7 @@ TIME_LIKE = re.compile(
 NUMBER = re.compile(r"[+-]?\d+([.,]\d*)?(e[+-]?\d+)?", re.IGNORECASE)
 WORDS = {mark: word for word, mark in CALLED.items()}
 MARKS = {"'": "'’", " ": " \xa0\u202f"}  # other signs for a mark between thousands
+LISTED = 40  # names of columns in a message
 LARGE = 1 << 26  # bytes of blocks that are put together
 CATEGORY = "category "  # before the name of a column of texts that is a sensor, as a role
 STEPS = 100  # a sensor whose values lie within fewer steps of a float32 has lost most of its information
@@ -151,7 +152,7 @@ def _scan(path: Path, reading: Reading, required: Sequence[str], *, lenient: boo
         named = named or reading.header is None
         if not named:
             check_header(path, first, reading.header)
-        layout = layout_of(first if named else reading.header or ())
+        layout = layout_of(named_columns(first) if named else reading.header or ())
         plain = not is_workbook(path) and reading.encoding is None and reading.thousands is None
         if plain and line == 1 and path.stat().st_size >= columnar.QUICK:
             try:
@@ -173,11 +174,23 @@ def head(path: Path, many: int, given: Mapping[str, Any]) -> list[list[str]]:
 
     def first(encoding: str | None) -> list[list[str]]:
         with _rows(path, encoding, given.get("sheet"), given.get("decimal", "."), given.get("delimiter")) as rows:
-            return [[cell.strip() for cell in cells] for _, cells in islice(rows, many)]
+            found = [[cell.strip() for cell in cells] for _, cells in islice(rows, many)]
+        return [named_columns(found[0]), *found[1:]] if found and not given.get("header") else found
 
     if columnar.is_parquet(path):
         return [cells for _, cells in columnar.parquet_rows(path, many)]
     return decoded(path, given.get("encoding"), first)
+
+
+def named_columns(header: Sequence[str]) -> list[str]:
+    """Return the names of columns, ``column N`` for those without; unless most have none, as under a title.
+
+    >>> named_columns(["", "speed ", "load"]), named_columns(["Report", "", ""])
+    (['column 1', 'speed', 'load'], ['Report', '', ''])
+    """
+    names = [name.strip() for name in header]
+    titled = 2 * sum(map(bool, names)) <= len(names)
+    return names if titled else [name or f"column {number}" for number, name in enumerate(names, start=1)]
 
 
 def check_header(path: Path, first: Sequence[str], header: Sequence[str] | None) -> None:
@@ -346,7 +359,7 @@ class _Layout:
         often = Counter(names)
         for number, name in enumerate(names, start=1):
             if not name or often[name] > 1:
-                problem = f"the name '{name}' is given twice" if name else "has no name"
+                problem = f"the name '{name}' is given twice" if name else "has no name, nor have most"
                 raise SettingError(
                     f"{place(path, 1)} (the header): column {number}: {problem}. Give each column a name of its own."
                     f"{_no_header(names)}"
@@ -356,13 +369,13 @@ class _Layout:
         default = Columns().roles()
         for role, name in reading.columns.roles().items():
             if role not in roles and not lenient and (role in required or name not in ("", default.get(role))):
-                raise _no_column(path, name, role, names)
+                raise NoColumnError(path, name, role, names)
         categories = tuple(reading.columns.categories or ())
         for name in (*reading.columns.values, *reading.columns.ignore, *categories):
             if name not in where:
                 role = "values" if name in reading.columns.values else "ignore"
                 role = "categories" if name in categories else role
-                raise _no_column(path, name, "" if lenient else role, names, reading.delimiter)
+                raise NoColumnError(path, name, "" if lenient else role, names, reading.delimiter)
         roles |= {CATEGORY + name: where[name] for name in categories}
         taken = {*(names[i] for i in roles.values()), *reading.columns.ignore}
         sensors = reading.columns.values or tuple(name for name in names if name not in taken)
@@ -528,30 +541,51 @@ def other_marks(cell: str, decimal: str) -> str:
     return hint
 
 
-def _no_column(path: Path, name: str, role: str, names: Sequence[str], delimiter: str | None = None) -> SettingError:
-    same = [other for other in names if other.casefold() == name.casefold()]
-    near = f" Did you mean '{same[0]}'?" if same else nearest(name, names)
-    advice = f"Another name: --set data.columns.{role}=NAME." if role else "The model needs it."
-    if not role and delimiter is not None:
-        advice += f" The tables of the training have the delimiter '{delimiter}'."
-    if role == "label":
-        offers = [f"--set data.task={kind} {task.offers}" for kind, task in TASKS.items() if task.offers]
-        offers.append(
-            "--set data.task=regression --set data.remaining=true predicts the rows left of recordings to failure"
+class NoColumnError(SettingError):
+    """A table has no column of a name.
+
+    Args:
+        path: of the table.
+        name: of the column.
+        role: what the column would be: a role, ``values``, ``ignore`` or ``categories``; "" where a model needs it.
+        names: of the table's columns.
+        delimiter: of the tables of the training, where a model reads the table.
+        candidates: columns that may have the role, in words.
+    """
+
+    def __init__(
+        self, path: Path, name: str, role: str, names: Sequence[str], delimiter: str | None = None,
+        candidates: Sequence[str] = (),
+    ) -> None:  # fmt: skip
+        self.path, self.name, self.role, self.names = path, name, role, names
+        same = [other for other in names if other.casefold() == name.casefold()]
+        near = nearest(name, names, cutoff=0.8 if name == Columns().roles().get(role) else 0.55)  # of no one's writing
+        near = f" Did you mean '{same[0]}'?" if same else near
+        advice = f"Another name: --set data.columns.{role}=NAME." if role else "The model needs it."
+        if candidates:
+            first = candidates[0].partition("' (")[0][1:]
+            advice = f"It may be {' or '.join(candidates)}: --set 'data.columns.{role}={first}'. {advice}"
+        if not role and delimiter is not None:
+            advice += f" The tables of the training have the delimiter '{delimiter}'."
+        if role == "label":
+            offers = [f"--set data.task={kind} {task.offers}" for kind, task in TASKS.items() if task.offers]
+            offers.append(
+                "--set data.task=regression --set data.remaining=true predicts the rows left of recordings to failure"
+            )
+            advice += f" Or without labels: {'; '.join(offers)}."
+        if role == "device":
+            advice = (
+                f"{advice.removesuffix('.')}, and likewise label, factory and time. Or if no column names machines, "
+                "deal the rows to made-up ones: --set data.columns.device= --set park.devices=10 --set "
+                '\'data.partition={kind="dirichlet",alpha=1.0}\' (or in blocks of their order: {kind="blocks"}).'
+            )
+        if role in ("values", "ignore", "categories"):
+            advice = "" if 2 * len(numbers_of(names)) >= len(names) else f"Mend [data] columns.{role}."
+        more = f", … ({len(names) - LISTED} more)" if len(names) > LISTED else ""
+        super().__init__(
+            f"{place(path, 1)} (the header): no column '{name}'.{near} There are: {', '.join(names[:LISTED])}{more}."
+            f"{advice and ' '}{advice}{_no_header(names)}"
         )
-        advice += f" Or without labels: {'; '.join(offers)}."
-    if role == "device":
-        advice = (
-            f"{advice.removesuffix('.')}, and likewise label, factory and time. Or if no column names machines, deal "
-            "the rows to made-up ones: --set data.columns.device= --set park.devices=10 --set "
-            '\'data.partition={kind="dirichlet",alpha=1.0}\' (or in blocks of their order: {kind="blocks"}).'
-        )
-    if role in ("values", "ignore", "categories"):
-        advice = "" if 2 * len(numbers_of(names)) >= len(names) else f"Mend [data] columns.{role}."
-    return SettingError(
-        f"{place(path, 1)} (the header): no column '{name}'.{near} There are: {', '.join(names)}."
-        f"{advice and ' '}{advice}{_no_header(names)}"
-    )
 
 
 def _no_header(names: Sequence[str]) -> str:
