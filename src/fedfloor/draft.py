@@ -358,7 +358,7 @@ def _suspects(data: Mapping[str, Any], dataset: Dataset) -> list[str]:
     sentences = [f"{named(constant)} each have one value{proposals.CONSTANT}"] if constant else []
     sentences += [f"'{finding.sensor}' {finding.text}" for finding in suspects if finding.sensor not in constant]
     if len(sentences) > MOST_SUSPECTS:
-        sentences[MOST_SUSPECTS:] = [f"{len(sentences) - MOST_SUSPECTS} more sensors of this kind are in the list below"]
+        sentences[MOST_SUSPECTS:] = [f"{len(sentences) - MOST_SUSPECTS} more sensors of this kind stand below"]
     many = {text: len(how["values"]) for text, how in categories.items() if how["kind"] == "one-hot"}
     sentences += [
         f"'{text}' becomes {count} sensors, one for each text in it" for text, count in many.items() if count > FEW

@@ -7,6 +7,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +39,9 @@ MACHINES = (  # further nouns, for a device's column with texts, or with "id" or
     "pump", "motor", "turbine", "compressor", "battery", "robot", "vehicle", "truck", "press", "furnace", "bearing",
     "drive", "gearbox", "pumpe", "presse", "ofen",
 )  # fmt: skip
-INDEX = re.compile(r"column \d+|unnamed: \d+|__index_level_\d+__|index", re.IGNORECASE)  # of rows, such as pandas writes
+INDEX = re.compile(
+    r"column \d+|unnamed: \d+|__index_level_\d+__|index", re.IGNORECASE
+)  # of rows, such as pandas writes
 CALLED = {
     "device": (*NOUNS, *(f"{noun}_{e}" for noun in NOUNS + MACHINES for e in ("id", "no", "nr", "number", "name"))),
     "factory": ("factory", "plant", "site", "hall", "location", "werk", "halle", "standort"),
@@ -187,7 +190,9 @@ def _roles(
                 roles[role] = match[0]
                 break
     if "device" not in roles:
-        texts = [name for i, name in enumerate(names) if word_of(name) in MACHINES and _is_text([r[i] for r in body], ".")]
+        texts = [
+            name for i, name in enumerate(names) if word_of(name) in MACHINES and _is_text([r[i] for r in body], ".")
+        ]
         roles |= {"device": texts[0]} if texts and texts[0] not in roles.values() else {}
     if "label" not in roles:
         free = [
@@ -353,7 +358,7 @@ def candidates(path: Path, given: Mapping[str, Any], role: str) -> list[str]:
         most = FEW if role == "label" else len(cells) // FEW
         if name in told or not 2 <= many <= most or not (text or whole):
             continue
-        changes = sum(a != b for a, b in zip(cells, cells[1:], strict=False))
+        changes = sum(a != b for a, b in pairwise(cells))
         if role == "label" or text or changes < 2 * many:
             ranked.append((not text, i, f"'{name}' ({many} {'texts' if text else 'numbers'})"))
     return [words for _, _, words in sorted(ranked)[:CANDIDATES]]
