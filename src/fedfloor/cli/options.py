@@ -53,6 +53,8 @@ Track = Annotated[
     typer.Option("--track", metavar="WHERE", help="Log to tensorboard or mlflow while training; repeatable."),
 ]
 References = Annotated[bool, typer.Option("--references", help="Also train local, pooled and scikit-learn references.")]
+Watch = Annotated[bool, typer.Option("--watch", help="Serve a page about the run beside it, and print its address.")]
+Stay = Annotated[bool, typer.Option("--stay", help="With --watch: keep the page after the run, until Ctrl-C.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of a table.")]
 
 

@@ -68,11 +68,12 @@ def new(
 def run(
     experiment: File, changes: Set = None, out: Out = None, ranks: Ranks = None, stop_after: Stop = None,
     until: Until = None, resume: Resume = False, force: Force = False, track: Track = None,
-    references: References = False, as_json: Json = False,
+    references: References = False, watch: options.Watch = False, stay: options.Stay = False, as_json: Json = False,
 ) -> None:  # fmt: skip
     """Train one model as an experiment file describes it."""
     import json
 
+    from fedfloor.cli.watching import watched
     from fedfloor.park.described import LabelSkew
     from fedfloor.runs.api import run as carry_out
     from fedfloor.runs.launch import is_first
@@ -85,7 +86,7 @@ def run(
     last = min(what.rounds, limits.stop_after or what.rounds)
     if references:
         shared.check_references(what, folder)
-    with tracked(folder, track or []) as record:
+    with watched(folder, watch=watch and is_first(), stay=stay), tracked(folder, track or []) as record:
         with progress(what.name, last) as follow:
             got = carry_out(
                 what, folder, ranks=shared.ranks(ranks, what), resume=resume, force=force, limits=limits,

@@ -218,7 +218,7 @@ def read_run(folder: Path) -> RecordedRun:
     ending = _optional(DivergedRecord, folder / DIVERGED, "a diverged round")
     diverged = None if ending is None else ending.round
     park = record(ParkRecord, folder / "park.json", "the description of a park")
-    plan, title = _plan(folder / "plan.json", park)
+    plan, title = read_plan(folder / "plan.json", park)
     final = None  # where training diverged, an evaluation is that of an earlier round
     if diverged is None:
         final = _optional(EvaluationRecord, folder / "evaluation.json", "an evaluation")
@@ -273,7 +273,7 @@ def read_ledger(path: Path, classes: int) -> tuple[RecordedRound, ...]:
     return tuple(rounds)
 
 
-def _plan(path: Path, park: ParkRecord) -> tuple[Node | None, str | None]:
+def read_plan(path: Path, park: ParkRecord) -> tuple[Node | None, str | None]:
     """Return a run's first plan, and its method's name as papers write it; nothing where they cannot be read."""
     if not path.exists():
         return None, None

@@ -1,0 +1,83 @@
+"""The command that serves a run's page."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import socket
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from fedfloor.errors import SettingError
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+
+def watch(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A run's folder, or that of a park on this machine.")],
+    host: Annotated[str, typer.Option("--host", help="Address to listen on; others need TLS and a password.")]
+        = "127.0.0.1",
+    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="Port; 0: any that is free.")] = 8700,
+    cert: Annotated[Path | None, typer.Option("--cert", metavar="FILE", help="TLS certificate (PEM).")] = None,
+    key: Annotated[Path | None, typer.Option("--key", metavar="FILE", help="Its private key (PEM).")] = None,
+    password: Annotated[
+        Path | None, typer.Option("--password-file", metavar="FILE", help="File with the password of the page.")
+    ] = None,
+    names: Annotated[
+        list[str] | None, typer.Option("--name", metavar="NAME", help="A host name that browsers use; repeatable.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the state as one JSON document; serve nothing.")]
+        = False,
+    handed: Annotated[int | None, typer.Option("--socket", hidden=True)] = None,
+    parent: Annotated[int | None, typer.Option("--parent", hidden=True)] = None,
+) -> None:  # fmt: skip
+    """Serve a page that shows a run while it trains: figures, plan, devices, costs, losses and logs."""
+    from fedfloor.terminal import show
+    from fedfloor.watch.state import Watched
+
+    watched = Watched(folder, waiting=handed is not None)
+    if as_json:
+        watched.poll()
+        document = dict(watched.document)
+        show(document.pop("rounds"), as_json=True, **document)
+        return
+    module = _module()
+    place = module.PageListener(host, port, cert, key, password, tuple(names or ()))
+    place.check()
+    sock = place.listen() if handed is None else socket.socket(fileno=handed)
+    if handed is None:
+        print(f"{place.address(sock)} shows {folder}; Ctrl-C ends it", file=sys.stderr, flush=True)
+    module.serve(watched, sock, place, parent)
+
+
+def _module() -> ModuleType:
+    try:
+        from fedfloor.watch import serve as module
+    except ModuleNotFoundError as absent:
+        raise SettingError(
+            f"watch needs its packages: pip install 'fedfloor[watch]' ({absent.name} is missing)."
+        ) from absent
+    return module
+
+
+@contextmanager
+def watched(folder: Path, *, watch: bool, stay: bool) -> Iterator[None]:
+    """Serve a run's page beside it where that is wanted; with ``stay`` until Ctrl-C once the run is over."""
+    if stay and not watch:
+        raise SettingError("--stay keeps the page of --watch: give both, or none.")
+    if not watch:
+        yield
+        return
+    with _module().beside(folder) as url:
+        print(f"watch: {url}", file=sys.stderr, flush=True)
+        yield
+        if stay:
+            print(f"the run is over; {url} stays until Ctrl-C", file=sys.stderr, flush=True)
+            with contextlib.suppress(KeyboardInterrupt):
+                signal.pause()

@@ -1,0 +1,217 @@
+"""The page's application: who may read it, a stream of what changes, and the state for programs."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+import hmac
+import ipaddress
+import json
+import re
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from importlib.resources import files
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.requests import Request
+from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
+from starlette.routing import Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from fedfloor.watch.metrics import CONTENT_TYPE, exposition
+from fedfloor.watch.state import Row, Watched
+
+POLL_S = 0.25  # between two looks at the folder
+HEADER_BYTES = 8192  # of a request
+BEAT_S = 15.0  # between two signs of life to a page
+BEHIND = 64  # changes that a slow page may be behind before it gets the whole state instead
+REFUSED_S = 1.0  # before a wrong password is answered
+HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^:\[\]]+)(:[0-9]{1,5})?")
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; base-uri 'none'; "
+    "form-action 'none'; frame-ancestors 'none'"
+)
+HEADERS = {
+    "Content-Security-Policy": POLICY, "X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Resource-Policy": "same-origin", "Cross-Origin-Opener-Policy": "same-origin",
+    "Cache-Control": "no-store", "Connection": "close",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Access:
+    """Who may read the page.
+
+    Args:
+        names: by which browsers may address it, beside IP addresses: a page elsewhere whose name is made to point here
+            (DNS rebinding) is refused.
+        password: that a client must give; None asks for none.
+    """
+
+    names: frozenset[str] = frozenset({"localhost"})
+    password: str | None = None
+
+    def knows(self, hosts: list[str]) -> bool:
+        """Return whether a request's ``Host`` headers name this server.
+
+        >>> [Access().knows([host]) for host in ("127.0.0.1:80", "[::1]", "LOCALHOST:1", "evil.example", "")]
+        [True, True, True, False, False]
+        """
+        match = HOST.fullmatch(hosts[0]) if len(hosts) == 1 else None
+        if match is None:
+            return False
+        try:
+            return bool(ipaddress.ip_address(match[1].strip("[]")))
+        except ValueError:
+            return match[1].lower() in self.names
+
+    def admits(self, authorization: str) -> bool:
+        """Return whether a request's ``Authorization`` holds the password: as a bearer, or of any user."""
+        if self.password is None:
+            return True
+        kind, _, given = authorization.partition(" ")
+        if kind.lower() == "basic":
+            try:
+                given = base64.b64decode(given, validate=True).decode().partition(":")[2]
+            except (binascii.Error, UnicodeDecodeError):
+                return False
+        elif kind.lower() != "bearer":
+            return False
+        return hmac.compare_digest(given.encode(), self.password.encode())
+
+
+class PageGuard:
+    """Lets requests through to the application that :class:`Access` admits, and completes its answers' headers."""
+
+    def __init__(self, app: ASGIApp, access: Access) -> None:
+        self.app, self.access = app, access
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request."""
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+
+        async def complete(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                MutableHeaders(scope=message).update(HEADERS)
+            await send(message)
+
+        headers, answer = Headers(scope=scope), self.app
+        if len(scope["raw_path"]) + sum(len(name) + len(value) for name, value in scope["headers"]) > HEADER_BYTES:
+            answer = PlainTextResponse("", 431)
+        elif not self.access.knows(headers.getlist("host")):
+            answer = PlainTextResponse("This server has another name: see fedfloor watch --name.\n", 421)
+        elif scope["path"] != "/health" and not self.access.admits(headers.get("authorization", "")):
+            await asyncio.sleep(REFUSED_S if "authorization" in headers else 0)
+            login = {"WWW-Authenticate": 'Basic realm="fedfloor", charset="UTF-8"'}
+            answer = PlainTextResponse("A password is needed; any user name will do.\n", 401, login)
+        await answer(scope, receive, complete)
+
+
+class Feed:
+    """The state of a run for any number of readers, who share the last changes; none has a queue of its own."""
+
+    def __init__(self, watched: Watched) -> None:
+        self.watched, self.document = watched, dict[str, Any]()
+        self._number, self._changes = 0, deque[bytes](maxlen=BEHIND)
+        self._changed = asyncio.Condition()
+        self._whole: tuple[int, bytes] = (-1, b"")
+
+    async def poll(self) -> None:
+        """Look at the folder once, and wake the readers where something changed."""
+        changes = await asyncio.to_thread(self.watched.poll)
+        if changes:
+            async with self._changed:
+                self.document = self.watched.document
+                self._number += 1
+                self._changes.append(event("change", changes))
+                self._changed.notify_all()
+
+    def whole(self) -> bytes:
+        """Return the whole state as an event."""
+        if self._whole[0] != self._number:
+            self._whole = (self._number, event("state", self.document))
+        return self._whole[1]
+
+    async def stream(self) -> AsyncIterator[bytes]:
+        """Yield the state, then what changes, and a comment where nothing does."""
+        seen = self._number
+        yield b"retry: 1000\n\n" + self.whole()
+        while True:
+            try:
+                async with asyncio.timeout(BEAT_S), self._changed:
+                    await self._changed.wait_for(lambda: self._number > seen)  # noqa: B023
+            except TimeoutError:
+                yield b": nothing new\n\n"
+                continue
+            behind, seen = self._number - seen, self._number
+            yield self.whole() if behind > len(self._changes) else b"".join(list(self._changes)[-behind:])
+
+
+def event(kind: str, data: Row) -> bytes:
+    """Return a server-sent event; a line break within JSON is escaped."""
+    text = json.dumps({**data, "at": round(time.time(), 2)}, separators=(",", ":"))
+    return f"event: {kind}\ndata: {text}\n\n".encode()
+
+
+def application(watched: Watched, access: Access, over: Callable[[], bool] = lambda: False) -> ASGIApp:
+    """Return the application.
+
+    Args:
+        over: called at every look at the folder: whether whoever started the page is gone.
+    """
+    feed = Feed(watched)
+    page = {
+        name: files("fedfloor.watch").joinpath(name).read_bytes() for name in ("watch.html", "watch.js", "watch.css")
+    }
+    page["watch.css"] = style() + page["watch.css"]
+
+    async def look() -> None:
+        while not over():
+            await feed.poll()
+            await asyncio.sleep(POLL_S)
+
+    @asynccontextmanager
+    async def lifespan(_: Starlette) -> AsyncIterator[None]:
+        await feed.poll()
+        task = asyncio.create_task(look())
+        yield
+        task.cancel()
+
+    def asset(name: str, kind: str) -> Callable[[Request], Response]:
+        return lambda _: Response(page[name], media_type=kind)
+
+    async def events(request: Request) -> Response:
+        if "connection" in request.scope["state"]:
+            request.scope["state"]["connection"].begin_stream()
+        return StreamingResponse(feed.stream(), media_type="text/event-stream")
+
+    async def state(_: Request) -> Response:
+        return JSONResponse(feed.document)
+
+    async def health(_: Request) -> Response:
+        return JSONResponse({"status": "ok"})
+
+    async def metrics(_: Request) -> Response:
+        return Response(exposition(feed.document), media_type=CONTENT_TYPE)
+
+    routes = [
+        Route("/", asset("watch.html", "text/html")), Route("/watch.js", asset("watch.js", "text/javascript")),
+        Route("/watch.css", asset("watch.css", "text/css")), Route("/events", events), Route("/state", state),
+        Route("/health", health), Route("/metrics", metrics),
+    ]  # fmt: skip
+    return PageGuard(Starlette(routes=routes, lifespan=lifespan), access)
+
+
+def style() -> bytes:
+    """Return the style sheet of reports and of drawn plans."""
+    from fedfloor.report.plan_svg import STYLE
+
+    return files("fedfloor.report").joinpath("page.css").read_bytes() + STYLE.encode()

@@ -1,0 +1,71 @@
+"""HTTP connections that cannot exhaust the server: bounded in number, in time, and in what they leave unread."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+REQUEST_S = 10.0  # for a request and its answer
+STREAM_S = 3600.0  # for a stream of events; browsers connect again
+UNREAD_S = 10.0  # for a client to read what was sent
+CLOSING_S = 2.0  # for a client to take the end of an answer
+MOST_REQUESTS = 256  # connections without a stream
+MOST_STREAMS = 128
+
+
+class BoundedProtocol(H11Protocol):
+    """A connection for one request; where there are too many, the oldest one makes room for the newest."""
+
+    def __init__(self, *args: Any, **settings: Any) -> None:
+        super().__init__(*args, **settings)
+        self.app_state = {**self.app_state, "connection": self}  # handed to the application as scope["state"]
+        self.streams, self.since = False, self.loop.time()
+        self._timers: dict[str, asyncio.TimerHandle] = {}
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Accept a connection and limit its time."""
+        super().connection_made(transport)
+        self._abort_after("request", REQUEST_S)
+        self._make_room(MOST_REQUESTS)
+
+    def begin_stream(self) -> None:
+        """Let the answer last: it is a stream of events for a client that may have one."""
+        self.streams, self.since = True, self.loop.time()
+        self._abort_after("request", STREAM_S)
+        self._make_room(MOST_STREAMS)
+
+    def _make_room(self, most: int) -> None:
+        alike = [one for one in self.connections if isinstance(one, BoundedProtocol) and one.streams == self.streams]
+        for one in sorted(alike, key=lambda one: one.since)[: max(0, len(alike) - most)]:
+            one.transport.abort()
+
+    def _abort_after(self, name: str, seconds: float) -> None:
+        self._cancel(name)
+        self._timers[name] = self.loop.call_later(seconds, self.transport.abort)
+
+    def _cancel(self, name: str) -> None:
+        if name in self._timers:
+            self._timers[name].cancel()
+
+    def pause_writing(self) -> None:
+        """Limit the time for which a client does not read."""
+        super().pause_writing()
+        self._abort_after("unread", UNREAD_S)
+
+    def resume_writing(self) -> None:
+        """Go on with a client that reads again."""
+        super().resume_writing()
+        self._cancel("unread")
+
+    def on_response_complete(self) -> None:
+        """Limit the time for which a client does not take the end of an answer."""
+        super().on_response_complete()
+        self._abort_after("closing", CLOSING_S)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Forget the connection."""
+        super().connection_lost(exc)
+        for name in self._timers:
+            self._cancel(name)

@@ -1,0 +1,141 @@
+"""Files of a run's folder that grow or are replaced while they are read."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from fedfloor.report.records import Amount, Count, LineRecord
+from fedfloor.terminal import printable
+
+CHUNK = 4_000_000  # bytes that are read at once; a longer line is passed over
+ANSI = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
+CHARS = 400  # of a line or a reason that is shown
+
+
+def short(text: object) -> str:
+    r"""Return a foreign text as one line without control characters, cut to what a page shows.
+
+    >>> short("\x1b[31mno\x1b[0m\nway\x07")
+    'no way\\x07'
+    """
+    line = " ".join(ANSI.sub("", str(text)[: 4 * CHARS]).split())
+    return printable(line if len(line) <= CHARS else f"{line[:CHARS]}…")
+
+
+@dataclass(frozen=True)
+class MeasuredRecord:
+    """``measured`` of a ledger line: see :class:`fedfloor.runs.ledger.Line`."""
+
+    floor_s: Amount | None = None
+    training_s: Amount | None = None
+    bytes: dict[str, Amount] = field(default_factory=dict)
+    absent: tuple[str, ...] = ()
+    refused: dict[str, dict[str, dict[str, Count]]] = field(default_factory=dict)
+    failed: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class WatchedLine(LineRecord):
+    """A line of the ledger with what real machines measured and whom they refused."""
+
+    measured: MeasuredRecord | None = None
+    info: dict[str, Any] = field(default_factory=dict)
+    plan_hash: str = ""
+
+
+class Tail:
+    """The new whole lines of a file that grows, from its beginning or its last ``kept`` bytes on."""
+
+    def __init__(self, path: Path, kept: int | None = None) -> None:
+        self.path, self._kept = path, kept
+        self._place, self._seen = 0, (0, 0, 0)  # offset; inode, size and time of the last look
+
+    def read(self) -> tuple[bool, list[bytes]]:
+        """Return new lines, and whether they are from the file's beginning: at first, and where it was cut."""
+        try:
+            status = os.stat(self.path)
+            seen = (status.st_ino, status.st_size, status.st_mtime_ns)
+            if seen == self._seen:
+                return False, []
+            anew = not self._place or seen[0] != self._seen[0] or seen[1] <= self._place
+            start = 0 if anew else self._place
+            if self._kept is not None:
+                start = max(start, seen[1] - self._kept)
+            with self.path.open("rb") as file:
+                file.seek(start)
+                data = file.read(CHUNK)
+        except OSError:
+            gone, self._place, self._seen = self._place > 0, 0, (0, 0, 0)
+            return gone, []
+        end = data.rfind(b"\n") + 1
+        if end == 0 and len(data) == CHUNK:
+            end = len(data)
+        self._place = start + end
+        self._seen = seen if start + len(data) >= seen[1] else (seen[0], 0, 0)  # else the rest is read next time
+        return anew, data[:end].splitlines()
+
+
+def newest(folder: Path) -> Path | None:
+    """Return the newest checkpoint of a run; None before the first."""
+    with contextlib.suppress(OSError):
+        return max((place for place in folder.iterdir() if place.name.startswith("round-")), default=None)
+    return None
+
+
+@dataclass
+class Visits:
+    """A device's visits in a round: how many, how many were lost, the last one's loss and accuracy, seconds of all."""
+
+    visits: int = 0
+    lost: int = 0
+    loss: float | None = None
+    accuracy: float | None = None
+    seconds: float = 0.0
+    refused: str = ""
+
+
+def by_device(receipts: Iterable[Any]) -> dict[int, Visits]:
+    """Return the visits of each device from a checkpoint's receipts.
+
+    Raises:
+        ValueError, TypeError, IndexError: they are damaged.
+    """
+    devices: dict[int, Visits] = {}
+    for row in receipts:
+        device = devices.setdefault(int(row[0]), Visits())
+        device.visits += 1
+        device.seconds += finite(row[11]) or 0.0
+        if row[9]:
+            device.lost += 1
+            device.refused = short(row[13]) if len(row) > 13 and row[13] else device.refused
+        else:
+            device.loss, device.accuracy = finite(row[6]), finite(row[7])
+    return devices
+
+
+def finite(value: Any) -> float | None:
+    """Return a number, or None where it is none or not finite."""
+    return float(value) if isinstance(value, int | float) and math.isfinite(value) else None
+
+
+def holder(path: Path) -> int | None:
+    """Return the number of a process of this user that has a file open, such as a run's lock (Linux)."""
+    place = str(path.resolve())
+    for folder in Path("/proc").glob("[0-9]*"):
+        if holds(int(folder.name), place):
+            return int(folder.name)
+    return None
+
+
+def holds(pid: int, place: str) -> bool:
+    """Return whether a process has a file open, as far as this user may know."""
+    with contextlib.suppress(OSError):
+        return any(os.readlink(one) == place for one in Path(f"/proc/{pid}/fd").iterdir())
+    return False

@@ -1,0 +1,192 @@
+"""Serving the page: where it listens, by which rules, and beside a run that it ends with."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import ipaddress
+import os
+import socket
+import ssl
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import uvicorn
+
+from fedfloor.errors import RunError, SettingError
+from fedfloor.watch.app import HEADER_BYTES, Access, application
+from fedfloor.watch.bounds import BoundedProtocol
+from fedfloor.watch.state import Watched
+
+HERE = "127.0.0.1"
+PORT = 8700
+HANDSHAKE_S = 5.0
+PASSWORD_CHARS = 12
+NICE = 10  # beside a run: whatever trains goes first
+
+
+@dataclass(frozen=True)
+class PageListener:
+    """Where the page is served: host, port, and beyond this machine its certificate, key and password files."""
+
+    host: str = HERE
+    port: int = PORT
+    cert: Path | None = None
+    key: Path | None = None
+    password: Path | None = None
+    names: tuple[str, ...] = ()
+
+    def address(self, sock: socket.socket) -> str:
+        """Return the page's URL."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"http{'s' if self.cert else ''}://{host}:{sock.getsockname()[1]}/"
+
+    def check(self) -> None:
+        """Check all before anything listens.
+
+        Raises:
+            SettingError: the page is reachable from elsewhere and lacks TLS or a password, or a file cannot be read.
+        """
+        if (self.cert is None) != (self.key is None):
+            raise SettingError("--cert and --key belong together: name both, or none.")
+        if not self._is_here and (self.cert is None or self.password is None):
+            raise SettingError(
+                f"--host {self.host} reaches beyond this machine: name a certificate (--cert FILE --key FILE) and a "
+                f"password (--password-file FILE), or leave --host out and come by SSH (ssh -L {self.port}:{HERE}:"
+                f"{self.port} THIS-MACHINE)."
+            )
+        self.access()
+        self.tls()
+
+    def access(self) -> Access:
+        """Return who may read the page."""
+        own = {"localhost", self.host.lower(), socket.gethostname().lower(), *map(str.lower, self.names)}
+        return Access(frozenset(own), None if self.password is None else _password(self.password))
+
+    @property
+    def _is_here(self) -> bool:
+        with contextlib.suppress(ValueError):
+            return ipaddress.ip_address(self.host).is_loopback
+        return self.host == "localhost"
+
+    def listen(self) -> socket.socket:
+        """Return a socket that listens.
+
+        Raises:
+            RunError: the port is in use; SettingError: there is no such host, or it is not this machine's.
+        """
+        try:
+            family, kind, proto, _, where = socket.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM)[0]
+            sock = socket.socket(family, kind, proto)
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            sock.bind(where)
+            sock.listen(256)
+        except OSError as error:
+            if error.errno == errno.EADDRINUSE:
+                raise RunError(
+                    f"port {self.port} is in use: choose another with --port, or any with --port 0."
+                ) from error
+            raise SettingError(f"--host {self.host}, --port {self.port}: {error.strerror or error}.") from error
+        return sock
+
+    def tls(self) -> ssl.SSLContext | None:
+        """Return the TLS settings; None without a certificate.
+
+        Raises:
+            SettingError: certificate or key cannot be read, or do not fit.
+        """
+        if self.cert is None:
+            return None
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        try:
+            context.load_cert_chain(self.cert, self.key)
+        except (OSError, ssl.SSLError) as error:
+            raise SettingError(f"--cert {self.cert}, --key {self.key}: {error.strerror or error}.") from error
+        return context
+
+
+def _password(path: Path) -> str:
+    try:
+        password = path.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise SettingError(f"--password-file {path}: {getattr(error, 'strerror', None) or error}.") from error
+    if len(password) < PASSWORD_CHARS:
+        raise SettingError(
+            f"--password-file {path}: holds {len(password)} characters, and at least {PASSWORD_CHARS} are needed. "
+            "python -c 'import secrets; print(secrets.token_urlsafe())' makes a good one."
+        )
+    return password
+
+
+class _Server(uvicorn.Server):
+    """Uvicorn, with a limit on the time that a TLS handshake may take."""
+
+    def __init__(self, config: uvicorn.Config, tls: ssl.SSLContext | None) -> None:
+        super().__init__(config)
+        self._tls = tls
+
+    async def startup(self, sockets: Iterable[socket.socket] | None = None) -> None:
+        """Begin to accept connections."""
+        await self.lifespan.startup()
+
+        def protocol() -> BoundedProtocol:
+            return BoundedProtocol(config=self.config, server_state=self.server_state, app_state=self.lifespan.state)
+
+        limit = HANDSHAKE_S if self._tls else None
+        loop = asyncio.get_running_loop()
+        self.servers = [
+            await loop.create_server(protocol, sock=one, ssl=self._tls, ssl_handshake_timeout=limit)
+            for one in sockets or ()
+        ]
+        self.should_exit |= self.lifespan.should_exit
+        self.started = True
+
+
+def serve(watched: Watched, sock: socket.socket, place: PageListener, parent: int | None = None) -> None:
+    """Serve the page until Ctrl-C, SIGTERM or the end of the parent process, where one is given."""
+    if parent is not None:
+        os.nice(NICE)
+
+    def over() -> bool:
+        server.should_exit |= parent is not None and os.getppid() != parent
+        return server.should_exit
+
+    app = application(watched, place.access(), over)
+    config = uvicorn.Config(
+        app, ws="none", loop="asyncio", log_config=None, access_log=False, server_header=False, lifespan="on",
+        h11_max_incomplete_event_size=HEADER_BYTES, timeout_graceful_shutdown=1,
+    )  # fmt: skip
+    server = _Server(config, place.tls())
+    with contextlib.suppress(KeyboardInterrupt):
+        server.run([sock])
+
+
+@contextmanager
+def beside(folder: Path) -> Iterator[str]:
+    """Serve a run's page in a process of its own while the body runs; yields its URL.
+
+    Args:
+        folder: the run's, which need not be there yet.
+    """
+    place = PageListener(port=0)
+    with place.listen() as sock:
+        words = [str(folder.absolute()), "--socket", str(sock.fileno()), "--parent", str(os.getpid())]
+        child = subprocess.Popen(
+            [sys.executable, "-m", "fedfloor", "watch", *words], pass_fds=[sock.fileno()], stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL, start_new_session=True,
+        )  # fmt: skip
+        url = place.address(sock)
+    try:
+        yield url
+    finally:
+        child.terminate()
+        try:
+            child.wait(5)
+        except subprocess.TimeoutExpired:
+            child.kill()
+            child.wait()

@@ -1,0 +1,403 @@
+"""The state of a run as its folder's files have it, kept up to date by looking at them again and again."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import statistics
+import time
+from collections import Counter, deque
+from pathlib import Path
+from typing import Any
+
+from fedfloor.checking import parsed
+from fedfloor.deploy.processes import Crew, ParkProcess, resident_mb
+from fedfloor.errors import SettingError
+from fedfloor.names import count
+from fedfloor.plan.text import digest
+from fedfloor.report.ledger import read_plan
+from fedfloor.report.plan_svg import STYLE, svg
+from fedfloor.report.records import ExperimentRecord, ParkRecord, experiment, record
+from fedfloor.watch.files import Tail, Visits, WatchedLine, by_device, holder, holds, newest, short
+
+Row = dict[str, Any]
+MOST_ROUNDS = 600  # that a page holds; of more, every second one of the older half is left out, again and again
+MOST_DEVICES = 200  # that are listed
+MOST_LINES = 200  # of logs, and of troubles
+MOST_BYTES = 32_000_000  # of a checkpoint's notes that are read
+SLOW_S = 1.0  # between two looks at processes
+LOG_BYTES = 16_000  # of a log, from its end
+FLUENT = ("cloud", "edge", "device")  # kinds of processes whose logs are short enough to be shown
+BUSY = 0.3  # share of a core above which a process counts as at work
+LIST = "live.json"
+
+
+class Watched:
+    """A run's folder, or a park's with its run in ``run``.
+
+    Attributes:
+        document: all that is known, by section; replaced as a whole and never changed.
+
+    Raises:
+        SettingError: the folder is neither.
+    """
+
+    def __init__(self, folder: Path, *, waiting: bool = False) -> None:
+        park = (folder / LIST).is_file()
+        self.folder = folder / "run" if park or (folder / "run" / "experiment.toml").is_file() else folder
+        self.park = folder if self.folder != folder else folder.parent
+        if not (waiting or park or (self.folder / "experiment.toml").is_file()):
+            raise SettingError(
+                f"{folder} is neither a run's folder nor a park's: it has no experiment.toml, and no {LIST}. Name what "
+                "`fedfloor run --out` or `fedfloor live up --out` was given."
+            )
+        self._ledger = Tail(self.folder / "ledger.jsonl")
+        self._logs: dict[str, Tail] = {}
+        self._experiment: ExperimentRecord | None = None
+        self._described: ParkRecord | None = None
+        self._plan_hash = ""
+        self._stamps: dict[str, Any] = {}  # file → what it was like when it was read
+        self._pid: int | None = None
+        self._cpu_s: dict[int, tuple[float, float]] = {}
+        self._looked = -SLOW_S
+        self._fresh: tuple[Any, ...] = ()  # what the sections about devices were made of
+        self._visits: tuple[int, dict[int, Visits]] = (0, {})
+        self._log: deque[Row] = deque(maxlen=MOST_LINES)
+        self._faults: dict[str, str] = {}  # of files
+        self._begin_ledger()
+        self.document: Row = {}
+        self._changed: Row = {}
+        self._sections: Row = {}
+
+    def _begin_ledger(self) -> None:
+        self._troubles: deque[Row] = deque(maxlen=MOST_LINES)
+        self._rounds: list[Row] = []
+        self._hashes: deque[str] = deque(maxlen=7)
+        self._walls: deque[float] = deque(maxlen=7)
+        self._totals: dict[str, Counter[str]] = {"predicted": Counter(), "measured": Counter()}
+        self._lost, self._wall_s, self._predicted_s = 0, 0.0, 0.0
+        self._last: WatchedLine | None = None
+        self._absent: dict[str, int] = {}
+        self._failed: dict[str, str] = {}
+
+    def poll(self) -> Row:
+        """Look at all files; return the sections that changed, and under ``append`` what lists gained."""
+        self._changed, gained = {}, Counter[str]()
+        self._read_about()
+        gained["rounds"] = self._read_ledger()
+        self._read_checkpoint()
+        gained["log"] = self._read_logs()
+        if time.monotonic() - self._looked >= SLOW_S:
+            self._looked = time.monotonic()
+            self._look_at_processes()
+        self._put("run", self._run())
+        fresh = (self._last, self._visits[0], self._described, self._sections["processes"])
+        if fresh != self._fresh:
+            self._fresh = fresh
+            self._put("links", self._links())
+            self._put("devices", self._devices())
+            self._put("factories", self._factories())
+        faults = [_trouble(None, name, "file", why) for name, why in self._faults.items()]
+        self._put("troubles", [*faults, *reversed(self._troubles)])
+        whole: dict[str, list[Row]] = {"rounds": self._rounds, "log": list(self._log)}
+        append = {name: whole[name][-more:] for name, more in gained.items() if more > 0}
+        for name, more in gained.items():
+            if more < 0 or name not in self.document:
+                self._changed[name] = list(whole[name])
+                append.pop(name, None)
+        if append:
+            self._changed["append"] = append
+        if self._changed:
+            self.document = {**self._sections, "rounds": list(self._rounds), "log": list(self._log)}
+        return self._changed
+
+    def _put(self, name: str, value: Any) -> None:
+        if self._sections.get(name, self) != value:
+            self._sections[name] = self._changed[name] = value
+
+    def _is_new(self, path: Path) -> bool:
+        """Return whether a file is not as it was at the last call."""
+        stamp = None
+        with contextlib.suppress(OSError):
+            status = path.stat()
+            stamp = (status.st_ino, status.st_size, status.st_mtime_ns)
+        new = stamp != self._stamps.get(path.name)
+        self._stamps[path.name] = stamp
+        return new and stamp is not None
+
+    # -- what a run is ----------------------------------------------------------------------------------------------
+
+    def _read_about(self) -> None:
+        for name, read in (
+            ("experiment.toml", self._read_experiment),
+            ("park.json", self._read_park),
+            ("plan.json", self._draw),
+        ):
+            if self._is_new(self.folder / name):
+                self._faults.pop(name, None)
+                try:
+                    read(self.folder / name)
+                except SettingError as error:
+                    self._faults[name] = str(error)
+
+    def _read_experiment(self, path: Path) -> None:
+        self._experiment = experiment(path)[2]
+
+    def _read_park(self, path: Path) -> None:
+        self._described = record(ParkRecord, path, "the description of a park")
+
+    def _draw(self, path: Path) -> None:
+        park = self._described  # written before the plan
+        plan, title = (None, None) if park is None else read_plan(path, park)
+        if plan is None or park is None:
+            return
+        self._plan_hash = digest(plan)
+        factory_of = {k: device.factory for k, device in zip(park.numbers, park.devices, strict=True)}
+        picture = svg(plan, None if park.of_devices else factory_of.__getitem__, park.names)
+        # the page's policy allows no style within a document; its style sheet has this one
+        self._put("plan", {"method": title, "svg": picture.replace(f"<style>{STYLE}</style>", "")})
+
+    def _run(self) -> Row:
+        settings, park, last = self._experiment, self._described, self._last
+        done, planned = (last.round if last else 0), (settings.rounds if settings else None)
+        name, value = self._headline(last)
+        wall = statistics.median(self._walls) if self._walls else None
+        left = None if wall is None or planned is None else wall * (planned - done)
+        return {
+            "name": short((settings and settings.name) or self.folder.name),
+            "method": settings and short(settings.method.name), "seed": settings and settings.seed,
+            "data": park and short(park.dataset), "devices": park and park.size, "factories": park and park.factories,
+            "live": (self.park / LIST).is_file() or bool(last and last.measured),
+            "state": self._state(done, planned), "round": done, "rounds": planned, "since": self._since(),
+            "round_s": wall, "left_s": left, "wall_s": round(self._wall_s, 4),
+            "predicted_s": round(self._predicted_s, 4), "headline": short(name), "value": value, "lost": self._lost,
+            "loss": last and last.loss, "train_loss": last and last.train_loss, "receipts_of": self._visits[0] or None,
+            "same_plan": bool(self._hashes) and set(self._hashes) == {self._plan_hash},
+        }  # fmt: skip
+
+    @staticmethod
+    def _headline(line: WatchedLine | None) -> tuple[str, float | None]:
+        return (
+            ("accuracy", None)
+            if line is None
+            else next(iter((line.figures or {}).items()), ("accuracy", line.accuracy))
+        )
+
+    def _state(self, done: int, planned: int | None) -> str:
+        if self._experiment is None:
+            return "waiting"
+        if self._pid is not None:
+            return "running"
+        if (self.folder / "diverged.json").exists():
+            return "diverged"
+        if (self.folder / "evaluation.json").exists():
+            return "finished" if done == planned else "stopped"
+        return "not running"
+
+    def _since(self) -> float | None:
+        """Return when the round at hand began, as far as files tell: s since 1970."""
+        for name in ("ledger.jsonl", "plan.json", "park.json"):
+            with contextlib.suppress(OSError):
+                return round((self.folder / name).stat().st_mtime, 1)
+        return None
+
+    # -- rounds -----------------------------------------------------------------------------------------------------
+
+    def _read_ledger(self) -> int:
+        """Read new lines; return how many rounds were added, or −1 where the list began anew."""
+        anew, lines = self._ledger.read()
+        if anew:
+            self._begin_ledger()
+        before = len(self._rounds)
+        for text in lines:
+            try:
+                line = parsed(WatchedLine, text, "ledger.jsonl", "a ledger line", "")
+                if self._last is not None and line.round <= self._last.round:
+                    raise SettingError(f"ledger.jsonl: round {line.round} after round {self._last.round}.")
+            except SettingError as error:
+                if not anew:  # earlier lines may have been cut between two looks: the next one reads all of them
+                    self._ledger = Tail(self._ledger.path)
+                    break
+                self._note(None, "ledger.jsonl", "file", str(error))
+                continue
+            self._add(line)
+        while len(self._rounds) > MOST_ROUNDS:
+            anew = True
+            half = MOST_ROUNDS // 2
+            self._rounds = [*self._rounds[:half:2], *self._rounds[half:]]
+        return -1 if anew else len(self._rounds) - before
+
+    def _add(self, line: WatchedLine) -> None:
+        self._last, measured = line, line.measured
+        self._hashes.append(line.plan_hash)
+        if line.wall_s is not None:
+            self._walls.append(line.wall_s)
+            self._wall_s += line.wall_s
+        if line.priced:
+            self._predicted_s += line.priced.seconds or 0.0
+        self._lost += line.lost or 0
+        if line.priced and line.priced.bytes:
+            self._totals["predicted"].update({short(k): int(n) for k, n in line.priced.bytes.items()})
+        if measured:
+            self._totals["measured"].update({short(k): int(n) for k, n in measured.bytes.items()})
+        self._rounds.append(
+            {
+                "round": line.round, "value": self._headline(line)[1], "loss": line.loss, "train_loss": line.train_loss,
+                "wall_s": line.wall_s, "predicted_s": line.priced and line.priced.seconds,
+                "floor_s": measured and measured.floor_s, "training_s": measured and measured.training_s,
+                "participants": line.participants, "lost": line.lost,
+            }
+        )  # fmt: skip
+        if line.lost:
+            self._note(line.round, count(line.lost, "visit"), "lost", "")
+        refused = line.info.get("refused")
+        for device, why in refused.items() if isinstance(refused, dict) else ():
+            self._note(line.round, self._name(device), "refused", str(why))
+        if measured is None:
+            return
+        self._failed |= measured.failed
+        for edge in measured.absent:
+            self._absent[edge] = line.round
+            self._note(line.round, edge, "absent", "its edge did not answer: its visits are lost")
+        for who, why in measured.failed.items():
+            self._note(line.round, who, "failed", why)
+        for edge, senders in measured.refused.items():
+            for sender, reasons in senders.items():
+                told = ", ".join(f"{reason} ({times} so far)" for reason, times in reasons.items())
+                self._note(line.round, sender, "refused", f"by {edge}: {told}")
+
+    def _note(self, number: int | None, who: str, kind: str, why: str) -> None:
+        self._troubles.append(_trouble(number, who, kind, why))
+
+    def _name(self, device: str) -> str:
+        number = int(device) if device.isdecimal() else -1
+        return device if self._described is None or number < 0 else self._described.names.site("device", number)
+
+    def _links(self) -> list[Row]:
+        """Return predicted and measured bytes by link: of the last round, and of all."""
+        last, totals = self._last, self._totals
+        priced = (last and last.priced and last.priced.bytes) or {}
+        measured = (last and last.measured and last.measured.bytes) or {}
+        return [
+            {
+                "link": link, "predicted": priced.get(link), "measured": measured.get(link),
+                "predicted_all": totals["predicted"].get(link), "measured_all": totals["measured"].get(link),
+            }
+            for link in sorted({*totals["predicted"], *totals["measured"]})[:MOST_LINES]
+        ]  # fmt: skip
+
+    # -- devices and factories --------------------------------------------------------------------------------------
+
+    def _read_checkpoint(self) -> None:
+        place = newest(self.folder / "checkpoint")
+        if place is None or self._stamps.get("checkpoint") == place.name:
+            return
+        try:
+            with (place / "state.json").open("rb") as file:
+                data = file.read(MOST_BYTES + 1)
+            if len(data) > MOST_BYTES:
+                raise ValueError("it is too large to be shown")
+            about = json.loads(data)
+            self._visits = (int(about["round"]), by_device(about["receipts"]))
+        except FileNotFoundError:
+            return  # a newer one has just taken its place
+        except (OSError, ValueError, TypeError, LookupError, RecursionError, AttributeError) as error:
+            self._faults["checkpoint"] = f"{place.name} cannot be read: {error}"
+        self._stamps["checkpoint"] = place.name
+
+    def _devices(self) -> list[Row]:
+        park, (_, visits) = self._described, self._visits
+        if park is None:
+            return []
+        machines = [row for row in self._sections.get("processes", ()) if row["kind"] == "device"]
+        rows = []
+        for k, device in zip(park.numbers, park.devices, strict=True):
+            seen = visits.get(k, Visits())
+            machine = machines[k] if len(machines) == park.size else None
+            rows.append(
+                {
+                    "device": k, "name": short(park.names.site("device", k)), "factory": device.factory,
+                    "samples": device.samples, "visits": seen.visits, "lost": seen.lost, "loss": seen.loss,
+                    "accuracy": seen.accuracy, "seconds": seen.seconds or None,
+                    "machine": machine and machine["state"], "why": seen.refused or self._why(k, machine),
+                }
+            )  # fmt: skip
+        rows.sort(key=lambda row: (not row["why"], not row["lost"]) if len(rows) > MOST_DEVICES else ())
+        return rows[:MOST_DEVICES]
+
+    def _why(self, k: int, machine: Row | None) -> str:
+        """Return why a device failed the last time; "" where it never did."""
+        names = {f"device {k}", self._name(str(k)), machine["name"] if machine else ""}
+        return next((short(why) for who, why in self._failed.items() if who in names), "")
+
+    def _factories(self) -> list[Row]:
+        park, (_, visits) = self._described, self._visits
+        if park is None:
+            return []
+        rows: list[Row] = []
+        for m in range(min(park.factories, MOST_DEVICES)):
+            members = [k for k, device in zip(park.numbers, park.devices, strict=True) if device.factory == m]
+            seen = [visits[k] for k in members if k in visits]
+            losses = [one.loss for one in seen if one.loss is not None]
+            name = park.names.site("factory", m)
+            rows.append(
+                {
+                    "name": short(name), "devices": len(members), "visited": len(seen),
+                    "lost": sum(one.lost for one in seen), "loss": statistics.fmean(losses) if losses else None,
+                    "seconds": max((one.seconds for one in seen), default=None) or None,
+                    "absent": self._absent.get(name),
+                }
+            )  # fmt: skip
+        return rows
+
+    # -- processes and logs -----------------------------------------------------------------------------------------
+
+    def _look_at_processes(self) -> None:
+        lock = self.folder / ".lock"
+        if self._pid is None or not holds(self._pid, str(lock.resolve())):
+            self._pid = holder(lock) if lock.exists() else None
+        try:
+            crew = Crew.of(self.park)
+            rows = [self._process(crew, one) for one in crew.members[:MOST_DEVICES]]
+        except (TypeError, ValueError) as error:
+            rows = []
+            self._faults[LIST] = f"is damaged: {error}"
+        self._put("processes", rows)
+
+    def _process(self, crew: Crew, one: ParkProcess) -> Row:
+        state, memory = "ended" if one.kind == "cloud" else "dead", None
+        if crew.alive(one):
+            state, memory = ("at work" if self._is_busy(one.pid) else "alive"), resident_mb(one.pid)
+        return {
+            "name": short(one.name), "kind": short(one.kind), "state": state,
+            "memory_mb": None if memory is None else round(memory, -1),
+        }  # fmt: skip
+
+    def _is_busy(self, pid: int) -> bool:
+        """Return whether a process has used much of a core since the last look (Linux)."""
+        with contextlib.suppress(OSError, ValueError, IndexError):
+            fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+            now, used = time.monotonic(), (int(fields[11]) + int(fields[12])) / 100  # in ticks of 10 ms
+            at, before = self._cpu_s.get(pid, (now, used))
+            self._cpu_s[pid] = (now, used)
+            return now > at and (used - before) / (now - at) > BUSY
+        return False
+
+    def _read_logs(self) -> int:
+        """Read new lines of the logs of cloud, edges and devices; return how many."""
+        processes = [row["name"] for row in self._sections.get("processes", ()) if row["kind"] in FLUENT]
+        for name in processes:
+            if name not in self._logs and "/" not in name and not name.startswith("."):
+                self._logs[name] = Tail(self.park / "logs" / f"{name}.log", LOG_BYTES)
+        new = 0
+        for name, tail in self._logs.items():
+            for text in tail.read()[1][-MOST_LINES:]:
+                line = short(text.decode(errors="replace"))
+                if line:
+                    self._log.append({"at": round(time.time(), 1), "from": name, "text": line})
+                    new += 1
+        return min(new, MOST_LINES)
+
+
+def _trouble(number: int | None, who: str, kind: str, why: str) -> Row:
+    return {"round": number, "who": short(who), "kind": kind, "why": short(why)}
