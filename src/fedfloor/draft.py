@@ -49,6 +49,7 @@ BATCH = 32
 WINDOW = 20  # rows that a forecast or a life is predicted from, where none are given
 MOST_NUMBERS = 30  # classes that are numbers, where nobody lists them
 ENDINGS = (".npz", *own.WHOLE, *(f"{kind}{packed}" for kind in own.TABLES for packed in ("", *PACKED)))
+LASTING = 5  # rows that a label must last for on average, before windows are proposed
 RARE = 0.05  # share of the training samples below which a class is rare, where classes are few
 DATED = 1e8  # seconds from 1970 on, from which a number is shown as a date
 FILES = {"cmapss": r"(train|test|rul)_fd00[1-4]\.txt", "tep": r"d\d\d(_te)?\.dat"}  # of published data sets
@@ -133,6 +134,7 @@ def draft(path: Path, out: Path, changes: Sequence[str]) -> Draft:
         notes[:0] = proposals.folder_words(park.dataset, source, data)
     notes += [*_columns(data, park.dataset), *_rare(document, park.dataset), *_asked(data, park.dataset)]
     notes += [*_suspects(data, park.dataset), *_alike(park.dataset), *_regimes(data, park.dataset)]
+    notes += _lasting(data, park.dataset)
     for sentence in notes:
         log.info("%s: %s%s", path.name, sentence, "" if sentence[-1] in ".?" else ".")
     warn_of_gaps(park)
@@ -390,10 +392,28 @@ def _rare(document: Mapping[str, Any], dataset: Dataset) -> list[str]:
     if share >= min(RARE, 0.5 / len(dataset.classes)) or "headline" in evaluate or "decide" in document:
         return []
     quoted = json.dumps(name, ensure_ascii=False)
+    headline = "macro-F1" if sum(each < RARE for each in held.values()) > 1 else f"F1 of {name}"
     return [
         f"class '{name}' has {100 * share:.2g} % of the samples to train on, which the accuracy hardly shows: judge by "
-        f"[evaluate] headline = {json.dumps(f'F1 of {name}', ensure_ascii=False)}; train with [method] objective = "
+        f"[evaluate] headline = {json.dumps(headline, ensure_ascii=False)}; train with [method] objective = "
         f'"weighted"; or decide by a threshold, [decide] positive = {quoted} with [evaluate] on = "both"'
+    ]
+
+
+def _lasting(data: Mapping[str, Any], dataset: Dataset) -> list[str]:
+    """Return a sentence on windows where samples are rows over time, and labels last for many of them."""
+    if dataset.task != CLASSIFICATION or dataset.time is None or "window" in data or dataset.inputs.kind != "table":
+        return []
+    owner = np.zeros(len(dataset.y), np.int64) if dataset.owner is None else dataset.owner
+    change = np.flatnonzero((np.diff(dataset.y) != 0) | (np.diff(owner) != 0))
+    rows = np.diff(np.r_[-1, change, len(dataset.y) - 1])
+    label = dataset.y[np.r_[change, len(dataset.y) - 1]]
+    rare = rows[label != np.bincount(dataset.y).argmax()]
+    if not len(rare) or rare.mean() < LASTING:
+        return []
+    return [
+        f"a label lasts for {rare.mean():.0f} rows on average, and a window of the last rows shows what one row does "
+        f"not: --set 'data.window={{length={WINDOW},step=1}}'"
     ]
 
 

@@ -86,7 +86,7 @@ def models(
     show(layers, as_json=False, title="layers with trained parameters")
 
 
-datasets = typer.Typer(help="List the data sets and their folders; download or query one.")
+datasets = typer.Typer(help="List the data sets and their folders; download, query or label one.")
 
 
 @datasets.callback(invoke_without_command=True)
@@ -151,3 +151,41 @@ def query(
     if not as_json:
         print(f"{count(facts['rows'], 'row')}, SHA-256 {facts['sha256']}")
         print(f"table: {out} (now: fedfloor new {shlex.quote(str(out))}); facts: {out}.json")
+
+
+@datasets.command()
+def label(
+    data: Annotated[Path, typer.Argument(metavar="DATA", help="Measurements: a table with device, time and sensors.")],
+    events: Annotated[Path, typer.Argument(metavar="EVENTS", help="Such as failures: device, time and kind of each.")],
+    out: Annotated[Path, typer.Option("--out", metavar="FILE", help="The table to write, .csv.")],
+    within: Annotated[
+        str, typer.Option("--within", metavar="SPAN", help="Label the rows this long before an event: 24h, 30min, 7d.")
+    ] = "",
+    remaining: Annotated[
+        bool, typer.Option("--remaining", help="Write the time until the next event instead of labels.")
+    ] = False,
+    kind: Annotated[str, typer.Option("--kind", metavar="NAME", help="Column of EVENTS with the kind of event.")] = "",
+    device: Annotated[str, typer.Option("--device", metavar="NAME", help="Column of the device, in both tables.")] = "",
+    time: Annotated[str, typer.Option("--time", metavar="NAME", help="Column of the time, in both tables.")] = "",
+    force: Annotated[bool, typer.Option("--force", help="Overwrite the file.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Label a table of measurements by a table of events, such as a maintenance system's failures."""
+    import shlex
+
+    from fedfloor.data.events import label_rows
+    from fedfloor.names import count
+    from fedfloor.terminal import show
+
+    columns = {"device": device, "time": time}
+    facts = label_rows(
+        data, events, out, within=within, remaining=remaining, kind=kind, columns=columns, force=force
+    )  # fmt: skip
+    rows = [{"label": name, "rows": number} for name, number in facts.get("labels", {}).items()]
+    show(rows, as_json=as_json, facts=facts)
+    if not as_json:
+        left = f", {count(facts['left out'], 'row')} left out that no event follows" if remaining else ""
+        how = " --task regression --set data.columns.label=remaining" if remaining else ""
+        how += " --set 'data.window={length=20,step=1}'"
+        print(f"{count(facts['rows'], 'row')}, {count(facts['events'], 'event')}{left}")
+        print(f"table: {out} (now: fedfloor new {shlex.quote(str(out))}{how})")

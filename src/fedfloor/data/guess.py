@@ -83,7 +83,7 @@ def guess(path: Path, given: Mapping[str, Any], needed: Sequence[str] = ("device
     names, body = rows[0], [row for row in rows[1:] if len(row) == len(rows[0]) and row != rows[0]]
     columns: dict[str, Any] = dict(given.get("columns", {}))
     form = given.get("time_format")
-    roles = _roles(names, body, columns, form)
+    roles = roles_of(names, body, columns, form)
     if not {"device", "label"} & {*needed}:
         roles = {role: name for role, name in roles.items() if role not in ("device", "factory", "label")}
     elif "device" not in needed:
@@ -175,8 +175,8 @@ def _categories(names: Sequence[str], body: Sequence[Sequence[str]], texts: Sequ
     return categories
 
 
-def _roles(
-    names: Sequence[str], body: Sequence[Sequence[str]], given: Mapping[str, Any], form: str | None
+def roles_of(
+    names: Sequence[str], body: Sequence[Sequence[str]], given: Mapping[str, Any], form: str | None = None
 ) -> dict[str, str]:
     """Return role → column, as told, as the default is, or by the first common name that there is."""
     roles = {role: str(given[role]) for role in CALLED if role in given}

@@ -1,0 +1,205 @@
+"""Labels for a table of measurements from a table of events, such as failures that a maintenance system records."""
+
+from __future__ import annotations
+
+import csv
+import logging
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedfloor.data import guess
+from fedfloor.data.files import expanded
+from fedfloor.data.files.rows import place
+from fedfloor.data.files.sheet import head
+from fedfloor.data.files.times import NUMBERS, Form, TimeError, decide, read
+from fedfloor.errors import SettingError
+from fedfloor.names import count
+
+log = logging.getLogger(__name__)
+
+UNITS = {"s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
+EVERY = 1 << 62  # rows
+LABEL, REMAINING, RUN = "label", "remaining", "run"
+NONE = "none"  # the label of rows that no event follows in time
+
+
+@dataclass(frozen=True)
+class _Table:
+    """A table with devices and times.
+
+    Args:
+        path: of the file.
+        names: of the columns.
+        rows: cells.
+        device: of each row.
+        time: of each row, in seconds or as it counts, [n].
+        form: how times are written.
+    """
+
+    path: Path
+    names: list[str]
+    rows: list[list[str]]
+    device: list[str]
+    time: NDArray[np.float64]
+    form: Form
+
+
+def seconds(text: str) -> float:
+    """Read a span of time.
+
+    >>> seconds("24h"), seconds("1.5 d"), seconds("30")
+    (86400.0, 129600.0, 30.0)
+    """
+    match = re.fullmatch(rf"\s*(\d+(?:\.\d+)?)\s*({'|'.join(UNITS)})?\s*", text)
+    if match is None or not float(match[1]):
+        raise SettingError(
+            f"--within {text}: must be a span of time above 0, such as 24h, 30min, 7d or 90s; where times are numbers, "
+            "a number."
+        )
+    return float(match[1]) * UNITS.get(match[2], 1.0)
+
+
+def label_rows(
+    data: Path, events: Path, out: Path, *, within: str = "", remaining: bool = False, kind: str = "",
+    columns: Mapping[str, str] | None = None, force: bool = False,
+) -> dict[str, Any]:  # fmt: skip
+    """Write a table with a column that states which event follows each of its rows, or how long it takes until one.
+
+    The row of device k at time t gets the kind of the first event of k at a time t' with t ≤ t' ≤ t + ``within``, else
+    ``none``. With ``remaining`` it gets min t' − t, in hours where times are dates, and the number of the events of k
+    before t as its run, so that no window crosses a repair; rows that no event follows are left out.
+
+    Args:
+        data: measurements: columns for device and time, and sensors.
+        events: columns for device and time, and one for the kind where it is a label.
+        out: the table to write, as CSV.
+        within: the span before an event that counts, such as ``24h``.
+        remaining: whether to write the time until the next event instead.
+        kind: column of ``events`` with the kind; one of a common name, or the only one left, if left out.
+        columns: names of the columns ``device`` and ``time``, where they are not common ones.
+        force: whether to overwrite ``out``.
+
+    Returns:
+        The facts: file, rows, events, and per label how many rows, or the rows left out.
+
+    Raises:
+        SettingError: a column is missing, times cannot be read or compared, or no event concerns any row.
+    """
+    out = expanded(out)
+    if bool(within) == remaining:
+        raise SettingError("give either --within SPAN, for labels, or --remaining, for the time until the next event.")
+    if out.exists() and not force:
+        raise SettingError(f"{out} is there already. Give another name with --out, or overwrite it with --force.")
+    if not out.name.casefold().endswith(".csv") or not out.parent.is_dir():
+        raise SettingError(f"--out {out}: must be the name of a .csv file in a folder that exists.")
+    table, marks = _read(expanded(data), columns or {}), _read(expanded(events), columns or {})
+    if (table.form == NUMBERS) != (marks.form == NUMBERS):
+        raise SettingError(f"{marks.path.name}: times are {marks.form}, but {table.path.name} has {table.form}.")
+    added = [REMAINING, RUN] if remaining else [LABEL]
+    taken = next((name for name in added if name in table.names), None)
+    if taken is not None:
+        raise SettingError(f"{table.path.name} has a column '{taken}' already. Rename it, or remove it.")
+    kinds = [""] * len(marks.rows) if remaining else _kinds(marks, kind)
+    strange = sorted({*marks.device} - {*table.device})
+    if strange:
+        log.warning(
+            "%s: %s of devices that %s has no rows of: %s.", marks.path.name,
+            count(sum(device in strange for device in marks.device), "event"), table.path.name, ", ".join(strange[:5]),
+        )  # fmt: skip
+    cells = (
+        _remaining(table, marks, 1.0 if table.form == NUMBERS else UNITS["h"])
+        if remaining
+        else [[label] for label in _labels(table, marks, kinds, seconds(within))]
+    )
+    kept = [row + more for row, more in zip(table.rows, cells, strict=True) if more]
+    if not kept or (not remaining and all(row[-1] == NONE for row in kept)):
+        raise SettingError(f"{marks.path.name}: no event follows any row of {table.path.name}: compare their times.")
+    with out.open("w", newline="", encoding="utf-8") as file:
+        csv.writer(file).writerows([table.names + added, *kept])
+    facts: dict[str, Any] = {"file": str(out), "rows": len(kept), "events": len(marks.rows) - len(strange)}
+    if remaining:
+        return facts | {"left out": len(table.rows) - len(kept), "unit": "as time" if table.form == NUMBERS else "h"}
+    labels = [row[-1] for row in kept]
+    return facts | {"labels": {label: labels.count(label) for label in sorted({*labels})}}
+
+
+def _read(path: Path, columns: Mapping[str, str]) -> _Table:
+    if not path.is_file():
+        raise SettingError(f"{path}: no such file. Give a table: CSV, Parquet or a workbook.")
+    names, *rows = head(path, EVERY, {}) or [[]]
+    short = next((number for number, row in enumerate(rows, start=2) if len(row) != len(names)), None)
+    if short is not None:
+        raise SettingError(f"{place(path, short)}: {len(rows[short - 2])} cells, but the header has {len(names)}.")
+    roles = guess.roles_of(names, rows[: guess.LOOKED_AT], {key: name for key, name in columns.items() if name})
+    unread = next((name for name in names if guess.word_of(name) in guess.CALLED["time"]), "")
+    roles = {"time": unread} | roles  # whose cells are then read, and refused one by one
+    for role in ("device", "time"):
+        if roles.get(role) not in names:
+            raise SettingError(
+                f"{path.name}: no column for the {role}. There are: {', '.join(names)}. Its name: --{role} NAME, in "
+                "both tables."
+            )
+    at = names.index(roles["time"])
+    try:
+        form, moments = read([row[at] for row in rows], None, None, ".")
+        time = decide(moments, form, None)[0]
+    except TimeError as error:
+        raise SettingError(f"{place(path, error.row + 2, names[at])}: {error.message}") from error
+    return _Table(path, names, rows, [row[names.index(roles["device"])] for row in rows], time, form)
+
+
+def _kinds(events: _Table, given: str) -> list[str]:
+    """Return the kind of each event."""
+    names, cells = events.names, [events.device, *zip(*events.rows, strict=True)]
+    free = [name for name, column in zip(names, cells[1:], strict=True) if list(column) != events.device]
+    free = [name for name in free if guess.word_of(name) not in guess.CALLED["time"]]
+    roles = guess.roles_of(names, events.rows[: guess.LOOKED_AT], {})
+    column = given or roles.get("label") or (free[0] if len(free) == 1 else "")
+    if column not in names:
+        problem = f"no column '{column}'" if column else "no column for the kind of event"
+        raise SettingError(f"{events.path.name}: {problem}. There are: {', '.join(names)}. Its name: --kind NAME.")
+    kinds = [row[names.index(column)] for row in events.rows]
+    if "" in kinds or NONE in kinds:
+        row = 2 + next(i for i, each in enumerate(kinds) if each in ("", NONE))
+        raise SettingError(
+            f"{place(events.path, row, column)}: an event needs a kind, other than '{NONE}', which stands for rows "
+            "that no event follows."
+        )
+    return kinds
+
+
+def _next(table: _Table, events: _Table) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the row of the next event of each row's device, −1 where there is none, and how many came before it."""
+    order = np.argsort(events.time, kind="stable")
+    of_device: dict[str, list[int]] = {}
+    for event in order.tolist():
+        of_device.setdefault(events.device[event], []).append(event)
+    following, before = np.full(len(table.rows), -1, np.int64), np.zeros(len(table.rows), np.int64)
+    devices = np.array(table.device)
+    for device, mine in of_device.items():
+        rows = np.flatnonzero(devices == device)
+        before[rows] = np.searchsorted(events.time[mine], table.time[rows])
+        has_next = before[rows] < len(mine)
+        following[rows[has_next]] = np.array(mine)[before[rows[has_next]]]
+    return following, before
+
+
+def _labels(table: _Table, events: _Table, kinds: Sequence[str], within: float) -> list[str]:
+    following, _ = _next(table, events)
+    near = (following >= 0) & (events.time[following] - table.time <= within)
+    return [kinds[event] if is_near else NONE for event, is_near in zip(following, near, strict=True)]
+
+
+def _remaining(table: _Table, events: _Table, unit: float) -> list[list[str]]:
+    following, before = _next(table, events)
+    left = (events.time[following] - table.time) / unit
+    return [
+        [f"{hours:.10g}", str(run)] if event >= 0 else []
+        for event, hours, run in zip(following, left, before, strict=True)
+    ]

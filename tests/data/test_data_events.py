@@ -1,0 +1,86 @@
+"""Labels for measurements from a table of events."""
+
+from __future__ import annotations
+
+import csv
+import tomllib
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from commands import Command
+from fedfloor.data.events import label_rows
+from fedfloor.errors import SettingError
+
+HOURS = 60
+
+
+def written(
+    folder: Path, failures: str = "A,2026-01-02T00:00:00,belt\nB,2026-01-01T10:00:00,seal\n"
+) -> tuple[Path, Path]:
+    data, events = folder / "telemetry.csv", folder / "failures.csv"
+    rows = [
+        f"{np.datetime64('2026-01-01T00') + np.timedelta64(hour, 'h')},{machine},{hour % 7}.5"
+        for machine in "AB"
+        for hour in range(HOURS)
+    ]
+    data.write_text("datetime,machineID,heat\n" + "\n".join(rows) + "\n")
+    events.write_text(f"machineID,datetime,failure\n{failures}")
+    return data, events
+
+
+def column(path: Path, name: str) -> list[str]:
+    with path.open(newline="") as file:
+        return [row[name] for row in csv.DictReader(file)]
+
+
+def test_rows_before_an_event_have_its_kind(tmp_path: Path) -> None:
+    """The label is that of the first event in [t, t + 6 h], of the row's own device."""
+    facts = label_rows(*written(tmp_path), tmp_path / "out.csv", within="6h")
+    labels = np.array(column(tmp_path / "out.csv", "label")).reshape(2, HOURS)
+    assert np.flatnonzero(labels[0] == "belt").tolist() == list(range(18, 25))
+    assert np.flatnonzero(labels[1] == "seal").tolist() == list(range(4, 11))
+    assert facts["labels"] == {"belt": 7, "seal": 7, "none": 2 * HOURS - 14}
+
+
+def test_the_time_until_the_next_event_and_the_run(tmp_path: Path) -> None:
+    data, events = written(tmp_path, "A,2026-01-01 05:00,belt\nA,2026-01-01 08:00,seal\n")
+    facts = label_rows(data, events, tmp_path / "out.csv", remaining=True)
+    assert column(tmp_path / "out.csv", "remaining") == [*"543210", *"210"]
+    assert column(tmp_path / "out.csv", "run") == [*"000000", *"111"]
+    assert (facts["rows"], facts["left out"]) == (9, 2 * HOURS - 9)
+
+
+@pytest.mark.parametrize(
+    ("failures", "settings", "message"),
+    [
+        ("A,2026-01-02,belt\n", {}, "either --within SPAN"),
+        ("A,2026-01-02,belt\n", {"within": "6 weeks"}, "--within 6 weeks: must be a span"),
+        ("A,2027-01-02,belt\n", {"within": "1h"}, "no event follows any row"),
+        ("A,7,belt\n", {"within": "1h"}, "failures.csv: times are numbers, but telemetry.csv has"),
+        ("A,yesterday,belt\n", {"within": "1h"}, "failures.csv, row 2, column 'datetime': 'yesterday'"),
+        ("A,2026-01-02,none\n", {"within": "1h"}, "row 2, column 'failure': an event needs a kind"),
+        ("A,2026-01-02,belt\n", {"within": "1h", "kind": "part"}, "no column 'part'"),
+        ("A,2026-01-02\n", {"within": "1h"}, "row 2: 2 cells, but the header has 3"),
+    ],
+)
+def test_mistakes_are_named_and_nothing_is_written(
+    tmp_path: Path, failures: str, settings: dict[str, str], message: str
+) -> None:
+    with pytest.raises(SettingError, match=message):
+        label_rows(*written(tmp_path, failures), tmp_path / "out.csv", **settings)  # type: ignore[arg-type]
+    assert not (tmp_path / "out.csv").exists()
+
+
+def test_from_two_tables_to_a_draft(command: Command) -> None:
+    written(command.folder)
+    made = command("datasets", "label", "telemetry.csv", "failures.csv", "--within", "6h", "--out", "l.csv")
+    assert "120 rows, 2 events" in made.out
+    assert "fedfloor new l.csv" in made.out
+    drafted = command("new", "l.csv", "--set", 'data.split={kind="random"}')
+    assert drafted.code == 0, drafted
+    assert "a label lasts for 5 rows on average" in drafted.err
+    assert tomllib.loads((command.folder / "l.toml").read_text())["data"]["columns"]["device"] == "machineID"
+    again = command("datasets", "label", "telemetry.csv", "failures.csv", "--within", "6h", "--out", "l.csv")
+    command.refused(again, "l.csv is there already")
