@@ -12,6 +12,7 @@ from typing import TypeVar
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from fedfloor.errors import DivergedError, SettingError, require
@@ -235,20 +236,21 @@ def trimmed_mean(models: Models, share: float) -> Tensor:
     return out
 
 
-def krum(models: Models, outliers: int) -> Tensor:
+def krum(models: Models, outliers: int, *, guarantee: bool = True) -> Tensor:
     """Krum: return the model with the smallest sum of squared distances to its n − f − 2 nearest others.
 
     Of equal ones the first. Blanchard et al., NeurIPS 2017.
 
-    ``models``: float32 [n, P]. ``outliers``: f, how many models may be anything; n ≥ 2f + 3.
+    ``models``: float32 [n, P]. ``outliers``: f, how many models may be anything; n ≥ 2f + 3. ``guarantee``: see
+    :func:`krum_scores`.
 
     >>> krum(torch.tensor([[0.0], [1.0], [3.0], [4.0], [100.0]]), outliers=1)
     tensor([1.])
     """
-    return multi_krum(models, outliers, keep=1)
+    return multi_krum(models, outliers, keep=1, guarantee=guarantee)
 
 
-def multi_krum(models: Models, outliers: int, keep: int | None = None) -> Tensor:
+def multi_krum(models: Models, outliers: int, keep: int | None = None, *, guarantee: bool = True) -> Tensor:
     """Multi-Krum: return the plain mean of the m models with the best Krum scores.
 
     With m = 1 it is Krum, with f = 0 and m = n the plain mean. The paper lets m be anything from 1 to n and uses
@@ -259,7 +261,7 @@ def multi_krum(models: Models, outliers: int, keep: int | None = None) -> Tensor
     f; n − f if left out.
     """
     models = rows(models)
-    scores = krum_scores(models, outliers)
+    scores = krum_scores(models, outliers, guarantee=guarantee)
     most = len(models) - outliers
     m = most if keep is None else keep
     require(1 <= m <= most, "krum keep", m, f"1 to {most}, the {len(models)} models without {outliers} outliers")
@@ -267,8 +269,11 @@ def multi_krum(models: Models, outliers: int, keep: int | None = None) -> Tensor
     return mean([models[i] for i in best])
 
 
-def krum_scores(models: Models, outliers: int) -> list[float]:
+def krum_scores(models: Models, outliers: int, *, guarantee: bool = True) -> list[float]:
     """Return each model's sum of squared distances to its n − f − 2 nearest others.
+
+    With ``guarantee = False`` fewer than the 2f + 3 models that the proof needs will do, and the nearest one counts
+    where n − f − 2 is less than 1: f of them can then look like neighbours.
 
     >>> krum_scores(torch.tensor([[0.0], [1.0], [3.0]]), outliers=0)
     [1.0, 1.0, 4.0]
@@ -276,22 +281,33 @@ def krum_scores(models: Models, outliers: int) -> list[float]:
     models = rows(models)
     n = len(models)
     require(outliers >= 0, "krum outliers", outliers, "a whole number of at least 0")
-    if n < 2 * outliers + 3:
+    if guarantee and n < 2 * outliers + 3:
         most = (n - 3) // 2
         fewer = f", or lower krum outliers to at most {most}" if most >= 0 else ""
         raise SettingError(
             f"krum with {n} models and outliers = {outliers}: it needs at least 2·{outliers} + 3 = {2 * outliers + 3} "
             f"models. Let {2 * outliers + 3 - n} more take part{fewer}."
         )
-    # squared distances of all pairs, by differences and not by products: models differ less from each other than from 0
+    return neighbour_scores(squared_distances(models), max(1, n - outliers - 2))
+
+
+def squared_distances(models: Sequence[Tensor]) -> NDArray[np.float64]:
+    """Return ‖w_i − w_j‖², float64 [n, n]; infinite where it is undefined."""
+    n = len(models)
+    # by differences and not by products: models differ less from each other than from 0
     upper = torch.zeros(n, n, dtype=torch.float64)
     for span in spans(models[0].numel()):
         block = torch.stack([model[span] for model in models])
         for i in range(n - 1):
             upper[i, i + 1 :] += (block[i + 1 :] - block[i]).square_().sum(1)
     upper = torch.nan_to_num(upper, nan=math.inf, posinf=math.inf)
-    apart = (upper + upper.T).numpy()
-    return [float(np.sort(np.delete(apart[i], i))[: n - outliers - 2].sum()) for i in range(n)]
+    apart: NDArray[np.float64] = (upper + upper.T).numpy()
+    return apart
+
+
+def neighbour_scores(apart: NDArray[np.float64], neighbours: int) -> list[float]:
+    """Return each model's sum of squared distances to so many nearest others, given those of all pairs [n, n]."""
+    return [float(np.sort(np.delete(row, i))[:neighbours].sum()) for i, row in enumerate(apart)]
 
 
 def _sorted(models: list[Tensor]) -> Iterator[tuple[slice, np.ndarray]]:

@@ -81,6 +81,11 @@ class Mix(Protocol):
         """The fewest models the rule can do with; if fewer come back, the model that went out stays."""
         return 1
 
+    @property
+    def sound(self) -> int:
+        """The fewest models for which the rule's guarantee holds; with fewer, a warning is logged."""
+        return self.least
+
     def weight(self, samples: int) -> float:
         """Return the weight of a branch in the mean; of packet entries beside ``w`` under every rule."""
         return float(samples > 0)
@@ -237,9 +242,12 @@ class Krum(Mix):
 
     Args:
         outliers: f, how many models may be anything; n ≥ 2f + 3 models must take part.
+        guarantee: whether fewer are refused; with ``false`` f + 3 will do, against the guarantee, and a warning is
+            logged.
     """
 
     outliers: int = 1
+    guarantee: bool = True
     kind: Literal["krum"] = "krum"
     whole: ClassVar[bool] = True
     bounded: ClassVar[bool] = True
@@ -249,12 +257,16 @@ class Krum(Mix):
 
     @property
     def least(self) -> int:
+        return self.sound if self.guarantee else self.outliers + 3
+
+    @property
+    def sound(self) -> int:
         return 2 * self.outliers + 3
 
     def mixed(self, met: Meeting) -> Tensor:
         from fedfloor.parts.means import krum
 
-        return krum(met.models, self.outliers)
+        return krum(met.models, self.outliers, guarantee=self.guarantee)
 
 
 @dataclass(frozen=True)
@@ -264,10 +276,12 @@ class MultiKrum(Mix):
     Args:
         outliers: f, as in Krum; m + f models must take part, too.
         keep: m, how many are kept; n − f where it is left out.
+        guarantee: as in Krum.
     """
 
     outliers: int = 1
     keep: int | None = None
+    guarantee: bool = True
     kind: Literal["multi_krum"] = "multi_krum"
     whole: ClassVar[bool] = True
     bounded: ClassVar[bool] = True
@@ -278,12 +292,128 @@ class MultiKrum(Mix):
 
     @property
     def least(self) -> int:
-        return max(2 * self.outliers + 3, (self.keep or 0) + self.outliers)
+        return max(self.sound if self.guarantee else self.outliers + 3, (self.keep or 0) + self.outliers)
+
+    @property
+    def sound(self) -> int:
+        return 2 * self.outliers + 3
 
     def mixed(self, met: Meeting) -> Tensor:
         from fedfloor.parts.means import multi_krum
 
-        return multi_krum(met.models, self.outliers, self.keep)
+        return multi_krum(met.models, self.outliers, self.keep, guarantee=self.guarantee)
+
+
+@dataclass(frozen=True)
+class Bulyan(Mix):
+    """Krum's choice, then the middle of every coordinate; see :func:`fedfloor.parts.robust.bulyan`.
+
+    Args:
+        outliers: f, how many models may be anything; n ≥ 4f + 3 models must take part.
+    """
+
+    outliers: int = 1
+    kind: Literal["bulyan"] = "bulyan"
+    whole: ClassVar[bool] = True
+    bounded: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        require(self.outliers >= 0, "mix.outliers", self.outliers, "a whole number of at least 0")
+
+    @property
+    def least(self) -> int:
+        return 4 * self.outliers + 3
+
+    def mixed(self, met: Meeting) -> Tensor:
+        from fedfloor.parts.robust import bulyan
+
+        return bulyan(met.models, self.outliers)
+
+
+@dataclass(frozen=True)
+class GeometricMedian(Mix):
+    """RFA, the point nearest to all models together; see :func:`fedfloor.parts.robust.geometric_median`.
+
+    Args:
+        smoothing: ν, the least distance that counts, above 0.
+        iterations: R, at most so many steps.
+    """
+
+    smoothing: float = 1e-6
+    iterations: int = 100
+    kind: Literal["geometric_median"] = "geometric_median"
+    whole: ClassVar[bool] = True
+    bounded: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        require(0 < self.smoothing < math.inf, "mix.smoothing", self.smoothing, "a number above 0")
+        require(self.iterations >= 1, "mix.iterations", self.iterations, "a whole number of at least 1")
+
+    def mixed(self, met: Meeting) -> Tensor:
+        from fedfloor.parts.robust import geometric_median
+
+        return geometric_median(met.models, self.smoothing, self.iterations)
+
+
+@dataclass(frozen=True)
+class CentredClipping(Mix):
+    """A mean of updates clipped around their own mean; see :func:`fedfloor.parts.robust.centred_clipping`.
+
+    Args:
+        radius: τ, how far from the centre a model counts, above 0; the median distance where it is left out.
+        iterations: L, how often the centre moves.
+    """
+
+    radius: float | None = None
+    iterations: int = 3
+    kind: Literal["centred_clipping"] = "centred_clipping"
+    whole: ClassVar[bool] = True
+    bounded: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        require(self.radius is None or self.radius > 0, "mix.radius", self.radius, "a number above 0")
+        require(self.iterations >= 1, "mix.iterations", self.iterations, "a whole number of at least 1")
+
+    def mixed(self, met: Meeting) -> Tensor:
+        from fedfloor.parts.robust import centred_clipping
+
+        return centred_clipping(met.start, met.models, self.radius, self.iterations)
+
+
+@dataclass(frozen=True)
+class NormBound(Mix):
+    """The mean by samples of updates that are clipped to a length; see :func:`fedfloor.parts.robust.norm_bound`.
+
+    Args:
+        bound: C, the largest length of an update, above 0; the median of the lengths where it is left out.
+    """
+
+    bound: float | None = None
+    kind: Literal["norm_bound"] = "norm_bound"
+    whole: ClassVar[bool] = True
+    bounded: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        require(self.bound is None or self.bound > 0, "mix.bound", self.bound, "a number above 0")
+
+    def mixed(self, met: Meeting) -> Tensor:
+        from fedfloor.parts.robust import norm_bound
+
+        return norm_bound(met.start, met.models, [float(branch.samples) for branch in met.branches], self.bound)
+
+
+@dataclass(frozen=True)
+class FoolsGold(Mix):
+    """A mean in which updates of one direction count less; see :func:`fedfloor.parts.robust.foolsgold`."""
+
+    kind: Literal["foolsgold"] = "foolsgold"
+    whole: ClassVar[bool] = True
+    bounded: ClassVar[bool] = True
+
+    def mixed(self, met: Meeting) -> Tensor:
+        from fedfloor.parts.robust import foolsgold
+
+        return foolsgold(met.start, met.models)
 
 
 @dataclass(frozen=True)
@@ -381,6 +511,11 @@ MIXES: dict[str, Callable[..., Mix]] = {
     "trimmed_mean": TrimmedMean,
     "krum": Krum,
     "multi_krum": MultiKrum,
+    "bulyan": Bulyan,
+    "geometric_median": GeometricMedian,
+    "centred_clipping": CentredClipping,
+    "norm_bound": NormBound,
+    "foolsgold": FoolsGold,
     "private": Private,
 }
 
@@ -408,9 +543,11 @@ def to_spec(mix: Mix) -> tuple[str, dict[str, Scalar]]:
 def check(mix: Mix, name: str, branches: int) -> None:
     """Check that a rule can do with so many branches."""
     if branches < mix.least:
+        fewer = replace(mix, guarantee=False).least if isinstance(mix, Krum | MultiKrum) else mix.least
+        against = " mix.guarantee = false does with so few, against the rule's guarantee." if branches >= fewer else ""
         raise SettingError(
             f"mix '{name}' has {branches} models to mix: it needs at least {mix.least}. Let "
-            f"{mix.least - branches} more take part, or lower what it asks for (mix.outliers, mix.keep)."
+            f"{mix.least - branches} more take part, or lower what it asks for (mix.outliers, mix.keep).{against}"
         )
 
 

@@ -27,9 +27,12 @@ from fedfloor.methods.configured import ConfiguredMethod
 from fedfloor.models.network import Network
 from fedfloor.network import profile
 from fedfloor.park.park import Park
+from fedfloor.parts import mix
 from fedfloor.parts.attacks import Attackers
 from fedfloor.parts.objective import Objective
 from fedfloor.parts.objectives import to_spec
+from fedfloor.plan import walk
+from fedfloor.plan.nodes import Node, Parallel
 from fedfloor.runs import folder
 from fedfloor.runs.checkpoint import Checkpoint
 from fedfloor.runs.orders import Limits
@@ -173,6 +176,20 @@ def attacking(experiment: Experiment, park: Park, *, live: bool) -> AttackingExe
         )
     chosen = attackers.among(park.devices, park.names, generator(experiment.seed, "attackers"))
     return AttackingExecutor(attackers, chosen)
+
+
+def doubts(plan: Node) -> list[str]:
+    """Return why mixing rules of a plan may fail to bear what they should: too few models meet for their guarantee."""
+    found = []
+    for node in walk.mixes(plan):
+        rule = mix.rule(node.mix, node.settings)
+        many = len(node.children) if isinstance(node, Parallel) else node.how_many
+        if rule.least <= many < rule.sound:
+            found.append(
+                f"mix '{node.mix}' has {many} models to mix, and its guarantee needs {rule.sound}: models that agree "
+                "with each other can be taken for the honest ones."
+            )
+    return list(dict.fromkeys(found))
 
 
 def packet_fits(packet: Mapping[str, torch.Tensor], network: Network, objective: Objective) -> None:

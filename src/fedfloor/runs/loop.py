@@ -283,6 +283,8 @@ class _Run:
         self.looked = True
         if number == 1 and not self.method.short_batches:
             checks.batches_fit(self.experiment, self.engine.park, max(walk.batch_sizes(plan), default=0))
+        for doubt in checks.doubts(plan) if self.first else ():
+            log.warning("%s", doubt)
         branches, size = walk.widest(plan), self.engine.team.size
         if self.first and branches < size:
             log.info("%d ranks, but this plan has work for %d at a time: the others wait.", size, branches)
