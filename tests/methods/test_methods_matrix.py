@@ -26,6 +26,7 @@ GIVEN: dict[str, dict[str, dict[str, Any]]] = {
     "mix": {
         "krum": {"outliers": 0},
         "multi_krum": {"outliers": 0},
+        "bulyan": {"outliers": 0},
         "trimmed_mean": {"share": 0.3},
         "private": {"delta": 0.1},
     },
@@ -111,7 +112,7 @@ def reason_of_parts(name: str, parts: dict[str, dict[str, Any]]) -> str | None:
         or kind.get("objective") in ("gated", "variates", "corrected")
     ):
         return "may have several models"
-    if name == "ifca" and kind.get("mix") in ("krum", "multi_krum"):
+    if name == "ifca" and kind.get("mix") in ("krum", "multi_krum", "bulyan"):
         return "models to mix"  # of a cohort of one or two
     if name == "hfedms":
         if kind.get("objective") in ("contrastive", "gated", "variates", "replay"):
@@ -175,7 +176,7 @@ def test_every_method_with_parts_of_all_four_kinds(name: str, tmp_path: Path) ->
     drawn = set(np.random.default_rng(list(METHODS).index(name)).choice(len(every), size=15, replace=False).tolist())
     for place, parts in enumerate(every):
         few = name.startswith(("fldg", "hfedms")) and parts["selection"]["kind"] != "everyone"
-        if few and parts["mix"]["kind"].endswith("krum"):
+        if few and parts["mix"]["kind"].endswith(("krum", "bulyan")):
             continue  # whether somebody of every group may be chosen is chance
         if place in drawn or reason(name, parts) is not None:
             attempt(name, parts, tmp_path / str(place))
