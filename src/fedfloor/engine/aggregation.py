@@ -22,6 +22,7 @@ from fedfloor.parts import mix
 from fedfloor.plan import walk
 from fedfloor.plan.nodes import Parallel
 from fedfloor.plan.outcome import Receipt
+from fedfloor.plan.schedule import NodeResult
 
 Sums = dict[str, Tensor]
 
@@ -127,7 +128,7 @@ class Aggregation:
         self._sums = TreeSum(len(node.children))
         self._models: dict[int, Tensor] = {}
 
-    def add(self, index: int, packet: Packet, samples: int) -> None:
+    def add(self, index: int, packet: Packet, samples: int, receipts: Sequence[Receipt] = ()) -> None:
         """Add a copy of a branch's packet; ``samples``, of the distinct devices that trained in it, 0 leaves it out."""
         if self.part is not None:
             packet = {**packet, "w": self.part.cut(packet["w"])}
@@ -136,6 +137,10 @@ class Aggregation:
                 self._models[index] = packet["w"].clone()
             packet = {name: value for name, value in packet.items() if name != "w"}
         self._sums.add(index, packet, mix.weigh(self._rule, samples))
+
+    def settle(self, branches: Sequence[NodeResult], places: Sequence[int]) -> list[NodeResult]:
+        """Return the results of the branches ``places`` as they are once all of them have met."""
+        return list(branches)
 
     def unfinished(self) -> list[bytes | memoryview]:
         """Return the sums and models held here as byte strings, for the other ranks' :meth:`take`."""

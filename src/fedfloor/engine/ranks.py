@@ -30,8 +30,9 @@ from fedfloor.engine.aggregation import Aggregation, branch_statistics, kept
 from fedfloor.engine.engine import Engine, Executor, FrozenExtractor, RemoteExecutor, Subtask
 from fedfloor.engine.executor import ask, executor_of, no_vector
 from fedfloor.engine.limit import Limit, offenders, parts, update
+from fedfloor.engine.summing import aggregation_of
 from fedfloor.engine.team import Alone, Blob, deal
-from fedfloor.engine.visit import check_parts, mixed_part
+from fedfloor.engine.visit import check_parts
 from fedfloor.models.parcel import Packet
 from fedfloor.parts import selection
 from fedfloor.plan import schedule, walk
@@ -73,7 +74,7 @@ def sent(
 ) -> tuple[Aggregation, list[NodeResult]]:
     """Have edges walk the branches of a node; those of an edge that is gone are lost."""
     node, start = subtask.node, subtask.start
-    whole, results = Aggregation(node, start, mixed_part(engine.network, node)), dict[int, NodeResult]()
+    whole, results = aggregation_of(engine, node, start), dict[int, NodeResult]()
     for indices, shown in cast(RemoteExecutor, engine.factories).walk(engine, subtask):
         children = [node.children[index] for index in indices]
         if shown is None:
@@ -127,7 +128,7 @@ def share(engine: Engine, subtask: Subtask, mine: Collection[int]) -> list[Blob]
         trainer.limit = engine.limit.knowing(subtask.updates)
     begun = Walk(trainer.round, subtask.visits, {k: dict(answers) for k, answers in subtask.heard.items()})
     aggregation, done = trainer.branches(ParallelRequest(subtask.node, subtask.start, subtask.tick, begun), mine)
-    return [branches_to_json(done), *aggregation.unfinished()]
+    return [branches_to_json(aggregation.settle(done, sorted(mine))), *aggregation.unfinished()]
 
 
 class Trainer(Driver):
@@ -223,7 +224,7 @@ class Trainer(Driver):
         if self.limit is not None and not self.limit.settled(node):  # all updates are looked at together
             shares = [range(len(node.children)) if rank == 0 else range(0) for rank in range(team.size)]
         aggregation, done = self.branches(request, shares[team.rank])
-        whole = Aggregation(node, aggregation.start, aggregation.part)
+        whole = aggregation_of(engine, node, aggregation.start)
         results: list[NodeResult] = []
         for rank, (text, *sums) in enumerate(team.gather([branches_to_json(done), *aggregation.unfinished()])):
             whole.take(sums)
@@ -236,7 +237,7 @@ class Trainer(Driver):
         if self.engine.cohort is not None:
             return self.engine.cohort.branches(self, request._replace(packet=start), mine)
         node, memory, lock = request.node, self.engine.memory, Lock()
-        aggregation, limits = Aggregation(node, start, mixed_part(self.engine.network, node)), self.limit
+        aggregation, limits = aggregation_of(self.engine, node, start), self.limit
 
         def go(branch: BranchWalk, *, wait: bool = False) -> NodeResult:
             was, own = memory.now(branch.known), self.apart()
@@ -264,7 +265,7 @@ class Trainer(Driver):
 
     def add(self, aggregation: Aggregation, branch: BranchWalk, result: NodeResult) -> NodeResult:
         """Add a branch's packet, weighted by the samples of the devices trained in it; return the result without it."""
-        aggregation.add(branch.index, result.packet, sum(self._size(k) for k in result.trained))
+        aggregation.add(branch.index, result.packet, sum(self._size(k) for k in result.trained), result.receipts)
         return replace(result, packet={})
 
     def _by_factory(self, branches: list[BranchWalk]) -> list[list[BranchWalk]]:
@@ -294,6 +295,7 @@ class Trainer(Driver):
     def met(self, request: ParallelRequest, aggregation: Aggregation, branches: Sequence[NodeResult]) -> NodeResult:
         """Aggregate all branches; what their devices keep is known from here on."""
         engine, memory = self.engine, self.engine.memory
+        branches = aggregation.settle(branches, range(len(branches)))
         whole = schedule.joined(request, {}, branches)
         answers = merged([request.walk.answers, whole.answers]) if whole.answers else request.walk.answers
         sizes = {k: self._size(k) for k in {receipt.device for receipt in whole.receipts}}

@@ -16,7 +16,7 @@ from torch import Tensor
 from fedfloor.chance import generator
 from fedfloor.models.network import Network
 from fedfloor.models.parcel import Packet, Parcel
-from fedfloor.parts.codecs import Chance, Coding, chain
+from fedfloor.parts.codecs import Chance, Coding, SecureSum, chain
 from fedfloor.parts.packing import NumberLayout
 from fedfloor.plan.nodes import Work
 from fedfloor.plan.schedule import Key
@@ -33,6 +33,8 @@ def coded(network: Network, travels: str, codecs: str = "") -> Parcel:
         codecs: see :func:`fedfloor.parts.codecs.chain`.
     """
     cut, steps = network.parcel(travels), chain(codecs)
+    if any(one.summed for one in steps):  # masked whole, statistics included
+        return Parcel(cut.parts, cut.model, Coding(steps, NumberLayout(((1, cut.numbers),))))
     if not steps or not cut.among(network.trained):
         return cut
     shapes, at = [], 0
@@ -61,6 +63,11 @@ def down(network: Network, work: Work) -> Parcel:
 def keeps(network: Network, work: Work) -> bool:
     """Return whether devices keep the error of what they send."""
     return any(one.feedback for one in chain(work.travel)) and up(network, work).coding is not None
+
+
+def summed(way: Parcel) -> SecureSum | None:
+    """Return the codec of changes that are decoded only once they are added up, where a visit has it."""
+    return cast(Coding, way.coding).summed if way.coding is not None else None
 
 
 def upwards(key: Key) -> Chance:
@@ -98,6 +105,8 @@ def leave(
 ) -> tuple[Tensor, dict[str, Tensor]]:
     """Return what leaves a visit, its model or the payload of its change, and the errors that the device keeps.
 
+    Of a secure sum it is the change itself [numbers that travel], which the device or the aggregation encodes.
+
     Args:
         model, arrived: after and before training.
         errors: of the changes before, by part.
@@ -105,6 +114,8 @@ def leave(
     way = up(network, work)
     if way.coding is None:
         return model, errors
+    if summed(way):
+        return way.cut(model) - way.cut(arrived), errors
     name = f"{RESIDUAL} {work.travels}"
     payload, error = _encoded(way, model, upwards(key), arrived, errors.get(name))
     return payload, errors if error is None else {**errors, name: error}
@@ -117,7 +128,7 @@ def received(network: Network, work: Work, packet: Packet, base: Tensor, key: Ke
         RefusedError: it is no payload of the work's codecs.
     """
     way = up(network, work)
-    if way.coding is None:
+    if way.coding is None or summed(way):
         return packet
     return {**packet, "w": _decoded(way, packet["w"], base, upwards(key), change=True)}
 

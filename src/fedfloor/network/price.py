@@ -6,6 +6,7 @@ the walk needs before it begins is computed below it: visits per node, interferi
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
@@ -35,6 +36,7 @@ from fedfloor.plan.nodes import (
     Train,
     Work,
     device,
+    edge,
     only,
 )
 from fedfloor.plan.outcome import Receipt
@@ -64,12 +66,15 @@ class Payload:
     Args:
         packet: scope → size of a packet on its way to a visit of that scope and on from it.
         coded: (scope, codecs) → the size that codecs make of it.
+        staged: codecs → devices of a factory that meet → (bytes down, bytes up) of each of them in every stage beside
+            the visit: two before it, one with the model, one after.
         asked: question → its cost with these settings.
     """
 
     packet: Mapping[str, int]
     asked: Mapping[str, Callable[[Mapping[str, Scalar]], QuestionCost]] = field(default_factory=dict)
     coded: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    staged: Mapping[str, Callable[[int], Sequence[tuple[int, int]]]] = field(default_factory=dict)
 
     def of(self, question: Probe) -> QuestionCost:
         """Return the cost of a question.
@@ -248,6 +253,9 @@ class PriceWalk:
         carried = self._carried(state, size, process)
         down = max([*whole, *(self._down(work) for work in works.values())], default=size)
         state = yield from self._move(state, node.at, carried, process)
+        *before, after = self._stages(node)
+        for stage in before:
+            state = yield from self._stage(state, stage, process)
 
         def then(i: int, copy: PacketState, own: PacketProcess) -> Steps:
             child = node.children[i]
@@ -256,7 +264,38 @@ class PriceWalk:
             return self._branch(child, copy, own, numbers[i], node.at)
 
         end = yield from self.copies.fan(state, targets, down, process, then)
-        return PacketState(end, node.at, carried, whole=state.whole if carried < self.full else node.at)
+        state = yield from self._stage(state._replace(time=end), after, process)
+        return PacketState(state.time, node.at, carried, whole=state.whole if carried < self.full else node.at)
+
+    def _stages(self, node: Parallel) -> list[dict[int, tuple[int, int]]]:
+        """Return device → (bytes down, bytes up) of each stage of a secure sum that its branches take part in."""
+        children = [child for child in node.children if isinstance(child, Train) and child.site.kind == "device"]
+        works = {child.work.travel for child in children if child.work.travel in self.payload.staged}
+        if not works:
+            return [{}]
+        devices, staged = [child.site.index for child in children], self.payload.staged[works.pop()]
+        beside = Counter(self.routes.cell(device(k)) for k in devices)
+        costs = {cell: staged(count) for cell, count in beside.items()}
+        stages = range(len(next(iter(costs.values()))))
+        return [{k: costs[self.routes.cell(device(k))][stage] for k in devices} for stage in stages]
+
+    def _stage(self, state: PacketState, sizes: Mapping[int, tuple[int, int]], process: PacketProcess) -> Walking:
+        """Let devices exchange messages with their base stations, each by itself, until the last one has."""
+        targets = list(enumerate(map(device, sizes)))
+
+        def then(i: int, copy: PacketState, own: PacketProcess) -> Steps:
+            site, time = targets[i][1], copy.time
+            base, (down, up) = edge(self.routes.cell(site)), sizes[site.index]
+            for start, end, size in ((base, site, down), (site, base, up)):
+                for hop in self.routes.route(start, end).hops if size else ():
+                    if hop.resource >= 0 and time > self.clock.now:
+                        yield time
+                    time = self.spent.transfer(hop, time, size, own)
+            return time
+
+        alone = state._replace(held=frozenset(sizes))  # no multicast: each gets messages of its own
+        end = yield from self.copies.fan(alone, targets, 0, process, then)
+        return state._replace(time=end)
 
     def _branch(self, node: Node, state: PacketState, own: PacketProcess, first: int, at: Site) -> Steps:
         done = yield from self._node(node, state, own, first)

@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 
 from fedfloor.errors import SettingError, require, shown
 from fedfloor.parts import named
+from fedfloor.parts.masking import FIGURES
 from fedfloor.parts.packing import (
     Bytes,
     Form,
@@ -49,11 +50,13 @@ class Codec(ABC):
         changes: whether it codes changes alone, as it drops numbers that a model needs.
         feedback: whether its error is kept by the device and added to the next change.
         whole: whether nothing is lost, so that it is left out.
+        summed: whether it is decoded only once many payloads are added up.
     """
 
     changes: ClassVar[bool] = False
     feedback: ClassVar[bool] = False
     whole: ClassVar[bool] = False
+    summed: ClassVar[bool] = False
 
     @abstractmethod
     def after(self, layout: NumberLayout) -> NumberLayout:
@@ -322,6 +325,43 @@ class LowRank(Codec):
         return self.rank < min(rows, columns) and self.rank * (rows + columns) < rows * columns
 
 
+@dataclass(frozen=True)
+class SecureSum(Codec):
+    """Changes times their weights as whole numbers that are masked: where they meet, only their sum is unmasked.
+
+    See :mod:`fedfloor.parts.masking`; devices of one factory mask each other. It stands alone.
+
+    Args:
+        bits: of a number; the sum is modulo 2^bits, with as many bits behind the point as its devices leave.
+        bound: the most that a number changes; what is beyond is cut to it.
+        threshold: share of a factory's devices, in (1/2, 1], that must be left for its sum to be unmasked; three must.
+    """
+
+    bits: int = 32
+    bound: float = 8.0
+    threshold: float = 0.6
+
+    changes: ClassVar[bool] = True
+    summed: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        require(self.bits in (16, 32), "travel.secure-sum.bits", self.bits, "16 or 32")
+        require(0 < self.bound < math.inf, "travel.secure-sum.bound", self.bound, "a finite number above 0")
+        require(0.5 < self.threshold <= 1, "travel.secure-sum.threshold", self.threshold, "above 0.5 and at most 1")
+
+    def after(self, layout: NumberLayout) -> NumberLayout:
+        return replace(_raw(layout, "secure-sum"), bits=self.bits)
+
+    def side(self, layout: NumberLayout) -> int:
+        return 8 * FIGURES
+
+    def leave(self, x: Numbers, layout: NumberLayout, rng: np.random.Generator) -> tuple[Bytes, Numbers]:
+        raise SettingError("travel: 'secure-sum' has no payload of one device that can be read.")
+
+    def arrive(self, side: Bytes, numbers: Numbers, layout: NumberLayout, rng: np.random.Generator) -> Numbers:
+        raise RefusedError("payload", "a masked payload cannot be read alone.")
+
+
 def _raw(layout: NumberLayout, name: str) -> NumberLayout:
     """Return the layout of numbers that are still as they were.
 
@@ -344,7 +384,13 @@ def _split(x: Numbers, layout: NumberLayout) -> list[Numbers]:
 
 CODECS: dict[str, Callable[..., Codec]] = {
     "identity": Identity, "float16": Float16, "bfloat16": Bfloat16, "quantise": Quantise, "top-k": TopK,
-    "random-k": RandomK, "low-rank": LowRank, "sign": Sign,
+    "random-k": RandomK, "low-rank": LowRank, "sign": Sign, "secure-sum": SecureSum,
+}  # fmt: skip
+UNSUMMED = {  # why a codec's payloads cannot be added up
+    "top-k": "each device sends numbers of other places", "random-k": "each device draws places of its own",
+    "sign": "each device has a scale of its own", "quantise": "each device has scales of its own",
+    "low-rank": "the sum of factors is not the factors of the sum",
+    "float16": "its numbers are floating-point", "bfloat16": "its numbers are floating-point",
 }  # fmt: skip
 SHORT: Mapping[str, Mapping[str, Any]] = {f"int{bits}": {"kind": "quantise", "bits": bits} for bits in (8, 4, 2)}
 
@@ -358,6 +404,14 @@ def chain(text: str) -> tuple[Codec, ...]:
         SettingError: an unknown codec or setting, one out of its range, or codecs in an order that makes no sense.
     """
     made = [codec(_settings(part)) for part in text.split(",")] if text else []
+    if len(made) > 1 and any(one.summed for one in made):
+        other = next(one for one in made if not one.summed)
+        name = named.to_spec(other, CODECS)[0]
+        raise SettingError(
+            f"travel: 'secure-sum' beside '{name}': {UNSUMMED.get(name, 'what it codes is no vector of numbers')}, and "
+            "only vectors of numbers that mean the same on every device can be added up while they are masked. Leave "
+            f"'{name}' out; secure-sum has bits = 16 for half the bytes."
+        )
     layout = NumberLayout(((64, 64),))
     for one in made:
         layout = one.after(layout)
@@ -454,6 +508,11 @@ class Coding:
     def bytes(self) -> int:
         """Bytes of a payload."""
         return sum(one.side(layout) for one, layout in self.steps) + self.last.bytes
+
+    @property
+    def summed(self) -> SecureSum | None:
+        """The codec whose payloads are decoded only once they are added up, where there is one."""
+        return next((one for one in self.codecs if isinstance(one, SecureSum)), None)
 
     @property
     def feedback(self) -> bool:

@@ -184,11 +184,21 @@ def gaussian_sum(updates: Iterable[Tensor], clip: float, deviation: float, rng: 
     """
     total: Tensor | None = None
     for update in updates:
-        length = float(update.norm())
-        part = update * (clip / length) if length > clip else update
+        part = clipped(update, clip)
         total = part.clone() if total is None else total.add_(part)
     if total is None:
         raise SettingError("no updates to add up: at least one branch must come back.")
+    return noisy(total, deviation, rng)
+
+
+def clipped(update: Tensor, clip: float) -> Tensor:
+    """Return Δ·min(1, C/‖Δ‖)."""
+    length = float(update.norm())
+    return update * (clip / length) if length > clip else update
+
+
+def noisy(total: Tensor, deviation: float, rng: np.random.Generator) -> Tensor:
+    """Add N(0, σ²I) to a sum in place, and return it."""
     for span in spans(len(total)) if deviation else ():
         total[span] += torch.from_numpy(rng.normal(0.0, deviation, span.stop - span.start))
     return total

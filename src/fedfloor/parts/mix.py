@@ -90,6 +90,23 @@ class Mix(Protocol):
         """Return the weight of a branch in the mean; of packet entries beside ``w`` under every rule."""
         return float(samples > 0)
 
+    @property
+    def additive(self) -> bool:
+        """Whether the rule reads no more of the models than the sum of their :meth:`summand`, as every mean does."""
+        return not self.whole
+
+    def summand(self, change: Tensor, trained: int | None) -> Tensor:
+        """Return what a device adds to the sum of an additive rule, before the weight: its change [P], or less."""
+        return change
+
+    def of_sum(self, start: Tensor, total: Tensor, weight: float, trained: int, rng: np.random.Generator) -> Tensor:
+        """Return the mixed model [P] of an additive rule: w + Σ/Σ weights.
+
+        Args:
+            total: Σ weight_k · summand_k, float64 [P].
+        """
+        return (start.double() + total / weight).to(start.dtype)
+
     def planned(self, node: Node, selection: Selection | None, devices: Sequence[int], park_devices: int) -> Mix:
         """Return the rule as a round's plan names it, or refuse the plan.
 
@@ -487,13 +504,33 @@ class Private(Mix):
                 raise _unfit(f"devices send '{min(goal.travels)}' beside the model, which is not clipped")
         return replace(self, expected=selection.share * park_devices)
 
+    @property
+    def additive(self) -> bool:
+        return True
+
+    def summand(self, change: Tensor, trained: int | None) -> Tensor:
+        """Return clip(Δ, C): where sums are secure, devices shorten their updates themselves."""
+        from fedfloor.parts.means import clipped
+
+        if trained is not None and bool(change[trained:].any()):
+            raise _unfit(STATISTICS)
+        return clipped(change.double(), self.clip)
+
+    def of_sum(self, start: Tensor, total: Tensor, weight: float, trained: int, rng: np.random.Generator) -> Tensor:
+        from fedfloor.parts.means import noisy
+
+        mixed, front = start.clone(), slice(trained)
+        noise = self.noise * self.clip if self.noise else 0.0
+        mixed[front] = noisy(total[front], noise, rng).div_(self.expected or weight).add_(start[front])
+        return mixed
+
     def mixed(self, met: Meeting) -> Tensor:
         from fedfloor.parts.means import gaussian_sum
 
         if self.expected is None or met.rng is None:
             raise _unfit("its plan names no mix.expected, the devices that take part in a round on average")
         if any(not model[met.trained :].equal(met.start[met.trained :]) for model in met.models if met.trained):
-            raise _unfit("batch norm's statistics travel with the model; take a network with group norm, or without")
+            raise _unfit(STATISTICS)
         front, mixed = slice(met.trained), met.start.clone()
         updates = (model[front].double().sub_(met.start[front]) for model in met.models)
         deviation = self.noise * self.clip if self.noise else 0.0
@@ -549,6 +586,9 @@ def check(mix: Mix, name: str, branches: int) -> None:
             f"mix '{name}' has {branches} models to mix: it needs at least {mix.least}. Let "
             f"{mix.least - branches} more take part, or lower what it asks for (mix.outliers, mix.keep).{against}"
         )
+
+
+STATISTICS = "batch norm's statistics travel with the model; take a network with group norm, or without"
 
 
 def _unfit(reason: str) -> SettingError:

@@ -29,7 +29,8 @@ from fedfloor.network.sites import (
 )
 from fedfloor.park.park import Park
 from fedfloor.park.statistics import Step
-from fedfloor.parts import objectives
+from fedfloor.parts import objectives, summable
+from fedfloor.parts.masking import exchanges
 from fedfloor.parts.objective import Objective
 from fedfloor.plan import walk
 from fedfloor.plan.nodes import Node, Probe, Scalar, Work
@@ -96,7 +97,9 @@ class Tariff:
         def cost(kind: type[Question]) -> Callable[[Mapping[str, Scalar]], QuestionCost]:
             return lambda settings: kind(settings).price(sizes)
 
-        return Payload({"all": size, **parts}, {name: cost(kind) for name, kind in QUESTIONS.items()}, coded)
+        asked = {name: cost(kind) for name, kind in QUESTIONS.items()}
+        staged = {text: exchanges for _, text in chains if summable.secure(text)}
+        return Payload({"all": size, **parts}, asked, coded, staged)
 
     def resources(self, packet: Mapping[str, Tensor]) -> Resources:
         """Return the facts of devices on the network that methods may read."""

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 from fedfloor.engine.aggregation import Aggregation
 from fedfloor.engine.engine import Engine
 from fedfloor.engine.executor import no_vector
-from fedfloor.engine.visit import VisitStats, mixed_part
+from fedfloor.engine.summing import aggregation_of
+from fedfloor.engine.visit import VisitStats
 from fedfloor.models.parcel import Packet
 from fedfloor.plan.nodes import Parallel, Train, Work
 from fedfloor.plan.outcome import Receipt
@@ -149,7 +150,7 @@ def branches(
 ) -> Generator[list[Job], list[CohortAnswer], tuple[Aggregation, list[NodeResult]]]:
     """Walk the branches ``mine`` of a ``Parallel``, as many at a time as there is room for, in plan order."""
     node, packet, done = request.node, request.packet, list[NodeResult]()
-    aggregation = Aggregation(node, packet, mixed_part(trainer.engine.network, node))
+    aggregation = aggregation_of(trainer.engine, node, packet)
     parts, width = request.branches(mine), max(1, min(room, len(mine)))
     for first in range(0, len(parts), width):
         some, below = parts[first : first + width], max(1, room // width)

@@ -1,0 +1,417 @@
+r"""Secure sums: a server learns Σ_k x_k of vectors that each device masks, and nothing else of any of them.
+
+Whole numbers modulo 2^b. Device u sends, for its neighbours v,
+
+.. math:: y_u = x_u + PRG(b_u) + \sum_{v > u} PRG(s_{uv}) - \sum_{v < u} PRG(s_{uv}) \mod 2^b,
+
+with s_uv of an X25519 exchange and a seed b_u of its own. Pairwise masks cancel in the sum. Shares (Shamir 1979) of b_u
+and of u's private key lie, encrypted, with its neighbours: once the survivors are known, the server gets the shares of
+b_u of those that sent y_u, or of the private keys of those that did not, never both. Four stages:
+
+1. :func:`advertise`: a device draws its keys and sends the public ones.
+2. :func:`share`: it gets its neighbours' keys, and sends them its shares, each encrypted for its receiver.
+3. :func:`masked`: it gets the shares of those that went on, and sends y_u.
+4. :func:`reveal`: it gets the list of survivors, and sends one share of each neighbour; :func:`unmasked` ends.
+
+Bonawitz et al., "Practical secure aggregation for privacy-preserving machine learning", CCS 2017, for a server that
+follows the protocol; with neighbours in a graph instead of all pairs: Bell et al., "Secure single-server aggregation
+with (poly)logarithmic overhead", CCS 2020.
+"""
+
+from __future__ import annotations
+
+import math
+import secrets
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from types import SimpleNamespace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedfloor.errors import SettingError
+from fedfloor.ranges import RefusedError
+
+Bytes = NDArray[np.uint8]
+LEAST = 3  # survivors of a sum: of two, each would know the other's
+PRIME = 2**255 - 19  # of the field of shares
+KEY_BYTES = 32  # of a key, a seed, a share
+SEALED_BYTES = 2 * KEY_BYTES + 16  # two shares, encrypted and authenticated
+FIGURES = 4  # numbers beside a vector: its weight, and weighted figures of a receipt
+FIGURE_BITS = 24  # of their fraction; modulo 2^64
+FIGURE_MOST = 2.0**12  # of a figure, before it is weighted
+ALL_PAIRS = 64  # devices up to which all are each other's neighbours; of more, each has as many neighbours
+
+
+class LostSumError(Exception):
+    """A sum that cannot be unmasked, as too few devices are left."""
+
+
+@dataclass(frozen=True)
+class Residues:
+    """Residues: vectors [numbers] modulo 2^bits and, behind them, figures [FIGURES] modulo 2^64, as bytes.
+
+    >>> ring = Residues(2, 16)
+    >>> total = ring.zeros()
+    >>> for value in (1, 2, -5): ring.add(total, ring.packed(np.array([value, 70000]), np.zeros(FIGURES)))
+    >>> ring.signed(total)[0].tolist()
+    [-2, 13392]
+    """
+
+    numbers: int
+    bits: int
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of a vector with its figures."""
+        return self.numbers * self.bits // 8 + 8 * FIGURES
+
+    def zeros(self) -> Bytes:
+        """Return the vector of zeros."""
+        return np.zeros(self.bytes, np.uint8)
+
+    def packed(self, vector: NDArray[np.int64], figures: NDArray[np.float64]) -> Bytes:
+        """Return a vector and its figures, the latter in fixed point."""
+        whole = np.rint(figures * 2.0**FIGURE_BITS).astype(np.int64)
+        return np.concatenate([vector.astype(self._kind()).view(np.uint8), whole.view(np.uint8)])
+
+    def signed(self, total: Bytes) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+        """Return a sum's numbers between ±2^(bits − 1), and its figures."""
+        cut = self.bytes - 8 * FIGURES
+        figures = total[cut:].copy().view(np.int64) / 2.0**FIGURE_BITS
+        return total[:cut].copy().view(f"<i{self.bits // 8}").astype(np.int64), figures
+
+    def add(self, total: Bytes, other: Bytes, sign: int = 1) -> None:
+        """Add a vector to a sum, in place, or take it off."""
+        if other.shape != total.shape:
+            raise RefusedError("payload", f"{other.size} bytes came; {total.size} are waited for.")
+        cut = self.bytes - 8 * FIGURES
+        for part, kind in ((slice(0, cut), self._kind()), (slice(cut, None), "<u8")):
+            into, more = total[part].view(kind), other[part].view(kind)
+            _ = np.add(into, more, out=into) if sign > 0 else np.subtract(into, more, out=into)
+
+    def _kind(self) -> str:
+        return f"<u{self.bits // 8}"
+
+
+@dataclass(frozen=True)
+class FixedPoint:
+    """Weighted changes w·Δ as whole numbers round(w·Δ·2^fraction).
+
+    Args:
+        ring: the sum's.
+        bound: the most of |Δ|; what is beyond is cut to it.
+        fraction: bits behind the point; below 0, of a unit above 1.
+    """
+
+    ring: Residues
+    bound: float
+    fraction: int
+
+    @classmethod
+    def sized(cls, numbers: int, bits: int, bound: float, weight: float, devices: int) -> FixedPoint:
+        """Return the finest one whose sum of so many devices, of this weight together, stays within the modulus.
+
+        >>> FixedPoint.sized(10, 16, bound=1.0, weight=100.0, devices=3).fraction
+        8
+        """
+        room = 2.0 ** (bits - 1) - 1 - devices / 2  # each may be rounded up by a half
+        if room <= 0:
+            raise SettingError(f"travel.secure-sum.bits = {bits}: too few for a sum of {devices} devices. Set 32.")
+        return cls(Residues(numbers, bits), bound, math.floor(math.log2(room / (bound * weight))))
+
+    def encoded(self, change: NDArray[np.floating], weight: float, figures: Sequence[float] = ()) -> Bytes:
+        """Return w·Δ with (w, w·figures…) beside it."""
+        scaled = np.clip(change.astype(np.float64), -self.bound, self.bound)
+        scaled *= weight * 2.0**self.fraction
+        beside = np.zeros(FIGURES)
+        beside[0] = weight
+        beside[1 : 1 + len(figures)] = np.clip(np.nan_to_num(figures), -FIGURE_MOST, FIGURE_MOST) * weight
+        return self.ring.packed(np.rint(scaled).astype(np.int64), beside)
+
+    def decoded(self, total: Bytes) -> tuple[NDArray[np.float64], float, tuple[float, ...]]:
+        """Return Σ w·Δ, Σ w, and the weighted means of the figures."""
+        whole, figures = self.ring.signed(total)
+        weight, means = float(figures[0]), tuple(float(one / figures[0]) for one in figures[1:])
+        return np.multiply(whole, 2.0**-self.fraction, dtype=np.float64), weight, means
+
+
+# -- shares -----------------------------------------------------------------------------------------------------------
+
+
+def split(secret: bytes, holders: Sequence[int], threshold: int) -> dict[int, bytes]:
+    """Return a share of a secret below PRIME for each holder: any ``threshold`` of them give it back, fewer nothing."""
+    terms = [int.from_bytes(secret, "little"), *(secrets.randbelow(PRIME) for _ in range(threshold - 1))]
+
+    def at(x: int) -> int:
+        value = 0
+        for term in reversed(terms):
+            value = (value * x + term) % PRIME
+        return value
+
+    return {holder: at(holder + 1).to_bytes(KEY_BYTES, "little") for holder in holders}
+
+
+def joined(shares: Mapping[int, bytes], threshold: int) -> bytes:
+    """Return the secret of shares: the polynomial's value at 0 by Lagrange's formula.
+
+    Raises:
+        LostSumError: fewer than ``threshold``.
+
+    >>> joined(dict(list(split(b"s" * 32, range(5), 3).items())[1:4]), 3) == b"s" * 32
+    True
+    """
+    if len(shares) < threshold:
+        raise LostSumError(f"{len(shares)} shares of a secret came; {threshold} are needed")
+    points = [(holder + 1, int.from_bytes(share, "little")) for holder, share in sorted(shares.items())[:threshold]]
+    value = 0
+    for x, y in points:
+        above = below = 1
+        for other, _ in points:
+            if other != x:
+                above, below = above * other % PRIME, below * (other - x) % PRIME
+        value = (value + y * above * pow(below, -1, PRIME)) % PRIME
+    return value.to_bytes(KEY_BYTES, "little")
+
+
+def neighbours(devices: Sequence[int], order: Sequence[int] | None = None) -> dict[int, tuple[int, ...]]:
+    """Return each device's neighbours: all others, or of many devices the nearest ones in a ring in random order.
+
+    >>> {len(some) for some in neighbours(range(1000)).values()}, neighbours([4, 7, 9])[7]
+    ({64}, (4, 9))
+    """
+    if len(devices) <= ALL_PAIRS + 1:
+        return {k: tuple(v for v in devices if v != k) for k in devices}
+    ring = list(order or secrets.SystemRandom().sample(list(devices), len(devices)))
+    steps = [step for half in range(1, ALL_PAIRS // 2 + 1) for step in (half, -half)]
+    return {k: tuple(sorted(ring[(i + step) % len(ring)] for step in steps)) for i, k in enumerate(ring)}
+
+
+def exchanges(devices: int) -> tuple[tuple[int, int], ...]:
+    """Return (bytes down, bytes up) of each stage for a device of a factory where so many take part.
+
+    Numbers of devices and messages' frames are not counted, nor is the masked vector of the third stage.
+    """
+    near = min(devices - 1, ALL_PAIRS)
+    keys, sealed = 2 * KEY_BYTES, SEALED_BYTES
+    return (0, keys), (near * keys, near * sealed), (near * sealed, 0), (-(-devices // 8), (near + 1) * KEY_BYTES)
+
+
+def threshold(share: float, holders: int) -> int:
+    """Return how many of a secret's holders can give it back, which is how many must be left."""
+    return max(LEAST, math.ceil(share * holders - 1e-9))
+
+
+# -- a device's stages ------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class PublicKeys:
+    """What a device advertises: of the channel to its neighbours, and of its masks."""
+
+    channel: bytes
+    mask: bytes
+
+
+@dataclass(frozen=True)
+class DeviceKeys:
+    """A device's secrets for one sum, drawn by the operating system.
+
+    Args:
+        device: its number.
+        channel, mask: private X25519 keys.
+        seed: of the mask of its own.
+        context: what the sum is of, which all of its keys hang on.
+    """
+
+    device: int
+    channel: bytes
+    mask: bytes
+    seed: bytes
+    context: bytes
+
+    @property
+    def public(self) -> PublicKeys:
+        """The keys that the device advertises."""
+        return PublicKeys(_public(self.channel), _public(self.mask))
+
+
+def advertise(device: int, context: bytes) -> DeviceKeys:
+    """Return new secrets of a device; its ``public`` keys are what it sends."""
+    return DeviceKeys(device, _secret(), _secret(), _secret(), context)
+
+
+def share(keys: DeviceKeys, others: Mapping[int, PublicKeys], least: int) -> dict[int, bytes]:
+    """Return a device's shares for its neighbours, encrypted for each; its own stand in clear under its number.
+
+    Args:
+        others: the public keys of its neighbours that advertised some.
+        least: the threshold of shares.
+
+    Raises:
+        RefusedError: too few neighbours, or keys that are not distinct.
+    """
+    holders = sorted({keys.device, *others})
+    public = [key for one in (keys.public, *others.values()) for key in (one.channel, one.mask)]
+    if len(holders) < least or len(set(public)) < len(public):
+        raise RefusedError("sum", f"keys of {len(others)} neighbours came, or some twice; {least - 1} are needed.")
+    ours, seeds = split(keys.mask, holders, least), split(keys.seed, holders, least)
+    sealed = {v: _sealed(keys, v, others[v], ours[v] + seeds[v]) for v in others}
+    return {**sealed, keys.device: ours[keys.device] + seeds[keys.device]}
+
+
+def masked(keys: DeviceKeys, others: Mapping[int, PublicKeys], summand: Bytes, ring: Residues) -> Bytes:
+    """Return a summand with its masks.
+
+    Args:
+        others: the public keys of the neighbours that sent shares.
+    """
+    masked = summand.copy()
+    ring.add(masked, _stream(keys.seed, keys.context + b"own", ring.bytes))
+    for v, public in others.items():
+        ring.add(masked, _pair_mask(keys, v, public, ring), 1 if v > keys.device else -1)
+    return masked
+
+
+def reveal(
+    keys: DeviceKeys, others: Mapping[int, PublicKeys], shares: Mapping[int, bytes], survivors: Collection[int],
+    least: int,
+) -> dict[int, bytes]:  # fmt: skip
+    """Return one share of each neighbour and of the device itself: of a survivor's seed, or of a lost one's key.
+
+    Args:
+        others: the public keys of the neighbours that sent shares.
+        shares: theirs, as they came, and the device's own.
+        survivors: the devices whose masked vectors are in the sum.
+
+    Raises:
+        RefusedError: the device itself is none of them, too few are left, or a share is not what its sender sealed.
+    """
+    left = {keys.device, *others} & set(survivors)
+    if keys.device not in survivors or len(left) < least:
+        raise RefusedError("sum", f"{len(left)} devices are left around this one; {least} are needed to unmask a sum.")
+    found = {keys.device: shares[keys.device]} | {
+        v: _opened(keys, v, public, shares[v]) for v, public in others.items()
+    }
+    return {v: both[KEY_BYTES:] if v in left else both[:KEY_BYTES] for v, both in found.items()}
+
+
+# -- the server's last stage ------------------------------------------------------------------------------------------
+
+
+def unmasked(
+    total: Bytes, ring: Residues, public: Mapping[int, PublicKeys], beside: Mapping[int, Collection[int]],
+    survivors: Collection[int], revealed: Mapping[int, Mapping[int, bytes]], least: Callable[[int], int],
+    context: bytes,
+) -> Bytes:  # fmt: skip
+    """Return the sum of the survivors' vectors.
+
+    Args:
+        total: of their masked vectors.
+        public: the keys of all that sent shares.
+        beside: the neighbours of each of them among these.
+        survivors: those whose vectors are in the sum.
+        revealed: device → whose share → share.
+        least: a device → the threshold of its shares.
+
+    Raises:
+        LostSumError: fewer than three are left, or too few shares came, or none that fit.
+    """
+    if len(survivors) < LEAST:
+        raise LostSumError(f"{len(survivors)} devices are left in a sum; {LEAST} are needed")
+    total = total.copy()
+    for u in public:
+        known = {holder: some[u] for holder, some in revealed.items() if u in some and holder in {u, *beside[u]}}
+        if u not in survivors and not set(beside[u]) & set(survivors):
+            continue
+        secret = joined(known, least(u))
+        if u in survivors:
+            ring.add(total, _stream(secret, context + b"own", ring.bytes), -1)
+            continue
+        keys = DeviceKeys(u, b"", secret, b"", context)
+        if _public(secret) != public[u].mask:
+            raise LostSumError(f"shares of device {u}'s key do not fit its public key")
+        for v in set(beside[u]) & set(survivors):  # v's vector has the mask with u, and u's is not there
+            ring.add(total, _pair_mask(keys, v, public[v], ring), 1 if v > u else -1)
+    return total
+
+
+# -- keys and streams -------------------------------------------------------------------------------------------------
+
+
+def _secret() -> bytes:
+    return secrets.randbelow(PRIME).to_bytes(KEY_BYTES, "little")
+
+
+def _public(private: bytes) -> bytes:
+    x25519 = _cryptography().x25519
+    return bytes(x25519.X25519PrivateKey.from_private_bytes(private).public_key().public_bytes_raw())
+
+
+def _agreed(private: bytes, public: bytes, about: bytes) -> bytes:
+    crypto = _cryptography()
+    try:
+        other = crypto.x25519.X25519PublicKey.from_public_bytes(public)
+        secret = crypto.x25519.X25519PrivateKey.from_private_bytes(private).exchange(other)
+    except ValueError as error:
+        raise RefusedError("sum", "a public key is none of X25519.") from error
+    return bytes(crypto.HKDF(crypto.hashes.SHA256(), KEY_BYTES, None, about).derive(secret))
+
+
+def _pair_mask(keys: DeviceKeys, other: int, public: PublicKeys, ring: Residues) -> Bytes:
+    low, high = sorted((keys.device, other))
+    about = keys.context + b"mask" + _numbered(low) + _numbered(high)
+    return _stream(_agreed(keys.mask, public.mask, about), b"", ring.bytes)
+
+
+def _sealed(keys: DeviceKeys, to: int, public: PublicKeys, text: bytes) -> bytes:
+    key = _agreed(keys.channel, public.channel, keys.context + b"share" + _numbered(keys.device) + _numbered(to))
+    return bytes(_cryptography().ChaCha20Poly1305(key).encrypt(bytes(12), text, None))  # a key is used once
+
+
+def _opened(keys: DeviceKeys, sender: int, public: PublicKeys, sealed: bytes) -> bytes:
+    crypto = _cryptography()
+    key = _agreed(keys.channel, public.channel, keys.context + b"share" + _numbered(sender) + _numbered(keys.device))
+    try:
+        text = bytes(crypto.ChaCha20Poly1305(key).decrypt(bytes(12), sealed, None))
+    except crypto.InvalidTag as error:
+        raise RefusedError("sum", f"the shares of device {sender} are not those that it encrypted.") from error
+    if len(text) != 2 * KEY_BYTES:
+        raise RefusedError("sum", f"the shares of device {sender} have {len(text)} bytes; {2 * KEY_BYTES} are due.")
+    return text
+
+
+def _stream(key: bytes, about: bytes, size: int) -> Bytes:
+    """Return the ChaCha20 stream of a key."""
+    crypto = _cryptography()
+    key = bytes(crypto.HKDF(crypto.hashes.SHA256(), KEY_BYTES, None, about + b"stream").derive(key))
+    cipher = crypto.Cipher(crypto.ChaCha20(key, bytes(16)), mode=None)
+    return np.frombuffer(bytearray(cipher.encryptor().update(bytes(size))), np.uint8)
+
+
+def _numbered(device: int) -> bytes:
+    return device.to_bytes(8, "little")
+
+
+@cache
+def _cryptography() -> SimpleNamespace:
+    """Return what is used of cryptography, which simulations do without.
+
+    Raises:
+        SettingError: it is not installed.
+    """
+    try:
+        from cryptography.exceptions import InvalidTag
+        from cryptography.hazmat.primitives import hashes
+        from cryptography.hazmat.primitives.asymmetric import x25519
+        from cryptography.hazmat.primitives.ciphers import Cipher
+        from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
+        from cryptography.hazmat.primitives.ciphers.algorithms import ChaCha20
+        from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+    except ImportError as error:
+        raise SettingError("secure sums need cryptography: pip install 'fedfloor[deploy]'.") from error
+    return SimpleNamespace(
+        InvalidTag=InvalidTag, hashes=hashes, x25519=x25519, Cipher=Cipher, ChaCha20Poly1305=ChaCha20Poly1305,
+        ChaCha20=ChaCha20, HKDF=HKDF,
+    )  # fmt: skip

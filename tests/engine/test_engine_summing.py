@@ -1,0 +1,183 @@
+"""Secure sums in simulation: the bits of a fixed-point sum, priced; what cannot be summed is refused."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import fedfloor
+from fedfloor import config
+from fedfloor.engine import travel
+from fedfloor.engine.executor import LocalExecutor
+from fedfloor.errors import SettingError
+from fedfloor.methods.catalog import METHODS
+from fedfloor.parts.masking import threshold
+from floor import bits, park
+from rounds import Job, method
+
+SIZES, FACTORIES = (6, 10, 4, 9, 5, 8, 7), (0, 0, 0, 1, 1, 1, 1)
+SECURE = {"travel": "secure-sum"}
+REFUSED = {
+    **dict.fromkeys(("fedsr", "ring", "hfedms", "astraea", "fedrep", "ditto", "apfl"), "one device's model and no sum"),
+    **dict.fromkeys(("ifca", "flhc"), "several models"), "local": "no models travel",
+    "fedl": "answer 'gradient' one by one", "kcenter": "answer 'profile'", "fldg": "answer 'features'",
+    "fldgl": "answer 'hash'", "scaffold": "'c' beside the model", "qffl": "mix 'q_fair' looks at",
+    "ida": "mix 'inverse_distance' looks at", "fedgs": "2 devices are chosen at a time",
+}  # fmt: skip
+
+
+def job(folder: Path, parts: dict[str, Any] = SECURE, name: str = "fedavg", **more: Any) -> Job:
+    return Job(method(name, parts), park(SIZES, factory_of=FACTORIES), folder=folder, **more)
+
+
+class Watched(LocalExecutor):
+    """Notes the changes that leave visits."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.changes: dict[int, np.ndarray] = {}
+
+    def visit(self, engine: Any, work: Any, packet: Any, key: Any, extractor: Any) -> Any:
+        sent, receipt = super().visit(engine, work, packet, key, extractor)
+        self.changes[key.device] = sent["w"].numpy().copy()
+        return sent, receipt
+
+
+@pytest.mark.parametrize(("mix", "loss"), [("by_samples", 0.0), ("equal", 0.0), ("by_samples", 0.2)])
+def test_the_mean_is_that_of_the_fixed_point_sum_to_the_bit(mix: str, loss: float, tmp_path: Path) -> None:
+    one = job(tmp_path, SECURE | {"mix": mix}, rounds=1, loss=loss)
+    start = one.start["w"].double().numpy()
+    one.engine.executor = watched = Watched()
+    state = one.run()
+    weights = SIZES if mix == "by_samples" else (1,) * len(SIZES)
+    room = 2**31 - 1 - len(SIZES) / 2
+    fraction = int(np.floor(np.log2(room / (8 * sum(weights)))))
+    kept = [r.device for r in one.outcomes[0].receipts if not r.lost]
+    total = [
+        sum(round(Fraction(float(watched.changes[k][i])) * weights[k] * 2**fraction) for k in kept)
+        for i in range(len(start))
+    ]
+    mean = np.array(total, np.float64) / 2.0**fraction / sum(weights[k] for k in kept)
+    assert state.packet["w"].tolist() == (start + mean).astype(np.float32).tolist()
+    plain = job(tmp_path / "plain", {"mix": mix}, rounds=1, loss=loss).run()
+    if not loss:
+        assert torch.allclose(state.packet["w"], plain.packet["w"], atol=1e-6)
+
+
+def test_receipts_show_the_mean_of_their_factory_alone(tmp_path: Path) -> None:
+    secure, plain = job(tmp_path, rounds=1), job(tmp_path / "plain", {}, rounds=1)
+    secure.run(), plain.run()
+    shown, known = secure.outcomes[0].receipts, plain.outcomes[0].receipts
+    for factory in (0, 1):
+        of = [k for k, m in enumerate(FACTORIES) if m == factory]
+        assert len({(shown[k].loss_first, shown[k].loss_last, shown[k].accuracy) for k in of}) == 1
+        mean = sum(SIZES[k] * known[k].loss_last for k in of) / sum(SIZES[k] for k in of)
+        assert shown[of[0]].loss_last == pytest.approx(mean, abs=1e-6)
+
+
+def test_a_factory_with_too_few_devices_left_is_lost_as_a_whole(tmp_path: Path) -> None:
+    one = job(tmp_path, rounds=6, loss=0.3)
+    one.run()
+    seen = set()
+    for outcome in one.outcomes:
+        for factory in (0, 1):
+            mine = [r for r in outcome.receipts if FACTORIES[r.device] == factory]
+            refused, kept = [r for r in mine if r.refused], [r for r in mine if not r.lost]
+            needed = threshold(0.6, len(mine))
+            assert not (refused and kept)
+            assert not kept or len(kept) >= needed >= 3
+            assert all(f"unmasked for {needed}" in r.refused for r in refused)
+            seen.add(bool(refused))
+    assert seen == {True, False}
+
+
+def test_with_noise_0_and_no_clipping_the_private_rule_is_the_mean_of_equal_weights(tmp_path: Path) -> None:
+    private = {"kind": "private", "clip": float("inf"), "noise": 0.0, "delta": 0.1}
+    drawn = {"kind": "poisson", "share": 1.0}
+    noisy = job(tmp_path, SECURE | {"mix": private, "selection": drawn}, rounds=1).run()
+    equal = job(tmp_path / "equal", SECURE | {"mix": "equal"}, rounds=1).run()
+    assert torch.allclose(noisy.packet["w"], equal.packet["w"], atol=1e-7)
+    clipped = job(tmp_path / "clip", {"mix": private | {"clip": 0.01}, "selection": drawn}, rounds=1)
+    secure = job(tmp_path / "both", SECURE | {"mix": private | {"clip": 0.01}, "selection": drawn}, rounds=1)
+    assert torch.allclose(clipped.run().packet["w"], secure.run().packet["w"], atol=1e-6)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_every_method_has_secure_sums_or_refuses_them_with_the_reason(name: str, tmp_path: Path) -> None:
+    if name in REFUSED:
+        with pytest.raises(SettingError, match=REFUSED[name]):
+            job(tmp_path, name=name, rounds=1).run()
+        return
+    assert bool(torch.isfinite(job(tmp_path, name=name, rounds=1).run().packet["w"]).all())
+
+
+@pytest.mark.parametrize(
+    ("parts", "name", "reason"),
+    [
+        ({"mix": "median"}, "fedavg", "mix 'median' looks at each device's model"),
+        ({"mix": {"kind": "krum", "outliers": 1}}, "fedavg", "mix 'krum' looks at"),
+        ({}, "fedsr", "chain or ring"),
+        ({}, "scaffold", "devices send 'c' beside the model"),
+        ({}, "kcenter", "devices answer 'profile' one by one"),
+        ({}, "ifca", "several models"),
+        ({"travel": ["top-k", "secure-sum"]}, "fedavg", "each device sends numbers of other places"),
+        ({"travel": ["int8", "secure-sum"]}, "fedavg", "each device has scales of its own"),
+        ({"travel": ["sign", "secure-sum"]}, "fedavg", "a scale of its own"),
+        ({"travel": ["low-rank", "secure-sum"]}, "fedavg", "not the factors of the sum"),
+        ({"travel_down": "secure-sum"}, "fedavg", "codes the change of a model"),
+        ({"travel": {"kind": "secure-sum", "bits": 12}}, "fedavg", r"bits = 12: must be 16 or 32"),
+        ({"travel": {"kind": "secure-sum", "threshold": 0.5}}, "fedavg", r"threshold = 0\.5: must be above 0\.5"),
+    ],
+)
+def test_refusals_name_the_reason(parts: dict[str, Any], name: str, reason: str, tmp_path: Path) -> None:
+    with pytest.raises(SettingError, match=reason):
+        job(tmp_path, SECURE | parts, name).run()
+
+
+def experiment(**more: Any) -> Any:
+    table = {
+        "rounds": 2, "data": {"samples_per_device": 20}, "park": {"devices": 8, "factories": 2},
+        "work": {"batch_size": 5, "lr": 0.05}, "network": {"profile": "lte-cat-m2"}, "model": {"name": "logistic"},
+        "method": {"name": "fedavg", **SECURE},
+    }  # fmt: skip
+    return config.from_table(table | more)
+
+
+def test_factories_of_two_and_limits_on_updates_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(SettingError, match="factory 0 has 2 devices"):
+        fedfloor.run(experiment(park={"devices": 8, "factories": 4}), tmp_path / "a", ranks=1)
+    with pytest.raises(SettingError, match="only their sum is seen"):
+        fedfloor.run(experiment(deploy={"simulate": True}), tmp_path / "b", ranks=1)
+
+
+def test_ranks_give_the_same_bits_and_stages_are_priced(tmp_path: Path) -> None:
+    what = experiment(faults={"visit": 0.2})
+    fedfloor.run(what, tmp_path / "1", ranks=1)
+    fedfloor.run(what, tmp_path / "2", ranks=2)
+    lines, others = (fedfloor.runs.ledger.read(tmp_path / n / "ledger.jsonl") for n in ("1", "2"))
+    assert [{**vars(one), "wall_s": 0} for one in lines] == [{**vars(one), "wall_s": 0} for one in others]
+    assert (tmp_path / "1/model.safetensors").read_bytes() == (tmp_path / "2/model.safetensors").read_bytes()
+    model = 4 * 48_670  # (784 + 1) · 62
+    keys, sealed, revealed = 64, 3 * 80, 4 * 32  # of four devices in each factory
+    paid = lines[0].priced["bytes"]  # type: ignore[index]
+    assert paid["device_edge_up"] == 8 * (keys + sealed + model + 4 * 8 + revealed)
+    assert paid["device_edge_down"] == 8 * (3 * keys + model + sealed + 1)
+    fedfloor.run(experiment(method={"name": "fedavg"}), tmp_path / "plain", ranks=1)
+    plain = fedfloor.runs.ledger.read(tmp_path / "plain/ledger.jsonl")[0].priced
+    assert plain["seconds"] < lines[0].priced["seconds"] < 1.05 * plain["seconds"]  # type: ignore[index]
+
+
+def test_attackers_hide_in_a_sum_and_half_the_bits_are_half_the_bytes(tmp_path: Path) -> None:
+    attackers = {"share": 0.2, "kind": "sign-flip"}
+    fedfloor.run(experiment(faults={"attackers": attackers}), tmp_path / "attacked", ranks=1)
+    one = job(tmp_path / "half", {"travel": {"kind": "secure-sum", "bits": 16, "bound": 0.5}}, rounds=2)
+    state, plain = one.run(), job(tmp_path / "plain", {}, rounds=2).run()
+    work = one.method.coded(one.method.method.work.at(1, 1))  # type: ignore[attr-defined]
+    assert travel.up(one.engine.network, work).size(one.start) == 2 * len(one.start["w"]) + 32
+    assert bits(state.packet["w"]) != bits(plain.packet["w"])
+    assert torch.allclose(state.packet["w"], plain.packet["w"], atol=1e-3)

@@ -1,0 +1,131 @@
+"""Secure sums: masks cancel for whoever drops out, and a sum of too few is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fedfloor.errors import SettingError
+from fedfloor.parts import masking
+from fedfloor.parts.masking import FixedPoint, LostSumError, Residues
+from fedfloor.ranges import RefusedError
+
+CONTEXT = b"run 1"
+
+
+def protocol(
+    vectors: dict[int, np.ndarray], ring: Residues, gone: tuple[Collection[int], ...], share: float
+) -> tuple[np.ndarray, list[int]]:
+    """Run the four stages; ``gone`` are the devices that drop out before each. Return the sum, and whose it is."""
+    around = masking.neighbours(list(vectors))
+    keys = {k: masking.advertise(k, CONTEXT) for k in vectors if k not in gone[0]}
+    public = {k: one.public for k, one in keys.items()}
+
+    def near(k: int, of: Collection[int]) -> dict[int, masking.PublicKeys]:
+        return {v: public[v] for v in around[k] if v in of}
+
+    def least(k: int) -> int:
+        return masking.threshold(share, 1 + len(near(k, public)))
+
+    shared = {k: masking.share(keys[k], near(k, public), least(k)) for k in keys if k not in gone[1]}
+    total = ring.zeros()
+    survivors = [k for k in shared if k not in gone[2]]
+    for k in survivors:
+        ring.add(total, masking.masked(keys[k], near(k, shared), ring.packed(vectors[k], np.ones(4)), ring))
+    revealed = {
+        k: masking.reveal(
+            keys[k], near(k, shared), {v: shared[v][k] for v in shared if k in shared[v]}, survivors, least(k)
+        )
+        for k in survivors
+        if k not in gone[3]
+    }
+    beside = {k: list(near(k, shared)) for k in shared}
+    shared_keys = {k: public[k] for k in shared}
+    return masking.unmasked(total, ring, shared_keys, beside, survivors, revealed, least, CONTEXT), survivors
+
+
+@st.composite
+def dropouts(draw: st.DrawFn, devices: int, share: float) -> tuple[set[int], ...]:
+    left, gone = list(range(devices)), []
+    for _ in range(4):
+        some = draw(st.sets(st.sampled_from(left), max_size=int(share * len(left)))) if left else set()
+        left = [k for k in left if k not in some]
+        gone.append(some)
+    return tuple(gone)
+
+
+@settings(max_examples=25, deadline=None)
+@given(dropouts(20, 0.3), st.integers(0, 2**32 - 1), st.sampled_from([16, 32]), st.sampled_from([0.5, 2 / 3]))
+def test_the_sum_is_the_plain_one_for_every_dropout_above_the_threshold(
+    gone: tuple[set[int], ...], seed: int, bits: int, share: float
+) -> None:
+    rng, ring = np.random.default_rng(seed), Residues(7, bits)
+    vectors = {k: rng.integers(-(2 ** (bits - 6)), 2 ** (bits - 6), 7) for k in range(20)}
+    left = 20 - sum(map(len, gone))
+    least = masking.threshold(share, 20 - len(gone[0]))
+    if left < least:
+        with pytest.raises((LostSumError, RefusedError)):
+            protocol(vectors, ring, gone, share)
+        return
+    total, survivors = protocol(vectors, ring, gone, share)
+    whole, figures = ring.signed(total)
+    assert whole.tolist() == sum(vectors[k] for k in survivors).tolist()
+    assert figures.tolist() == [len(survivors)] * 4
+
+
+def test_many_devices_have_some_neighbours_and_the_same_sum() -> None:
+    ring = Residues(3, 32)
+    vectors = {k: np.full(3, k) for k in range(80)}
+    total, survivors = protocol(vectors, ring, ({3}, {4, 5}, {6, 70}, {8}), 0.5)
+    assert ring.signed(total)[0].tolist() == [sum(survivors)] * 3
+    assert len(survivors) == 75
+
+
+def test_a_sum_of_two_is_refused_and_so_is_one_below_the_threshold() -> None:
+    ring, vectors = Residues(2, 32), {k: np.ones(2, np.int64) for k in range(4)}
+    with pytest.raises(RefusedError, match="3 are needed to unmask"):
+        protocol(vectors, ring, ((), (), (0, 1), ()), 0.5)
+    with pytest.raises(LostSumError, match="2 shares of a secret came; 3 are needed"):
+        protocol(vectors, ring, ((), (), (0,), (1,)), 0.5)
+    with pytest.raises(RefusedError, match="keys of 1 neighbours"):
+        protocol({0: np.ones(2, np.int64), 1: np.ones(2, np.int64)}, ring, ((), (), (), ()), 0.5)
+
+
+def test_a_masked_vector_alone_shows_nothing_of_the_vector() -> None:
+    """Without the others' masks the numbers are spread over the whole modulus, whatever they were."""
+    ring = Residues(20_000, 32)
+    keys = {k: masking.advertise(k, CONTEXT) for k in range(3)}
+    others = {k: keys[k].public for k in (1, 2)}
+    sent = masking.masked(keys[0], others, ring.zeros(), ring)[:80_000].view("<u4")
+    assert abs(sent.mean() / 2**31 - 1) < 0.02  # of uniform numbers: 0.004 standard deviations
+    assert len(np.unique(sent)) > 19_990
+
+
+def test_shares_of_another_sum_or_of_a_forger_are_refused() -> None:
+    keys = {k: masking.advertise(k, CONTEXT) for k in range(3)}
+    public = {k: one.public for k, one in keys.items()}
+    others = {k: public[k] for k in (1, 2)}
+    shares = {k: masking.share(keys[k], {v: public[v] for v in public if v != k}, 3)[0] for k in range(3)}
+    forged = shares | {1: bytes(len(shares[1]))}
+    with pytest.raises(RefusedError, match="shares of device 1 are not those that it encrypted"):
+        masking.reveal(keys[0], others, forged, [0, 1, 2], 3)
+    with pytest.raises(RefusedError, match="or some twice"):
+        masking.share(keys[0], {1: public[1], 2: public[1]}, 3)
+
+
+def test_fixed_point_sums_stay_within_the_modulus_and_are_as_near_as_their_step() -> None:
+    fixed = FixedPoint.sized(4, 16, bound=2.0, weight=300.0, devices=3)
+    changes = [np.array([2.0, -2.0, 0.013, 9.0]) for _ in range(3)]  # 9 is cut to 2
+    total = fixed.ring.zeros()
+    for change in changes:
+        fixed.ring.add(total, fixed.encoded(change, 100.0, (0.5, 0.25, 1.0)))
+    whole, weight, figures = fixed.decoded(total)
+    assert weight == 300
+    assert figures == (0.5, 0.25, 1.0)
+    assert np.allclose(whole / weight, [2, -2, 0.013, 2], atol=2.0**-fixed.fraction / 100)
+    with pytest.raises(SettingError, match="too few for a sum of 70000 devices"):
+        FixedPoint.sized(4, 16, 2.0, 300.0, 70_000)
