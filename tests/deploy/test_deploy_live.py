@@ -85,6 +85,23 @@ def test_a_cloud_that_is_killed_goes_on_as_if_it_had_not_been(tmp_path: Path) ->
     assert [figures(line) for line in ledger.read(tmp_path / "live/ledger.jsonl")] == [figures(line) for line in wanted]
 
 
+def test_a_device_and_the_cloud_are_killed_and_own_parts_of_models_go_on(tmp_path: Path) -> None:
+    """FedPer's heads lie on the devices alone: a device that is killed reads its own from its disk."""
+    what = experiment(tmp_path, "fedper", rounds=12, devices=4, model="mlp-2nn")
+    _, wanted = simulated(what, tmp_path / "simulated")
+    with processes(tmp_path, what) as park:
+        cloud = park.cloud()
+        rounds(park, lambda lines: len(lines) >= 4)
+        cloud.kill()
+        cloud.wait()
+        for device in (0, 3):
+            park.devices[device].kill()
+            park.devices[device].wait()
+            park.start_device(device)
+        assert park.cloud("--resume").wait(240) == 0, park.logs()
+    assert [figures(line) for line in ledger.read(tmp_path / "live/ledger.jsonl")] == [figures(line) for line in wanted]
+
+
 FLOOD, TINY = 4_000, 2_000  # messages, arrays in each
 
 

@@ -82,6 +82,17 @@ def test_the_simulations_figures_and_shared_bits_and_nothing_of_the_devices_own_
 
 
 @pytest.mark.live
+def test_batch_norm_stays_with_each_device(tmp_path: Path) -> None:
+    more = "data.name = 'machines'\ndata.window = { length = 6, step = 2 }\ndata.machines = { life = 30, factories = 2 }"
+    what = experiment(tmp_path, "fedbn", rounds=3, devices=4, model="cnn-sensor-bn", more=more)
+    read, wanted = simulated(what, tmp_path / "simulated")
+    with live(tmp_path, what) as park:
+        lines = park.run()
+    assert [figures(one) for one in lines] == [figures(one) for one in wanted]
+    assert_kept(tmp_path, read, [payload for _, payload in park.broker.said])
+
+
+@pytest.mark.live
 def test_agents_and_a_cloud_that_start_again_go_on_with_the_own_parts(tmp_path: Path) -> None:
     what = experiment(tmp_path, "fedper", rounds=4, devices=4, model="mlp-2nn")
     read, wanted = simulated(what, tmp_path / "simulated")
