@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -21,6 +22,7 @@ from fedfloor.engine.questions import Outputs
 from fedfloor.engine.team import Alone
 from fedfloor.errors import SettingError
 from fedfloor.experiment import Experiment
+from fedfloor.inference.trained import load_model
 from fedfloor.models.saved import model_file
 from fedfloor.plan.nodes import Work
 from fedfloor.ranges import RefusedError
@@ -78,12 +80,19 @@ def test_the_simulations_figures_and_shared_bits_and_nothing_of_the_devices_own_
         assert_kept(tmp_path, read, [payload for _, payload in park.broker.said])
         with pytest.raises(SettingError, match="on that machine alone"):
             model_file(tmp_path / "live", device="2")
+        shutil.copytree(tmp_path / "device-2/memory", tmp_path / "live/memory")  # as on the device's machine
+        x = np.random.default_rng(0).integers(0, 256, (3, 1, 28, 28), np.uint8)
+        here, there = (load_model(tmp_path / name, device="2").predict(x) for name in ("live", "simulated"))
+        assert np.array_equal(here, there)
     assert model_file(tmp_path / "live")[0] == tmp_path / "live/model.safetensors"
 
 
 @pytest.mark.live
 def test_batch_norm_stays_with_each_device(tmp_path: Path) -> None:
-    more = "data.name = 'machines'\ndata.window = { length = 6, step = 2 }\ndata.machines = { life = 30, factories = 2 }"
+    keys = ("name = 'machines'", "window = { length = 6, step = 2 }", "machines = { life = 30, factories = 2 }")
+    more = "\n".join(f"data.{key}" for key in keys)
+        "data.name = 'machines'\ndata.window = { length = 6, step = 2 }\ndata.machines = { life = 30, factories = 2 }"
+    )
     what = experiment(tmp_path, "fedbn", rounds=3, devices=4, model="cnn-sensor-bn", more=more)
     read, wanted = simulated(what, tmp_path / "simulated")
     with live(tmp_path, what) as park:

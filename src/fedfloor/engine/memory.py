@@ -53,6 +53,10 @@ class DeviceMemory:
         digest = self.held[device].partition(TO)[0]
         return _read(self._path(device, digest), digest, f"device {device}'s memory")
 
+    def file_name(self, device: int) -> str:
+        """Return what the file is called that a device's memory lies in, wherever its folder is."""
+        return f"{device}-{self.held[device].partition(TO)[0][:32]}.safetensors"
+
     def path(self, device: int) -> Path | None:
         return self._path(device, self.held[device].partition(TO)[0]) if device in self.held else None
 

@@ -93,7 +93,7 @@ def devices(path: Path) -> dict[str, dict[str, Any]]:
         known = json.loads((path / DEVICES).read_text()).items()
         listed = {name: {**record, "file": str(record["file"])} for name, record in known}
         for record in listed.values():  # a stranger's folder may name any path
-            if not INSIDE.fullmatch(record["file"]) or not (path / record["file"]).is_file():
+            if not INSIDE.fullmatch(record["file"]) or not (record.get("stays") or (path / record["file"]).is_file()):
                 raise ValueError(f"{shown(record['file'])} is no model or memory file of the run")
         return listed
     except (FileNotFoundError, NotADirectoryError) as error:
@@ -121,10 +121,11 @@ def _of_device(path: Path, device: str, which: str) -> tuple[Path, Own | None]:
         )
     if device and device not in known:
         raise unknown("device", device, known)
-    if device and known[device].get("stays"):
+    if device and known[device].get("stays") and not (path / known[device]["file"]).is_file():
         raise SettingError(
             f"device {shown(device)}: its own part of the model is on that machine alone, in the folder that 'memory' "
-            f"names in its settings; {path} has the shared part. Leave --device out for that."
+            f"names in its settings; {path} has the shared part. Leave --device out for that; or copy {path} to the "
+            f"machine, and {Path(known[device]['file']).name} from that folder into {path / 'memory'} there."
         )
     file = known[device]["file"] if device else FILES[which]
     if "/" not in file:

@@ -89,7 +89,9 @@ def write_devices(
     names, records = engine.park.names, dict[str, dict[str, Any]]()
     for k in range(engine.park.devices):
         if engine.executor is not None:
-            records[names[k] if names else str(k)] = {"file": FILES["last"], "stays": k in engine.memory.held}
+            stays = k in engine.memory.held
+            file = f"memory/{engine.memory.file_name(k)}" if stays else FILES["last"]
+            records[names[k] if names else str(k)] = {"file": file, "stays": stays}
             continue
         path = engine.memory.path(k) if not cohorts else None
         file = cohort_file(cohorts.get(k, 0)) if path is None else f"{path.parent.name}/{path.name}"
