@@ -91,8 +91,6 @@ def test_the_simulations_figures_and_shared_bits_and_nothing_of_the_devices_own_
 def test_batch_norm_stays_with_each_device(tmp_path: Path) -> None:
     keys = ("name = 'machines'", "window = { length = 6, step = 2 }", "machines = { life = 30, factories = 2 }")
     more = "\n".join(f"data.{key}" for key in keys)
-        "data.name = 'machines'\ndata.window = { length = 6, step = 2 }\ndata.machines = { life = 30, factories = 2 }"
-    )
     what = experiment(tmp_path, "fedbn", rounds=3, devices=4, model="cnn-sensor-bn", more=more)
     read, wanted = simulated(what, tmp_path / "simulated")
     with live(tmp_path, what) as park:
