@@ -31,7 +31,7 @@ def bench(
         typer.Argument(
             metavar="WHAT",
             help="simulation, cohort, fedgs, hfedms, methods, population, sharing, loading, price, allocation, "
-            "selection, grouping or live",
+            "selection, grouping, live or watch",
         ),
     ] = "simulation",
     ranks: Annotated[
@@ -103,6 +103,10 @@ def _on_ranks(module: Any, given: Given) -> Rows:
     return module.measure(_cases(module, given), shared.ranks(given.ranks), given.repeats, _say)
 
 
+def _on_ranks_alone(module: Any, given: Given) -> Rows:
+    return module.measure(shared.ranks(given.ranks), given.repeats, _say)
+
+
 def _by_text(module: Any, given: Given) -> Rows:
     return module.measure(given.only, given.repeats, _say)
 
@@ -155,5 +159,5 @@ BENCHMARKS: dict[str, tuple[str, Callable[[Any, Given], Rows]]] = {
     "hfedms": ("calibration", _repeated), "methods": ("methods", _methods), "population": ("population", _population),
     "sharing": ("sharing", _sharing), "loading": ("loading", _loading), "price": ("price", _repeated),
     "allocation": ("allocation", _by_text), "selection": ("selection", _by_text), "grouping": ("grouping", _by_text),
-    "live": ("live", _repeated),
+    "live": ("live", _repeated), "watch": ("watch", _on_ranks_alone),
 }  # fmt: skip

@@ -2,41 +2,18 @@
 
 from __future__ import annotations
 
-import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from browsers import STICKS_OUT, chromium, needs_chromium
 from fedfloor.report.page import write
 from fedfloor.report.table import Budget
 from run_folders import diverge, evaluate, make_run, price
 
-CHROMIUM = shutil.which("chromium")
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed"),
-]
-FLAGS = [
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-]
+pytestmark = [pytest.mark.slow, needs_chromium]
 PAPER_PX = 718  # 190 mm, the writing of an A4 sheet, at 96 dots an inch
-# what sticks out of the page to the right, but for what lies in a box that scrolls
-STICKS_OUT = """
-(limit) => [...document.querySelectorAll("body *")].filter((one) => {
-  const box = one.getBoundingClientRect();
-  const scrolls = getComputedStyle(one.closest(".scroll") ?? one).overflowX === "auto";
-  const inner = one.closest(".scroll, pre, details:not([open])");
-  return box.width > 0 && box.right > limit + 1 && !(inner && inner !== one && (scrolls || inner.tagName === "PRE"));
-}).map((one) => one.tagName + "." + one.className)
-"""
 
 
 @pytest.fixture(scope="module")
@@ -71,13 +48,7 @@ def priced_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write([folder / "runs"], folder / "report.html", None, Budget("seconds", 3600))
 
 
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-    with playwright.sync_playwright() as tool:
-        chromium = tool.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
-        yield chromium
-        chromium.close()
+browser = pytest.fixture(scope="module")(chromium)
 
 
 def open_page(browser: Any, file: Path, **settings: Any) -> Any:

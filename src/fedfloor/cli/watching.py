@@ -74,7 +74,7 @@ def watched(folder: Path, *, watch: bool, stay: bool) -> Iterator[None]:
     if not watch:
         yield
         return
-    with _module().beside(folder) as url:
+    with _module().serving(folder) as (url, _):
         print(f"watch: {url}", file=sys.stderr, flush=True)
         yield
         if stay:

@@ -167,8 +167,8 @@ def serve(watched: Watched, sock: socket.socket, place: PageListener, parent: in
 
 
 @contextmanager
-def beside(folder: Path) -> Iterator[str]:
-    """Serve a run's page in a process of its own while the body runs; yields its URL.
+def serving(folder: Path) -> Iterator[tuple[str, int]]:
+    """Serve a run's page in a process of its own while the body runs; yields its URL and the process's number.
 
     Args:
         folder: the run's, which need not be there yet.
@@ -182,7 +182,7 @@ def beside(folder: Path) -> Iterator[str]:
         )  # fmt: skip
         url = place.address(sock)
     try:
-        yield url
+        yield url, child.pid
     finally:
         child.terminate()
         try:

@@ -28,7 +28,7 @@ MOST_BYTES = 32_000_000  # of a checkpoint's notes that are read
 SLOW_S = 1.0  # between two looks at processes
 LOG_BYTES = 16_000  # of a log, from its end
 FLUENT = ("cloud", "edge", "device")  # kinds of processes whose logs are short enough to be shown
-BUSY = 0.3  # share of a core above which a process counts as at work
+BUSY = 0.05  # share of a core above which a process counts as at work
 LIST = "live.json"
 
 
@@ -177,11 +177,8 @@ class Watched:
 
     @staticmethod
     def _headline(line: WatchedLine | None) -> tuple[str, float | None]:
-        return (
-            ("accuracy", None)
-            if line is None
-            else next(iter((line.figures or {}).items()), ("accuracy", line.accuracy))
-        )
+        first = () if line is None else (line.figures or {"accuracy": line.accuracy}).items()
+        return next(iter(first), ("accuracy", None))
 
     def _state(self, done: int, planned: int | None) -> str:
         if self._experiment is None:
@@ -309,7 +306,7 @@ class Watched:
         park, (_, visits) = self._described, self._visits
         if park is None:
             return []
-        machines = [row for row in self._sections.get("processes", ()) if row["kind"] == "device"]
+        machines = [row for row in self._sections["processes"] if row["kind"] == "device"]
         rows = []
         for k, device in zip(park.numbers, park.devices, strict=True):
             seen = visits.get(k, Visits())
@@ -335,17 +332,19 @@ class Watched:
         if park is None:
             return []
         rows: list[Row] = []
+        edges = [row for row in self._sections["processes"] if row["kind"] == "edge"]
         for m in range(min(park.factories, MOST_DEVICES)):
             members = [k for k, device in zip(park.numbers, park.devices, strict=True) if device.factory == m]
             seen = [visits[k] for k in members if k in visits]
             losses = [one.loss for one in seen if one.loss is not None]
-            name = park.names.site("factory", m)
+            edge = edges[m] if len(edges) == park.factories else None
+            own = edge["name"].removeprefix("edge-") if edge else park.names.site("factory", m)
             rows.append(
                 {
-                    "name": short(name), "devices": len(members), "visited": len(seen),
+                    "name": short(park.names.own("factory", m) or own), "devices": len(members), "visited": len(seen),
                     "lost": sum(one.lost for one in seen), "loss": statistics.fmean(losses) if losses else None,
                     "seconds": max((one.seconds for one in seen), default=None) or None,
-                    "absent": self._absent.get(name),
+                    "absent": self._absent.get(own), "machine": edge and edge["state"],
                 }
             )  # fmt: skip
         return rows

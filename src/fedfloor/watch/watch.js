@@ -59,10 +59,11 @@
     const y = (value) => height - bottom - (value - low) / (high - low) * (height - bottom - top);
     const told = `${name}: ${figure(values[0])} in round ${first}, ${figure(rounds.at(-1)[keys[0]])} in round ${rounds.at(-1).round}`;
     const svg = make("svg", { class: "curve", viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": told });
+    const decimals = Math.min(8, Math.max(0, 1 - Math.floor(Math.log10((high - low) / 4))));
     for (let i = 0; i <= 4; i++) {
       const value = low + (high - low) * i / 4;
       svg.append(make("line", { class: "grid", x1: left, x2: width - right, y1: y(value), y2: y(value) }),
-        make("text", { x: left - 6, y: y(value) + 4, "text-anchor": "end" }, figure(value, 3)));
+        make("text", { x: left - 6, y: y(value) + 4, "text-anchor": "end" }, Math.abs(value) >= 1e6 ? value.toExponential(1) : value.toFixed(decimals)));
     }
     for (const round of new Set([first, Math.round((first + last) / 2), last])) {
       svg.append(make("text", { x: x(round), y: height - 6, "text-anchor": round === last ? "end" : "middle" }, `round ${round}`));
@@ -124,8 +125,8 @@
     },
     factories() {
       const rows = state.factories.map((row) => [row.name, row.devices, row.visited, [row.lost, row.lost ? "bad" : ""], figure(row.loss),
-        seconds(row.seconds), row.absent ? [`in round ${row.absent}`, "bad"] : "–"]);
-      table("factories", ["factory", "devices", "visited", "lost visits", "mean train loss", "predicted, slowest", "absent"], rows, "The park is not described yet.");
+        seconds(row.seconds), row.absent ? [`in round ${row.absent}`, "bad"] : "–", machine(row.machine)]);
+      table("factories", ["factory", "devices", "visited", "lost visits", "mean train loss", "predicted, slowest", "absent", "edge"], rows, "The park is not described yet.");
     },
     troubles() {
       const rows = state.troubles.map((row) => [row.round == null ? "–" : `round ${row.round}`, [row.who, "words"], [row.kind, "bad"], [row.why || "–", "words"]]);
