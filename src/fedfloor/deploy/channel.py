@@ -166,12 +166,13 @@ class DeviceChannel:
 
     def ask(
         self, device: int, kind: str, deadline_s: float, *, run: str, number: int, about: Mapping[str, Any],
-        arrays: Arrays | None = None, scope: str = "all",
+        arrays: Arrays | None = None, scope: str = "all", back: int = 0,
     ) -> Message | None:  # fmt: skip
         """Send a request to a device; return its answer, or None where it is gone or late, or its answer is refused.
 
         Args:
             about, arrays, scope: the message's.
+            back: bytes of the model that comes back, where codecs make what is sent less.
         """
         name = self.devices[device].name if device in self.devices else None
         if self._abandoned:
@@ -185,7 +186,7 @@ class DeviceChannel:
                 kind, self.name, run, number, self._session, self._number, scope,
                 about={**about, "to": self._sessions.get(device)}, arrays=arrays or {},
             )  # fmt: skip
-        asked = _Open(name, encode(message), *_answer(kind, arrays or {}))
+        asked = _Open(name, encode(message), *_answer(kind, arrays or {}, back))
         self.flow.expect(name, asked.most)
         self._open[message.identity] = asked
         try:
@@ -341,12 +342,12 @@ def _absent(device: str | int, kind: str) -> None:
     log.warning("device %s is not there: its %s is lost.", device, kind)
 
 
-def _answer(kind: str, sent: Arrays) -> tuple[int, int]:
+def _answer(kind: str, sent: Arrays, back: int = 0) -> tuple[int, int]:
     """Return how many bytes, and how many arrays, the answer to a request may have.
 
     A visit returns what it was sent, trained; a question is answered with one vector at most, all else in words.
     """
-    size = sum(one.nbytes for one in sent.values())
+    size = max(back, sum(one.nbytes for one in sent.values()))
     numbers, arrays = {"visit": (size, len(sent)), "probe": (max(size, VECTOR_BYTES), 1)}.get(kind, (0, 0))
     return min(SHORT_HEADER + ENVELOPE + numbers, MOST_BYTES), arrays
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,7 @@ from fedfloor.deploy.facts import Facts
 from fedfloor.deploy.message import MOST_BYTES, MOST_HEADER, Message, encode
 from fedfloor.deploy.names import PartNames, table
 from fedfloor.deploy.settings import CloudSettings
+from fedfloor.engine.aggregation import Aggregation
 from fedfloor.engine.engine import Engine, FrozenExtractor, Shown, Subtask
 from fedfloor.engine.limit import Limit
 from fedfloor.engine.team import Alone
@@ -252,6 +253,12 @@ class CloudExecutor:
             SettingError: always.
         """
         raise SettingError("the plan trains at the cloud, which has no data of its own on real machines.")
+
+    def meeting(
+        self, engine: Engine, aggregation: Aggregation, mine: Collection[int]  # noqa: ARG002
+    ) -> AbstractContextManager[None]:  # fmt: skip
+        """Do nothing: edges unmask the sums of their devices."""
+        return nullcontext()
 
     def hand(self, engine: Engine, node: Broadcast, packet: Packet) -> None:
         """Hand the model to devices through their edges."""

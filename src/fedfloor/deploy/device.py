@@ -171,7 +171,7 @@ class Agent:
                 return "answer", {"answer": self._holding(message, at_home=edge == self.settings.edge)}, {}
             if message.kind == "census":
                 return "answer", {"answer": self._census(message)}, {}
-            if message.kind not in ("visit", "probe", "keep"):
+            if message.kind not in ("visit", "probe", "keep", "sum-keys", "sum-shares", "sum-unmask"):
                 raise RefusedError("kind", f"'{message.kind}' is nothing that a device does.")
             return self._work().reply(message)
         except RefusedError as error:

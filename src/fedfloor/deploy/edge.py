@@ -5,8 +5,10 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,9 +31,12 @@ from fedfloor.deploy.message import Message, check_visit, encode, fits, layout_d
 from fedfloor.deploy.mqtt import Connection, MqttConnection
 from fedfloor.deploy.names import PartNames
 from fedfloor.deploy.settings import Deadlines, EdgeSettings
+from fedfloor.deploy.summing import EdgeSum
 from fedfloor.engine import limit, ranks, travel
+from fedfloor.engine.aggregation import Aggregation
 from fedfloor.engine.engine import Engine, FrozenExtractor
 from fedfloor.engine.memory import DeviceMemory
+from fedfloor.engine.summing import SecureAggregation
 from fedfloor.engine.team import Alone
 from fedfloor.errors import DivergedError, FedfloorError, SettingError
 from fedfloor.experiment import Experiment
@@ -100,6 +105,7 @@ class FactoryExecutor:
     joining: Joining | None = None
     trained_s: float = 0.0
     failed: dict[str, Failure] = field(default_factory=dict)
+    _sums: dict[int, EdgeSum] = field(default_factory=dict)  # device → the secure sum that it is in
     at_once = True
 
     def visit(
@@ -113,14 +119,39 @@ class FactoryExecutor:
             "tick": key.tick, "visit": key.visit, "work": self.names.refer(_told(work)), "frozen": extractor.frozen,
             "rest": cut.rest(model), "kept": list((self.kept or {}).get(key.device, ())),
         }  # fmt: skip
-        coded = travel.sent(engine.network, work, packet, key)
-        answer = self._ask(key.device, "visit", self.deadlines.visit_s, about, cut.pack(coded), work.travels)
+        if travel.summed(travel.up(engine.network, work)):
+            masked = self._sums[key.device].about(key.device)
+            if masked is None:
+                return None
+            about |= masked
+        coded, size = travel.sent(engine.network, work, packet, key), travel.up(engine.network, work).size(packet)
+        ask = partial(self._ask, key.device, "visit", self.deadlines.visit_s, back=size)
+        answer = ask(about, cut.pack(coded), work.travels)
         if answer is not None and answer.kind == "lacks":  # it does not hold the rest of the model
             cut, about = engine.network.parcel("all"), about | {"rest": ""}
             whole = travel.arrived(engine.network, work, coded, model, key)
-            answer = self._ask(key.device, "visit", self.deadlines.visit_s, about, cut.pack(whole))
+            answer = ask(about, cut.pack(whole))
         back = returned(engine.network, work, replace(cut, coding=None))
         return None if answer is None else self._came(engine, work, answer, packet, back, key)
+
+    @contextmanager
+    def meeting(self, engine: Engine, aggregation: Aggregation, mine: Collection[int]) -> Iterator[None]:
+        """Exchange keys before visits whose updates are masked, and unmask their sum after them."""
+        if not isinstance(aggregation, SecureAggregation):
+            yield
+            return
+
+        def ask(device: int, kind: str, about: Mapping[str, Any]) -> Message | None:
+            return self._ask(device, kind, self.deadlines.probe_s, {**self._about(engine, device), **about})
+
+        own = [one for one in aggregation.sums.values() if set(one.planned) & set(mine)]
+        sums = [EdgeSum(aggregation, one, ask, self._spoilt) for one in own]
+        for made in sums:
+            made.begin()
+            self._sums |= dict.fromkeys(made.devices, made)
+        yield
+        for made in sums:
+            made.end()
 
     def _came(
         self, engine: Engine, work: Work, answer: Message, packet: Packet, cut: Parcel, key: Key
@@ -132,7 +163,7 @@ class FactoryExecutor:
                 raise RefusedError("kind", f"'{answer.kind}' came; an update is waited for.")
             fits(answer.arrays, cut.like(packet))
             sent = travel.received(engine.network, work, cut.unpack(answer.arrays, packet), packet["w"], key)
-            if why := limit.flaw(engine.network, packet["w"], sent["w"]):
+            if not travel.summed(cut) and (why := limit.flaw(engine.network, packet["w"], sent["w"])):
                 raise RefusedError("range", why)
             with ranges.of("receipt"):
                 known = checks.Known(key.device, (key.visit, key.visit), (key.tick, key.tick), held, work, trained)
@@ -214,13 +245,14 @@ class FactoryExecutor:
 
     def _ask(
         self, device: int, kind: str, deadline_s: float, about: Mapping[str, Any],
-        arrays: Mapping[str, NDArray[Any]] | None = None, scope: str = "all",
+        arrays: Mapping[str, NDArray[Any]] | None = None, scope: str = "all", back: int = 0,
     ) -> Message | None:  # fmt: skip
         if self.joining is not None and not self.joining.fits(device, self.run):
             return None
         answer = self.line.ask(
-            device, kind, deadline_s, run=self.run, number=self.round, about=about, arrays=arrays, scope=scope
-        )
+            device, kind, deadline_s, run=self.run, number=self.round, about=about, arrays=arrays, scope=scope,
+            back=back,
+        )  # fmt: skip
         if answer is not None and answer.kind in ("failed", "refused"):  # the other devices go on
             text, error = checks.line(answer.about.get("text")), str(answer.about.get("error"))
             log.error("device %s could not do its %s: %s", answer.sender, kind, text)
@@ -386,7 +418,7 @@ class Edge:
     def _walk(self, message: Message) -> tuple[str, dict[str, Any], dict[str, Any]]:
         subtask, mine = subtasks.read_subtask(message, self.engine, self._names)
         parts = ranks.share(self.engine, subtask, mine)
-        return "walked", *subtasks.shown(parts, self.engine.network.flat.numpy().dtype)
+        return "walked", *subtasks.shown(parts, subtasks.sums_type(subtask, self.engine))
 
     def _hand(self, message: Message) -> tuple[str, dict[str, Any], dict[str, Any]]:
         node = Broadcast(tuple(int(k) for k in message.about["devices"]), message.scope)

@@ -17,12 +17,14 @@ from fedfloor import ranges
 from fedfloor.deploy import checks
 from fedfloor.deploy.message import Arrays, Message
 from fedfloor.deploy.names import PartNames
+from fedfloor.deploy.summing import check_sums
 from fedfloor.engine import limit, travel
 from fedfloor.engine.aggregation import TreeSum
 from fedfloor.engine.engine import Engine, Subtask
 from fedfloor.engine.limit import HARMLESS, Limit
 from fedfloor.engine.questions import Question, question
 from fedfloor.engine.ranks import branches_to_json
+from fedfloor.engine.summing import SecureAggregation, aggregation_of
 from fedfloor.engine.team import Blob
 from fedfloor.engine.visit import mixed_part
 from fedfloor.errors import SettingError
@@ -194,6 +196,12 @@ def shown(parts: Sequence[Blob], dtype: np.dtype[Any]) -> tuple[Told, dict[str, 
     return {"shown": words}, sums
 
 
+def sums_type(subtask: Subtask, engine: Engine) -> np.dtype[Any]:
+    """Return the type by which a message has sums: that of the model, or of whole numbers where they were masked."""
+    whole = isinstance(aggregation_of(engine, subtask.node, subtask.start), SecureAggregation)
+    return np.dtype(np.int64) if whole else engine.network.flat.numpy().dtype
+
+
 @dataclass(frozen=True)
 class End:
     """What came out of one branch, or of several that were added up.
@@ -338,6 +346,10 @@ def _ends(
 ) -> list[End]:
     """Return what came out of the branches: models, and sums by weights that the cloud computes itself."""
     node, start = subtask.node, subtask.start
+    secure = aggregation_of(engine, node, start)
+    if isinstance(secure, SecureAggregation):
+        check_sums(secure, blobs, {i for i, one in zip(mine, passed, strict=True) if trained(one)})
+        return []
     rule, part = mix.rule(node.mix, node.settings), mixed_part(engine.network, node)
     within = part or engine.network.parcel("all")
     samples = {i: sum(int(engine.park.holdings[k]) for k in trained(one)) for i, one in zip(mine, passed, strict=True)}

@@ -16,6 +16,7 @@ from fedfloor.deploy.message import Message, check_visit, layout_digest, returne
 from fedfloor.deploy.names import PartNames
 from fedfloor.deploy.settings import DeviceSettings
 from fedfloor.deploy.subtasks import question_of
+from fedfloor.deploy.summing import STAGES, DeviceSum
 from fedfloor.engine import travel
 from fedfloor.engine.engine import FrozenExtractor
 from fedfloor.engine.local_update import local_update
@@ -26,6 +27,8 @@ from fedfloor.methods.configured import ConfiguredMethod
 from fedfloor.models import parcel
 from fedfloor.park.park import Park
 from fedfloor.parts import objectives
+from fedfloor.parts.mix import Equal
+from fedfloor.parts.summable import ANSWERED
 from fedfloor.parts.work import WorkSettings
 from fedfloor.plan.nodes import ARRIVED, Probe, Scalar, Work, keeping
 from fedfloor.plan.schedule import Key
@@ -68,6 +71,9 @@ class Worker:
         self._keeps = method.needs.remembers or method.objective.remembers or keeps_moments(method)
         self._keeps = self._keeps or travel.keeps(self.engine.network, method.coded(Work()))
         self._most = max(MEMORY_BYTES, EXCESS * self.engine.network.size)
+        secure = travel.summed(travel.up(self.engine.network, method.coded(Work())))
+        rule, samples = method.parts.mix or Equal(), int(park.holdings[self.device])
+        self._sum = None if secure is None else DeviceSum(self.device, samples, secure, rule)
         self._held: Tensor | None = None  # the last model that came, of which a part may come alone
 
     def reply(self, message: Message) -> Reply:
@@ -83,6 +89,10 @@ class Worker:
         if about.get("layout") not in (None, self.layout):
             raise RefusedError("layout", "its model is another one: compare the experiment files.")
         self._stand(about)
+        if message.kind in STAGES:
+            if self._sum is None:
+                raise RefusedError("sum", "this device's experiment has no secure sums.")
+            return "answer", self._sum.reply(message.kind, about.get("sum")), {}
         return {"visit": self._visit, "probe": self._probe, "keep": self._hand}[message.kind](message)
 
     def _stand(self, about: Mapping[str, Any]) -> None:
@@ -117,6 +127,9 @@ class Worker:
             self._held = packet["w"].clone() if goal.remembers or work.sends or about.get("frozen") else None
         began = time.perf_counter()
         sent, receipt = local_update(self.engine, work, packet, key, FrozenExtractor(bool(about.get("frozen"))))
+        if self._sum is not None and travel.summed(travel.up(network, work)):
+            vector, receipt = self._sum.masked(network, work, sent["w"], receipt, about.get("sum"))
+            sent = {**sent, "w": vector}
         seconds = time.perf_counter() - began
         self._keep(receipt.memory, about, NEWEST if message.sender == self._edge else FOREIGN_NEWEST)
         return "update", {"receipt": receipt.row(), "seconds": seconds}, returned(network, work, cut).pack(sent)
@@ -133,6 +146,8 @@ class Worker:
                 "work",
                 f"it sends '{printable(work.sends)}'; this device's experiment keeps '{self._own or 'nothing'}'.",
             )
+        if self._sum is not None and not work.travel and work.sends not in ("nothing", ARRIVED):
+            raise RefusedError("codec", "its update would leave as it is; this device's experiment has 'secure-sum'.")
         samples = int(self.engine.park.holdings[self.device])
         batches, batch = work.batches(samples), min(work.batch_size, samples)
         if batches > self._batches:
@@ -184,6 +199,8 @@ class Worker:
             raise RefusedError("header", "the settings of its question are no table.")
         node = Probe((self.device,), str(about.get("what")), settings=settings)
         asked = question_of(node, "header")
+        if self._sum is not None and node.what not in ANSWERED:
+            raise RefusedError("sum", f"'{printable(node.what)}' is answered in the clear; this device reveals sums.")
         if asked.excess():
             raise RefusedError("header", asked.excess())
         if asked.trains:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from typing import Any, Protocol
@@ -242,6 +243,10 @@ class Executor(Protocol):
         self, engine: Engine, work: Work, packet: Packet, key: Key, extractor: FrozenExtractor
     ) -> tuple[Packet, Receipt] | None:
         """Let a device train; return what goes on and the receipt but for its bytes, or None where it is lost."""
+        ...
+
+    def meeting(self, engine: Engine, aggregation: Aggregation, mine: Collection[int]) -> AbstractContextManager[None]:
+        """Return what is entered before the branches ``mine`` are walked, and left once they have met."""
         ...
 
     def hand(self, engine: Engine, node: Broadcast, packet: Packet) -> None:

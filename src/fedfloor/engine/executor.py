@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 from weakref import ref
 
@@ -14,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedfloor.engine import travel
-from fedfloor.engine.aggregation import kept
+from fedfloor.engine.aggregation import Aggregation, kept
 from fedfloor.engine.engine import Engine, Executor, FrozenExtractor
 from fedfloor.engine.local_update import local_update
 from fedfloor.engine.questions import question
@@ -55,6 +56,9 @@ class LocalExecutor:
         if work.travel_down and model is not network.flat:
             self._last = (ref(model), place, got["w"])
         return got
+
+    def meeting(self, engine: Engine, aggregation: Aggregation, mine: Collection[int]) -> AbstractContextManager[None]:
+        return nullcontext()  # masks cancel
 
     def hand(self, engine: Engine, node: Broadcast, packet: Packet) -> None:
         pass  # simulated devices have the model

@@ -252,15 +252,16 @@ class Trainer(Driver):
 
         at_once, done, parted = self.executor.at_once, dict[int, NodeResult](), request.branches(mine)
         unsettled = self.limit is not None and not self.limit.settled(node)
-        for group in self._by_factory(parted) if unsettled else [parted]:
-            rest = group
-            if self.limit is not None and unsettled:
-                first, rest, limits = group[:FIRST], group[FIRST:], self.limit.copy()
-                results = in_turn_or_at_once(partial(go, wait=True), first, at_once=at_once)
-                for branch, result in zip(first, self._judged_together(results, start, limits), strict=True):
-                    done[branch.index] = self.add(aggregation, branch, result)
-            results = in_turn_or_at_once(go, rest, at_once=at_once)
-            done.update(zip((branch.index for branch in rest), results, strict=True))
+        with self.executor.meeting(self.engine, aggregation, mine):
+            for group in self._by_factory(parted) if unsettled else [parted]:
+                rest = group
+                if self.limit is not None and unsettled:
+                    first, rest, limits = group[:FIRST], group[FIRST:], self.limit.copy()
+                    results = in_turn_or_at_once(partial(go, wait=True), first, at_once=at_once)
+                    for branch, result in zip(first, self._judged_together(results, start, limits), strict=True):
+                        done[branch.index] = self.add(aggregation, branch, result)
+                results = in_turn_or_at_once(go, rest, at_once=at_once)
+                done.update(zip((branch.index for branch in rest), results, strict=True))
         return aggregation, [done[branch.index] for branch in parted]
 
     def add(self, aggregation: Aggregation, branch: BranchWalk, result: NodeResult) -> NodeResult:

@@ -115,14 +115,16 @@ class SecureAggregation(Aggregation):
         """Return the factories' sums that are held here as byte strings."""
         known = {m: one for m, one in self.sums.items() if one.total is not None and not one.lost}
         heads = {str(m): sorted(one.members) for m, one in known.items()}
-        return [json.dumps(heads).encode(), *(cast(Bytes, one.total).data for one in known.values())]
+        size = self.fixed.ring.bytes
+        padded = [np.pad(cast(Bytes, one.total), (0, -size % 8)) for one in known.values()]  # whole numbers of 64 bits
+        return [json.dumps(heads).encode(), *(one.data for one in padded)]
 
     def take(self, parts: Sequence[memoryview]) -> None:
         """Add the sums of another rank, or of an edge."""
         for (factory, members), part in zip(json.loads(bytes(parts[0])).items(), parts[1:], strict=True):
             one = self.sums[int(factory)]
             one.total = self.fixed.ring.zeros() if one.total is None else one.total
-            self.fixed.ring.add(one.total, np.frombuffer(part, np.uint8))
+            self.fixed.ring.add(one.total, np.frombuffer(part, np.uint8)[: self.fixed.ring.bytes])
             one.members.update(members)
 
     def mixed(self, known: Sequence[mix.Branch | None], classes: int, trained: int, rng: np.random.Generator) -> Packet:

@@ -39,8 +39,8 @@ PRIME = 2**255 - 19  # of the field of shares
 KEY_BYTES = 32  # of a key, a seed, a share
 SEALED_BYTES = 2 * KEY_BYTES + 16  # two shares, encrypted and authenticated
 FIGURES = 4  # numbers beside a vector: its weight, and weighted figures of a receipt
-FIGURE_BITS = 24  # of their fraction; modulo 2^64
-FIGURE_MOST = 2.0**12  # of a figure, before it is weighted
+FIGURE_BITS = 20  # of their fraction; modulo 2^64
+FIGURE_MOST = 2.0**20  # of a figure, before it is weighted
 ALL_PAIRS = 64  # devices up to which all are each other's neighbours; of more, each has as many neighbours
 
 

@@ -11,6 +11,7 @@ from fedfloor.plan import walk
 from fedfloor.plan.nodes import KEEP, Node, Parallel, Select, Train
 
 HARMLESS = ("classes", "census", "resources")  # questions for class counts and speeds, which may stand beside sums
+ANSWERED = (*HARMLESS, "moments", "scores", "outputs", "survey")  # beside sums, by devices: scales, evaluation
 
 
 def secure(text: str) -> bool:

@@ -79,8 +79,6 @@ def execute(
             "deploy.norm_limit refuses a device by the updates of others, so that one device could change the sum by "
             "more than mix.clip. Set deploy.norm_limit = false: mix 'private' bounds every update."
         )
-    if live is not None and summable.secure(method.parts.travel or ""):
-        raise SettingError("method.travel = 'secure-sum' is for simulations so far. Leave it out on real machines.")
     if engine.limit is not None and summable.secure(method.parts.travel or ""):
         raise SettingError(
             "deploy.norm_limit judges each device's update, and with method.travel = 'secure-sum' only their sum is "

@@ -1,0 +1,253 @@
+"""Secure sums on live devices: the simulation's bits, and nobody holds or sees an update."""
+
+from __future__ import annotations
+
+import signal
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from test_deploy_faults import losing
+from torch import Tensor
+
+from fedfloor import models
+from fedfloor.deploy import cloud, mqtt
+from fedfloor.deploy.message import Message, decode
+from fedfloor.deploy.settings import CloudSettings, Endpoint, read
+from fedfloor.deploy.summing import STAGES, DeviceSum
+from fedfloor.engine import travel
+from fedfloor.parts.codecs import SecureSum
+from fedfloor.parts.mix import Equal
+from fedfloor.plan.nodes import Work
+from fedfloor.plan.outcome import Receipt
+from fedfloor.ranges import RefusedError
+from fedfloor.runs import ledger
+from forking import nursery
+from live_park import experiment, figures, live, simulated
+from live_processes import Processes, needs_broker, processes
+from parks import until
+
+SECURE = "method.travel = 'secure-sum'\ndeploy.norm_limit = false\n"
+NETWORK = "network.profile = 'lte-cat-m2'\n"
+
+
+@pytest.mark.live
+@pytest.mark.parametrize("method", ["fedavg", "hierfavg", "fedper"])
+def test_bits_are_the_simulations(tmp_path: Path, method: str) -> None:
+    what = experiment(tmp_path, method, more=SECURE + NETWORK)
+    _, wanted = simulated(what, tmp_path / "simulated")
+    with live(tmp_path, what) as park:
+        lines = park.run()
+    assert [figures(one) for one in lines] == [figures(one) for one in wanted]
+    if method != "fedper":
+        here, there = (tmp_path / name / "model.safetensors" for name in ("live", "simulated"))
+        assert here.read_bytes() == there.read_bytes()
+    sent = [decode(payload) for _, payload in park.broker.said if payload[:4] == b"FEDF"]
+    updates = [one.arrays["w"] for one in sent if one.kind == "update"]
+    priced = (wanted[0].priced or {})["bytes"]
+    visits, stages = 8 * len(lines) * (2 if method == "hierfavg" else 1), 64 + 3 * 80 + 4 * 32
+    assert len(updates) == visits
+    assert sum(one.nbytes for one in updates) + visits * stages == priced["device_edge_up"] * len(lines)
+
+
+def test_a_device_reveals_no_more_than_one_sum_of_enough_devices() -> None:
+    devices = {k: DeviceSum(k, 24, SecureSum(), Equal()) for k in range(4)}
+    first = "11" * 32
+
+    def ask(k: int, kind: str, **about: object) -> object:
+        return devices[k].reply(kind, {"identity": first, **about})["answer"]
+
+    keys = {k: ask(k, "sum-keys") for k in devices}
+    with pytest.raises(RefusedError, match="before this device sent its vector"):
+        ask(0, "sum-unmask", survivors=[0, 1, 2])
+    with pytest.raises(RefusedError, match="keys of 1 neighbours came"):
+        ask(0, "sum-shares", keys={"1": keys[1]})
+    shares = {k: ask(k, "sum-shares", keys={str(v): keys[v] for v in keys if v != k}) for k in devices}
+    with pytest.raises(RefusedError, match="sent already"):
+        ask(0, "sum-shares", keys={str(v): keys[v] for v in (1, 2, 3)})
+    network, work = models.build("logistic", (1, 28, 28), 62, 0), Work(epochs=1, travel="secure-sum")
+    change, receipt = torch.ones(network.flat.numel()), Receipt(0, 0, 0, 3, 24, 1.0, 0.5, 0.2, 0, lost=False)
+
+    def sent(k: int, shares: dict[str, str], **other: object) -> Tensor:
+        about = {"identity": first, "weight": 24.0, "fraction": 10, "shares": shares, **other}
+        payload, shown = devices[k].masked(network, work, change, receipt, about)
+        assert (shown.loss_first, shown.loss_last, shown.accuracy) == (0, 0, 0)
+        return payload
+
+    mine = {str(v): shares[v]["0"] for v in (1, 2, 3)}  # type: ignore[index]
+    with pytest.raises(RefusedError, match="shares of 1 devices came"):
+        sent(0, {"1": mine["1"]})
+    with pytest.raises(RefusedError, match="that this device has no keys of"):
+        sent(0, mine, identity="22" * 32)
+    with pytest.raises(RefusedError, match="its weight is no number from 0 to 24"):
+        sent(0, mine, weight=1e9)
+    assert ask(1, "sum-keys") != keys[1]  # new keys for another sum
+    sent(2, {str(v): shares[v]["2"] for v in (0, 1, 3)})  # type: ignore[index]
+    with pytest.raises(RefusedError, match="out of order"):
+        sent(2, {str(v): shares[v]["2"] for v in (0, 1, 3)})  # type: ignore[index]
+    with pytest.raises(RefusedError, match="2 devices are left around this one"):
+        ask(2, "sum-unmask", survivors=[2, 3])
+    assert set(ask(2, "sum-unmask", survivors=[0, 2, 3])) == {"0", "1", "2", "3"}  # type: ignore[call-overload]
+    with pytest.raises(RefusedError, match="no keys of"):  # the shares of another list would unmask its vector
+        ask(2, "sum-unmask", survivors=[1, 2, 3])
+
+
+@pytest.mark.live
+@pytest.mark.parametrize("stage", [*STAGES, "visit"])
+def test_a_device_that_vanishes_in_a_stage_leaves_the_sum_of_the_others(tmp_path: Path, stage: str) -> None:
+    what = experiment(tmp_path, "fedavg", more=SECURE)
+    gone = 2 if stage == "sum-unmask" else 1  # its update was there already
+    with losing(lambda key: key.device == 0 and key.round >= gone):
+        _, wanted = simulated(what, tmp_path / "simulated")
+    with live(tmp_path, what) as park:
+        usual = park.agents[0]._done
+
+        def done(edge: str, message: Message) -> Any:
+            if message.kind == stage:
+                park.links[0].die()
+            return usual(edge, message)
+
+        park.agents[0]._done = done  # type: ignore[method-assign]
+        lines = park.run()
+    assert [figures(one) for one in lines] == [figures(one) for one in wanted]
+    assert [one.lost for one in lines] == [int(gone == 1), 1]
+    assert (tmp_path / "live/model.safetensors").read_bytes() == (tmp_path / "simulated/model.safetensors").read_bytes()
+
+
+@pytest.mark.live
+def test_a_factory_with_too_few_devices_left_loses_its_round_and_the_other_goes_on(tmp_path: Path) -> None:
+    what = experiment(tmp_path, "fedavg", rounds=1, more=SECURE)
+    with live(tmp_path, what) as park:
+        here = [k for k in park.agents if park.agents[k].settings.edge == "e0"]
+        for k in here[:2]:
+            park.links[k].die()
+        (line,) = park.run()
+    with losing(lambda key: key.device in here[:2]):
+        _, (wanted,) = simulated(what, tmp_path / "simulated")
+    assert (line.lost, wanted.lost) == (4, 4)
+    assert (line.loss, line.train_loss) == (wanted.loss, wanted.train_loss)
+    assert (tmp_path / "live/model.safetensors").read_bytes() == (tmp_path / "simulated/model.safetensors").read_bytes()
+
+
+@contextmanager
+def noted() -> Iterator[dict[tuple[int, int], tuple[Tensor, Tensor]]]:
+    """Note (model, change) of each round and device that a simulation trains."""
+    usual, found = travel.leave, dict[tuple[int, int], tuple[Tensor, Tensor]]()
+
+    def leave(network: Any, work: Any, model: Tensor, arrived: Tensor, errors: Any, key: Any) -> Any:
+        found[key.round, key.device] = model.clone(), model - arrived
+        return usual(network, work, model, arrived, errors, key)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(travel, "leave", leave)
+        yield found
+
+
+def clear(model: Tensor, change: Tensor, fraction: int) -> list[bytes]:
+    """Return pieces of an update as it could lie somewhere in the clear: where it is far from zero."""
+    at = int(change.abs().argmax()) // 64 * 64
+    part = slice(at, at + 64)
+    fixed = np.rint(change[part].double().numpy() * 24 * 2.0**fraction).astype("<i4")
+    return [model[part].numpy().tobytes(), change[part].numpy().tobytes(), fixed.tobytes()]
+
+
+def holds(pid: int, pieces: list[bytes]) -> list[int]:
+    """Return which pieces lie in a process's memory."""
+    found = set[int]()
+    with open(f"/proc/{pid}/maps") as maps, open(f"/proc/{pid}/mem", "rb", 0) as memory:
+        for line in maps:
+            place, rights = line.split()[:2]
+            low, high = (int(one, 16) for one in place.split("-"))
+            if rights.startswith("rw") and "[v" not in line:
+                try:
+                    memory.seek(low)
+                    data = memory.read(high - low)
+                except OSError:
+                    continue
+                found |= {i for i, piece in enumerate(pieces) if i not in found and piece in data}
+    return sorted(found)
+
+
+@pytest.mark.live
+def test_these_pieces_are_on_the_wire_where_sums_are_not_secure(tmp_path: Path) -> None:
+    what = experiment(tmp_path, "fedavg", rounds=1, more="method.travel_down = 'float16'\nmethod.travel = 'identity'\n")
+    with noted() as known, live(tmp_path, what) as park:
+        park.run()
+    wire = [payload for _, payload in park.broker.said]
+    assert all(any(clear(*one, 0)[0] in payload for payload in wire) for one in known.values())
+    assert len(known) == 8
+
+
+WHO, ROUNDS = 1, 9
+KILLS = {2: "sum-keys", 4: "sum-shares", 6: "visit", 8: "sum-unmask"}
+
+
+@pytest.mark.slow
+@pytest.mark.live
+@needs_broker
+def test_real_processes_killed_in_every_stage_and_no_update_on_the_wire_or_in_the_edges(tmp_path: Path) -> None:
+    what = experiment(tmp_path, "fedavg", rounds=ROUNDS, model="mlp-2nn", more=SECURE)
+    wire, lost = list[bytes](), defaultdict[int, int](int)
+    with noted() as known:
+        simulated(what, tmp_path / "first")
+    fraction = 31 - 3 - int(np.ceil(np.log2(8 * 24 + 1)))
+    secret = [piece for (number, _), one in known.items() if number == 1 for piece in clear(*one, fraction)]
+    start = known[1, 0][0] - known[1, 0][1]
+    with nursery(what) as forks, processes(tmp_path, what, fork=forks.device) as park:
+        heard = observer(park, wire)
+
+        def change(line: ledger.Line) -> None:
+            lost[line.round] = line.lost
+            if line.round == 1:  # every device's first update is known, as nothing was lost before
+                for edge in park.edges.values():
+                    assert holds(edge.pid, [start[:64].numpy().tobytes(), *secret]) == [0]
+            if line.round in KILLS:
+                assert park.devices[WHO].wait(10) == -signal.SIGKILL
+                park.start_device(WHO)
+                assert until(lambda: back(park), 30), park.logs()
+
+        assert cloud.run(read(CloudSettings, tmp_path / "cloud.toml"), report=change) == "finished"
+        heard.stop()
+    assert lost[8] == 0  # its update had arrived
+    assert {lost[n] for n in (1, 3, 5, 7, 9)} == {0}
+    assert all(lost[n] in (0, 1) for n in KILLS)  # 0: it had answered before it was killed
+    assert lost[6] == 1
+    with losing(lambda key: key.device == WHO and bool(lost[key.round])):
+        simulated(what, tmp_path / "simulated")
+    assert (tmp_path / "live/model.safetensors").read_bytes() == (tmp_path / "simulated/model.safetensors").read_bytes()
+    updates = [decode(one) for one in wire if b'"kind":"update"' in one[:80]]
+    assert len(updates) >= 8 * ROUNDS - 4
+    assert not any(piece in one for one in wire for piece in secret)
+    for one in updates:  # as good as random: a byte's frequency has the deviation 1/16 of its mean for so many bytes
+        counts = np.bincount(one.arrays["w"], minlength=256)
+        assert counts.max() / counts.mean() < 1.5
+
+
+def back(park: Processes) -> bool:
+    """Return whether an edge's log has the device as there last."""
+    logs = "".join((park.folder / f"e{m}.log").read_text() for m in park.edges)
+    return logs.rfind(f"device d{WHO} ({WHO}) is there") > logs.rfind(f"device d{WHO} ({WHO}) is gone")
+
+
+def observer(park: Processes, wire: list[bytes]) -> mqtt.MqttConnection:
+    """Return a client that keeps everything that is on the wire, and kills a device when its stage begins."""
+    link, killed = mqtt.MqttConnection("observer", Endpoint("127.0.0.1", park.port)), set[int]()
+
+    def listen(topic: str, payload: bytes) -> None:
+        wire.append(payload)
+        kind, names = mqtt.topic_parts(topic)
+        if kind != "in" or names[-1] != f"d{WHO}":
+            return
+        message: Mapping[str, Any] = vars(decode(payload))
+        number = message["round"]
+        if KILLS.get(number) == message["kind"] and number not in killed:
+            killed.add(number)
+            park.devices[WHO].send_signal(signal.SIGKILL)
+
+    link.start(["fedfloor/#"], listen, lambda: None)
+    return link
