@@ -90,6 +90,8 @@ def test_a_backdoor_marks_its_share_of_the_samples(shape: tuple[int, ...]) -> No
     changed = {(1, 6, 6): (4, 255), (3,): (2, 4.0), (3, 5): (4, 4.0)}[shape]  # numbers of a sample, and their value
     assert [np.count_nonzero(one) for one in x[marked]] == [changed[0]] * 4
     assert set(x[x != 0].tolist()) == {changed[1]}
+    with pytest.raises(SettingError, match=rf"attackers\.size = 7: must be at most {min(shape[-2:])}"):
+        Backdoor(size=7).data(data)
 
 
 @settings(max_examples=60, deadline=None)
@@ -124,6 +126,7 @@ def test_devices_are_named_by_number_or_name() -> None:
         ({"kind": "sign-flip", "share": True}, r"share = true: must be"),
         ({"kind": "sign-flip", "count": 0}, r"count = 0: must be a whole number of at least 1"),
         ({"kind": "sign-flip", "devices": []}, r"devices = \[\]: must be a list of numbers or names"),
+        ({"kind": "sign-flip", "devices": [1, 1]}, r"devices = \[1, 1\]: must be a list of .*, each of them once"),
         ({"kind": "sign-flip", "count": 1, "strength": -1}, r"attackers\.strength = -1: must be a number above 0"),
         ({"kind": "sign-flip", "count": 1, "z": 1}, r"unknown setting of attack 'sign-flip' 'z'"),
         ({"kind": "free-rider", "count": 1, "noise": -1}, r"attackers\.noise = -1"),

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from fedfloor.data.dataset import Labels, Targets, Values
 
+ABOVE_0 = ("strength", "deviation", "z", "epsilon")  # settings of attacks that must be above 0
 SINGLE = 1e-12  # squared length of a deviation below which updates are equal
 
 
@@ -81,6 +82,11 @@ class Attack:
     least: ClassVar[int] = 1
     keeps: ClassVar[bool] = False
 
+    def __post_init__(self) -> None:
+        for name in ABOVE_0:
+            value = getattr(self, name, 1.0)
+            require(0 < value < math.inf, f"faults.attackers.{name}", value, "a number above 0")
+
     def sent(self, visit: AttackedVisit) -> Tensor:
         """Return the update that leaves the device [n], a new tensor or the honest one."""
         return visit.update
@@ -92,17 +98,9 @@ class Attack:
 
 @dataclass(frozen=True)
 class SignFlip(Attack):
-    """The update turned round: −s·Δ.
-
-    Args:
-        strength: s, above 0.
-    """
+    """The update turned round: −s·Δ, s the ``strength``."""
 
     strength: float = 1.0
-    kind: Literal["sign-flip"] = "sign-flip"
-
-    def __post_init__(self) -> None:
-        _above_0("strength", self.strength)
 
     def sent(self, visit: AttackedVisit) -> Tensor:
         return visit.update * -self.strength
@@ -110,17 +108,9 @@ class SignFlip(Attack):
 
 @dataclass(frozen=True)
 class ScaledUpdate(Attack):
-    """The update made larger: s·Δ.
-
-    Args:
-        strength: s, above 0.
-    """
+    """The update made larger: s·Δ, s the ``strength``."""
 
     strength: float = 10.0
-    kind: Literal["scaling"] = "scaling"
-
-    def __post_init__(self) -> None:
-        _above_0("strength", self.strength)
 
     def sent(self, visit: AttackedVisit) -> Tensor:
         return visit.update * self.strength
@@ -128,19 +118,12 @@ class ScaledUpdate(Attack):
 
 @dataclass(frozen=True)
 class Gaussian(Attack):
-    """Noise in the place of the update: N(0, σ²I).
+    """Noise in the place of the update: N(0, σ²I), σ the ``deviation`` of each number.
 
     Blanchard et al., NeurIPS 2017, with σ = 200.
-
-    Args:
-        deviation: σ of each number, above 0.
     """
 
     deviation: float = 1.0
-    kind: Literal["gaussian"] = "gaussian"
-
-    def __post_init__(self) -> None:
-        _above_0("deviation", self.deviation)
 
     def sent(self, visit: AttackedVisit) -> Tensor:
         return _like(visit.update, visit.rng.normal(0.0, self.deviation, len(visit.update)))
@@ -150,19 +133,13 @@ class Gaussian(Attack):
 class LittleIsEnough(Attack):
     """ALIE: μ − z·σ in every coordinate, μ and σ the mean and the deviation of the attackers' honest updates.
 
-    Baruch, Baruch, Goldberg, NeurIPS 2019, arXiv 1902.06156. The deviation is estimated from the attackers alone.
-
-    Args:
-        z: how many deviations off, above 0; small ones hide among honest updates.
+    Baruch, Baruch, Goldberg, NeurIPS 2019, arXiv 1902.06156. The deviation is estimated from the attackers alone; a
+    small z hides among honest updates.
     """
 
     z: float = 1.5
-    kind: Literal["alie"] = "alie"
     together: ClassVar[bool] = True
     least: ClassVar[int] = 2  # one update has no deviation
-
-    def __post_init__(self) -> None:
-        _above_0("z", self.z)
 
     def sent(self, visit: AttackedVisit) -> Tensor:
         mean, deviation = _moments(visit.every)
@@ -177,7 +154,6 @@ class MinMax(Attack):
     bounds γ by the larger root of a quadratic. Shejwalkar, Houmansadr, NDSS 2021, who search for it by halving steps.
     """
 
-    kind: Literal["min-max"] = "min-max"
     together: ClassVar[bool] = True
     least: ClassVar[int] = 2
 
@@ -201,17 +177,10 @@ class InnerProduct(Attack):
 
     With ε below the share of honest devices over that of attackers the mean still descends, only more slowly; above,
     it ascends. Xie, Koyejo, Gupta, UAI 2019, arXiv 1903.03936.
-
-    Args:
-        epsilon: ε, above 0.
     """
 
     epsilon: float = 0.5
-    kind: Literal["inner-product"] = "inner-product"
     together: ClassVar[bool] = True
-
-    def __post_init__(self) -> None:
-        _above_0("epsilon", self.epsilon)
 
     def sent(self, visit: AttackedVisit) -> Tensor:
         return _moments(visit.every)[0] * -self.epsilon
@@ -224,17 +193,10 @@ class Collusion(Attack):
     μ is the mean of the attackers' honest updates, so that all send the same vector, as long as honest ones at s = 1:
     together they look like close neighbours, and what gets through in one round adds up with the next. The coupling of
     rounds by a drift is that of Karimireddy, He, Jaggi, ICML 2021, arXiv 2012.10333.
-
-    Args:
-        strength: s, above 0.
     """
 
     strength: float = 1.0
-    kind: Literal["collusion"] = "collusion"
     together: ClassVar[bool] = True
-
-    def __post_init__(self) -> None:
-        _above_0("strength", self.strength)
 
     def sent(self, visit: AttackedVisit) -> Tensor:
         direction = _like(visit.update, visit.common.standard_normal(len(visit.update)))
@@ -256,10 +218,9 @@ class FreeRider(Attack):
 
     noise: float = 0.0
     stale: bool = False
-    kind: Literal["free-rider"] = "free-rider"
 
     def __post_init__(self) -> None:
-        require(0 <= self.noise < math.inf, "attackers.noise", self.noise, "a number of at least 0")
+        require(0 <= self.noise < math.inf, "faults.attackers.noise", self.noise, "a number of at least 0")
 
     @property
     def keeps(self) -> bool:  # type: ignore[override]
@@ -280,14 +241,13 @@ class LabelFlip(Attack):
 
     source: int | None = None
     target: int | None = None
-    kind: Literal["label-flip"] = "label-flip"
     needs_classes: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if (self.source is None) != (self.target is None):
-            raise SettingError("attackers.source and attackers.target of 'label-flip' go together: set both or none.")
+            raise SettingError("faults.attackers.source and target of 'label-flip' go together: set both or none.")
         for name, value in (("source", self.source), ("target", self.target)):
-            require(value is None or value >= 0, f"attackers.{name}", value, "a class, counted from 0")
+            require(value is None or value >= 0, f"faults.attackers.{name}", value, "a class, counted from 0")
 
     def data(self, samples: AttackedData) -> tuple[Values, Labels | Targets]:
         if self.source is None or self.target is None:
@@ -312,7 +272,7 @@ class Backdoor(Attack):
         poisoned: share of the device's samples that carry the trigger, in (0, 1].
         size: of the trigger.
         offset: of the trigger in sensors, in standard deviations.
-        strength: s, above 0.
+        strength: s.
     """
 
     target: int = 0
@@ -320,15 +280,14 @@ class Backdoor(Attack):
     size: int = 4
     offset: float = 4.0
     strength: float = 1.0
-    kind: Literal["backdoor"] = "backdoor"
     needs_classes: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        require(self.target >= 0, "attackers.target", self.target, "a class, counted from 0")
-        require(0 < self.poisoned <= 1, "attackers.poisoned", self.poisoned, "above 0 and at most 1")
-        require(self.size >= 1, "attackers.size", self.size, "a whole number of at least 1")
-        require(math.isfinite(self.offset), "attackers.offset", self.offset, "a number")
-        _above_0("strength", self.strength)
+        require(self.target >= 0, "faults.attackers.target", self.target, "a class, counted from 0")
+        require(0 < self.poisoned <= 1, "faults.attackers.poisoned", self.poisoned, "above 0 and at most 1")
+        require(self.size >= 1, "faults.attackers.size", self.size, "a whole number of at least 1")
+        require(math.isfinite(self.offset), "faults.attackers.offset", self.offset, "a number")
+        super().__post_init__()
 
     def sent(self, visit: AttackedVisit) -> Tensor:
         return visit.update if self.strength == 1 else visit.update * self.strength
@@ -343,6 +302,8 @@ class Backdoor(Attack):
 
     def trigger(self, x: Values, mean: NDArray[np.float64], deviation: NDArray[np.float64]) -> Values:
         """Return samples [n, *shape] with the trigger in them; ``mean`` and ``deviation`` [C] of stored numbers."""
+        room = min(x.shape[2:] if x.ndim == 4 else x.shape[1:])
+        require(self.size <= room, "faults.attackers.size", self.size, f"at most {room}, as large as samples are")
         x = x.copy()
         if x.ndim == 4:
             x[:, :, -self.size :, -self.size :] = 255 if x.dtype == np.uint8 else x.max()
@@ -404,7 +365,8 @@ class Attackers:
         require(right, "faults.attackers.count", count, "a whole number of at least 1")
         if devices is not None:
             listed = isinstance(devices, (list, tuple)) and all(type(one) in (int, str) for one in devices)
-            require(listed and len(devices) > 0, "faults.attackers.devices", devices, "a list of numbers or names")
+            right = listed and 0 < len(devices) == len(set(devices))
+            require(right, "faults.attackers.devices", devices, "a list of numbers or names, each of them once")
             devices = tuple(devices)
         settings = {key: value for key, value in table.items() if key not in (*WHO, "kind")}
         made = named.make("attack", kind, settings, ATTACKS, Attack)
@@ -452,12 +414,8 @@ class Attackers:
         return named.to_spec(self.attack, ATTACKS)[0]
 
 
-def _above_0(name: str, value: float) -> None:
-    require(0 < value < math.inf, f"attackers.{name}", value, "a number above 0")
-
-
 def _is_class(name: str, value: int, classes: int) -> None:
-    require(0 <= value < classes, f"attackers.{name}", value, f"a class, 0 to {classes - 1}")
+    require(0 <= value < classes, f"faults.attackers.{name}", value, f"a class, 0 to {classes - 1}")
 
 
 def _like(update: Tensor, numbers: NDArray[np.float64]) -> Tensor:
