@@ -1,13 +1,12 @@
 """Attacks beside defences: MNIST with 10 and 20 % attackers, and four C-MAPSS sites of which one attacks.
 
-    python benchmarks/attacks.py --results results/robust.json     # goes on where it was stopped
-    python benchmarks/attacks.py --page results/robust.md          # Markdown from the cells that are there
+    python benchmarks/attacks.py                             # results/robust.json, goes on where it was stopped
+    python benchmarks/attacks.py --page results/robust.md    # the page from the cells that are there
 
 MNIST: 30 devices, IID or with two labels each (shards), a logistic model, FedAvg with 6 mini-batches of 32 a visit and
 rate 0.2, 10 rounds, all devices in each; accuracy on the test data after the last round. Rules that take the number of
 attackers are told the true one. C-MAPSS: FD001 and FD003 at four sites of 50 engines, `cnn-sensor-gn`, momentum 0.9, 3
-rounds of one pass along a cosine from 0.03 to 0.001; RMSE in cycles on the last window of each test engine. A cell is a
-run with one seed; cells are written as they are finished.
+rounds of one pass along a cosine from 0.03 to 0.001; RMSE in cycles on the last window of each test engine.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ from fedfloor.runs.folder import write
 
 Table = dict[str, Any]
 SEEDS, DEVICES, ROUNDS = (0, 1, 2), 30, 10
-T_975 = {2: 12.706, 3: 4.303}  # of Student's distribution with n − 1 degrees of freedom
+T_975 = 4.303  # of Student's distribution with two degrees of freedom
 PARTITIONS: dict[str, Table] = {"IID": {"kind": "iid"}, "two labels": {"kind": "shards", "per_device": 2}}
 ATTACKS: dict[str, Table] = {
     "sign flip ×5": {"kind": "sign-flip", "strength": 5.0},
@@ -45,7 +44,8 @@ ATTACKS: dict[str, Table] = {
     "backdoor ×5": {"kind": "backdoor", "strength": 5.0},
     "free rider": {"kind": "free-rider"},
 }
-CORE = ("sign flip ×5", "min-max", "inner product, ε = 1", "label flip", "backdoor ×5")  # come first
+# the more telling cells come first
+CORE = ("sign flip ×5", "min-max", "inner product, ε = 1", "label flip", "backdoor ×5")
 CORE_RULES = ("mean", "centred clipping", "geometric median", "median", "trimmed mean", "Multi-Krum")
 SITE_ATTACKS = ("sign flip ×5", "Gaussian, σ = 1")
 SITE_RULES = ("mean", "median", "Krum", "geometric median")
@@ -90,12 +90,12 @@ def cells() -> Iterator[Cell]:
         (20, (NONE, *CORE), all_rules), (25, (NONE, *SITE_ATTACKS), SITE_RULES), (20, every, all_rules),
         (10, every, all_rules),
     )  # fmt: skip
-    found: dict[Cell, None] = {}
+    every_once: dict[Cell, None] = {}
     for percent, attacks, chosen in order:
         for seed, attack, rule in itertools.product(SEEDS, attacks, chosen):
             data = ("C-MAPSS",) if percent == 25 else tuple(PARTITIONS)
-            found.update(dict.fromkeys(Cell(name, percent, attack, rule, seed) for name in data))
-    yield from found
+            every_once.update(dict.fromkeys(Cell(name, percent, attack, rule, seed) for name in data))
+    yield from every_once
 
 
 def experiment(cell: Cell) -> Table:
@@ -149,56 +149,61 @@ def train(results: Path, seconds: float) -> None:
         if time.monotonic() - began > seconds:
             break
         done[cell.key] = measure(cell)
-        write(results, json.dumps(done, indent=0, ensure_ascii=False) + "\n")
+        write(results, text(done))
         print(cell.key, done[cell.key]["figure"], done[cell.key]["backdoor"], flush=True)
 
 
-def interval(values: Sequence[float | None], scale: float = 100, digits: int = 1) -> str:
-    """Return mean ± half of the 95 % t-interval."""
+def text(done: dict[str, Table]) -> str:
+    """Return cells as JSON, a line each."""
+    lines = (f"{json.dumps(k, ensure_ascii=False)}: {json.dumps(v, ensure_ascii=False)}" for k, v in done.items())
+    return "{\n" + ",\n".join(lines) + "\n}\n"
+
+
+def interval(values: Sequence[float | None], scale: float, digits: int) -> str:
+    """Return mean ± half of the 95 % t-interval over all seeds."""
     known = [scale * value for value in values if value is not None]
+    if len(values) < len(SEEDS):
+        return "–"
     if len(known) < len(values):
         return f"{len(values) - len(known)} of {len(values)} diverged"
-    if len(known) < 2:
-        return f"{known[0]:.{digits}f}" if known else "–"
-    return f"{fmean(known):.{digits}f} ± {T_975[len(known)] * stdev(known) / len(known) ** 0.5:.{digits}f}"
+    if max(known) > 1000:  # nothing held the attack: a mean would mean nothing
+        return f"{min(known):,.0f} to {max(known):,.0f}"
+    return f"{fmean(known):.{digits}f} ± {T_975 * stdev(known) / len(known) ** 0.5:.{digits}f}"
 
 
 def page(results: Path) -> Iterator[str]:
     """Yield the page of the cells that are there."""
-    done = list(json.loads(results.read_text()).values())
+    done, every = list(json.loads(results.read_text()).values()), tuple(rules(1))
     about = (__doc__ or "").split("\n\n")
-    yield f"# Attacks beside defences\n\nMade by `python benchmarks/attacks.py`. {' '.join(about[2].split())}\n"
-    yield "Mean over seeds ± half of the 95 % t-interval. [What it means](../docs/robustness.md).\n"
-    for data, percent in itertools.product((*PARTITIONS, "C-MAPSS"), (20, 10, 25)):
-        some = [cell for cell in done if cell["data"] == data and cell["percent"] in (percent, 0)]
-        if not some:
-            continue
-        sites = data == "C-MAPSS"
-        named = "C-MAPSS, one attacker of four sites: RMSE (cycles)" if sites else (
-            f"MNIST, {data}, {percent} % attackers: accuracy (%)"
-        )  # fmt: skip
-        yield from table(named, some, SITE_RULES if sites else tuple(rules(10)), 1.0 if sites else 100.0)
-    marked = [cell for cell in done if cell["backdoor"] is not None]
-    if marked:
-        yield "\n## Success of the backdoor (%)\n"
-        yield f"| data | attackers | {' | '.join(rules(10))} |\n|---{'|---' * (1 + len(rules(10)))}|"
-        for data, percent in itertools.product(PARTITIONS, (20, 10)):
-            own = [cell for cell in marked if (cell["data"], cell["percent"]) == (data, percent)]
-            if own:
-                by_rule = [[cell["backdoor"] for cell in own if cell["rule"] == rule] for rule in rules(10)]
-                yield f"| {data} | {percent} % | {' | '.join(interval(values) for values in by_rule)} |"
+    yield f"# Attacks beside defences\n\n{' '.join(about[2].split())}\n"
+    yield "Mean over three seeds ± half of the 95 % t-interval; –: not run."
+    yield "What follows from it: [what rules bear](../docs/robustness.md#what-rules-bear).\n"
+    yield "```bash\npython benchmarks/attacks.py\n```"
+
+    def some(data: str, percent: int, attack: str) -> list[Table]:
+        return [cell for cell in done if (cell["data"], cell["percent"], cell["attack"]) == (data, percent, attack)]
+
+    for data, percent in itertools.product(PARTITIONS, (20, 10)):
+        rows = {attack: some(data, percent, attack) for attack in (NONE, *ATTACKS)}
+        yield from table(f"MNIST, {data}, {percent} % attackers: accuracy (%)", "attack", rows, every)
+    rows = {f"{data}, {percent} %": some(data, percent, "backdoor ×5") for data in PARTITIONS for percent in (20, 10)}
+    yield from table("MNIST: success of the backdoor ×5 (%)", "devices, attackers", rows, every, "backdoor")
+    rows = {attack: some("C-MAPSS", 25, attack) for attack in (NONE, *SITE_ATTACKS)}
+    yield from table(
+        "C-MAPSS, one attacker of four sites: RMSE (cycles)", "attack", rows, SITE_RULES, scale=1, digits=2
+    )
 
 
-def table(title: str, cells_of: Sequence[Table], columns: Sequence[str], scale: float) -> Iterator[str]:
-    """Yield one table: a row for each attack, a column for each rule."""
-    yield f"\n## {title}\n"
-    yield f"| attack | {' | '.join(columns)} |\n|---{'|---' * len(columns)}|"
-    for attack in (NONE, *ATTACKS):
-        own = [cell for cell in cells_of if cell["attack"] == attack]
-        if own:
-            by_rule = [[cell["figure"] for cell in own if cell["rule"] == rule] for rule in columns]
-            digits = 1 if scale > 1 else 2
-            yield f"| {attack} | {' | '.join(interval(values, scale, digits) for values in by_rule)} |"
+def table(
+    title: str, head: str, rows: dict[str, list[Table]], columns: Sequence[str], figure: str = "figure",
+    scale: float = 100, digits: int = 1,
+) -> Iterator[str]:  # fmt: skip
+    """Yield a table with a column for each rule; rows without cells are left out."""
+    yield f"\n## {title}\n\n| {head} | {' | '.join(columns)} |\n|---{'|---' * len(columns)}|"
+    for name, cells_of in rows.items():
+        if cells_of:
+            by_rule = ([cell[figure] for cell in cells_of if cell["rule"] == rule] for rule in columns)
+            yield f"| {name} | {' | '.join(interval(values, scale, digits) for values in by_rule)} |"
 
 
 def main() -> None:
