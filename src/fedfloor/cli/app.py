@@ -9,7 +9,7 @@ import typer
 import typer.core
 
 from fedfloor import __version__
-from fedfloor.cli import catalog, checkout, costs, deploying, look, train, watching
+from fedfloor.cli import benchmarking, catalog, checkout, costs, deploying, look, train, watching
 from fedfloor.errors import FedfloorError
 from fedfloor.outside import blamed
 
@@ -29,7 +29,7 @@ def _root(version: Annotated[bool, typer.Option("--version", help="Print the ver
 
 
 for _command in (
-    train.new, train.run, train.compare, train.sweep, train.demo, costs.price, costs.reprice,
+    train.new, train.run, train.compare, train.sweep, train.demo, benchmarking.benchmark, costs.price, costs.reprice,
     costs.allocate, look.draw, look.report, look.track, look.predict, look.export, catalog.methods, catalog.parts,
     catalog.models, costs.networks, deploying.provision, deploying.cloud, deploying.edge, deploying.device,
     watching.watch,

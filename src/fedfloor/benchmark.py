@@ -1,0 +1,340 @@
+"""The factory benchmark: methods on frozen protocols, beside references, with intervals, bytes, seconds and joules."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import math
+import platform
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import replace
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import numpy as np
+
+from fedfloor import config
+from fedfloor._version import __version__
+from fedfloor.errors import DivergedError, RunError, SettingError, unknown
+from fedfloor.experiment import Experiment
+from fedfloor.figures import named as figure_named
+from fedfloor.names import REFERENCES
+from fedfloor.network.profile import NetworkSettings
+from fedfloor.report import ledger
+from fedfloor.report.groups import half_width
+from fedfloor.report.numbers import amount
+from fedfloor.runs.compare import PlannedRun, carry_out, planned_runs
+from fedfloor.runs.folder import write_json
+from fedfloor.runs.ledger import Line
+from fedfloor.runs.orders import Limits
+from fedfloor.runs.references import beside
+from fedfloor.runs.reprice import reprice
+from fedfloor.tasks.reconstruction import Reconstruction
+
+METHODS = (
+    "fedavg", "fedprox", "scaffold", "fedavgm", "fedadam", "ida", "hierfavg", "fedsr", "fedper", "fedrep", "ditto",
+)  # fmt: skip
+BASE = METHODS[0]  # that differences are taken from, and whose training references follow
+COMPONENTS = "pca"  # the reference of detectors
+SEEDS = (0, 1, 2)
+OTHER_NETWORK = "5g-edge"  # beside the protocols' own, LTE Cat-M2
+TOLERANCE = 0.02  # relative, of a figure that another kind of processor computes again
+RESULTS = "benchmark.json"
+
+log = logging.getLogger(__name__)
+Record = dict[str, Any]
+
+
+def protocols() -> dict[str, Path]:
+    """Return the frozen protocols, experiment files without a method, by name."""
+    here = Path(__file__).parent
+    folder = here / "experiments" if (here / "experiments").is_dir() else here.parents[1] / "experiments"
+    return {path.stem: path for path in sorted((folder / "benchmark").glob("*.toml"))}
+
+
+def read(chosen: Sequence[str], more: Sequence[Path] = ()) -> dict[str, Experiment]:
+    """Return the experiments of protocols by name, all if none is chosen, and of experiment files of one's own.
+
+    Raises:
+        SettingError: a name is unknown, a file is no experiment, or two have one name.
+    """
+    known = protocols()
+    for name in chosen:
+        if name not in known:
+            raise unknown("protocol", name, known)
+    given = {name: config.read(known[name]) for name in (chosen or (() if more else known))}
+    for path in more:
+        experiment = config.read(path)
+        if experiment.name in given:
+            raise SettingError(f"--data {path}: there is a protocol '{experiment.name}' already. Rename one.")
+        given[experiment.name] = experiment
+    return given
+
+
+def plan(name: str, experiment: Experiment, methods: Sequence[str], seed: int, out: Path) -> Iterator[PlannedRun]:
+    """Yield a protocol's runs with one seed: the methods', the references', and principal components for anomalies.
+
+    A method that the task or the data exclude is left out by :func:`run`, which records the reason.
+    """
+    folder = out / name
+    for method in methods:
+        try:
+            yield from planned_runs(experiment, [method], [seed], folder)
+        except SettingError as refusal:
+            named = replace(experiment, seed=seed, method=replace(experiment.method, name=method))
+            yield PlannedRun(str(refusal), named, folder / "refused", start=_no)
+    yield from beside([], experiment, [BASE], [seed], folder, Limits())
+    if isinstance(experiment.data.asked, Reconstruction):
+        components = replace(
+            experiment, rounds=1, model=replace(experiment.model, name="monitor"), methods={},
+            data=replace(experiment.data, window=None), evaluate=replace(experiment.evaluate, every=1),
+        )  # fmt: skip
+        yield from planned_runs(components, [COMPONENTS], [seed], folder)
+
+
+def _no(*_: Any) -> str | None:
+    """Start nothing, in the place of a run that was refused while it was planned."""
+    raise SettingError("refused")
+
+
+def run(
+    given: Mapping[str, Experiment], methods: Sequence[str], seeds: Sequence[int], out: Path, ranks: int,
+    follow: Callable[[str, Line], None] | None = None,
+) -> dict[str, Any]:  # fmt: skip
+    """Run what is missing, seed by seed and protocol by protocol, and return all results.
+
+    ``out/benchmark.json`` has them after each run: what stops in between goes on with the same call. Runs lie in
+    ``out/PROTOCOL``. A method that refuses a protocol, or diverges on it, is recorded so and ends nothing.
+
+    Args:
+        given: protocols.
+        methods: names.
+        seeds: each draws another partition, first model and order.
+        out: the folder.
+        ranks: processes of each run.
+        follow: called with a run's label and each of its ledger lines.
+
+    Raises:
+        SettingError: ``out`` has results of other protocols under these names.
+        RunError: a run failed.
+    """
+    out.mkdir(parents=True, exist_ok=True)
+    document = results(out / RESULTS) if (out / RESULTS).exists() else _empty()
+    digests = {name: _digest(experiment) for name, experiment in given.items()}
+    for name, digest in digests.items():
+        if document["protocols"].setdefault(name, digest) != digest:
+            raise SettingError(f"{out / RESULTS} has results of another protocol '{name}'. Give another --out.")
+    done = {(each["protocol"], each["method"], each["seed"]) for each in document["records"]}
+    for seed in seeds:
+        for name, experiment in given.items():
+            for planned in plan(name, experiment, methods, seed, out):
+                method = planned.experiment.method.name
+                if (name, method, seed) in done:
+                    continue
+                record = _record(planned, ranks, follow)
+                if record is None:
+                    return document
+                document["records"].append({"protocol": name, "method": method, "seed": seed, **record})
+                write_json(out / RESULTS, document)
+    return document
+
+
+def _empty() -> dict[str, Any]:
+    import torch
+
+    return {
+        "fedfloor": __version__, "torch": str(torch.__version__), "processor": processor(), "protocols": {},
+        "records": [],
+    }  # fmt: skip
+
+
+def processor() -> str:
+    """Return the kind of processor, on which alone results are the same to the bit."""
+    about = Path("/proc/cpuinfo")
+    lines = about.read_text(errors="replace").splitlines() if about.exists() else []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor() or platform.machine()
+
+
+def _digest(experiment: Experiment) -> str:
+    text = config.resolved(replace(experiment, seed=0), Path.cwd())
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _record(planned: PlannedRun, ranks: int, follow: Callable[[str, Line], None] | None) -> Record | None:
+    """Carry out one run and return its figures; None where it was interrupted."""
+
+    def each(line: Line) -> None:
+        if follow is not None:
+            follow(f"{planned.out.parent.name}: {planned.label}", line)
+
+    if planned.start is _no:
+        return {"refused": planned.label}
+    try:
+        _, whole = carry_out([planned], Limits(), ranks, lambda _: nullcontext(each), resume=True, keep=True)
+    except DivergedError as error:
+        return {"diverged": str(error)}
+    except SettingError as refusal:
+        return {"refused": str(refusal)}
+    if not whole:
+        return None
+    if not (planned.out / "experiment.toml").exists():  # the log has the reason
+        return {"refused": "there is no such reference for this task."}
+    (done,) = ledger.collect([planned.out])
+    spent = {kind: ledger.spent(kind)(done.rounds[-1]) for kind in ("bytes", "seconds", "joules")}
+    figure, value = done.headline, done.headline.read(done.rounds[-1])
+    model = planned.out / "model.safetensors.sha256"
+    return {
+        "figure": figure.name, "value": value, "rounds": done.last, **spent,
+        **({f"{kind} {OTHER_NETWORK}": cost for kind, cost in _elsewhere(planned).items()} if spent["bytes"] else {}),
+        "wall_s": round(sum(line.wall_s or 0.0 for line in done.rounds), 2),
+        "model": model.read_text().split()[0] if model.exists() else None,
+    }  # fmt: skip
+
+
+def _elsewhere(planned: PlannedRun) -> dict[str, float | None]:
+    """Return seconds and joules of a run on :data:`OTHER_NETWORK`; none where its plans depend on training."""
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            (copy,) = reprice([planned.out], NetworkSettings(profile=OTHER_NETWORK), Path(folder) / "r", lambda _: None)
+        except SettingError:
+            return {}
+        (done,) = ledger.collect([copy])
+        return {kind: ledger.spent(kind)(done.rounds[-1]) for kind in ("seconds", "joules")}
+
+
+# -- results -----------------------------------------------------------------------------------------------------------
+
+
+def results(path: Path) -> dict[str, Any]:
+    """Read a file of results."""
+    try:
+        document = json.loads(path.read_text())
+        _ = [(each["protocol"], each["method"], each["seed"]) for each in document["records"]], document["protocols"]
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        raise SettingError(f"{path} has no results of a benchmark ({error}).") from error
+    return dict(document)
+
+
+def table(document: Mapping[str, Any], protocol: str) -> list[Record]:
+    """Return a row per method: mean and 95 % interval of the headline, the paired difference from FedAvg, and costs."""
+    records = [each for each in document["records"] if each["protocol"] == protocol]
+    base = {each["seed"]: each["value"] for each in records if each["method"] == BASE and each.get("value") is not None}
+    rows = []
+    for method in dict.fromkeys(each["method"] for each in records):
+        own = [each for each in records if each["method"] == method]
+        values = [each["value"] for each in own if each.get("value") is not None]
+        pairs = [
+            each["value"] - base[each["seed"]] for each in own if each.get("value") is not None and each["seed"] in base
+        ]
+        whole = len(values) == len(own)
+        row: Record = {"method": method, "seeds": len(values), "value": fmean(values) if whole else None}
+        row |= {"half_width": half_width(values) if whole else None}
+        row |= {"difference": fmean(pairs) if whole and pairs and method != BASE else None}
+        row |= {"difference_half_width": half_width(pairs) if row["difference"] is not None else None}
+        for kind in ("bytes", "seconds", "joules", f"seconds {OTHER_NETWORK}"):
+            known = [each[kind] for each in own if each.get(kind) is not None]
+            row[kind] = fmean(known) if known else None
+        row["note"] = next((key for key in ("refused", "diverged") for each in own if key in each), "")
+        rows.append(row)
+    return rows
+
+
+def page(document: Mapping[str, Any]) -> str:
+    """Return the results as Markdown: a table per protocol, and why methods were refused."""
+    known = protocols()
+    lines = [
+        "# The factory benchmark",
+        "",
+        f"Made by `fedfloor benchmark`: fedfloor {document['fedfloor']}, PyTorch {document['torch']}, "
+        f"{document['processor']}. Mean over seeds ± half of the 95 % t-interval; differences from FedAvg are paired "
+        f"by seed. Bytes, seconds and joules are of all rounds on LTE Cat-M2, seconds also on {OTHER_NETWORK}; what "
+        "does not travel has none. Every method trains by the protocol's settings: none is tuned.",
+    ]  # fmt: skip
+    for name in document["protocols"]:
+        lines += [
+            "",
+            f"## {name}",
+            "",
+            *([_about(known[name]), ""] if name in known else []),
+            *_markdown(document, name),
+        ]
+    return "\n".join(lines) + "\n"
+
+
+def _markdown(document: Mapping[str, Any], protocol: str) -> Iterator[str]:
+    """Yield a protocol's table, the best method first, and why methods were refused."""
+    records = [each for each in document["records"] if each["protocol"] == protocol]
+    figure = next((each["figure"] for each in records if "figure" in each), "accuracy")
+    yield f"| method | seeds | {figure} | less FedAvg | sent | LTE | {OTHER_NETWORK} | energy |"
+    yield "|---|---" + "|---:" * 6 + "|"
+    better = figure_named(figure).gain
+    rows = table(document, protocol)
+    for row in sorted(rows, key=lambda row: math.inf if row["value"] is None else -better(row["value"], 0.0)):
+        if row["value"] is None:
+            yield f"| {row['method']} | {row['seeds']} | {row['note']} | | | | | |"
+            continue
+        share = figure_named(figure).share
+        cells = [_interval(row["value"], row["half_width"], share)]
+        cells += [_interval(row["difference"], row["difference_half_width"], share), amount("bytes", row["bytes"])]
+        cells += [amount("seconds", row[kind]) for kind in ("seconds", f"seconds {OTHER_NETWORK}")]
+        yield f"| {row['method']} | {row['seeds']} | {' | '.join(cells)} | {amount('joules', row['joules'])} |"
+    refused = {each["method"]: each["refused"] for each in records if "refused" in each}
+    if refused:
+        yield ""
+        yield from (f"- `{method}` is refused: {why}" for method, why in refused.items())
+
+
+def _about(path: Path) -> str:
+    lines = path.read_text().splitlines()
+    return " ".join(line.lstrip("# ") for line in lines[: next(i for i, line in enumerate(lines) if line[:1] != "#")])
+
+
+def _interval(value: float | None, half: float | None, share: bool) -> str:
+    if value is None:
+        return "–"
+    scale, digits = (100.0, 1) if share else (1.0, 2)
+    return f"{scale * value:.{digits}f}" + (f" ± {scale * half:.{digits}f}" if half is not None else "")
+
+
+def check(
+    document: Mapping[str, Any], given: Mapping[str, Experiment], count: int, seed: int, ranks: int
+) -> list[Record]:
+    """Run records again that are drawn at random, and compare.
+
+    On the recorded kind of processor figure and model must be the same to the bit; elsewhere the figure within
+    :data:`TOLERANCE` of itself.
+
+    Returns:
+        Per record what was recorded, what is there now, and whether they agree.
+    """
+    known = [each for each in document["records"] if each.get("value") is not None and each["protocol"] in given]
+    if not known:
+        raise SettingError("there is no record of these protocols to run again.")
+    drawn = np.random.default_rng(seed).permutation(len(known))[:count]
+    same_processor = document["processor"] == processor()
+    rows = []
+    with tempfile.TemporaryDirectory() as folder:
+        for record in (known[i] for i in drawn):
+            methods = [] if record["method"] in (*REFERENCES, COMPONENTS) else [record["method"]]
+            work = plan(record["protocol"], given[record["protocol"]], methods, record["seed"], Path(folder))
+            planned = next(each for each in work if each.experiment.method.name == record["method"])
+            now = _record(planned, ranks, None)
+            if now is None or now.get("value") is None:
+                raise RunError(f"{planned.out.name} of {record['protocol']} could not be run again: {now}.")
+            same = now["value"] == record["value"] and now["model"] == record["model"]
+            near = math.isclose(now["value"], record["value"], rel_tol=TOLERANCE)
+            rows.append(
+                {key: record[key] for key in ("protocol", "method", "seed", "figure")}
+                | {
+                    "recorded": record["value"],
+                    "now": now["value"],
+                    "same": same,
+                    "agrees": same if same_processor else near,
+                }
+            )
+    return rows

@@ -1,0 +1,97 @@
+"""The benchmark: results go on where they stopped, a page, records run again, and what is refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from commands import Command
+from fedfloor import benchmark
+from fedfloor.errors import SettingError
+
+MINE = """
+name = "mine"
+rounds = 2
+
+[data]
+name = "labels"
+
+[park]
+devices = 4
+factories = 2
+
+[model]
+name = "logistic"
+
+[work]
+steps = 2
+batch_size = 8
+lr = 0.05
+
+[network]
+profile = "lte-cat-m2"
+"""
+WORDS = ("benchmark", "--data", "mine.toml", "--methods", "fedavg,fedsr", "--out", "b", "--ranks", "1")
+
+
+def test_protocols_are_experiments_with_a_network_and_without_a_method() -> None:
+    known = benchmark.read([])
+    assert len(known) >= 6
+    for name, experiment in known.items():
+        assert experiment.name == name
+        assert experiment.network.profile == "lte-cat-m2"
+        assert "[method]" not in benchmark.protocols()[name].read_text()
+
+
+def test_a_protocol_of_ones_own_goes_on_and_is_run_again(command: Command) -> None:
+    (command.folder / "mine.toml").write_text(MINE)
+    first = command(*WORDS, "--seeds", "0", "--json")
+    assert first.code == 0, first
+    done = benchmark.results(command.folder / "b/benchmark.json")["records"]
+    methods = {record["method"] for record in done}
+    assert {"fedavg", "fedsr", "local-only", "pooled"} <= methods
+    fedavg = next(record for record in done if record["method"] == "fedavg")
+    assert fedavg["seconds 5g-edge"] < fedavg["seconds"]
+    both = command(*WORDS, "--seeds", "0,1", "--page", "page.md", "--json")
+    assert both.code == 0, both
+    rows = {row["method"]: row for row in both.document["rows"]}
+    records = json.loads((command.folder / "b/benchmark.json").read_text())["records"]
+    assert records[: len(done)] == done
+    by_seed = [
+        {record["seed"]: record["value"] for record in records if record["method"] == method}
+        for method in ("fedavg", "fedsr")
+    ]
+    paired = [by_seed[1][seed] - by_seed[0][seed] for seed in (0, 1)]
+    assert rows["fedsr"]["difference"] == pytest.approx(sum(paired) / 2)
+    assert "| fedsr | 2 |" in (command.folder / "page.md").read_text()
+    again = command("benchmark", "--data", "mine.toml", "--out", "b", "--check", "2", "--ranks", "1", "--json")
+    assert again.code == 0, again
+    assert all(row["same"] for row in again.document["rows"])
+    for record in records:
+        record["value"] = 2.0
+    (command.folder / "b/benchmark.json").write_text(
+        json.dumps(benchmark.results(command.folder / "b/benchmark.json") | {"records": records})
+    )
+    assert command("benchmark", "--data", "mine.toml", "--out", "b", "--check", "1", "--ranks", "1").code == 1
+
+
+def test_a_method_that_a_protocol_excludes_is_recorded_with_the_reason(command: Command) -> None:
+    (command.folder / "mine.toml").write_text(MINE.replace("lr = 0.05", 'lr = 0.001\noptimizer = "adam"'))
+    words = [word.replace("fedavg,fedsr", "fedavg,scaffold") for word in WORDS]
+    made = command(*words, "--seeds", "0", "--json")
+    assert made.code == 0, made
+    records = json.loads((command.folder / "b/benchmark.json").read_text())["records"]
+    assert "adam" in next(record["refused"] for record in records if record["method"] == "scaffold")
+    (command.folder / "mine.toml").write_text(MINE.replace("rounds = 2", "rounds = 3"))
+    command.refused(command(*words, "--seeds", "0"), "has results of another protocol 'mine'")
+
+
+def test_mistakes_are_named(command: Command) -> None:
+    command.refused(command("benchmark", "turbofan"), "unknown protocol 'turbofan'. Did you mean 'turbofans'?")
+    command.refused(command("benchmark", "--check", "0"), "--check 0")
+    command.refused(command("benchmark", "--check", "1", "--out", "none"), "has no results of a benchmark")
+    (command.folder / "benchmark.json").write_text("[]")
+    with pytest.raises(SettingError, match="has no results"):
+        benchmark.results(Path(command.folder / "benchmark.json"))
