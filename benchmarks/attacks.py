@@ -198,12 +198,13 @@ def table(
     title: str, head: str, rows: dict[str, list[Table]], columns: Sequence[str], figure: str = "figure",
     scale: float = 100, digits: int = 1,
 ) -> Iterator[str]:  # fmt: skip
-    """Yield a table with a column for each rule; rows without cells are left out."""
+    """Yield a table with a column for each rule; rows that were not run are left out."""
     yield f"\n## {title}\n\n| {head} | {' | '.join(columns)} |\n|---{'|---' * len(columns)}|"
     for name, cells_of in rows.items():
-        if cells_of:
-            by_rule = ([cell[figure] for cell in cells_of if cell["rule"] == rule] for rule in columns)
-            yield f"| {name} | {' | '.join(interval(values, scale, digits) for values in by_rule)} |"
+        by_rule = ([cell[figure] for cell in cells_of if cell["rule"] == rule] for rule in columns)
+        shown = [interval(values, scale, digits) for values in by_rule]
+        if set(shown) != {"–"}:
+            yield f"| {name} | {' | '.join(shown)} |"
 
 
 def main() -> None:
