@@ -226,6 +226,16 @@ def test_columns_that_may_be_the_device_or_the_label_are_named(command: Command)
     command.refused(command("new", "wide.csv"), "s39, … (550 more).")
 
 
+def test_a_column_of_states_is_offered_as_the_label_and_not_as_the_device(command: Command) -> None:
+    rows = "".join(f"{i},{i * 0.7:.1f},{('Normal', 'Attack')[i > 40]}\n" for i in range(60))
+    (command.folder / "water.csv").write_text(f"n,level,Normal/Attack\n{rows}")
+    ownerless = command("new", "water.csv")
+    command.refused(ownerless, "no column 'device'")
+    assert "It may be" not in ownerless.err
+    undealt = command("new", "water.csv", "--set", "data.columns.device=")
+    command.refused(undealt, "It may be 'Normal/Attack' (2 texts): --set 'data.columns.label=Normal/Attack'.")
+
+
 @pytest.mark.parametrize(("first", "named"), [("", "column 1"), ("Unnamed: 0", "Unnamed: 0")])
 def test_an_index_as_pandas_writes_it_is_left_out(command: Command, first: str, named: str) -> None:
     rows = "".join(f"{10 * i},p{i % 2},{i},{i % 3},{i % 5}.5\n" for i in range(60))

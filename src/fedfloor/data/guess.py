@@ -42,6 +42,7 @@ MACHINES = (  # further nouns, for a device's column with texts, or with "id" or
 INDEX = re.compile(
     r"column \d+|unnamed: \d+|__index_level_\d+__|index", re.IGNORECASE
 )  # of rows, such as pandas writes
+STATE = re.compile(r"^(ab)?normal$|^n?ok$|^(healthy|good|bad|faulty|anomaly)$", re.IGNORECASE)  # of a machine, no name
 CALLED = {
     "device": (*NOUNS, *(f"{noun}_{e}" for noun in NOUNS + MACHINES for e in ("id", "no", "nr", "number", "name"))),
     "factory": ("factory", "plant", "site", "hall", "location", "werk", "halle", "standort"),
@@ -343,7 +344,7 @@ def _is_index(cells: Sequence[str]) -> bool:
 def candidates(path: Path, given: Mapping[str, Any], role: str) -> list[str]:
     """Return columns that may be the device or the label, in words: those of few values, such of texts first.
 
-    A device's rows follow each other, or the column has texts.
+    A device's rows follow each other, or the column has texts, none of which is a state such as ``normal``.
     """
     rows = head(path, COUNTED + 1, given)
     names = list(given["header"]) if given.get("header") else rows[0]
@@ -356,7 +357,8 @@ def candidates(path: Path, given: Mapping[str, Any], role: str) -> list[str]:
         text = _is_text(cells, ".")
         whole = all(cell.casefold() in MISSING or re.fullmatch(r"-?\d+(\.0)?", cell) for cell in cells)
         most = FEW if role == "label" else len(cells) // FEW
-        if name in told or not 2 <= many <= most or not (text or whole):
+        state = role == "device" and any(STATE.search(cell) for cell in cells)
+        if name in told or state or not 2 <= many <= most or not (text or whole):
             continue
         changes = sum(a != b for a, b in pairwise(cells))
         if role == "label" or text or changes < 2 * many:
