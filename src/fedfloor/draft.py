@@ -29,6 +29,7 @@ from fedfloor.data.files.tree import TABLES, named, walk
 from fedfloor.data.guess import FEW
 from fedfloor.data.proposals import findings
 from fedfloor.data.sources import SOURCES
+from fedfloor.data.split import SmallDevicesError
 from fedfloor.errors import SettingError
 from fedfloor.experiment import Experiment
 from fedfloor.names import count
@@ -119,6 +120,7 @@ def draft(path: Path, out: Path, changes: Sequence[str]) -> Draft:
             document["data"]["task"] = {"kind": "regression"}
     config.from_table(document)  # what was told must be right before anything is guessed beside it
     data, source = document["data"], expanded(path)
+    told = "split" in data
     notes = _guess(data, source)
     try:
         note = _mend(document, notes)
@@ -127,7 +129,7 @@ def draft(path: Path, out: Path, changes: Sequence[str]) -> Draft:
             raise
         able = guess.candidates(lack.path, data, lack.role)
         raise NoColumnError(lack.path, lack.name, lack.role, lack.names, candidates=able) from None
-    park, split = _proposed(document, source, notes)
+    park, split = _proposed(document, source, notes, settled="split" in data and not told)
     if park.dataset.task == CLASSIFICATION:
         _check_classes(data, park.dataset, path.name)
     if source.is_dir():
@@ -222,6 +224,14 @@ def _mend(document: dict[str, Any], notes: list[str]) -> str:
                 "the label is a number, which is predicted as it is; classes of its ranges: "
                 f"--set 'data.bins={several}'"
             )
+        except SmallDevicesError:
+            if "split" in data or "test" in data or not data.get("remaining"):
+                raise
+            data["split"] = {"kind": "device"}
+            notes.append(
+                "split: by device (whole devices, which never train), because by time the ends of short recordings "
+                "have no test sample"
+            )
         except MissingValuesError as holes:
             data["missing"] = "previous" if holes.has_time else "mean"
             note = f"{holes.count:,} missing; or " + ('"mean", "drop"' if holes.has_time else '"drop"')
@@ -251,9 +261,11 @@ def _asked(data: Mapping[str, Any], dataset: Dataset) -> list[str]:
     return [f"predicted is {names}" + (f"; useful settings: {', '.join(left)}" if left else "")]
 
 
-def _proposed(document: dict[str, Any], path: Path, notes: list[str]) -> tuple[Park, str]:
+def _proposed(document: dict[str, Any], path: Path, notes: list[str], *, settled: bool) -> tuple[Park, str]:
     """Return the park with the split that fits, and its kind where it was not told; write both down."""
     experiment, data = config.from_table(document), document["data"]
+    if settled:
+        return build_park(experiment), str(data["split"]["kind"])
 
     def read(split: Mapping[str, Any]) -> Dataset:
         return load_data(config.from_table(document | {"data": data | {"split": dict(split)}}))

@@ -408,3 +408,14 @@ def test_anomalies_begin_with_principal_components(command: Command) -> None:
     assert again.code == 0
     asked = config.read(command.folder / "b.toml")
     assert (asked.model.name, asked.rounds) == ("ae-dense", 50)
+
+
+def test_short_recordings_to_failure_are_tested_on_whole_devices(command: Command) -> None:
+    """The last fifth of 60 rows has no window of 20: by time such devices would be refused."""
+    rows = "".join(f"e{k},{n},{n * 0.5 + k}\n" for k in range(8) for n in range(60 + 40 * (k % 3)))
+    (command.folder / "engines.csv").write_text(f"device,time,heat\n{rows}")
+    made = command("new", "engines.csv", "--set", "data.remaining=true")
+    assert made.code == 0, made
+    assert tomllib.loads((command.folder / "engines.toml").read_text())["data"]["split"] == {"kind": "device"}
+    assert "split: by device (whole devices, which never train), because by time the ends" in made.err
+    assert "as it was given" not in made.err

@@ -27,6 +27,10 @@ from fedfloor.names import count
 log = logging.getLogger(__name__)
 
 
+class SmallDevicesError(SettingError):
+    """Devices have too few rows for both a training and a test sample."""
+
+
 @dataclass(frozen=True, eq=False)
 class Rows:
     """Recordings, one after the other, in each the rows in the order of time; or samples in any order.
@@ -319,7 +323,7 @@ def _too_small(
         shorten = f"shorten the window ([data] window = {{ length = {longest} }} fits this device), "
     several = (reading.split is None or reading.split.kind != "device") and int(owner.max()) > 0
     whole = 'test on whole devices ([data] split = { kind = "device" }), ' if several else ""
-    return SettingError(
+    return SmallDevicesError(
         f"{where}: device '{names[0]}' has {count(many, rows.noun.removesuffix('s'))}{made}{others}: too few to be "
         f"split into training and test. Give it more, {shorten}set a larger share [data] split test, {whole}or leave "
         'such devices out with [data] small = "drop" (--set data.small=drop).'

@@ -590,7 +590,7 @@ class NoColumnError(SettingError):
 
 def _no_header(names: Sequence[str]) -> str:
     """Return a hint where a header holds values or a title rather than names."""
-    if names[0].startswith("#") or 2 * sum(map(bool, names)) < len(names):
+    if names[0].startswith("#") or 2 * sum(map(bool, names)) < len(names) or len(names) == 1:
         return " If row 1 is a title or a comment, remove the rows above the header."
     mark = next((mark for mark in ";|\t" if any(mark in name for name in names)), None)
     if mark is not None:
