@@ -19,7 +19,7 @@ from sinks import ledger_points, one_mlflow_run, tensorboard_points
 pytest.importorskip("tensorboard")
 pytest.importorskip("mlflow")
 
-WORDS = ("run", "tiny.toml", "--set", "rounds=160", "--ranks", "1", "--track", "tensorboard", "--track", "mlflow")
+WORDS = ("run", "tiny.toml", "--set", "rounds=320", "--ranks", "1", "--track", "tensorboard", "--track", "mlflow")
 
 
 def rounds(folder: Path) -> int:
