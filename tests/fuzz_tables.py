@@ -457,7 +457,8 @@ def setting_defect(setting: str) -> Defect:
     def apply(table: Table, rng: random.Random) -> str:
         table.sets.append(setting)
         key = setting.partition("=")[0].removeprefix("data.")
-        table.words += [key, key.split(".")[-1], "1970-01-21", "sensors, one for each"]  # milliseconds; categories
+        # milliseconds; categories; remaining lives
+        table.words += [key, key.split(".")[-1], "1970-01-21", "sensors, one for each", "rows left"]
         return f"--set {setting}"
 
     return apply

@@ -104,8 +104,8 @@ def _no(*_: Any) -> str | None:
 def run(
     given: Mapping[str, Experiment], methods: Sequence[str], seeds: Sequence[int], out: Path, ranks: int,
     follow: Callable[[str, Line], None] | None = None,
-) -> dict[str, Any]:  # fmt: skip
-    """Run what is missing, seed by seed and protocol by protocol, and return all results.
+) -> tuple[dict[str, Any], bool]:  # fmt: skip
+    """Run what is missing, seed by seed and protocol by protocol; return all results, and whether all were done.
 
     ``out/benchmark.json`` has them after each run: what stops in between goes on with the same call. Runs lie in
     ``out/PROTOCOL``. A method that refuses a protocol, or diverges on it, is recorded so and ends nothing.
@@ -137,10 +137,10 @@ def run(
                     continue
                 record = _record(planned, ranks, follow)
                 if record is None:
-                    return document
+                    return document, False
                 document["records"].append({"protocol": name, "method": method, "seed": seed, **record})
                 write_json(out / RESULTS, document)
-    return document
+    return document, True
 
 
 def _empty() -> dict[str, Any]:

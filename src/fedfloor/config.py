@@ -254,9 +254,8 @@ def _part(part: str, value: Any, where: str) -> Any:
             return codecs.text(value)
     settings = {"kind": value} if isinstance(value, str) else value
     if not isinstance(settings, Mapping) or not isinstance(settings.get("kind"), str):
-        raise SettingError(
-            f'{where} = {shown(value)}: must be a name, or a table such as {{ kind = "{min(EXCHANGED[part])}" }}.'
-        )
+        usual = next(iter(EXCHANGED[part]))
+        raise SettingError(f'{where} = {shown(value)}: must be a name, or a table such as {{ kind = "{usual}" }}.')
     name, own = settings["kind"], {key: setting for key, setting in settings.items() if key != "kind"}
     if "weights" in own:
         own["weights"] = _listed(own["weights"])

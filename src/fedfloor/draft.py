@@ -120,7 +120,7 @@ def draft(path: Path, out: Path, changes: Sequence[str]) -> Draft:
             document["data"]["task"] = {"kind": "regression"}
     config.from_table(document)  # what was told must be right before anything is guessed beside it
     data, source = document["data"], expanded(path)
-    told = "split" in data
+    given = "split" in data
     notes = _guess(data, source)
     try:
         note = _mend(document, notes)
@@ -129,7 +129,7 @@ def draft(path: Path, out: Path, changes: Sequence[str]) -> Draft:
             raise
         able = guess.candidates(lack.path, data, lack.role)
         raise NoColumnError(lack.path, lack.name, lack.role, lack.names, candidates=able) from None
-    park, split = _proposed(document, source, notes, settled="split" in data and not told)
+    park, split = _proposed(document, source, notes, settled="split" in data and not given)
     if park.dataset.task == CLASSIFICATION:
         _check_classes(data, park.dataset, path.name)
     if source.is_dir():
@@ -148,29 +148,41 @@ def draft(path: Path, out: Path, changes: Sequence[str]) -> Draft:
         document.setdefault("model", {})["name"], document.setdefault("method", {})["name"] = "monitor", "pca"
         if not any(change.startswith("rounds=") for change in changes):
             document["rounds"] = 1
-    tested = np.count_nonzero(np.bincount(park.dataset.y_test))
-    if isinstance(park.dataset.task, Reconstruction) and tested < 2 and "headline" not in document.get("evaluate", {}):
-        document.setdefault("evaluate", {})["headline"] = "reconstruction error"
-        notes.append(
-            "no test sample is marked as an anomaly: runs are judged by the reconstruction error; labels, which only "
-            "judge: --set data.columns.label=NAME"
-        )
+    if unmarked := _unmarked(document, park.dataset):
+        notes += unmarked
         log.info("%s: %s.", path.name, notes[-1])
     document.setdefault("model", {}).setdefault("name", _network(park.dataset, detects=detects))
     for key in ("path", "test"):
         if key in data:
             data[key] = str(config.seen_from(expanded(out).parent, expanded(data[key])))
+    _train(document, park, rounds=not simple and not any(change.startswith("rounds=") for change in changes))
+    document.setdefault("method", {}).setdefault("name", "fedavg")
+    return Draft(_text(document, park, note, split, notes), park, tuple(notes))
+
+
+def _train(document: dict[str, Any], park: Park, *, rounds: bool) -> None:
+    """Fill in how devices train, and for single rows the number of rounds where it is free."""
     work = document.setdefault("work", {})
     work.setdefault("batch_size", int(min(BATCH, park.sizes.min())))
     sensors = park.dataset.inputs.kind == "table"
     if sensors and not {"lr", "momentum", "optimizer"} & {*work}:
         rate = 0.01 if park.dataset.task.targets else 0.02
         work |= {"lr": 0.05 if document["model"]["name"] == "linear" else rate, "momentum": 0.9}
-    if sensors and len(park.dataset.shape) == 1 and not simple and not any(c.startswith("rounds=") for c in changes):
+    if sensors and len(park.dataset.shape) == 1 and rounds:
         document["rounds"] = ROUNDS_OF_ROWS
     work.setdefault("lr", 0.05)
-    document.setdefault("method", {}).setdefault("name", "fedavg")
-    return Draft(_text(document, park, note, split, notes), park, tuple(notes))
+
+
+def _unmarked(document: dict[str, Any], dataset: Dataset) -> list[str]:
+    """Judge a reconstruction without marked test samples by its error, unless a headline is given; return a note."""
+    tested = np.count_nonzero(np.bincount(dataset.y_test))
+    if not isinstance(dataset.task, Reconstruction) or tested > 1 or "headline" in document.get("evaluate", {}):
+        return []
+    document.setdefault("evaluate", {})["headline"] = "reconstruction error"
+    return [
+        "no test sample is marked as an anomaly: runs are judged by the reconstruction error; labels, which only "
+        "judge: --set data.columns.label=NAME"
+    ]
 
 
 def _guess(data: dict[str, Any], path: Path) -> list[str]:

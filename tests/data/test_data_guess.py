@@ -261,4 +261,4 @@ def test_a_first_row_of_values_is_named(tmp_path: Path, needed: tuple[str, ...])
 def test_names_that_are_numbers_are_names(tmp_path: Path, names: str) -> None:
     path = tmp_path / "a.csv"
     path.write_text(f"{names}\n1,2,3,x\n2,3,4,y\n")
-    guess(path, {"columns": {"label": "mine"}}, ())
+    assert "header" not in guess(path, {"columns": {"label": "mine"}}, ())  # and nothing is refused

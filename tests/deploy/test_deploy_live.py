@@ -72,33 +72,29 @@ def test_a_run_goes_on_without_whoever_is_gone_and_with_whoever_comes_back(tmp_p
         assert cloud.wait(60) == 130
 
 
-def test_a_cloud_that_is_killed_goes_on_as_if_it_had_not_been(tmp_path: Path) -> None:
-    what = experiment(tmp_path, "hfedms", rounds=12, devices=4)  # its devices keep memories
+@pytest.mark.parametrize(
+    ("method", "model", "killed"), [("hfedms", "logistic", ()), ("fedper", "mlp-2nn", (0, 3))], ids=["cloud", "devices"]
+)
+def test_a_cloud_that_is_killed_goes_on_as_if_it_had_not_been(
+    tmp_path: Path, method: str, model: str, killed: tuple[int, ...]
+) -> None:
+    """HFedMS' devices keep memories; FedPer's heads lie on the devices alone, which are killed, too."""
+    what = experiment(tmp_path, method, rounds=12, devices=4, model=model)
     _, wanted = simulated(what, tmp_path / "simulated")
     with processes(tmp_path, what) as park:
         cloud = park.cloud()
         rounds(park, lambda lines: len(lines) >= 4)
         cloud.kill()
         cloud.wait()
-        assert park.cloud("--resume").wait(240) == 0, park.logs()
-    assert (tmp_path / "live/model.safetensors").read_bytes() == (tmp_path / "simulated/model.safetensors").read_bytes()
-    assert [figures(line) for line in ledger.read(tmp_path / "live/ledger.jsonl")] == [figures(line) for line in wanted]
-
-
-def test_a_device_and_the_cloud_are_killed_and_own_parts_of_models_go_on(tmp_path: Path) -> None:
-    """FedPer's heads lie on the devices alone: a device that is killed reads its own from its disk."""
-    what = experiment(tmp_path, "fedper", rounds=12, devices=4, model="mlp-2nn")
-    _, wanted = simulated(what, tmp_path / "simulated")
-    with processes(tmp_path, what) as park:
-        cloud = park.cloud()
-        rounds(park, lambda lines: len(lines) >= 4)
-        cloud.kill()
-        cloud.wait()
-        for device in (0, 3):
+        for device in killed:
             park.devices[device].kill()
             park.devices[device].wait()
             park.start_device(device)
         assert park.cloud("--resume").wait(240) == 0, park.logs()
+    if method == "hfedms":  # of FedPer's model the cloud has the shared part
+        assert (tmp_path / "live/model.safetensors").read_bytes() == (
+            tmp_path / "simulated/model.safetensors"
+        ).read_bytes()
     assert [figures(line) for line in ledger.read(tmp_path / "live/ledger.jsonl")] == [figures(line) for line in wanted]
 
 

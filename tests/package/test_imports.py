@@ -64,6 +64,7 @@ MAY = {
     "runs": TRAINING,
     "report": {"_version", "checking", "errors", "figures", "names", "plan", "templates"},
     "comparison": BASE | {"experiment", "report", "runs"},
+    "benchmark": BASE | {"config", "experiment", "network", "report", "runs"},
     "terminal": BASE | {"runs"},  # for type annotations
     "tracking": {"checking", "errors", "figures", "runs"},
     "conformance": TRAINING | {"report", "runs"},

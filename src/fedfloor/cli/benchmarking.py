@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from fedfloor.cli import shared
 from fedfloor.cli.options import Json, Ranks
 from fedfloor.errors import SettingError
+
+if TYPE_CHECKING:
+    from fedfloor.experiment import Experiment
+    from fedfloor.runs.ledger import Line
 
 
 def benchmark(
@@ -46,40 +51,21 @@ def benchmark(
     from fedfloor.terminal import show
 
     if listed:
-        rows = [
-            {"protocol": name, "rounds": each.rounds, "model": each.model.name, "judged by": each.evaluate.figure.name}
-            for name, each in bench.read([]).items()
-        ]
-        show(rows, as_json=as_json)
+        _list(as_json=as_json)
         return
-    given = bench.read(chosen or [], data or [])
-    file, size = out / bench.RESULTS, shared.ranks(ranks)
+    given, file, size = bench.read(chosen or [], data or []), out / bench.RESULTS, shared.ranks(ranks)
     if check is not None:
-        if check < 1:
-            raise SettingError(f"--check {check}: how many results to run again, at least 1.")
-        rows = bench.check(bench.results(file), given, check, len(bench.results(file)["records"]), size)
-        show(rows, as_json=as_json)
-        if not all(row["agrees"] for row in rows):
-            raise typer.Exit(1)
+        _check(file, given, check, size, as_json=as_json)
         return
-    names = list(bench.METHODS) if methods is None else [name.strip() for name in methods.split(",")]
-    names = [*names, *(more or [])]
-    whole = True
+    names = [*(bench.METHODS if methods is None else map(str.strip, methods.split(","))), *(more or [])]
     if so_far:
-        document = bench.results(file)
+        document, whole = bench.results(file), True
     else:
-        document = bench.run(given, names, shared.numbers("seeds", seeds), out, size, _progress)
-        planned = len(names) * len(given) * len(shared.numbers("seeds", seeds))
-        done = [each for each in document["records"] if each["method"] in names and each["protocol"] in given]
-        whole = len(done) >= planned
+        document, whole = bench.run(given, names, shared.numbers("seeds", seeds), out, size, _progress)
     if page is not None:
         write(page, bench.page(document))
-    rows = [
-        {"protocol": name, **row}
-        for name in document["protocols"]
-        if name in given
-        for row in bench.table(document, name)
-    ]
+    shown = [name for name in document["protocols"] if name in given]
+    rows = [{"protocol": name, **row} for name in shown for row in bench.table(document, name)]
     show(rows, as_json=as_json, results=str(file))
     if not as_json:
         print(f"results: {file}")
@@ -88,8 +74,32 @@ def benchmark(
         raise typer.Exit(130)
 
 
-def _progress(label: str, line: object) -> None:
-    number = getattr(line, "round", 0)
-    name, value = getattr(line, "headline", ("", None))
+def _list(*, as_json: bool) -> None:
+    from fedfloor import benchmark as bench
+    from fedfloor.terminal import show
+
+    rows = [
+        {"protocol": name, "rounds": each.rounds, "model": each.model.name, "judged by": each.evaluate.figure.name}
+        for name, each in bench.read([]).items()
+    ]
+    show(rows, as_json=as_json)
+
+
+def _check(file: Path, given: Mapping[str, Experiment], many: int, ranks: int, *, as_json: bool) -> None:
+    """Run recorded results again; exit with 1 where one differs. Which are drawn follows from how many there are."""
+    from fedfloor import benchmark as bench
+    from fedfloor.terminal import show
+
+    if many < 1:
+        raise SettingError(f"--check {many}: how many results to run again, at least 1.")
+    document = bench.results(file)
+    rows = bench.check(document, given, many, len(document["records"]), ranks)
+    show(rows, as_json=as_json)
+    if not all(row["agrees"] for row in rows):
+        raise typer.Exit(1)
+
+
+def _progress(label: str, line: Line) -> None:
+    name, value = line.headline
     if value is not None:
-        print(f"{label}: round {number}, {name} {value:.4f}", file=sys.stderr)
+        print(f"{label}: round {line.round}, {name} {value:.4f}", file=sys.stderr)

@@ -18,7 +18,7 @@ from fedfloor.data.files import expanded
 from fedfloor.data.files.rows import place
 from fedfloor.data.files.sheet import head
 from fedfloor.data.files.times import NUMBERS, Form, TimeError, decide, read
-from fedfloor.errors import SettingError
+from fedfloor.errors import RunError, SettingError
 from fedfloor.names import count
 
 log = logging.getLogger(__name__)
@@ -90,6 +90,7 @@ def label_rows(
 
     Raises:
         SettingError: a column is missing, times cannot be read or compared, or no event concerns any row.
+        RunError: the file cannot be written.
     """
     out = expanded(out)
     if bool(within) == remaining:
@@ -106,11 +107,12 @@ def label_rows(
     if taken is not None:
         raise SettingError(f"{table.path.name} has a column '{taken}' already. Rename it, or remove it.")
     kinds = [""] * len(marks.rows) if remaining else _kinds(marks, kind)
-    strange = sorted({*marks.device} - {*table.device})
-    if strange:
+    unknown = sorted({*marks.device} - {*table.device})
+    unmatched = sum(device in unknown for device in marks.device)
+    if unknown:
         log.warning(
-            "%s: %s of devices that %s has no rows of: %s.", marks.path.name,
-            count(sum(device in strange for device in marks.device), "event"), table.path.name, ", ".join(strange[:5]),
+            "%s: %s of devices that %s has no rows of: %s.", marks.path.name, count(unmatched, "event"),
+            table.path.name, ", ".join(unknown[:5]),
         )  # fmt: skip
     cells = (
         _remaining(table, marks, 1.0 if table.form == NUMBERS else UNITS["h"])
@@ -120,9 +122,16 @@ def label_rows(
     kept = [row + more for row, more in zip(table.rows, cells, strict=True) if more]
     if not kept or (not remaining and all(row[-1] == NONE for row in kept)):
         raise SettingError(f"{marks.path.name}: no event follows any row of {table.path.name}: compare their times.")
-    with out.open("w", newline="", encoding="utf-8") as file:
-        csv.writer(file).writerows([table.names + added, *kept])
-    facts: dict[str, Any] = {"file": str(out), "rows": len(kept), "events": len(marks.rows) - len(strange)}
+    part = out.with_name(f"{out.name}.part")
+    try:
+        with part.open("w", newline="", encoding="utf-8") as file:
+            csv.writer(file).writerows([table.names + added, *kept])
+        part.replace(out)
+    except OSError as error:
+        raise RunError(f"{out} could not be written: {error.strerror or error}.") from error
+    finally:
+        part.unlink(missing_ok=True)
+    facts: dict[str, Any] = {"file": str(out), "rows": len(kept), "events": len(marks.rows) - unmatched}
     if remaining:
         return facts | {"left out": len(table.rows) - len(kept), "unit": "as time" if table.form == NUMBERS else "h"}
     labels = [row[-1] for row in kept]

@@ -6,7 +6,7 @@ import json
 import math
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -84,24 +84,16 @@ def guess(path: Path, given: Mapping[str, Any], needed: Sequence[str] = ("device
     names, body = rows[0], [row for row in rows[1:] if len(row) == len(rows[0]) and row != rows[0]]
     columns: dict[str, Any] = dict(given.get("columns", {}))
     form = given.get("time_format")
-    roles = roles_of(names, body, columns, form)
-    if not {"device", "label"} & {*needed}:
-        roles = {role: name for role, name in roles.items() if role not in ("device", "factory", "label")}
-    elif "device" not in needed:
-        roles = {role: name for role, name in roles.items() if role not in ("device", "factory")}
+    out = () if "device" in needed else ("device", "factory") if "label" in needed else ("device", "factory", "label")
+    roles = {role: name for role, name in roles_of(names, body, columns, form).items() if role not in out}
     if "device" in needed and "factory" not in roles:
         roles |= _place(path, names, roles, given)
     if not {*needed} <= roles.keys() or not set(filter(None, roles.values())) <= set(names):
         known = {role: name for role, name in roles.items() if name in names and name != Columns().roles().get(role)}
         return {"columns": columns | known} if known else {}
     named: dict[str, Any] = {role: name for role, name in roles.items() if name != Columns().roles().get(role)}
-    told = {*roles.values(), *columns.get("values", ()), *columns.get("ignore", ())}
-    index = [
-        name
-        for i, name in enumerate(names)
-        if INDEX.fullmatch(name) and name not in told and _is_index([row[i] for row in body])
-    ]
-    if index and not columns.get("values"):
+    index = [] if columns.get("values") else _indices(names, body, roles.values())
+    if index := [name for name in index if name not in columns.get("ignore", ())]:
         columns["ignore"] = named["ignore"] = [*columns.get("ignore", ()), *index]
     taken = {
         *Columns().roles().values(),
@@ -118,20 +110,27 @@ def guess(path: Path, given: Mapping[str, Any], needed: Sequence[str] = ("device
     mark = given.get("thousands") or _thousands(body, measured, decimal)
     texts = [names[i] for i in free if _is_text([row[i].replace(mark, "") for row in body], decimal)]
     if texts and not columns.get("values"):
+        cells = {name: [row[names.index(name)] for row in body] for name in texts}
         if "time" not in columns:
-            cells = {name: [row[names.index(name)] for row in body] for name in texts}
             _check_times(path.name, cells, form, has_time="time" in roles)
         for name in texts:
-            _check_numbers(path.name, name, [row[names.index(name)] for row in body], decimal)
+            _check_numbers(path.name, name, cells[name], decimal)
         more = head(path, COUNTED + 1, given)
         few = _categories(names, more[not given.get("header") :], texts, roles["label"] if "label" in names else "")
-        if few:
-            named["categories"] = {**columns.get("categories", {}), **dict.fromkeys(few, "one-hot")}
-        if len(few) < len(texts):
-            named["ignore"] = [*columns.get("ignore", ()), *(name for name in texts if name not in few)]
+        named |= _kept(columns, texts, few)
     guessed: dict[str, Any] = {"columns": columns | named} if named else {}
     guessed |= {"thousands": mark} if mark and "thousands" not in given else {}
     return guessed | ({"decimal": ","} if comma and "decimal" not in given else {})
+
+
+def _kept(columns: Mapping[str, Any], texts: Sequence[str], few: Sequence[str]) -> dict[str, Any]:
+    """Return the keys that make categories of columns of few texts, and leave the other columns of texts out."""
+    kept: dict[str, Any] = {}
+    if few:
+        kept["categories"] = {**columns.get("categories", {}), **dict.fromkeys(few, "one-hot")}
+    if len(few) < len(texts):
+        kept["ignore"] = [*columns.get("ignore", ()), *(name for name in texts if name not in few)]
+    return kept
 
 
 def word_of(name: str) -> str:
@@ -336,9 +335,12 @@ def _thousands(body: Sequence[Sequence[str]], columns: Sequence[int], decimal: s
     return mark if any(form.fullmatch(row[i]) for row in body for i in columns) else ""
 
 
-def _is_index(cells: Sequence[str]) -> bool:
-    """Return whether numbers rise by the same step from each row to the next."""
-    return len(cells) > 1 and all(map(_is_number, cells)) and len({*np.diff([float(cell) for cell in cells])}) == 1
+def _indices(names: Sequence[str], body: Sequence[Sequence[str]], roles: Collection[str]) -> list[str]:
+    """Return columns of an index's name whose numbers rise by the same step from each row to the next."""
+    named = [name for name in names if INDEX.fullmatch(name) and name not in roles]
+    cells = {name: [row[names.index(name)] for row in body] for name in named}
+    counted = [name for name in named if len(body) > 1 and all(map(_is_number, cells[name]))]
+    return [name for name in counted if len({*np.diff([float(cell) for cell in cells[name]])}) == 1]
 
 
 def candidates(path: Path, given: Mapping[str, Any], role: str) -> list[str]:
@@ -349,7 +351,8 @@ def candidates(path: Path, given: Mapping[str, Any], role: str) -> list[str]:
     rows = head(path, COUNTED + 1, given)
     names = list(given["header"]) if given.get("header") else rows[0]
     body = [row for row in rows[not given.get("header") :] if len(row) == len(names)]
-    told = {name for each in given.get("columns", {}).values() for name in ([each] if isinstance(each, str) else each)}
+    columns = given.get("columns", {}).values()
+    known = {name for each in columns for name in ([each] if isinstance(each, str) else each)}
     ranked = []
     for i, name in enumerate(names):
         cells = [row[i] for row in body]
@@ -358,7 +361,7 @@ def candidates(path: Path, given: Mapping[str, Any], role: str) -> list[str]:
         whole = all(cell.casefold() in MISSING or re.fullmatch(r"-?\d+(\.0)?", cell) for cell in cells)
         most = FEW if role == "label" else len(cells) // FEW
         state = role == "device" and any(STATE.search(cell) for cell in cells)
-        if name in told or state or not 2 <= many <= most or not (text or whole):
+        if name in known or state or not 2 <= many <= most or not (text or whole):
             continue
         changes = sum(a != b for a, b in pairwise(cells))
         if role == "label" or text or changes < 2 * many:

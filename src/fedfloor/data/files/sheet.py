@@ -174,8 +174,8 @@ def head(path: Path, many: int, given: Mapping[str, Any]) -> list[list[str]]:
 
     def first(encoding: str | None) -> list[list[str]]:
         with _rows(path, encoding, given.get("sheet"), given.get("decimal", "."), given.get("delimiter")) as rows:
-            found = [[cell.strip() for cell in cells] for _, cells in islice(rows, many)]
-        return [named_columns(found[0]), *found[1:]] if found and not given.get("header") else found
+            texts = [[cell.strip() for cell in cells] for _, cells in islice(rows, many)]
+        return [named_columns(texts[0]), *texts[1:]] if texts and not given.get("header") else texts
 
     if columnar.is_parquet(path):
         return [cells for _, cells in columnar.parquet_rows(path, many)]
