@@ -782,7 +782,7 @@ class Said:
         self.line = DeviceChannel("p", "e0", link, {0: Named("d0", 0), 1: Named("d1", 1)}, flow=Flow(clock=lambda: 0.0))
         self.status("d0", Message("hello", "d0", session=5, number=1, about={"device": 0, "version": __version__}))
         self.status("d1", Message("hello", "d1", session=5, number=1, about={"device": 1, "version": __version__}))
-        self.asked = self.line._open["1-1"] = _Open("d1", b"", 1 << 20, 1)
+        self.asked = self.line._open["1-1"] = _Open("d1", b"", 1 << 20)
 
     def status(self, name: str, message: Message | bytes) -> None:
         self.line._heard(mqtt.status_topic("p", name), message if isinstance(message, bytes) else encode(message))

@@ -439,7 +439,7 @@ def test_an_answer_is_admitted_as_often_as_it_was_asked_for() -> None:
     flow = Flow(clock=lambda: 0.0)
     link = SimpleNamespace(say=lambda *_: None)
     line = DeviceChannel("trial", "e0", link, {0: Named("d0", 0)}, flow=flow)  # type: ignore[arg-type]
-    request = _Open("d0", b"", most=100 * CHUNK, arrays=1)
+    request = _Open("d0", b"", most=100 * CHUNK)
     flow.expect("d0", request.most)
     for _ in range(REPEATS):
         line._repeat("1-1", request)

@@ -1,4 +1,4 @@
-"""An edge's channel to its devices: which are connected, requests and their answers, and how much each may send."""
+"""A channel's asking end, an edge's to its devices or the cloud's to its edges: requests, answers, who is connected."""
 
 from __future__ import annotations
 
@@ -95,31 +95,33 @@ class _Open:
     device: str
     payload: bytes
     most: int  # bytes of its answer
-    arrays: int  # of its answer, at most
     repeats: int = 0
     came: queue.SimpleQueue[bytes | _Gone] = field(default_factory=queue.SimpleQueue)
 
 
 class DeviceChannel:
-    """Requests of an edge to its devices, and their answers.
+    """Requests to devices, or to the edges of a cloud, and their answers.
 
     Args:
         park: the park's name.
-        name: the edge's.
+        name: that under which it asks.
         link: its connection.
         devices: those it may ask.
         session: when it started, ns.
         flow: how much each device may send.
         cut: called with the name of a device that is cut off.
         joined: called with the number of a device that was started.
+        peer: what logs call those that it asks.
+        header: the most bytes of an answer's header.
     """
 
     def __init__(
         self, park: str, name: str, link: Connection, devices: Mapping[int, Named], session: int | None = None,
         flow: Flow | None = None, cut: Callable[[str], None] = lambda _: None,
-        joined: Callable[[int], None] = lambda _: None,
+        joined: Callable[[int], None] = lambda _: None, peer: str = "device", header: int = SHORT_HEADER,
     ) -> None:  # fmt: skip
-        self.park, self.name, self.gate = park, name, MessageFilter(header=SHORT_HEADER)
+        self.park, self.name, self.gate = park, name, MessageFilter(header=header)
+        self._peer = peer
         self.devices, self._numbers = dict(devices), {one.name: k for k, one in devices.items()}
         self.here: dict[int, Mapping[str, Any]] = {}  # connected devices, and what their hello states
         self.moved: Counter[str] = Counter()  # bytes up and down
@@ -174,50 +176,67 @@ class DeviceChannel:
             about, arrays, scope: the message's.
             back: bytes of the model that comes back, where codecs make what is sent less.
         """
-        name = self.devices[device].name if device in self.devices else None
-        if self._abandoned:
-            return None
-        if name is None or device not in self.here:
-            _absent(name or device, kind)
-            return None
         with self._lock:
             self._number += 1
             message = Message(
                 kind, self.name, run, number, self._session, self._number, scope,
                 about={**about, "to": self._sessions.get(device)}, arrays=arrays or {},
             )  # fmt: skip
-        asked = _Open(name, encode(message), *_answer(kind, arrays or {}, back))
-        self.flow.expect(name, asked.most)
-        self._open[message.identity] = asked
+        payload, (most, few) = encode(message), _answer(kind, arrays or {}, back)
+        came = self.exchange(device, message.identity, kind, payload, deadline_s, most)
+        if came is None:
+            return None
+        try:
+            answer = decode(came, most, self.gate.header, few)
+        except RefusedError as error:
+            self.gate.refuse(self.devices[device].name, error)
+            return None
+        with self._lock:
+            self.moved["down"] += len(payload)
+            self.moved["up"] += len(came)
+        return answer
+
+    def exchange(
+        self, device: int, identity: str, kind: str, payload: bytes, deadline_s: float, most: int
+    ) -> bytes | None:
+        """Send an encoded request; return its answer, of which sender, order and header are checked, else None.
+
+        Args:
+            identity, kind: the request's.
+            most: bytes of its answer.
+        """
+        name = self.devices[device].name if device in self.devices else None
+        if self._abandoned:
+            return None
+        if name is None or device not in self.here:
+            self._absent(name or device, kind)
+            return None
+        asked = _Open(name, payload, most)
+        self.flow.expect(name, most)
+        self._open[identity] = asked
         try:
             if self._abandoned or device not in self.here:  # it left before the request was open, which nothing ends
-                _absent(name, kind)
+                self._absent(name, kind)
                 return None
-            self._link.say(mqtt.inbox_topic(self.park, self.name, name), asked.payload)
-            return self._wait(asked, message, time.monotonic() + deadline_s)
+            self._link.say(mqtt.inbox_topic(self.park, self.name, name), payload)
+            return self._wait(asked, kind, time.monotonic() + deadline_s)
         finally:
-            del self._open[message.identity]
+            del self._open[identity]
 
-    def _wait(self, asked: _Open, message: Message, until: float) -> Message | None:
-        while True:
-            try:
-                came = asked.came.get(timeout=max(0.0, until - time.monotonic()))
-            except queue.Empty:
-                log.warning("device %s did not answer in time: its %s is lost.", asked.device, message.kind)
-                self.gate.refused[asked.device, "late"] += 1
-                return None
-            if isinstance(came, _Gone):
-                log.warning("device %s is gone (%s): its %s is lost.", asked.device, came.why, message.kind)
-                return None
-            try:
-                answer = decode(came, asked.most, SHORT_HEADER, asked.arrays)
-            except RefusedError as error:
-                self.gate.refuse(asked.device, error)
-                return None
-            with self._lock:
-                self.moved["down"] += len(asked.payload)
-                self.moved["up"] += len(came)
-            return answer
+    def _wait(self, asked: _Open, kind: str, until: float) -> bytes | None:
+        try:
+            came = asked.came.get(timeout=max(0.0, until - time.monotonic()))
+        except queue.Empty:
+            log.warning("%s %s did not answer in time: its %s is lost.", self._peer, asked.device, kind)
+            self.gate.refused[asked.device, "late"] += 1
+            return None
+        if isinstance(came, _Gone):
+            log.warning("%s %s is gone (%s): its %s is lost.", self._peer, asked.device, came.why, kind)
+            return None
+        return came
+
+    def _absent(self, device: str | int, kind: str) -> None:
+        log.warning("%s %s is not there: its %s is lost.", self._peer, device, kind)
 
     # -- incoming messages, in the connection's thread ---------------------------------------------------------------
 
@@ -256,8 +275,8 @@ class DeviceChannel:
         """Stop listening to a device that floods; the others are served as before."""
         self._cut.add(name)
         self._link.unsubscribe(self._topics(name))
-        more = f"device {name} is cut off: it sent far more messages than were requested."
-        log.error("%s Revoke it, or start this edge again to listen to it.", more)
+        more = f"{self._peer} {name} is cut off: it sent far more messages than were requested."
+        log.error("%s Revoke it, or start %s again to listen to it.", more, self.name)
         self.gate.refuse(name, RefusedError("flood", "it sent far more messages than were requested and is cut off."))
         self._gone(self._numbers[name], name, "it is cut off")
         self._on_cut(name)
@@ -282,7 +301,7 @@ class DeviceChannel:
         """Return whether a refused message is only the second answer to a repeated request."""
         if error.reason not in ("replayed", "unasked"):
             return False
-        place = name, split(payload, header=SHORT_HEADER)[0]["answers"]
+        place = name, split(payload, header=self.gate.header)[0]["answers"]
         if self._repeated[place] <= 0:
             return False
         self._repeated[place] -= 1
@@ -307,7 +326,7 @@ class DeviceChannel:
         about = said.about
         timely(said.session)
         if about.get("device") != device:
-            told = f"it is device {about.get('device')}; here it is listed as {device}."
+            told = f"it is {self._peer} {about.get('device')}; here it is listed as {device}."
             raise RefusedError("device", f"{told} Copy what was provisioned together.")
         if about.get("version") != __version__:
             told = f"it runs fedfloor {about.get('version')}; this is {__version__}. Install the same release on both."
@@ -319,7 +338,7 @@ class DeviceChannel:
             restarted = new and device in self._sessions
             self._sessions[device], self.here[device] = said.session, about
             self._changed.notify_all()
-        log.info("device %s (%d) is there.", name, device)
+        log.info("%s %s (%d) is there.", self._peer, name, device)
         for identity, asked in [(key, one) for key, one in list(self._open.items()) if one.device == name]:
             if restarted:  # what it was doing is gone
                 asked.came.put(_Gone("it was started again"))
@@ -333,13 +352,9 @@ class DeviceChannel:
             if self.here.pop(device, None) is None:  # it may be repeated without end
                 return
             self._changed.notify_all()
-        log.warning("device %s (%d) is gone: %s.", name, device, why)
+        log.warning("%s %s (%d) is gone: %s.", self._peer, name, device, why)
         for asked in [one for one in list(self._open.values()) if one.device == name]:
             asked.came.put(_Gone(why))
-
-
-def _absent(device: str | int, kind: str) -> None:
-    log.warning("device %s is not there: its %s is lost.", device, kind)
 
 
 def _answer(kind: str, sent: Arrays, back: int = 0) -> tuple[int, int]:
