@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedfloor.deploy import message
+from fedfloor.deploy import message, mqtt
 from fedfloor.deploy.checks import MessageFilter
 from fedfloor.deploy.message import MAGIC, MOST_ARRAYS, START, VERSION, Message, decode, encode, fits
 from fedfloor.errors import SettingError
@@ -202,3 +202,70 @@ def test_whatever_arrives_is_taken_whole_or_refused(data: bytes) -> None:
     except RefusedError:
         return
     assert all(np.isfinite(one).all() for one in got.arrays.values())
+
+
+# -- messages in pieces ------------------------------------------------------------------------------------------------
+
+LONG = random.Random(0).randbytes(3 * mqtt.PACKET_BYTES)
+
+
+def piece(start: int, size: int, body: bytes, transmission: bytes = b"12345678") -> bytes:
+    return mqtt.PIECE.pack(mqtt.PIECE_MAGIC, transmission, start, size) + body
+
+
+def assembled(packets: list[bytes], most: int = len(LONG), topic: str = "t") -> list[bytes]:
+    assembler = mqtt.Assembler()
+    return [whole for packet in packets if (whole := assembler.add(topic, packet, most)) is not None]
+
+
+@given(st.integers(0, 3 * mqtt.PACKET_BYTES))
+@settings(max_examples=30, deadline=None)
+def test_a_message_of_any_length_arrives_from_pieces_that_a_broker_takes(size: int) -> None:
+    packets = list(mqtt.pieces(LONG[:size]))
+    assert max(map(len, packets)) < mqtt.PACKET_BYTES
+    assert assembled(packets) == [LONG[:size]]
+
+
+def test_pieces_that_come_twice_change_nothing_and_a_message_that_lacks_one_is_dropped() -> None:
+    """As after a lost connection: what was not acknowledged comes again, and then the whole message."""
+    first, second = list(mqtt.pieces(LONG)), list(mqtt.pieces(LONG))
+    assert assembled([*first[:3], *first[1:]]) == [LONG]
+    assert assembled([first[0], first[2], first[3]]) == []
+    assert assembled([*first[:2], *second, *first[2:]]) == [LONG]
+    assert assembled(first[1:]) == []
+    mixed = [packet for pair in zip(first, second, strict=True) for packet in pair]
+    assert assembled(mixed) == [LONG]
+
+
+def test_topics_are_joined_apart() -> None:
+    assembler, sent = mqtt.Assembler(), {topic: topic.encode() + LONG for topic in ("a", "b")}
+    got = [
+        (topic, assembler.add(topic, packet, 1 << 30))
+        for pair in zip(*(mqtt.pieces(one) for one in sent.values()), strict=True)
+        for topic, packet in zip(sent, pair, strict=True)
+    ]
+    assert {topic: whole for topic, whole in got if whole is not None} == sent
+
+
+@pytest.mark.parametrize(
+    ("packets", "reason"),
+    [
+        ([piece(0, len(LONG) + 1, b"x")], "oversized"),
+        ([piece(0, 1 << 63, b"x")], "oversized"),
+        ([piece(0, 10, b"x" * 11)], "oversized"),
+        ([piece(0, 10, b"x" * 9), piece(9, 10, b"xx")], "oversized"),
+        ([piece(0, 10, b"")], "truncated"),
+        ([mqtt.PIECE_MAGIC], "truncated"),
+    ],
+)
+def test_pieces_of_more_than_is_allowed_or_stated_are_refused(packets: list[bytes], reason: str) -> None:
+    with pytest.raises(RefusedError) as refused:
+        assembled(packets)
+    assert refused.value.reason == reason
+
+
+def test_pieces_hold_no_memory_before_they_arrive() -> None:
+    assembler = mqtt.Assembler()
+    for n in range(1000):
+        assert assembler.add("t", piece(0, 1 << 30, b"x", n.to_bytes(8, "big")), 1 << 30) is None
+    assert [len(one.data) for one in assembler._partial.values()] == [1]

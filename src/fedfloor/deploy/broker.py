@@ -15,7 +15,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from fedfloor.deploy.mqtt import topic_parts
+from fedfloor.deploy.mqtt import PACKET_BYTES, topic_parts
 from fedfloor.deploy.park_file import FactoryTable, ParkFile
 from fedfloor.errors import SettingError
 
@@ -91,7 +91,7 @@ def conf(park: ParkFile, factory: FactoryTable, user: str | None = None, *, cros
     at, limit = park.factory.index(factory), park.message_mb * 1_000_000
     return render(
         "fedfloor.deploy", "mosquitto.conf", factory=factory, user=user, top=f"fedfloor/{park.name}", limit=limit,
-        packet=min(limit + ENVELOPE, 268_435_455), inflight=INFLIGHT, queued=QUEUED, pid=PID,
+        packet=PACKET_BYTES + ENVELOPE, inflight=INFLIGHT, queued=QUEUED, pid=PID,
         room=SPARE_MODELS + len(park.devices_of(factory)), connections=FILES - SPARE_FILES, devices=_allowed(park),
         dialled=park.factory[at + 1 :] if crosses else (),
     )  # fmt: skip

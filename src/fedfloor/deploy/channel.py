@@ -17,13 +17,13 @@ from fedfloor._version import __version__
 from fedfloor.deploy import mqtt
 from fedfloor.deploy.checks import MessageFilter, printable, timely
 from fedfloor.deploy.message import MOST_BYTES, SHORT_HEADER, STATUS_BYTES, Arrays, Message, decode, encode, split
-from fedfloor.deploy.mqtt import Connection
+from fedfloor.deploy.mqtt import Assembler, Connection
 from fedfloor.deploy.settings import Named
 from fedfloor.ranges import RefusedError
 
 BURST = 256  # tokens of a full bucket: what a device on a bad line sends unasked stays far below
 RATE_HZ = 4.0  # tokens per second
-CHUNK = 1 << 20  # bytes; a message costs one token, and one more for each whole chunk
+CHUNK = mqtt.PACKET_BYTES  # a message costs one token, and one more for each so many bytes
 
 
 class Flow:
@@ -121,7 +121,7 @@ class DeviceChannel:
         joined: Callable[[int], None] = lambda _: None, peer: str = "device", header: int = SHORT_HEADER,
     ) -> None:  # fmt: skip
         self.park, self.name, self.gate = park, name, MessageFilter(header=header)
-        self._peer = peer
+        self._peer, self._assembler = peer, Assembler()
         self.devices, self._numbers = dict(devices), {one.name: k for k, one in devices.items()}
         self.here: dict[int, Mapping[str, Any]] = {}  # connected devices, and what their hello states
         self.moved: Counter[str] = Counter()  # bytes up and down
@@ -269,7 +269,7 @@ class DeviceChannel:
         elif kind == "status":
             self._status(name, payload)
         else:
-            self._answered(name, payload)
+            self._answered(name, topic, payload)
 
     def _cut_off(self, name: str) -> None:
         """Stop listening to a device that floods; the others are served as before."""
@@ -281,9 +281,14 @@ class DeviceChannel:
         self._gone(self._numbers[name], name, "it is cut off")
         self._on_cut(name)
 
-    def _answered(self, name: str, payload: bytes) -> None:
-        """Hand an answer to the thread that waits for it, which decodes it."""
+    def _answered(self, name: str, topic: str, packet: bytes) -> None:
+        """Hand a whole answer to the thread that waits for it, which decodes it."""
+        payload: bytes | None = None
         try:
+            room = max((one.most for one in list(self._open.values()) if one.device == name), default=0)
+            payload = self._assembler.add(topic, packet, room)
+            if payload is None:
+                return
             said = self.gate.look(payload, name)
             asked = self._open.get(said["answers"])
             if asked is None or asked.device != name:
@@ -297,8 +302,10 @@ class DeviceChannel:
             return
         asked.came.put(payload)
 
-    def _expected(self, name: str, payload: bytes, error: RefusedError) -> bool:
+    def _expected(self, name: str, payload: bytes | None, error: RefusedError) -> bool:
         """Return whether a refused message is only the second answer to a repeated request."""
+        if payload is None:  # of one in pieces only the size is known
+            return any(device == name and count > 0 for (device, _), count in self._repeated.items())
         if error.reason not in ("replayed", "unasked"):
             return False
         place = name, split(payload, header=self.gate.header)[0]["answers"]

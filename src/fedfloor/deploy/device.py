@@ -24,7 +24,7 @@ from fedfloor.deploy.checks import MessageFilter, printable
 from fedfloor.deploy.facts import Facts, Questions, holding
 from fedfloor.deploy.facts import read as read_facts
 from fedfloor.deploy.message import FEW_ARRAYS, SHORT_HEADER, Message, encode, split
-from fedfloor.deploy.mqtt import Connection, MqttConnection
+from fedfloor.deploy.mqtt import Assembler, Connection, MqttConnection
 from fedfloor.deploy.settings import DeviceSettings
 from fedfloor.engine.place import give_back
 from fedfloor.errors import FedfloorError
@@ -42,6 +42,7 @@ log = logging.getLogger(__name__)
 IDLE_S = 5.0
 WAITING = 64  # requests of one edge; more are refused
 WAITING_BYTES = 1 << 26  # of them together; a larger one waits alone
+REQUEST_BYTES = 1 << 28  # of one request: the largest message_mb of a park
 OWN, FOREIGN, LEAVE = range(3)  # in the order of service
 Asked = tuple[str, bytes]  # the edge, and its request
 
@@ -63,7 +64,8 @@ class Agent:
     ) -> None:  # fmt: skip
         self.settings, self.experiment = settings, experiment
         self.park = None if park is None else own.guarded(park, settings)
-        self.gate = MessageFilter(header=SHORT_HEADER, arrays=FEW_ARRAYS)
+        self.gate = MessageFilter(most=REQUEST_BYTES, header=SHORT_HEADER, arrays=FEW_ARRAYS)
+        self._assembler = Assembler()
         self._method, self._names = combined(experiment), names.table(experiment)
         own.check(settings)
         self._session, self._number = session or time.time_ns(), 0
@@ -105,11 +107,14 @@ class Agent:
         """End :meth:`run` after the request under way."""
         self._asked.put((LEAVE, next(self._order), None))
 
-    def _heard(self, topic: str, payload: bytes) -> None:
+    def _heard(self, topic: str, packet: bytes) -> None:
         kind, names = mqtt.topic_parts(topic)
         if kind != "in" or len(names) != 2:
             return
         try:
+            payload = self._assembler.add(topic, packet, self.gate.most)
+            if payload is None:
+                return
             said, _ = split(payload, self.gate.most, SHORT_HEADER)
             if said["about"].get("to") != self._session:
                 raise RefusedError("stale", "it is meant for this device before it was started again.")

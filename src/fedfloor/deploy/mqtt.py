@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import socket
+import struct
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from fedfloor.deploy.settings import Endpoint, Tls
 from fedfloor.errors import SettingError
+from fedfloor.ranges import RefusedError
 
 if TYPE_CHECKING:
     from paho.mqtt.client import Client
@@ -48,6 +52,75 @@ def topic_parts(topic: str) -> tuple[str, tuple[str, ...]]:
     return (rest[1], tuple(rest[2:])) if root == ROOT and len(rest) > 1 else ("", ())
 
 
+PACKET_BYTES = 1 << 18  # of a message's packet; a longer message goes in pieces, so that brokers need take no more
+PIECE = struct.Struct(">4s8sQQ")  # magic, the transmission, where the piece begins, bytes of the whole message
+PIECE_MAGIC = b"FEDP"
+
+
+def pieces(payload: bytes) -> Iterator[bytes]:
+    """Yield a message as packets of less than :data:`PACKET_BYTES`; a short message is one packet, unchanged."""
+    if len(payload) < PACKET_BYTES:
+        yield payload
+        return
+    transmission, view, room = os.urandom(8), memoryview(payload), PACKET_BYTES - PIECE.size - 1
+    for start in range(0, len(payload), room):
+        yield PIECE.pack(PIECE_MAGIC, transmission, start, len(payload)) + view[start : start + room]
+
+
+@dataclass
+class _Partial:
+    """A message of which the first pieces arrived."""
+
+    transmission: bytes
+    size: int
+    data: bytearray = field(default_factory=bytearray)
+
+
+class Assembler:
+    """Joins the pieces of messages: per topic, which has one writer, at most one message is incomplete at a time.
+
+    A message of which a piece was lost is dropped; its request is repeated with the next connection.
+
+    >>> assembler, sent = Assembler(), bytes(1_000_000)
+    >>> [one for one in (assembler.add("t", packet, 1 << 20) for packet in pieces(sent)) if one] == [sent]
+    True
+    """
+
+    def __init__(self) -> None:
+        self._partial: dict[str, _Partial] = {}
+
+    def add(self, topic: str, packet: bytes, most: int) -> bytes | None:
+        """Return the message that a packet completes, or None.
+
+        Args:
+            most: bytes of a message that comes in pieces.
+
+        Raises:
+            RefusedError: the message is larger, or longer than its first piece states.
+        """
+        if packet[: len(PIECE_MAGIC)] != PIECE_MAGIC:
+            return packet
+        if len(packet) <= PIECE.size:
+            raise RefusedError("truncated", f"{len(packet)} bytes are no piece of a message.")
+        _, transmission, start, size = PIECE.unpack_from(packet)
+        known = self._partial.get(topic)
+        if start == 0 and (known is None or known.transmission != transmission):
+            self._partial.pop(topic, None)
+            if size > most:
+                raise RefusedError("oversized", f"{size} bytes in pieces; at most {most} are taken.")
+            known = self._partial[topic] = _Partial(transmission, size)
+        if known is None or (known.transmission, known.size, len(known.data)) != (transmission, size, start):
+            return None  # a piece before it was lost, or it came twice
+        if start + len(packet) - PIECE.size > size:
+            del self._partial[topic]
+            raise RefusedError("oversized", f"more than the {size} bytes that its first piece states.")
+        known.data += memoryview(packet)[PIECE.size :]
+        if len(known.data) < size:
+            return None
+        del self._partial[topic]
+        return bytes(known.data)
+
+
 log = logging.getLogger(__name__)
 
 KEEP_ALIVE_S = 30  # a silent device's last will comes after 1.5 times that; TCP repeats a lost packet for 0.6 · 2^n s
@@ -64,7 +137,7 @@ class Connection(Protocol):
 
         Args:
             topics: to subscribe to.
-            heard: called with topic and payload of each message, one after the other.
+            heard: called with topic and payload of each packet, one after the other; see :class:`Assembler`.
             joined: called after each connection, listening already.
         """
         ...
@@ -115,6 +188,7 @@ class MqttConnection:
         self._thread = threading.Thread(target=self._stay, name=f"link of {name}", daemon=True)
         self.connections = 0
         self._topics: tuple[str, ...] = ()
+        self._saying = threading.Lock()  # the pieces of a message follow each other
 
     def start(self, topics: Sequence[str], heard: Heard, joined: Callable[[], None]) -> None:
         """Connect and stay connected."""
@@ -142,7 +216,9 @@ class MqttConnection:
 
     def say(self, topic: str, payload: bytes, *, retain: bool = False) -> None:
         """Publish."""
-        self._client.publish(topic, payload, qos=1, retain=retain)
+        with self._saying:
+            for packet in pieces(payload):
+                self._client.publish(topic, packet, qos=1, retain=retain)
 
     def stop(self) -> None:
         """Publish the remaining messages, and disconnect."""

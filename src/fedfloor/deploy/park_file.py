@@ -137,7 +137,7 @@ class ParkFile:
         cloud: where the factories meet.
         factory: the factories; their places in the file are their numbers in the experiment.
         device: the devices; every one has a number.
-        message_mb: the largest message a broker takes, in millions of bytes; MQTT ends at 268.
+        message_mb: the largest message that a broker has room for, in millions of bytes, 268 at most.
         valid_days: of certificates; they are renewed by running ``provision`` in their last 30 days.
         folder: where a machine's folder lies on that machine; for its systemd units.
         programs: where ``fedfloor``, ``python`` and ``flower-supernode`` lie there.
