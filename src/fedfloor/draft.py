@@ -21,13 +21,15 @@ from fedfloor.data import guess, proposals
 from fedfloor.data.dataset import Dataset
 from fedfloor.data.files import expanded, is_there, own
 from fedfloor.data.files.encode import MeasureError
+from fedfloor.data.files.preamble import preamble
 from fedfloor.data.files.rows import PACKED, unpacked
 from fedfloor.data.files.sheet import NoColumnError, head
 from fedfloor.data.files.table import EmptySensorsError, MissingValuesError
 from fedfloor.data.files.times import EPOCHS
-from fedfloor.data.files.tree import TABLES, named, walk
+from fedfloor.data.files.tree import named, tables, walk
 from fedfloor.data.guess import FEW
 from fedfloor.data.proposals import findings
+from fedfloor.data.reading import skipped
 from fedfloor.data.sources import SOURCES
 from fedfloor.data.split import SmallDevicesError
 from fedfloor.errors import SettingError
@@ -189,20 +191,26 @@ def _guess(data: dict[str, Any], path: Path) -> list[str]:
     """Fill in what a table's columns probably are, and return that in words."""
     table, folder = path, path.is_dir()
     if folder:
-        files = [file for file in walk(path) if not file.empty and file.path.name.casefold().endswith(TABLES)]
+        files = [file for file in walk(path) if not file.empty]
+        files = [file for file in files if file.path.name.casefold().endswith(tables(files))]
         if not files:
             return []
-        table = max(files[:LISTED], key=lambda file: len(next(iter(head(file.path, 1, data)), []))).path  # most columns
+        table = files[0].path
     elif not path.is_file() or (data.get("format") or own.format_of(path)) != "table":
         return []
+    above = [] if "skip" in data else preamble(table, data)
+    if above:
+        data["skip"] = len(above) if (*above,) == skipped(len(above)) else above
     if folder:
+        table = max(files[:LISTED], key=lambda file: len(next(iter(head(file.path, 1, data)), []))).path  # most columns
         proposals.check_levels(files, data)
     labelled = not folder or len(files[0].folders) < 2 or "label" not in data.get("layout", "label")
     needed = ("label",) if labelled and not data.get("remaining") and _task(data).labelled else ()
     if not folder or data.get("device", "folder" if files[0].folders else "column") == "column":
         needed = ("device", *needed)
     guessed = guess.guess(table, data, needed)
-    sentences = guess.words(guessed, data)
+    sentences = [f"rows {', '.join(map(str, above))} are no data (titles or units), so skipped"] if above else []
+    sentences += guess.words(guessed, data)
     if (task := _task(data)).kind == "reconstruction" or task.ahead:
         sentences += guess.marks(table, data, guessed, judged=not task.ahead)
     data.update(guessed)

@@ -189,3 +189,35 @@ def label(
         how += " --set 'data.window={length=20,step=1}'"
         print(f"{count(facts['rows'], 'row')}, {count(facts['events'], 'event')}{left}")
         print(f"table: {out} (now: fedfloor new {shlex.quote(str(out))}{how})")
+
+
+@datasets.command()
+def matrices(
+    sensors: Annotated[list[Path], typer.Argument(metavar="SENSORS", help="A matrix per sensor, or a folder of them.")],
+    label: Annotated[
+        str, typer.Option("--label", metavar="FILE[:COLUMN]", help="Label of each row; columns are counted from 1.")
+    ],
+    out: Annotated[Path, typer.Option("--out", metavar="FILE", help="The arrays to write, .npz.")],
+    device: Annotated[
+        str, typer.Option("--device", metavar="FILE[:COLUMN]", help="Device, or subject, of each row.")
+    ] = "",
+    length: Annotated[
+        int | None, typer.Option("--length", metavar="N", help="Values of a sensor in a sample; default: the fewest.")
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite the file.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Put matrices of one file per sensor, whose rows are samples, together as arrays."""
+    import shlex
+
+    from fedfloor.data.matrices import convert
+    from fedfloor.names import count
+    from fedfloor.terminal import show
+
+    facts = convert(sensors, out, label=label, device=device, length=length, force=force)
+    rows = [{"sensor": name, "values in a row": many} for name, many in facts["sensors"].items()]
+    show(rows, as_json=as_json, facts=facts)
+    if not as_json:
+        dealt = "" if device else " --set park.devices=10 --set 'data.partition={kind=\"iid\"}'"
+        print(f"{count(facts['samples'], 'sample')} of {facts['length']} values of each sensor")
+        print(f"arrays: {out} (now: fedfloor new {shlex.quote(str(out))}{dealt})")

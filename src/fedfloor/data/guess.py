@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from fedfloor.data.files.columnar import is_parquet
+from fedfloor.data.files.joined import JOIN, MIDNIGHT, Joined, parts_of
 from fedfloor.data.files.rows import place
 from fedfloor.data.files.sheet import MISSING, check_header, head, looks_like_time, numbers_of, other_marks
 from fedfloor.data.files.times import READ, moment
@@ -42,7 +43,11 @@ MACHINES = (  # further nouns, for a device's column with texts, or with "id" or
 INDEX = re.compile(
     r"column \d+|unnamed: \d+|__index_level_\d+__|index", re.IGNORECASE
 )  # of rows, such as pandas writes
+MATRIX = (
+    " If the file holds one sensor, and a row is a sample with its values over time: fedfloor datasets matrices --help."
+)
 STATE = re.compile(r"^(ab)?normal$|^n?ok$|^(healthy|good|bad|faulty|anomaly)$", re.IGNORECASE)  # of a machine, no name
+CLOCK = re.compile(r"\d{1,2}:\d{2}(:\d{2}([.,]\d+)?)?( ?[ap]\.?m\.?)?", re.IGNORECASE)
 CALLED = {
     "device": (*NOUNS, *(f"{noun}_{e}" for noun in NOUNS + MACHINES for e in ("id", "no", "nr", "number", "name"))),
     "factory": ("factory", "plant", "site", "hall", "location", "werk", "halle", "standort"),
@@ -84,6 +89,9 @@ def guess(path: Path, given: Mapping[str, Any], needed: Sequence[str] = ("device
     names, body = rows[0], [row for row in rows[1:] if len(row) == len(rows[0]) and row != rows[0]]
     columns: dict[str, Any] = dict(given.get("columns", {}))
     form = given.get("time_format")
+    if "time" not in columns and (pair := _day_and_clock(names, body, form)):
+        columns["time"] = pair
+        return guess(path, {**given, "columns": columns}, needed)
     out = () if "device" in needed else ("device", "factory") if "label" in needed else ("device", "factory", "label")
     roles = {role: name for role, name in roles_of(names, body, columns, form).items() if role not in out}
     if "device" in needed and "factory" not in roles:
@@ -98,6 +106,7 @@ def guess(path: Path, given: Mapping[str, Any], needed: Sequence[str] = ("device
     taken = {
         *Columns().roles().values(),
         *roles.values(),
+        *(part for name in roles.values() for part in parts_of(name)),
         *columns.get("values", ()),
         *columns.get("ignore", ()),
         *columns.get("categories", ()),
@@ -121,6 +130,18 @@ def guess(path: Path, given: Mapping[str, Any], needed: Sequence[str] = ("device
     guessed: dict[str, Any] = {"columns": columns | named} if named else {}
     guessed |= {"thousands": mark} if mark and "thousands" not in given else {}
     return guessed | ({"decimal": ","} if comma and "decimal" not in given else {})
+
+
+def _day_and_clock(names: Sequence[str], body: Sequence[Sequence[str]], form: str | None) -> str | None:
+    """Return the only column of days and the only one of times of day, joined, where a table has both."""
+    cells = {name: [row[i] for row in body] for i, name in enumerate(names)}
+    clocks = [name for name in names if body and all(map(CLOCK.fullmatch, cells[name]))]
+    days = [name for name in names if clocks and all(_is_date(cell, None) for cell in cells[name])]
+    days = [name for name in days if not any(":" in MIDNIGHT.sub("", cell) for cell in cells[name])]
+    if len(clocks) != 1 or len(days) != 1:
+        return None
+    time = Joined("", (names.index(days[0]), names.index(clocks[0])), "time")
+    return days[0] + JOIN + clocks[0] if _is_time([time.cell(row) for row in body], form, numbers=False) else None
 
 
 def _kept(columns: Mapping[str, Any], texts: Sequence[str], few: Sequence[str]) -> dict[str, Any]:
@@ -156,7 +177,7 @@ def _check_names(path: Path, names: Sequence[str], given: Mapping[str, Any]) -> 
     header = ", ".join(f'"c{i}"' for i in range(1, len(names) + 1)) if len(names) <= NAMED else '"…", …'
     raise SettingError(
         f"{place(path, 1)}: it holds values ({', '.join(map(repr, names[:3]))}, …), no names. Name the {len(names)} "
-        f"columns: --set 'data.header=[{header}]'."
+        f"columns: --set 'data.header=[{header}]'." + (MATRIX if len(names) > NAMED else "")
     )
 
 

@@ -365,7 +365,7 @@ def propose(
         with_runs = _tried(read, "run")
         if with_runs is not None and not gaps(with_runs):
             return Proposal("run", f"{several}: rows of one recording resemble each other.")
-    usual = "time" if data.time is not None or data.inputs.length is not None else "random"
+    usual = "time" if data.time is not None or given.get("window") is not None else "random"
     if usual == "random" and data.inputs.kind == "image":
         return Proposal("random", "pictures have no times.")
     why = "rows have times." if data.time is not None else "windows follow each other."

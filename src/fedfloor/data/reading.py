@@ -57,6 +57,9 @@ class Columns:
         run: which recording of its device the row belongs to; left out, a device's rows in one file are a recording.
 
     A device, factory, time or id of ``""`` says that the table has no such column, whatever its columns are called.
+    A role may be several columns together, their names joined by ``+``: the role's text is theirs with a blank
+    between, such as a date and a time of day. Columns of 0 and 1 that are the label are flags: the label is the name
+    of the one that is set, ``none`` where none is.
     """
 
     device: str = "device"
@@ -178,11 +181,11 @@ class LastSplit:
 
 
 # how tables are written, which a model's file records
-DIALECT = ("time_format", "header", "thousands", "encoding", "sheet", "delimiter")
+DIALECT = ("time_format", "header", "thousands", "encoding", "sheet", "delimiter", "skip")
 # keys that a recipe names only where they are set
 LATER = ("layout", "test", "bins", "remaining", "device", "factory", "file_name", "task", *DIALECT)
 DEVICE = "DEVICE"  # stands for the device's name in data.file_name
-Layout = Literal["device/file", "device/label/file", "factory/device/file", "factory/device/label/file"]
+Layout = Literal["label/file", "device/file", "device/label/file", "factory/device/file", "factory/device/label/file"]
 Split = TimeSplit | RandomSplit | DeviceSplit | RunSplit | StratifiedSplit | LastSplit
 
 
@@ -193,7 +196,7 @@ class Reading:
     Args:
         format: ``table`` (one CSV file), ``folder`` (a folder per device) or ``npz``; told by the path if left out.
         layout: what the folders above a file are, for a ``folder``, such as ``device/label/file``; needed only where
-            their names do not show it.
+            their names do not show it. ``label/file``: pictures of no device, which are dealt to made-up ones.
         columns: what a table's columns are called.
         classes: the labels in their order; those that occur, sorted, if left out.
         window: rows of a sample; left out, each row is one.
@@ -222,6 +225,8 @@ class Reading:
             needs ``bins``.
         sheet: of a workbook, where several of its sheets hold something.
         delimiter: between the cells of CSV; left out, told by the first row.
+        skip: rows that are no data: the numbers of titles above the header and of units below it, as editors count
+            rows; or how many of the first.
         task: what a model is asked for: ``classification``, where it is left out; ``regression``: the label is a
             number; ``reconstruction``: anomalies, learnt from normal operation without labels; ``forecasting``: the
             next rows of sensors. A table with its ``kind`` and settings, see
@@ -251,6 +256,7 @@ class Reading:
     remaining: Literal[True] | None = None
     sheet: str | None = None
     delimiter: Literal[",", ";", "|", "tab", "blanks"] | None = None
+    skip: int | tuple[int, ...] | None = None
     task: (
         Literal["classification", "regression", "reconstruction", "forecasting"]
         | Classification | Regression | Reconstruction | Forecasting | None
@@ -263,6 +269,10 @@ class Reading:
         if self.header is not None:
             object.__setattr__(self, "header", tuple(self.header))
             require(bool(self.header), "data.header", list(self.header), "the names of all columns")
+        if self.skip is not None:
+            rows = skipped(self.skip)
+            require(bool(rows) and min(rows) >= 1, "data.skip", self.skip, "numbers of rows, or how many of the first")
+            object.__setattr__(self, "skip", rows)
         require(self.thousands != self.decimal, "data.thousands", self.thousands, "another mark than data.decimal")
         try:
             known = self.encoding is None or "1,2".encode(self.encoding).decode(self.encoding) == "1,2"
@@ -328,6 +338,15 @@ class Reading:
         for (key, got), usual in zip(self.settings().items(), Reading().settings().values(), strict=True):
             if key not in (*keys, "format") and got != usual:
                 raise SettingError(f"[data] {key} says nothing about {noun}. Leave it out.")
+
+
+def skipped(rows: int | Sequence[int] | None) -> tuple[int, ...]:
+    """Return the numbers of the rows that ``[data] skip`` names.
+
+    >>> skipped(2), skipped([1, 4]), skipped(None)
+    ((1, 2), (1, 4), ())
+    """
+    return tuple(range(1, rows + 1)) if isinstance(rows, int) else tuple(rows or ())
 
 
 @dataclass(frozen=True)

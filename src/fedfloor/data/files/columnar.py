@@ -258,14 +258,14 @@ def parquet_names(path: Path) -> list[str]:
         return names
 
 
-def parquet_rows(path: Path, many: int) -> Iterator[tuple[int, list[str]]]:
-    """Yield the names of a Parquet file's columns and its first rows as texts."""
+def parquet_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
+    """Yield the rows of a Parquet file as texts, numbered from 1."""
     with _parquet(path) as file:
-        yield 0, file.schema_arrow.names
-        for batch in file.iter_batches(many):
-            for number, row in enumerate(zip(*(column.to_pylist() for column in batch.columns), strict=True), start=1):
+        number = 0
+        for batch in file.iter_batches(ROWS):
+            for row in zip(*(column.to_pylist() for column in batch.columns), strict=True):
+                number += 1
                 yield number, ["" if cell is None else str(cell) for cell in row]
-            return
 
 
 def parquet_batches(path: Path, wanted: ColumnSelection, parse: Parse) -> Iterator[Batch]:

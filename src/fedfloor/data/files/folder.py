@@ -17,7 +17,7 @@ from fedfloor.data.files.encode import describe, encoded, labelled, listed, natu
 from fedfloor.data.files.pictures import SUFFIXES
 from fedfloor.data.files.sheet import Sheet, head, scan, settled
 from fedfloor.data.files.table import MEANT, check_labels, of_entry, write
-from fedfloor.data.files.tree import TABLES, DataFile, Naming, are_labels, check_layout, of_file, walk
+from fedfloor.data.files.tree import DataFile, Naming, are_labels, check_layout, of_file, tables, walk
 from fedfloor.data.reading import DEVICE, Reading
 from fedfloor.errors import SettingError
 from fedfloor.tasks.reconstruction import CLASSES, Reconstruction
@@ -44,10 +44,11 @@ def load(root: Path, reading: Reading, seed: int, device: str = "") -> Dataset:
     if not files:
         holds = "pictures in a folder per label, or tables" if device else "a folder per device"
         raise SettingError(f"{root}: no files in it. A folder of data holds {holds}.")
-    odd = next((file for file in files if not _is(file, SUFFIXES) and not _is(file, TABLES)), None)
+    endings = tables(files)
+    odd = next((file for file in files if not _is(file, SUFFIXES) and not _is(file, endings)), None)
     if odd is not None:
         raise SettingError(
-            f"{odd.name}: neither a picture ({', '.join(SUFFIXES)}) nor a table ({', '.join(TABLES)}). Take it out of "
+            f"{odd.name}: neither a picture ({', '.join(SUFFIXES)}) nor a table ({', '.join(endings)}). Take it out of "
             "the folder; if it is a table as text, give its name the ending .csv."
         )
     images = _is(files[0], SUFFIXES)
@@ -61,7 +62,8 @@ def load(root: Path, reading: Reading, seed: int, device: str = "") -> Dataset:
             return _load_tables(root, files, reading, seed)
         reading = replace(reading, device=None)
     deepest = 2 if device else 3
-    depth = _depth(files, range(2 if images else 1, deepest + 1), "pictures" if images else "tables", bool(device))
+    least = 2 if images and (device or reading.layout != "label/file") else 1
+    depth = _depth(files, range(least, deepest + 1), "pictures" if images else "tables", bool(device))
     _check_empty(entries, depth)
     if not device:
         check_layout(files, reading, images=images)
@@ -127,8 +129,10 @@ def _depth(files: Sequence[DataFile], allowed: range, noun: str, own: bool) -> i
             hint = ""
             if depth == 1 and noun == "pictures" and not own:
                 hint = (
-                    f" If '{file.folders[0]}' is a device, it needs a folder per label; if it is a label, put it "
-                    "into a folder named for the device."
+                    f" If '{file.folders[0]}' is a device, it needs a folder per label; if it is a label, put it into "
+                    "a folder named for the device. Or if no name tells devices apart, deal the pictures to made-up "
+                    "ones: --set data.layout=label/file --set park.devices=10 --set "
+                    "'data.partition={kind=\"dirichlet\",alpha=1.0}'."
                 )
             raise SettingError(f"{file.name}: in the wrong place. {noun.capitalize()} lie in {wanted}.{hint}")
         if depth != len(files[0].folders):
@@ -234,8 +238,7 @@ def _readings(files: Sequence[DataFile], reading: Reading) -> list[tuple[DataFil
     optional = {columns.label, *columns.ignore} - {""}
     if reading.asked.labelled or reading.header is not None or not optional:
         return [(file, reading) for file in files]
-    form = {"encoding": reading.encoding, "sheet": reading.sheet, "decimal": reading.decimal,
-            "delimiter": reading.delimiter}  # fmt: skip
+    form = reading.dialect() | {"decimal": reading.decimal}
     lacking = [optional - {*(head(file.path, 1, form) or [[]])[0]} for file in files]
     everywhere = set[str].intersection(*lacking)
     lacking = [names - everywhere for names in lacking]  # a name that no table has is a mistake

@@ -147,9 +147,9 @@ def _array(path: Path, archive: zipfile.ZipFile, info: zipfile.ZipInfo, name: st
 
 log = logging.getLogger(__name__)
 
-RECIPE = "npz 4"
+RECIPE = "npz 5"
 PER_SAMPLE = ("y", "device", "factory", "time")  # arrays that have a value for each sample
-KNOWN = ("x", *PER_SAMPLE, "classes", "x_test", "y_test", "device_test")
+KNOWN = ("x", *PER_SAMPLE, "classes", "sensors", "x_test", "y_test", "device_test")
 COLUMNS = Columns(label="y")
 IMAGES = ("classes", "split", "small", "sort", "task")
 WINDOWS = (*IMAGES, "missing", "bins", "task")
@@ -255,6 +255,13 @@ def _check_there(path: Path, arrays: Arrays, reading: Reading) -> None:
 def _sheet(path: Path, arrays: Arrays, part: str) -> Sheet:
     x: Values = samples(path.name, f"x{part}", arrays[f"x{part}"])
     columns = tuple(f"x{i}" for i in range(x.shape[1])) if x.dtype != np.uint8 else ()
+    if "sensors" in arrays:
+        names = tuple(map(str, arrays["sensors"].ravel().tolist()))
+        if len(names) != len(columns) or len({*names}) < len(names) or not all(names):
+            raise SettingError(
+                f"{path.name}, array 'sensors': {len(names)} names for {len(columns)} sensors. Name each once."
+            )
+        columns = names
     time = _times(path, arrays["time"]) if "time" in arrays else None
     return Sheet(path, columns, x, np.arange(len(x)), {}, time, cell=f"'{{}}{part}'")
 

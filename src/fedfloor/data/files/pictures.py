@@ -128,7 +128,8 @@ def load(root: Path, files: Sequence[DataFile], reading: Reading, seed: int) -> 
 
 def _parse(files: Sequence[DataFile], reading: Reading, writer: Writer) -> Mapping[str, Any]:
     factory = [file.folders[0] for file in files] if len(files[0].folders) == 3 else None
-    device = qualified([file.folders[-2] for file in files], factory)
+    pooled = len(files[0].folders) == 1  # label/file: of no device
+    device = qualified([files[0].name if pooled else file.folders[-2] for file in files], factory)
     label = [file.folders[-1] for file in files]
     classes = classes_of(label, reading.classes, lambda i: files[i].name, 1 if reading.whole else 2)
     devices = natural_order(device)
@@ -137,14 +138,14 @@ def _parse(files: Sequence[DataFile], reading: Reading, writer: Writer) -> Mappi
     digest = _write_pixels([files[i] for i in order], reading, writer)
     digest.update("\0".join([*classes, *(file.name for file in files)]).encode())
     writer.append("y", codes(label, classes)[order].astype(np.int64))
-    for name in ("owner", "segment", "file"):
+    for name in ("segment", "file") if pooled else ("owner", "segment", "file"):
         writer.append(name, owner[order])
     if files[0].part is not None:
         writer.append("part", np.array([file.part for file in files], np.int8)[order])
     _, first = np.unique(owner, return_index=True)
     factories = [] if factory is None else natural_order(factory)
     return {
-        "columns": [], "classes": classes, "devices": devices, "factories": factories,
+        "columns": [], "classes": classes, "devices": [] if pooled else devices, "factories": factories,
         "factory": None if factory is None else codes([factory[i] for i in first], factories).tolist(),
         "files": ["/".join(files[i].folders[:-1]) for i in first], "missing": 0, "digest": digest.hexdigest(),
     }  # fmt: skip

@@ -11,7 +11,7 @@ import lzma
 import re
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 from datetime import date, datetime, time
 from itertools import chain, islice
@@ -80,13 +80,14 @@ def _is_legacy(path: Path) -> bool:
 
 @contextmanager
 def opened(
-    path: Path, encoding: str | None = None, decimal: str = ".", delimiter: str | None = None
-) -> Iterator[Iterator[Row]]:
+    path: Path, encoding: str | None = None, decimal: str = ".", delimiter: str | None = None,
+    skip: Collection[int] = (),
+) -> Iterator[Iterator[Row]]:  # fmt: skip
     """Open a table, packed (gzip, bzip2, xz, or alone in a zip archive) or not; yield its rows that are not empty.
 
-    A row is (line number, cells). The delimiter is the one that is given, or that a line ``sep=;`` above the header
-    names, as Excel writes it; else :func:`delimiter_of` tells it by the first row. The encoding is UTF-8 if none is
-    given, UTF-16 where a byte-order mark shows it.
+    A row is (line number, cells); those of numbers in ``skip`` are left out. The delimiter is the one that is given, or
+    that a line ``sep=;`` above the header names, as Excel writes it; else :func:`delimiter_of` derives it from the
+    first row. The encoding is UTF-8 if none is given, UTF-16 where a byte-order mark shows it.
 
     Raises:
         EncodingError: it has another encoding.
@@ -98,7 +99,7 @@ def opened(
             start = stream.read(2)
         encoding = encoding or next((name for mark, name in MARKS if start == mark), "utf-8-sig")
         with unpacked_bytes(path) as stream, io.TextIOWrapper(stream, encoding=encoding, newline="") as text:
-            yield _parsed(path, text, decimal, delimiter)
+            yield _parsed(path, text, decimal, delimiter, skip)
     except UnicodeError as error:
         raise _undecodable(path, encoding, decimal, delimiter) from error
     except DAMAGED as error:
@@ -188,11 +189,15 @@ def _member(path: Path) -> BinaryIO:
         archive.close()  # the member keeps the file open as long as it is read
 
 
-def _parsed(path: Path, text: io.TextIOWrapper, decimal: str, given: str | None) -> Iterator[Row]:
+def _parsed(
+    path: Path, text: io.TextIOWrapper, decimal: str, given: str | None, skip: Collection[int]
+) -> Iterator[Row]:
     head, line = [text.readline()], 1
     stated = STATED.fullmatch(head[0].strip())
     if stated:
         head, line = [text.readline()], 2
+    while line in skip or (skip and head[0].isspace()):  # titles need not be whole rows
+        head, line = [text.readline()], line + 1
     while "".join(head).count('"') % 2 and len(head) < LONGEST_HEADER:
         head.append(text.readline())
     delimiter = stated[1] if stated and given is None else delimiter_of("".join(head), decimal, given)
@@ -211,7 +216,7 @@ def _parsed(path: Path, text: io.TextIOWrapper, decimal: str, given: str | None)
             ) from error
         if cells is None:
             return
-        if cells or line == 1:
+        if (cells or line == 1) and line not in skip:
             yield line, cells
         line = above + reader.line_num + 1  # where the next row begins: cells may hold line ends
 
@@ -243,8 +248,10 @@ def is_workbook(path: Path) -> bool:
 
 
 @contextmanager
-def opened_workbook(path: Path, sheet: str | None, decimal: str = ".") -> Iterator[Iterator[Row]]:
-    """Open a workbook; yield the rows of a sheet that are not empty, with the numbers that Excel gives them.
+def opened_workbook(
+    path: Path, sheet: str | None, decimal: str = ".", skip: Collection[int] = ()
+) -> Iterator[Iterator[Row]]:
+    """Open a workbook; yield the rows of a sheet that are neither empty nor in ``skip``, with Excel's numbers.
 
     Formulas count as the values that were saved with them; dates become ISO 8601.
     """
@@ -257,7 +264,7 @@ def opened_workbook(path: Path, sheet: str | None, decimal: str = ".") -> Iterat
     except Exception as error:
         raise _damaged_workbook(path, error) from error
     try:
-        yield _whole(path, _sheet_rows(_chosen(path, book, sheet), decimal))
+        yield _whole(path, _sheet_rows(_chosen(path, book, sheet), decimal, skip))
     finally:
         book.close()
 
@@ -290,13 +297,13 @@ def _chosen(path: Path, book: Any, wanted: str | None) -> Any:
     return sheets[filled[0]] if filled else book.worksheets[0]
 
 
-def _sheet_rows(sheet: Any, decimal: str) -> Iterator[Row]:
+def _sheet_rows(sheet: Any, decimal: str, skip: Collection[int] = ()) -> Iterator[Row]:
     width = 0
     for number, cells in enumerate(sheet.iter_rows(values_only=True), start=1):
         texts = [_text(cell, decimal) for cell in cells]
         while texts and not texts[-1]:
             texts.pop()
-        if texts:
+        if texts and number not in skip:
             width = width or len(texts)
             yield number, texts + [""] * (width - len(texts))
 

@@ -18,10 +18,11 @@ from numpy.typing import NDArray
 
 from fedfloor.data.dataset import Indices, Times, Values
 from fedfloor.data.files import columnar
+from fedfloor.data.files.joined import Joined, joined
 from fedfloor.data.files.rows import CALLED, Row, decoded, in_blocks, is_workbook, opened, opened_workbook, place
 from fedfloor.data.files.times import NUMBERS, READ, Form, TimeColumn, TimeError, day, decide, shared
 from fedfloor.data.files.times import read as read_times
-from fedfloor.data.reading import Columns, Reading
+from fedfloor.data.reading import Columns, Reading, skipped
 from fedfloor.errors import SettingError, nearest
 from fedfloor.tasks.kinds import TASKS
 
@@ -145,8 +146,10 @@ def _scan(path: Path, reading: Reading, required: Sequence[str], *, lenient: boo
     layout_of = partial(_Layout.of, path, reading=reading, required=required, lenient=lenient)
     if columnar.is_parquet(path):
         layout = layout_of(columnar.parquet_names(path))
+        if layout.joined:
+            return _by_rows(layout, columnar.parquet_rows(path))
         return _collected(layout, columnar.parquet_batches(path, layout.wanted, layout.column), first=1)
-    with _rows(path, reading.encoding, reading.sheet, reading.decimal, reading.delimiter) as rows:
+    with _rows(path, reading.dialect() | {"decimal": reading.decimal}) as rows:
         line, first = next(rows, (1, []))
         named = lenient and {*reading.columns.values} <= {*map(str.strip, first)}
         named = named or reading.header is None
@@ -154,32 +157,48 @@ def _scan(path: Path, reading: Reading, required: Sequence[str], *, lenient: boo
             check_header(path, first, reading.header)
         layout = layout_of(named_columns(first) if named else reading.header or ())
         plain = not is_workbook(path) and reading.encoding is None and reading.thousands is None
-        if plain and line == 1 and path.stat().st_size >= columnar.QUICK:
+        if plain and not layout.joined and not reading.skip and line == 1 and path.stat().st_size >= columnar.QUICK:
             try:
                 batches = columnar.csv_batches(path, layout.wanted, header=named)
                 return _collected(layout, batches, first=1 + named)
             except columnar.UnfitError:
                 pass  # a mistake, if there is one, is located row by row
-        gathered = _Gathered(layout)
-        for block in in_blocks(rows if named or not first else chain([(line, first)], rows)):
-            layout.check_widths(block)
-            time = None if layout.time is None else layout.moments(block, gathered.form)
-            words = {role: layout.words(block, role) for role in layout.text}
-            gathered.add(np.array([line for line, _ in block], np.int64), layout.numbers(block), words, time)
-        return gathered.sheet()
+        return _by_rows(layout, rows if named or not first else chain([(line, first)], rows))
+
+
+def _by_rows(layout: _Layout, rows: Iterator[Row]) -> Sheet:
+    """Return a table that is read row by row."""
+    gathered = _Gathered(layout)
+    for block in in_blocks(rows):
+        layout.check_widths(block)
+        if layout.joined:
+            block = [(line, [*cells, *(each.cell(cells) for each in layout.joined)]) for line, cells in block]
+        time = None if layout.time is None else layout.moments(block, gathered.form)
+        words = {role: layout.words(block, role) for role in layout.text}
+        gathered.add(np.array([line for line, _ in block], np.int64), layout.numbers(block), words, time)
+    return gathered.sheet()
 
 
 def head(path: Path, many: int, given: Mapping[str, Any]) -> list[list[str]]:
-    """Return the first rows of a table as texts."""
+    """Return the first rows of a table as texts, the columns that roles join among them."""
 
     def first(encoding: str | None) -> list[list[str]]:
-        with _rows(path, encoding, given.get("sheet"), given.get("decimal", "."), given.get("delimiter")) as rows:
+        with _rows(path, {**given, "encoding": encoding}) as rows:
             texts = [[cell.strip() for cell in cells] for _, cells in islice(rows, many)]
         return [named_columns(texts[0]), *texts[1:]] if texts and not given.get("header") else texts
 
     if columnar.is_parquet(path):
-        return [cells for _, cells in columnar.parquet_rows(path, many)]
-    return decoded(path, given.get("encoding"), first)
+        rows = [columnar.parquet_names(path), *(cells for _, cells in islice(columnar.parquet_rows(path), many))]
+    else:
+        rows = decoded(path, given.get("encoding"), first)
+    names = given.get("header") or (rows[0] if rows else [])
+    roles = {role: name for role, name in given.get("columns", {}).items() if isinstance(name, str)}
+    added = joined(names, roles)
+    header = 0 if given.get("header") else 1
+    return [
+        row + [each.name if number < header else each.cell(row) for each in added if len(row) >= len(names)]
+        for number, row in enumerate(rows)
+    ]
 
 
 def named_columns(header: Sequence[str]) -> list[str]:
@@ -207,13 +226,12 @@ def check_header(path: Path, first: Sequence[str], header: Sequence[str] | None)
         )
 
 
-def _rows(
-    path: Path, encoding: str | None, sheet: str | None, decimal: str, delimiter: str | None
-) -> AbstractContextManager[Iterator[Row]]:
+def _rows(path: Path, given: Mapping[str, Any]) -> AbstractContextManager[Iterator[Row]]:
     """Open a table that is read row by row: CSV, or a sheet of a workbook."""
+    decimal, skip = given.get("decimal", "."), skipped(given.get("skip"))
     if is_workbook(path):
-        return opened_workbook(path, sheet, decimal)
-    return opened(path, encoding, decimal, delimiter)
+        return opened_workbook(path, given.get("sheet"), decimal, skip)
+    return opened(path, given.get("encoding"), decimal, given.get("delimiter"), skip)
 
 
 def _collected(layout: _Layout, batches: Iterable[columnar.Batch], first: int) -> Sheet:
@@ -348,6 +366,7 @@ class _Layout:
     time_format: str | None = None
     thousands: str | None = None
     delimiter: str | None = None
+    joined: tuple[Joined, ...] = ()
 
     @classmethod
     def of(
@@ -364,6 +383,8 @@ class _Layout:
                     f"{place(path, 1)} (the header): column {number}: {problem}. Give each column a name of its own."
                     f"{_no_header(names)}"
                 )
+        more = joined(names, reading.columns.roles())
+        names += [each.name for each in more]
         where = {name: number for number, name in enumerate(names)}
         roles = {role: where[name] for role, name in reading.columns.roles().items() if name in where}
         default = Columns().roles()
@@ -378,6 +399,7 @@ class _Layout:
                 raise NoColumnError(path, name, "" if lenient else role, names, reading.delimiter)
         roles |= {CATEGORY + name: where[name] for name in categories}
         taken = {*(names[i] for i in roles.values()), *reading.columns.ignore}
+        taken |= {names[i] for each in more for i in each.parts}
         sensors = reading.columns.values or tuple(name for name in names if name not in taken)
         if not sensors and not categories:
             raise SettingError(f"{place(path, 1)} (the header): no sensors, only {', '.join(names)}.")
@@ -385,7 +407,7 @@ class _Layout:
         values = tuple(where[name] for name in sensors)
         return cls(
             path, reading.columns, tuple(names), values, roles, time, reading.decimal, lenient, reading.time_format,
-            reading.thousands, reading.delimiter,
+            reading.thousands, reading.delimiter, more,
         )  # fmt: skip
 
     @property
@@ -393,9 +415,9 @@ class _Layout:
         return tuple(self.header[i] for i in self.values)
 
     def check_widths(self, block: list[Row]) -> None:
-        width = len(self.header)
+        width = len(self.header) - len(self.joined)
         for line, cells in block:
-            if cells and cells[0].strip() == self.header[0] and tuple(map(str.strip, cells)) == self.header:
+            if cells and cells[0].strip() == self.header[0] and tuple(map(str.strip, cells)) == self.header[:width]:
                 raise SettingError(f"{place(self.path, line)}: the header again. Remove this row.")
             if len(cells) != width:
                 many = len(cells) > width

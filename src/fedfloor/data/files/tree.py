@@ -116,6 +116,7 @@ def _check_inside(path: Path, root: Path, name: str) -> None:
 
 
 TABLES = (*(kind + packed for kind in (".csv", ".tsv") for packed in ("", *PACKED)), *PARQUET, *WORKBOOKS)
+TEXTS = (".txt", ".dat", ".asc")  # tables where a folder has no other ones: beside those they may be notes
 
 
 @dataclass(frozen=True)
@@ -177,8 +178,13 @@ def of_file(name: str, form: str | None) -> str | None:
 
 def stem_of(name: str) -> str:
     """Return a table's name without endings."""
-    end = next((end for end in sorted(TABLES, key=len, reverse=True) if name.casefold().endswith(end)), None)
+    end = next((end for end in sorted(TABLES + TEXTS, key=len, reverse=True) if name.casefold().endswith(end)), None)
     return name if end is None else name[: -len(end)] or name
+
+
+def tables(files: Sequence[DataFile]) -> tuple[str, ...]:
+    """Return the endings of files that are tables in a folder."""
+    return TABLES if any(file.path.name.casefold().endswith(TABLES) for file in files) else TABLES + TEXTS
 
 
 def normal(text: str) -> str:
@@ -187,7 +193,11 @@ def normal(text: str) -> str:
 
 
 EXAMPLES = 3  # folder names in a message
-LAYOUTS = {1: ["device/file"], 2: ["device/label/file", "factory/device/file"], 3: ["factory/device/label/file"]}
+LAYOUTS = {
+    1: ["device/file", "label/file"],
+    2: ["device/label/file", "factory/device/file"],
+    3: ["factory/device/label/file"],
+}
 
 
 def check_layout(files: Sequence[DataFile], reading: Reading, *, images: bool) -> None:
@@ -199,8 +209,8 @@ def check_layout(files: Sequence[DataFile], reading: Reading, *, images: bool) -
     """
     given, depth = reading.layout, len(files[0].folders)
     if given is not None:
-        if given.count("/") != depth or (images and "label" not in given):
-            known = [layout for layout in LAYOUTS[depth] if "label" in layout or not images]
+        if given.count("/") != depth or (images and "label" not in given) or (not images and given == "label/file"):
+            known = [layout for layout in LAYOUTS[depth] if ("label" in layout if images else layout != "label/file")]
             raise SettingError(
                 f"[data] layout = '{given}': {files[0].name} lies in {depth} folder{'s' if depth > 1 else ''}"
                 f"{', and pictures need a label' if images else ''}. Known for {'pictures' if images else 'tables'} at "

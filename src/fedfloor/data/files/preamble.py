@@ -1,0 +1,105 @@
+"""Rows of a table that are no data: titles above its header, and units below it."""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Mapping, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from fedfloor.data.files.columnar import is_parquet
+from fedfloor.data.files.rows import (
+    DAMAGED,
+    MARKS,
+    STATED,
+    delimiter_of,
+    is_workbook,
+    opened_workbook,
+    unpacked_bytes,
+)  # fmt: skip
+from fedfloor.data.files.sheet import MISSING
+
+SEARCHED = 60  # rows in which the header is looked for
+BELOW = 3  # rows below a header that must have as many cells, where there are so many
+LONGEST_LINE = 1 << 20  # bytes
+LONGEST_UNIT = 16  # characters
+NUMBER = re.compile(r"[+-]?\d[\d' ]*([.,]\d{3})*([.,]\d*)?(e[+-]?\d+)?", re.IGNORECASE)  # and no date
+
+Rows = Sequence[tuple[int, list[str]]]
+
+
+def preamble(path: Path, given: Mapping[str, Any]) -> list[int]:
+    """Return the numbers of rows above a table's header, and of a row of units below it, as editors count them.
+
+    The header is the first row of names that has more filled cells than each row above it and as many cells as those
+    below it. Empty rows are no rows. A file that cannot be read has none: whoever reads the table names the problem.
+    """
+    if is_parquet(path) or given.get("header"):
+        return []
+    if is_workbook(path):
+        with opened_workbook(path, given.get("sheet"), given.get("decimal", ".")) as rows:
+            first = list(islice(rows, SEARCHED))
+        width = max((len(cells) for _, cells in first), default=0)  # empty cells at a row's end are not there
+        return _preamble([[(number, cells + [""] * (width - len(cells))) for number, cells in first]])
+    try:
+        with unpacked_bytes(path) as stream:
+            start = b"".join(stream.readline(LONGEST_LINE) for _ in range(SEARCHED))
+    except (OSError, *DAMAGED):
+        return []
+    encoding = given.get("encoding") or next((name for mark, name in MARKS if start.startswith(mark)), "utf-8-sig")
+    lines = list(enumerate(start.decode(encoding, "replace").splitlines(), start=1))
+    lines = [(number, line) for number, line in lines if line.strip() and not (number == 1 and STATED.fullmatch(line))]
+    decimal, delimiter = given.get("decimal", "."), given.get("delimiter")
+    marks = dict.fromkeys(delimiter_of(line, decimal, delimiter) for _, line in lines)
+    return _preamble([[(number, _cells(line, mark)) for number, line in lines] for mark in marks])
+
+
+def _preamble(readings: Sequence[Rows]) -> list[int]:
+    """Return the rows of the first reading, by the place of its header, that has one."""
+    headers = [(place, rows) for rows in readings for place in range(len(rows)) if _is_header(rows, place)]
+    if not headers:
+        return []
+    place, rows = min(headers, key=lambda header: header[0])
+    return [number for number, _ in rows[:place]] + _units(rows[place + 1 :])
+
+
+def _cells(line: str, mark: str) -> list[str]:
+    try:
+        return next(csv.reader([line], delimiter=mark, skipinitialspace=mark == " "), [])
+    except csv.Error:
+        return [line]
+
+
+def _filled(cells: Sequence[str]) -> int:
+    return sum(bool(cell.strip()) for cell in cells)
+
+
+def _is_header(rows: Rows, place: int) -> bool:
+    cells, below = rows[place][1], rows[place + 1 : place + 1 + BELOW]
+    names = [cell for cell in cells if cell.strip()]
+    numbers = sum(NUMBER.fullmatch(name.strip()) is not None for name in names)
+    return (
+        len(names) >= max(2, len(cells) - 1)
+        and 2 * numbers < len(names)
+        and all(_filled(above) < len(names) for _, above in rows[:place])
+        and bool(below)
+        and all(len(row) == len(cells) for _, row in below)
+    )
+
+
+def _units(rows: Rows) -> list[int]:
+    """Return the number of the first row where it holds short texts above columns of numbers, and no number."""
+    if len(rows) < 2:
+        return []
+    (number, first), *rest = rows
+    measured = [
+        i for i in range(len(first))
+        if all(i < len(row) and (not row[i].strip() or NUMBER.fullmatch(row[i].strip())) for _, row in rest)
+        and any(row[i].strip() for _, row in rest)
+    ]  # fmt: skip
+    cells = [first[i].strip() for i in measured]
+    words = [cell for cell in cells if cell]
+    odd = [cell for cell in words if NUMBER.fullmatch(cell) or cell.casefold() in MISSING or len(cell) > LONGEST_UNIT]
+    return [] if odd or not words or 2 * len(words) < len(cells) else [number]

@@ -1,0 +1,136 @@
+"""Samples from matrices of a file per sensor: a row is a sample, and its columns are the sensor's values over time.
+
+So are, for example, UCI's human activity recognition and the condition monitoring of hydraulic systems written, with
+labels and subjects in files of their own. They become the arrays that ``[data]`` reads.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedfloor.data.files import expanded, unreadable
+from fedfloor.errors import RunError, SettingError
+
+ENDINGS = (".txt", ".csv", ".dat", ".asc", ".tsv")
+LARGEST = float(np.finfo(np.float32).max)
+Matrix = NDArray[np.float64]
+
+
+def convert(
+    sensors: Sequence[Path], out: Path, *, label: str, device: str = "", length: int | None = None, force: bool = False
+) -> dict[str, Any]:
+    """Write an ``.npz`` file of windows from matrices, and return what it holds.
+
+    Args:
+        sensors: matrices [N, n], n of each sensor's own; a folder stands for all matrices in it but ``label`` and
+            ``device``.
+        label, device: a file of N rows; ``FILE:3`` for its third column.
+        length: L, values of a sensor in a sample: means over n/L values each; the smallest n if left out.
+        force: whether a file that is there is overwritten.
+
+    Raises:
+        SettingError: no matrices, another number of rows, or values that are no finite numbers.
+        RunError: the file cannot be written.
+    """
+    out = expanded(out)
+    if out.suffix != ".npz":
+        raise SettingError(f"--out {out}: arrays are written as .npz.")
+    if out.exists() and not force:
+        raise SettingError(f"{out} is there already. Give another name, or overwrite it with --force.")
+    arrays: dict[str, Any] = {name: _column(text) for name, text in (("y", label), ("device", device)) if text}
+    y, aside = arrays["y"], {_parsed(text)[0].resolve() for text in (label, device) if text}
+    matrices = {path: matrix(path) for path in _files(sensors) if path.resolve() not in aside}
+    if not matrices:
+        raise SettingError(f"{', '.join(map(str, sensors))}: no matrices ({', '.join(ENDINGS)}) beside the labels.")
+    rows = {path.name: len(x) for path, x in matrices.items()} | ({device: len(arrays["device"])} if device else {})
+    for name, many in rows.items():
+        if many != len(y):
+            raise SettingError(f"{name}: {many:,} rows, but {label} has {len(y):,}. Each of them has a row per sample.")
+    sizes = {path.stem: x.shape[1] for path, x in matrices.items()}
+    length = length or min(sizes.values())
+    if length < 1:
+        raise SettingError(f"--length {length}: at least 1.")
+    arrays["x"] = np.stack([resampled(x, length) for x in matrices.values()], axis=1).astype(np.float32)
+    arrays["sensors"] = np.array([path.stem for path in matrices])
+    part = out.with_name(f"{out.name}.part")
+    try:
+        with part.open("wb") as file:
+            np.savez(file, **arrays)
+        part.replace(out)
+    except OSError as error:
+        raise RunError(f"{out} could not be written: {error.strerror or error}.") from error
+    finally:
+        part.unlink(missing_ok=True)
+    return {"file": str(out), "samples": len(y), "length": length, "sensors": sizes}
+
+
+def resampled(x: Matrix, length: int) -> Matrix:
+    """Return means of rows [N, n] over ``length`` equal spans of time; a value fills its n-th part of them evenly.
+
+    >>> resampled(np.array([[1.0, 3.0, 5.0, 7.0]]), 2).tolist(), resampled(np.array([[1.0, 4.0]]), 3).tolist()
+    ([[2.0, 6.0]], [[1.0, 2.5, 4.0]])
+    """
+    sums = np.concatenate([np.zeros((len(x), 1)), np.cumsum(x, axis=1)], axis=1)
+    edges = np.linspace(0, x.shape[1], length + 1)
+    left = np.minimum(edges.astype(np.int64), x.shape[1] - 1)
+    at = sums[:, left] + (edges - left) * x[:, left]
+    means: Matrix = np.diff(at, axis=1) * (length / x.shape[1])
+    return means
+
+
+def matrix(path: Path) -> Matrix:
+    """Read numbers in rows, with blanks, commas, semicolons or tabs between.
+
+    Raises:
+        SettingError: not a matrix of finite numbers.
+    """
+    try:
+        with path.open(encoding="utf-8-sig") as file:
+            lines = [line.replace(",", " ").replace(";", " ") for line in file]
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")  # NumPy only warns of an empty file
+            x: Matrix = np.loadtxt(lines, ndmin=2)
+    except OSError as error:
+        raise unreadable(path, error) from error
+    except (ValueError, UserWarning) as error:
+        raise SettingError(f"{path.name}: not a matrix of numbers ({error}).") from error
+    if not (np.abs(x) <= LARGEST).all():
+        row, column = np.argwhere(~(np.abs(x) <= LARGEST))[0]
+        raise SettingError(f"{path.name}, row {row + 1}, column {column + 1}: not a finite number.")
+    return x
+
+
+def _files(paths: Sequence[Path]) -> list[Path]:
+    files = []
+    for path in map(expanded, paths):
+        if not path.exists():
+            raise SettingError(f"{path}: no such file or folder.")
+        files += [path] if path.is_file() else sorted(each for each in path.iterdir() if each.suffix in ENDINGS)
+    return files
+
+
+def _parsed(text: str) -> tuple[Path, int | None]:
+    """Return a file, and the number of its column where ``FILE:NUMBER`` names one."""
+    name, _, number = text.rpartition(":")
+    if name and number.isdecimal() and not expanded(Path(text)).exists():
+        return expanded(Path(name)), int(number)
+    return expanded(Path(text)), None
+
+
+def _column(text: str) -> NDArray[Any]:
+    """Return a column of a matrix, as whole numbers where all of its values are."""
+    path, number = _parsed(text)
+    x = matrix(path)
+    if number is None and x.shape[1] > 1:
+        raise SettingError(f"{text}: {x.shape[1]} columns. Name one of them, such as {text}:1.")
+    if not 1 <= (number or 1) <= x.shape[1]:
+        raise SettingError(f"{text}: {path.name} has {x.shape[1]} columns, counted from 1.")
+    values = x[:, (number or 1) - 1]
+    whole: NDArray[Any] = values.astype(np.int64)
+    return whole if (whole == values).all() else values.astype(np.float32)
