@@ -208,7 +208,11 @@ def _guess(data: dict[str, Any], path: Path) -> list[str]:
     needed = ("label",) if labelled and not data.get("remaining") and _task(data).labelled else ()
     if not folder or data.get("device", "folder" if files[0].folders else "column") == "column":
         needed = ("device", *needed)
-    guessed = guess.guess(table, data, needed)
+    try:
+        guessed = guess.guess(table, data, needed)
+    except SettingError as error:  # which names the file, but not its folder
+        place = next(file.name.removesuffix(table.name) for file in files if file.path == table) if folder else ""
+        raise SettingError(f"{place}{error}") from error
     sentences = [f"rows {', '.join(map(str, above))} are no data (titles or units), so skipped"] if above else []
     sentences += guess.words(guessed, data)
     if (task := _task(data)).kind == "reconstruction" or task.ahead:

@@ -30,6 +30,7 @@ log = logging.getLogger(__name__)
 
 LONGEST = 150  # letters of a file's name without its ending: systems allow 255 bytes
 FIRST = 20  # rows that are printed where there are more
+LISTED = 10  # files without an answer in an error, where none has one
 
 
 @dataclass(frozen=True)
@@ -79,7 +80,8 @@ def predict(run: Path, given: Sequence[Path], options: PredictOptions, *, as_jso
     )
     answers = results(trained, answers_of(trained, watched(parts), follow, failed), options.top)
     if len(failed) == len(paths):
-        raise SettingError("\n".join(failed.values()))
+        more = [f"… and {len(failed) - LISTED} more files"] if len(failed) > LISTED else []
+        raise SettingError("\n".join([*list(failed.values())[:LISTED], *more]))
     if options.table is not None:
         write(options.table, _csv(answers.table()))
     warnings += answers.warnings(run if run.is_dir() else run.parent)
