@@ -18,7 +18,7 @@ FILES = sorted(ROOT.rglob("*.py"))
 OPTIONAL = (
     "pydantic", "plotly", "sklearn", "threadpoolctl", "ortools", "numba", "typer", "rich", "pooch", "requests",
     "tensorboard", "mlflow", "bayes_opt", "transformers", "skimage", "onnxruntime", "flwr", "paho", "cryptography",
-    "pyarrow", "openpyxl", "starlette", "uvicorn", "prometheus_client",
+    "pyarrow", "openpyxl", "starlette", "uvicorn", "prometheus_client", "asyncua", "google",
 )  # fmt: skip
 
 # A room (a folder or a file of the package) → what it may import of ours, beside itself. Only cli sees everything.
@@ -70,6 +70,7 @@ MAY = {
     "conformance": TRAINING | {"report", "runs"},
     "draft": BASE | {"checking", "config", "experiment", "data", "park", "runs"},
     "deploy": TRAINING | {"runs", "templates"},
+    "sensors": {"checking", "data", "errors"},
     "watch": {"checking", "deploy", "errors", "names", "plan", "report", "terminal"},
     "inference": BASE | {"checking", "models", "data", "park", "parts", "runs", "terminal"},
 }

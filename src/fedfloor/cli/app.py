@@ -9,7 +9,7 @@ import typer
 import typer.core
 
 from fedfloor import __version__
-from fedfloor.cli import benchmarking, catalog, checkout, costs, deploying, look, train, watching
+from fedfloor.cli import benchmarking, catalog, checkout, costs, deploying, look, sensing, train, watching
 from fedfloor.errors import FedfloorError
 from fedfloor.outside import blamed
 
@@ -32,7 +32,7 @@ for _command in (
     train.new, train.run, train.compare, train.sweep, train.demo, benchmarking.benchmark, costs.price, costs.reprice,
     costs.allocate, look.draw, look.report, look.track, look.predict, look.export, catalog.methods, catalog.parts,
     catalog.models, costs.networks, deploying.provision, deploying.cloud, deploying.edge, deploying.device,
-    watching.watch,
+    sensing.sense, watching.watch,
 ):  # fmt: skip
     app.command()(_command)
 app.add_typer(catalog.datasets, name="datasets")

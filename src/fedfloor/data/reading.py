@@ -194,7 +194,8 @@ class Reading:
     """How files of one's own become samples.
 
     Args:
-        format: ``table`` (one CSV file), ``folder`` (a folder per device) or ``npz``; told by the path if left out.
+        format: ``table`` (one CSV file), ``folder`` (a folder per device), ``npz`` or ``buffer`` (what ``fedfloor
+            sense`` fills); told by the path if left out.
         layout: what the folders above a file are, for a ``folder``, such as ``device/label/file``; needed only where
             their names do not show it. ``label/file``: pictures of no device, which are dealt to made-up ones.
         columns: what a table's columns are called.
@@ -233,7 +234,7 @@ class Reading:
             :mod:`fedfloor.tasks`.
     """
 
-    format: Literal["table", "folder", "npz"] | None = None
+    format: Literal["table", "folder", "npz", "buffer"] | None = None
     columns: Columns = field(default_factory=Columns)
     classes: tuple[str, ...] = ()
     window: Window | None = None

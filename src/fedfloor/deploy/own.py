@@ -1,4 +1,4 @@
-"""A device's own samples: its share of the experiment's data, those of a folder, or a function's."""
+"""A device's own samples: its share of the experiment's data, those of a folder, a function's, or its sensors'."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedfloor.data.dataset import Dataset, Labels, Made, Owned, SamplePool, Values, pooled
-from fedfloor.data.files import own
+from fedfloor.data.dataset import Dataset, Labels, Made, Owned, SamplePool, Targets, Values, pooled
+from fedfloor.data.files import buffer, own
 from fedfloor.data.files.encode import described
 from fedfloor.data.files.npz import samples
 from fedfloor.data.reading import DeviceReading
@@ -30,15 +30,15 @@ from fedfloor.park.normalise import Surveyed, mean_and_deviation, normaliser, pr
 from fedfloor.park.park import Park
 from fedfloor.park.privacy import secret_key
 from fedfloor.park.statistics import Normalised, RemoteStatistics
-from fedfloor.park.stream import Static
+from fedfloor.park.stream import Fifo, Static
 from fedfloor.parts.decision import DecideSettings
 
-Seen = tuple[Values, Labels]
+Seen = tuple[Values, Labels | Targets]
 
 
 @dataclass(frozen=True, eq=False)
 class Sensed(Park):
-    """A park of which only one device is here; a function yields its samples.
+    """A park of which only one device is here; a function or its sensors yield its samples.
 
     Args:
         sense: tick → samples held then.
@@ -48,7 +48,7 @@ class Sensed(Park):
 
     def together(
         self, devices: Sequence[int], tick: int, visits: Sequence[int]  # noqa: ARG002
-    ) -> tuple[Values, Labels, NDArray[np.int64]]:  # fmt: skip
+    ) -> tuple[Values, Labels | Targets, NDArray[np.int64]]:  # fmt: skip
         """Return what the device holds now, as :meth:`Park.together` does."""
         if self.sense is None:
             raise SettingError("a device whose samples a function yields needs that function.")
@@ -56,7 +56,9 @@ class Sensed(Park):
 
     def census(self, devices: Sequence[int], tick: int, visits: Sequence[int]) -> NDArray[np.int64]:
         """Return the class counts of what the device holds now, as :meth:`Park.census` does."""
-        counts = np.bincount(self.together(devices, tick, visits)[1], minlength=len(self.dataset.classes))
+        y = self.together(devices, tick, visits)[1]
+        bins = y if self.dataset.target is None else self.dataset.task.bin(y)
+        counts = np.bincount(bins, minlength=len(self.dataset.classes))
         if self.census_epsilon is not None:
             counts = self.reported(counts, tick, devices[0], tick).clip(0)
             counts = counts if counts.any() else counts + 1
@@ -155,36 +157,85 @@ def park(settings: DeviceSettings, experiment: Experiment, facts: Facts, *, test
         return alone(whole, experiment, device, facts.known or RemoteStatistics(), tests=tests)
     if source.kind == "function":
         return _sensed(settings, experiment, facts)
+    path, stream = Path(str(source.path)), experiment.data.stream
+    if isinstance(stream, Fifo) and path.name.endswith(buffer.BUFFERS):
+        return _measured(settings, experiment, facts, path, stream.window)
+    found = own.load(path, _reading(experiment, facts), experiment.seed, settings.name)
+    return _of_one(_fitting(path, found, facts), experiment, device, facts.known)
+
+
+def _reading(experiment: Experiment, facts: Facts) -> DeviceReading:
+    """Return how a device reads its own files: as the experiment has it, with the classes and values of all devices."""
     columns = experiment.data.columns
     if columns.categories is not None:  # the values are those of the park, not of this device alone
         columns = replace(columns, categories=described(facts.inputs.coding.get("categories", {})))
     task = facts.task  # its bins are ranges of all devices' targets, or normal and anomaly: no column names them
     classes = () if task is not None and (task.targets > 0 or task.calibrates) else facts.classes
     other = {"columns": columns, "format": None, "classes": classes, "split": None, "test": None}
-    reading = DeviceReading(**(experiment.data.settings() | other))
-    found = own.load(Path(str(source.path)), reading, experiment.seed, settings.name)
-    if task is not None:
-        found = replace(found, task=task)
-        if found.target is not None:
-            found = replace(found, classes=facts.classes, y=task.bin(found.target))
-    _fits(str(source.path), found, facts)
-    return _of_one(found, experiment, device, facts.known)
+    return DeviceReading(**(experiment.data.settings() | other))
 
 
-def _of_one(data: Dataset, experiment: Experiment, device: int, told: RemoteStatistics | None) -> Park:
-    """Return a park whose other devices hold nothing, so that this one keeps its number, by which draws are keyed."""
+def _fitting(path: Path, data: Dataset, facts: Facts) -> Dataset:
+    """Return samples with the task of all devices, and refuse those that do not fit the cloud's facts."""
+    if facts.task is not None:
+        data = replace(data, task=facts.task)
+        if data.target is not None:
+            data = replace(data, classes=facts.classes, y=facts.task.bin(data.target))
+    _fits(str(path), data, facts)
+    return data
+
+
+def _measured(settings: DeviceSettings, experiment: Experiment, facts: Facts, path: Path, window: int) -> Park:
+    """Return a park whose samples are at each tick the newest ones of a buffer that sensors fill."""
+    reading = _reading(experiment, facts)
+
+    def now() -> Park:
+        data = _fitting(path, buffer.newest(path, reading, experiment.seed, window), facts)
+        data = replace(data, digest=buffer.identity(path))  # its rows are others each time
+        return _of_one(data, experiment, settings.device, facts.known, window)
+
+    first = now()
+    held = int(first.sizes[settings.device])
+
+    @lru_cache(maxsize=1)
+    def sense(tick: int) -> Seen:  # noqa: ARG001
+        try:
+            x, y = now().samples(settings.device)
+            if len(y) < held:
+                raise SettingError(f"{path}: {len(y)} samples; must be {held}, as at the first tick.")
+        except SettingError as error:  # a sensor that fails later must not end the run of all
+            raise RunError(str(error)) from error
+        return x[-held:], y[-held:]
+
+    return _moving(first, sense, settings.device)
+
+
+def _moving(base: Park, sense: Callable[[int], Seen], device: int) -> Park:
+    """Return a park with the samples of ``sense`` at each tick in the place of its own."""
+    keys = ("dataset", "indices", "factory_of", "seed", "census_epsilon", "remote", "normalised", "validating")
+    kept = {key: getattr(base, key) for key in keys}
+    return Sensed(**kept, stream=Static(), sense=_seeing(sense, base.normalised, device))
+
+
+def _of_one(
+    data: Dataset, experiment: Experiment, device: int, told: RemoteStatistics | None, newest: int | None = None
+) -> Park:  # fmt: skip
+    """Return a park whose other devices hold nothing, so that this one keeps its number, by which draws are keyed.
+
+    Args:
+        newest: the last of its samples, so many, that it holds.
+    """
     devices = experiment.park.devices or device + 1
     first = np.where(np.arange(devices + 1) > device, len(data.y), 0)
+    parts = [np.arange(low, high) for low, high in pairwise(first.tolist())]
+    parts[device] = parts[device][-(newest or len(data.y)) :]
     bare = replace(data, owner=None, owner_test=None, rendered=False, owned=Owned())
     park = Park(
-        bare, LocalSets(first), np.zeros(devices, np.int32), experiment.data.stream, experiment.seed,
+        bare, LocalSets.of(parts), np.zeros(devices, np.int32), experiment.data.stream, experiment.seed,
         census_epsilon=experiment.park.census_epsilon, remote=told,
     )  # fmt: skip
     if data.task.calibrates:  # what it holds out is counted for the threshold, and trains nothing
-        held, kept = hold_out(
-            bare, [np.arange(low, high) for low, high in pairwise(first.tolist())], experiment.evaluate.validation,
-            experiment.seed,
-        )  # fmt: skip
+        held, kept = hold_out(bare, parts, experiment.evaluate.validation, experiment.seed)
         park = replace(park, indices=LocalSets.of(kept))
         park = replace(park, validating=replace(park, dataset=held))
     part = normaliser(experiment.data.normalise)
@@ -236,7 +287,7 @@ def _sensed(settings: DeviceSettings, experiment: Experiment, facts: Facts) -> P
     function, most = loaded(name, "[data] name"), [0]
 
     @lru_cache(maxsize=1)
-    def sense(tick: int) -> Seen:
+    def sense(tick: int) -> tuple[Values, Labels]:
         where = f"function '{name}' at tick {tick}"
         try:
             said = function(device, tick)
@@ -258,12 +309,10 @@ def _sensed(settings: DeviceSettings, experiment: Experiment, facts: Facts) -> P
     digest.update(y.tobytes())
     data = pooled(facts.name, facts.classes, SamplePool(x, y), _none(x), digest.hexdigest())
     base = _of_one(replace(data, scale=facts.scale, inputs=facts.inputs), experiment, device, facts.known)
-    keys = ("dataset", "indices", "factory_of", "seed", "census_epsilon", "remote", "normalised")
-    static = {key: getattr(base, key) for key in keys}
-    return Sensed(**static, stream=Static(), sense=_seeing(sense, base.normalised, device))
+    return _moving(base, sense, device)
 
 
-def _looked(where: str, said: Any, facts: Facts) -> Seen:
+def _looked(where: str, said: Any, facts: Facts) -> tuple[Values, Labels]:
     """Return a function's samples and labels, checked against the experiment.
 
     Raises:

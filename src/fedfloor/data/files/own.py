@@ -1,4 +1,4 @@
-"""Data of one's own, by the path they lie at: a table, a folder per device, or arrays."""
+"""Data of one's own, by the path they lie at: a table, a folder per device, arrays, or a buffer of sensor rows."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from fedfloor.data.dataset import Dataset
-from fedfloor.data.files import expanded, folder, is_there, npz, table
+from fedfloor.data.files import buffer, expanded, folder, is_there, npz, table
 from fedfloor.data.files.columnar import PARQUET
 from fedfloor.data.files.rows import PACKED, WORKBOOKS, unpacked
 from fedfloor.data.reading import Reading
@@ -46,7 +46,7 @@ def load(path: Path, reading: Reading, seed: int, device: str = "") -> Dataset:
         raise SettingError(f"[data] format = {kind}, but {path} is {noun}. Leave format out, or correct the path.")
     if kind == "folder":
         return folder.load(path, reading, seed, device)
-    return (table.load if kind == "table" else npz.load)(path, reading, seed)
+    return {"table": table.load, "npz": npz.load, "buffer": buffer.load}[kind](path, reading, seed)
 
 
 def format_of(path: Path) -> str:
@@ -56,6 +56,8 @@ def format_of(path: Path) -> str:
     name = path.name.casefold()
     if name.endswith(".npz"):
         return "npz"
+    if name.endswith(buffer.BUFFERS):
+        return "buffer"
     if unpacked(name).endswith(TABLES) or name.endswith(WHOLE):
         return "table"
     if name.endswith(SHEETS):

@@ -1,0 +1,65 @@
+"""The command that reads a device's sensors."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from fedfloor.cli.options import Json
+from fedfloor.errors import SettingError
+
+
+def sense(
+    source: Annotated[Path, typer.Argument(metavar="SOURCE.toml", help="What is connected to, and which sensors.")],
+    into: Annotated[
+        Path | None, typer.Option("--into", metavar="FILE.sqlite", help="The ring buffer that the rows go into.")
+    ] = None,
+    check: Annotated[bool, typer.Option("--check", help="Connect once, and list the sensors and their values.")]
+        = False,
+    seconds: Annotated[
+        float | None,
+        typer.Option("--seconds", min=0.1, help="End after so long; --check waits for values for 10 s unless told."),
+    ] = None,
+    as_json: Json = False,
+) -> None:  # fmt: skip
+    """Read a device's sensors into a ring buffer on disk, which its agent trains on; until Ctrl-C."""
+    from fedfloor.data.files.buffer import BUFFERS
+    from fedfloor.sensors import sense as agent
+    from fedfloor.sensors.settings import read
+
+    settings = read(source)
+    if check:
+        from fedfloor.terminal import show
+
+        rows = agent.check(settings, seconds or 10.0)
+        show(rows, as_json=as_json)
+        raise typer.Exit(0 if rows and all(row["kind"] != "no value" for row in rows) else 1)
+    if into is None or not into.name.endswith(BUFFERS):
+        raise SettingError(f"--into {into or ''}: name the buffer's file, which ends in {' or '.join(BUFFERS)}.")
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+    if seconds is not None:
+        timer = threading.Timer(seconds, stop.set)
+        timer.daemon = True
+        timer.start()
+    status = agent.run(settings, into, stop, _report)
+    _report(status)
+    if as_json:
+        from fedfloor.terminal import show
+
+        show([status], as_json=True)
+
+
+def _report(status: dict[str, Any]) -> None:
+    newest = status["newest"]
+    at = "none" if newest is None else datetime.fromtimestamp(newest, UTC).isoformat(" ", "seconds")
+    known = ("rows", "columns", "newest", "read", "alive")
+    more = "".join(f", {key}: {count:,}" for key, count in status.items() if key not in known and count)
+    print(f"{status['rows']:,} rows of {status['columns']} sensors, newest {at}{more}", file=sys.stderr, flush=True)

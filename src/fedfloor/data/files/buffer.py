@@ -1,0 +1,203 @@
+"""A device's ring buffer of sensor rows, which ``fedfloor sense`` fills: an SQLite file, read as recordings.
+
+The file has three tables: ``about`` (``format``, ``id``, ``columns`` as JSON, ``gap_s``), ``rows`` (epoch, time, the
+values as float32 in little-endian order, a label) and ``labels`` that came later (from, to, label). Rows further apart
+than ``gap_s``, and those of two epochs (the clock went back in between), are in different recordings.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+from fedfloor.data.cache import Writer
+from fedfloor.data.dataset import Dataset
+from fedfloor.data.files.encode import labelled
+from fedfloor.data.files.sheet import Sheet
+from fedfloor.data.files.table import check_labels, of_entry, write
+from fedfloor.data.reading import Reading
+from fedfloor.errors import SettingError
+from fedfloor.tasks.reconstruction import CLASSES, Reconstruction
+
+BUFFERS = (".sqlite", ".sqlite3")
+FORMAT = "fedfloor sensors 1"
+MEANT = ("columns", "classes", "window", "missing", "split", "small", "bins", "task")
+WAIT_S = 20.0  # for the process that writes
+ABOUT = ("format", "id", "columns", "gap_s")
+
+
+@dataclass(frozen=True, eq=False)
+class BufferedRows:
+    """Rows of a buffer, the oldest first.
+
+    Args:
+        name: of the file.
+        identity: of the buffer, whatever rows it holds at a time.
+        columns: C names of the sensors.
+        time: float64 [n], s since 1970.
+        x: float32 [n, C].
+        label: of each row, "" for none.
+        run: int64 [n], the number of its recording.
+    """
+
+    name: str
+    identity: str
+    columns: tuple[str, ...]
+    time: NDArray[np.float64]
+    x: NDArray[np.float32]
+    label: list[str]
+    run: NDArray[np.int64]
+
+
+@contextmanager
+def opened(path: Path, mode: str = "rw") -> Iterator[sqlite3.Connection]:
+    """Open an SQLite file; errors name it."""
+    try:
+        with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode={mode}", WAIT_S, uri=True)) as base:
+            yield base
+    except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
+        raise SettingError(f"{path}: not a buffer of sensor rows, or it cannot be read ({error}).") from error
+
+
+def read(path: Path, newest: int | None = None) -> BufferedRows:
+    """Return the rows of a buffer, or the newest ones.
+
+    Raises:
+        SettingError: it is no buffer, or holds no rows.
+    """
+    with opened(path) as base:
+        base.execute("PRAGMA query_only = 1")
+        about = dict(base.execute("SELECT key, value FROM about"))
+        if any(key not in about for key in ABOUT) or about["format"] != FORMAT:
+            raise SettingError(f"{path}: not a buffer of sensor rows in the form '{FORMAT}'.")
+        most = "" if newest is None else f" LIMIT {newest:d}"
+        rows = base.execute(f"SELECT epoch, time, x, label FROM rows ORDER BY epoch DESC, time DESC{most}").fetchall()
+        later = base.execute("SELECT since, until, label FROM labels ORDER BY rowid").fetchall()
+    if not rows:
+        raise SettingError(f"{path}: no rows yet. fedfloor sense fills it; --check shows whether its sensors answer.")
+    rows.reverse()
+    columns = tuple(map(str, json.loads(about["columns"])))
+    if any(type(row[2]) is not bytes or len(row[2]) != 4 * len(columns) for row in rows):
+        raise SettingError(f"{path}: damaged: a row holds other values than those of its {len(columns)} sensors.")
+    x = np.frombuffer(b"".join(row[2] for row in rows), "<f4").reshape(len(rows), -1).astype(np.float32)
+    time, epoch = np.array([row[1] for row in rows], np.float64), np.array([row[0] for row in rows], np.int64)
+    label = np.array([str(row[3]) for row in rows], object)
+    for since, until, text in later:
+        label[(time >= since) & (time <= until)] = str(text)
+    change = (np.diff(epoch) != 0) | (np.diff(time) > float(about["gap_s"]))
+    run = np.concatenate([[0], np.cumsum(change)]).astype(np.int64)
+    return BufferedRows(path.name, about["id"], columns, time, np.where(np.isfinite(x), x, np.nan), label.tolist(), run)
+
+
+def load(path: Path, reading: Reading, seed: int, newest: int | None = None) -> Dataset:
+    """Read a buffer as a device's recordings; where labels are needed, without the rows that have none (yet).
+
+    Args:
+        newest: of its rows, so many.
+
+    Raises:
+        SettingError: it is no buffer, or its rows do not fit.
+    """
+    reading.only(MEANT, "a buffer of sensor rows")
+    if reading.remaining:
+        raise SettingError("[data] remaining: a buffer holds no whole recordings to failure. Leave it out.")
+    recorded = read(path, newest)
+    needed = reading.asked.labelled
+    kept = np.array([bool(text) or not needed for text in recorded.label])
+    if not kept.any():
+        raise SettingError(
+            f"{path}: none of {len(kept):,} rows has a label yet. Give [labels] in the file of its source, or a task "
+            "without labels: [data] task = 'reconstruction'."
+        )
+    reading = replace(reading, columns=replace(reading.columns, device="", factory="", time="time", id="", run=None))
+    sheets, reading = labelled([_sheet(path, recorded, reading, rows) for rows in _runs(recorded.run, kept)], reading)
+    label: list[str] | None = [text for sheet in sheets for text in sheet.text["label"]]
+    if needed:
+        check_labels(sheets, reading)
+    else:
+        label = _normal_without_label(label or [], reading)
+    writer = _Arrays()
+    facts = write(writer, sheets, None, None, label, reading)
+    return of_entry(recorded.name, writer.arrays(), facts, reading, seed)
+
+
+def newest(path: Path, reading: Reading, seed: int, samples: int) -> Dataset:
+    """Return a data set with at least so many samples, made of no more of a buffer's newest rows than that takes.
+
+    Raises:
+        SettingError: the buffer has too few rows so far.
+    """
+    length, step = (1, 1) if reading.window is None else (reading.window.length, reading.window.stride)
+    rows = (samples - 1) * step + length + reading.asked.ahead
+    while True:
+        held = len(read(path, rows).time)
+        try:
+            data = load(path, reading, seed, rows)
+        except SettingError:
+            if length <= held < rows:
+                raise
+            data = None
+        if data is not None and len(data.y) >= samples:
+            return data
+        if held < rows:
+            found = 0 if data is None else len(data.y)
+            raise SettingError(
+                f"{path}: {found:,} of {samples:,} samples so far, of {held:,} rows. Begin the run once its sensors "
+                "have filled it, or set a smaller [data] stream window."
+            )
+        rows *= 2
+
+
+def _normal_without_label(label: list[str], reading: Reading) -> list[str] | None:
+    """Return labels with that of normal operation for those that lack; None where there are none, or none count."""
+    names = sorted({*label} - {""})
+    if not names or not isinstance(reading.asked, Reconstruction):
+        return None
+    usual = (name for name, kind in zip(names, reading.asked.spelled(names), strict=True) if kind == CLASSES[0])
+    normal = next(usual, CLASSES[0])
+    return [text or normal for text in label]
+
+
+class _Arrays(Writer):
+    """Takes arrays as :class:`Writer` does, and keeps them in memory: the rows of a buffer are others each time."""
+
+    def __init__(self) -> None:
+        self._blocks: dict[str, list[NDArray[Any]]] = {}
+
+    def append(self, name: str, block: NDArray[Any], kind: DTypeLike | None = None) -> None:  # noqa: ARG002
+        self._blocks.setdefault(name, []).append(block)
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        return {name: np.concatenate(blocks) for name, blocks in self._blocks.items()}
+
+
+def _runs(run: NDArray[np.int64], kept: NDArray[np.bool_]) -> list[NDArray[np.int64]]:
+    """Return the rows of each recording; one without a label ends a recording."""
+    rows = np.flatnonzero(kept)
+    return np.split(rows, np.flatnonzero((np.diff(rows) > 1) | (np.diff(run[rows]) != 0)) + 1)
+
+
+def _sheet(path: Path, recorded: BufferedRows, reading: Reading, rows: NDArray[np.int64]) -> Sheet:
+    columns = [name for name in recorded.columns if name not in reading.columns.ignore]
+    columns = [*reading.columns.values] or columns
+    unknown = next((name for name in columns if name not in recorded.columns), None)
+    if unknown is not None:
+        raise SettingError(f"{path}: no sensor '{unknown}'. It has {', '.join(recorded.columns)}.")
+    x = recorded.x[rows][:, [recorded.columns.index(name) for name in columns]]
+    text = {"label": [recorded.label[row] for row in rows.tolist()]}
+    return Sheet(path, tuple(columns), x, rows + 1, text, recorded.time[rows], dated=True)
+
+
+def identity(path: Path) -> str:
+    """Return the SHA-256 of which buffer it is, whatever rows it holds."""
+    recorded = read(path, 1)
+    return hashlib.sha256(json.dumps([recorded.identity, recorded.columns]).encode()).hexdigest()

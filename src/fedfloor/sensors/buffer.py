@@ -1,0 +1,178 @@
+"""The ring buffer that sensor rows go into: one SQLite file, bounded in size and age."""
+
+from __future__ import annotations
+
+import json
+import logging
+import secrets
+import sqlite3
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from fedfloor.data.files.buffer import FORMAT, WAIT_S, opened
+from fedfloor.errors import RunError, SettingError
+from fedfloor.sensors.grid import Row
+
+log = logging.getLogger(__name__)
+
+TABLES = """
+CREATE TABLE IF NOT EXISTS about (key TEXT PRIMARY KEY, value TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS rows (epoch INTEGER, time REAL, x BLOB NOT NULL, label TEXT NOT NULL,
+    PRIMARY KEY (epoch, time)) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS labels (since REAL, until REAL, label TEXT NOT NULL, UNIQUE (since, until));
+"""
+OVERHEAD = 48  # bytes of a row beside its values
+FILL = 1.25  # times the bytes of rows that their pages take
+WAITING = 20_000  # rows in memory while the disk is full
+Label = tuple[float, float, str]  # since, until, label
+
+
+class Buffer:
+    """A ring buffer that is open for writing, by one process at a time.
+
+    Args:
+        base: the connection.
+        path: the file.
+        columns: of the sensors.
+        most: rows.
+        age_s: of the oldest row; the newest is 0.
+    """
+
+    def __init__(self, base: sqlite3.Connection, path: Path, columns: Sequence[str], most: int, age_s: float) -> None:
+        self.path, self.columns, self.most, self.age_s = path, tuple(columns), most, age_s
+        self._base = base
+        self._waiting: deque[Row] = deque(maxlen=min(WAITING, most))
+        self._labels: list[Label] = []
+        self._position: str | None = None
+        self._full = ""
+        self.lost = 0  # rows, while the disk was full
+        (self.rows,) = base.execute("SELECT count(*) FROM rows").fetchone()
+
+    @property
+    def newest(self) -> tuple[int, float] | None:
+        """The epoch and the time of the newest row, s since 1970."""
+        row: tuple[int, float] | None
+        row = self._base.execute("SELECT epoch, time FROM rows ORDER BY epoch DESC, time DESC LIMIT 1").fetchone()
+        return row
+
+    @property
+    def position(self) -> str | None:
+        """Where the source was after the newest row."""
+        row = self._base.execute("SELECT value FROM about WHERE key = 'position'").fetchone()
+        return None if row is None else str(row[0])
+
+    def write(self, rows: Iterable[Row], labels: Iterable[Label] = (), position: str | None = None) -> None:
+        """Write rows, labels and the source's position in one step; drop the oldest rows beyond the bounds.
+
+        While the disk is full they wait in memory, as many as fit, and are written once there is room.
+        """
+        for row in rows:
+            self.lost += len(self._waiting) == self._waiting.maxlen
+            self._waiting.append(row)
+        self._labels += labels
+        self._position = position or self._position
+        if not self._waiting and not self._labels and self._position is None:
+            return
+        try:
+            with self._base:  # a transaction
+                self._write()
+        except sqlite3.OperationalError as error:
+            if self._full != str(error):
+                self._full = str(error)
+                log.error(
+                    "%s cannot be written (%s). Make room: up to %d rows wait in memory, then the oldest are lost.",
+                    self.path, error, self._waiting.maxlen,
+                )  # fmt: skip
+            return
+        self._waiting.clear()
+        self._labels.clear()
+        self._position = None
+        if self._full:
+            log.warning("%s can be written again; %d rows were lost.", self.path, self.lost)
+            self._full = ""
+
+    def _write(self) -> None:
+        base = self._base
+        before = base.total_changes
+        base.executemany(
+            "INSERT OR IGNORE INTO rows VALUES (?, ?, ?, ?)",
+            [(row.epoch, row.time, row.values.astype("<f4").tobytes(), row.label) for row in self._waiting],
+        )
+        rows = self.rows + base.total_changes - before
+        base.executemany("INSERT OR REPLACE INTO labels VALUES (?, ?, ?)", self._labels)
+        if self._position is not None:
+            base.execute("INSERT OR REPLACE INTO about VALUES ('position', ?)", (self._position,))
+        newest, before = self.newest, base.total_changes
+        if newest is not None:
+            base.execute("DELETE FROM rows WHERE epoch <= ? AND time < ?", (newest[0], newest[1] - self.age_s))
+        rows -= base.total_changes - before
+        if rows > self.most:
+            oldest = "SELECT epoch, time FROM rows ORDER BY epoch, time LIMIT ?"
+            base.execute(f"DELETE FROM rows WHERE (epoch, time) IN ({oldest})", (rows - self.most,))
+            base.execute("DELETE FROM labels WHERE until < (SELECT min(time) FROM rows)")
+            rows = self.most
+        self.rows = rows
+
+
+@contextmanager
+def writing(path: Path, columns: Sequence[str], max_mb: float, max_age_h: float, gap_s: float) -> Iterator[Buffer]:
+    """Open a ring buffer to write to; make it where it is not there.
+
+    Args:
+        columns: of the sensors; those of the buffer where it is there and none are given.
+        max_mb: the size of the file, in millions of bytes.
+        max_age_h: of the oldest row.
+        gap_s: rows further apart belong to different recordings.
+
+    Raises:
+        SettingError: the file is something else, or a buffer of other sensors.
+        RunError: another process writes to it, or there is no room for it.
+    """
+    from filelock import FileLock, Timeout
+
+    most = int(max_mb * 1e6 / FILL / (4 * len(columns) + OVERHEAD))
+    if not path.parent.is_dir():
+        raise SettingError(f"--into {path}: there is no folder {path.parent}.")
+    try:
+        with FileLock(f"{path}.lock", timeout=0), opened(path, "rwc") as base:
+            _prepare(base, path, columns, gap_s)
+            yield Buffer(base, path, columns, most, max_age_h * 3600)
+    except Timeout:
+        raise RunError(f"{path}: another process writes to it. One fedfloor sense fills a buffer.") from None
+    except OSError as error:
+        raise RunError(f"{path} could not be written: {error.strerror or error}.") from error
+
+
+def _prepare(base: sqlite3.Connection, path: Path, columns: Sequence[str], gap_s: float) -> None:
+    base.execute(f"PRAGMA busy_timeout = {WAIT_S * 1000:.0f}")
+    base.execute("PRAGMA journal_mode = WAL")  # readers and the writer do not wait for each other
+    base.execute("PRAGMA synchronous = NORMAL")
+    known = columns_of(base, path)
+    if known is not None and known != tuple(columns):
+        raise SettingError(
+            f"{path} holds rows of other sensors: {', '.join(known)}. Give --into another file, or move this one away."
+        )
+    with base:
+        for statement in TABLES.split(";"):
+            base.execute(statement)
+        if known is None:
+            facts = {"format": FORMAT, "id": secrets.token_hex(16), "columns": json.dumps([*columns])}
+            base.executemany("INSERT INTO about VALUES (?, ?)", facts.items())
+        base.execute("INSERT OR REPLACE INTO about VALUES ('gap_s', ?)", (repr(gap_s),))
+
+
+def columns_of(base: sqlite3.Connection, path: Path) -> tuple[str, ...] | None:
+    """Return the sensors of a buffer; None where the file is empty.
+
+    Raises:
+        SettingError: it is an SQLite file of something else.
+    """
+    tables = {name for (name,) in base.execute("SELECT name FROM sqlite_master")}
+    if not tables:
+        return None
+    about = dict(base.execute("SELECT key, value FROM about")) if "about" in tables else {}
+    if about.get("format") != FORMAT:
+        raise SettingError(f"{path}: a database of something else, which is left as it is. Give --into another file.")
+    return tuple(json.loads(about["columns"]))

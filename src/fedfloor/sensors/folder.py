@@ -1,0 +1,155 @@
+"""A folder of tables that grows: CSV files that get new rows, and CSV or Parquet files that are added."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import logging
+import threading
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from fedfloor.data.files import unreadable
+from fedfloor.data.files.columnar import PARQUET, parquet_names, parquet_rows
+from fedfloor.data.files.rows import delimiter_of
+from fedfloor.errors import SettingError, nearest, require
+from fedfloor.sensors.events import POLL_S, Event, Signal, Update, seconds
+
+log = logging.getLogger(__name__)
+
+BLOCK = 1 << 20  # bytes of CSV read at once
+LONGEST = 1 << 16  # bytes of a line
+ROWS = 1 << 31  # of a Parquet file
+MISSING = ("", "na", "n/a", "nan", "null", "none", "-", "?")
+
+
+@dataclass(frozen=True)
+class FolderSource:
+    """A folder of tables, read in the order of their names; each CSV row once it ends with a line end.
+
+    Args:
+        path: of the folder.
+        files: which of its files, such as ``*.csv``.
+        time: the column of times.
+        unit: of times that are numbers.
+        decimal: the decimal mark.
+    """
+
+    path: Path
+    files: str = "*.csv"
+    time: str = "time"
+    unit: Literal["s", "ms", "us", "ns"] = "s"
+    decimal: Literal[".", ","] = "."
+    kind: Literal["folder"] = "folder"
+
+    def __post_init__(self) -> None:
+        plain = bool(self.files) and "/" not in self.files and ".." not in self.files
+        require(plain, "source.files", self.files, "a form of file names in the folder, such as '*.csv'")
+
+    def events(self, addresses: Sequence[str], stop: threading.Event, position: str | None) -> Iterator[Event]:
+        """Yield the rows of all files, then those that are added."""
+        if not self.path.is_dir():
+            raise SettingError(f"source.path: there is no folder {self.path}.")
+        read = _positions(position)
+        while not stop.is_set():
+            news = False
+            for path in sorted(self.path.glob(self.files)):
+                if path.is_file() and not path.is_symlink() and not path.name.startswith("."):
+                    for update in self._rows(path, addresses, read):
+                        news = True
+                        yield update
+                        if stop.is_set():
+                            return
+            if not news:
+                yield Signal.IDLE
+                stop.wait(POLL_S)
+
+    def _rows(self, path: Path, addresses: Sequence[str], read: dict[str, int]) -> Iterator[Update]:
+        """Yield a file's rows beyond those that were read; ``read`` is the bytes of CSV or the rows of Parquet."""
+        done = read.get(path.name, 0)
+        rows: Iterator[tuple[int, list[str]]]
+        if path.name.casefold().endswith(PARQUET):
+            if done:
+                return
+            header = parquet_names(path)
+            self._check(path, header, addresses)
+            rows = filter(lambda row: row[0], parquet_rows(path, ROWS))
+        else:
+            try:
+                if path.stat().st_size < done:
+                    log.warning("%s: shorter than before, so it is read from its beginning.", path)
+                    done = 0
+                if path.stat().st_size == done:
+                    return
+                header, rows = self._lines(path, done)
+            except OSError as error:
+                raise unreadable(path, error) from error
+            if header:
+                self._check(path, header, addresses)
+        place = header.index(self.time) if header else 0
+        wanted = {*addresses} or {*header} - {self.time}
+        for end, cells in rows:
+            time = seconds(cells[place], self.unit) if len(cells) == len(header) else None
+            if time is None:
+                log.warning("%s: a row without a time in column '%s', or of %d cells instead of %d, is left out: %.80s",
+                            path.name, self.time, len(cells), len(header), ",".join(cells))  # fmt: skip
+                continue
+            values = {name: self._value(cell) for name, cell in zip(header, cells, strict=True) if name in wanted}
+            read[path.name] = end
+            yield Update(time, values, position=json.dumps(read))
+
+    def _lines(self, path: Path, done: int) -> tuple[list[str], Iterator[tuple[int, list[str]]]]:
+        """Return a CSV file's header and its whole rows from a byte on, each with the byte after it."""
+        with path.open("rb") as file:
+            first = file.readline(LONGEST)
+        text = first.decode("utf-8-sig", "replace")
+        if not text.endswith("\n"):
+            if len(first) >= LONGEST:
+                raise SettingError(f"{path}: a first line of more than {LONGEST:,} bytes is no header of a table.")
+            return [], iter(())  # its header is not whole yet
+        mark = delimiter_of(text, self.decimal)
+        header = [name.strip() for name in next(csv.reader([text], delimiter=mark))]
+        return header, _whole(path, max(done, len(first)), mark)
+
+    def _check(self, path: Path, header: Sequence[str], addresses: Sequence[str]) -> None:
+        for name in (self.time, *addresses):
+            if header.count(name) != 1:
+                known = f"There are: {', '.join(header[:40])}."
+                raise SettingError(f"{path}: no column '{name}', or two.{nearest(name, header)} {known}")
+
+    def _value(self, cell: str) -> object:
+        text = cell.strip()
+        if text.casefold() in MISSING:
+            return None
+        try:
+            return float(text.replace(",", ".", 1) if self.decimal == "," else text)
+        except ValueError:
+            return text
+
+
+def _whole(path: Path, begin: int, mark: str) -> Iterator[tuple[int, list[str]]]:
+    with path.open("rb") as file:
+        file.seek(begin)
+        while block := file.read(BLOCK):
+            end = block.rfind(b"\n") + 1
+            if not end:
+                if len(block) == BLOCK:
+                    raise SettingError(f"{path}, after byte {begin}: a row of more than {BLOCK:,} bytes.")
+                return  # a row that is being written
+            for line in io.BytesIO(block[:end]):
+                begin += len(line)
+                text = line.decode("utf-8", "replace").strip("\r\n")
+                if text:
+                    yield begin, next(csv.reader([text], delimiter=mark), [])
+            file.seek(begin)
+
+
+def _positions(position: str | None) -> dict[str, int]:
+    try:
+        known = json.loads(position or "{}")
+    except ValueError:
+        known = {}
+    return {str(name): end for name, end in known.items() if type(end) is int} if isinstance(known, dict) else {}

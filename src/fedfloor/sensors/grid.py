@@ -1,0 +1,184 @@
+"""Updates of single sensors become rows: at every multiple of a period the values that hold then."""
+
+from __future__ import annotations
+
+import heapq
+import logging
+import math
+from collections import Counter, deque
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+log = logging.getLogger(__name__)
+
+KEPT = 100_000  # updates that are put aside while a clock seems to have gone back
+BACK_S = 5.0  # after so long it has
+EDGE = 1e-6  # of a period: times a rounding beyond a row's belong to it
+
+
+@dataclass(frozen=True, eq=False)
+class Row:
+    """Values at a time.
+
+    Args:
+        epoch: one more after each time that the clock went back.
+        time: s since 1970, by the source's clock.
+        values: float32 [C], NaN where one is missing.
+        label: "" for none.
+    """
+
+    epoch: int
+    time: float
+    values: NDArray[np.float32]
+    label: str = ""
+
+
+Cells = Mapping[int, float]
+Pending = tuple[float, int, Cells, str]
+
+
+class RowGrid:
+    """Rows at multiples of a period.
+
+    The row at time t has of every sensor its last value up to t. It is made once all sensors have a value after t, or
+    ``wait_s`` after the first of them came; while a source without news is alive its clock is taken to go on. Over more
+    than ``gap_s`` without any value nothing is carried on. With ``period_s = 0`` every update is a row.
+
+    Args:
+        columns: C.
+        period_s: between rows.
+        wait_s: for values that come later than others.
+        gap_s: a longer pause is a gap.
+        hold_s: an older value counts as missing.
+        epoch, last: those of the newest row so far.
+    """
+
+    def __init__(
+        self, columns: int, period_s: float, wait_s: float, gap_s: float, hold_s: float = math.inf,
+        epoch: int = 0, last: float = -math.inf,
+    ) -> None:  # fmt: skip
+        self.period_s, self.wait_s, self.gap_s, self.hold_s = period_s, wait_s, gap_s, hold_s
+        self.epoch, self.last = epoch, last
+        self.counts: Counter[str] = Counter()
+        self._begin(columns)
+
+    def _begin(self, columns: int) -> None:
+        self._values = np.full(columns, np.nan, np.float32)
+        self._times, self._seen = np.full(columns, -np.inf), np.full(columns, -np.inf)
+        self._label, self._pending, self._order = "", list[Pending](), 0
+        self._newest, self._reached = -math.inf, 0.0
+        self._marks: deque[tuple[float, float]] = deque()  # (now, newest time then)
+        self.broken = True  # no value is carried on from before
+        self._back, self._back_since = list[tuple[float, Cells, str]](), 0.0
+
+    def add(self, time: float, cells: Cells, label: str, now: float, *, initial: bool = False) -> None:
+        """Take values at a time.
+
+        Args:
+            cells: column → value.
+            now: s of this machine's monotonic clock.
+            initial: they held before already, and make no row.
+        """
+        if not initial and time < self.last - self.gap_s:
+            self._back_since = self._back_since if self._back else now
+            self._back.append((time, cells, label))
+            return
+        if initial or time <= self.last:
+            self.counts["late"] += not initial
+            self._hold(time, cells, label, late=True)
+            return
+        self._back.clear()
+        self._order += 1
+        heapq.heappush(self._pending, (time, self._order, cells, label))
+        self._seen[list(cells)] = np.maximum(self._seen[list(cells)], time)
+        if time > self._newest:
+            self._newest, self._reached = time, now
+            if not self._marks or now - self._marks[-1][0] > self.wait_s / 8:
+                self._marks.append((now, time))
+
+    def _hold(self, time: float, cells: Cells, label: str, *, late: bool = False) -> None:
+        for column, value in cells.items():
+            if not late or time >= self._times[column]:
+                self._values[column], self._times[column] = value, time
+        self._label = label or self._label
+
+    def lose(self) -> None:
+        """Forget all values: the connection is lost."""
+        self._values[:], self._times[:], self._label, self.broken = np.nan, -np.inf, "", True
+
+    def copy(self) -> RowGrid:
+        """Return a grid that goes on from the same values, for those that a source stored."""
+        other = RowGrid(len(self._values), self.period_s, self.wait_s, self.gap_s, self.hold_s, self.epoch, self.last)
+        other._values, other._times, other._label = self._values.copy(), self._times.copy(), self._label
+        other.broken = self.broken
+        return other
+
+    def rows(self, now: float, *, alive: bool = False, end: bool = False) -> Iterator[Row]:
+        """Yield the rows that are complete; with ``end`` all that there are."""
+        if self._back and (now - self._back_since >= BACK_S or len(self._back) >= KEPT or end):
+            yield from self._turn_back(now)
+        if not self.period_s:
+            while self._pending:
+                time, _, cells, label = heapq.heappop(self._pending)
+                if time > self.last:
+                    self.last = time
+                    values = np.full(len(self._values), np.nan, np.float32)
+                    values[list(cells)] = list(cells.values())
+                    yield Row(self.epoch, time, values, label)
+            return
+        limit = self._number(self._newest)
+        if not end:
+            limit = math.floor(self._complete(now, alive=alive) / self.period_s + EDGE)
+        while (number := self._next(limit)) is not None:
+            self.last = number * self.period_s
+            while self._pending and self._number(self._pending[0][0]) <= number:
+                time, _, cells, label = heapq.heappop(self._pending)
+                self._hold(time, cells, label)
+            old = self.last - self._times > self.hold_s
+            yield Row(self.epoch, self.last, np.where(old, np.float32(np.nan), self._values), self._label)
+
+    def _number(self, time: float) -> int:
+        """Return the number of the first row at or after a time."""
+        return math.ceil(time / self.period_s - EDGE) if math.isfinite(time) else -(1 << 62)
+
+    def _next(self, limit: float) -> int | None:
+        """Return the number of the next row up to a limit, or None."""
+        ahead = self._number(self._pending[0][0]) if self._pending else None
+        number = None if math.isinf(self.last) else round(self.last / self.period_s) + 1
+        far = number is None or self.broken or (ahead is not None and (ahead - number) * self.period_s > self.gap_s)
+        if far:
+            number = ahead
+        if number is None or number > limit:
+            return None
+        self.broken = False
+        return number
+
+    def _complete(self, now: float, *, alive: bool) -> float:
+        """Return the time up to which all values have come."""
+        while len(self._marks) > 1 and now - self._marks[1][0] >= self.wait_s:
+            self._marks.popleft()
+        complete = float(self._seen.min(initial=np.inf)) if len(self._seen) else -math.inf
+        if self._marks and now - self._marks[0][0] >= self.wait_s:
+            complete = max(complete, self._marks[0][1])
+        if now - self._reached >= self.wait_s:
+            complete = max(complete, self._newest)
+        if alive and not self._back and math.isfinite(self._newest):
+            complete = max(complete, self._newest + now - self._reached - self.wait_s)
+        return complete if math.isfinite(complete) else -1e18
+
+    def _turn_back(self, now: float) -> Iterator[Row]:
+        """Begin a new epoch with the values that were put aside, as the clock has gone back."""
+        back, self._back = self._back, []
+        yield from self.rows(now, end=True)
+        log.warning(
+            "the source's clock went back by %.0f s: rows from here on are a recording of their own. Where clocks "
+            'jump, set clock = "arrival".', self.last - back[0][0],
+        )  # fmt: skip
+        self.counts["clock went back"] += 1
+        self._begin(len(self._values))
+        self.epoch, self.last = self.epoch + 1, -math.inf
+        for time, cells, label in back:
+            self.add(time, cells, label, now)

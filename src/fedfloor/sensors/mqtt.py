@@ -1,0 +1,238 @@
+"""MQTT topics whose messages are JSON, or a number alone."""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from fedfloor.errors import SettingError, require
+from fedfloor.sensors.events import Event, Inbox, Signal, Update, seconds, secret
+
+if TYPE_CHECKING:
+    from paho.mqtt.client import Client
+
+log = logging.getLogger(__name__)
+
+KEEP_ALIVE_S = 15
+EXPIRY_S = 7 * 86400  # for so long a broker keeps what this client has not read
+DEEPEST = 8  # tables in one another that an address or the list of a check goes down
+MOST_FIELDS = 2_000  # of a message, where all are listed
+TOPIC = re.compile(r"[^\x00+#]{1,1000}")
+FILTER = re.compile(r"(\+|[^\x00+#/]*)(/(\+|[^\x00+#/]*))*(/#)?|#")
+
+
+@dataclass(frozen=True)
+class Broker:
+    """An MQTT broker.
+
+    Args:
+        host: its name or address.
+        port: default: 8883 with ``ca``, else 1883.
+        client: this client's name, by which the broker keeps messages while it is away; one for each process.
+        user: name to log in.
+        password: ``$NAME``, the environment variable that holds it.
+        ca, cert, key: for TLS: the authority's certificate, and where the broker wants them this client's.
+        max_kb: larger messages are left out.
+    """
+
+    host: str
+    port: int | None = None
+    client: str = ""
+    user: str | None = None
+    password: str | None = None
+    ca: Path | None = None
+    cert: Path | None = None
+    key: Path | None = None
+    max_kb: int = 256
+
+    def __post_init__(self) -> None:
+        require(bool(self.host), "source.broker.host", self.host, "a name or an address")
+        require(self.port is None or 1 <= self.port <= 65535, "source.broker.port", self.port, "from 1 to 65535")
+        require(1 <= self.max_kb <= 65536, "source.broker.max_kb", self.max_kb, "from 1 to 65,536")
+        require((self.cert is None) == (self.key is None), "source.broker.cert", self.cert, "given with key")
+
+
+@dataclass(frozen=True)
+class MqttSource:
+    """Topics of a broker; an address is ``TOPIC#FIELD.FIELD``, or ``TOPIC`` where the message is a number.
+
+    Args:
+        broker: where they are published.
+        time: the field of a message that is its time; "" where there is none: the arrival counts.
+        unit: of times that are numbers.
+        topics: what ``--check`` without tags listens to, such as ``plant/press-1/#``.
+    """
+
+    broker: Broker
+    time: str = "time"
+    unit: Literal["s", "ms", "us", "ns"] = "s"
+    topics: tuple[str, ...] = ()
+    kind: Literal["mqtt"] = "mqtt"
+
+    def __post_init__(self) -> None:
+        for topic in self.topics:
+            require(bool(FILTER.fullmatch(topic)), "source.topics", topic, "a topic, or a filter such as 'plant/#'")
+
+    def events(
+        self, addresses: Sequence[str], stop: threading.Event, position: str | None  # noqa: ARG002
+    ) -> Iterator[Event]:  # fmt: skip
+        """Yield an update for each message."""
+        wanted: dict[str, list[str]] = {}
+        for address in addresses:
+            topic, mark, field = address.partition("#")
+            if not TOPIC.fullmatch(topic) or "#" in field:
+                raise SettingError(
+                    f"tags: '{address}' is no address: TOPIC#FIELD, or TOPIC alone, without wildcards (+, #): a sensor "
+                    "is a value of a single topic."
+                )
+            wanted.setdefault(topic, []).append(mark + field)
+        topics = [*wanted] or [*self.topics]
+        if not topics:
+            raise SettingError('neither tags nor source.topics: name some, such as topics = ["plant/#"].')
+        inbox = Inbox(stop)
+
+        def take(topic: str, payload: bytes) -> Iterable[Event]:
+            document = parsed(payload)
+            if not isinstance(document, dict) and ((wanted and "" not in wanted[topic]) or document is None):
+                log.warning("%s: a message that is no JSON object is left out: %.60r", topic, payload)
+                return
+            if wanted:
+                values = {f"{topic}{end}": _at(document, end) for end in wanted[topic]}
+            else:
+                values = dict(_fields(document, topic))
+            moment = time.time()
+            if self.time and isinstance(document, dict) and "#" not in wanted.get(topic, ()):
+                moment = seconds(document.get(self.time), self.unit) or float("nan")
+            values.pop(f"{topic}#{self.time}", None)
+            yield Update(moment, values)
+
+        with connected(self.broker, topics, inbox, take):
+            yield from inbox.events(lambda: Signal.IDLE)
+
+
+def parsed(payload: bytes) -> object:
+    """Return the content of a message in JSON; None where it is none.
+
+    >>> parsed(b'{"a": [1, NaN]}'), parsed(b"2.5"), parsed(b"{"), parsed(b"[" * 100_000)
+    ({'a': [1, nan]}, 2.5, None, None)
+    """
+    try:
+        return json.loads(payload)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _at(document: object, end: str) -> object:
+    """Return the value of ``#FIELD.FIELD`` in a document, the document itself for ``#`` and for nothing."""
+    names = end[1:].split(".") if end[1:] else []
+    for name in names[:DEEPEST]:
+        document = document.get(name) if isinstance(document, dict) else None
+    return document
+
+
+def _fields(document: object, topic: str) -> Iterator[tuple[str, object]]:
+    """Yield the addresses and values of a document."""
+    if not isinstance(document, dict):
+        yield topic, document
+        return
+    left = [(f"{topic}#{name}", value, 1) for name, value in document.items()]
+    for address, value, depth in left:  # it grows meanwhile
+        if isinstance(value, dict) and depth < DEEPEST and len(left) < MOST_FIELDS:
+            left += [(f"{address}.{name}", inner, depth + 1) for name, inner in value.items()]
+        elif not isinstance(value, dict | list):
+            yield address, value
+
+
+@contextmanager
+def connected(
+    broker: Broker, topics: Sequence[str], inbox: Inbox, take: Callable[[str, bytes], Iterable[Event]],
+    joined: Callable[[Client], object] = lambda client: None,  # noqa: ARG005
+    lost: Callable[[], None] = lambda: None,
+) -> Iterator[Client]:  # fmt: skip
+    """Subscribe to topics, connected again whenever the connection breaks.
+
+    Args:
+        take: (topic, payload) → events for the inbox.
+        joined: called after each subscription.
+        lost: called after each end of a connection.
+    """
+    client = _client(broker)
+    name = f"{broker.host}:{broker.port or (8883 if broker.ca else 1883)}"
+
+    def on_connect(_client: Client, _data: object, flags: Any, reason: Any, _properties: object) -> None:
+        if reason.is_failure:
+            inbox.put(SettingError(f"broker {name} refused this client: {reason}. Look at user, password and cert."))
+            return
+        if not flags.session_present:
+            inbox.put(Signal.LOST)
+        client.subscribe([(topic, 1) for topic in topics])
+
+    def on_subscribe(_client: Client, _data: object, _number: int, reasons: Any, _properties: object) -> None:
+        refused = [topic for topic, reason in zip(topics, reasons, strict=False) if reason.is_failure]
+        if refused:
+            inbox.put(SettingError(f"broker {name} does not let this client read {', '.join(refused)}."))
+        else:
+            joined(client)
+
+    def on_message(_client: Client, _data: object, message: Any) -> None:
+        if len(message.payload) > broker.max_kb * 1024:
+            log.warning("%s: a message of %d bytes is left out (broker.max_kb).", message.topic, len(message.payload))
+            return
+        try:
+            for event in take(message.topic, bytes(message.payload)):
+                inbox.put(event)
+        except Exception as error:  # of any payload: the connection's thread goes on
+            log.warning("%s: a message cannot be read (%s: %s).", message.topic, type(error).__name__, error)
+
+    def failed(*_: object) -> None:
+        log.warning("broker %s cannot be reached (%s). It is tried again and again.", name, sys.exc_info()[1])
+
+    client.on_connect, client.on_subscribe, client.on_message = on_connect, on_subscribe, on_message
+    client.on_connect_fail = failed
+    client.on_disconnect = lambda _client, _data, _flags, _reason, _properties: lost()
+    host, _, port = name.rpartition(":")
+    client.connect_async(host, int(port), KEEP_ALIVE_S, clean_start=not broker.client, properties=_expiry(broker))
+    client.loop_start()
+    try:
+        yield client
+    finally:
+        inbox.stop.set()
+        client.disconnect()
+        client.loop_stop()
+
+
+def _client(broker: Broker) -> Client:
+    try:
+        from paho.mqtt import client as mqtt
+        from paho.mqtt.enums import CallbackAPIVersion
+    except ImportError as error:
+        raise SettingError("MQTT sources need paho-mqtt: pip install 'fedfloor[sensors]'.") from error
+    client = mqtt.Client(CallbackAPIVersion.VERSION2, broker.client, protocol=mqtt.MQTTv5)
+    client.reconnect_delay_set(1, 30)
+    if broker.user is not None:
+        password = None if broker.password is None else secret(broker.password, "source.broker.password")
+        client.username_pw_set(broker.user, password)
+    if broker.ca is not None:
+        try:
+            client.tls_set(str(broker.ca), str(broker.cert or "") or None, str(broker.key or "") or None)
+        except (OSError, ValueError) as error:
+            raise SettingError(f"source.broker: the certificates cannot be read ({error}).") from error
+    return client
+
+
+def _expiry(broker: Broker) -> Any:
+    from paho.mqtt.packettypes import PacketTypes
+    from paho.mqtt.properties import Properties
+
+    properties = Properties(PacketTypes.CONNECT)  # type: ignore[no-untyped-call]
+    properties.SessionExpiryInterval = EXPIRY_S if broker.client else 0
+    return properties

@@ -1,0 +1,228 @@
+"""OPC UA: subscriptions to variables, by asyncua; what was missed is read from the server's history, if it has one."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Literal
+
+from fedfloor.errors import SettingError, require
+from fedfloor.sensors.events import Event, Inbox, Signal, Update, secret
+
+log = logging.getLogger(__name__)
+
+TIMEOUT_S = 10.0
+LONGEST_WAIT_S = 30.0
+BROWSED = 2_000  # nodes, where no tags are given
+DEEPEST = 12
+HISTORY = 100_000  # values of a node that are read at once
+
+
+@dataclass(frozen=True)
+class OpcUaSource:
+    """Variables of a server; an address is a NodeId, such as ``ns=2;s=Press.Temperature``.
+
+    Args:
+        url: such as ``opc.tcp://10.42.0.9:4840``.
+        publish_s: between two messages of the server.
+        sampling_s: how often the server looks at a variable; 0: as fast as it can.
+        queue: values of a variable that the server keeps between two messages, and while the connection is broken.
+        user: name to log in.
+        password: ``$NAME``, the environment variable that holds it.
+        security: as asyncua has it: ``Basic256Sha256,SignAndEncrypt,CERTIFICATE,KEY``.
+    """
+
+    url: str
+    publish_s: float = 0.5
+    sampling_s: float = 0.25
+    queue: int = 1000
+    user: str | None = None
+    password: str | None = None
+    security: str | None = None
+    kind: Literal["opcua"] = "opcua"
+
+    def __post_init__(self) -> None:
+        require(self.url.startswith("opc.tcp://"), "source.url", self.url, "an address, such as 'opc.tcp://host:4840'")
+        require("@" not in self.url, "source.url", self.url, "without a user: give source.user and source.password")
+        require(0.01 <= self.publish_s <= 3600, "source.publish_s", self.publish_s, "from 0.01 to 3,600")
+        require(0 <= self.sampling_s <= 3600, "source.sampling_s", self.sampling_s, "from 0 to 3,600")
+        require(1 <= self.queue <= 100_000, "source.queue", self.queue, "from 1 to 100,000")
+
+    def events(
+        self, addresses: Sequence[str], stop: threading.Event, position: str | None  # noqa: ARG002
+    ) -> Iterator[Event]:  # fmt: skip
+        """Yield an update for each value."""
+        try:
+            import asyncua  # noqa: F401
+        except ImportError as error:
+            raise SettingError("OPC UA sources need asyncua: pip install 'fedfloor[opcua]'.") from error
+        for name in ("asyncua", "asyncua.client", "asyncua.common"):
+            logging.getLogger(name).setLevel(logging.CRITICAL)
+        reader = Session(self, tuple(addresses), Inbox(stop))
+        thread = threading.Thread(target=lambda: asyncio.run(reader.stay()), name="opcua", daemon=True)
+        thread.start()
+        yield from reader.inbox.events(lambda: Signal.ALIVE if reader.alive else Signal.IDLE)
+        thread.join(TIMEOUT_S)
+
+
+class Session:
+    """A connection to a server, made again whenever it breaks.
+
+    Args:
+        source: the server.
+        addresses: NodeIds; none: all variables, read once.
+        inbox: for what comes.
+    """
+
+    def __init__(self, source: OpcUaSource, addresses: tuple[str, ...], inbox: Inbox) -> None:
+        self.source, self.addresses, self.inbox = source, addresses, inbox
+        self.alive = False
+        self._began, self._seen = False, set[str]()
+        self._newest = 0.0  # s since 1970, of the values so far
+        self._since = 0.0  # of the values before the connection was lost
+
+    async def stay(self) -> None:
+        """Stay connected until the inbox stops."""
+        wait_s = 0.5
+        while not self.inbox.stop.is_set():
+            try:
+                await self._connected()
+                wait_s = 0.5
+            except SettingError as error:
+                self.inbox.put(error)
+                return
+            except Exception as error:  # asyncua raises anything from OSError to its own
+                log.warning("%s: %s. It is tried again and again.", self.source.url, str(error) or type(error).__name__)
+            if self.alive:
+                self.alive, self._since = False, self._newest
+                self.inbox.put(Signal.LOST)
+            await asyncio.to_thread(self.inbox.stop.wait, wait_s)
+            wait_s = min(LONGEST_WAIT_S, 2 * wait_s)
+
+    async def _connected(self) -> None:
+        from asyncua import ua
+        from asyncua.client.client import Client
+
+        source = self.source
+        client = Client(source.url, timeout=TIMEOUT_S)
+        if source.user is not None:
+            client.set_user(source.user)
+            client.set_password(secret(source.password or "", "source.password"))
+        if source.security is not None:
+            try:
+                await client.set_security_string(source.security)
+            except (OSError, ValueError, ua.uaerrors.UaError) as error:
+                raise SettingError(f"source.security: {error}.") from error
+        try:
+            await client.connect()
+        except (ua.uaerrors.BadUserAccessDenied, ua.uaerrors.BadIdentityTokenRejected) as error:
+            raise SettingError(f"{source.url} refused this client ({error}). Look at user and password.") from error
+        try:
+            if not self.addresses:
+                await self._browse(client)
+                return
+            await self._subscribe(client)
+            self.alive = True
+            while not self.inbox.stop.is_set():
+                await client.check_connection()
+                await asyncio.sleep(0.1)
+        finally:
+            try:
+                await asyncio.wait_for(client.disconnect(), TIMEOUT_S)
+            except Exception as error:
+                log.debug("%s: %s", source.url, error)
+
+    async def _subscribe(self, client: Any) -> None:
+        from asyncua import ua
+
+        nodes = [client.get_node(_node_id(address)) for address in self.addresses]
+        self._seen.clear()
+        subscription = await client.create_subscription(self.source.publish_s * 1e3, self)
+        handles = await subscription.subscribe_data_change(
+            nodes, queuesize=self.source.queue, sampling_interval=self.source.sampling_s * 1e3
+        )
+        for address, handle in zip(self.addresses, handles, strict=True):
+            if isinstance(handle, ua.StatusCode):
+                if not self._began:
+                    raise SettingError(
+                        f"tags: '{address}' cannot be read from {self.source.url} ({handle.name}). --check without "
+                        "tags lists the variables of a server."
+                    )
+                log.warning("%s is not there any more (%s): its values count as missing.", address, handle.name)
+        if self._began and self._since:
+            await self._read_history(nodes)
+        self._began = True
+
+    async def _read_history(self, nodes: Sequence[Any]) -> None:
+        """Read what was missed while the connection was lost."""
+        since, updates = datetime.fromtimestamp(self._since, UTC), list[Update]()
+        for address, node in zip(self.addresses, nodes, strict=True):
+            try:
+                values = await node.read_raw_history(since, datetime.now(UTC), HISTORY, False)
+            except Exception as error:  # a server without a history
+                log.info("%s: no history of %s (%s): the pause is a gap.", self.source.url, address, error)
+                return
+            for value in values:
+                moment = _moment(value)
+                if moment > self._since:
+                    updates.append(Update(moment, {address: _plain(value)}, stored=True))
+        for update in sorted(updates, key=lambda update: update.time):
+            self.inbox.put(update)
+
+    async def _browse(self, client: Any) -> None:
+        """Report the present values of all variables, those of the server's own folder aside."""
+        from asyncua import ua
+
+        level, count = [client.nodes.objects], 0
+        for _ in range(DEEPEST):
+            below = []
+            for node in level:
+                for child in await node.get_children(ua.object_ids.ObjectIds.HierarchicalReferences):
+                    if child.nodeid.NamespaceIndex == 0 or count >= BROWSED:
+                        continue
+                    below.append(child)
+                    count += 1
+                    if await child.read_node_class() == ua.NodeClass.Variable:
+                        value = await child.read_data_value(raise_on_bad_status=False)
+                        self.inbox.put(Update(_moment(value), {child.nodeid.to_string(): _plain(value)}))
+            level = below
+        self.inbox.put(Signal.IDLE)
+
+    def datachange_notification(self, node: Any, value: object, data: Any) -> None:  # noqa: ARG002
+        """Take a value, as asyncua calls it."""
+        address, item = node.nodeid.to_string(), data.monitored_item.Value
+        moment = _moment(item)
+        self._newest = max(self._newest, moment)
+        initial = address not in self._seen
+        self._seen.add(address)
+        self.inbox.put(Update(moment, {address: _plain(item)}, initial=initial))
+
+
+def _node_id(address: str) -> str:
+    from asyncua import ua
+
+    try:
+        return str(ua.NodeId.from_string(address).to_string())
+    except (ua.uaerrors.UaError, ValueError, TypeError) as error:
+        raise SettingError(f"tags: '{address}' is no NodeId, such as 'ns=2;s=Press.Temperature' ({error}).") from None
+
+
+def _moment(value: Any) -> float:
+    """Return the time of a value, s since 1970: the source's, or else the server's."""
+    moment = value.SourceTimestamp or value.ServerTimestamp
+    if moment is None:
+        return time.time()
+    return float((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp())
+
+
+def _plain(value: Any) -> object:
+    """Return a value; None where its status is bad."""
+    if value.StatusCode is not None and value.StatusCode.is_bad():
+        return None
+    plain: object = value.Value.Value if value.Value is not None else None
+    return plain

@@ -1,0 +1,283 @@
+"""The reading agent: what a source reports becomes rows of a ring buffer."""
+
+from __future__ import annotations
+
+import csv
+import logging
+import math
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from fedfloor.data.files.buffer import opened
+from fedfloor.errors import RunError, SettingError
+from fedfloor.sensors import events
+from fedfloor.sensors.buffer import Buffer, Label, columns_of, writing
+from fedfloor.sensors.events import Event, Signal, Update
+from fedfloor.sensors.grid import Row, RowGrid
+from fedfloor.sensors.settings import SenseSettings
+
+log = logging.getLogger(__name__)
+
+BLOCK = 2_000  # rows written at once
+WRITE_S = 0.5  # between two writes
+STORED_S = 10.0  # after its last value what a source had stored is complete
+Report = Callable[[dict[str, Any]], None]
+
+
+def run(
+    settings: SenseSettings, into: Path, stop: threading.Event, report: Report, every_s: float = 10.0
+) -> dict[str, Any]:
+    """Fill a buffer until ``stop`` is set; return the last status.
+
+    Args:
+        report: called with the status every ``every_s``.
+
+    Raises:
+        SettingError: the source does not have an address, or the buffer is of other sensors.
+        RunError: another process writes to the buffer.
+    """
+    source = settings.source.events(_addresses(settings), stop, _position(into))
+    first: list[Event] = []
+    columns = tuple(settings.tags) or _columns(settings, source, into, first)
+    with writing(into, columns, settings.buffer.max_mb, settings.buffer.max_age_h, settings.gap) as buffer:
+        recorder = Recorder(settings, buffer, columns)
+        shown = time.monotonic()
+        for event in _chained(first, source):
+            recorder.take(event)
+            if time.monotonic() - shown >= every_s:
+                shown = time.monotonic()
+                report(recorder.status())
+        recorder.flush(end=True)
+        return recorder.status()
+
+
+def _chained(first: Sequence[Event], source: Iterator[Event]) -> Iterator[Event]:
+    yield from first
+    yield from source
+
+
+def _addresses(settings: SenseSettings) -> list[str]:
+    labels = settings.labels
+    more = [labels.address] if labels.address else []
+    more += [f"{labels.topic}#"] if labels.topic else []
+    return [*settings.tags.values(), *more] if settings.tags else []
+
+
+def _position(into: Path) -> str | None:
+    if not into.exists():
+        return None
+    with opened(into) as base:
+        if columns_of(base, into) is None:
+            return None
+        row = base.execute("SELECT value FROM about WHERE key = 'position'").fetchone()
+    return None if row is None else str(row[0])
+
+
+def _columns(settings: SenseSettings, source: Iterator[Event], into: Path, first: list[Event]) -> tuple[str, ...]:
+    """Return the addresses that are columns where no tags are given: those of the buffer, or of the first update."""
+    if into.exists():
+        with opened(into) as base:
+            known = columns_of(base, into)
+        if known:
+            return known
+    for event in source:
+        first.append(event)
+        if isinstance(event, Update) and event.values:
+            label = settings.labels.address
+            names = [name for name, value in event.values.items()
+                     if name != label and events.number(value) is not None]  # fmt: skip
+            if names:
+                return tuple(names)
+    raise RunError("nothing came from the source, so that there is no buffer. --check shows what it reports.")
+
+
+@dataclass
+class Recorder:
+    """Takes events, and writes the rows that they become."""
+
+    settings: SenseSettings
+    buffer: Buffer
+    columns: Sequence[str]
+    counts: Counter[str] = field(default_factory=Counter)
+    alerts: set[str] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        settings, newest = self.settings, self.buffer.newest or (0, -math.inf)
+        self.grid = RowGrid(
+            len(self.columns), settings.period_s, settings.wait_s, settings.gap, settings.hold_s or math.inf, *newest
+        )
+        self.stored: RowGrid | None = None
+        self._stored_at = 0.0
+        self._place = {settings.tags.get(name, name): i for i, name in enumerate(self.columns)}
+        self._rows, self._labels, self._position = list[Row](), list[Label](), ""
+        self._written, self._alive = time.monotonic(), False
+        self._later = LabelFile(settings.labels.file) if settings.labels.file else None
+
+    def take(self, event: Event) -> None:
+        """Take an event, and write what is complete."""
+        now = time.monotonic()
+        self._alive = event is Signal.ALIVE or (self._alive and isinstance(event, Update))
+        if isinstance(event, Update):
+            self._update(event, now)
+        elif event is Signal.LOST:
+            self._rows += self.grid.rows(now, end=True)
+            if not self.grid.broken:
+                self.stored = self.grid.copy()
+                self.counts["connection lost"] += 1
+            self.grid.lose()
+        self._rows += self.grid.rows(now, alive=self._alive)
+        if self.stored is not None:
+            self._rows += self.stored.rows(now, end=now - self._stored_at >= STORED_S)
+        if len(self._rows) >= BLOCK or now - self._written >= WRITE_S:
+            self.flush()
+
+    def flush(self, *, end: bool = False) -> None:
+        """Write the rows that there are; with ``end`` those that wait for other values, too."""
+        now = self._written = time.monotonic()
+        if end:
+            for grid in (self.stored, self.grid):
+                self._rows += grid.rows(now, end=True) if grid is not None else ()
+        later = self._later.news() if self._later is not None else []
+        self.counts["rows"] += len(self._rows)
+        self.buffer.write(self._rows, [*self._labels, *later], self._position or None)
+        self._rows, self._labels, self._position = [], [], ""
+
+    def status(self) -> dict[str, Any]:
+        """Return what was read so far."""
+        newest = self.buffer.newest
+        return {
+            "rows": self.buffer.rows, "columns": len(self.columns), "newest": None if newest is None else newest[1],
+            "read": self.counts["rows"], "lost": self.buffer.lost, "alive": self._alive,
+            **{key: count for key, count in sorted((self.counts + self.grid.counts).items()) if key != "rows"},
+        }  # fmt: skip
+
+    def _update(self, update: Update, now: float) -> None:
+        own = time.time()
+        moment = own if self.settings.clock == "arrival" and not update.stored else update.time
+        if not math.isfinite(moment) or moment < 0 or moment > own + self.settings.ahead_s:
+            self.counts["refused times"] += 1
+            self._alert(
+                "clock", "a value of %.0f s ahead of this machine's clock (or before 1970) is left out, as are others. "
+                'Correct the clock of the source, or set clock = "arrival".', moment - own,
+            )  # fmt: skip
+            return
+        cells, label = {}, ""
+        for address, value in update.values.items():
+            place = self._place.get(address)
+            if place is not None:
+                cells[place] = self._number(address, value)
+            elif address == self.settings.labels.address:
+                label = events.label(value)
+            elif address == f"{self.settings.labels.topic}#":
+                self._labels += label_of(value)
+        self._position = update.position or self._position
+        if not cells and not label:
+            return
+        if update.stored and self.stored is not None:
+            if moment > self.stored.last:
+                self._stored_at = now
+                self.counts["stored"] += 1
+                self.stored.add(moment, cells, label, now)
+        else:
+            self.grid.add(moment, cells, label, now, initial=update.initial)
+
+    def _number(self, address: str, value: object) -> float:
+        number = events.number(value)
+        if number is None:
+            self.counts["no numbers"] += 1
+            kind = type(value).__name__
+            self._alert(f"{address} {kind}", "'%s' is %s, no number: it counts as missing.", address, kind)
+            return math.nan
+        if math.isnan(number):
+            self.counts["missing"] += 1
+        return number
+
+    def _alert(self, key: str, text: str, *more: object) -> None:
+        """Warn of something once."""
+        if key not in self.alerts and len(self.alerts) < BLOCK:
+            self.alerts.add(key)
+            log.warning(text, *more)
+
+
+def label_of(value: object) -> list[Label]:
+    """Return the label that a message states for a span of time; none where it is none.
+
+    >>> label_of({"since": 0, "until": "1970-01-01T00:01:00Z", "label": "worn"}), label_of({"label": "worn"})
+    ([(0.0, 60.0, 'worn')], [])
+    """
+    if not isinstance(value, dict):
+        return []
+    since, until = (events.seconds(value.get(key)) for key in ("since", "until"))
+    text = events.label(value.get("label"))
+    if since is None or until is None or until < since or not text:
+        log.warning("a label without since, until or label, or that ends before it begins, is left out: %.200r", value)
+        return []
+    return [(since, until, text)]
+
+
+class LabelFile:
+    """A CSV file with the columns since, until and label, which may grow.
+
+    Args:
+        path: of the file, which need not be there yet.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path, self._done, self._checked = path, 0, -math.inf
+
+    def news(self) -> list[Label]:
+        """Return the labels of the rows that are new; the file is looked at once a second.
+
+        Raises:
+            SettingError: it has other columns.
+        """
+        if time.monotonic() - self._checked < 1 or not self._path.is_file():
+            return []
+        self._checked = time.monotonic()
+        data = self._path.read_bytes()
+        whole = data[: data.rfind(b"\n") + 1]
+        if len(whole) == self._done:
+            return []
+        rows = list(csv.DictReader(whole.decode("utf-8-sig", "replace").splitlines()))
+        if rows and not {"since", "until", "label"} <= {*rows[0]}:
+            raise SettingError(
+                f"labels.file {self._path}: columns {', '.join(map(str, rows[0]))}; must be since, until, label."
+            )
+        self._done = len(whole)
+        return [label for row in rows for label in label_of(row)]
+
+
+def check(settings: SenseSettings, seconds: float) -> list[dict[str, Any]]:
+    """Connect once; return the sensors with the values that came within so many seconds, each as a row.
+
+    Raises:
+        SettingError: the connection is refused, or the source does not have an address.
+    """
+    stop, ends = threading.Event(), time.monotonic() + seconds
+    wanted = {address: name for name, address in settings.tags.items()}
+    wanted |= {settings.labels.address: "(label)"} if settings.labels.address and wanted else {}
+    seen: dict[str, dict[str, Any]] = {}
+    for event in settings.source.events(_addresses(settings), stop, None):
+        if isinstance(event, Update):
+            for address, value in event.values.items():
+                row = seen.setdefault(address, {"updates": 0})
+                row |= {"value": value, "time": event.time, "updates": row["updates"] + 1}
+        if time.monotonic() > ends or (wanted and {*wanted} <= {*seen}) or (seen and event is Signal.IDLE):
+            break
+    stop.set()
+    rows = []
+    for address in {**wanted, **seen}:
+        row = seen.get(address, {"value": None, "time": None, "updates": 0})
+        kind = "number" if events.number(row["value"]) is not None else type(row["value"]).__name__
+        state = "no value" if not row["updates"] else kind
+        age = None if row["time"] is None else round(time.time() - row["time"], 1)
+        shown = row["value"] if isinstance(row["value"], bool | int | float | None) else str(row["value"])[:60]
+        rows.append(
+            {"sensor": wanted.get(address, ""), "address": address, "value": shown, "kind": state, "age_s": age}
+        )
+    return rows

@@ -1,0 +1,120 @@
+"""The file that describes a device's sensors: ``fedfloor sense SOURCE.toml``."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from fedfloor.checking import checked, toml
+from fedfloor.errors import SettingError, require
+from fedfloor.sensors.folder import FolderSource
+from fedfloor.sensors.mqtt import MqttSource
+from fedfloor.sensors.opcua import OpcUaSource
+from fedfloor.sensors.sparkplug import SparkplugSource
+from fedfloor.sensors.sql import SqlSource
+
+COLUMN = re.compile(r"[^\x00-\x1f\x7f]{1,200}")
+MOST_TAGS = 10_000
+
+
+@dataclass(frozen=True)
+class BufferSettings:
+    """The bounds of the ring buffer.
+
+    Args:
+        max_mb: of its file, in millions of bytes.
+        max_age_h: of its oldest row.
+    """
+
+    max_mb: float = 64.0
+    max_age_h: float = 168.0
+
+    def __post_init__(self) -> None:
+        require(0.1 <= self.max_mb <= 1e6, "buffer.max_mb", self.max_mb, "from 0.1 to 1,000,000")
+        require(0 < self.max_age_h <= 1e6, "buffer.max_age_h", self.max_age_h, "above 0, at most 1,000,000")
+
+
+@dataclass(frozen=True)
+class LabelSettings:
+    """Where labels come from.
+
+    Args:
+        address: of a sensor of the source whose value is the label of its time.
+        file: a CSV file with columns ``since``, ``until`` and ``label`` that may grow.
+        topic: of an MQTT source: messages ``{"since": …, "until": …, "label": …}`` in JSON.
+    """
+
+    address: str | None = None
+    file: Path | None = None
+    topic: str | None = None
+
+    def __post_init__(self) -> None:
+        odd = self.topic is not None and (not self.topic or set(self.topic) & set("+#"))
+        require(not odd, "labels.topic", self.topic, "one topic, without the wildcards + and #")
+
+
+@dataclass(frozen=True)
+class SenseSettings:
+    """A device's sensors.
+
+    Args:
+        source: what is connected to.
+        tags: the sensor's name in tables → its address at the source; left out, all that the first update holds.
+        period_s: between rows; 0: each update is a row, as of a table.
+        clock: whose times count: the source's, or this machine's when a value arrives.
+        wait_s: how long a row waits for values that come later than others.
+        gap_s: a longer pause begins a new recording; default: five periods, or 60 s where updates are rows.
+        hold_s: an older value counts as missing; default: it holds until there is a new one.
+        ahead_s: times further in the future, by this machine's clock, are refused.
+        buffer, labels: see there.
+    """
+
+    source: FolderSource | MqttSource | SparkplugSource | OpcUaSource | SqlSource
+    tags: Mapping[str, str] = field(default_factory=dict)
+    period_s: float = 0.0
+    clock: Literal["source", "arrival"] = "source"
+    wait_s: float = 2.0
+    gap_s: float | None = None
+    hold_s: float | None = None
+    ahead_s: float = 300.0
+    buffer: BufferSettings = field(default_factory=BufferSettings)
+    labels: LabelSettings = field(default_factory=LabelSettings)
+
+    def __post_init__(self) -> None:
+        require(0 <= self.period_s <= 86400, "period_s", self.period_s, "from 0 to 86,400")
+        require(0 <= self.wait_s <= 3600, "wait_s", self.wait_s, "from 0 to 3,600")
+        require(self.gap_s is None or self.gap_s >= self.period_s, "gap_s", self.gap_s, "no less than period_s")
+        require(self.hold_s is None or self.hold_s > 0, "hold_s", self.hold_s, "above 0")
+        require(self.ahead_s >= 0, "ahead_s", self.ahead_s, "at least 0")
+        require(len(self.tags) <= MOST_TAGS, "tags", len(self.tags), f"at most {MOST_TAGS:,}")
+        for name in self.tags:
+            require(bool(COLUMN.fullmatch(name)), "a name in tags", name, "1 to 200 characters on one line")
+        addresses = [*self.tags.values(), *([self.labels.address] if self.labels.address else [])]
+        twice = next((address for address in addresses if addresses.count(address) > 1), None)
+        require(twice is None, "tags", twice, "an address once")
+        if self.labels.topic is not None and not isinstance(self.source, MqttSource):
+            raise SettingError("labels.topic: only source.kind = 'mqtt' reads it. Give labels.file.")
+
+    @property
+    def gap(self) -> float:
+        """The shortest pause that begins a new recording, in s."""
+        return self.gap_s if self.gap_s is not None else 5 * self.period_s or 60.0
+
+
+def read(path: Path) -> SenseSettings:
+    """Read the file of a device's sensors; paths in it begin at its folder.
+
+    Raises:
+        SettingError: no such file, an unknown key, or a wrong value.
+    """
+    document = toml(path, "source file")
+    for table, key in (("source", "path"), ("source", "ca"), ("source", "cert"), ("source", "key"), ("labels", "file")):
+        if isinstance(document.get(table), dict) and isinstance(document[table].get(key), str):
+            document[table][key] = str(path.parent / document[table][key])
+    try:
+        return checked(SenseSettings, document, "")
+    except SettingError as error:
+        raise SettingError(f"{path}: {error}") from None

@@ -1,0 +1,213 @@
+"""Sparkplug B over MQTT: births, aliases, sequence numbers, rebirth requests, stored values.
+
+Eclipse Sparkplug Specification 3.0.0; the payload's schema is its section 6.4, of which only the parts that hold
+numbers, truths and texts are read here: data sets, templates and properties are passed over.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from typing import TYPE_CHECKING, Any, Literal
+
+from fedfloor.errors import SettingError, require
+from fedfloor.sensors.events import Event, Inbox, Signal, Update
+from fedfloor.sensors.mqtt import TOPIC, Broker, connected
+
+if TYPE_CHECKING:
+    from paho.mqtt.client import Client
+
+log = logging.getLogger(__name__)
+
+ROOT = "spBv1.0"
+REBIRTH = "Node Control/Rebirth"
+REBIRTH_S = 5.0  # between two requests
+MOST_METRICS = 10_000
+BITS = {1: 8, 2: 16, 3: 32, 4: 64}  # signed whole numbers travel as unsigned ones
+FIELDS = {  # of a metric: (number, type of protobuf)
+    "name": (1, "STRING"), "alias": (2, "UINT64"), "timestamp": (3, "UINT64"), "datatype": (4, "UINT32"),
+    "is_historical": (5, "BOOL"), "is_null": (7, "BOOL"), "int_value": (10, "UINT32"), "long_value": (11, "UINT64"),
+    "float_value": (12, "FLOAT"), "double_value": (13, "DOUBLE"), "boolean_value": (14, "BOOL"),
+    "string_value": (15, "STRING"),
+}  # fmt: skip
+VALUES = [name for name in FIELDS if name.endswith("_value")]
+
+
+@dataclass(frozen=True)
+class SparkplugSource:
+    """An edge node and its devices; an address is ``METRIC`` of the node, or ``DEVICE#METRIC``.
+
+    Args:
+        broker: where it publishes.
+        group: its group.
+        node: its name.
+    """
+
+    broker: Broker
+    group: str
+    node: str
+    kind: Literal["sparkplug"] = "sparkplug"
+
+    def __post_init__(self) -> None:
+        for key in ("group", "node"):
+            name = getattr(self, key)
+            fits = bool(TOPIC.fullmatch(name)) and "/" not in name
+            require(fits, f"source.{key}", name, "a name without the signs /, + and #")
+
+    def events(
+        self, addresses: Sequence[str], stop: threading.Event, position: str | None  # noqa: ARG002
+    ) -> Iterator[Event]:  # fmt: skip
+        """Yield an update for each time in a message."""
+        inbox, state = Inbox(stop), NodeState({*addresses})
+        command = f"{ROOT}/{self.group}/NCMD/{self.node}"
+        topics = [f"{ROOT}/{self.group}/+/{self.node}", f"{ROOT}/{self.group}/+/{self.node}/+"]
+        clients: list[Client] = []
+
+        def take(topic: str, payload: bytes) -> Iterator[Event]:
+            _, _, kind, _, *device = topic.split("/")
+            yield from state.take(kind, device[0] if device else "", payload)
+            ask()
+
+        def ask(*joined: Client) -> None:
+            clients.extend(joined)
+            if clients and state.wants_birth(time.monotonic()):
+                clients[0].publish(command, rebirth(), qos=0)
+
+        def quiet() -> Signal:
+            ask()
+            return Signal.ALIVE if state.alive else Signal.IDLE
+
+        def lost() -> None:  # what a node publishes meanwhile is not kept for this client
+            state.alive, state.lacking, state.requested = False, True, float("-inf")
+            inbox.put(Signal.LOST)
+
+        with connected(self.broker, topics, inbox, take, ask, lost):
+            yield from inbox.events(quiet)
+
+
+@dataclass
+class NodeState:
+    """What births have stated of a node.
+
+    Args:
+        wanted: addresses; none: all.
+    """
+
+    wanted: set[str]
+    alive: bool = False
+    seq: int = -1
+    birth: int | None = None  # bdSeq of the last birth
+    names: dict[tuple[str, int], tuple[str, int]] = field(default_factory=dict)  # device, alias → metric, datatype
+    types: dict[tuple[str, str], int] = field(default_factory=dict)  # device, metric → datatype
+    lacking: bool = True  # a birth is to be requested
+    requested: float = float("-inf")
+
+    def wants_birth(self, now: float) -> bool:
+        """Return whether to send a request for a birth now; at most one in ``REBIRTH_S``."""
+        if not self.lacking or now - self.requested < REBIRTH_S:
+            return False
+        self.requested = now
+        return True
+
+    def take(self, kind: str, device: str, payload: bytes) -> Iterator[Event]:
+        """Yield what a message of a kind (``NBIRTH``, ``DDATA``, …) reports."""
+        if kind not in ("NBIRTH", "DBIRTH", "NDATA", "DDATA", "NDEATH", "DDEATH"):
+            return
+        message = payload_type().FromString(payload)
+        if len(message.metrics) > MOST_METRICS:
+            raise SettingError(f"{len(message.metrics):,} metrics; at most {MOST_METRICS:,}")
+        if kind == "NDEATH":
+            number = next((int(m.long_value or m.int_value) for m in message.metrics if m.name == "bdSeq"), None)
+            if self.alive and (number is None or number == self.birth):  # else the death of a connection before
+                self.alive, self.lacking = False, True
+                yield Signal.LOST
+            return
+        if kind == "NBIRTH":
+            self.names.clear()
+            self.types.clear()
+            self.birth = next((int(m.long_value or m.int_value) for m in message.metrics if m.name == "bdSeq"), None)
+            self.lacking, self.seq = False, int(message.seq)
+            self.alive = True
+        elif not self._follows(int(message.seq)) or not self.alive:
+            self.lacking = True
+        if kind == "DDEATH":
+            gone = {address: None for address in self.wanted if address.startswith(f"{device}#")}
+            yield Update(message.timestamp / 1e3, gone)
+            return
+        yield from self._updates(message, device, born=kind.endswith("BIRTH"))
+
+    def _follows(self, seq: int) -> bool:
+        follows, self.seq = seq == (self.seq + 1) % 256, seq
+        return follows
+
+    def _updates(self, message: Any, device: str, *, born: bool) -> Iterator[Update]:
+        times: dict[tuple[int, bool], dict[str, object]] = {}
+        for metric in message.metrics:
+            name, datatype = metric.name, metric.datatype
+            if born and name:
+                if metric.HasField("alias"):
+                    self.names[device, metric.alias] = name, datatype
+                self.types[device, name] = datatype
+            elif not name:
+                name, datatype = self.names.get((device, metric.alias), ("", 0))
+                if not name:  # of no birth that this client has read
+                    self.lacking = True
+                    continue
+            address = f"{device}#{name}" if device else name
+            if address in self.wanted or not (self.wanted or name == "bdSeq" or name.startswith("Node Control/")):
+                key = metric.timestamp or message.timestamp, bool(metric.is_historical)
+                times.setdefault(key, {})[address] = _value(metric, datatype or self.types.get((device, name), 0))
+        for (moment, stored), values in sorted(times.items()):
+            yield Update(moment / 1e3, values, stored=stored, initial=born and not stored)
+
+
+def _value(metric: Any, datatype: int) -> object:
+    """Return the value of a metric; None where there is none, or it is none of those that are read here."""
+    name = next((name for name in VALUES if metric.HasField(name)), None)
+    if metric.is_null or name is None:
+        return None
+    value = getattr(metric, name)
+    bits = BITS.get(datatype)
+    if bits is None or name not in ("int_value", "long_value"):
+        return value
+    value &= (1 << bits) - 1
+    return value - (1 << bits) if value >> (bits - 1) else value
+
+
+def rebirth() -> bytes:
+    """Return the payload that requests a birth."""
+    message = payload_type()(timestamp=int(time.time() * 1e3))
+    message.metrics.add(name=REBIRTH, datatype=11, boolean_value=True)
+    data: bytes = message.SerializeToString()
+    return data
+
+
+@cache
+def payload_type() -> Any:
+    """Return protobuf's class of a Sparkplug B payload."""
+    try:
+        from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+    except ImportError as error:
+        raise SettingError("Sparkplug sources need protobuf: pip install 'fedfloor[sensors]'.") from error
+    file = descriptor_pb2.FileDescriptorProto(name="fedfloor_sparkplug.proto", package="fedfloor", syntax="proto2")
+    kinds = descriptor_pb2.FieldDescriptorProto
+
+    def add(kind: Any, name: str, number: int, typed: str, *, many: bool = False) -> None:
+        label = kinds.LABEL_REPEATED if many else kinds.LABEL_OPTIONAL
+        new = kind.field.add(name=name, number=number, label=label, type=getattr(kinds, f"TYPE_{typed}"))
+        if typed == "MESSAGE":
+            new.type_name = ".fedfloor.Metric"
+
+    metric, payload = file.message_type.add(name="Metric"), file.message_type.add(name="Payload")
+    for name, (number, typed) in FIELDS.items():
+        add(metric, name, number, typed)
+    add(payload, "timestamp", 1, "UINT64")
+    add(payload, "metrics", 2, "MESSAGE", many=True)
+    add(payload, "seq", 3, "UINT64")
+    pool = descriptor_pool.DescriptorPool()
+    pool.Add(file)
+    return message_factory.GetMessageClass(pool.FindMessageTypeByName("fedfloor.Payload"))

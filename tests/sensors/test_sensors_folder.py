@@ -1,0 +1,242 @@
+"""A growing folder of tables, the command, and a device that trains on what its sensors measured."""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from pyarrow import parquet
+
+from commands import Command
+from fedfloor.data.files import buffer
+from fedfloor.deploy.settings import DataSource
+from fedfloor.errors import SettingError
+from fedfloor.sensors import sense
+from fedfloor.sensors.buffer import writing
+from fedfloor.sensors.grid import Row
+from fedfloor.sensors.settings import read
+from live_park import experiment, live
+from parks import until
+
+SOURCE = """
+{more}
+[source]
+kind = "folder"
+path = "press"
+"""
+BEGIN = 1_790_000_000
+
+
+def source(folder: Path, more: str = "", table: str = "") -> Path:
+    (folder / "press").mkdir(exist_ok=True)
+    path = folder / "source.toml"
+    path.write_text(SOURCE.format(more=more) + table)
+    return path
+
+
+def lines(first: int, end: int) -> str:
+    return "".join(
+        f"{BEGIN + t},{math.sin(t / 5):.4f},{t},{'ok' if t // 20 % 2 else 'worn'}\n" for t in range(first, end)
+    )
+
+
+HEAD = "time,temp,load,label\n"
+
+
+@contextmanager
+def sensing(path: Path, into: Path) -> Iterator[Callable[[], dict[str, object]]]:
+    """Fill a buffer in a thread; yields what ends it and returns its status."""
+    stop, status = threading.Event(), dict[str, object]()
+    thread = threading.Thread(
+        target=lambda: status.update(sense.run(read(path), into, stop, lambda _: None)), daemon=True
+    )
+
+    def end() -> dict[str, object]:
+        stop.set()
+        thread.join(20)
+        return status
+
+    thread.start()
+    try:
+        yield end
+    finally:
+        end()
+
+
+def times(into: Path) -> list[float]:
+    try:
+        return [t - BEGIN for t in buffer.read(into).time.tolist()]
+    except SettingError:
+        return []
+
+
+def test_rows_come_as_files_grow_and_are_added_and_once_however_often_it_is_started(tmp_path: Path) -> None:
+    path, into = source(tmp_path, table='[labels]\naddress = "label"\n'), tmp_path / "b.sqlite"
+    first = tmp_path / "press/a.csv"
+    first.write_text(HEAD + lines(0, 10) + f"{BEGIN + 10},0.5")  # a row that is being written
+    with sensing(path, into):
+        assert until(lambda: times(into) == [*range(10)])
+        with first.open("a") as file:
+            file.write("000,10,ok\n" + lines(11, 20))
+        assert until(lambda: times(into) == [*range(20)])
+    (tmp_path / "press/b.csv").write_text(HEAD + lines(20, 30))
+    with sensing(path, into) as end:
+        assert until(lambda: times(into) == [*range(30)])
+        assert end()["read"] == 10  # the others are not read again
+    got = buffer.read(into)
+    assert got.columns == ("temp", "load")
+    assert got.x[10].tolist() == [0.5, 10]
+    assert got.label[19:21] == ["worn", "ok"]
+
+
+def test_parquet_and_tags_and_a_period(tmp_path: Path) -> None:
+    path = source(tmp_path, "period_s = 2.0", 'files = "*.parquet"\nunit = "ms"\n[tags]\nheat = "temp"\n')
+    table = {"time": [1000 * (BEGIN + t) for t in range(21)], "load": [0.0] * 21, "temp": [float(t) for t in range(21)]}
+    parquet.write_table(pa.table(table), tmp_path / "press/a.parquet")
+    with sensing(path, tmp_path / "b.sqlite") as end:
+        assert until(lambda: times(tmp_path / "b.sqlite")[-1:] == [20])
+        end()
+    got = buffer.read(tmp_path / "b.sqlite")
+    assert got.columns == ("heat",)
+    assert got.x[:, 0].tolist() == [*range(0, 21, 2)]
+
+
+@pytest.mark.parametrize(
+    ("cells", "count"),
+    [("1e999,1,ok", "missing"), ("hot,1,ok", "no numbers"), ("nan,1,ok", "missing"), ("-1e300,1,ok", "missing")],
+)
+def test_values_that_are_no_finite_numbers_are_missing(tmp_path: Path, cells: str, count: str) -> None:
+    path = source(tmp_path, table='[tags]\ntemp = "temp"\nload = "load"\n')
+    (tmp_path / "press/a.csv").write_text(f"{HEAD}{BEGIN},{cells}\n" + lines(1, 3))
+    with sensing(path, tmp_path / "b.sqlite") as end:
+        assert until(lambda: times(tmp_path / "b.sqlite") == [0, 1, 2])
+        assert end()[count] == 1
+    assert np.isnan(buffer.read(tmp_path / "b.sqlite").x[0, 0])
+
+
+def test_times_in_the_future_and_rows_without_a_time_are_left_out(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = source(tmp_path)
+    later = int(time.time()) + 4000
+    text = HEAD + lines(0, 2) + f"{later},1,1,ok\nsoon,1,1,ok\n-5,1,1,ok\n{BEGIN + 2},1\n" + lines(3, 4)
+    (tmp_path / "press/a.csv").write_text(text)
+    with sensing(path, tmp_path / "b.sqlite") as end:
+        assert until(lambda: times(tmp_path / "b.sqlite") == [0, 1, 3])
+        assert end()["refused times"] == 2
+    assert "ahead of this machine's clock" in caplog.text
+    assert caplog.text.count("without a time") == 2
+
+
+def test_labels_that_come_later_in_a_file(tmp_path: Path) -> None:
+    path, into = source(tmp_path, table='[labels]\nfile = "labels.csv"\n[tags]\ntemp = "temp"\n'), tmp_path / "b.sqlite"
+    (tmp_path / "press/a.csv").write_text(HEAD + lines(0, 10))
+    with sensing(path, into):
+        assert until(lambda: len(times(into)) == 10)
+        assert set(buffer.read(into).label) == {""}
+        (tmp_path / "labels.csv").write_text(f"since,until,label\n{BEGIN},{BEGIN + 4},ok\n{BEGIN + 5},{BEGIN},x\n")
+        assert until(lambda: buffer.read(into).label == ["ok"] * 5 + [""] * 5)
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("", "source is missing"),
+        ('[source]\nkind = "opcuaa"\n', "Did you mean 'opcua'"),
+        ('[source]\nkind = "folder"\npath = "none"\n', "there is no folder"),
+        ('[source]\nkind = "folder"\npath = "press"\nfiles = "../*"\n', "a form of file names in the folder"),
+        ('period_s = -1\n[source]\nkind = "folder"\npath = "press"\n', "period_s = -1.0: must be from 0"),
+        ('[source]\nkind = "folder"\npath = "press"\n[tags]\na = "temp"\nb = "temp"\n', "an address once"),
+        ('[source]\nkind = "folder"\npath = "press"\n[tags]\na = "tmep"\n', "no column 'tmep', or two. Did you mean"),
+        ('[source]\nkind = "folder"\npath = "press"\n[labels]\ntopic = "a/b"\n', "only source.kind = 'mqtt'"),
+        ('[source]\nkind = "opcua"\nurl = "http://x"\n', "an address, such as 'opc.tcp://host:4840'"),
+        ('[source]\nkind = "sparkplug"\ngroup = "a/b"\nnode = "n"\nbroker = { host = "h" }\n', "without the signs"),
+        ('[source]\nkind = "mqtt"\nbroker = { host = "h" }\n[tags]\na = "plant/+#x"\n', "without wildcards"),
+        ('[source]\nkind = "mqtt"\nbroker = { host = "h" }\n', "neither tags nor source.topics"),
+        ('[source]\nkind = "mqtt"\nbroker = { host = "h", user = "u", password = "x" }\n[tags]\na="t"\n', "must be $"),
+        ('[source]\nkind = "sql"\nurl = "sqlite:///x"\nquery = "SELECT 1"\n', "a query with :after"),
+    ],
+)  # fmt: skip
+def test_a_wrong_file_is_named(tmp_path: Path, text: str, wanted: str) -> None:
+    source(tmp_path).write_text(text)
+    (tmp_path / "press/a.csv").write_text(HEAD + lines(0, 10))
+    with pytest.raises(SettingError) as error:
+        sense.check(read(tmp_path / "source.toml"), 1.0)
+    assert wanted in str(error.value)
+
+
+def test_the_command_lists_sensors_and_fills_a_buffer(command: Command) -> None:
+    folder = command.folder
+    path, into = source(folder), folder / "b.sqlite"
+    (folder / "press/a.csv").write_text(HEAD + lines(0, 10))
+    listed = command("sense", str(path), "--check", "--json").document["rows"]
+    kinds = [("temp", "number"), ("load", "number"), ("label", "str")]
+    assert [(row["address"], row["kind"]) for row in listed] == kinds
+    done = command("sense", str(path), "--into", str(into), "--seconds", "1", "--json")
+    assert done.document["rows"][0]["rows"] == 10
+    assert "10 rows of 2 sensors, newest 2026-09-21" in done.err
+    assert command("sense", str(path), "--into", str(folder / "b.csv")).err.startswith("error: --into")
+
+
+LEARN = """
+data.path = '{table}'
+data.window = {{ length = 8, step = 4 }}
+data.stream = {{ kind = 'fifo', window = 16 }}
+"""
+
+
+def test_a_device_trains_on_the_newest_rows_of_its_buffer(tmp_path: Path) -> None:
+    """What a device holds moves on with its sensors, and one that lags behind is lost alone."""
+    table = [
+        f"d{k},{BEGIN + t},{math.sin(t / 5 + k)},{k},{'ok' if t // 20 % 2 else 'worn'}"
+        for k in (0, 1)
+        for t in range(200)
+    ]
+    (tmp_path / "all.csv").write_text("\n".join(["device,time,temp,load,label", *table]) + "\n")
+    what = experiment(tmp_path, "fedavg", rounds=3, devices=2, more=LEARN.format(table=tmp_path / "all.csv"))
+    names, written = ("temp", "load"), [0, 0]
+
+    def fill(device: int, many: int) -> None:
+        with writing(tmp_path / f"{device}.sqlite", names, 1.0, 1.0, 5.0) as ring:
+            span = range(written[device], written[device] + many)
+            ring.write(
+                [
+                    Row(0, BEGIN + t, np.array([math.sin(t / 5), 1], np.float32), "ok" if t % 40 < 20 else "worn")
+                    for t in span
+                ]
+            )
+            written[device] += many
+
+    for device in (0, 1):
+        fill(device, 100)
+    seen: list[list[float]] = []
+    with live(tmp_path, what, data=lambda k: DataSource("folder", tmp_path / f"{k}.sqlite")) as park:
+        usual = park.agents[0]._attend
+
+        def attend(edge: str, payload: bytes) -> None:
+            usual(edge, payload)
+            if b'"visit"' in payload:
+                here = park.agents[0].park
+                assert here is not None
+                x, y = here.held(0, len(seen), 0)
+                assert len(x) == len(y) == 16
+                seen.append(x[-1, 1].tolist())
+                fill(0, 40)
+
+        park.agents[0]._attend = attend  # type: ignore[method-assign]
+        assert [line.lost for line in park.run()] == [0, 0, 0]
+    assert len(seen) == 3
+    with live(tmp_path, what, data=lambda k: DataSource("folder", tmp_path / f"{k}.sqlite")) as park:
+        for device in (0, 1):
+            (tmp_path / f"{device}.sqlite").unlink()
+            written[device] = 0
+            fill(device, 20)
+        with pytest.raises(SettingError, match=r"device 'd\d'.*4 of 16 samples so far, of 20 rows"):
+            park.run("again")
