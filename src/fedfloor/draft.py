@@ -30,6 +30,7 @@ from fedfloor.data.files.tree import named, tables, walk
 from fedfloor.data.guess import FEW
 from fedfloor.data.proposals import findings
 from fedfloor.data.reading import skipped
+from fedfloor.data.series import OneClassError
 from fedfloor.data.sources import SOURCES
 from fedfloor.data.split import SmallDevicesError
 from fedfloor.errors import SettingError
@@ -256,6 +257,19 @@ def _mend(document: dict[str, Any], notes: list[str]) -> str:
                 "split: by device (whole devices, which never train), because by time the ends of short recordings "
                 "have no test sample"
             )
+        except OneClassError:
+            if "split" in data or "test" in data:
+                raise
+            for kind in ("device", "stratified"):
+                with suppress(SettingError):
+                    load_data(config.from_table(document | {"data": data | {"split": {"kind": kind}}}))
+                    data["split"] = {"kind": kind}
+                    break
+            else:
+                raise
+            notes.append(
+                f"split: by {kind} ({proposals.KINDS[kind]}), because by time the training rows have one class"
+            )
         except MissingValuesError as holes:
             data["missing"] = "previous" if holes.has_time else "mean"
             note = f"{holes.count:,} missing; or " + ('"mean", "drop"' if holes.has_time else '"drop"')
@@ -282,7 +296,7 @@ def _asked(data: Mapping[str, Any], dataset: Dataset) -> list[str]:
                 "'data.task.sensors=[…]'. Beside the last value that goes on: fedfloor run --references"]  # fmt: skip
     wishes |= {"cap": "data.task.cap=125 (a life beyond that shows in no sensor)"}
     left = [f"--set {text}" for key, text in wishes.items() if key not in given]
-    return [f"predicted is {names}" + (f"; useful settings: {', '.join(left)}" if left else "")]
+    return [f"predicted is {names}" + (f"; useful settings, with --task regression: {', '.join(left)}" if left else "")]
 
 
 def _proposed(document: dict[str, Any], path: Path, notes: list[str], *, settled: bool) -> tuple[Park, str]:

@@ -52,7 +52,9 @@ def written(command: Command, name: str) -> tuple[dict[str, Any], str]:
 
 def test_machines_that_run_to_failure_are_split_by_device(command: Command) -> None:
     engines(command.folder / "wear.csv")
-    command.refused(command("new", "wear.csv"), "70 different numbers", "'data.bins=[23, 46]'")
+    number = command("new", "wear.csv", "--out", "number.toml")
+    assert "the label is a number, which is predicted as it is" in number.err
+    assert written(command, "number.toml")[0]["data"]["task"] == {"kind": "regression"}
     said = command("new", "wear.csv", "--set", "data.bins=[15,40]")
     assert said.code == 0, said.err
     assert "split: by device (whole devices, which never train), because by time" in said.err

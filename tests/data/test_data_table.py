@@ -170,7 +170,10 @@ def test_training_samples_of_one_class_are_refused(command: Command) -> None:
     for row in rows[-8:]:
         row[-1] = "worn"
     (command.folder / "plant.csv").write_text(text(rows))
-    command.refused(command("new", "plant.csv"), "plant.csv: every training sample is 'good'", "split")
+    by_time = command("new", "plant.csv", "--set", 'data.split={kind="time"}')
+    command.refused(by_time, "plant.csv: every training sample is 'good'", "split")
+    drafted = command("new", "plant.csv")
+    assert "because by time the training rows have one class" in drafted.err
 
 
 def test_sensors_factories_and_order(tmp_path: Path) -> None:

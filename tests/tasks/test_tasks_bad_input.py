@@ -88,6 +88,31 @@ CASES: dict[str, tuple[Callable[[int, Row], Row], Row, str]] = {
         put(), {"task": LIFE, "bins": [30, 500]},
         "data.bins = [30.0, 500.0]: no sample lies in '>=500'; the targets lie from 0 to 65. Name edges between these",
     ),
+    "classes of ranges that are empty everywhere": (
+        put(), {"bins": [30, 500], "split": {"kind": "device"}},
+        "no sample lies in '>=500'. Name edges between the label's values",
+    ),
+    "classes listed where a number is declared": (
+        put(), {"task": LIFE, "classes": ["ok", "worn"]},
+        "data.classes: data.task = 'regression' predicts numbers, and has no classes: data.bins set their ranges",
+    ),
+    "classes listed for a forecast": (
+        put(), {"task": FORECAST, "bins": [30]},
+        "data.bins: data.task = 'forecasting' predicts numbers, and has no classes",
+    ),
+    "a sensor to forecast that is named twice": (
+        put(), {"task": {**FORECAST, "sensors": ["temp", "temp"]}},
+        "data.task.sensors = 'temp': must be names that are given once each",
+    ),
+    "a life of few numbers where classes are declared": (
+        put(life=lambda row: row["label"] // 20, label="x"),
+        {"columns": {"device": "machine", "time": "cycle", "label": "life", "ignore": ["label"]}},
+        "column 'life': 4 different numbers, such as 0: a measure, no classes",
+    ),
+    "windows longer than every recording": (
+        put(), {"task": LIFE, "window": {"length": 80}, "split": {"kind": "device"}},
+        "no training samples are left (windows of 80 rows). Of windows, at most 75 rows fit: set [data] window length.",
+    ),
     "an empty target": (
         at(3, label=""), {"task": LIFE}, "row 5, column 'label': empty. Every row needs a label",
     ),
@@ -113,6 +138,12 @@ def test_what_does_not_fit_the_task_is_refused_with_what_to_do(case: str, tmp_pa
 def test_a_life_may_rise_where_a_machine_was_repaired(tmp_path: Path) -> None:
     found = data(tmp_path, put(label=lambda row: row["label"] % 30), task={**LIFE, "cap": 50})
     assert found.target_test is not None
+
+
+def test_a_life_that_rises_in_some_recordings_is_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    change = put(label=lambda row: row["cycle"] if row["machine"] == "m1" else row["label"])
+    data(tmp_path, change, task={**LIFE, "cap": 50})
+    assert "life.csv, row 63: the label rises from 0 to 1, as it does in 1 of 4 recordings; a remaining" in caplog.text
 
 
 def test_a_number_without_a_cap_may_rise(tmp_path: Path) -> None:

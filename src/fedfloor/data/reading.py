@@ -297,6 +297,14 @@ class Reading:
             advice = "set data.bins, too, or data.task = 'regression'"
             advice = "the rows for testing would have to run to failure as well" if has_ranges else advice
             raise SettingError(f"data.remaining = true: {advice}.")
+        for key in ("classes", "bins"):
+            idle = self.asked.ahead or (self.number is not None and self.bins is None)
+            if getattr(self, key) and idle:
+                advice = "data.bins set their ranges" if self.number is not None else "sensors are predicted"
+                raise SettingError(
+                    f"data.{key}: data.task = '{self.asked.kind}' predicts numbers, and has no classes: {advice}. "
+                    f"Leave data.{key} out."
+                )
         if self.size is not None:
             object.__setattr__(self, "size", tuple(self.size))
             fits = len(self.size) == 2 and min(self.size) >= 1

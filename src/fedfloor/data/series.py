@@ -5,22 +5,26 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedfloor.data.dataset import Dataset, Indices, Inputs, Labels, Missing, Owned, Owners, Targets, Times, Values
-from fedfloor.data.files.encode import ONE_CLASS, columns_of, described, names_of
+from fedfloor.data.files.encode import LIVES, ONE_CLASS, columns_of, described, names_of
 from fedfloor.data.reading import LastSplit, Reading, RunSplit, Window
 from fedfloor.data.split import Cut, Rows, divided, runs
 from fedfloor.errors import SettingError, nearest
+from fedfloor.names import count
 from fedfloor.tasks.forecasting import Forecasting
 from fedfloor.tasks.reconstruction import CLASSES, NORMAL, Reconstruction
 from fedfloor.tasks.regression import Regression
 from fedfloor.tasks.task import Task
 
 log = logging.getLogger(__name__)
+
+
+class OneClassError(SettingError):
+    """All training samples are of one class, and test samples of another."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -134,8 +138,12 @@ def asked(name: str, classes: tuple[str, ...], rows: Rows, cut: Cut, reading: Re
             return TaskTargets(task, classes, np.zeros(len(target), np.int64), target)
         fitted = _named(task, target.shape[1], reading, inputs).fitted(target[train], reading.bins or ())
         called, y = names_of(fitted.edges, reading.classes), fitted.bin(target)
-        _check_falls(name, task, rows)
-        _check_ranges(name, reading, called, y, target[:, 0])
+        _check_falls(name, task, rows, inputs)
+        advice = (
+            f"; the targets lie from {target[:, 0].min():g} to {target[:, 0].max():g}. Name edges between these, or "
+            "leave data.bins out: the ranges are then of equal frequency"
+        )
+        _check_ranges(name, reading, called, y, advice)
         return TaskTargets(fitted, called, y, target)
     if isinstance(task, Forecasting):
         return _forecast(name, task, rows, cut, reading, inputs)
@@ -147,11 +155,13 @@ def asked(name: str, classes: tuple[str, ...], rows: Rows, cut: Cut, reading: Re
         judged = replace(task, rows=length, normal=task.normal if usual else classes[number])  # for later tables
         return TaskTargets(judged, CLASSES, (y != number).astype(np.int64))
     if rows.noun == "rows" and not reading.whole and (y[train] == y[train][0]).all():
-        raise SettingError(
+        raise OneClassError(
             f"{name}: every training sample is '{classes[y[train][0]]}'. There are other classes, but no training "
-            'sample is one of them: try [data] split = { kind = "random" }, another share for testing, or other '
+            'sample is one of them: try [data] split = { kind = "device" }, another share for testing, or other '
             f"windows. {ONE_CLASS}"
         )
+    if not reading.whole:
+        _check_ranges(name, reading, classes, y, ". Name edges between the label's values")
     return TaskTargets(task, classes, y)
 
 
@@ -179,28 +189,36 @@ def _check_sensors(name: str, rows: Rows, inputs: Inputs) -> None:
         )
 
 
-def _check_falls(name: str, task: Regression, rows: Rows) -> None:
-    """Refuse a label with a cap, a remaining life, that rises along all recordings and falls along none."""
-    if task.cap is None or rows.target is None:
+def _check_falls(name: str, task: Regression, rows: Rows, inputs: Inputs) -> None:
+    """Refuse a label with a cap that rises along all recordings and falls along none; warn where a life rises."""
+    life = LIVES.fullmatch(inputs.names.get("label", ""))
+    if rows.target is None or (task.cap is None and not life):
         return
-    steps = np.diff(rows.target[:, 0])[rows.segment[1:] == rows.segment[:-1]]
-    if len(steps) and (steps >= 0).all() and (steps > 0).any():
+    label, same = rows.target[:, 0], rows.segment[1:] == rows.segment[:-1]
+    steps = np.where(same, np.diff(label), 0)
+    rises = np.flatnonzero(steps > 0) + 1
+    if task.cap is not None and len(rises) and (steps >= 0).all():
         raise SettingError(
             f"{name}: its label rises along the recordings, from {rows.target[0, 0]:g} in the first row, and never "
             "falls; with data.task.cap it is taken for a remaining life, which falls to the failure. If it counts the "
             "rows so far, leave it out (data.columns.ignore) and set data.remaining = true for recordings that run to "
             "failure; if it is another number, leave data.task.cap out."
         )
+    if len(rises):
+        first, many = int(rises[0]), len(np.unique(rows.segment[rises]))
+        log.warning(
+            "%s: the label rises from %g to %g, as it does in %d of %s; a remaining life falls to the failure. Correct "
+            "it; or name recordings by data.columns.run, so that no window crosses a repair.",
+            rows.place(first), label[first - 1], label[first], many, count(len(np.unique(rows.segment)), "recording"),
+        )  # fmt: skip
 
 
-def _check_ranges(name: str, reading: Reading, called: tuple[str, ...], y: Labels, target: NDArray[Any]) -> None:
+def _check_ranges(name: str, reading: Reading, called: tuple[str, ...], y: Labels, advice: str) -> None:
     """Refuse ``[data] bins`` of which some are empty everywhere."""
     empty = [called[i] for i in np.flatnonzero(np.bincount(y, minlength=len(called)) == 0)]
     if reading.bins and empty:
         raise SettingError(
-            f"{name}: data.bins = {list(reading.bins)}: no sample lies in {' or '.join(map(repr, empty))}; the targets "
-            f"lie from {target.min():g} to {target.max():g}. Name edges between these, or leave data.bins out: the "
-            "ranges are then of equal frequency."
+            f"{name}: data.bins = {list(reading.bins)}: no sample lies in {' or '.join(map(repr, empty))}{advice}."
         )
 
 

@@ -119,6 +119,8 @@ def divided(name: str, rows: Rows, reading: Reading, owned: Owned, seed: int) ->
     cut = Cut(start, np.zeros(len(start), np.bool_) if part is None else part[start + length - 1] == 1, length)
     if reading.missing == "drop" and rows.x.dtype.kind == "f":
         cut = _without_missing(name, rows, cut)
+    if isinstance(split, DeviceSplit | RunSplit) and not len(cut.start):
+        _check_not_empty(name, rows, cut, part, whole=reading.whole)
     cut = _divide(rows, cut, split, stride, seed)
     if rows.owner is not None and split is not None:
         both = not isinstance(split, DeviceSplit | RunSplit)

@@ -20,6 +20,7 @@ from fedfloor.errors import SettingError, nearest
 log = logging.getLogger(__name__)
 
 MOST_NUMBERS = 100  # classes that are numbers, where they are not listed
+LIVES = re.compile(r"(remaining.?(useful.?)?)?life|rul|ttf|time.to.failure|cycles.left|restlebensdauer", re.IGNORECASE)
 ONE_CLASS = (
     "Training a classifier needs labelled samples of two classes or more, such as normal operation and a fault; add "
     "samples with another label. Or learn from normal operation alone: [data] task = 'reconstruction' (anomalies)."
@@ -63,15 +64,15 @@ class MeasureError(SettingError):
     """Labels are the values of a measure, and classes are asked for."""
 
 
-def check_no_measure(labels: Sequence[str], where: str) -> None:
-    """Refuse labels that are values of a measure: numbers with a fraction, or more than :data:`MOST_NUMBERS`."""
+def check_no_measure(labels: Sequence[str], where: str, most: int = MOST_NUMBERS) -> None:
+    """Refuse labels that are values of a measure: numbers with a fraction, or more than ``most``."""
     values = natural_order(labels)
     try:
         numbers = [float(value.replace(",", ".", 1)) for value in values]
     except ValueError:
         return
     fraction = next((value for value, number in zip(values, numbers, strict=True) if number % 1), None)
-    if fraction is None and len(values) <= MOST_NUMBERS:
+    if fraction is None and len(values) <= most:
         return
     edges = ", ".join(f"{edge:.3g}" for edge in np.quantile(sorted(numbers), (1 / 3, 2 / 3)))
     which = f"such as {values[0]}" if fraction is None else f"with fractions such as {fraction}"

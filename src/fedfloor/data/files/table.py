@@ -15,6 +15,8 @@ from fedfloor.data.cache import Writer, remember
 from fedfloor.data.dataset import Dataset, Indices, Inputs, Owned, Values
 from fedfloor.data.files import expanded
 from fedfloor.data.files.encode import (
+    LIVES,
+    MOST_NUMBERS,
     check_no_measure,
     classes_of,
     codes,
@@ -310,7 +312,8 @@ def check_labels(sheets: Sequence[Sheet], reading: Reading) -> None:
     """Refuse a column that is named as the label, but holds a measure; not where the classes are listed."""
     if not reading.whole and not reading.classes and reading.asked.kind == "classification":
         where = f"{sheets[0].title}, {sheets[0].cell.format(reading.columns.label)}"
-        check_no_measure([text for sheet in sheets for text in sheet.text["label"]], where)
+        most = 2 if LIVES.fullmatch(reading.columns.label) else MOST_NUMBERS
+        check_no_measure([text for sheet in sheets for text in sheet.text["label"]], where, most)
 
 
 def write(
