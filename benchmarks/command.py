@@ -31,7 +31,7 @@ def bench(
         typer.Argument(
             metavar="WHAT",
             help="simulation, cohort, fedgs, hfedms, methods, population, sharing, loading, price, allocation, "
-            "selection, grouping, live or watch",
+            "selection, grouping, live, sums or watch",
         ),
     ] = "simulation",
     ranks: Annotated[
@@ -159,5 +159,5 @@ BENCHMARKS: dict[str, tuple[str, Callable[[Any, Given], Rows]]] = {
     "hfedms": ("calibration", _repeated), "methods": ("methods", _methods), "population": ("population", _population),
     "sharing": ("sharing", _sharing), "loading": ("loading", _loading), "price": ("price", _repeated),
     "allocation": ("allocation", _by_text), "selection": ("selection", _by_text), "grouping": ("grouping", _by_text),
-    "live": ("live", _repeated), "watch": ("watch", _on_ranks_alone),
+    "live": ("live", _repeated), "sums": ("sums", _repeated), "watch": ("watch", _on_ranks_alone),
 }  # fmt: skip

@@ -150,15 +150,15 @@ class _Floor:
 
 @contextmanager
 def _floor(folder: Path, case: Case, repeats: int) -> Iterator[_Floor]:
-    what, port = folder / "experiment.toml", _free_port()
+    what, port = folder / "experiment.toml", free_port()
     what.write_text(
         FEDGS.format(
             rounds=1 + max(1, repeats // 3), devices=case.devices, random=min(2, case.devices - 1), model=case.model
         )
     )
     names = tuple(Named(f"d{k}", k) for k in range(case.devices))
-    place = _provisioned(folder, what, port, names) if case.tls else _open(folder, port)
-    where, started = Endpoint("127.0.0.1", port), [_broker(place)]
+    place = _provisioned(folder, what, port, names) if case.tls else open_to_anybody(folder, port)
+    where, started = Endpoint("127.0.0.1", port), [started_broker(place)]
     try:
         for one in names:
             file = folder / f"{one.name}.toml"
@@ -183,7 +183,7 @@ def _floor(folder: Path, case: Case, repeats: int) -> Iterator[_Floor]:
             process.wait()
 
 
-def _open(folder: Path, port: int) -> Path:
+def open_to_anybody(folder: Path, port: int) -> Path:
     """Write the settings of a broker that takes anybody; return its folder."""
     told = f"listener {port} 127.0.0.1\nallow_anonymous true\nset_tcp_nodelay true\nlog_dest none\n"
     (folder / "mosquitto.conf").write_text(told)
@@ -206,14 +206,20 @@ def _tls(folder: Path, name: str, kind: str) -> Tls:
     return Tls(place / "ca.crt", place / f"{kind}.crt", place / f"{kind}.key")
 
 
-def _broker(folder: Path) -> subprocess.Popen[bytes]:
+def started_broker(folder: Path) -> subprocess.Popen[bytes]:
+    """Start the broker of a folder's settings.
+
+    Raises:
+        RunError: Mosquitto is not installed.
+    """
     program = shutil.which("mosquitto") or shutil.which("mosquitto", path="/usr/sbin:/usr/local/sbin")
     if program is None:
         raise RunError("there is no Mosquitto on this machine: apt install mosquitto.")
     return subprocess.Popen([program, "-c", "mosquitto.conf"], cwd=folder, stderr=subprocess.DEVNULL)
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """Return a port that nobody listens on."""
     with socket.socket() as one:
         one.bind(("127.0.0.1", 0))
         return int(one.getsockname()[1])

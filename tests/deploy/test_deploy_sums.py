@@ -6,6 +6,7 @@ import signal
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,8 @@ from fedfloor.deploy.settings import CloudSettings, Endpoint, read
 from fedfloor.deploy.summing import STAGES, DeviceSum
 from fedfloor.engine import travel
 from fedfloor.parts.codecs import SecureSum
-from fedfloor.parts.mix import Equal
+from fedfloor.parts.masking import PublicKeys, Residues, unmasked
+from fedfloor.parts.mix import BySamples, Equal
 from fedfloor.plan.nodes import Work
 from fedfloor.plan.outcome import Receipt
 from fedfloor.ranges import RefusedError
@@ -74,8 +76,8 @@ def test_a_device_reveals_no_more_than_one_sum_of_enough_devices() -> None:
     change, receipt = torch.ones(network.flat.numel()), Receipt(0, 0, 0, 3, 24, 1.0, 0.5, 0.2, 0, lost=False)
 
     def sent(k: int, shares: dict[str, str], **other: object) -> Tensor:
-        about = {"identity": first, "weight": 24.0, "fraction": 10, "shares": shares, **other}
-        payload, shown = devices[k].masked(network, work, change, receipt, about)
+        about = {"identity": first, "mix": "equal", "settings": {}, "fraction": 10, "shares": shares, **other}
+        payload, shown = devices[k].masked(network, work, network.flat, change, receipt, about)
         assert (shown.loss_first, shown.loss_last, shown.accuracy) == (0, 0, 0)
         return payload
 
@@ -84,8 +86,10 @@ def test_a_device_reveals_no_more_than_one_sum_of_enough_devices() -> None:
         sent(0, {"1": mine["1"]})
     with pytest.raises(RefusedError, match="that this device has no keys of"):
         sent(0, mine, identity="22" * 32)
-    with pytest.raises(RefusedError, match="its weight is no number from 0 to 24"):
-        sent(0, mine, weight=1e9)
+    with pytest.raises(RefusedError, match="28 bits behind the point leave no room"):
+        sent(0, mine, fraction=28)
+    with pytest.raises(RefusedError, match="its mixing rule is none of a sum"):
+        sent(3, {str(v): shares[v]["3"] for v in (0, 1, 2)}, mix="median")  # type: ignore[index]
     assert ask(1, "sum-keys") != keys[1]  # new keys for another sum
     sent(2, {str(v): shares[v]["2"] for v in (0, 1, 3)})  # type: ignore[index]
     with pytest.raises(RefusedError, match="out of order"):
@@ -95,6 +99,43 @@ def test_a_device_reveals_no_more_than_one_sum_of_enough_devices() -> None:
     assert set(ask(2, "sum-unmask", survivors=[0, 2, 3])) == {"0", "1", "2", "3"}  # type: ignore[call-overload]
     with pytest.raises(RefusedError, match="no keys of"):  # the shares of another list would unmask its vector
         ask(2, "sum-unmask", survivors=[1, 2, 3])
+
+
+@pytest.mark.parametrize("lie", ["nothing", "model", "rate", "fraction", "weight"])
+def test_a_sum_of_devices_that_are_given_different_things_cannot_be_unmasked(lie: str) -> None:
+    network, identity, ring = models.build("logistic", (1, 28, 28), 62, 0), "33" * 32, Residues(48670, 32)
+    devices = {k: DeviceSum(k, 24, SecureSum(), BySamples()) for k in range(4)}
+
+    def ask(k: int, kind: str, **about: object) -> Any:
+        return devices[k].reply(kind, {"identity": identity, **about})["answer"]
+
+    keys = {k: ask(k, "sum-keys") for k in devices}
+    shares = {k: ask(k, "sum-shares", keys={str(v): keys[v] for v in keys if v != k}) for k in devices}
+    honest = Work(epochs=1, travel="secure-sum"), network.flat, 10, "by_samples"
+    work, model, fraction, rule = {
+        "nothing": honest, "model": (honest[0], torch.zeros_like(network.flat), 10, "by_samples"),
+        "rate": (replace(honest[0], rate=1e-30), *honest[1:]), "fraction": (*honest[:2], -100, "by_samples"),
+        "weight": (*honest[:3], "equal"),
+    }[lie]  # fmt: skip
+    total, receipt = ring.zeros(), Receipt(0, 0, 0, 3, 24, 1.0, 0.5, 0.2, 0, lost=False)
+    for k in devices:  # device 0 is the target, the others get what makes their changes vanish
+        given = honest if k == 0 else (work, model, fraction, rule)
+        about = {"identity": identity, "mix": given[3], "settings": {}, "fraction": given[2],
+                 "shares": {str(v): shares[v][str(k)] for v in devices if v != k}}  # fmt: skip
+        change = torch.full((network.flat.numel(),), 1.0 if k == 0 else 0.0)
+        payload, _ = devices[k].masked(network, given[0], given[1], change, receipt, about)
+        ring.add(total, payload.numpy())
+    revealed = {
+        k: {int(v): bytes.fromhex(text) for v, text in ask(k, "sum-unmask", survivors=[0, 1, 2, 3]).items()}
+        for k in devices
+    }
+    public = {k: PublicKeys(*map(bytes.fromhex, pair)) for k, pair in keys.items()}
+    beside = {k: [v for v in devices if v != k] for k in devices}
+    known = unmasked(total, ring, public, beside, [0, 1, 2, 3], revealed, lambda _: 3, bytes.fromhex(identity))
+    whole, _ = ring.signed(known)
+    assert (set(whole.tolist()) == {24 << 10}) == (lie == "nothing")
+    if lie != "nothing":  # as good as random
+        assert np.bincount(known, minlength=256).max() * 256 / known.size < 1.5
 
 
 @pytest.mark.live

@@ -16,8 +16,9 @@ from fedfloor.engine import private
 from fedfloor.errors import SettingError
 from fedfloor.models.network import Network
 from fedfloor.parts.objective import Plain, Visit
-from fedfloor.plan.nodes import Work
+from fedfloor.plan.nodes import Repeat, Select, Sequence, Train, Work, device
 from fedfloor.plan.schedule import Key
+from fedfloor.runs import privacy
 
 WORK = Work(steps=3, batch_size=4, rate=0.1, sample_clip=0.5, sample_noise=0.7)
 NETWORKS = {"mlp-2nn": (1, 8, 8), "cnn-small": (1, 28, 28), "lenet": (3, 32, 32), "cnn-sensor": (3, 30)}
@@ -129,6 +130,35 @@ def test_no_shortcut_and_no_rank_drops_the_noise(tmp_path: Path, method: str) ->
     assert (stated["protects"], stated["noise_multiplier"]) == ("a sample of a device", 1.0)
     assert 0 < stated["epsilon"] < 100
     assert np.isclose(stated["share"], 5 / 20)
+
+
+@pytest.mark.parametrize("method", ["fedavg", "fedsr"])
+def test_a_run_stops_before_the_samples_budget_is_exceeded(tmp_path: Path, method: str) -> None:
+    what = file(tmp_path, method=method)
+    what.write_text(what.read_text().replace("rounds = 2\n", "rounds = 30\n"))
+    first = fedfloor.run(read(what), tmp_path / "first", ranks=1, limits=fedfloor.Limits(stop_after=1))
+    spent = json.loads((tmp_path / "first/privacy.json").read_text())["samples"]["epsilon"]
+    assert len(first.lines) == 1
+    budget = 2 * spent
+    done = fedfloor.run(read(what), tmp_path / "run", ranks=1, limits=fedfloor.Limits(epsilon=budget))
+    stated = json.loads((tmp_path / "run/privacy.json").read_text())["samples"]
+    assert 1 < len(done.lines) < 30
+    assert stated["epsilon"] <= budget
+    more = stated["rounds"] // len(done.lines) * (len(done.lines) + 1)  # every device trains in every round
+    assert privacy.epsilon(1.0, stated["share"], more, stated["delta"]) > budget
+    with pytest.raises(SettingError, match=r"the first round has ε = .* Raise work.sample_noise"):
+        fedfloor.run(read(what), tmp_path / "none", ranks=1, limits=fedfloor.Limits(epsilon=spent / 2))
+
+
+def test_visits_of_rounds_that_are_begun_again_count_twice(tmp_path: Path) -> None:
+    work = Work(epochs=1)
+    plan = Sequence((Train(device(3), work), Repeat(2, Select("uniform", (1, 2), 1, work))))
+    for _ in range(2):
+        privacy.begin_visits(tmp_path, plan)
+    assert privacy.visits_begun(tmp_path, {1: 1, 4: 5}) == {1: 4, 2: 4, 3: 2, 4: 5}
+    (tmp_path / privacy.VISITS).write_text("[]")
+    with pytest.raises(SettingError, match="counts the visits that privacy is spent on"):
+        privacy.visits_begun(tmp_path, {})
 
 
 @pytest.mark.parametrize(

@@ -40,6 +40,7 @@ lr = 0.05
 batch_size = 10
 """
 DRAWN = 'selection = { kind = "poisson", share = 0.4 }'
+SUMMED = f'{DRAWN}\ntravel = "secure-sum"'
 ALL = 'selection = { kind = "poisson", share = 1.0 }'
 NOISY = "clip = 0.5, noise = 1.0, delta = 1e-2"
 
@@ -157,6 +158,50 @@ def test_a_run_stops_before_its_budget_is_exceeded_and_states_what_it_revealed(
     assert "protects nobody" in page
 
 
+# -- a norm that follows the updates -----------------------------------------------------------------------------------
+
+
+def test_the_norm_comes_to_the_quantile_of_the_updates_norms() -> None:
+    rng, clip = np.random.default_rng(0), 0.01
+    lengths = np.geomspace(0.5, 8.0, 200)  # of which 70 % are below 3.5
+    models = [torch.tensor([length, 0.0]) for length in lengths]
+    rule = Private(noise=0.5, expected=200.0, quantile=0.7, count_noise=10.0)
+    norms = []
+    for _ in range(120):
+        met = Meeting(torch.zeros(2), models, [Branch(20, 0.5)] * 200, 0.1, 2, 2, rng)
+        replace(rule, clip=clip).mixed(met)
+        norms.append(clip := float(met.settings["clip"]))  # type: ignore[arg-type]
+    assert np.quantile(lengths, 0.7) == pytest.approx(np.median(norms[-40:]), rel=0.1)
+    assert norms[0] == pytest.approx(0.01 * math.exp(0.2 * 0.7), rel=0.05)  # all are longer: by the paper's step
+
+
+def test_the_count_takes_its_share_of_the_noise() -> None:
+    rule = Private(noise=1.0, expected=100.0, quantile=0.5, count_noise=5.0)
+    # the count of halves and the updates are two Gaussian mechanisms: 1/z² = 1/z_Δ² + 1/(2σ_b)²
+    assert rule.update_noise**-2 + (2 * 5.0) ** -2 == pytest.approx(1.0)
+    assert replace(rule, noise=0.0).update_noise == 0
+    met = Meeting(torch.zeros(20_000), [torch.zeros(20_000)], [Branch(20, 0.5)], 0.1, 2, None, np.random.default_rng(1))
+    noise = replace(rule, clip=0.5).mixed(met) * 100.0
+    assert float(noise.std()) == pytest.approx(0.5 * rule.update_noise, rel=0.02)
+
+
+def test_a_run_takes_the_norm_from_round_to_round_and_states_what_it_spent(tmp_path: Path) -> None:
+    adaptive = f"{NOISY}, quantile = 0.5, count_noise = 1.0"
+    what = read(file(tmp_path, mix=adaptive, rounds=4))
+    whole = fedfloor.run(what, tmp_path / "whole", ranks=1)
+    clips = [line.info["clip"] for line in whole.lines]
+    assert len(set(clips)) == 4
+    for ranks in (1, 2):
+        out = tmp_path / f"parts{ranks}"
+        fedfloor.run(what, out, ranks=ranks, limits=fedfloor.Limits(stop_after=2))
+        again = fedfloor.run(what, out, ranks=ranks, resume=True)
+        assert [line.info["clip"] for line in again.lines] == clips
+        assert again.lines[-1].plan_hash == whole.lines[-1].plan_hash  # which names the norm
+    stated = json.loads((tmp_path / "whole/privacy.json").read_text())["models"]
+    assert (stated["quantile"], stated["count_noise"]) == (0.5, 1.0)
+    assert stated["epsilon"] == pytest.approx(privacy.epsilon(1.0, 0.4, 4, 1e-2, 20))
+
+
 # -- what is refused ---------------------------------------------------------------------------------------------------
 
 
@@ -174,6 +219,13 @@ def test_a_run_stops_before_its_budget_is_exceeded_and_states_what_it_revealed(
         ({"mix": "clip = 0.0"}, "above 0"),
         ({"mix": "noise = -1.0"}, "at least 0"),
         ({"mix": "delta = 0.2"}, "below one over 20 devices"),
+        ({"mix": f"{NOISY}, quantile = 1.0"}, "above 0 and below 1"),
+        ({"mix": f"{NOISY}, quantile = 0.5, clip_rate = 0.0"}, "mix.clip_rate"),
+        ({"mix": f"{NOISY}, count_noise = 5.0"}, "left out without mix.quantile"),
+        ({"mix": f"{NOISY}, quantile = 0.5, count_noise = 0.4"}, "above half of mix.noise, 0.5"),
+        ({"mix": f"{NOISY}, quantile = 0.5"}, "Set mix.count_noise = 1"),
+        ({"mix": "clip = inf, noise = 0.0, quantile = 0.5"}, "from which it follows"),
+        ({"mix": f"{NOISY}, quantile = 0.5, count_noise = 1.0", "selection": SUMMED}, "private without a quantile"),
         ({"more": "[deploy]\nsimulate = true\n"}, "deploy.norm_limit"),
     ],
 )

@@ -31,7 +31,7 @@ from fedfloor.deploy.message import Message, check_visit, encode, fits, layout_d
 from fedfloor.deploy.mqtt import Connection, MqttConnection
 from fedfloor.deploy.names import PartNames
 from fedfloor.deploy.settings import Deadlines, EdgeSettings
-from fedfloor.deploy.summing import EdgeSum
+from fedfloor.deploy.summing import EdgeSum, common
 from fedfloor.engine import limit, ranks, travel
 from fedfloor.engine.aggregation import Aggregation
 from fedfloor.engine.engine import Engine, FrozenExtractor
@@ -119,12 +119,16 @@ class FactoryExecutor:
             "tick": key.tick, "visit": key.visit, "work": self.names.refer(_told(work)), "frozen": extractor.frozen,
             "rest": cut.rest(model), "kept": list((self.kept or {}).get(key.device, ())),
         }  # fmt: skip
+        coded, size = travel.sent(engine.network, work, packet, key), travel.up(engine.network, work).size(packet)
         if travel.summed(travel.up(engine.network, work)):
-            masked = self._sums[key.device].about(key.device)
+            factory = self._sums[key.device]
+            masked = factory.about(key.device)
             if masked is None:
                 return None
-            about |= masked
-        coded, size = travel.sent(engine.network, work, packet, key), travel.up(engine.network, work).size(packet)
+            about |= self.names.refer(masked)
+            if not factory.common:
+                there, sums = travel.arrived(engine.network, work, coded, model, key)["w"], factory.aggregation
+                factory.common = common(engine.network, work, there, sums.rule, sums.fixed.fraction)
         ask = partial(self._ask, key.device, "visit", self.deadlines.visit_s, back=size)
         answer = ask(about, cut.pack(coded), work.travels)
         if answer is not None and answer.kind == "lacks":  # it does not hold the rest of the model

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import logging
 import secrets
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, TypeVar, cast
 
 import numpy as np
@@ -19,11 +21,10 @@ from fedfloor.engine import travel
 from fedfloor.engine.summing import FactorySum, SecureAggregation
 from fedfloor.engine.team import Blob
 from fedfloor.models.network import Network
-from fedfloor.parts import masking
+from fedfloor.parts import masking, mix
 from fedfloor.parts.codecs import SecureSum
 from fedfloor.parts.masking import KEY_BYTES, SEALED_BYTES, DeviceKeys, FixedPoint, LostSumError, PublicKeys
-from fedfloor.parts.mix import Mix
-from fedfloor.plan.nodes import Work
+from fedfloor.plan.nodes import Scalar, Work
 from fedfloor.plan.outcome import Receipt
 from fedfloor.ranges import RefusedError
 
@@ -32,8 +33,26 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 STAGES = ("sum-keys", "sum-shares", "sum-unmask")  # requests beside the visit
 MOST_FRACTION = 128  # bits behind or before the point
+MOST_SETTINGS = 16  # of a mixing rule
+Spec = tuple[str, Mapping[str, Scalar]]  # a mixing rule's name and settings
 Ask = Callable[[int, str, Mapping[str, Any]], Message | None]  # device, kind, about
 Refuse = Callable[[int, str, RefusedError], None]
+
+
+def common(network: Network, work: Work, arrived: Tensor, rule: Spec, fraction: int) -> bytes:
+    """Return a digest of what the devices of a sum must be given alike.
+
+    An edge that gives all devices but one a model, a rate, a weight or a unit with which their changes are zero would
+    learn the change of that one from the sum (Pasquini, Francati, Ateniese, CCS 2022): pairwise masks hang on this.
+
+    Args:
+        arrived: the model as it arrived; parts that are a device's own are left out.
+        rule: the mixing rule that weighs the devices.
+        fraction: bits behind the point.
+    """
+    model = arrived if work.borrows else travel.up(network, work).cut(arrived)
+    about = json.dumps([{**asdict(work), "settings": dict(work.settings)}, rule, fraction], sort_keys=True)
+    return hashlib.sha256(about.encode() + model.cpu().numpy().tobytes()).digest()
 
 
 @dataclass
@@ -42,6 +61,7 @@ class EdgeSum:
 
     Args:
         aggregation: where its devices' vectors meet.
+        factory: their sum.
         ask: sends a request to a device and waits for the answer; None where none comes.
         refuse: notes a device whose answer is refused.
 
@@ -49,20 +69,22 @@ class EdgeSum:
         identity: of this sum, which all of its keys hang on.
         public: the keys of the devices that sent shares.
         sealed: receiver → sender → shares that only the receiver can read.
+        common: see :func:`common`; empty before the first visit.
     """
 
     aggregation: SecureAggregation
-    one: FactorySum
+    factory: FactorySum
     ask: Ask
     refuse: Refuse
     identity: str = field(default_factory=lambda: secrets.token_hex(KEY_BYTES))
     public: dict[int, PublicKeys] = field(default_factory=dict)
     sealed: dict[int, dict[int, str]] = field(default_factory=dict)
+    common: bytes = b""
 
     @property
     def devices(self) -> list[int]:
         """The devices of the factory that are to take part."""
-        return [self.aggregation.devices[index] for index in self.one.planned]
+        return [self.aggregation.devices[index] for index in self.factory.planned]
 
     def begin(self) -> None:
         """Collect keys and shares: the first two stages. A sum of too few devices is lost before they train."""
@@ -92,24 +114,25 @@ class EdgeSum:
                 self.sealed.setdefault(receiver, {})[sender] = text
         needed = masking.threshold(self.aggregation.codec.threshold, len(devices))
         if len(self.public) < needed:
-            self.one.lost = f"{len(self.public)} of {len(devices)} devices exchanged keys; a secure sum needs {needed}."
-            log.warning("round lost: %s", self.one.lost)
+            there = f"{len(self.public)} of {len(devices)} devices exchanged keys"
+            self.factory.lost = f"{there}; a secure sum needs {needed}."
+            log.warning("round lost: %s", self.factory.lost)
 
     def about(self, device: int) -> dict[str, Any] | None:
         """Return what a visit's message says of the sum; None where the device is not in it."""
-        if self.one.lost or device not in self.public:
+        if self.factory.lost or device not in self.public:
             return None
-        index = self.aggregation.devices.index(device)
         sealed = {str(v): text for v, text in self.sealed.get(device, {}).items() if v in self.public}
-        weight, fraction = self.aggregation.weights[index], self.aggregation.fixed.fraction
-        return {"sum": {"identity": self.identity, "weight": weight, "fraction": fraction, "shares": sealed}}
+        (name, settings), fraction = self.aggregation.rule, self.aggregation.fixed.fraction
+        about = {"identity": self.identity, "fraction": fraction, "mix": name, "settings": settings, "shares": sealed}
+        return {"sum": about}
 
     def end(self) -> None:
         """Unmask the sum of the survivors: the last stage; it is lost where too few devices are left."""
-        one, codec = self.one, self.aggregation.codec
-        if one.lost or one.total is None or len(one.members) < masking.threshold(codec.threshold, len(one.planned)):
+        factory, needed = self.factory, masking.threshold(self.aggregation.codec.threshold, len(self.factory.planned))
+        if factory.lost or factory.total is None or len(factory.members) < needed:
             return
-        survivors = sorted(self.aggregation.devices[index] for index in one.members)
+        survivors = sorted(self.aggregation.devices[index] for index in factory.members)
         beside = {k: [v for v in self._around[k] if v in self.public] for k in self.public}
 
         def shares(answer: Any, k: int) -> dict[int, bytes]:
@@ -121,33 +144,34 @@ class EdgeSum:
         revealed = self._stage("sum-unmask", survivors, lambda _: {"survivors": survivors}, shares)
         context, ring = bytes.fromhex(self.identity), self.aggregation.fixed.ring
         try:
-            one.total = masking.unmasked(
-                one.total, ring, self.public, beside, survivors, revealed, self._least.__getitem__, context
-            )
-            _, weight, _ = self.aggregation.fixed.decoded(one.total)
-            due = sum(self.aggregation.weights[index] for index in one.members)
+            factory.total = masking.unmasked(
+                factory.total, ring, self.public, beside, survivors, revealed, self._least.__getitem__, context,
+                self.common,
+            )  # fmt: skip
+            _, weight, _ = self.aggregation.fixed.decoded(factory.total)
+            due = sum(self.aggregation.weights[index] for index in factory.members)
             if abs(weight - due) > len(survivors) * 2.0**-masking.FIGURE_BITS:  # a mask is left, or a device lied
                 raise LostSumError(f"its weight is {weight:g}; that of its devices is {due:g}")
         except LostSumError as error:
-            one.lost = f"the sum of {len(survivors)} devices cannot be unmasked: {error}."
-            log.warning("%s", one.lost)
+            factory.lost = f"the sum of {len(survivors)} devices cannot be unmasked: {error}."
+            log.warning("%s", factory.lost)
 
     def _stage(
         self, kind: str, devices: Sequence[int], about: Callable[[int], dict[str, Any]], read: Callable[[Any, int], T]
     ) -> dict[int, T]:
         """Send each device its request at the same time; return what is read of the answers that come."""
-        found: dict[int, T] = {}
+        answers: dict[int, T] = {}
 
         def go(k: int) -> None:
             answer = self.ask(k, kind, {"sum": {"identity": self.identity, **about(k)}})
             try:
                 if answer is not None:
-                    found[k] = read(answer.about.get("answer"), k)
+                    answers[k] = read(answer.about.get("answer"), k)
             except RefusedError as error:
                 self.refuse(k, "visit", error)
 
         side_by_side(go, devices)
-        return {k: found[k] for k in devices if k in found}
+        return {k: answers[k] for k in devices if k in answers}
 
 
 def check_sums(aggregation: SecureAggregation, blobs: Sequence[Blob], kept: Collection[int]) -> None:
@@ -156,15 +180,16 @@ def check_sums(aggregation: SecureAggregation, blobs: Sequence[Blob], kept: Coll
     Raises:
         RefusedError: they are.
     """
-    aggregation.take([memoryview(one) for one in blobs[1:]])
-    known = [one for one in aggregation.sums.values() if one.total is not None]
-    if sorted(index for one in known for index in one.members) != sorted(kept):
+    aggregation.take([memoryview(blob) for blob in blobs[1:]])
+    known = [factory for factory in aggregation.sums.values() if factory.total is not None]
+    astray = any(not factory.members <= set(factory.planned) for factory in known)
+    if astray or sorted(index for factory in known for index in factory.members) != sorted(kept):
         raise RefusedError("header", "its sums are not those of the branches whose visits were not lost.")
-    for one in known:
-        total, weight, _ = aggregation.fixed.decoded(cast(masking.Bytes, one.total))
-        due = sum(aggregation.weights[index] for index in one.members)
-        step = len(one.members) * 2.0**-aggregation.fixed.fraction
-        if abs(weight - due) > len(one.members) * 2.0**-masking.FIGURE_BITS:
+    for factory in known:
+        total, weight, _ = aggregation.fixed.decoded(cast(masking.Bytes, factory.total))
+        due = sum(aggregation.weights[index] for index in factory.members)
+        step = len(factory.members) * 2.0**-aggregation.fixed.fraction
+        if abs(weight - due) > len(factory.members) * 2.0**-masking.FIGURE_BITS:
             raise RefusedError("range", f"its sum has the weight {weight:g}; that of its devices is {due:g}.")
         if total.size and np.abs(total).max() > aggregation.codec.bound * due + step:
             raise RefusedError("range", "a number of its sum is more than its devices can have added.")
@@ -176,14 +201,14 @@ class DeviceSum:
 
     Args:
         device: its number.
-        samples: that it holds, the most of its weight.
+        samples: that it holds.
         codec, rule: of its own experiment.
     """
 
     device: int
     samples: int
     codec: SecureSum
-    rule: Mix
+    rule: mix.Mix
     _keys: DeviceKeys | None = None
     _others: dict[int, PublicKeys] = field(default_factory=dict)  # of the neighbours whose keys came
     _shares: dict[int, bytes] = field(default_factory=dict)  # of each neighbour that sent some, and its own
@@ -219,21 +244,34 @@ class DeviceSum:
         return {"answer": {str(v): text.hex() for v, text in revealed.items()}}
 
     def masked(
-        self, network: Network, work: Work, change: Tensor, receipt: Receipt, about: Any
+        self, network: Network, work: Work, arrived: Tensor, change: Tensor, receipt: Receipt, about: Any
     ) -> tuple[Tensor, Receipt]:
-        """Return the masked vector of a visit's change, and the receipt without its figures."""
-        given = ranges.table(about, 4, "its sum")
+        """Return the masked vector of a visit's change, and the receipt without its figures.
+
+        Args:
+            arrived: the model before training.
+            about: the visit's part of the sum, its names resolved.
+        """
+        given = ranges.table(about, 5, "its sum")
         keys, sealed = self._current(given), _by_device(given.get("shares"), lambda text: _hex(text, SEALED_BYTES))
         if self._masked or not self._shares or not set(sealed) <= set(self._others) or 1 + len(sealed) < self._least():
             raise RefusedError("sum", f"shares of {len(sealed)} devices came, or out of order: its update stays here.")
         self._shares, self._masked = {self.device: self._shares[self.device], **sealed}, True
         cut = travel.up(network, work)
-        weight = ranges.number(given.get("weight"), 0, max(1, self.samples), "its weight")
         fraction = ranges.whole(given.get("fraction"), -MOST_FRACTION, MOST_FRACTION, "its fraction")
+        name, settings = given.get("mix"), ranges.table(given.get("settings"), MOST_SETTINGS, "its rule's settings")
+        rule = mix.rule(name, settings) if isinstance(name, str) else None
+        if rule is None or not rule.additive:
+            raise RefusedError("sum", "its mixing rule is none of a sum.")
+        weight = mix.weigh(rule, self.samples)
+        if self.codec.bound * weight * 2.0**fraction >= 2.0 ** (self.codec.bits - 1):
+            raise RefusedError("sum", f"{fraction} bits behind the point leave no room for this device's update alone.")
         fixed = FixedPoint(masking.Residues(cut.numbers, self.codec.bits), self.codec.bound, fraction)
         summand = self.rule.summand(change.cpu(), cut.among(network.trained)).numpy()
         vector = fixed.encoded(summand, weight, (receipt.loss_first, receipt.loss_last, receipt.accuracy))
-        payload = masking.masked(keys, {v: self._others[v] for v in sealed}, vector, fixed.ring)
+        around = {v: self._others[v] for v in sealed}
+        alike = common(network, work, arrived, mix.to_spec(rule), fraction)
+        payload = masking.masked(keys, around, vector, fixed.ring, alike)
         return torch.from_numpy(payload), replace(receipt, loss_first=0.0, loss_last=0.0, accuracy=0.0)
 
     def _current(self, given: Mapping[str, Any]) -> DeviceKeys:
@@ -266,4 +304,4 @@ def _by_device(value: object, read: Callable[[Any], T]) -> dict[int, T]:
     given = ranges.table(value, masking.ALL_PAIRS, "its devices")
     if not all(name.isascii() and name.isdecimal() and len(name) < 8 for name in given):
         raise RefusedError("sum", "its devices are no numbers.")
-    return {int(name): read(one) for name, one in given.items()}
+    return {int(name): read(entry) for name, entry in given.items()}

@@ -128,7 +128,8 @@ class Worker:
         began = time.perf_counter()
         sent, receipt = local_update(self.engine, work, packet, key, FrozenExtractor(bool(about.get("frozen"))))
         if self._sum is not None and travel.summed(travel.up(network, work)):
-            vector, receipt = self._sum.masked(network, work, sent["w"], receipt, about.get("sum"))
+            part = self._names.resolve(about.get("sum"))
+            vector, receipt = self._sum.masked(network, work, packet["w"], sent["w"], receipt, part)
             sent = {**sent, "w": vector}
         seconds = time.perf_counter() - began
         self._keep(receipt.memory, about, NEWEST if message.sender == self._edge else FOREIGN_NEWEST)

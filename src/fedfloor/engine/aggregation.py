@@ -20,7 +20,7 @@ from fedfloor.models import parcel
 from fedfloor.models.parcel import Packet, Parcel
 from fedfloor.parts import mix
 from fedfloor.plan import walk
-from fedfloor.plan.nodes import Parallel
+from fedfloor.plan.nodes import Parallel, Scalar
 from fedfloor.plan.outcome import Receipt
 from fedfloor.plan.schedule import NodeResult
 
@@ -127,6 +127,7 @@ class Aggregation:
         mix.check(self._rule, node.mix, len(node.children))
         self._sums = TreeSum(len(node.children))
         self._models: dict[int, Tensor] = {}
+        self.settings: dict[str, Scalar] = {}  # of the rule in its next round, where it changes them
 
     def add(self, index: int, packet: Packet, samples: int, receipts: Sequence[Receipt] = ()) -> None:
         """Add a copy of a branch's packet; ``samples``, of the distinct devices that trained in it, 0 leaves it out."""
@@ -171,6 +172,7 @@ class Aggregation:
             models = [model.cpu() for model in models]
             met = mix.Meeting(start.cpu(), models, branches, self._rate(), classes, trained, rng)
             packet["w"] = self._checked(self._rule.mixed(met), start).to(start.device)
+            self.settings = met.settings
         if self.part is None:
             return packet
         if packet["w"] is start:  # all were lost

@@ -36,7 +36,7 @@ from fedfloor.engine.visit import check_parts
 from fedfloor.models.parcel import Packet
 from fedfloor.parts import selection
 from fedfloor.plan import schedule, walk
-from fedfloor.plan.nodes import Node, Select, Train, Work
+from fedfloor.plan.nodes import Node, Scalar, Select, Train, Work
 from fedfloor.plan.outcome import Outcome, Receipt
 from fedfloor.plan.schedule import (
     Answers,
@@ -118,7 +118,8 @@ def run(engine: Engine, plan: Node, packet: Packet, *, round_number: int, tick: 
     result = trainer.drive(Walk(trainer.round, by_team=trainer.by_team).node(plan, packet, tick))
     packet = {name: value.cpu() for name, value in kept(result.packet, engine.network.flat).items()}
     rng = generator(engine.seed, "server", round_number)
-    return Outcome(packet, result.resolved, tuple(result.receipts), result.answers, max(1, walk.span(plan)), rng)
+    ticks, changed = max(1, walk.span(plan)), trainer.changed
+    return Outcome(packet, result.resolved, tuple(result.receipts), result.answers, ticks, rng, changed)
 
 
 def share(engine: Engine, subtask: Subtask, mine: Collection[int]) -> list[Blob]:
@@ -141,6 +142,7 @@ class Trainer(Driver):
         )
         self.by_team = False
         self.limit = engine.limit.copy() if engine.limit is not None else None
+        self.changed: dict[str, Scalar] = {}  # settings of the mixing rule in its next round
 
     @property
     def executor(self) -> Executor:
@@ -308,6 +310,7 @@ class Trainer(Driver):
         place = (request.tick, *((first.device, first.visit) if first else ()), len(whole.receipts))
         rng = secret() if engine.secret else generator(engine.seed, "mix", self.round.number, *place)
         packet = aggregation.mixed(known, len(engine.park.dataset.classes), engine.network.trained, rng)
+        self.changed |= aggregation.settings
         memory.visits.update(counted(receipt for receipt in whole.receipts if not receipt.lost))
         memory.held.update({receipt.device: receipt.memory for receipt in whole.receipts if receipt.memory is not None})
         if self.limit is not None:

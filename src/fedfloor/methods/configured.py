@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 VISIT_BYTES = 200  # of a visit's receipt, at least
 LARGE = 1000  # settings from here on are named where a plan is too long
 WEIGHTS = "class_weights"  # of a state's notes
+MIX = "mix"  # likewise: settings of the mixing rule that change from round to round
 MOMENTS = "server."  # the names of the server's moments among a state's tensors begin so
 
 
@@ -184,6 +185,8 @@ class ConfiguredMethod(Method):
         if self.parts.mix is not None and walk.rates(node):  # a round without training has nothing to mix
             node = self._mixed(node, self.parts.mix)
             rule = self.parts.mix.planned(node, self.parts.selection, view.devices, len(view.sizes))
+            if MIX in state.notes:
+                rule = replace(rule, **state.notes[MIX])  # type: ignore[type-var]
             node = node if rule == self.parts.mix else self._mixed(node, rule)
         if self.parts.edge_mix is not None and walk.rates(node):
             node = self._mixed(node, self.parts.edge_mix, "edge")
@@ -214,7 +217,10 @@ class ConfiguredMethod(Method):
             outcome = replace(outcome, packet={**outcome.packet, "w": model})  # what is not trained takes the mean
         after = self.method.absorb(replace(state, tensors=own), outcome)
         kept = {f"{MOMENTS}{name}": value for name, value in moments.items()}
-        notes = {**after.notes, **{key: state.notes[key] for key in ("trained", WEIGHTS) if key in state.notes}}
+        notes = {**after.notes, **{key: state.notes[key] for key in ("trained", WEIGHTS, MIX) if key in state.notes}}
+        if outcome.mix:
+            notes[MIX] = dict(outcome.mix)
+            notes["info"] = {**after.notes.get("info", {}), **outcome.mix}
         return State(after.packet, notes, {**after.tensors, **kept})
 
     def _mixed(self, node: Node, mix: Mix, kind: str = "cloud") -> Node:

@@ -133,7 +133,7 @@ class FixedPoint:
     def decoded(self, total: Bytes) -> tuple[NDArray[np.float64], float, tuple[float, ...]]:
         """Return Σ w·Δ, Σ w, and the weighted means of the figures."""
         whole, figures = self.ring.signed(total)
-        weight, means = float(figures[0]), tuple(float(one / figures[0]) for one in figures[1:])
+        weight, means = float(figures[0]), tuple((figures[1:] / figures[0]).tolist())
         return np.multiply(whole, 2.0**-self.fraction, dtype=np.float64), weight, means
 
 
@@ -253,7 +253,7 @@ def share(keys: DeviceKeys, others: Mapping[int, PublicKeys], least: int) -> dic
         RefusedError: too few neighbours, or keys that are not distinct.
     """
     holders = sorted({keys.device, *others})
-    public = [key for one in (keys.public, *others.values()) for key in (one.channel, one.mask)]
+    public = [key for pair in (keys.public, *others.values()) for key in (pair.channel, pair.mask)]
     if len(holders) < least or len(set(public)) < len(public):
         raise RefusedError("sum", f"keys of {len(others)} neighbours came, or some twice; {least - 1} are needed.")
     ours, seeds = split(keys.mask, holders, least), split(keys.seed, holders, least)
@@ -261,16 +261,20 @@ def share(keys: DeviceKeys, others: Mapping[int, PublicKeys], least: int) -> dic
     return {**sealed, keys.device: ours[keys.device] + seeds[keys.device]}
 
 
-def masked(keys: DeviceKeys, others: Mapping[int, PublicKeys], summand: Bytes, ring: Residues) -> Bytes:
+def masked(
+    keys: DeviceKeys, others: Mapping[int, PublicKeys], summand: Bytes, ring: Residues, common: bytes = b""
+) -> Bytes:
     """Return a summand with its masks.
 
     Args:
         others: the public keys of the neighbours that sent shares.
+        common: a digest of what all devices of the sum have to be given alike, such as the model: masks of two devices
+            cancel only where theirs is the same.
     """
     masked = summand.copy()
     ring.add(masked, _stream(keys.seed, keys.context + b"own", ring.bytes))
     for v, public in others.items():
-        ring.add(masked, _pair_mask(keys, v, public, ring), 1 if v > keys.device else -1)
+        ring.add(masked, _pair_mask(keys, v, public, ring, common), 1 if v > keys.device else -1)
     return masked
 
 
@@ -291,10 +295,9 @@ def reveal(
     left = {keys.device, *others} & set(survivors)
     if keys.device not in survivors or len(left) < least:
         raise RefusedError("sum", f"{len(left)} devices are left around this one; {least} are needed to unmask a sum.")
-    found = {keys.device: shares[keys.device]} | {
-        v: _opened(keys, v, public, shares[v]) for v, public in others.items()
-    }
-    return {v: both[KEY_BYTES:] if v in left else both[:KEY_BYTES] for v, both in found.items()}
+    opened = {v: _opened(keys, v, public, shares[v]) for v, public in others.items()}
+    pairs = {keys.device: shares[keys.device], **opened}
+    return {v: pair[KEY_BYTES:] if v in left else pair[:KEY_BYTES] for v, pair in pairs.items()}
 
 
 # -- the server's last stage ------------------------------------------------------------------------------------------
@@ -303,7 +306,7 @@ def reveal(
 def unmasked(
     total: Bytes, ring: Residues, public: Mapping[int, PublicKeys], beside: Mapping[int, Collection[int]],
     survivors: Collection[int], revealed: Mapping[int, Mapping[int, bytes]], least: Callable[[int], int],
-    context: bytes,
+    context: bytes, common: bytes = b"",
 ) -> Bytes:  # fmt: skip
     """Return the sum of the survivors' vectors.
 
@@ -314,6 +317,7 @@ def unmasked(
         survivors: those whose vectors are in the sum.
         revealed: device → whose share → share.
         least: a device → the threshold of its shares.
+        common: as the devices have it.
 
     Raises:
         LostSumError: fewer than three are left, or too few shares came, or none that fit.
@@ -333,7 +337,7 @@ def unmasked(
         if _public(secret) != public[u].mask:
             raise LostSumError(f"shares of device {u}'s key do not fit its public key")
         for v in set(beside[u]) & set(survivors):  # v's vector has the mask with u, and u's is not there
-            ring.add(total, _pair_mask(keys, v, public[v], ring), 1 if v > u else -1)
+            ring.add(total, _pair_mask(keys, v, public[v], ring, common), 1 if v > u else -1)
     return total
 
 
@@ -359,9 +363,9 @@ def _agreed(private: bytes, public: bytes, about: bytes) -> bytes:
     return bytes(crypto.HKDF(crypto.hashes.SHA256(), KEY_BYTES, None, about).derive(secret))
 
 
-def _pair_mask(keys: DeviceKeys, other: int, public: PublicKeys, ring: Residues) -> Bytes:
+def _pair_mask(keys: DeviceKeys, other: int, public: PublicKeys, ring: Residues, common: bytes) -> Bytes:
     low, high = sorted((keys.device, other))
-    about = keys.context + b"mask" + _numbered(low) + _numbered(high)
+    about = keys.context + b"mask" + _numbered(low) + _numbered(high) + common
     return _stream(_agreed(keys.mask, public.mask, about), b"", ring.bytes)
 
 

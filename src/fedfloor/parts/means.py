@@ -170,7 +170,10 @@ def _checked(name: str, values: Sequence[float], n: int, *, above: bool) -> list
     return [float(value) for value in values]
 
 
-def gaussian_sum(updates: Iterable[Tensor], clip: float, deviation: float, rng: np.random.Generator) -> Tensor:
+def gaussian_sum(
+    updates: Iterable[Tensor], clip: float, deviation: float, rng: np.random.Generator,
+    lengths: list[float] | None = None,
+) -> Tensor:  # fmt: skip
     """Return Σ_k Δ_k·min(1, C/‖Δ_k‖) + N(0, σ²I), float64 [P]: the Gaussian mechanism on clipped updates.
 
     Args:
@@ -178,6 +181,7 @@ def gaussian_sum(updates: Iterable[Tensor], clip: float, deviation: float, rng: 
         clip: C > 0, infinity for updates as they are.
         deviation: σ ≥ 0; 0 draws nothing.
         rng: where the noise comes from.
+        lengths: to which each ‖Δ_k‖ is added.
 
     >>> gaussian_sum([torch.tensor([3.0, 4.0]).double()], 1.0, 0.0, np.random.default_rng(0)).tolist()
     [0.6000000000000001, 0.8]
@@ -185,6 +189,8 @@ def gaussian_sum(updates: Iterable[Tensor], clip: float, deviation: float, rng: 
     total: Tensor | None = None
     for update in updates:
         part = clipped(update, clip)
+        if lengths is not None:
+            lengths.append(float(update.norm()))
         total = part.clone() if total is None else total.add_(part)
     if total is None:
         raise SettingError("no updates to add up: at least one branch must come back.")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, ClassVar, Literal, Protocol
 
 import numpy as np
@@ -48,6 +48,7 @@ class Meeting:
         trained: how many numbers at the front of a model are trained; frozen parameters and batch norm's statistics
             lie behind. None where all are.
         rng: for rules that draw; keyed by the seed, the round and the branches' first visit, so equal on every rank.
+        settings: filled by a rule whose settings change from round to round: those of its next round.
     """
 
     start: Tensor
@@ -57,6 +58,7 @@ class Meeting:
     classes: int
     trained: int | None = None
     rng: np.random.Generator | None = None
+    settings: dict[str, Scalar] = field(default_factory=dict)
 
 
 class Mix(Protocol):
@@ -442,21 +444,32 @@ class Private(Mix):
     noise multiplier z; :mod:`fedfloor.runs.privacy` adds up the rounds. The denominator is the expected number of
     devices, never the number that took part. With z = 0, C = ∞ and q = 1 it is the mean ``equal``, but for rounding.
 
+    With a ``quantile`` γ the norm follows that quantile of the updates' norms: Σ_k (1[‖Δ_k‖ ≤ C] − 1/2) gets the noise
+    N(0, σ_b²), its mean b̃ over q·K (plus 1/2) is compared with γ, and C ← C·exp(−η(b̃ − γ)) for the next round. The
+    updates then get the noise multiplier (z⁻² − (2σ_b)⁻²)^(−1/2), so that both together are one step with z (Andrew,
+    Thakkar, McMahan, Ramaswamy, "Differentially private learning with adaptive clipping", NeurIPS 2021, Theorem 1).
+
     McMahan, Ramage, Talwar, Zhang, "Learning differentially private recurrent language models", ICLR 2018, arXiv
     1710.06963, Algorithm 1 with the estimator f̃_f. The noise is drawn in double precision and rounded; what rounding
     can reveal (Mironov, CCS 2012) is not covered.
 
     Args:
-        clip: C, the largest norm of a device's update, above 0.
+        clip: C, the largest norm of a device's update, above 0; with a quantile that of the first round.
         noise: z ≥ 0, the noise's standard deviation in units of C.
         delta: δ that ε is stated for, in (0, 1); below one over the number of devices.
         expected: q·K; from the selection and the park where it is left out.
+        quantile: γ in (0, 1), the share of updates that are to be shorter than C; left out, C stays.
+        clip_rate: η, how fast C follows, above 0.
+        count_noise: σ_b of the count, above z/2; q·K/20 where it is left out, as in the paper.
     """
 
     clip: float = 1.0
     noise: float = 1.0
     delta: float = 1e-5
     expected: float | None = None
+    quantile: float | None = None
+    clip_rate: float = 0.2
+    count_noise: float | None = None
     kind: Literal["private"] = "private"
     whole: ClassVar[bool] = True
 
@@ -471,6 +484,18 @@ class Private(Mix):
                 f"mix.noise = {self.noise} with clip = inf: without a bound on updates no noise hides a device. Set "
                 "mix.clip, such as 1.0."
             )
+        self._check_quantile()
+
+    def _check_quantile(self) -> None:
+        if self.quantile is None:
+            require(self.count_noise is None, "mix.count_noise", self.count_noise, "left out without mix.quantile")
+            return
+        require(0 < self.quantile < 1, "mix.quantile", self.quantile, "above 0 and below 1, such as 0.5")
+        require(0 < self.clip_rate < math.inf, "mix.clip_rate", self.clip_rate, "a number above 0")
+        require(math.isfinite(self.clip), "mix.clip", self.clip, "a finite number, from which it follows mix.quantile")
+        if self.count_noise is not None:
+            allowed = f"a number above half of mix.noise, {self.noise / 2:g}"
+            require(self.noise / 2 < self.count_noise < math.inf, "mix.count_noise", self.count_noise, allowed)
 
     def planned(self, node: Node, selection: Selection | None, devices: Sequence[int], park_devices: int) -> Private:
         """Return the rule with its denominator, if one round of the plan is one step of the mechanism.
@@ -502,11 +527,27 @@ class Private(Mix):
             goal = objective(work.objective, work.settings)
             if goal.travels:
                 raise _unfit(f"devices send '{min(goal.travels)}' beside the model, which is not clipped")
-        return replace(self, expected=selection.share * park_devices)
+        expected = selection.share * park_devices
+        if self.quantile is None or self.count_noise is not None:
+            return replace(self, expected=expected)
+        if expected / 20 <= self.noise / 2:
+            raise SettingError(
+                f"mix.quantile with {expected:g} devices in a round on average: their count would carry the noise "
+                f"{expected / 20:g}, which has to be above half of mix.noise = {self.noise}. Set mix.count_noise = "
+                f"{max(1.0, self.noise):g}, or let more devices take part."
+            )
+        return replace(self, expected=expected, count_noise=expected / 20)
+
+    @property
+    def update_noise(self) -> float:
+        """The noise multiplier of the updates: z, or more where the count of short ones takes its share of z."""
+        if self.quantile is None or not self.noise or self.count_noise is None:
+            return self.noise
+        return float((self.noise**-2 - (2 * self.count_noise) ** -2) ** -0.5)
 
     @property
     def additive(self) -> bool:
-        return True
+        return self.quantile is None
 
     def summand(self, change: Tensor, trained: int | None) -> Tensor:
         """Return clip(Δ, C): where sums are secure, devices shorten their updates themselves."""
@@ -533,9 +574,15 @@ class Private(Mix):
             raise _unfit(STATISTICS)
         front, mixed = slice(met.trained), met.start.clone()
         updates = (model[front].double().sub_(met.start[front]) for model in met.models)
-        deviation = self.noise * self.clip if self.noise else 0.0
-        total = gaussian_sum(updates, self.clip, deviation, met.rng)
+        lengths = list[float]()
+        deviation = self.update_noise * self.clip if self.noise else 0.0
+        total = gaussian_sum(updates, self.clip, deviation, met.rng, lengths)
         mixed[front] = total.div_(self.expected).add_(met.start[front])
+        if self.quantile is not None:
+            short = sum(0.5 if length <= self.clip else -0.5 for length in lengths)
+            short += met.rng.normal(0.0, self.count_noise or 0.0) if self.noise else 0.0
+            away = 0.5 + short / self.expected - self.quantile
+            met.settings["clip"] = self.clip * math.exp(-self.clip_rate * away)
         return mixed
 
 

@@ -73,14 +73,21 @@ def _visits(node: Parallel | Select, count: int) -> None:
     rule = mix.rule(node.mix, node.settings)
     if not rule.additive:
         raise _unfit(
-            f"mix '{node.mix}' looks at each device's model", "Choose a mean: by_samples, equal, or private with noise"
+            f"mix '{node.mix}' looks at each device's model",
+            "Choose a mean: by_samples, equal, or private without a quantile",
         )
     if count and (len(walk.devices(node)) < count or not all(isinstance(one, Train) for one in walk.children(node))):
         raise _unfit(
             "branches that meet are more than one visit to a device each",
             "Choose a method whose devices train once, in parallel, such as fedavg or hierfavg",
         )
-    for work in walk.works(node):
+    works = walk.works(node)
+    if any(work != works[0] for work in works):
+        raise _unfit(
+            "its devices train in different ways, of which one could leave all changes but one at zero",
+            "Give the devices that meet the same work",
+        )
+    for work in works:
         beside = objectives.objective(work.objective, work.settings).travels
         if beside:
             raise _unfit(

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from fedfloor.plan.nodes import Node
+from fedfloor.plan.nodes import Node, Scalar
 
 if TYPE_CHECKING:
     import numpy as np
@@ -78,6 +78,7 @@ class Outcome:
         answers: device → question → answer, of each ``Probe``.
         ticks: by which the park's clock moved.
         rng: for servers that draw, keyed by the seed and the round.
+        mix: settings of the mixing rule in its next round, where it changes them.
     """
 
     packet: Mapping[str, Tensor]
@@ -86,3 +87,4 @@ class Outcome:
     answers: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)
     ticks: int = 1
     rng: np.random.Generator | None = None
+    mix: Mapping[str, Scalar] = field(default_factory=dict)

@@ -147,9 +147,13 @@ class _Run:
     def go(self, start: dict[str, torch.Tensor], point: Checkpoint) -> str:
         why = "stopped" if self.reached(point) else "finished"
         last = min(self.experiment.rounds, self.orders.limits.stop_after or self.experiment.rounds)
-        last = privacy.last_round(self.method.parts, self.orders.limits.epsilon, self.engine.park.devices, last)
+        last = privacy.last_round(self.method, self.orders.limits.epsilon, self.engine.park.devices, last)
         while why == "finished" and point.round < last:
-            point = self.next(start, point)
+            after = self.next(start, point)
+            if after is None:
+                why = "stopped"
+                break
+            point = after
             if self.first:
                 self.write(point, now=point.round == last)
             if self.reached(point):
@@ -162,8 +166,8 @@ class _Run:
             self.end(point)
         return why
 
-    def next(self, start: dict[str, torch.Tensor], point: Checkpoint) -> Checkpoint:
-        """Do one round; where it fails, checkpoint the one before it."""
+    def next(self, start: dict[str, torch.Tensor], point: Checkpoint) -> Checkpoint | None:
+        """Do one round; where it fails, checkpoint the one before it. None: it would exceed the budget of ε."""
         try:
             return self.round(start, point)
         except (RunError, SettingError):  # a plan may be refused in a later round, too
@@ -172,7 +176,7 @@ class _Run:
                     self.save(point)
             raise
 
-    def round(self, start: dict[str, torch.Tensor], point: Checkpoint) -> Checkpoint:
+    def round(self, start: dict[str, torch.Tensor], point: Checkpoint) -> Checkpoint | None:
         began = time.perf_counter()
         seed, number = self.experiment.seed, point.round + 1
         self.settle(point.tick)
@@ -182,6 +186,12 @@ class _Run:
             privacy.begin_round(self.orders.out)
             rng = secret()
         plan = self.method.plan(point.state, view, rng)
+        trained = privacy.visits_begun(self.orders.out, point.visits)
+        held_now = self.engine.park.holdings.tolist()
+        if not privacy.allows(self.method, self.orders.limits.epsilon, held_now, trained, plan):
+            return None
+        if self.live is not None and privacy.sample_work(self.method) is not None:
+            privacy.begin_visits(self.orders.out, plan)
         if not self.looked:
             self.look(plan, number)
         if self.first and number == 1:
@@ -350,7 +360,8 @@ class _Run:
         self.save(point)
         park, real = self.engine.park, self.live is not None
         spent = privacy.rounds_begun(self.orders.out, point.round)
-        revealed = privacy.statement(self.method, spent, park.holdings.tolist(), point.visits)
+        trained = privacy.visits_begun(self.orders.out, point.visits)
+        revealed = privacy.statement(self.method, spent, park.holdings.tolist(), trained)
         results.tell(self.orders.out, self.experiment, point.reports, park, revealed, secret=real)
         results.write_memory(self.orders.out, self.engine.memory)
         more = (decide.about(models) if models else {}) | beside

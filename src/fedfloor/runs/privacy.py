@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -13,6 +15,8 @@ from fedfloor.methods.configured import ConfiguredMethod, Parts
 from fedfloor.parts.mix import Private
 from fedfloor.parts.selection import Poisson
 from fedfloor.parts.work import WorkSettings
+from fedfloor.plan import walk
+from fedfloor.plan.nodes import Node, Select
 from fedfloor.runs.folder import write
 
 NOT_COVERED = (
@@ -91,19 +95,20 @@ def rounds_within(budget: float, noise: float, share: float, delta: float, devic
     return low
 
 
-def last_round(parts: Parts, budget: float | None, devices: int, most: int) -> int:
-    """Return the last round that a budget of ε allows, at most ``most``.
+def last_round(method: ConfiguredMethod, budget: float | None, devices: int, most: int) -> int:
+    """Return the last round that a budget of ε allows, at most ``most``; of samples' privacy :func:`allows` decides.
 
     Raises:
         SettingError: the method's models carry no noise, or the first round exceeds the budget.
     """
-    if budget is None:
+    private = mechanism(method.parts)
+    if budget is None or (private is None and sample_work(method) is not None):
         return most
-    private = mechanism(parts)
     if private is None:
         raise SettingError(
             "until epsilon (--until) needs models that carry noise: set method.mix = "
-            '{ kind = "private", clip = 1.0, noise = 1.0 } and method.selection = { kind = "poisson", share = 0.1 }.'
+            '{ kind = "private", clip = 1.0, noise = 1.0 } and method.selection = { kind = "poisson", share = 0.1 }, '
+            "or work.sample_clip and work.sample_noise."
         )
     mix, selection = private
     return rounds_within(budget, mix.noise, selection.share, mix.delta, devices, most)
@@ -115,9 +120,48 @@ def mechanism(parts: Parts) -> tuple[Private, Poisson] | None:
     return (mix, selection) if isinstance(mix, Private) and isinstance(selection, Poisson) else None
 
 
+def sample_work(method: ConfiguredMethod) -> WorkSettings | None:
+    """Return the work of a method whose devices clip samples' gradients; None of others."""
+    work = getattr(method.method, "work", None)
+    return work if work is not None and work.sample_clip is not None else None
+
+
+def allows(
+    method: ConfiguredMethod, budget: float | None, held: Sequence[int], visits: Mapping[int, int], plan: Node
+) -> bool:  # fmt: skip
+    """Return whether the samples of every device stay within a budget of ε, where devices are not what it protects.
+
+    Args:
+        held: samples that each device holds at a time, [K].
+        visits: device → how often it trained before the round.
+        plan: of the round; whom a ``Select`` may choose counts as visited.
+
+    Raises:
+        SettingError: the first round exceeds the budget.
+    """
+    work = sample_work(method)
+    if budget is None or work is None or mechanism(method.parts) is not None:
+        return True
+    value, *_ = worst_device(work, held, Counter(visits) + most_visits(plan))
+    if value > budget and not visits:
+        raise SettingError(
+            f"until epsilon (--until) = {budget:g}: the first round has ε = {value:.4g}. Raise work.sample_noise."
+        )
+    return value <= budget
+
+
+def most_visits(plan: Node) -> Counter[int]:
+    """Return how often each device trains in a round at most."""
+    chosen = Counter[int]()
+    for at, times in walk.every(plan):
+        chosen.update(dict.fromkeys(at.candidates, times) if isinstance(at, Select) else {})
+    return walk.visits(plan) + chosen
+
+
 SAMPLE_DELTA = 1e-5
 MOST_PAIRS = 20  # of samples and visits, for which ε is worked out one by one
 BEGUN = "private-rounds"  # of a run's folder: how many rounds real machines began, those done again included
+VISITS = "private-visits.json"  # and how often each device was to train in them
 
 
 def begin_round(folder: Path) -> None:
@@ -138,6 +182,26 @@ def rounds_begun(folder: Path, done: int) -> int:
         raise SettingError(f"{path} cannot be read: it counts the rounds that privacy is spent on.") from error
 
 
+def begin_visits(folder: Path, plan: Node) -> None:
+    """Count a round's visits before it begins: after a kill devices train again with other noise, and both count."""
+    known = Counter(visits_begun(folder, {})) + most_visits(plan)
+    write(folder / VISITS, json.dumps({str(device): times for device, times in sorted(known.items())}))
+
+
+def visits_begun(folder: Path, done: Mapping[int, int]) -> Mapping[int, int]:
+    """Return device → how often it was to train, at least as often as it did.
+
+    Raises:
+        SettingError: the file that counts them is damaged.
+    """
+    path = folder / VISITS
+    try:
+        begun = json.loads(path.read_text()) if path.exists() else {}
+        return Counter(done) | Counter({int(device): int(times) for device, times in begun.items()})
+    except (OSError, ValueError, AttributeError, TypeError) as error:
+        raise SettingError(f"{path} cannot be read: it counts the visits that privacy is spent on.") from error
+
+
 def statement(
     method: ConfiguredMethod, rounds: int, held: Sequence[int], visits: Mapping[int, int]
 ) -> dict[str, dict[str, Any]]:
@@ -150,15 +214,18 @@ def statement(
         visits: device → how often it trained.
     """
     stated: dict[str, dict[str, Any]] = {}
-    private, work = mechanism(method.parts), getattr(method.method, "work", None)
+    private, work = mechanism(method.parts), sample_work(method)
     if private is not None:
         mix, selection = private
         value = epsilon(mix.noise, selection.share, rounds, mix.delta, len(held))
         about = {"clip": mix.clip, "noise_multiplier": mix.noise, "share": selection.share, "rounds": rounds}
+        if mix.quantile is not None:  # the count of short updates and the updates are one step with the noise together
+            count_noise = mix.count_noise or selection.share * len(held) / 20
+            about |= {"quantile": mix.quantile, "count_noise": count_noise}
         stated["models"] = {"protects": "a device with all its samples", **about, "delta": mix.delta} | _loss(value)
-    if work is not None and work.sample_clip is not None:
+    if work is not None:
         value, share, steps = worst_device(work, held, visits)
-        about = {"clip": work.sample_clip, "noise_multiplier": work.sample_noise or 0.0, "share": share}
+        about = {"clip": work.sample_clip or math.inf, "noise_multiplier": work.sample_noise or 0.0, "share": share}
         about |= {"rounds": steps, "delta": SAMPLE_DELTA}
         stated["samples"] = {"protects": "a sample of a device", **about} | _loss(value)
     return stated

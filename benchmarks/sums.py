@@ -1,0 +1,186 @@
+"""What secure sums cost a round of real processes, 8 devices in 2 factories, beside the same round in the clear.
+
+Two parks of processes on this machine, with a Mosquitto broker: their rounds take turns, so that other work on the
+machine reaches both. Seconds are the cloud's, of a round; processor seconds are those of broker, devices and edges.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from threading import Semaphore
+
+from benchmarks.live import free_port, open_to_anybody, started_broker
+from fedfloor import config
+from fedfloor.deploy import cloud
+from fedfloor.deploy.settings import (
+    CloudEdge,
+    CloudSettings,
+    DeviceSettings,
+    EdgeSettings,
+    Endpoint,
+    Named,
+    to_toml,
+)
+from fedfloor.errors import RunError
+from fedfloor.runs import ledger
+from fedfloor.runs.orders import Limits
+from fedfloor.runs.parks import build_park
+
+Row = dict[str, object]
+SIDES = {"plain": "", "secure": 'method.travel = "secure-sum"\n'}
+EXPERIMENT = """
+rounds = 1000
+data = {{ name = "labels", samples_per_device = 600 }}
+park = {{ devices = 8, factories = 2 }}
+model.name = "{model}"
+method.name = "fedavg"
+work = {{ steps = {steps}, batch_size = {batch_size}, lr = 0.05 }}
+evaluate.every = 1000
+deploy.norm_limit = false
+"""
+
+
+@dataclass(frozen=True)
+class Case:
+    """A network, and the mini-batches that each device trains on in a round."""
+
+    name: str
+    steps: int
+    batch_size: int
+    model: str = "mlp-2nn"
+
+
+CASES = (
+    Case("2NN, 1 mini-batch of 10", 1, 10),
+    Case("2NN, 60 mini-batches of 10", 60, 10),
+    Case("2NN, 235 mini-batches of 32", 235, 32),  # one pass over an eighth of MNIST
+)
+WAIT_S = 120.0  # for the processes of a park to start
+
+
+@dataclass(frozen=True)
+class Park:
+    """A park of processes, and the processor seconds that they had spent after its first and its last round."""
+
+    settings: CloudSettings
+    processes: list[subprocess.Popen[bytes]]
+    spent_s: list[float] = field(default_factory=list)
+
+    @property
+    def seconds(self) -> list[float]:
+        """Seconds of each round but the first, in which devices load PyTorch.
+
+        Raises:
+            RunError: a round lost a device.
+        """
+        lines = ledger.read(self.settings.out / "ledger.jsonl")[1:]
+        if any(line.lost for line in lines):
+            raise RunError("a round lost a device: this machine is too busy to measure on; try again.")
+        return [line.wall_s for line in lines]
+
+
+def measure(cases: Sequence[Case], repeats: int, say: Callable[[str], None]) -> list[Row]:
+    """Time so many rounds of each side; return a row for each case.
+
+    Raises:
+        RunError: there is no Mosquitto, a round lost a device, or a process did not come up.
+    """
+    rows = list[Row]()
+    for case in cases:
+        with tempfile.TemporaryDirectory(prefix="ff-") as place, ExitStack() as parks:
+            sides = {
+                name: parks.enter_context(_park(Path(place) / name, name, EXPERIMENT.format(**vars(case)) + more))
+                for name, more in SIDES.items()
+            }
+            _in_turns(sides, repeats + 1, lambda number, what=case.name: say(f"{what}: round {number}"))
+            plain, secure = sides["plain"], sides["secure"]
+            ratios = [masked / clear for masked, clear in zip(secure.seconds, plain.seconds, strict=True)]
+            spent = {name: (park.spent_s[1] - park.spent_s[0]) / repeats for name, park in sides.items()}
+            figures = {
+                "plain_s": statistics.median(plain.seconds), "secure_s": statistics.median(secure.seconds),
+                "ratio": statistics.median(ratios), "least": min(ratios), "most": max(ratios),
+                "plain_cpu_s": spent["plain"], "secure_cpu_s": spent["secure"],
+                "cpu_ratio": spent["secure"] / spent["plain"],
+            }  # fmt: skip
+            rows.append({"case": case.name, **{name: round(value, 3) for name, value in figures.items()}})
+            say(str(rows[-1]))
+    return rows
+
+
+def _in_turns(sides: Mapping[str, Park], rounds: int, say: Callable[[int], None]) -> None:
+    """Let two parks do so many rounds each, one round at a time."""
+    turn = {name: Semaphore(0) for name in sides}
+
+    def train(name: str, park: Park) -> None:
+        (other,) = (turn[side] for side in sides if side != name)
+        turn[name].acquire()
+
+        def done(line: ledger.Line) -> None:
+            say(line.round)
+            if line.round in (1, rounds):
+                park.spent_s.append(sum(map(_computed_s, park.processes)))
+            other.release()
+            turn[name].acquire()
+
+        try:
+            cloud.run(park.settings, limits=Limits(stop_after=rounds), report=done)
+        finally:
+            other.release(rounds + 1)
+
+    with ThreadPoolExecutor(len(sides)) as pool:
+        ended = [pool.submit(train, name, park) for name, park in sides.items()]
+        next(iter(turn.values())).release()
+    for end in ended:
+        end.result()
+
+
+def _computed_s(process: subprocess.Popen[bytes]) -> float:
+    fields = Path(f"/proc/{process.pid}/stat").read_text().rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+@contextmanager
+def _park(folder: Path, name: str, text: str) -> Iterator[Park]:
+    """Yield a park whose broker, devices and edges run."""
+    folder.mkdir()
+    what, where = folder / "experiment.toml", Endpoint("127.0.0.1", free_port())
+    what.write_text(text)
+    places, started = build_park(config.read(what, [])).factory_of.tolist(), list[subprocess.Popen[bytes]]()
+    doors = {m: Endpoint(socket=folder / f"e{m}.sock") for m in sorted(set(places))}
+    try:
+        started.append(started_broker(open_to_anybody(folder, where.port)))
+        for k, m in enumerate(places):
+            own = folder / f"d{k}"
+            device = DeviceSettings(name, own.name, m, k, where, what, own, own, edge=f"e{m}")
+            started.append(_process("device", folder / f"{own.name}.toml", device))
+        for m, door in doors.items():
+            devices = tuple(Named(f"d{k}", k) for k, place in enumerate(places) if place == m)
+            edge = EdgeSettings(name, f"e{m}", m, where, door, what, folder, devices)
+            started.append(_process("edge", folder / f"e{m}.toml", edge))
+        until = time.monotonic() + WAIT_S
+        while not all((folder / f"e{m}.sock").exists() for m in doors):  # an edge waits for its devices first
+            if time.monotonic() > until:
+                raise RunError(f"the processes of a park did not come up within {WAIT_S:g} s.")
+            time.sleep(0.1)
+        edges = tuple(CloudEdge(f"e{m}", m, door) for m, door in doors.items())
+        yield Park(CloudSettings(name, what, folder / "run", edges), started)
+    finally:
+        for process in reversed(started):
+            process.terminate()
+        for process in started:
+            process.wait()
+
+
+def _process(kind: str, file: Path, settings: DeviceSettings | EdgeSettings) -> subprocess.Popen[bytes]:
+    file.write_text(to_toml(settings))
+    return subprocess.Popen([sys.executable, "-m", "fedfloor", kind, str(file)], stderr=subprocess.DEVNULL)
