@@ -16,8 +16,8 @@ from fedfloor.chance import generator
 from fedfloor.checking import toml_text
 from fedfloor.config import resolved
 from fedfloor.engine import local_update
-from fedfloor.engine.attackers import AttackingExecutor
 from fedfloor.engine.engine import Engine
+from fedfloor.engine.executor import AttackingExecutor
 from fedfloor.engine.team import Team
 from fedfloor.errors import SettingError
 from fedfloor.experiment import Experiment

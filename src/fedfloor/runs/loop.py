@@ -16,10 +16,9 @@ import torch
 from fedfloor.chance import generator, secret
 from fedfloor.config import combined
 from fedfloor.engine import ranks, separate
-from fedfloor.engine.attackers import triggered
 from fedfloor.engine.engine import Engine, RemoteExecutor
 from fedfloor.engine.evaluate import Score, evaluate, tested_on
-from fedfloor.engine.executor import executor_of
+from fedfloor.engine.executor import executor_of, triggered
 from fedfloor.engine.memory import DeviceMemory
 from fedfloor.engine.team import Team
 from fedfloor.errors import DivergedError, RunError, SettingError
