@@ -29,10 +29,10 @@ from fedfloor.report.groups import half_width
 from fedfloor.report.numbers import amount
 from fedfloor.runs.compare import PlannedRun, carry_out, planned_runs
 from fedfloor.runs.folder import write_json
+from fedfloor.runs.forecast import reprice
 from fedfloor.runs.ledger import Line
 from fedfloor.runs.orders import Limits
 from fedfloor.runs.references import beside
-from fedfloor.runs.reprice import reprice
 from fedfloor.tasks.reconstruction import Reconstruction
 
 METHODS = (

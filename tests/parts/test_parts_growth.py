@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedfloor.errors import SettingError
-from fedfloor.parts.growth import (
+from fedfloor.parts.grouping import (
     MOST,
     Exp,
     Growth,

@@ -21,7 +21,7 @@ from fedfloor.report.story import baseline, one_class, remarks, rising, story
 from fedfloor.report.table import Budget, at, leader, natural_target, paired, paired_at, summary
 from fedfloor.report.words import markdown as table
 from fedfloor.runs import sweep as sweeps
-from fedfloor.tracking.points import about, csv_table
+from fedfloor.tracking.sinks import about, csv_table
 from run_folders import evaluate, make_run
 
 

@@ -13,8 +13,8 @@ from fedfloor import config
 from fedfloor.errors import DivergedError, SettingError
 from fedfloor.network.profile import NetworkSettings
 from fedfloor.runs import launch, ledger
+from fedfloor.runs.forecast import reprice
 from fedfloor.runs.orders import Orders
-from fedfloor.runs.reprice import reprice
 
 TABLE = {
     "name": "small", "rounds": 2, "data": {"name": "labels", "samples_per_device": 12},

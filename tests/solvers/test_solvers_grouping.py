@@ -17,8 +17,22 @@ from scipy.optimize import linear_sum_assignment
 from fedfloor.errors import RunError, SettingError
 from fedfloor.solvers.grouping import solve as exchange_module
 from fedfloor.solvers.grouping.kernels import assign, exchange_between
-from fedfloor.solvers.grouping.problem import GroupingProblem, check, cpd, shares, value, verify
-from fedfloor.solvers.grouping.solve import DISTANCES, SOLVERS, astraea, clusters, exchange, icg, random, solve
+from fedfloor.solvers.grouping.solve import (
+    DISTANCES,
+    SOLVERS,
+    GroupingProblem,
+    astraea,
+    check,
+    clusters,
+    cpd,
+    exchange,
+    icg,
+    random,
+    shares,
+    solve,
+    value,
+    verify,
+)
 from fedfloor.solvers.solution import solved
 from groupings import femnist_like, groupings, least, strange
 
@@ -43,7 +57,7 @@ def test_many_groups_are_compared_in_blocks(monkeypatch: pytest.MonkeyPatch) -> 
     problem = femnist_like(0, 40, 20)
     choice = random(problem).choice
     whole = value(problem, choice)
-    monkeypatch.setattr("fedfloor.solvers.grouping.problem.BLOCK", 3 * 20)  # seven blocks, the last with two rows
+    monkeypatch.setattr("fedfloor.solvers.grouping.solve.BLOCK", 3 * 20)  # seven blocks, the last with two rows
     assert value(problem, choice) == pytest.approx(whole, rel=1e-14)
 
 

@@ -152,10 +152,10 @@ def reprice(
     """Price finished runs on another network, without training again."""
     from fedfloor.network.profile import NetworkSettings
     from fedfloor.report import ledger
-    from fedfloor.runs import reprice as work
+    from fedfloor.runs import forecast
 
     runs, budget = [run.folder for run in ledger.collect(folders)], options.budget(at)
-    copies = work.reprice(runs, NetworkSettings(network), out, lambda copy: print(copy, file=sys.stderr))
+    copies = forecast.reprice(runs, NetworkSettings(network), out, lambda copy: print(copy, file=sys.stderr))
     shared.summary(copies, out / "report.html", target, as_json=as_json, at=budget)
 
 
@@ -275,7 +275,7 @@ def allocate(
 def _solved(
     cell: Cell, problem: AllocationProblem, solver: str, seed: int, limit: float | None
 ) -> Solution[Allocation]:
-    from fedfloor.solvers.allocation.bound import alone_s
+    from fedfloor.solvers.allocation.problem import alone_s
     from fedfloor.solvers.allocation.solve import SOLVERS, ready, solve
 
     if solver not in SOLVERS:

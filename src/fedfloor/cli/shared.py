@@ -256,7 +256,7 @@ def track(folders: Sequence[Path], to: str, out: str | None, *, as_json: bool) -
     from fedfloor.report import ledger
     from fedfloor.terminal import show
     from fedfloor.tracking import sinks
-    from fedfloor.tracking.points import run_names
+    from fedfloor.tracking.sinks import run_names
     from fedfloor.tracking.tracker import replay
 
     if to not in ("csv", *sinks.LIVE):
@@ -282,7 +282,7 @@ def track(folders: Sequence[Path], to: str, out: str | None, *, as_json: bool) -
 
 def _csv(runs: Sequence[Path], out: str) -> None:
     """Write the ledgers of runs as CSV to a file, or to standard output where ``out`` is ``-``."""
-    from fedfloor.tracking.points import about, csv_table
+    from fedfloor.tracking.sinks import about, csv_table
 
     text = csv_table([about(folder) for folder in runs])
     if out == "-":

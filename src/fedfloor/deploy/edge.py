@@ -33,9 +33,10 @@ from fedfloor.deploy.names import PartNames
 from fedfloor.deploy.settings import Deadlines, EdgeSettings
 from fedfloor.deploy.summing import EdgeSum, common
 from fedfloor.engine import limit, ranks, travel
-from fedfloor.engine.aggregation import Aggregation, SecureAggregation
+from fedfloor.engine.aggregation import Aggregation
 from fedfloor.engine.engine import Engine, FrozenExtractor
 from fedfloor.engine.memory import DeviceMemory
+from fedfloor.engine.summing import SecureAggregation
 from fedfloor.engine.team import Alone
 from fedfloor.errors import DivergedError, FedfloorError, SettingError
 from fedfloor.experiment import Experiment

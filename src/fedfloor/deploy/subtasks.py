@@ -19,11 +19,12 @@ from fedfloor.deploy.message import Arrays, Message
 from fedfloor.deploy.names import PartNames
 from fedfloor.deploy.summing import check_sums
 from fedfloor.engine import limit, travel
-from fedfloor.engine.aggregation import SecureAggregation, TreeSum, aggregation_of
+from fedfloor.engine.aggregation import TreeSum
 from fedfloor.engine.engine import Engine, Subtask
 from fedfloor.engine.limit import HARMLESS, Limit
 from fedfloor.engine.questions import Question, question
 from fedfloor.engine.ranks import branches_to_json
+from fedfloor.engine.summing import SecureAggregation, aggregation_of
 from fedfloor.engine.team import Blob
 from fedfloor.engine.visit import mixed_part
 from fedfloor.errors import SettingError

@@ -18,7 +18,7 @@ from fedfloor import ranges
 from fedfloor.deploy.channel import side_by_side
 from fedfloor.deploy.message import Message
 from fedfloor.engine import travel
-from fedfloor.engine.aggregation import FactorySum, SecureAggregation
+from fedfloor.engine.summing import FactorySum, SecureAggregation
 from fedfloor.engine.team import Blob
 from fedfloor.models.network import Network
 from fedfloor.parts import masking, mix

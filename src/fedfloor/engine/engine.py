@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from fedfloor.chance import generator
 from fedfloor.data.dataset import Labels, Targets, Values
+from fedfloor.engine.aggregation import Aggregation
 from fedfloor.engine.limit import Limit, Longest
 from fedfloor.engine.memory import DeviceMemory
 from fedfloor.engine.team import Blob, Team
@@ -30,9 +31,6 @@ from fedfloor.plan.nodes import Broadcast, Parallel, Probe, Work
 from fedfloor.plan.outcome import Receipt
 from fedfloor.plan.schedule import Key, NodeResult, ParallelRequest, Walking
 from fedfloor.tasks.task import Task
-
-if TYPE_CHECKING:
-    from fedfloor.engine.aggregation import Aggregation
 
 CHUNK_BYTES = 4 << 20  # samples are turned into floats a few batches at a time: it stays in cache and bounds memory
 PROBES = 8

@@ -26,10 +26,11 @@ from typing import cast
 
 from fedfloor.chance import generator, secret
 from fedfloor.engine import travel, union
-from fedfloor.engine.aggregation import Aggregation, aggregation_of, branch_statistics, kept
+from fedfloor.engine.aggregation import Aggregation, branch_statistics, kept
 from fedfloor.engine.engine import Engine, Executor, FrozenExtractor, RemoteExecutor, Subtask
 from fedfloor.engine.executor import ask, executor_of, no_vector
 from fedfloor.engine.limit import Limit, offenders, parts, update
+from fedfloor.engine.summing import aggregation_of
 from fedfloor.engine.team import Alone, Blob, deal
 from fedfloor.engine.visit import check_parts
 from fedfloor.models.parcel import Packet

@@ -9,8 +9,7 @@ import numpy as np
 
 from fedfloor.errors import SettingError, require, unknown
 from fedfloor.methods.contract import Answers, Method, Needs, State, View
-from fedfloor.parts.grouping import formed
-from fedfloor.parts.growth import chosen_groups
+from fedfloor.parts.grouping import chosen_groups, formed
 from fedfloor.parts.work import WorkSettings
 from fedfloor.plan.nodes import Node, Parallel, Probe, Repeat, Sequence, Train, device
 from fedfloor.solvers.grouping.solve import SOLVERS

@@ -9,8 +9,7 @@ import numpy as np
 
 from fedfloor.errors import SettingError, require, unknown
 from fedfloor.methods.contract import Method, Needs, State, View
-from fedfloor.parts.grouping import formed
-from fedfloor.parts.growth import Growth, Log, chosen_groups, groups_of, is_full, period_of
+from fedfloor.parts.grouping import Growth, Log, chosen_groups, formed, groups_of, is_full, period_of
 from fedfloor.parts.replay import Replay, Rule, calibrating
 from fedfloor.parts.work import WorkSettings
 from fedfloor.plan import schedule, walk

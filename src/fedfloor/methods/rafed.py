@@ -12,8 +12,7 @@ from fedfloor.errors import SettingError, require
 from fedfloor.methods.contract import Method, Needs, State, View
 from fedfloor.parts.work import WorkSettings
 from fedfloor.plan.nodes import Node, Parallel, Probe, Radio, Sequence, Train, device
-from fedfloor.solvers.allocation.bound import alone_s
-from fedfloor.solvers.allocation.problem import Allocation, AllocationProblem
+from fedfloor.solvers.allocation.problem import Allocation, AllocationProblem, alone_s
 from fedfloor.solvers.allocation.solve import SOLVERS, solve
 
 
@@ -36,7 +35,7 @@ class RaFed(Method):
     Travels: the model, down and up, and a census up where it is weighed.
 
     Gao et al., "Resource Allocation for Latency-aware Federated Learning in Industrial Internet-of-Things". Its
-    Algorithm 1 is ``solver = "rafed"``, read as in :func:`fedfloor.solvers.allocation.rafed.rafed`. The allocation is
+    Algorithm 1 is ``solver = "rafed"``, read as in :func:`fedfloor.solvers.allocation.solve.rafed`. The allocation is
     worked out in each round, and differs only where the devices' resources, or their classes, have changed.
 
     Args:

@@ -87,7 +87,7 @@ class GradientBoosting(Method):
         HistGradientBoostingRegressor, fitted once for each output
 
     The table is normalised as for the network. It is no federated method, and no plan: ``fedfloor compare
-    --references`` fits it (:mod:`fedfloor.runs.roundless`).
+    --references`` fits it (:mod:`fedfloor.runs.references`).
 
     Travels: all data.
 
@@ -128,7 +128,7 @@ class Persistence(Method):
         of the window x_{t−L+1} … x_t: repeat x_t; a missing value is the last one before it
 
     Nothing is trained and nothing travels. It is no federated method, and no plan: ``fedfloor compare --references``
-    shows it beside forecasts (:mod:`fedfloor.runs.roundless`). Hyndman and Athanasopoulos, Forecasting: Principles and
+    shows it beside forecasts (:mod:`fedfloor.runs.references`). Hyndman and Athanasopoulos, Forecasting: Principles and
     Practice, 3rd edition (2021), section 5.2.
 
     Travels: nothing.

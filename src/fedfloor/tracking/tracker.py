@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING
 
 from fedfloor.errors import FedfloorError, RunError
 from fedfloor.runs.folder import owned
-from fedfloor.tracking.points import Point, about, figures, points, safe_round
-from fedfloor.tracking.sinks import Sink, check, make
+from fedfloor.tracking.sinks import Point, Sink, about, check, figures, make, points, safe_round
 
 if TYPE_CHECKING:  # it brings PyTorch, which takes seconds
     from fedfloor.runs.ledger import Line

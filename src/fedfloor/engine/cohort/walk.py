@@ -12,9 +12,10 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from fedfloor.engine.aggregation import Aggregation, aggregation_of
+from fedfloor.engine.aggregation import Aggregation
 from fedfloor.engine.engine import Engine
 from fedfloor.engine.executor import no_vector
+from fedfloor.engine.summing import aggregation_of
 from fedfloor.engine.visit import VisitStats
 from fedfloor.models.parcel import Packet
 from fedfloor.plan.nodes import Parallel, Train, Work

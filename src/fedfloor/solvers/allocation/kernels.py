@@ -59,7 +59,7 @@ def log_budgets(data: ChannelData, members: Integers, size: int, limit: float, w
     """Write ln(limit − compute) of the members; return False if they cannot all meet the limit, whatever the powers.
 
     With b the most −ln q a device can bear, ``"mean"`` reception needs Σ 1/(1 + b/γ) ≤ 1 and fading
-    Σ b ≥ m(m − 1) ln(1 + γ): see :func:`fedfloor.solvers.allocation.bound.lower_bound`.
+    Σ b ≥ m(m − 1) ln(1 + γ): see :func:`fedfloor.solvers.allocation.problem.lower_bound`.
     """
     compute, _, _, _, threshold, fading, alone, log_upload = data
     shares, bears = 0.0, 0.0
