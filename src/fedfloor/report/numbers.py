@@ -85,7 +85,7 @@ def unit(kind: str, most: float) -> tuple[float, str]:
     >>> unit("seconds", 7200.0), unit("bytes", 2.5e6)
     ((3600.0, 'h'), (1000000.0, 'MB'))
     """
-    fitting = [one for one in UNITS[kind] if one[0] <= most]
+    fitting = [entry for entry in UNITS[kind] if entry[0] <= most]
     return fitting[-1] if fitting else UNITS[kind][0]
 
 

@@ -11,12 +11,11 @@ from markupsafe import Markup
 from fedfloor.figures import Figure
 from fedfloor.names import LOCAL_ONLY, count
 from fedfloor.report.charts import AT_ONCE, COLOURS, GREY, SYMBOLS, faint, layout
-from fedfloor.report.groups import Group, display_name, figures_of, placed
+from fedfloor.report.groups import Group, display_name, figures_of, members, placed
 from fedfloor.report.ledger import by_place
 from fedfloor.report.numbers import figure, percent
 from fedfloor.report.records import EvaluationRecord
 from fedfloor.report.sections import chart, folded, scroll, section, table
-from fedfloor.report.words import members
 
 ByDevice = Mapping[int, float]  # a device's number → its figure, the mean over the seeds
 HEAD = ["method", "shared", "own", "gain", "lose", "worst: shared", "worst: own"]
@@ -106,10 +105,7 @@ def _gains(pairs: Sequence[tuple[float, float]], headline: Figure) -> tuple[int,
 
 
 def _means(finals: Sequence[EvaluationRecord], headline: Figure, shared: bool) -> dict[int, float]:
-    if shared:
-        places = by_place(finals, lambda final: final.shared.devices if final.shared else (), headline)
-    else:
-        places = by_place(finals, lambda final: final.devices, headline)
+    places = by_place(finals, "shared" if shared else "devices", headline)
     return {number: mean(values) for (number, _, _), values in places.items() if values}
 
 
