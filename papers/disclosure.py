@@ -287,7 +287,7 @@ def park(
         seed: of who holds what.
 
     Raises:
-        SettingError: K is no multiple of F.
+        SettingError: K is not a multiple of F.
     """
     classes = len(data.classes)
     require(devices % classes == 0, "devices", devices, f"a multiple of {classes}, the number of classes")

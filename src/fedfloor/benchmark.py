@@ -60,7 +60,7 @@ def read(chosen: Sequence[str], more: Sequence[Path] = ()) -> dict[str, Experime
     """Return the experiments of protocols by name, all if none is chosen, and of experiment files of one's own.
 
     Raises:
-        SettingError: a name is unknown, a file is no experiment, or two have one name.
+        SettingError: a name is unknown, a file is not an experiment, or two have one name.
     """
     known = protocols()
     for name in chosen:

@@ -581,7 +581,7 @@ def check_free(out: Path, *, force: bool) -> None:
     if exists and not force:
         raise SettingError(f"{out} is there already. Give another name with --out, or overwrite it with --force.")
     if not out.parent.is_dir() or not os.access(out.parent, os.W_OK):
-        raise SettingError(f"{out}: {out.parent} is no folder that can be written in. Give another place with --out.")
+        raise SettingError(f"{out}: {out.parent} is not a writable folder. Give another place with --out.")
 
 
 def write(text: str, out: Path, *, force: bool) -> None:

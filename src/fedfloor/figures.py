@@ -412,7 +412,7 @@ class Figure:
         """Refuse a target that no value can have.
 
         Raises:
-            SettingError: it is no share, or no number above 0.
+            SettingError: it is not a share, or not a number above 0.
         """
         if self.share:
             require(0 < target <= 1, option, target, "a share, above 0 and at most 1, such as 0.8")

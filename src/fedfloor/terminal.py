@@ -188,7 +188,7 @@ def show(rows: Sequence[Mapping[str, Any]], *, as_json: bool, title: str = "", *
         justify: Literal["left", "right"] = "right" if numeric else "left"
         table.add_column(heading, justify=justify, overflow="fold", no_wrap=short)
     for row in rows:
-        table.add_row(*(Text(_cell(row[name])) for name in columns))  # as it is: [park] is no markup
+        table.add_row(*(Text(_cell(row[name])) for name in columns))  # as it is: [park] is not markup
     console.print(table)
 
 

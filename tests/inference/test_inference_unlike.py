@@ -86,7 +86,7 @@ def test_good_rows_are_answered_and_the_others_named(command: Command) -> None:
     assert len(document["left_out"]) == 1
     assert ["b.csv: sensor 'temp'" in text for text in document["warnings"]] == [True]
     assert "b.csv: sensor 'temp': 100.0% of its values" in said.err
-    assert command("predict", "run", "b.csv").code == 0  # a warning is no failure
+    assert command("predict", "run", "b.csv").code == 0  # a warning is not a failure
 
 
 def test_a_window_with_a_hole_has_no_answer(command: Command) -> None:

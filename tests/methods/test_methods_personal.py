@@ -244,7 +244,7 @@ def test_own_parts_of_a_model() -> None:
     model = torch.arange(network.flat.numel(), dtype=torch.float32)
     assert torch.equal(travels.put(travels.cut(model), model), model)
     assert travels.put(torch.zeros(travels.numbers), model).count_nonzero() == Parcel(norms, len(model)).numbers
-    with pytest.raises(SettingError, match=r"'bodi' is no part of model.*[Dd]id you mean 'body'"):
+    with pytest.raises(SettingError, match=r"'bodi' is not part of model.*[Dd]id you mean 'body'"):
         network.numbers("bodi")
 
 

@@ -136,8 +136,7 @@ def test_a_model_that_predicts_one_class_only_is_named(tmp_path: Path) -> None:
     flat["confusion"] = [[10, 0, 0], [10, 0, 0], [0, 0, 0]]
     file.write_text(json.dumps(flat))
     assert one_class(groups(collect([tmp_path]))) == (
-        "A model that does not separate the classes: that of FedSR with seed 1 predicts '0' for every test "
-        "sample."
+        "A model that does not separate the classes: that of FedSR with seed 1 predicts '0' for every test sample."
     )
 
 
@@ -155,7 +154,7 @@ def test_a_rising_test_loss_is_pointed_at(tmp_path: Path) -> None:
         "The test loss rises: FedSR from 0.3 in round 4 to 0.5 in the last. The model becomes overconfident"
     )
     assert losses(tmp_path / "down", [0.9, 0.5, 0.4, 0.3, 0.25, 0.2]) == ""
-    assert losses(tmp_path / "spike", [0.9, 0.5, 0.4, 0.3, 0.25, 0.9]) == ""  # one bad round is no trend
+    assert losses(tmp_path / "spike", [0.9, 0.5, 0.4, 0.3, 0.25, 0.9]) == ""  # one bad round is not a trend
     assert losses(tmp_path / "short", [0.3, 0.5, 0.9]) == ""
 
 

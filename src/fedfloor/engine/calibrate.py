@@ -30,7 +30,7 @@ def counts(scores: NDArray[np.floating], low: float, width: float) -> NDArray[np
     """
     if np.isnan(scores).any():
         raise SettingError(
-            f"{int(np.isnan(scores).sum())} of {len(scores)} scores of held-out samples are no numbers (NaN): they "
+            f"{int(np.isnan(scores).sum())} of {len(scores)} scores of held-out samples are not numbers (NaN): they "
             "have no threshold, as the model diverged, or values are missing. Lower work.lr, or set data.missing."
         )
     with np.errstate(divide="ignore"):

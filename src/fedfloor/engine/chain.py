@@ -238,7 +238,7 @@ def _made(network: Network) -> Chain | None:
     own = [id(p) for layer in layers for p in map(layer._parameters.get, names) if p is not None]
     hooked = any(p._backward_hooks for p in network.parameters)
     if hooked or own != [id(p) for p in network.parameters] or not layers or type(layers[-1]) is not nn.Linear:
-        return None  # among others: layers that share parameters, and parameters that are no layer's
+        return None  # among others: layers that share parameters, and parameters outside of layers
     numbers = iter(network.own)
     made = [_layer(layer, [next(numbers) for p in layer._parameters.values() if p is not None]) for layer in layers]
     sound = [layer for layer in made if layer is not None]

@@ -128,7 +128,7 @@ def extracts_once(engine: Engine, work: Work) -> bool:
 
 
 def require_head(engine: Engine, whose: str) -> None:
-    """Refuse a network that does not end in its classifier, or whose features are no rows of numbers."""
+    """Refuse a network that does not end in its classifier, or whose features are not rows of numbers."""
     network = engine.network
     network.part("classifier")
     if engine.headed is None:

@@ -424,11 +424,11 @@ class Outputs(Question):
         blocks, scored = self._blocks(engine, device), self._scored(engine)
         samples = sum(len(rows) for _, rows in blocks)
         if vector.numel() != len(blocks) + samples * (1 + len(scored)):
-            raise ranges.RefusedError("shape", f"{vector.numel()} numbers are no outputs for {samples} test samples.")
+            raise ranges.RefusedError("shape", f"{vector.numel()} numbers are not outputs for {samples} test samples.")
         losses, bins, _ = outputs_of(vector.numpy(), blocks, scored)
         exact = np.array_equal(bins, vector.numpy()[len(blocks) : len(blocks) + samples])
         if not exact or bins.min() < 0 or bins.max() >= len(engine.park.dataset.classes) or losses.min() < 0:
-            raise ranges.RefusedError("range", "its predictions are no classes, or a loss is below 0.")
+            raise ranges.RefusedError("range", "its predictions are not classes, or a loss is below 0.")
 
     def _blocks(self, engine: Engine, device: int) -> list[tuple[int, Indices]]:
         return device_blocks(engine.park.test_devices, device)
@@ -491,7 +491,7 @@ class Survey(Question):
     """
 
     def answer(self, engine: Engine, device: int, packet: Packet, tick: int) -> Any:
-        raise SettingError("a survey is no question of a plan: the normalisation's questions come before it.")
+        raise SettingError("a survey is not a question of a plan: the normalisation's questions come before it.")
 
     def price(self, sizes: Sizes) -> QuestionCost:
         return QuestionCost(int(self.settings["down"] or 0), int(self.settings["up"] or 0))

@@ -92,7 +92,7 @@ def arrived(network: Network, work: Work, packet: Packet, around: Tensor, key: K
     """Return what :func:`sent` became where it arrives; numbers that do not travel are those of ``around``.
 
     Raises:
-        RefusedError: it is no payload of the work's codecs.
+        RefusedError: it is not a payload of the work's codecs.
     """
     way = down(network, work)
     if way.coding is None:
@@ -125,7 +125,7 @@ def received(network: Network, work: Work, packet: Packet, base: Tensor, key: Ke
     """Return what left a visit where it is received, which added it to the model ``base`` that it had sent.
 
     Raises:
-        RefusedError: it is no payload of the work's codecs.
+        RefusedError: it is not a payload of the work's codecs.
     """
     way = up(network, work)
     if way.coding is None or summed(way):

@@ -362,7 +362,7 @@ def answers_of(
     """Yield each file's samples with the model's answer, made of arrays.
 
     Raises:
-        SettingError: a file that is no sample of this model; numbers too large for it, where ``failed`` is left out.
+        SettingError: a file that is not a sample of this model; numbers too large for it, where ``failed`` is left out.
     """
     for batch in _batches(parts, follow):
         whole = trained.answered(np.concatenate([part.x for part in batch])).changed(lambda _, values: values.numpy())

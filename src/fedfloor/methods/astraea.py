@@ -38,7 +38,7 @@ class Astraea(Method):
 
     Duan, Liu, Chen, Tan, Ren, Qiao, Liang, ICCD 2019, arXiv 1907.01132; IEEE TPDS 32(1), 2021. Its mediator takes, of
     the devices that are left, the one that brings its classes nearest to equal shares (Kullback–Leibler): the solver
-    ``astraea``. Its augmentation of rare classes is no part of this; what the L devices left over train there, in a
+    ``astraea``. Its augmentation of rare classes is not part of this; what the L devices left over train there, in a
     smaller group, is left out, as in HFedMS. L = 10 is ours.
 
     Args:

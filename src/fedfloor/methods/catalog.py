@@ -82,7 +82,7 @@ def find(name: str, key: str = "") -> type[Method]:
     if ":" in name:
         method = load_outside(name, "method")
         if not (isinstance(method, type) and hasattr(method, "plan") and hasattr(method, "__dataclass_fields__")):
-            raise SettingError(f"method '{name}' is no dataclass with a 'plan': see the how-to on writing a method.")
+            raise SettingError(f"method '{name}' is not a dataclass with a 'plan': see the how-to on writing a method.")
         if "__dataclass_fields__" not in vars(method) and vars(method).get("__annotations__"):
             raise SettingError(
                 f"method '{name}' has settings of its own: write @dataclass(frozen=True) before its class."

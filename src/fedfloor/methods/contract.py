@@ -102,7 +102,7 @@ class State:
         tensors: anything else, as tensors (server moments).
 
     Raises:
-        SettingError: the notes are no JSON.
+        SettingError: the notes are not JSON.
 
     >>> State({}, {"group of": {3: (0, 1)}}).notes
     {'group of': {'3': [0, 1]}}
@@ -117,7 +117,7 @@ class State:
             notes = json.loads(json.dumps(dict(self.notes)))
         except (TypeError, ValueError, RecursionError) as error:
             raise SettingError(
-                f"the method's state cannot be checkpointed: its notes are no JSON ({error}). Write numbers, text, "
+                f"the method's state cannot be checkpointed: its notes are not JSON ({error}). Write numbers, text, "
                 "lists and dictionaries (int(…), .tolist()) into State.notes, and arrays as tensors into State.tensors."
             ) from error
         object.__setattr__(self, "notes", notes)

@@ -123,7 +123,7 @@ class FedRep(FedAvg):
         require(self.own != "all", "methods.fedrep.own", self.own, "a part of the model that leaves a body to share")
         require(self.head_epochs >= 0, "methods.fedrep.head_epochs", self.head_epochs, "a whole number of at least 0")
         if not self.own:
-            require(not self.head_epochs, "methods.fedrep.head_epochs", self.head_epochs, "0 where own = '' is no head")
+            require(not self.head_epochs, "methods.fedrep.head_epochs", self.head_epochs, "0 where own = ''")
         super().__post_init__()
 
     @property

@@ -86,7 +86,7 @@ class GradientBoosting(Method):
         last value of each sensor; then HistGradientBoostingClassifier of scikit-learn, fitted once, or
         HistGradientBoostingRegressor, fitted once for each output
 
-    The table is normalised as for the network. It is no federated method, and no plan: ``fedfloor compare
+    The table is normalised as for the network. It is not a federated method, and no plan: ``fedfloor compare
     --references`` fits it (:mod:`fedfloor.runs.references`).
 
     Travels: all data.
@@ -127,7 +127,7 @@ class Persistence(Method):
 
         of the window x_{t−L+1} … x_t: repeat x_t; a missing value is the last one before it
 
-    Nothing is trained and nothing travels. It is no federated method, and no plan: ``fedfloor compare --references``
+    Nothing is trained and nothing travels. It is not a federated method, and no plan: ``fedfloor compare --references``
     shows it beside forecasts (:mod:`fedfloor.runs.references`). Hyndman and Athanasopoulos, Forecasting: Principles and
     Practice, 3rd edition (2021), section 5.2.
 

@@ -200,7 +200,7 @@ class Network:
         ]
         if not pieces and name != "norms":
             raise SettingError(
-                f"'{name}' is no part of model '{type(self.module).__name__}':{nearest(name, PARTS)} Take all, head, "
+                f"'{name}' is not part of model '{type(self.module).__name__}':{nearest(name, PARTS)} Take all, head, "
                 f"body, norms, or a pattern of: {', '.join(self.layout)}."
             )
         return _joined(pieces)

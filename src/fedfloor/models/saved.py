@@ -94,7 +94,7 @@ def devices(path: Path) -> dict[str, dict[str, Any]]:
         listed = {name: {**record, "file": str(record["file"])} for name, record in known}
         for record in listed.values():  # a stranger's folder may name any path
             if not INSIDE.fullmatch(record["file"]) or not (record.get("stays") or (path / record["file"]).is_file()):
-                raise ValueError(f"{shown(record['file'])} is no model or memory file of the run")
+                raise ValueError(f"{shown(record['file'])} is not a model or memory file of the run")
         return listed
     except (FileNotFoundError, NotADirectoryError) as error:
         raise SettingError(
@@ -158,10 +158,10 @@ def content(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
         _check_digest(path)
         with safe_open(path, "pt") as file:
             header = (file.metadata() or {}).get("fedfloor", "{}")
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  (it is no dictionary)
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  (it is not a dictionary)
     except (SafetensorError, OSError) as error:
         raise SettingError(
-            f"{path} is no trained model, or damaged (not to be read as a safetensors file: {error}). "
+            f"{path} is not a trained model, or damaged (not to be read as a safetensors file: {error}). "
             "Give a run's folder."
         ) from error
     try:

@@ -255,7 +255,7 @@ def draw_sites(
 
 
 def allocation_problem(sites: Sites, payload_bytes: float) -> AllocationProblem | None:
-    """Return the allocation problem of a park's radio uplink, or None where the uplink is no radio.
+    """Return the allocation problem of a park's radio uplink, or None where the uplink is not a radio.
 
     A visit is one pass over a device's data; ``payload_bytes`` is a packet's size, where the radio does not fix it.
     """

@@ -27,9 +27,9 @@ def maker(noun: str, name: str, known: Makers, base: type[Any]) -> Callable[...,
         if not isinstance(made, type):  # a function would run with settings that a file names
             raise SettingError(f"{noun} '{name}' is {made!r:.40}: must be the name of a dataclass.")
         if base not in made.__mro__:  # a protocol, which issubclass refuses
-            raise SettingError(f"{noun} '{name}' is no {base.__name__}: derive it from {_path(base)}.")
+            raise SettingError(f"{noun} '{name}' is not a subclass of {_path(base)}.")
         if "__dataclass_fields__" not in vars(made):  # a plan could not write its settings down
-            raise SettingError(f"{noun} '{name}' is no dataclass: write @dataclass(frozen=True) before its class.")
+            raise SettingError(f"{noun} '{name}' is not a dataclass: put @dataclass(frozen=True) before its class.")
         return made
     if name not in known:
         raise unknown(noun, name, known)

@@ -455,7 +455,7 @@ def experiment(path: Path) -> tuple[str, dict[str, Any], ExperimentRecord]:
     """Return a resolved ``experiment.toml`` as text, as tables, and as far as a report reads it.
 
     Raises:
-        SettingError: it cannot be read, is no TOML, or no resolved experiment.
+        SettingError: it cannot be read, is not TOML, or is not a resolved experiment.
     """
     noun, advice = "a resolved experiment", "Name a folder that `fedfloor run` wrote."
     raw = content(path)

@@ -311,7 +311,7 @@ def reported(compared: Sequence[Group]) -> str:
     return f"With noise: {listed(parts)}.{SEEDED * seeded}" if parts else ""
 
 
-SMOOTH = 3  # evaluations whose median is looked at: one bad round is no trend
+SMOOTH = 3  # evaluations whose median is looked at: one bad round is not a trend
 RISE = 1.1  # times the lowest
 
 

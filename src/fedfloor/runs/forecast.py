@@ -264,7 +264,7 @@ def reprice(runs: Sequence[Path], network: NetworkSettings, out: Path, follow: C
     are lost there is part of the training. ``follow`` is called with each copy that is done.
 
     Raises:
-        SettingError: ``out`` holds something, a folder is no run, two have the same name, a network interferes, or a
+        SettingError: ``out`` holds something, a folder is not a run, two have the same name, a network interferes, or a
             plan hangs on the results of training or on the network. Nothing is written then.
     """
     copies = [out / run.name for run in runs]

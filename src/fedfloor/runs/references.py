@@ -309,7 +309,7 @@ def work(experiment: Experiment, park: Park) -> tuple[WorkSettings, WorkSettings
 
     Locally every device makes the passes (or steps) that the method's first round makes on a device it visits, on
     average over these. Pooled training sees as many samples in a round as that method: the passes times the share of
-    devices that take part, over all data; as steps where that is no whole number of passes.
+    devices that take part, over all data; as steps where that is not a whole number of passes.
 
     Raises:
         SettingError: something in the experiment does not fit.

@@ -245,7 +245,7 @@ def plan(
     sizes = {name: grid.size for name, grid in grid_of.items()}
     budget = _budget(sizes, trials)
     for seed in seeds:
-        replace(experiment, seed=seed)  # refuses what is no seed, before anything is trained
+        replace(experiment, seed=seed)  # refuses what is not a seed, before anything is trained
     every = []
     for name, grid in grid_of.items():
         for setting, values in grid.axes.items():

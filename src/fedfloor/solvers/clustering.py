@@ -260,7 +260,7 @@ def squared_distances_from(vectors: NDArray[np.floating], rows: Integers, centre
     bad = rows[~np.isfinite(total)]
     if bad.size:
         raise SettingError(
-            f"vectors: rows {centre} and {bad[0]} are no finite distance apart; leave out what holds numbers that are "
+            f"vectors: rows {centre} and {bad[0]} have no finite distance; leave out vectors with numbers that are "
             "not finite, or scale all of them down."
         )
     return total

@@ -123,13 +123,13 @@ class Reconstruction(Task):
         return Alarms(self.errors(out) / (self.threshold or 1.0), self.threshold is not None)
 
     def check_fitted(self, bins: int, columns: Sequence[str]) -> None:  # noqa: ARG002
-        """Refuse a threshold that is no number above 0.
+        """Refuse a threshold that is not a number above 0.
 
         Raises:
             ValueError: so it is.
         """
         if self.threshold is not None and not 0 < self.threshold < math.inf:
-            raise ValueError("a threshold that is no number above 0")
+            raise ValueError("a threshold that is not a number above 0")
 
     def judged(
         self, table: Counts, loss: float, y: NDArray[Any], scores: NDArray[Any], scored: Sequence[int]  # noqa: ARG002

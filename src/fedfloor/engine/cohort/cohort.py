@@ -151,7 +151,7 @@ class Cohort:
             self._forwards[path] = f"model '{name}' cannot be stacked ({why})" if why else made
             if not why and kind == "vmap" and not path:
                 self._log(
-                    engine, f"model '{name}' is no plain chain of known layers: it is stacked by torch.func.vmap."
+                    engine, f"model '{name}' is not a plain chain of known layers: it is stacked by torch.func.vmap."
                 )
         return self._forwards[path]
 

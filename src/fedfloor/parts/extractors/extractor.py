@@ -105,7 +105,7 @@ def mean_features(extractor: FeatureExtractor, x: Values, scaling: Scaling) -> F
         total += features.sum(axis=0, dtype=np.float64)
     mean: Floats = (total / len(x)).astype(np.float32)
     if not np.isfinite(mean).all():
-        raise RunError(f"extractor {type(extractor).__name__} made features that are no finite numbers.")
+        raise RunError(f"extractor {type(extractor).__name__} made features that are not finite numbers.")
     return mean
 
 

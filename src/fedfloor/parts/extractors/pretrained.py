@@ -145,7 +145,7 @@ def _mobilenet(weights: str) -> Any:
     if loading["missing_keys"] or loading["mismatched_keys"]:
         missing = sorted(map(str, [*loading["missing_keys"], *loading["mismatched_keys"]]))
         raise SettingError(
-            f"extractor 'mobilenet': '{weights}' is no MobileNetV2: {len(missing)} of its tensors are missing or of "
+            f"extractor 'mobilenet': '{weights}' is not a MobileNetV2: {len(missing)} of its tensors are missing or of "
             f"another shape, such as {missing[0]}. {INSTEAD}"
         )
     for tensor in (*network.parameters(), *network.buffers()):
@@ -169,7 +169,7 @@ def _session(weights: str) -> Any:
     try:
         return onnxruntime.InferenceSession(weights, options, providers=["CPUExecutionProvider"])
     except Exception as error:  # its errors have no common base
-        raise SettingError(f"extractor 'onnx': {weights} is no ONNX file that runs: {_first(error)}") from error
+        raise SettingError(f"extractor 'onnx': {weights} is not an ONNX file that runs: {_first(error)}") from error
 
 
 def _input(label: str, session: Any, shape: Shape) -> tuple[str, list[int | None]]:
