@@ -1,5 +1,5 @@
-"""Tables checked against the dataclasses they describe: unknown keys, wrong types and values out of range are told in
-plain words."""
+"""Tables checked against the dataclasses they describe: errors name unknown keys, wrong types and
+values out of range."""
 
 from __future__ import annotations
 

@@ -335,7 +335,7 @@ def brief(experiment: Experiment) -> str:
 
 
 def _inline(value: Any) -> Any:
-    """Tables that say their kind, such as partitions and schedules, on one line."""
+    """Return tables with a ``kind``, such as partitions and schedules, as inline tables."""
     import tomlkit
 
     if not isinstance(value, Mapping):
@@ -364,7 +364,7 @@ def looked_for(given: Path, folder: Path) -> Path:
 
 
 def placed(experiment: Experiment, folder: Path) -> Experiment:
-    """Return the experiment as a file in ``folder`` must say it: relative paths begin there, absolute ones stay."""
+    """Return the experiment with its paths relative to ``folder``; absolute ones stay."""
     return with_paths(experiment, lambda given: given if given.is_absolute() else seen_from(folder, given))
 
 

@@ -1,4 +1,4 @@
-"""How well alarms tell anomalies in recordings: rows in the order of time, never adjusted after the fact.
+"""Figures of anomaly detection in recordings: rows in the order of time, without point adjustment.
 
 A method that may count a whole anomaly as found because one of its rows was (point adjustment) lets random scores look
 as good as the best detectors; Kim et al., AAAI 2022. Nothing here does that.

@@ -97,8 +97,8 @@ class Draft:
 def draft(path: Path, out: Path, changes: Sequence[str]) -> Draft:
     """Look at data and write down an experiment that trains on them.
 
-    What a table's columns are and which split fits is guessed where it is not told, and so written down, with the
-    alternatives as comments. Missing values that nothing is said about are drafted as ``previous`` where rows have
+    The roles of a table's columns and the split are guessed where they are not given, and written down with the
+    alternatives as comments. Missing values without a setting are drafted as ``previous`` where rows have
     times, else as ``mean``; sensors without any value are left out.
 
     Args:
@@ -121,7 +121,7 @@ def draft(path: Path, out: Path, changes: Sequence[str]) -> Draft:
     match document["data"]:
         case {"remaining": True, **others} if not {"bins", "task"} & others.keys():
             document["data"]["task"] = {"kind": "regression"}
-    config.from_table(document)  # what was told must be right before anything is guessed beside it
+    config.from_table(document)  # given settings must be right before others are guessed
     data, source = document["data"], expanded(path)
     given = "split" in data
     notes = _guess(data, source)
@@ -277,7 +277,7 @@ def _mend(document: dict[str, Any], notes: list[str]) -> str:
 
 
 def _task(data: Mapping[str, Any]) -> Task:
-    """Return the task that was told, as far as its kind says; a classification where none was."""
+    """Return the task of the given kind; a classification where none is given."""
     given = data.get("task")
     given = given if isinstance(given, Mapping) else {"kind": given}
     kind = given.get("kind") or "classification"
@@ -300,7 +300,7 @@ def _asked(data: Mapping[str, Any], dataset: Dataset) -> list[str]:
 
 
 def _proposed(document: dict[str, Any], path: Path, notes: list[str], *, settled: bool) -> tuple[Park, str]:
-    """Return the park with the split that fits, and its kind where it was not told; write both down."""
+    """Return the park with the split that fits, of the given kind if any; write both down."""
     experiment, data = config.from_table(document), document["data"]
     if settled:
         return build_park(experiment), str(data["split"]["kind"])

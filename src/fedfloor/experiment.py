@@ -74,7 +74,7 @@ class DataSettings(Reading):
             object.__setattr__(self, "task", source.task)
         for key in LIKE:
             if getattr(self, key) is not None and (self.path or self.name != key):
-                raise SettingError(f'[data] {key} says what name = "{key}" is like. Leave it out, or set that name.')
+                raise SettingError(f'[data] {key} has the settings of name = "{key}". Leave it out, or set that name.')
         if self.test is not None and not self.path:
             raise SettingError("[data] test: test samples of its own belong to a [data] path. Leave test out.")
         if isinstance(self.task, Forecasting) and self.task.from_last and self.normalise not in ("auto", "standard"):
@@ -199,7 +199,7 @@ class DeploySettings:
     Args:
         norm_limit: how many times as long as the median of the devices an update, or an answer to a question, may be;
             ``false``: as long as it likes. Above 1.
-        samples_limit: how many times the median a device may claim to hold, where devices say what they hold;
+        samples_limit: how many times the median a device may claim to hold, where devices report what they hold;
             ``false``: any number. Above 1.
         simulate: whether a simulation goes by ``norm_limit``, too. It then trains one device after the other.
     """

@@ -55,10 +55,10 @@ class Names:
         words = named if len(named) == len(numbers) else _ranges(numbers)
         return ", ".join(words[:most] + ["…"] * (len(words) > most))
 
-    def told(self, message: str) -> str:
+    def insert(self, message: str) -> str:
         """Return a message with the names of the devices that it numbers, beside their kind.
 
-        >>> Names({3: "pump-7"}).told("the loss of device 3 became nan on device 4")
+        >>> Names({3: "pump-7"}).insert("the loss of device 3 became nan on device 4")
         "the loss of device 'pump-7' became nan on device 4"
         """
 

@@ -262,7 +262,7 @@ def track(folders: Sequence[Path], to: str, out: str | None, *, as_json: bool) -
     if to not in ("csv", *sinks.LIVE):
         raise unknown("--to", to, ["csv", *sinks.LIVE])
     if to == "mlflow" and out is not None:
-        raise SettingError(f"--out {out}: MLflow stores runs where MLFLOW_TRACKING_URI says. Leave --out out.")
+        raise SettingError(f"--out {out}: MLflow stores runs at MLFLOW_TRACKING_URI. Leave --out out.")
     if out == "-" and (to != "csv" or as_json):
         raise SettingError("--out - prints CSV on standard output: use it with --to csv and without --json.")
     sinks.check([to] if to != "csv" else [], "--to")

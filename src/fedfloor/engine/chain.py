@@ -39,7 +39,7 @@ ANYWHERE = (
     "_global_backward_hooks",
     "_global_backward_pre_hooks",
 )
-# what makes one layer do something else than its class says
+# attributes by which a layer differs from its class
 OWN = ("forward", "_conv_forward", "_call_impl", "_compiled_call_impl", "train")
 SETTINGS = (
     "p", "inplace", "kernel_size", "stride", "padding", "dilation", "groups", "padding_mode", "ceil_mode",
@@ -103,7 +103,7 @@ class _Convolution(_Layer):
 
 
 class _Relu(_Layer):
-    """max(0, x), in place where the layer says so: the strides that come out decide how the next one adds."""
+    """max(0, x), in place where the layer is: the strides that come out decide how the next one adds."""
 
     def __init__(self, layer: nn.ReLU) -> None:
         self.work = torch.relu_ if layer.inplace else torch.relu

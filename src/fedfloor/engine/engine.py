@@ -94,14 +94,14 @@ class Samples:
         return batch_size * max(1, CHUNK_BYTES // (sample * batch_size))
 
 
-@lru_cache(maxsize=16)  # tensors are told apart by identity: an engine has one mean and one standard deviation
+@lru_cache(maxsize=16)  # tensors are compared by identity: an engine has one mean and one standard deviation
 def scaling(
     mean: Tensor, std: Tensor, scale: float, form: tuple[int, ...], floats: bool
 ) -> tuple[Tensor, Tensor | None, Tensor | None]:
     """Return the factor, the mean that is taken off before it, and what is added after it; None: nothing.
 
     (scale·x − mean)/std: of bytes as one multiplication and one addition; of floats the mean goes first, as 1000.1 and
-    1000.2 divided by 0.01 would lose what tells them apart.
+    1000.2 divided by 0.01 would lose their difference.
     """
     factor = (scale / std).view(form)
     if not bool((mean != 0).any()):

@@ -184,9 +184,9 @@ def describe(
     park: Park, table: Counts, by_device: NDArray[np.float64], headlines: Mapping[str, Values] | None = None,
     errors: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:  # fmt: skip
-    """Return all of it as JSON: what ``evaluation.json`` in a run's folder says beside accuracy and loss.
+    """Return all of it as JSON: the content of a run's ``evaluation.json`` beside accuracy and loss.
 
-    ``device_accuracy`` says whether the devices' and factories' figures are measured on test samples of their own or
+    ``device_accuracy`` states whether the devices' and factories' figures are measured on test samples of their own or
     expected from their classes. ``figures`` of each has the headline where that is not the accuracy; None where it is
     not defined there, for instance where only one class was tested. Of a park with more than 5,000 devices it has those
     of the roster, and their number.
@@ -267,7 +267,7 @@ class Score:
             device is left.
         headlines: name of the headline → its 10th, 50th and 90th percentile over the devices that it is defined for,
             and how many these are; empty where the headline is the accuracy, or defined for no device.
-        tell: works out ``details``, which only the last evaluation of a run is asked for.
+        describe: computes ``details``, which only the last evaluation of a run needs.
         figures: name → value of the headline, where that is not the accuracy.
     """
 
@@ -276,14 +276,14 @@ class Score:
     macro_f1: float  # mean over the classes of F1; see :func:`~fedfloor.figures.macro_f1`
     by_class: list[float | None]  # accuracy per class; NaN-free: None where the test data hold no sample of it
     by_device: dict[str, float]
-    tell: Callable[[], dict[str, Any]] = field(compare=False, repr=False)
+    describe: Callable[[], dict[str, Any]] = field(compare=False, repr=False)
     figures: Mapping[str, float | None] = field(default_factory=dict)
     headlines: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
 
     @cached_property
     def details(self) -> dict[str, Any]:
-        """What ``evaluation.json`` says of it: the confusion matrix, and every device's and factory's figures."""
-        return self.tell()
+        """Its part of ``evaluation.json``: the confusion matrix, and the figures of every device and factory."""
+        return self.describe()
 
 
 def evaluate(engine: Engine, model: Tensor, objective: Objective | None = None, headline: Figure = ACCURACY) -> Score:
@@ -415,13 +415,13 @@ def score(
     figures = {} if headline == ACCURACY else figures
     errors, owners = views[0].errors if len(views) == 1 else None, single.owners
 
-    def tell() -> dict[str, Any]:
+    def details() -> dict[str, Any]:
         described = None if errors is None else describe_errors(errors, park.dataset.classes, owners)
         return describe(park, table, every, by_headline, described)
 
     spreads = {name: shares for name, (devices, _) in by_headline.items() if (shares := spread(devices))}
     f1 = _mean([macro_f1(view.table) for view in views])
-    return Score(float(right.mean()), loss, f1, named, points, tell, figures, spreads)
+    return Score(float(right.mean()), loss, f1, named, points, details, figures, spreads)
 
 
 def _mean(values: Sequence[float]) -> float:

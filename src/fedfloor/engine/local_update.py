@@ -134,7 +134,7 @@ def require_head(engine: Engine, whose: str) -> None:
     if engine.headed is None:
         raise SettingError(
             f"objective {whose}: it is trained on what goes into the classifier '{network.classifier}', and what "
-            "comes out of that is not what the network says. Name the network's last layer with model.classifier, and "
+            "comes out of that is not the network's output. Name the network's last layer with model.classifier, and "
             "let forward() return its output."
         )
     if len(engine.headed) != 1:

@@ -55,7 +55,7 @@ class Team(Protocol):
         ...
 
     def fail(self, error: BaseException) -> None:
-        """Tell the other ranks that this one cannot go on; their next ``gather`` raises the same error."""
+        """Signal a failure of this rank; the next ``gather`` of the others raises the same error."""
         ...
 
     def close(self) -> None:
@@ -80,7 +80,7 @@ class Alone:
 
 
 class PeerLostError(RunError):
-    """Another rank died without saying why."""
+    """Another rank died without an error message."""
 
 
 class Shared:
@@ -121,7 +121,7 @@ class Shared:
         return self._base + (kind * self.size + rank) * STRIDE
 
     def barrier(self) -> None:
-        """Wait until every rank is here; raise what a rank that failed has said."""
+        """Wait until every rank is here; raise the error of a rank that failed."""
         if self._failed:
             self._raise_failure()
         c, own = _c(), self._semaphore(ARRIVED, self.rank)
@@ -158,7 +158,7 @@ class Shared:
         if self._parent and os.getppid() != self._parent:
             os._exit(1)
         dead = [pid for pid in self.children if _dead(pid)]
-        self._raise_failure()  # whoever is dead may have said why since the last look
+        self._raise_failure()  # a dead rank may have left its error since the last look
         if dead:
             while missing and _c().sem_trywait(self._semaphore(ARRIVED, self.rank)) == 0:
                 missing -= 1
@@ -223,7 +223,7 @@ class _Time(ctypes.Structure):
 
 @cache
 def _c() -> ctypes.CDLL:
-    """Return the C library, whose semaphores lie where they are told to; Python's own each have a name."""
+    """Return the C library, whose semaphores lie at a given address; Python's own each have a name."""
     library = ctypes.CDLL(None)
     library.sem_init.argtypes = (ctypes.c_void_p, ctypes.c_int, ctypes.c_uint)
     library.sem_post.argtypes = library.sem_trywait.argtypes = (ctypes.c_void_p,)
@@ -293,7 +293,7 @@ def shared_file(ranks: int, packet_bytes: int) -> Path:
 
 
 def _prepare(handle: int, ranks: int) -> None:
-    """Make the semaphores of a shared file: nobody has arrived or failed, and one may say why it failed."""
+    """Make the semaphores of a shared file: no rank has arrived or failed, and one may write its error."""
     with mmap.mmap(handle, CONTROL_BYTES) as page:
         base = int(np.frombuffer(page, np.uint8).ctypes.data)
         for kind, value in ((ARRIVED, 0), (FAILED, 0), (CLAIM, 1)):

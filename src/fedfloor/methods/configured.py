@@ -73,7 +73,7 @@ class ConfiguredMethod(Method):
         share = getattr(method, "fraction", 1.0)
         if parts.selection is not None and share != 1.0:
             raise SettingError(
-                f"method.selection and methods.{name}.fraction = {share} both say who takes part in a round: leave "
+                f"method.selection and methods.{name}.fraction = {share} both choose the devices of a round: leave "
                 f"method.selection out, or set methods.{name}.fraction = 1."
             )
         if isinstance(parts.objective, weighting.PerSample):

@@ -68,7 +68,7 @@ def fitted(module: nn.Module, classifier: str | None, units: int, layers: int) -
     part = None if classifier is None else layer(module, classifier)
     if classifier is None or part is None:
         raise SettingError(
-            "objective 'gated' replaces the network's classifier, and which layer that is cannot be told: name it with "
+            "objective 'gated' replaces the network's classifier, and that layer is unknown: name it with "
             "[model] classifier, or in the network's attribute 'classifier'."
         )
     if not isinstance(part, nn.Linear):

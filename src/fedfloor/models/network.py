@@ -97,7 +97,7 @@ class Network:
         return parameters
 
     def shaped_like(self, parameters: list[nn.Parameter]) -> Callable[[Tensor], list[Tensor]]:
-        """Return the function that cuts a flat vector (momentum, say) into views shaped like these parameters."""
+        """Return the function that cuts a flat vector, such as momentum, into views shaped like these parameters."""
         sizes, shapes = [p.numel() for p in parameters], [p.shape for p in parameters]
         return lambda vector: [self.shaped(*piece) for piece in zip(vector.split(sizes), shapes, strict=True)]
 
@@ -111,7 +111,7 @@ class Network:
         return self.views(self.flat)
 
     def named(self, vector: Tensor) -> dict[str, Tensor]:
-        """Return views of another flat vector (the model as it arrived, say) by name, shaped as in the module."""
+        """Return views of another flat vector, such as the model that arrived, by name, shaped as in the module."""
         parts = vector.split([view.numel() for _, view in self._named])
         return {name: self.shaped(part, view.shape) for (name, view), part in zip(self._named, parts, strict=True)}
 
@@ -187,7 +187,7 @@ class Network:
             return tuple(slice(*gap) for gap in zip(ends[::2], ends[1::2], strict=True) if gap[1] > gap[0])
         if name in HEAD:
             return (self.part(name),)
-        inside = {  # where tensors begin in memory tells views of one flat vector apart
+        inside = {  # views of one flat vector begin at different addresses
             tensor.data_ptr()
             for layer in self.module.modules()
             if isinstance(layer, NORMS)
@@ -274,7 +274,7 @@ def build(
         classes: number of classes; the network's output must be [batch, classes].
         seed: the experiment's seed.
         classifier: path of the layer that is the classifier; left out, it is found as
-            :func:`fedfloor.models.classifier.find` says.
+            :func:`fedfloor.models.classifier.find` returns.
         adapt: makes of (network, its classifier's path, classes, shape) the network that is trained, and its
             classifier's path: an objective's head or gates.
         init: ``glorot`` replaces the initial weights of the network, not those of what ``adapt`` adds; see

@@ -151,7 +151,7 @@ class Lists(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Sites:
-    """K devices on a network; every array is float64 [K] unless it says otherwise.
+    """K devices on a network; every array is float64 [K] unless stated otherwise.
 
     Args:
         network: the links, and the radio.

@@ -63,7 +63,7 @@ def faint(colour: str, share: float = 0.16) -> str:
     return f"rgba({red},{green},{blue},{share:g})"
 
 
-MARKED = 12  # symbols along a curve: enough to tell curves apart without their colours
+MARKED = 12  # symbols along a curve: enough to distinguish curves without colours
 
 
 def headline_figure(compared: Sequence[Group], target: float | None = None) -> Any | None:

@@ -147,7 +147,7 @@ def task(runs: Iterable[RecordedRun]) -> str:
 def placed(runs: Iterable[RecordedRun]) -> Figure:
     """Return the figure of devices and factories: the headline, or the accuracy where that is not recorded.
 
-    It is not recorded by older runs, where no device has both classes that it tells apart, and for the loss.
+    It is not recorded by older runs, where no device has both of its classes, and for the loss.
 
     >>> placed([]).name
     'accuracy'

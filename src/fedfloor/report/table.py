@@ -223,7 +223,7 @@ class Budget:
 
     @property
     def words(self) -> str:
-        """The budget as people say it, with all its digits.
+        """The budget in words, with all its digits.
 
         >>> Budget("seconds", 3600).words, Budget("seconds", 100).words, Budget("rounds", 5).words
         ('1 h on the network', '100 s on the network', '5 rounds')

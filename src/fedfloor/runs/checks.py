@@ -51,7 +51,7 @@ def agree(
         model=replace(experiment.model, init_from=None),
     )
     whole = toml_text(resolved(plain), "the resolved experiment")
-    whole.get("network", {}).pop("profile", None)  # all that it says stands there
+    whole.get("network", {}).pop("profile", None)  # its content is resolved there
     mine = {
         "experiment": whole,
         "versions": {k: v for k, v in folder.provenance(park.dataset.digest).items() if k not in folder.FREE},

@@ -25,7 +25,7 @@ class Line:
         headlines: name → 10th, 50th and 90th percentile over the devices that a headline which is not the accuracy is
             defined for, and how many these are.
         by_device: 10th, 50th and 90th percentile of the devices' accuracies, measured or expected
-            as ``park.json`` says.
+            as stated in ``park.json``.
         priced: seconds, joules and bytes on the network, of this round and (``total``) of all rounds up to it; None
             without a network.
         measured: on real machines, what the round took there: seconds, bytes per link, who was absent or refused.

@@ -361,7 +361,7 @@ class _Run:
         spent = privacy.rounds_begun(self.orders.out, point.round)
         trained = privacy.visits_begun(self.orders.out, point.visits)
         revealed = privacy.statement(self.method, spent, park.holdings.tolist(), trained)
-        results.tell(self.orders.out, self.experiment, point.reports, park, revealed, secret=real)
+        results.write_privacy(self.orders.out, self.experiment, point.reports, park, revealed, secret=real)
         results.write_memory(self.orders.out, self.engine.memory)
         more = (decide.about(models) if models else {}) | beside
         more |= {"cohorts": [cohorts[k] for k in sorted(cohorts)]} if cohorts else {}

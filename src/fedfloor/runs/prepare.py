@@ -54,7 +54,7 @@ def digest(model: ModelSettings) -> dict[str, str]:
         return {"init_sha256": hashlib.sha256(path.read_bytes()).hexdigest()}
 
 
-def begin(network: Network, model: ModelSettings, data: Dataset, *, tell: bool) -> None:
+def begin(network: Network, model: ModelSettings, data: Dataset, *, logged: bool) -> None:
     """Put a trained model's numbers into a network, in place of those drawn by the seed.
 
     Every tensor of the file must find its place, but those of a classifier that the network has replaced; and every
@@ -83,7 +83,7 @@ def begin(network: Network, model: ModelSettings, data: Dataset, *, tell: bool) 
         )
     for name, span in pairs.items():
         into[span].copy_(tensors[name])
-    if tell:
+    if logged:
         taken, fresh = set(pairs.values()), [name for name in into if name not in pairs.values()]
         rest = f"begun afresh: {listed(fresh)}" if fresh else "none is begun afresh"
         log.info("model.init_from: %d of %d tensors are those of %s (round %s); %s.", len(taken), len(into), path,
@@ -195,7 +195,7 @@ def engine(
     adapt = adapting(data.task, method.objective)
     seed = experiment.seed
     network = models.build(model.name, data.shape, data.outputs, seed, model.classifier, adapt, model.init)
-    begin(network, model, data, tell=team.rank == 0)
+    begin(network, model, data, logged=team.rank == 0)
     parts = (network.trained, network.classifier_parameters, partial(travel.coded, network))
     costs = pricing.tariff(experiment, park, *parts, method.coded(Work()))
     sites = None if costs is None else costs.sites

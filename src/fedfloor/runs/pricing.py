@@ -183,7 +183,7 @@ def _objective(name: str, settings: tuple[tuple[str, Scalar], ...]) -> Objective
 
 
 def stamped(outcome: Outcome, paid: Price | None) -> Outcome:
-    """Return an outcome whose receipts say how long each visit took on the network."""
+    """Return an outcome whose receipts have the seconds that each visit took on the network."""
     if paid is None:
         return outcome
     pairs = zip(outcome.receipts, paid.visits, strict=True)

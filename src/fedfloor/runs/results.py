@@ -231,13 +231,13 @@ class _CensusReports(Dry):
         return NodeResult(request.packet, request.node)
 
 
-def tell(
+def write_privacy(
     out: Path, experiment: Experiment, counted: Mapping[int, int], park: Park,
     models: Mapping[str, Mapping[str, Any]] | None = None, *, secret: bool = False,
 ) -> None:  # fmt: skip
     """Write ``privacy.json``: what models and censuses with noise and the normalisation's questions reveal.
 
-    A sample stands up to ⌈n/size⌉ times in a window of n, so that a report tells as many ε of it.
+    A sample stands up to ⌈n/size⌉ times in a window of n, so that a report has as many ε of it.
     """
     revealed = asked(park, experiment.data.normalise)
     epsilon = experiment.park.census_epsilon
@@ -279,7 +279,7 @@ def _censuses(epsilon: float, counted: Mapping[int, int], park: Park, *, secret:
         log.info("census: %s", SEEDED_NOTE)
     if each > epsilon:
         log.warning(
-            "census: windows hold samples of device %d up to %d times, and a report tells as many times "
+            "census: windows hold samples of device %d up to %d times, and a report has as many times "
             "park.census_epsilon of them.", worst, int(times[worst]),
         )  # fmt: skip
     return {**figures, **source}

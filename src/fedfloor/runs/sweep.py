@@ -351,14 +351,14 @@ def document(sweep: Sweep, best: Mapping[str, Result], rounds: int, out: Path) -
         f"Compared was the final model's {evaluate.figure.name} on validation data, {evaluate.validation:.3g} of",
         "every device's training samples, held out. The test data were not used.",
         *(f"  --grid {axis.key}={','.join(map(shown, axis.values))}" for axis in sweep.axes),
-        *(f"  {name}: {told(result)} with {chosen(result)}" for name, result in best.items()),
+        *(f"  {name}: {score_text(result)} with {chosen(result)}" for name, result in best.items()),
         "A fair test on the test data:",
         f"  fedfloor compare best.toml --methods {','.join(best)} --seeds {seeds}",
     ]
     return "".join(f"# {line}\n" for line in lines) + config.brief(config.placed(tuned(sweep, best), out))
 
 
-def told(result: Result) -> str:
+def score_text(result: Result) -> str:
     """Return a trial's mean figure as text."""
     return "diverged" if result.score is None else f"{result.score:.4f}"
 

@@ -199,7 +199,7 @@ def fewest_functions(groups: int, width: float) -> int:
     (3, 4, 2)
     """
     require(groups >= 1, "groups", groups, "a whole number of at least 1")
-    allowed = "above 1 and finite: the bound takes every function to have r values, and with one value none tells apart"
+    allowed = "above 1 and finite: the bound takes every function to have r values, and one value separates nothing"
     require(1 < width < math.inf, "width", width, allowed)
     h = math.log(groups) / math.log(width)
     return round(h) if math.isclose(h, round(h), rel_tol=SAME) else math.ceil(h)

@@ -110,8 +110,8 @@ class Numbers(Answer):
 
     def document(self, i: int) -> Words:
         """Return ``predicted``, and ``low`` and ``high`` where there is an interval, each by name."""
-        said = {"predicted": self.value, "low": self.low, "high": self.high}
-        return {key: self._named(part[i].tolist()) for key, part in said.items() if part is not None}
+        parts = {"predicted": self.value, "low": self.low, "high": self.high}
+        return {key: self._named(part[i].tolist()) for key, part in parts.items() if part is not None}
 
     def cells(self, i: int) -> Words:
         """Return each number with its interval; of a path, the next row's and the last one's."""

@@ -15,7 +15,7 @@ from fedfloor.engine.cohort.walk import Job, UnionJob, VisitJob, work_of
 from fedfloor.engine.engine import Engine, scaling
 from fedfloor.park.stream import Altering
 
-ON_PROCESSORS = 1 << 30  # bytes, where nobody said how many
+ON_PROCESSORS = 1 << 30  # bytes by default
 FREE_SHARE = 0.6  # of an accelerator's free memory
 COPIES = 6  # of the trained numbers: the models that came and go, the step's, gradients, velocity, what arrived
 UNFOLDED = 2.0  # activations are kept for the backward pass, and their gradients beside them
