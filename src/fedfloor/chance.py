@@ -45,13 +45,13 @@ def secret() -> np.random.Generator:
 
 
 class _Key(ISeedSequence):
-    """Philox's key, as NumPy asks for it. With ``Philox(key=…)`` it would first ask the system for chance, in vain."""
+    """Philox's key in the form of a seed sequence: ``Philox(key=…)`` would draw entropy from the system first."""
 
     def __init__(self, number: int) -> None:
         self.words: NDArray[np.uint64] = np.frombuffer(number.to_bytes(16, "little"), "<u8")
 
     def generate_state(self, n_words: int, dtype: DTypeLike = np.uint32) -> NDArray[np.uint64]:
-        del n_words, dtype  # two words of 64 bits are what Philox asks for
+        del n_words, dtype  # Philox takes two words of 64 bits
         return self.words
 
 

@@ -255,7 +255,7 @@ def _chosen(choices: list[type[Any]], value: Mapping[str, Any], path: str) -> ty
 
 
 def _example(path: str, choices: list[type[Any]], got: object) -> str:
-    """Return how a table is written that one of these dataclasses describes."""
+    """Return an example of a table that one of these dataclasses describes."""
     tags = {}
     for choice in choices:
         tag = typing.get_args(hints(typing.cast(Hashable, choice)).get("kind"))

@@ -75,7 +75,7 @@ def _read(path: Path, changes: Sequence[str]) -> Experiment:
 
 
 def _own_error(path: Path) -> str:
-    """Return what is wrong with an experiment file as it is."""
+    """Return the error of an experiment file without changes; "" where it has none."""
     try:
         _read(path, ())
     except SettingError as error:

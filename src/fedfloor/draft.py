@@ -51,7 +51,7 @@ log = logging.getLogger(__name__)
 ROUNDS, ROUNDS_OF_ROWS = 20, 50  # single rows are quick to train on, and networks slow to fit their thresholds
 BATCH = 32
 WINDOW = 20  # rows that a forecast or a life is predicted from, where none are given
-MOST_NUMBERS = 30  # classes that are numbers, where nobody lists them
+MOST_NUMBERS = 30  # classes that are numbers, without a list of them
 ENDINGS = (".npz", *own.WHOLE, *(f"{kind}{packed}" for kind in own.TABLES for packed in ("", *PACKED)))
 LASTING = 5  # rows that a label must last for on average, before windows are proposed
 RARE = 0.1  # share of the training samples below which a class is rare, where classes are few
@@ -64,7 +64,7 @@ SMALLEST_PICTURE = 18  # pixels a side, of the network with convolutions
 
 
 def title(path: Path) -> str:
-    """Return what to call an experiment on data: their name without endings, as a folder may be called.
+    """Return the name of an experiment on data: theirs without endings, valid as that of a folder.
 
     >>> title(Path("halls/press: A.csv.gz"))
     'press- A'
@@ -345,7 +345,7 @@ def _regimes(data: dict[str, Any], dataset: Dataset) -> list[str]:
 
 
 def _check_classes(data: Mapping[str, Any], dataset: Dataset, name: str) -> None:
-    """Refuse labels that are many different numbers, unless somebody listed them or gave edges."""
+    """Refuse labels that are many different numbers, unless they are listed or have edges."""
     if data.get("classes") or data.get("bins") or len(dataset.classes) <= MOST_NUMBERS:
         return
     try:

@@ -224,7 +224,7 @@ class EngineSettings:
             every visit by itself.
         kind: ``ranks`` train one device after the other, a ``cohort`` many at once; ``auto`` is a cohort on CUDA, else
             ranks.
-        device: ``cpu``, ``cuda``, or ``auto``: CUDA where there is one, but for ranks that are asked for by name.
+        device: ``cpu``, ``cuda``, or ``auto``: CUDA where there is one, but for ranks that are named.
         precision: of products on CUDA; ``bf16`` by autocast, of cohorts alone.
     """
 
@@ -239,10 +239,10 @@ class EvaluateSettings:
     """The ``[evaluate]`` table: when the global model is evaluated, and on which data.
 
     Args:
-        every: every so many rounds, and after the last.
+        every: rounds from one evaluation to the next; the last round has one, too.
         on: the ``test`` data, or ``validation`` data: training samples held out, to choose settings by; or ``both``:
-            figures are those of the test data, and the held-out samples choose the best round and what ``[decide]``
-            asks for.
+            figures are those of the test data, and the held-out samples choose the best round, and threshold and
+            temperature of ``[decide]``.
         validation: share of every device's training samples held out where ``on`` is ``validation`` or ``both``; of the
             devices, held out whole, where the data are split by device.
         coverage: whether the ledger records how many samples of each class were trained on in a round, and on how many

@@ -110,7 +110,7 @@ class Predictions:
     Args:
         table: int64 [F, F], how many samples of class i (row) were taken for class j (column).
         loss: mean loss, nats.
-        rankings: class → ranking by the log-odds of the class, of the classes that the figure asks for.
+        rankings: class → ranking by the log-odds of the class, of the classes that the figure reads.
         errors: of a regression.
         detection: of anomalies: scores and alarms in the order of time.
     """
@@ -131,7 +131,7 @@ class Kind:
 
     Args:
         name: as it is written.
-        value: (what a model made of the test samples, number of the class asked for) → the figure; None where it is
+        value: (predictions of the test samples, number of the class) → the figure; None where it is
             not defined.
         of_class: whether it is of all classes together, of one that is named, or of either.
         unit: ``"share"``, in [0, 1], or ``"nats"``.
@@ -487,7 +487,7 @@ def fits(
     """Refuse a figure of another task, of a class that the data do not have, or of which there is no test sample.
 
     Args:
-        figure: what is asked for.
+        figure: the figure.
         classes: names of the data's classes.
         tests: int64 [F], test samples of each.
         task: its kind.

@@ -69,7 +69,7 @@ class Names:
         return re.sub(r"\bdevice (\d+)\b", name, message)
 
     def table(self) -> dict[str, dict[str, str]]:
-        """Return what is named as JSON: ``devices`` and ``factories``, each number → name."""
+        """Return the names as JSON: ``devices`` and ``factories``, each number → name."""
         named = {str(m): name for m, name in enumerate(self.factories) if name}
         return {"devices": {str(k): name for k, name in self.devices.items()}, "factories": named}
 

@@ -21,7 +21,7 @@ _LOADED: dict[str, Any] = {}  # as sys.modules: what this process has imported b
 
 
 def load(spec: str, role: str) -> Any:
-    """Return what ``module:name`` points to; the working folder is searched first.
+    """Return the object of ``module:name``; the working folder is searched first.
 
     Args:
         spec: such as ``my_module:MyMethod``.
@@ -83,7 +83,7 @@ def name_of(kind: type[Any]) -> str:
 
 
 def loaded(spec: str, role: str) -> Any:
-    """Return what :func:`load` has imported before; nothing is imported here.
+    """Return an object that :func:`load` has imported before; nothing is imported here.
 
     Raises:
         SettingError: this process has not loaded the name.

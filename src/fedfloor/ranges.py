@@ -72,7 +72,7 @@ def rows(value: object, length: int | None, noun: str) -> list[Any]:
 
 
 def table(value: object, most: int, noun: str) -> dict[str, Any]:
-    """Return a table of at most so many entries.
+    """Return a table of at most ``most`` entries.
 
     Raises:
         RefusedError: it is something else.

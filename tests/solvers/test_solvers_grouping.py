@@ -258,7 +258,7 @@ def test_who_is_left_out_is_chosen() -> None:
         ({"groups": 2.0}, "groups = 2.0: must be a whole number"),
         ({"size": 4}, "size = 4: must be a whole number of 1 … 3, devices/groups"),
         ({"size": -1}, "size = -1: must be"),
-        ({"counts": np.zeros((6, 3))}, "sum of counts = 0: must be above 0: nobody has a sample"),
+        ({"counts": np.zeros((6, 3))}, "sum of counts = 0: must be above 0: no device has a sample"),
         ({"counts": -np.ones((6, 3))}, "counts = -1.0: must be finite and at least 0"),
         ({"counts": np.full((6, 3), np.nan)}, "counts = nan: must be finite"),
         ({"counts": np.ones(6)}, r"shape of counts = \(6,\)"),

@@ -203,7 +203,7 @@ def _line(name: str, network: NetworkProfile, *, as_json: bool) -> Row:
 
 
 def shared_by(link: LinkClass) -> str:
-    """Return how a link is shared.
+    """Return the sharing rule of a link.
 
     >>> from fedfloor.network.profile import LinkClass
     >>> shared_by(LinkClass(up_bps=4e6, sharing="serial", over="park")), shared_by(LinkClass())

@@ -167,7 +167,7 @@ class Chain:
 
     def __init__(self, layers: Sequence[_Layer], last: nn.Module) -> None:
         self._layers, self.last = layers, last
-        first = next(place for place, layer in enumerate(layers) if layer.trained)  # nobody asks what is before it
+        first = next(place for place, layer in enumerate(layers) if layer.trained)  # layers before it need no gradient
         self._further = [(layer, place > first) for place, layer in enumerate(layers) if place >= first][::-1]
 
     def mean(self, x: Tensor, y: Tensor, term: Term | None = None) -> Gradients:
@@ -217,7 +217,7 @@ def chain_of(network: Network) -> Chain | None:
 
 
 def _look(layer: nn.Module) -> tuple[object, ...]:
-    """Return all of a layer that a chain depends on and that somebody might change."""
+    """Return all attributes of a layer that a chain depends on and that can be changed."""
     own = vars(layer)
     changed = any(own[name] for name in HOOKS) or any(own.get(name) for name in OWN)
     changed = changed or any(vars(everywhere)[name] for name in ANYWHERE)

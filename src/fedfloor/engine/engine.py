@@ -89,7 +89,7 @@ class Samples:
         return self._x
 
     def chunk(self, batch_size: int) -> int:
-        """Return how many samples are turned into floats at a time: whole batches, about :data:`CHUNK_BYTES`."""
+        """Return the number of samples that become floats at a time: whole batches, about :data:`CHUNK_BYTES`."""
         sample = max(1, self._x[0].numel() * 4)
         return batch_size * max(1, CHUNK_BYTES // (sample * batch_size))
 
@@ -203,7 +203,7 @@ class Engine:
         return headed(self.network, self.park.dataset.shape)
 
     def samples(self, device: int, tick: int = 0) -> Samples:
-        """Return what a device holds at a tick; −1 is the cloud, which then holds everybody's in device order."""
+        """Return the samples of a device at a tick; those of the cloud, −1, are all devices' in their order."""
         x, y = self.park.held(device, tick, self.memory.visits[device])
         return self.wrap(*((x, y) if self.altered is None else self.altered(x, y)))
 
@@ -246,7 +246,7 @@ class Executor(Protocol):
         ...
 
     def meeting(self, engine: Engine, aggregation: Aggregation, mine: Collection[int]) -> AbstractContextManager[None]:
-        """Return what is entered before the branches ``mine`` are walked, and left once they have met."""
+        """Return the context in which the branches ``mine`` are walked and meet."""
         ...
 
     def hand(self, engine: Engine, node: Broadcast, packet: Packet) -> None:

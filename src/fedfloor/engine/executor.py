@@ -183,7 +183,7 @@ class AttackingExecutor(LocalExecutor):
     def _trained(
         self, engine: Engine, work: Work, packet: Packet, key: Key, extractor: FrozenExtractor
     ) -> tuple[Packet, Receipt]:
-        """Let an attacker train on its data as the attack changes them; nobody else sees these."""
+        """Let an attacker train on its data as the attack changes them; other devices do not see these."""
         engine.altered = partial(self._altered, engine, key)
         try:
             return local_update(engine, work, packet, key, extractor)

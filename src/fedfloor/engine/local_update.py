@@ -33,7 +33,7 @@ from fedfloor.plan.outcome import Receipt
 from fedfloor.plan.schedule import Key
 from fedfloor.tasks.classification import CLASSIFICATION
 
-ALIKE = ("plain", "prox")  # objectives that ask the network for its outputs alone
+ALIKE = ("plain", "prox")  # objectives that read the network's outputs alone
 # of a work, what training on features implements
 FIELDS = ("objective", "settings", "epochs", "steps", "batch_size", "rate", "momentum", "weight_decay", "trains",
           "optimizer", "beta1", "beta2", "eps", "moments", "clip_norm", *TRAVEL)  # fmt: skip
@@ -53,7 +53,7 @@ class FeatureSamples:
         return self.x[rows] if isinstance(rows, slice) else self.x.index_select(0, rows.to(self.x.device))
 
     def chunk(self, batch_size: int) -> int:
-        """Return how many are taken at a time: whole batches, as many as there may be."""
+        """Return the number taken at a time: all, in whole batches."""
         return batch_size * max(1, -(-len(self) // batch_size))
 
 
@@ -83,7 +83,7 @@ class VisitExtractor:
         return self._samples.y
 
     def stored(self) -> Tensor:
-        """Return what the device holds now as it is stored, [n, *shape]."""
+        """Return the device's present samples as they are stored, [n, *shape]."""
         return self._samples.stored()
 
     def window(self, name: str = "") -> Tensor:

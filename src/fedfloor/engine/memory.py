@@ -54,7 +54,7 @@ class DeviceMemory:
         return _read(self._path(device, digest), digest, f"device {device}'s memory")
 
     def file_name(self, device: int) -> str:
-        """Return what the file is called that a device's memory lies in, wherever its folder is."""
+        """Return the name of the file of a device's memory, in whichever folder."""
         return f"{device}-{self.held[device].partition(TO)[0][:32]}.safetensors"
 
     def path(self, device: int) -> Path | None:

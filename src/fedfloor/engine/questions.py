@@ -109,7 +109,7 @@ class Question(ABC):
         return
 
     def length(self, engine: Engine) -> int | None:
-        """Return how many numbers a vector has; None where only devices know."""
+        """Return the length of a vector; None where it is known to devices alone."""
         return None
 
 
@@ -457,7 +457,7 @@ def outputs_of(
 
 
 def lengths(size: int) -> int:
-    """Return how many numbers the moments of samples of so many numbers are."""
+    """Return the length of the moments of samples with ``size`` numbers."""
     return 1 + size + size * (size + 1) // 2
 
 

@@ -2,7 +2,7 @@
 
 A node is walked by the whole team or by one rank. A ``Parallel`` that the team meets deals its branches in contiguous
 runs of about equal work; inside a branch everything is one rank's and needs no message. What the team meets that has
-no ``Parallel`` below (a chain) is walked by the first rank, but for its questions, which all ask. Every rank ends with
+no ``Parallel`` below (a chain) is walked by the first rank, but all ranks put its questions. Every rank ends with
 the same packet and the same receipts.
 
 How a visit is carried out: ``Walk`` (plan/schedule.py) yields a ``TrainRequest``, ``Trainer.train`` passes it to the
@@ -182,7 +182,7 @@ class Trainer(Driver):
         return visited[0], receipt
 
     def probe(self, request: schedule.ProbeRequest) -> Answers:
-        """Ask devices, each rank its share."""
+        """Put a question to devices, each rank to its share."""
         team = self.engine.team if self.by_team else Alone()
         return ask(self.engine, request.node, request.packet, request.tick, team)
 
@@ -303,7 +303,7 @@ class Trainer(Driver):
         answers = merged([request.walk.answers, whole.answers]) if whole.answers else request.walk.answers
         sizes = {k: self._size(k) for k in {receipt.device for receipt in whole.receipts}}
         known = [branch_statistics(branch.receipts, sizes, answers) for branch in branches]
-        # devices may be away when they are asked, or their answers refused
+        # devices may be away when a question is put, or their answers refused
         away = self.executor.at_once or engine.factories is not None or engine.limit is not None
         aggregation.check_asked(known, away=away)
         first = whole.receipts[0] if whole.receipts else None
@@ -371,7 +371,7 @@ class Trainer(Driver):
 
     def _chosen(self, node: Select, tick: int, seen: Counter[int]) -> list[int]:
         engine = self.engine
-        available = tuple(self.executor.available(node.candidates)) or node.candidates  # nobody's visits are lost, then
+        available = tuple(self.executor.available(node.candidates)) or node.candidates  # without any, no visit is lost
         if len(available) < len(node.candidates):
             node = replace(node, candidates=available, how_many=min(node.how_many, len(available)))
         trained, census = engine.memory.visits, partial(self.executor.census, engine)

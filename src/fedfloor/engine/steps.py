@@ -184,14 +184,14 @@ def _adam(flat: Tensor, gradient: Tensor, work: Work, moment: Moment) -> Callabl
 def large_layers(network: Network, work: Work, objective: Objective) -> list[nn.Linear]:
     """Return the layers that can take their own steps; none where that would not be the same step.
 
-    Plain cross-entropy asks a chain of layers once for each mini-batch, so that no layer is needed after its step.
+    Plain cross-entropy calls a chain of layers once for each mini-batch, so that no layer is needed after its step.
     Momentum, weight decay and other objectives read gradients or weights afterwards.
     """
     if type(objective) is not Plain or not work.only("objective", "epochs", "steps", "batch_size", "rate", *TRAVEL):
         return []
     chain = network.module
     if type(chain) is not nn.Sequential or any(not p.requires_grad for p in chain.parameters()):
-        return []  # of a class of one's own, forward() may ask a layer twice
+        return []  # of a class of one's own, forward() may call a layer twice
     known = [layer for layer in chain if any(True for _ in layer.parameters())]
     inside = [id(p) for layer in known for p in layer.parameters()]
     if len(set(inside)) < len(inside):  # a layer that stands twice, or layers that share their weights

@@ -87,14 +87,14 @@ class Shared:
     """Ranks on one host: a control page and two mailboxes per rank in one shared file, used in turn.
 
     With two mailboxes one barrier per exchange is enough: a rank that fills a mailbox for the second time has passed
-    the barrier between, which nobody reaches before it has read the first filling.
+    the barrier between, which no rank reaches before it has read the first filling.
 
     At a barrier a rank posts to the semaphore of each of the n − 1 others and waits n − 1 times on its own. The first
     to pass barrier t has got a post from each of the others, as none can have posted for t + 1; so no rank passes
     before all are there, whichever posts it takes first.
 
     Args:
-        parent: process id whose death ends this rank; 0 to watch nobody.
+        parent: process id whose death ends this rank; 0: none.
     """
 
     def __init__(self, path: Path, rank: int, size: int, *, parent: int = 0) -> None:

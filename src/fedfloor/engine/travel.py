@@ -51,12 +51,12 @@ def coded(network: Network, travels: str, codecs: str = "") -> Parcel:
 
 
 def up(network: Network, work: Work) -> Parcel:
-    """Return what leaves a visit."""
+    """Return the parcel that leaves a visit."""
     return coded(network, work.travels, work.travel)
 
 
 def down(network: Network, work: Work) -> Parcel:
-    """Return what goes to a visit."""
+    """Return the parcel that goes to a visit."""
     return coded(network, work.travels, work.travel_down)
 
 
@@ -89,7 +89,7 @@ def sent(network: Network, work: Work, packet: Packet, key: Key) -> Packet:
 
 
 def arrived(network: Network, work: Work, packet: Packet, around: Tensor, key: Key) -> Packet:
-    """Return what :func:`sent` became where it arrives; numbers that do not travel are those of ``around``.
+    """Decode the result of :func:`sent` where it arrives; numbers that do not travel are those of ``around``.
 
     Raises:
         RefusedError: it is not a payload of the work's codecs.
@@ -103,7 +103,7 @@ def arrived(network: Network, work: Work, packet: Packet, around: Tensor, key: K
 def leave(
     network: Network, work: Work, model: Tensor, arrived: Tensor, errors: dict[str, Tensor], key: Key
 ) -> tuple[Tensor, dict[str, Tensor]]:
-    """Return what leaves a visit, its model or the payload of its change, and the errors that the device keeps.
+    """Return the model of a visit, or the payload of its change, and the errors that the device keeps.
 
     Of a secure sum it is the change itself [numbers that travel], which the device or the aggregation encodes.
 
@@ -122,7 +122,7 @@ def leave(
 
 
 def received(network: Network, work: Work, packet: Packet, base: Tensor, key: Key) -> Packet:
-    """Return what left a visit where it is received, which added it to the model ``base`` that it had sent.
+    """Decode the result of :func:`leave` at the receiver, which adds it to the model ``base`` that it had sent.
 
     Raises:
         RefusedError: it is not a payload of the work's codecs.

@@ -79,7 +79,7 @@ def step(engine: Engine, node: Parallel, packet: Packet, keys: Sequence[Key]) ->
     mean = rule(node)
     weights = [weigh(mean, int(engine.park.holdings[key.device])) for key in keys]
     share = np.array(weights) / (sum(weights) * sizes)
-    if not network.module.training:  # asked, as setting it costs as much as a layer
+    if not network.module.training:  # setting it costs as much as a layer
         network.module.train()
     chosen = slice(None) if rows is None else torch.from_numpy(rows)
     each = torch.from_numpy(np.repeat(share, sizes)).to(network.flat)  # c_k of each sample

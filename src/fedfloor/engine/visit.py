@@ -161,7 +161,7 @@ class Batched(Protocol):
         ...
 
     def chunk(self, batch_size: int) -> int:
-        """Return how many are asked for at a time."""
+        """Return the number read at a time."""
         ...
 
 
@@ -176,7 +176,7 @@ def train(
 
     The mini-batches are those of :func:`fedfloor.park.stream.batch_order` for the visit's key. Dropout draws from the
     default PyTorch generator of the network's device, as PyTorch has no other way: every visit re-seeds it by its key
-    and leaves it where training ended, so whoever draws from it between visits cannot rely on a seed of their own.
+    and leaves it where training ended, so code that draws from it between visits cannot rely on its own seed.
     """
     _seed_dropout(network.flat.device, key)
     rng = key.rng("batches")

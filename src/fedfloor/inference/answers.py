@@ -115,7 +115,7 @@ class Classified:
         ]
 
     def documents(self) -> list[Row]:
-        """Return samples as JSON, with ``rows`` = [first, last] and all classes asked for in ``top``."""
+        """Return samples as JSON, with ``rows`` = [first, last] and the ``top`` classes."""
         return [
             {
                 "file": str(each.file),

@@ -45,7 +45,7 @@ class Astraea(Method):
         devices: L, of each group.
         mediator_epochs: E_m, times the model goes through a group in a round.
         share: κ, of the groups drawn in a round, in (0, 1].
-        grouping: how groups are formed, by name; ``random`` asks for no counts.
+        grouping: how groups are formed, by name; ``random`` needs no counts.
         weights: of the groups: ``by_samples`` (the paper) or ``equal``.
     """
 

@@ -89,7 +89,7 @@ class ConfiguredMethod(Method):
         )
         if method.needs.cohorts and any(of_one):
             raise SettingError(
-                f"method '{name}' may have several models: a server's moments, a mixing rule that asks for losses, and "
+                f"method '{name}' may have several models: a server's moments, a mixing rule that reads losses, and "
                 "an objective that sends something beside the model, or keeps some of it, are for one model. Choose "
                 "other parts."
             )
@@ -226,7 +226,7 @@ class ConfiguredMethod(Method):
     def _mixed(self, node: Node, mix: Mix, kind: str = "cloud") -> Node:
         (name, settings), key = mixing.to_spec(mix), "method.mix" if kind == "cloud" else "method.edge_mix"
         if mix.asks is not None and kind == "edge":
-            raise SettingError(f"{key} = '{name}': it mixes by what the cloud asks. Use it as method.mix.")
+            raise SettingError(f"{key} = '{name}': it mixes by answers to the cloud. Use it as method.mix.")
         equally = self.objective.counts_equally and self.method.objective.counts_equally  # it is what its packet is for
         if equally and not mix.whole and mix != Equal():
             raise SettingError(

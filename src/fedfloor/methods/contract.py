@@ -200,7 +200,7 @@ class Method(Protocol):
         return Needs()
 
     def setup(self, view: View) -> Node | None:
-        """Return what to ask before the first round (``Probe`` nodes only), or nothing."""
+        """Return the questions before the first round (``Probe`` nodes only), or nothing."""
         return None
 
     def init(self, view: View, answers: Mapping[int, Mapping[str, Any]], rng: np.random.Generator) -> State:

@@ -49,7 +49,7 @@ class HFedMS(Method):
     grouping = "icg-euclidean", a stream of ``window = 49, every = T``, objective = distilled with weight 0.1/62 (its
     teacher is the round's global model, here the model as it arrived: the same for the first of a chain), groups
     weighted by the sizes of local sets (here ``by_samples`` takes what devices hold, on streams a window each). Other
-    groupings by name: ``exchange`` is ours, ``random`` asks for no census and takes its place without answers.
+    groupings by name: ``exchange`` is ours, ``random`` needs no census and takes its place without answers.
 
     Args:
         variant: ``D`` for data that stream, ``S`` for data that stay.

@@ -30,7 +30,7 @@ class RaFed(Method):
 
     With weight_divergence = 0 it is RaFed, which looks at latency alone. Above 0, and this is ours, a set whose classes
     are far from those of all costs more: P_S are the class shares of the set's data, P those of all, as in FedGS's
-    Eq. 6; all devices are then asked for their census in each round.
+    Eq. 6; all devices then report their census in each round.
 
     Travels: the model, down and up, and a census up where it is weighed.
 
@@ -76,7 +76,7 @@ class RaFed(Method):
         return Sequence((Probe(tuple(view.devices), "census"), visits)) if self.needs.census else visits
 
     def problem(self, view: View) -> AllocationProblem:
-        """Return what is to be solved in a round: who is invited, and what a visit's work takes."""
+        """Return the allocation problem of a round: the invited devices, and the work of a visit."""
         known = None if view.resources is None else view.resources.problem
         if known is None:
             raise SettingError(

@@ -104,7 +104,7 @@ class MeanRow(nn.Module):
 
 
 class Widened(nn.ConvTranspose1d):
-    """A transposed convolution over time with stride 2 that gives ``length`` rows of a half as many, rounded up."""
+    """A transposed convolution over time with stride 2, from ⌈length / 2⌉ rows to ``length``."""
 
     def __init__(self, channels: int, width: int, length: int) -> None:
         super().__init__(channels, width, 7, stride=2, padding=3, output_padding=1 - length % 2)

@@ -155,7 +155,7 @@ class Network:
         return self.parcel("all").size({"w": self.flat})
 
     def parcel(self, travels: str) -> Parcel:
-        """Return what travels to visits and from them: see :attr:`fedfloor.plan.nodes.Work.travels`.
+        """Return the parcel that travels to visits and from them: see :attr:`fedfloor.plan.nodes.Work.travels`.
 
         >>> network = Network(nn.Sequential(nn.Linear(4, 5), nn.Linear(5, 3)), "1")
         >>> network.parcel("all but head").parts

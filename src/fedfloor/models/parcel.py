@@ -70,7 +70,7 @@ class Parcel:
         return sum(part.stop - part.start for part in self.parts)
 
     def among(self, first: int) -> int:
-        """Return how many of the numbers that travel lie among the model's first ones."""
+        """Return the number of travelling numbers among the model's first ones."""
         return sum(max(0, min(part.stop, first) - part.start) for part in self.parts)
 
     def cut(self, model: Tensor) -> Tensor:

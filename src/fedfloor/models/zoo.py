@@ -183,7 +183,7 @@ def _fldg(name: str, shape: Shape, classes: int, first: int, second: int) -> nn.
 
 
 def _left(side: int) -> int:
-    """Return what two unpadded 5×5 convolutions, each with 2×2 pooling, leave of a side."""
+    """Return a side after two unpadded 5×5 convolutions, each with 2×2 pooling."""
     return ((side - 4) // 2 - 4) // 2
 
 
@@ -346,7 +346,7 @@ def ae_lstm(shape: Shape, classes: int) -> nn.Module:
 
 
 def _code(shape: Shape) -> int:
-    """Return how many numbers an autoencoder leaves of a sample between its two halves."""
+    """Return the width of an autoencoder's bottleneck."""
     return max(1, min(32, prod(shape) // 8))
 
 

@@ -41,7 +41,7 @@ class By:
         cost: the least of missed·FN + false_alarm·FP.
         recall: the highest threshold whose recall TP/(TP + FN) is at least this.
         precision: the largest recall among thresholds whose precision TP/(TP + FP) is at least this.
-        false_alarms_per_hour: the largest recall among thresholds with at most so many false alarms an hour; needs
+        false_alarms_per_hour: the largest recall among thresholds with at most this many false alarms an hour; needs
             ``samples_per_hour``.
         samples_per_hour: how many samples a device gives the model in an hour of operation.
     """

@@ -85,7 +85,7 @@ def merged(vectors: Mapping[int, np.ndarray], distance: float, groups: int | Non
 
 
 def drifted(before: np.ndarray, now: np.ndarray) -> float:
-    """Return how far class shares have moved: the mean over devices of ½ Σ_c |p_c − q_c|, from 0 to 1.
+    """Return the distance that class shares have moved: the mean over devices of ½ Σ_c |p_c − q_c|, from 0 to 1.
 
     ``before``: class counts [K, F].
 
@@ -201,7 +201,7 @@ def groups_of(growth: Growth, period: int, devices: int) -> int:
 
 
 def chosen_groups(share: float, groups: int) -> int:
-    """Return how many of M groups train in a period, ⌊κ·M⌋.
+    """Return the number of groups that train in a period, ⌊κ·M⌋.
 
     ``share``: κ, in (0, 1]. ``groups``: M ≥ 1.
 
@@ -214,7 +214,7 @@ def chosen_groups(share: float, groups: int) -> int:
     if chosen == 0:
         least = math.ceil(1e4 / groups) / 1e4
         raise SettingError(
-            f"share of the groups chosen = {share!r} of {groups} groups is less than one group, and nobody would train:"
+            f"share of the groups chosen = {share!r} of {groups} groups is less than one group, no device would train:"
             f" must be at least {least:g} here. Raise it, or form more groups. There are no more of them than devices."
         )
     return chosen

@@ -202,7 +202,7 @@ def exchanges(devices: int) -> tuple[tuple[int, int], ...]:
 
 
 def threshold(share: float, holders: int) -> int:
-    """Return how many of a secret's holders can give it back, which is how many must be left."""
+    """Return the number of holders that can restore a secret, and that must be left."""
     return max(LEAST, math.ceil(share * holders - 1e-9))
 
 
@@ -403,7 +403,7 @@ def _numbered(device: int) -> bytes:
 
 @cache
 def _cryptography() -> SimpleNamespace:
-    """Return what is used of cryptography, which simulations do without.
+    """Return the parts of cryptography in use; simulations need none.
 
     Raises:
         SettingError: it is not installed.

@@ -66,7 +66,7 @@ class Visit:
     """What an objective may read during one visit.
 
     Args:
-        start: the flat model as it arrived, float32 [P]; None unless the objective asks with ``needs_start``.
+        start: the flat model as it arrived, float32 [P]; None without ``needs_start``.
         memory: what this device kept from earlier visits, by name; empty at first.
         network: the network under training, for objectives that need to know how a flat vector is laid out.
         packet: what travels beside the model ``w``, by name, as it arrived.
@@ -79,7 +79,7 @@ class Visit:
         first: where in the flat model the weights begin that are trained; known while the device trains.
         extractor: of a visit on features; see :attr:`Objective.on_features`.
         data: the losses of samples that take the place of the task's; None: plain training.
-        task: what the model is asked for.
+        task: the task of the model.
     """
 
     start: Tensor | None
@@ -154,9 +154,9 @@ class Objective(Protocol):
         return {}
 
     def per_sample(self, x: Tensor, visit: Visit) -> Mapping[str, Tensor]:
-        """Return what does not change while the device trains, one row per sample: {name: [samples, …]}.
+        """Return values that do not change while the device trains, one row per sample: {name: [samples, …]}.
 
-        Asked once per sample in the visit's first pass (without gradients), found in :attr:`Visit.per_sample` in every.
+        Called once per sample in a visit's first pass (without gradients), found in :attr:`Visit.per_sample` in every.
         """
         return {}
 
@@ -167,9 +167,9 @@ class Objective(Protocol):
     def penalty(self, weights: Tensor, visit: Visit) -> tuple[Tensor, Tensor] | None:
         """Return a term of the weights alone and its gradient ([], [trained]), or None for no such term.
 
-        Such a term (FedProx's pull) needs no automatic differentiation. It is asked once per mini-batch, after
+        Such a term (FedProx's pull) needs no automatic differentiation. It is called once per mini-batch, after
         ``loss``, with the weights that are trained, which begin at :attr:`Visit.first` of the model; the losses
-        reported include it. The gradient is read before it is asked for again, and never changed.
+        reported include it. The gradient is read before the next call, and never changed.
         """
         return None
 
@@ -196,7 +196,7 @@ class Objective(Protocol):
         return
 
     def remember(self, model: Tensor, visit: Visit) -> Mapping[str, Tensor]:
-        """Return what the device keeps until its next visit, given the flat model it ended with."""
+        """Return the tensors that the device keeps until its next visit, given the flat model it ended with."""
         return {}
 
     # What travels beside the model w.
@@ -212,7 +212,7 @@ class Objective(Protocol):
         return False
 
     def send(self, model: Tensor, visit: Visit) -> Mapping[str, Tensor]:
-        """Return what leaves the device beside ``w``, by name; a name left out passes on as it arrived."""
+        """Return the vectors that leave the device beside ``w``, by name; a name left out passes on as it arrived."""
         return {}
 
     # Training the classifier alone, on features in the place of samples.
@@ -231,7 +231,7 @@ class Objective(Protocol):
         return self.on_features and self.remembers
 
     def features(self, visit: Visit) -> tuple[Tensor, Tensor]:
-        """Return what a visit on features is trained on in the place of samples: [n, D] and labels, int64 [n]."""
+        """Return the training data of a visit on features: [n, D] and labels, int64 [n]."""
         extractor = visit.frozen()
         return extractor.window(), extractor.labels
 
@@ -267,7 +267,7 @@ class Objective(Protocol):
         return 1
 
     def passes(self, trained: float) -> float:
-        """Return how many passes over the device's samples a visit computes as much as, for its price.
+        """Return the number of passes over the device's samples with the computation of a visit, for its price.
 
         A pass that trains is 1, one that only goes forward a third (:data:`fedfloor.plan.nodes.FORWARD`).
 
@@ -278,7 +278,7 @@ class Objective(Protocol):
 
 
 def adapting(task: Task, objective: Objective) -> Callable[..., tuple[nn.Module, str | None]]:
-    """Return what makes of an experiment's network the one that is trained: the task's, and then the objective's."""
+    """Return the function that adapts an experiment's network for training: by the task, then by the objective."""
 
     def adapt(
         module: nn.Module, classifier: str | None, classes: int, shape: tuple[int, ...]

@@ -33,7 +33,7 @@ def frozen(visit: Visit, x: Tensor, model: Tensor | None = None) -> Tensor:
 
 
 def features(visit: Visit, x: Tensor, layer: str, model: Tensor | None = None) -> Tensor:
-    """Return what goes into a layer of a flat model [batch, …]; as :func:`frozen`, nothing behind it is worked out."""
+    """Return the input of a layer of a flat model [batch, …]; as :func:`frozen`, without the layers after it."""
     with tapped(visit.resident().module.get_submodule(layer), stop=True) as seen, suppress(Reached):
         frozen(visit, x, model)
     if not seen:

@@ -116,7 +116,7 @@ class Replay(Plain):
 
 
 def calibrating(work: Work, goal: Replay | None, epochs: int | None) -> Work:
-    """Return the work of a visit that trains the classifier alone, by a replay if one is given, for so many epochs."""
+    """Return the work of a visit that trains the classifier alone, by a replay if given, for ``epochs`` epochs."""
     work = replace(work, trains="classifier")
     if epochs is not None:
         work = replace(work, epochs=epochs, steps=None)

@@ -427,7 +427,7 @@ def _mark_factories(figure: Any, park: ParkRecord, factories: Sequence[int]) -> 
         start = i
 
 
-FEW = 14  # up to so many classes every cell has its number in it
+FEW = 14  # classes up to which every cell has its number in it
 
 
 def heat_map(matrix: Matrix, classes: Sequence[str]) -> str:

@@ -243,7 +243,7 @@ def read_run(folder: Path) -> RecordedRun:
 
 
 def read_ledger(path: Path, classes: int) -> tuple[RecordedRound, ...]:
-    """Read a ledger of a run with so many classes; a last line that is only partly written is ignored.
+    """Read a ledger of a run with ``classes`` classes; a last line that is only partly written is ignored.
 
     Raises:
         SettingError: there is no finished round, or a line is damaged.

@@ -18,7 +18,7 @@ def figure(value: float | None, digits: int = 4) -> str:
 
 
 def decimals(values: Sequence[float]) -> int:
-    """Return how many decimals show four digits or more of the largest of several numbers, four of one below 10.
+    """Return the decimals that show four digits or more of the largest of several numbers, four of one below 10.
 
     >>> decimals([0.5595]), decimals([22.2827]), decimals([20799.3, 1.0]), decimals([])
     (4, 2, 0, 4)

@@ -28,7 +28,7 @@ def known(compared: Sequence[Group]) -> list[Group]:
 
 
 def story(compared: Sequence[Group], first: Group) -> str:
-    """Return how many devices gain by a model of their own, against the shared one and against local training."""
+    """Return how many devices gain by their own model, against the shared one and against local training."""
     measure, own, shared = placed(members(compared)), _own(first, compared), _shared(first, compared)
     pairs = [(own[k], shared[k]) for k in own.keys() & shared.keys()]
     if not pairs:
@@ -100,7 +100,7 @@ def _row(group: Group, compared: Sequence[Group], others: Mapping[str, ByDevice]
 
 
 def _gains(pairs: Sequence[tuple[float, float]], headline: Figure) -> tuple[int, int]:
-    """Return how many of the first values are better than the second, and how many worse."""
+    """Return the number of first values that are better than the second, and of those that are worse."""
     return sum(headline.gain(a, b) > 0 for a, b in pairs), sum(headline.gain(a, b) < 0 for a, b in pairs)
 
 

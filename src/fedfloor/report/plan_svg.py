@@ -454,7 +454,7 @@ def _chip(node: Train, centre: Point, pen: Pen) -> str:
 
 
 def _chain(node: Sequence, pen: Pen, room: float, times: int = 1, unit: str = "") -> Shape:
-    """Draw a chain of visits; with ``times`` above 1 a loop that is walked so many times."""
+    """Draw a chain of visits; with ``times`` above 1 a loop of that many turns."""
     visits = [child for child in node.children if isinstance(child, Train)]
     stops: list[Train | int] = list(visits)
     if len(stops) > pen.limit:
@@ -608,7 +608,7 @@ def _works(node: Node) -> Iterator[str]:
 
 
 def _limit(node: Node) -> int:
-    """Return how many children of a node to draw so that the picture has about a hundred devices at most."""
+    """Return the number of children of a node to draw, so that the picture has about a hundred devices at most."""
 
     def leaves(limit: int) -> int:
         return fold(node, lambda at, below: sum(below[:limit]) if children(at) else 1 if is_visit(at) else 4)

@@ -178,7 +178,7 @@ def _the(site: Site, names: Names) -> str:
 
 
 def shape(node: Node) -> Hashable:
-    """Return what two nodes must share to look alike: everything but the numbers of sites and candidates."""
+    """Return the properties that nodes of equal looks share: all but the numbers of sites and candidates."""
     match node:
         case Train():
             return ("train", node.site.kind, work_words(node.work), node.radio is not None)

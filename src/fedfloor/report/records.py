@@ -166,7 +166,7 @@ class LineRecord:
     backdoor: OptionalShare = None
 
     def spread(self, figure: Figure) -> HeadlineRecord | None:
-        """Return how a figure is spread over devices; None where that is not recorded."""
+        """Return the spread of a figure over devices; None where that is not recorded."""
         if figure != ACCURACY:
             return (self.headlines or {}).get(figure.name)
         spread = self.by_device

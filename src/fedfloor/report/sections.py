@@ -245,7 +245,7 @@ CURVES = (
 
 
 def cost_section(compared: Sequence[Group], target: float | None, drawn: Drawn) -> str:
-    """Return what the target and all rounds cost, and the curves against it; nothing where no round has a price."""
+    """Return the cost of the target and of all rounds, and the curves against it; "" where no round has a price."""
     rows, headline = summary(members(compared), target), judged(members(compared))
     kinds = [kind for kind in COSTS if any(row[kind] for row in rows)]
     if not kinds:

@@ -568,7 +568,7 @@ def decision_rows(compared: Sequence[Group]) -> list[list[str]]:
 
 
 def decision_caption(compared: Sequence[Group]) -> str:
-    """Return how the thresholds were chosen, and on which samples the figures are."""
+    """Return the rules that chose the thresholds, and the samples of the figures."""
     known = [(run, *decision) for run in members(compared) if (decision := decided(run)) is not None]
     ways = listed(list(dict.fromkeys(_decision_rule(name, made) for _, name, made in known)))
     on = listed(list(dict.fromkeys(_decided_on(run) for run, _, _ in known)))

@@ -108,13 +108,13 @@ def rounds_to(run: RecordedRun, target: float | None, figure: Figure = ACCURACY)
 
 
 def cost_to(run: RecordedRun, target: float | None, kind: str, figure: Figure = ACCURACY) -> float | None:
-    """Return how many seconds, bytes or joules a run's rounds cost up to the one of :func:`rounds_to`."""
+    """Return the seconds, bytes or joules of a run's rounds up to that of :func:`rounds_to`."""
     number = rounds_to(run, target, figure)
     return None if number is None else next(spent(kind)(line) for line in run.rounds if line.round == number)
 
 
 def cost(run: RecordedRun, kind: str) -> float | None:
-    """Return how many seconds, bytes or joules all rounds of a run cost; None if they have no price."""
+    """Return the seconds, bytes or joules of all rounds of a run; None if they have no price."""
     return spent(kind)(run.rounds[-1]) if run.rounds else None
 
 

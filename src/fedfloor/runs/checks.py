@@ -226,7 +226,7 @@ def batches_fit(experiment: Experiment, park: Park, largest: int) -> None:
     enough = math.ceil(largest / (1 - held)) + bool(held)
     kind = getattr(experiment.data.partition, "kind", "")
     larger = {"dominant": f"samples = {enough}"} | dict.fromkeys(("natural", "dirichlet"), f"at_least = {enough}")
-    more = f", or ask for larger ones with the partition's {larger[kind]}" if kind in larger else ""
+    more = f", or set larger ones with the partition's {larger[kind]}" if kind in larger else ""
     raise SettingError(
         f"work.batch_size = {largest} is larger than what {park.display_names.site('device', smallest)} holds "
         f"({park.sizes[smallest]} samples{aside}). Lower work.batch_size, use fewer devices{more}; or let such "

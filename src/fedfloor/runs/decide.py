@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, eq=False)
 class Decided:
-    """A model that a run leaves behind."""
+    """A model that a run writes."""
 
     which: str  # the last round's, or the best one's
     round: int  # its number

@@ -31,7 +31,7 @@ class Line:
         measured: on real machines, what the round took there: seconds, bytes per link, who was absent or refused.
         backdoor: share of the test samples of other classes that a backdoor's trigger turns into its target; None in
             rounds without evaluation, and without a backdoor.
-        coverage: ``samples`` and ``devices`` of each class that the round trained on, where the experiment asks for it.
+        coverage: ``samples`` and ``devices`` of each class that the round trained on, with ``evaluate.coverage``.
     """
 
     round: int  # from 1

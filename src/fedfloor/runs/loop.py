@@ -235,7 +235,7 @@ class _Run:
         return Checkpoint(number, tick, state, outcome.receipts, held, new, visits, reports, holders, updates, kept)
 
     def evaluate(self, state: State, number: int, tick: int, park: Park | None = None) -> Score:
-        """Evaluate a global model, or every device's own, by the figures that the experiment asks for.
+        """Evaluate a global model, or every device's own, by the experiment's figures.
 
         With a ``park``, by the accuracy on its test samples.
         """
@@ -313,7 +313,7 @@ class _Run:
                 )
 
     def write(self, point: Checkpoint, *, now: bool) -> None:
-        """Checkpoint first, when it is time; then the ledger line."""
+        """Write a checkpoint where one is due, then the ledger line."""
         if now or time.monotonic() - self.saved > CHECKPOINT_S:
             self.save(point)
         if point.line is not None:
@@ -352,7 +352,7 @@ class _Run:
         beside = self.beside(shared.state) if one_model else {}
         models = decide.models(self.experiment, self.engine, self.method, shared) if one_model else []
         packet, cohorts = point.state.packet, dict[int, int]()
-        if several(packet):  # every rank asks its share of the devices that have none yet
+        if several(packet):  # every rank puts the question to its share of the devices without one
             cohorts = separate.cohorts_of(self.engine, packet, point.state.cohorts)
         if not self.first:
             return

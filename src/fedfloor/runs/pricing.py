@@ -167,7 +167,7 @@ def tariff(
 
 
 def effort(work: Work, samples: float) -> float:
-    """Return how many passes over so many samples a visit computes as much as, with what its objective adds.
+    """Return the number of passes over ``samples`` with the computation of a visit, its objective's included.
 
     On the classifier alone, training and objective are left out: see :func:`fedfloor.network.sites.equivalent_passes`.
     """

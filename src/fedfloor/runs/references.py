@@ -305,7 +305,7 @@ def _start(
 
 
 def work(experiment: Experiment, park: Park) -> tuple[WorkSettings, WorkSettings]:
-    """Return what a round of local training and one of pooled training do, beside the experiment's method.
+    """Return the work of a round of local training and of pooled training, beside the experiment's method.
 
     Locally every device makes the passes (or steps) that the method's first round makes on a device it visits, on
     average over these. Pooled training sees as many samples in a round as that method: the passes times the share of

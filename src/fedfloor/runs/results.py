@@ -183,17 +183,17 @@ log = logging.getLogger(__name__)
 DELTA = 1e-5
 SECRET, SEEDED = "secret", "seeded"
 SEEDED_NOTE = (
-    "The noise is drawn from the experiment's public seed: it shows what privacy costs and protects nobody. "
+    "The noise is drawn from the experiment's public seed: it shows the cost of privacy and protects nobody. "
     "ε holds on real machines, whose noise is secret."
 )
 
 
 def reports(experiment: Experiment, plan: Node, before: int = 0) -> Counter[int]:
-    """Return how often each device reports its census in a round; nothing where censuses carry no noise.
+    """Return the number of census reports of each device in a round; nothing where censuses carry no noise.
 
-    A ``Probe`` for the census or the classes, and a ``Select`` whose policy reads the census, ask all that they name.
-    What is asked again in the same tick is the same report, but for recycled streams, where another visit can have
-    brought another window: there every question counts, which is never too few.
+    A ``Probe`` for the census or the classes, and a ``Select`` whose policy reads the census, have reports of all
+    devices that they name. A second report in the same tick is the same one, but for recycled streams, where another
+    visit can have brought another window: there every question counts, which is never too few.
     """
     epsilon = experiment.park.census_epsilon
     if epsilon is None or math.isinf(epsilon):
@@ -269,7 +269,7 @@ def _censuses(epsilon: float, counted: Mapping[int, int], park: Park, *, secret:
     figures |= {"epsilon_advanced": advanced, "delta": DELTA}
     source = {"noise": SECRET} if secret else {"noise": SEEDED, "note": SEEDED_NOTE}
     if not most:
-        log.info("census: no device was asked for its own.")
+        log.info("census: no device reported its own.")
         return {**figures, **source}
     log.info(
         "census: at most %d reports of a device with ε = %g each, together ε = %g (or ε = %.4g with δ = %g).",

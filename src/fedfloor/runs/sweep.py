@@ -236,7 +236,7 @@ def plan(
         methods: names; each gets the same number of trials.
         axes: which settings, which values.
         seeds: each trial is run with each of them.
-        trials: of each method; as many as the smallest grid has points if None. Of larger grids so many points are
+        trials: of each method; as many as the smallest grid has points if None. Of larger grids that many points are
             drawn, without replacement, by the experiment's seed.
     """
     each_once("methods", methods)

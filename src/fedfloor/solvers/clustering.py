@@ -121,7 +121,7 @@ def purity(groups: Integers, kinds: Integers) -> float:
     0.8
     """
     groups, kinds = np.asarray(groups), np.asarray(kinds)
-    require(groups.ndim == 1 and groups.size > 0, "shape of groups", groups.shape, "(n,), with somebody in a group")
+    require(groups.ndim == 1 and groups.size > 0, "shape of groups", groups.shape, "(n,), with a member in a group")
     require(groups.shape == kinds.shape, "shape of kinds", kinds.shape, f"{groups.shape}, that of groups")
     pairs, count = np.unique(np.stack([groups, kinds]), axis=1, return_counts=True)
     _, start = np.unique(pairs[0], return_index=True)  # pairs are sorted by group

@@ -1,4 +1,4 @@
-"""Answers: what a model is to whoever uses it, a person, a machine's control, or a program that reads ONNX."""
+"""Answers: the output of a model for a person, a machine's control, or a program that reads ONNX."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Answer(ABC):
     mean."""
 
     def parts(self) -> dict[str, Part]:
-        """Return what it is made of, by name; ONNX files give these, in this order."""
+        """Return its parts by name, in the order of an ONNX file's outputs."""
         named = {key.name: getattr(self, key.name) for key in fields(self)}
         return {name: part for name, part in named.items() if hasattr(part, "shape")}
 
@@ -33,7 +33,7 @@ class Answer(ABC):
 
     @abstractmethod
     def sizes(self) -> Mapping[str, NDArray[Any] | float]:
-        """Return what rounding errors of each part are a share of, above 0; of an answer made of arrays."""
+        """Return the scale of rounding errors of each part, above 0; of an answer made of arrays."""
 
     @abstractmethod
     def document(self, i: int) -> Words:

@@ -1,4 +1,4 @@
-"""What a model is asked for: the contract of a task."""
+"""The contract of a task, such as classification."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Reduction = Literal["none", "mean", "sum"]
 
 
 class Task(ABC):
-    """What a model is asked for, a frozen dataclass of its settings.
+    """A task of models, a frozen dataclass of its settings.
 
     Every sample has a *bin*: its class, the range that its number lies in, or whether it is an anomaly. Partitions,
     drift, census, device memory, grouping, selection and the confusion table count bins; losses and figures read
@@ -64,7 +64,7 @@ class Task(ABC):
 
     @abstractmethod
     def outputs(self, bins: int, targets: int, shape: tuple[int, ...]) -> int:
-        """Return how many numbers the network gives for a sample.
+        """Return the number of outputs of the network for a sample.
 
         Args:
             bins: F.
@@ -73,7 +73,7 @@ class Task(ABC):
         """
 
     def around(self, module: nn.Module, classifier: str | None) -> tuple[nn.Module, str | None]:
-        """Return what is trained of an experiment's network, and the path of its classifier."""
+        """Return the module of an experiment's network that is trained, and the path of its classifier."""
         return module, classifier
 
     @abstractmethod
@@ -95,7 +95,7 @@ class Task(ABC):
         """Return whether each sample was taken for its bin, bool [n]."""
 
     def scores(self, out: Tensor, y: Tensor, bins: Sequence[int]) -> Tensor:
-        """Return what figures read beside the predicted bins, float32 [n, S]; nothing, [n, 0], where they read nothing.
+        """Return the numbers that figures read beside the predicted bins, float32 [n, S]; [n, 0] where they read none.
 
         Args:
             out: the network's outputs, [n, outputs].
@@ -108,7 +108,7 @@ class Task(ABC):
     def judged(
         self, table: Counts, loss: float, y: NDArray[Any], scores: NDArray[Any], scored: Sequence[int]
     ) -> Predictions:
-        """Return what figures are worked out from.
+        """Return the predictions that figures are computed from.
 
         Args:
             table: int64 [F, F], how many samples of bin i (row) were taken for bin j (column).
@@ -122,7 +122,7 @@ class Task(ABC):
 
     @abstractmethod
     def answer(self, out: Tensor, x: Tensor) -> Answer:
-        """Return what a person, a machine's control or an ONNX file gets, in the targets' unit.
+        """Return the answer for a person, a machine's control or an ONNX file, in the targets' unit.
 
         It is made of operations that ONNX has, on any number of samples.
 
@@ -132,7 +132,7 @@ class Task(ABC):
         """
 
     def judge(self, answer: Answer, target: NDArray[Any]) -> Predictions | None:
-        """Return what figures are worked out from, of answers whose truth is known; None where there is no such.
+        """Return the predictions of figures, of answers whose truth is known; None where there are none.
 
         Args:
             answer: of n samples, made of arrays.

@@ -22,7 +22,7 @@ if TYPE_CHECKING:  # it brings PyTorch, which takes seconds
 
 log = logging.getLogger(__name__)
 
-RETRY_S = 60.0  # a sink that failed is asked again after so long,
+RETRY_S = 60.0  # until a sink that failed is tried again,
 PATIENCE = 20.0  # and after so many times as long as it took to fail: one that hangs costs a twentieth at most
 FILES = ("experiment.toml", "model.safetensors", "report.html")
 

@@ -73,7 +73,7 @@ class Cohort:
         return aggregation, [replace(result, receipts=settled(result.receipts)) for result in done]
 
     def _room(self, engine: Engine) -> int:
-        """Return how many models there is room for; what the engine finds out once is known to its branches' copies."""
+        """Return the number of models that fit; lazy facts of the engine are computed before its branches copy it."""
         _ = engine.separable, engine.headed
         return data.models(self.room_bytes, engine)
 

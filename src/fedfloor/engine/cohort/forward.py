@@ -146,7 +146,7 @@ def _samplewise(layer: nn.Module, numbers: Numbers, x: Tensor) -> Tensor:  # noq
 
 
 def views(network: Network, flat: Tensor, begin: int = 0) -> dict[str, Tensor]:
-    """Return what K flat models hold, by name, each [K, *shape], as views.
+    """Return the tensors of K flat models by name, each [K, *shape], as views.
 
     Args:
         flat: [K, P], or the piece of the models that begins at ``begin``.

@@ -110,7 +110,7 @@ def mean_features(extractor: FeatureExtractor, x: Values, scaling: Scaling) -> F
 
 
 def block_rows(shape: Shape) -> int:
-    """Return how many samples of a shape are extracted at a time.
+    """Return the number of samples of a shape that are extracted at a time.
 
     >>> block_rows((1, 28, 28)), block_rows((3, 1024, 1024))
     (64, 2)

@@ -45,7 +45,7 @@ class GroupingProblem:
         require(len(shape) == 2 and min(shape) > 0, "shape of counts", shape, "(K, F), with a device and a class")
         bad = self.counts[~(np.isfinite(self.counts) & (self.counts >= 0))]
         require(bad.size == 0, "counts", float(bad[0]) if bad.size else None, "finite and at least 0")
-        require(self.counts.max() > 0, "sum of counts", 0, "above 0: nobody has a sample")
+        require(self.counts.max() > 0, "sum of counts", 0, "above 0: no device has a sample")
         devices = self.devices
         whole = isinstance(self.groups, int | np.integer) and 1 <= self.groups <= devices
         require(whole, "groups", self.groups, f"a whole number of 1 … {devices}, the devices")
