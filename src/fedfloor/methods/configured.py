@@ -11,7 +11,7 @@ from fedfloor.errors import SettingError
 from fedfloor.machine import require_memory
 from fedfloor.methods.contract import Answers, Method, Needs, State, View
 from fedfloor.outside import SPEC, load
-from fedfloor.parts import codecs, masking, named, objectives, selection, server, weighting
+from fedfloor.parts import codecs, named, objectives, selection, server, summable, weighting
 from fedfloor.parts import mix as mixing
 from fedfloor.parts.mix import Equal, Mix
 from fedfloor.parts.objective import Objective
@@ -137,8 +137,8 @@ class ConfiguredMethod(Method):
     def setup(self, view: View) -> Node | None:
         node = self.method.setup(view)
         node = None if node is None else self._loaded(node)
-        if node is not None and masking.secure(self.parts.travel or ""):
-            masking.check_questions(node)
+        if node is not None and summable.secure(self.parts.travel or ""):
+            summable.questions(node)
         if weighting.by_census(self.parts.objective) is None:
             return node
         probe = Probe(tuple(view.devices), "classes")
@@ -192,7 +192,7 @@ class ConfiguredMethod(Method):
             node = self._mixed(node, self.parts.edge_mix, "edge")
         if self.parts.travel or self.parts.travel_down:
             node = self._coded(node)
-            masking.check_plan(node, replace(view, invited=None).factories)
+            summable.check(node, replace(view, invited=None).factories)
         self._check_visits(node)
         return node
 
@@ -257,7 +257,7 @@ class ConfiguredMethod(Method):
                 "version before can use, and devices that were not visited hold older ones. Choose 'float16', "
                 "'bfloat16' or 'int8', which code the model itself."
             )
-        if self.method.needs.cohorts and masking.secure(self.parts.travel or ""):
+        if self.method.needs.cohorts and summable.secure(self.parts.travel or ""):
             raise SettingError(
                 f"method.travel = 'secure-sum' with method '{self.name}', which may have several models: a sum of each "
                 "cohort's few devices shows more of them than one of all. Choose a method with one model."

@@ -31,9 +31,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedfloor.errors import SettingError
-from fedfloor.parts import codecs, mix, objectives
-from fedfloor.plan import walk
-from fedfloor.plan.nodes import KEEP, Node, Parallel, Select, Train
 from fedfloor.ranges import RefusedError
 
 Bytes = NDArray[np.uint8]
@@ -422,86 +419,3 @@ def _cryptography() -> SimpleNamespace:
         InvalidTag=InvalidTag, hashes=hashes, x25519=x25519, Cipher=Cipher, ChaCha20Poly1305=ChaCha20Poly1305,
         ChaCha20=ChaCha20, HKDF=HKDF,
     )  # fmt: skip
-
-
-HARMLESS = ("classes", "census", "resources")  # questions for class counts and speeds, which may stand beside sums
-ANSWERED = (*HARMLESS, "moments", "scores", "outputs", "survey")  # beside sums, by devices: scales, evaluation
-
-
-def secure(text: str) -> bool:
-    """Return whether codecs, by their text, are those of secure sums."""
-    return any(one.summed for one in codecs.chain(text))
-
-
-def check_plan(node: Node, factories: Sequence[Sequence[int]]) -> None:
-    """Refuse a round in which an update would be seen by itself, where its visits' codec is ``secure-sum``.
-
-    Args:
-        node: the round's plan, with its codecs.
-        factories: the devices of each factory.
-
-    Raises:
-        SettingError: it is one.
-    """
-    if not any(secure(work.travel) for work in walk.works(node)):
-        return
-    _go(node, None)
-    check_questions(node)
-    small = [m for m, devices in enumerate(factories) if 0 < len(devices) < LEAST]
-    if small:
-        raise _unfit(
-            f"factory {small[0]} has {len(factories[small[0]])} devices that may take part, and of a sum of two each "
-            "knows the other's",
-            f"Have at least {LEAST} in each factory (park.devices, park.factories)",
-        )
-
-
-def check_questions(node: Node) -> None:
-    """Refuse a plan whose questions devices answer one by one with more than class counts and speeds."""
-    for probe in walk.probes(node):
-        if probe.what not in HARMLESS:
-            raise _unfit(
-                f"devices answer '{probe.what}' one by one, in the clear",
-                "Choose a method or rule without that question, such as fedavg",
-            )
-
-
-def _go(node: Node, above: Node | None) -> None:
-    if isinstance(node, Select):
-        _visits(node, 0)
-        if node.how_many < LEAST:
-            raise _unfit(f"{node.how_many} devices are chosen at a time", f"Choose at least {LEAST}")
-    elif isinstance(node, Train) and secure(node.work.travel):
-        if not isinstance(above, Parallel) or above.mix == KEEP:
-            raise _unfit(
-                "what a visit of a chain or ring, or one of several in turn, sends on is one device's model and no sum",
-                "Choose a method whose devices train in parallel, such as fedavg or hierfavg",
-            )
-    elif isinstance(node, Parallel) and any(isinstance(child, Train) for child in node.children):
-        _visits(node, len(node.children))
-    for child in walk.children(node):
-        _go(child, node)
-
-
-def _visits(node: Parallel | Select, count: int) -> None:
-    rule = mix.rule(node.mix, node.settings)
-    if not rule.additive:
-        raise _unfit(
-            f"mix '{node.mix}' looks at each device's model", "Choose a mean: by_samples, equal, or private with noise"
-        )
-    if count and (len(walk.devices(node)) < count or not all(isinstance(one, Train) for one in walk.children(node))):
-        raise _unfit(
-            "branches that meet are more than one visit to a device each",
-            "Choose a method whose devices train once, in parallel, such as fedavg or hierfavg",
-        )
-    for work in walk.works(node):
-        beside = objectives.objective(work.objective, work.settings).travels
-        if beside:
-            raise _unfit(
-                f"devices send '{min(beside)}' beside the model, which is not masked",
-                "Choose an objective that sends the model alone, such as prox",
-            )
-
-
-def _unfit(reason: str, instead: str) -> SettingError:
-    return SettingError(f"method.travel = 'secure-sum': {reason}. {instead}, or leave 'secure-sum' out.")

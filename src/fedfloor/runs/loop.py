@@ -30,7 +30,7 @@ from fedfloor.methods.contract import Resources, State, View
 from fedfloor.network.price import Price
 from fedfloor.park.normalise import steps
 from fedfloor.park.park import Park
-from fedfloor.parts import masking
+from fedfloor.parts import summable
 from fedfloor.plan import text, walk
 from fedfloor.plan.nodes import Node
 from fedfloor.plan.outcome import Outcome
@@ -78,7 +78,7 @@ def execute(
             "deploy.norm_limit refuses a device by the updates of others, so that one device could change the sum by "
             "more than mix.clip. Set deploy.norm_limit = false: mix 'private' bounds every update."
         )
-    if engine.limit is not None and masking.secure(method.parts.travel or ""):
+    if engine.limit is not None and summable.secure(method.parts.travel or ""):
         raise SettingError(
             "deploy.norm_limit judges each device's update, and with method.travel = 'secure-sum' only their sum is "
             "seen. Set deploy.norm_limit = false; each device cuts its own changes to secure-sum's bound."

@@ -29,7 +29,7 @@ from fedfloor.network.sites import (
 )
 from fedfloor.park.park import Park
 from fedfloor.park.statistics import Step
-from fedfloor.parts import masking, objectives
+from fedfloor.parts import objectives, summable
 from fedfloor.parts.masking import exchanges
 from fedfloor.parts.objective import Objective
 from fedfloor.plan import walk
@@ -98,7 +98,7 @@ class Tariff:
             return lambda settings: kind(settings).price(sizes)
 
         asked = {name: cost(kind) for name, kind in QUESTIONS.items()}
-        staged = {text: exchanges for _, text in chains if masking.secure(text)}
+        staged = {text: exchanges for _, text in chains if summable.secure(text)}
         return Payload({"all": size, **parts}, asked, coded, staged)
 
     def resources(self, packet: Mapping[str, Tensor]) -> Resources:
