@@ -105,9 +105,9 @@ def run(
     given: Mapping[str, Experiment], methods: Sequence[str], seeds: Sequence[int], out: Path, ranks: int,
     follow: Callable[[str, Line], None] | None = None,
 ) -> tuple[dict[str, Any], bool]:  # fmt: skip
-    """Run what is missing, seed by seed and protocol by protocol; return all results, and whether all were done.
+    """Run the missing runs, seed by seed and protocol by protocol; return all results, and whether all were done.
 
-    ``out/benchmark.json`` has them after each run: what stops in between goes on with the same call. Runs lie in
+    ``out/benchmark.json`` has them after each run: the same call continues after a stop. Runs lie in
     ``out/PROTOCOL``. A method that refuses a protocol, or diverges on it, is recorded so and ends nothing.
 
     Args:
@@ -310,7 +310,7 @@ def check(
     :data:`TOLERANCE` of itself.
 
     Returns:
-        Per record what was recorded, what is there now, and whether they agree.
+        Per record the recorded values, those of now, and whether they agree.
     """
     known = [each for each in document["records"] if each.get("value") is not None and each["protocol"] in given]
     if not known:

@@ -1,4 +1,4 @@
-"""Chance without global state: every draw comes from a generator keyed by what it is for.
+"""Chance without global state: every draw comes from a generator keyed by its purpose.
 
 The key is the tuple (seed, purpose, round, tick, device, visit, …); equal keys give equal draws on any rank, in any
 order, in any process.
@@ -18,7 +18,7 @@ def key(seed: int, purpose: str, *place: int) -> int:
 
     Args:
         seed: the experiment's seed.
-        purpose: what is drawn, such as ``"batches"`` or ``"lost"``.
+        purpose: of the draw, such as ``"batches"`` or ``"lost"``.
         place: round, tick, device, visit, … as far as they matter.
 
     >>> key(0, "batches", 1, 0, 3, 0) == key(0, "batches", 1, 0, 3, 0)

@@ -97,7 +97,7 @@ def apply(document: Table, change: str) -> None:
 
 
 def value(text: str) -> Any:
-    """Read what was typed as a TOML value, or else as the text it is.
+    """Read a typed text as a TOML value, or else as text.
 
     >>> value("0.1"), value("[1, 2]"), value("lenet")
     (0.1, [1, 2], 'lenet')
@@ -318,7 +318,7 @@ def _with_effect(data: DataSettings, table: Table) -> Table:
 
 
 def brief(experiment: Experiment) -> str:
-    """Return the experiment as TOML without what has its default; :func:`read` makes an equal one of it."""
+    """Return the experiment as TOML without default settings; :func:`read` makes an equal one of it."""
     import tomlkit
 
     usual = Experiment()
@@ -345,7 +345,7 @@ def _inline(value: Any) -> Any:
         table.update(value)
         return table
     inner = {key: _inline(setting) for key, setting in value.items() if setting != {}}
-    return dict(sorted(inner.items(), key=lambda item: type(item[1]) is dict))  # what follows a table belongs to it
+    return dict(sorted(inner.items(), key=lambda item: type(item[1]) is dict))  # keys after a table belong to it
 
 
 def _plain(value: Any) -> Any:

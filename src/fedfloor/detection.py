@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 Flags = NDArray[np.bool_]
 Floats = NDArray[np.float64]
-FALSE_ALARM = 0.11  # what one costs in NAB's standard profile; a missed change costs 1
+FALSE_ALARM = 0.11  # the cost of one in NAB's standard profile; a missed change costs 1
 WINDOWS = 0.1  # share of a recording that NAB's windows have together
 BUFFER = 100  # rows around an anomaly, at most, that VUS-PR takes for partly abnormal
 

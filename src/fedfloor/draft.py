@@ -1,4 +1,4 @@
-"""An experiment file for data of one's own, drafted from what they are."""
+"""An experiment file for data of one's own, drafted from their properties."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ class Draft:
     Attributes:
         text: the experiment file's.
         park: its park.
-        notes: what columns, folders and the split were taken for, why, and what else they might be: a sentence each.
+        notes: the assumed roles of columns, folders and the split, the reasons and the alternatives: a sentence each.
     """
 
     text: str
@@ -189,7 +189,7 @@ def _unmarked(document: dict[str, Any], dataset: Dataset) -> list[str]:
 
 
 def _guess(data: dict[str, Any], path: Path) -> list[str]:
-    """Fill in what a table's columns probably are, and return that in words."""
+    """Fill in the probable roles of a table's columns, and return them in words."""
     table, folder = path, path.is_dir()
     if folder:
         files = [file for file in walk(path) if not file.empty]
@@ -223,7 +223,7 @@ def _guess(data: dict[str, Any], path: Path) -> list[str]:
 
 
 def _mend(document: dict[str, Any], notes: list[str]) -> str:
-    """Leave out empty sensors and choose what becomes of missing values; return a comment on these."""
+    """Leave out empty sensors and choose the treatment of missing values; return a comment on these."""
     data, note = document["data"], ""
     if (_task(data).ahead or (data.get("remaining") and "bins" not in data)) and "window" not in data:
         data["window"] = {"length": WINDOW, "step": 1}
@@ -285,7 +285,7 @@ def _task(data: Mapping[str, Any]) -> Task:
 
 
 def _asked(data: Mapping[str, Any], dataset: Dataset) -> list[str]:
-    """Return a sentence on what is predicted, and on the settings of it that are usual; nothing of classes."""
+    """Return a sentence on the target and its usual settings; nothing of classes."""
     if not dataset.task.targets:
         return []
     names, given = ", ".join(dataset.task.called()[:8]), data.get("task")
@@ -363,7 +363,7 @@ def _check_classes(data: Mapping[str, Any], dataset: Dataset, name: str) -> None
 
 
 def _columns(data: Mapping[str, Any], dataset: Dataset) -> list[str]:
-    """Return in one sentence what the columns of tables were taken for."""
+    """Return the assumed roles of the tables' columns in a sentence."""
     inputs, path = dataset.inputs, expanded(data["path"])
     folder = path.is_dir()
     if inputs.kind != "table" or (not folder and (data.get("format") or own.format_of(path)) == "npz"):
@@ -490,7 +490,7 @@ def _network(data: Dataset, *, detects: bool = False) -> str:
 
 
 def _text(document: dict[str, Any], park: Park, missing: str, proposed: str, notes: Sequence[str]) -> str:
-    """Return a document as TOML, tables below single keys, with a comment on what was found."""
+    """Return a document as TOML, tables below single keys, with a comment on the data."""
     import tomlkit
 
     body = tomlkit.document()
@@ -514,7 +514,7 @@ def _text(document: dict[str, Any], park: Park, missing: str, proposed: str, not
 
 
 def summary(park: Park) -> str:
-    """Return in one line what a park holds."""
+    """Return a park's size in one line."""
     data = park.dataset
     if data.inputs.kind == "image":
         holdings = f"pictures of {data.shape[1]}×{data.shape[2]} pixels, {'grey' if data.shape[0] == 1 else 'colour'}"

@@ -24,7 +24,7 @@ class SettingError(FedfloorError):
 
 
 class RunError(FedfloorError):
-    """The run itself failed (exit code 1); what was reached before stays on disk."""
+    """The run itself failed (exit code 1); its earlier results stay on disk."""
 
 
 class DivergedError(RunError):
@@ -36,7 +36,7 @@ def nearest(word: str, allowed: Iterable[str], cutoff: float = 0.55) -> str:
 
     >>> nearest("fedsrr", ["fedavg", "fedsr"])
     " Did you mean 'fedsr'?"
-    >>> nearest("zzz", ["fedavg"]), nearest("sweep", ["sweep"])  # what was typed is no help
+    >>> nearest("zzz", ["fedavg"]), nearest("sweep", ["sweep"])  # the word itself is no help
     ('', '')
     """
     others = [name for name in allowed if name != word]

@@ -41,13 +41,13 @@ class DataSettings(Reading):
         path: data of one's own, instead of ``name``: a table, a folder or an ``.npz`` file.
         partition: how samples become devices; left out, ``natural`` for data of one's own, procedural data, machines,
             engines and test benches, and ``iid`` for others.
-        stream: what a device holds when.
+        stream: which samples a device holds at a tick.
         normalise: ``unit`` scales bytes to [0, 1]; ``standard`` centres each channel by per-device sums and divides by
             its standard deviation; ``auto``: ``unit`` for pictures, ``standard`` for sensors; ``device``: each device
             by its own training rows, or ``{ kind = "device", rows = 400 }`` by its first ones.
         samples_per_device: samples made for each device, for generated data.
-        procedural: what the data set ``procedural`` is like.
-        machines: what the data set ``machines`` is like.
+        procedural: settings of the data set ``procedural``.
+        machines: settings of the data set ``machines``.
         cmapss: which engines and sensors of the data set ``cmapss``, and how many of them are a device's.
         skab: which recordings of the data set ``skab``, and how many rows of them train.
     """
@@ -150,12 +150,12 @@ class MethodSettings:
 
     Args:
         name: a method by name, or ``module:Name``.
-        objective: what devices minimise.
+        objective: minimised by devices.
         mix: how models meet at the cloud.
-        server: what the cloud does with the model the round's models were mixed to.
+        server: the cloud's step with the mean of the round's models.
         selection: which devices may take part in a round.
         edge_mix: how models meet at edges, in methods that let them, such as HierFAVG and FedGS.
-        travel: codecs of what devices send, by order.
+        travel: codecs of the devices' uploads, in order.
         travel_down: codecs of the model on its way to devices, by order.
     """
 
@@ -194,7 +194,7 @@ class FaultSettings:
 
 @dataclass(frozen=True)
 class DeploySettings:
-    """The ``[deploy]`` table: what edges and cloud accept of devices.
+    """The ``[deploy]`` table: limits of edges and cloud on devices.
 
     Args:
         norm_limit: how many times as long as the median of the devices an update, or an answer to a question, may be;
@@ -220,8 +220,7 @@ class EngineSettings:
     """The ``[engine]`` table: how plans are carried out.
 
     Args:
-        shortcuts: ``auto`` does what is the same in arithmetic, but for roundings, in the faster way; ``off`` does
-            every visit by itself.
+        shortcuts: ``auto`` takes faster ways that are equal but for rounding; ``off`` does every visit by itself.
         kind: ``ranks`` train one device after the other, a ``cohort`` many at once; ``auto`` is a cohort on CUDA, else
             ranks.
         device: ``cpu``, ``cuda``, or ``auto``: CUDA where there is one, but for ranks that are named.
@@ -248,8 +247,8 @@ class EvaluateSettings:
         coverage: whether the ledger records how many samples of each class were trained on in a round, and on how many
             devices.
         headline: the figure that a run is judged by, such as ``"recall of fault"``; the accuracy where it is left out.
-        finetune: what every device trains its model by before each evaluation, on its own samples, such as
-            ``{ epochs = 1 }``; what is left out is as in the method's visits. Nothing of it is kept, sent or priced.
+        finetune: the work by which every device trains its model before each evaluation, on its own samples, such as
+            ``{ epochs = 1 }``; other settings are those of the method's visits. Nothing of it is kept, sent or priced.
     """
 
     every: int = 1
@@ -280,9 +279,9 @@ class Experiment:
         seed: every draw is keyed by it.
         rounds: global rounds of the schedule.
         data, park, model, method, network, faults, deploy, engine, evaluate, decide: the tables of these names.
-        work: what visits do, for all methods.
+        work: of visits, for all methods.
         methods: each method's own settings; only the chosen method's are used.
-        provenance: what a run's folder records about its making; ignored when read.
+        provenance: versions and hardware of a run, recorded in its folder; ignored when read.
     """
 
     name: str = "run"

@@ -105,7 +105,7 @@ class Errors:
 
 @dataclass(frozen=True, eq=False)
 class Predictions:
-    """What a model made of the test samples: sums, and for ranking figures the order of its scores.
+    """A model's predictions of the test samples: sums, and for ranking figures the order of its scores.
 
     Args:
         table: int64 [F, F], how many samples of class i (row) were taken for class j (column).
@@ -368,7 +368,7 @@ class Figure:
         """Return the figure; None where it is not defined.
 
         Args:
-            tested: what a model made of the test samples.
+            tested: the predictions of the test samples.
             classes: their names.
         """
         return self.kind.value(tested, classes.index(self.of) if self.of else -1)
@@ -425,7 +425,7 @@ def named(text: str, option: str = "evaluate.headline") -> Figure:
 
     Args:
         text: such as ``"accuracy"``, ``"macro-F1"`` or ``"recall of fault"``.
-        option: what named it, for messages.
+        option: the setting that named it, for messages.
 
     Raises:
         SettingError: there is no such figure, or a class is missing or too many.
@@ -474,7 +474,7 @@ def of_task(kind: str) -> tuple[Figure, ...]:
     return tuple(Figure(entry) for entry in KINDS if kind in (*entry.tasks, *entry.shown))
 
 
-ALWAYS = tuple(Figure(kind) for kind in KINDS if kind.column)  # what every run's ledger has
+ALWAYS = tuple(Figure(kind) for kind in KINDS if kind.column)  # in every run's ledger
 
 
 def fits(
@@ -491,7 +491,7 @@ def fits(
         classes: names of the data's classes.
         tests: int64 [F], test samples of each.
         task: its kind.
-        option: what named it, for messages.
+        option: the setting that named it, for messages.
 
     Raises:
         SettingError: it would never be defined.

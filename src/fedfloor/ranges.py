@@ -31,7 +31,7 @@ class RefusedError(Exception):
 
 @contextmanager
 def of(reason: str) -> Iterator[None]:
-    """Count what is out of range under a kind of message."""
+    """Count values out of range under a kind of message."""
     try:
         yield
     except RefusedError as error:

@@ -229,7 +229,7 @@ def log_to_stderr() -> None:
     """Show the package's own notes (``logging``) on standard error; of several ranks only the first shows them.
 
     Control characters, which names in files of others may hold, are escaped. A note is shown once, however many runs of
-    a comparison (or with ``extra={"once": True}`` files) it holds for; what machines report is shown each time.
+    a comparison (or with ``extra={"once": True}`` files) it holds for; reports of machines are shown each time.
     """
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_Escaped("note: %(message)s"))

@@ -80,7 +80,7 @@ def _kept(path: Path) -> int:
 
 @pytest.mark.parametrize(
     ("network", "match"),
-    [("softmaxed", "what comes out of that is not the network's output"), ("flattening", r"'1' is \[2, 7, 7\] for")],
+    [("softmaxed", "whose output is not the network's output"), ("flattening", r"'1' is \[2, 7, 7\] for")],
 )
 def test_a_network_whose_features_cannot_be_kept_is_refused_before_anything_is_written(
     network: str, match: str, tmp_path: Path

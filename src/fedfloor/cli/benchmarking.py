@@ -27,7 +27,7 @@ def benchmark(
         typer.Option("--methods", metavar="A,B", help="Separated by commas; default: those of the benchmark."),
     ] = None,
     more: Annotated[
-        list[str] | None, typer.Option("--method", metavar="M", help="A method besides, such as mine:Method.")
+        list[str] | None, typer.Option("--method", metavar="M", help="A further method, such as mine:Method.")
     ] = None,
     data: Annotated[
         list[Path] | None, typer.Option("--data", metavar="FILE", help="An experiment file as a protocol of your own.")
@@ -38,14 +38,14 @@ def benchmark(
     page: Annotated[
         Path | None, typer.Option("--page", metavar="FILE", help="Also write the results as Markdown.")
     ] = None,
-    so_far: Annotated[bool, typer.Option("--so-far", help="Run nothing: print the results that are there.")] = False,
+    so_far: Annotated[bool, typer.Option("--so-far", help="Print the existing results; run nothing.")] = False,
     check: Annotated[
         int | None, typer.Option("--check", metavar="N", help="Run N recorded results again and compare.")
     ] = None,
     listed: Annotated[bool, typer.Option("--list", help="List the protocols.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Run methods on frozen protocols, beside references; stopped, it goes on with the same command."""
+    """Run methods on frozen protocols, beside references; the same command continues a stopped run."""
     from fedfloor import benchmark as bench
     from fedfloor.runs.folder import write
     from fedfloor.terminal import show

@@ -227,7 +227,7 @@ def compare(
     return whole
 
 
-def check_references(what: Experiment, out: Path) -> None:
+def check_references(setup: Experiment, out: Path) -> None:
     """Refuse ``run --references`` before the run where it is impossible.
 
     Raises:
@@ -236,19 +236,19 @@ def check_references(what: Experiment, out: Path) -> None:
     from fedfloor.runs.launch import under_torchrun
     from fedfloor.runs.references import of_run
 
-    of_run(what, out)
+    of_run(setup, out)
     if under_torchrun():
         raise SettingError("run --references starts its own processes: run it without torchrun, with --ranks.")
 
 
-def references(what: Experiment, out: Path, last: int, size: int | None) -> bool:
+def references(setup: Experiment, out: Path, last: int, size: int | None) -> bool:
     """Carry out the references of a run up to its last round, or go on with them; return whether all ended."""
     from fedfloor.runs.compare import carry_out
     from fedfloor.runs.references import of_run
 
     stop = Limits(stop_after=last)
-    work = of_run(what, out, last)
-    return carry_out(work, stop, ranks(size, what), followed(stop), resume=True, tolerant=True, keep=True)[1]
+    work = of_run(setup, out, last)
+    return carry_out(work, stop, ranks(size, setup), followed(stop), resume=True, tolerant=True, keep=True)[1]
 
 
 def track(folders: Sequence[Path], to: str, out: str | None, *, as_json: bool) -> None:

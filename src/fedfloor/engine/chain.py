@@ -27,9 +27,9 @@ _convolution_back = torch.ops.aten.convolution_backward.default
 _softmax_back = torch.ops.aten._log_softmax_backward_data.default
 _loss: Callable[..., Tensor] = torch._C._nn.nll_loss_nd
 Gradients = tuple[Tensor, Tensor, tuple[Tensor, ...]]  # losses, logits, the gradient for each parameter
-# z [batch, d], what goes into the last layer → (g [], ∂g/∂z), or None for no such term
+# z [batch, d], the input of the last layer → (g [], ∂g/∂z), or None for no such term
 Term = Callable[[Tensor], tuple[Tensor, Tensor] | None]
-MEAN, EACH = 1, 0  # how PyTorch numbers what becomes of a mini-batch's losses
+MEAN, EACH = 1, 0  # PyTorch's numbers of reductions
 IGNORED = -100  # PyTorch's label for samples that do not count; there are none
 KNOWN = (nn.Linear, nn.Conv2d, nn.ReLU, nn.MaxPool2d, nn.Flatten, nn.Dropout)
 HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
@@ -246,7 +246,7 @@ def _made(network: Network) -> Chain | None:
 
 
 def _fitting(layers: Sequence[nn.Module]) -> bool:
-    """Return whether linear layers get rows, and what the chain is given stays as it is."""
+    """Return whether linear layers get rows, and the chain's input is not changed in place."""
     kinds = [type(layer) for layer in layers]
     given = len(list(takewhile(lambda kind: kind is nn.Flatten, kinds)))
     spoilt = isinstance(layers[given], nn.ReLU) and layers[given].inplace

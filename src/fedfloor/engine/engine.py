@@ -65,7 +65,7 @@ class Samples:
         return len(self.y)
 
     def values(self, rows: Tensor | slice) -> Tensor:
-        """Return the chosen samples as floats [rows, C, …], never a view of what the device holds."""
+        """Return the chosen samples as floats [rows, C, …], never a view of the stored samples."""
         # choosing by an index tensor in brackets takes five to twenty times as long
         x = self._x[rows] if isinstance(rows, slice) else self._x.index_select(0, rows.to(self._x.device))
         # floats are not copied by .to(), and a slice of them is a view: changed in place they would be lost
@@ -98,7 +98,7 @@ class Samples:
 def scaling(
     mean: Tensor, std: Tensor, scale: float, form: tuple[int, ...], floats: bool
 ) -> tuple[Tensor, Tensor | None, Tensor | None]:
-    """Return the factor, the mean that is taken off before it, and what is added after it; None: nothing.
+    """Return the factor, the mean that is subtracted before it, and the offset added after it; None: nothing.
 
     (scale·x − mean)/std: of bytes as one multiplication and one addition; of floats the mean goes first, as 1000.1 and
     1000.2 divided by 0.01 would lose their difference.
@@ -199,7 +199,7 @@ class Engine:
 
     @cached_property
     def headed(self) -> tuple[int, ...] | None:
-        """The shape of what goes into the classifier for a sample; None where the network does not end in it."""
+        """The shape of the classifier's input for a sample; None where the network does not end in it."""
         return headed(self.network, self.park.dataset.shape)
 
     def samples(self, device: int, tick: int = 0) -> Samples:
@@ -242,7 +242,7 @@ class Executor(Protocol):
     def visit(
         self, engine: Engine, work: Work, packet: Packet, key: Key, extractor: FrozenExtractor
     ) -> tuple[Packet, Receipt] | None:
-        """Let a device train; return what goes on and the receipt but for its bytes, or None where it is lost."""
+        """Let a device train; return the packet and the receipt but for its bytes, or None where it is lost."""
         ...
 
     def meeting(self, engine: Engine, aggregation: Aggregation, mine: Collection[int]) -> AbstractContextManager[None]:

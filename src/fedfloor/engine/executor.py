@@ -258,6 +258,6 @@ def _numbers(network: Network, work: Work) -> Tensor:
 
 
 def _keep(engine: Engine, device: int, model: Tensor) -> str:
-    """Put the model that arrived into an attacker's memory, beside what its objective keeps; return the digest."""
+    """Put the model that arrived into an attacker's memory, beside the tensors of its objective; return the digest."""
     memory = engine.memory
     return memory.commit(device, {**memory.load(device), EARLIER: model}, memory.extractor(device))

@@ -1,4 +1,4 @@
-"""Where a rank trains (``[engine] kind``, ``device``), and what it does with freed memory."""
+"""Where a rank trains (``[engine] kind``, ``device``), and its treatment of freed memory."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def keep_memory() -> None:
 
 
 def give_back() -> None:
-    """Hand what is free to the system, of a process that has nothing to do; :func:`keep_memory` goes on holding."""
+    """Return the free memory of an idle process to the system; :func:`keep_memory` goes on holding."""
     gc.collect()
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).malloc_trim(0)

@@ -114,7 +114,7 @@ class Question(ABC):
 
 
 class Census(Question):
-    """The class counts of what the device holds now, [F]."""
+    """The class counts of the device's present samples, [F]."""
 
     counts = drifts = True
 
@@ -246,7 +246,7 @@ class Profile(Question):
 
 
 class MeanFeatures(Question):
-    """The mean (1/n) Σ_i f(x_i) of the features of what the device holds, [D].
+    """The mean (1/n) Σ_i f(x_i) of the features of the device's samples, [D].
 
     Settings: ``extractor``, by name, and its own.
     """
@@ -354,13 +354,13 @@ class Moments(Question):
         squares = scatter[row == column]
         if float(vector[0]) != held or bool((squares < 0).any()):
             raise ranges.RefusedError("range", f"no moments of its {held} samples.")
-        # s_ij² ≤ s_ii·s_jj, up to the rounding of what is sent
+        # s_ij² ≤ s_ii·s_jj, up to the rounding of single precision
         if bool((scatter**2 > (1 + ROUNDING) * squares[row] * squares[column] + ROUNDING).any()):
-            raise ranges.RefusedError("range", "its scatter matrix has covariances above what the variances allow.")
+            raise ranges.RefusedError("range", "its scatter matrix has covariances that the variances exclude.")
 
 
 class Scores(Question):
-    """How many of its held-out normal samples' scores lie in bins: what a threshold is found by, see ``calibrate``.
+    """The numbers of its held-out normal samples' scores in bins, which give a threshold: see ``calibrate``.
 
     Settings: ``low`` and ``width``, the bins of a round of the bisection.
     """

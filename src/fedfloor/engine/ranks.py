@@ -149,7 +149,7 @@ class Trainer(Driver):
         return executor_of(self.engine)
 
     def drive(self, walking: Walking) -> NodeResult:
-        """Drive a walk to its end; with a cohort, what takes place at the same time is done together."""
+        """Drive a walk to its end; with a cohort, simultaneous visits are trained together."""
         if self.engine.cohort is not None and not self.by_team:
             return self.engine.cohort.walk(self, walking)
         return super().drive(walking)
@@ -190,7 +190,7 @@ class Trainer(Driver):
         self.executor.hand(self.engine, request.node, request.packet)
 
     def select(self, request: schedule.SelectRequest) -> list[Sequence[int]]:
-        """Choose for the turns to come whose choice does not depend on what is trained in between.
+        """Choose for the turns to come whose choice does not depend on the training in between.
 
         A choice costs half as much right after another one: training clears the processor's caches.
         """
@@ -213,7 +213,7 @@ class Trainer(Driver):
         return self.met(request, *self.branches(request, range(len(request.node.children))))
 
     def _deal(self, request: ParallelRequest) -> NodeResult:
-        """Walk one rank's share of the branches, then exchange the unfinished sums and what was learnt."""
+        """Walk one rank's share of the branches, then exchange the unfinished sums and the results."""
         engine, team, node = self.engine, self.engine.team, request.node
         if engine.factories is not None:
             known = self.limit.known if self.limit is not None else {}
@@ -234,7 +234,7 @@ class Trainer(Driver):
         return self.met(request, whole, results)
 
     def branches(self, request: ParallelRequest, mine: Collection[int]) -> tuple[Aggregation, list[NodeResult]]:
-        """Walk the branches ``mine``; return where they meet, and what came out of each."""
+        """Walk the branches ``mine``; return their aggregation, and the result of each."""
         start = kept(request.packet, self.engine.network.flat)
         if self.engine.cohort is not None:
             return self.engine.cohort.branches(self, request._replace(packet=start), mine)
@@ -296,7 +296,7 @@ class Trainer(Driver):
         return done
 
     def met(self, request: ParallelRequest, aggregation: Aggregation, branches: Sequence[NodeResult]) -> NodeResult:
-        """Aggregate all branches; what their devices keep is known from here on."""
+        """Aggregate all branches; the memories of their devices are known from here on."""
         engine, memory = self.engine, self.engine.memory
         branches = aggregation.settle(branches, range(len(branches)))
         whole = schedule.joined(request, {}, branches)

@@ -171,7 +171,7 @@ def _holders(engine: Engine, models: list[int], cohorts: Mapping[int, int]) -> d
 
 
 def _tune(engine: Engine, tune: Tuning, device: int) -> None:
-    """Train the resident network on what a device holds; the draws are those of no visit."""
+    """Train the resident network on a device's samples; the draws are those of no visit."""
     with torch.inference_mode(mode=False):
         samples = engine.samples(device, tune.tick)
         about = Visit(None, {}, engine.network, {}, tune.work, tune.work.batches(len(samples)), task=engine.task)

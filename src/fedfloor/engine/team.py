@@ -4,7 +4,7 @@ On one host a team talks through shared memory (a barrier takes tens of microsec
 ``torch.distributed`` with gloo. Both offer the same two calls, ``gather`` and ``fail``, and a team of one needs
 neither.
 
-What one rank writes and another reads is ordered by POSIX semaphores that lie in the shared memory: a rank posts after
+Writes and reads of ranks are ordered by POSIX semaphores in the shared memory: a rank posts after
 it has written, and waits before it reads. POSIX names ``sem_post``, ``sem_trywait`` and ``sem_timedwait`` among the
 functions that synchronise memory between threads and processes (Base Definitions, Memory Synchronization), so this
 holds on processors that reorder stores and loads, such as aarch64. A counter written after the data would not hold
@@ -36,7 +36,7 @@ Blob = memoryview | bytes | bytearray
 CONTROL_BYTES = 1 << 16
 STRIDE = 64  # bytes from one word or semaphore to the next, so that two ranks never write the same cache line
 WORD = 8  # bytes of an int64
-ARRIVED, FAILED, TOTAL, CLAIM, LENGTH = 0, 1, 2, 4, 5  # what stands on the control page, for each rank; TOTAL twice
+ARRIVED, FAILED, TOTAL, CLAIM, LENGTH = 0, 1, 2, 4, 5  # the entries of the control page, for each rank; TOTAL twice
 ERROR_AT = 1 << 15
 POLLS = 200  # before a rank goes to sleep: most waits are shorter
 LOOK_S = 0.1  # how often a rank that sleeps looks whether the others live

@@ -1,7 +1,7 @@
 """Where packets leave and arrive: coded by a visit's codecs, each once per hop, in every engine alike.
 
 Down, the model itself is coded, with draws that a round's receivers share. Up, it is the change of the model that
-arrived; the receiver adds it to the model that it sent, which no codec has touched. What travels beside the model, and
+arrived; the receiver adds it to the model that it sent, which no codec has touched. Vectors beside the model, and
 statistics that are not trained (batch norm's), go as they are.
 """
 
@@ -22,7 +22,7 @@ from fedfloor.plan.nodes import Work
 from fedfloor.plan.schedule import Key
 from fedfloor.ranges import RefusedError
 
-RESIDUAL = "residual"  # the names of what error feedback keeps on a device begin so
+RESIDUAL = "residual"  # prefix of the names of error feedback in a device's memory
 
 
 def coded(network: Network, travels: str, codecs: str = "") -> Parcel:
@@ -61,7 +61,7 @@ def down(network: Network, work: Work) -> Parcel:
 
 
 def keeps(network: Network, work: Work) -> bool:
-    """Return whether devices keep the error of what they send."""
+    """Return whether devices keep the error of their uploads."""
     return any(one.feedback for one in chain(work.travel)) and up(network, work).coding is not None
 
 
@@ -134,7 +134,7 @@ def received(network: Network, work: Work, packet: Packet, base: Tensor, key: Ke
 
 
 def taken(kept: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Take the errors out of what a device keeps, and return them."""
+    """Take the errors out of a device's memory, and return them."""
     return {name: kept.pop(name) for name in list(kept) if name.startswith(f"{RESIDUAL} ")}
 
 

@@ -28,7 +28,7 @@ from fedfloor.plan.walk import is_visit
 from fedfloor.tasks.classification import CLASSIFICATION
 
 ALIKE = ("plain", "prox")  # objectives whose first step is that of the mean cross-entropy
-# of a work, what one step on the union implements
+# fields of a work that one step on the union implement
 FIELDS = ("objective", "settings", "epochs", "steps", "batch_size", "rate", "momentum", "weight_decay")
 # steps, samples, loss before, loss after, accuracy: as in a receipt
 VisitFigures = tuple[int, int, float, float, float]

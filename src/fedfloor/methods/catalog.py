@@ -65,7 +65,7 @@ METHODS: dict[str, type[Method]] = {
     "flhc": FLHC,
     "centralized": Centralized,
 }
-# what methods are compared with: no federation, or no training
+# references of methods: no federation, or no training
 REFERENCES: dict[str, type[Method]] = {
     "local-only": LocalOnly, "scikit-learn": GradientBoosting, "persistence": Persistence, "seasonal": Seasonal,
     "pca": Pca,
@@ -73,7 +73,7 @@ REFERENCES: dict[str, type[Method]] = {
 
 COMMON = {  # settings of most methods, described by the docstrings of those alone that mean more by them
     "fraction": "C, share of the devices drawn in a round, in (0, 1].",
-    "work": "what a visit does.",
+    "work": "of a visit.",
 }
 
 

@@ -41,7 +41,7 @@ class FedCS(FedAvg):
     Args:
         deadline_s: T, seconds that a round may take.
         fraction: C, share of the devices that are candidates in a round, in (0, 1].
-        work: what a visit does; the paper's E = 5, mini-batches of 50.
+        work: of a visit; the paper's E = 5, mini-batches of 50.
     """
 
     fraction: float = 0.1

@@ -51,7 +51,7 @@ class FedGS(Method):
         solver: how the others are chosen, by name; ``random`` needs no census.
         choose: in every ``iteration``, or for a whole ``round`` at its beginning (ours, to separate the two effects).
         weights: of the factories: ``equal`` (the paper) or ``by_samples``.
-        census_free: do not count what the census sends, as the paper.
+        census_free: do not count the bytes of the census, as the paper.
     """
 
     iterations: int = 50

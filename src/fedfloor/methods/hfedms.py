@@ -39,7 +39,7 @@ class HFedMS(Method):
     Variant "S" regroups in every round and has no others: T = 1, devices keep nothing, and the model is not handed
     out. With as many groups as devices, all of them chosen, it is FedAvg (where devices hold equally many samples).
     "D" with T = 1 is "S" in model, not in price; with memory = 0 it has no memory, and its calibration rounds train the
-    classifier on what streams past.
+    classifier on the stream.
 
     Travels: the census of a window, F counts, at the beginning of a period; the model, then the classifier.
 
@@ -60,12 +60,12 @@ class HFedMS(Method):
         weights: of the groups: ``equal`` (the paper) or ``by_samples``.
         shuffle: the order within groups, once a ``period`` or in every ``round``.
         memory: Q, features that a device keeps; 0: none.
-        compensate: whether what is kept is moved with the extractor.
+        compensate: whether kept features are moved with the extractor.
         rule: which features are kept: nearest to the mean of their class among ``candidates`` or in the last
             ``window``, or at ``random``.
         keep: ``semantics``, or all ``samples`` of calibration rounds as they were: the upper bound.
         calibration_epochs: of the T − 1 rounds; left out, those of ``work``.
-        census_free: do not count what the census sends.
+        census_free: do not count the bytes of the census.
     """
 
     variant: Literal["D", "S"] = "D"

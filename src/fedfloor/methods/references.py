@@ -24,12 +24,12 @@ class Centralized(Method):
 
     The bound federated methods are measured against. It is FedAvg on a park of one device.
 
-    Travels: nothing; the data are where the model is, which is what federated methods do without.
+    Travels: nothing; the data are where the model is, unlike in federated methods.
 
     Robbins and Monro, Annals of Mathematical Statistics, 1951.
 
     Args:
-        work: what a round does; one epoch.
+        work: of a round; one epoch.
     """
 
     title = "centralised training"
@@ -57,7 +57,7 @@ class LocalOnly(Method):
     Travels: nothing.
 
     Args:
-        work: what a device does in a round; E = 1 epoch.
+        work: of a device in a round; E = 1 epoch.
     """
 
     title = "local only"

@@ -25,7 +25,7 @@ COPIES = 3  # of the numbers of a model that training needs at least: the model,
 NORMS = (nn.modules.batchnorm._NormBase, nn.GroupNorm, nn.LayerNorm, nn.LocalResponseNorm)
 HEAD = ("head", "classifier")
 PARTS = ("all", *HEAD, "body", "norms", "nothing")
-BUT = "all but "  # the part's name without this is what is left out
+BUT = "all but "  # the name after this is the part that is left out
 Adapt = Callable[[nn.Module, str | None, int, Shape], tuple[nn.Module, str | None]]
 
 
@@ -277,7 +277,7 @@ def build(
             :func:`fedfloor.models.classifier.find` returns.
         adapt: makes of (network, its classifier's path, classes, shape) the network that is trained, and its
             classifier's path: an objective's head or gates.
-        init: ``glorot`` replaces the initial weights of the network, not those of what ``adapt`` adds; see
+        init: ``glorot`` replaces the initial weights of the network, not those of parts that ``adapt`` adds; see
             :func:`glorot`.
 
     >>> network = build("mlp-2nn", (1, 28, 28), 10, seed=0)

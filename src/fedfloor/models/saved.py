@@ -1,4 +1,4 @@
-"""The files that trained models are saved in: where one lies, and what is in it."""
+"""The files of trained models: their places and contents."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from fedfloor.checking import toml
 from fedfloor.errors import SettingError, nearest, shown, unknown
 from fedfloor.names import REFERENCES
 
-INSIDE = re.compile(r"(memory/)?[\w.-]+\.safetensors", re.ASCII)  # what runs write
+INSIDE = re.compile(r"(memory/)?[\w.-]+\.safetensors", re.ASCII)  # files that runs write
 
 FORMAT = "fedfloor 1"
 FILES = {"last": "model.safetensors", "best": "best.safetensors"}  # in a run's folder
 # of a run where devices' models differ: their names, or else numbers, → file of the model or part
 DEVICES = "devices.json"
-OWN = "own"  # begins the name of a device's own part of the model among what it keeps; the part's name follows
+OWN = "own"  # begins the name of a device's own part of the model in its memory; the part's name follows
 DIGEST = ".sha256"  # ending of the file beside a model's that holds its digest, as sha256sum writes it
 
 

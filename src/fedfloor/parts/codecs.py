@@ -1,4 +1,4 @@
-r"""Codecs of what travels: a model, or its change by a visit, is coded where it leaves and decoded where it arrives.
+r"""Codecs: a model, or its change by a visit, is coded where it leaves and decoded where it arrives.
 
 Codecs compose by order: each hands numbers on to the next, and beside them bytes of its own (places, scales); the last
 one's numbers are packed. The length of a payload depends on the layout of the numbers alone, so it is known before
@@ -333,7 +333,7 @@ class SecureSum(Codec):
 
     Args:
         bits: of a number; the sum is modulo 2^bits, with as many bits behind the point as its devices leave.
-        bound: the most that a number changes; what is beyond is cut to it.
+        bound: the most that a number changes; larger changes are cut to it.
         threshold: share of a factory's devices, in (1/2, 1], that must be left for its sum to be unmasked; three must.
     """
 
@@ -486,7 +486,7 @@ class Coding:
 
     @cached_property
     def steps(self) -> tuple[tuple[Codec, NumberLayout], ...]:
-        """Each codec, and the layout of what it is given."""
+        """Each codec, and the layout of its input."""
         layout, steps = self.layout, []
         for one in self.codecs:
             steps.append((one, layout))

@@ -109,7 +109,7 @@ def hashed(vector: np.ndarray, hashes: int, width: float, seed: int) -> list[int
     return [int(number) for number in hash_vectors(family, vector[None])[0]]
 
 
-MOST = 1 << 53  # what is rounded down is at most this: up to here a float holds every whole number
+MOST = 1 << 53  # the most that is rounded down: up to here a float holds every whole number
 
 
 @dataclass(frozen=True)
@@ -249,7 +249,7 @@ def is_full(round_number: int, every: int) -> bool:
 
 
 def _floor(value: float) -> int:
-    """Return ⌊value⌋ of a number of at least 1; what is 10⁻¹² of it below a whole number is that number.
+    """Return ⌊value⌋ of a number of at least 1; a value that is 10⁻¹² of it below a whole number is that number.
 
     0.58·50 comes out as 28.999999999999996, and ln 8 · (1/ln 2), which is meant to be 3, as 2.9999999999999996.
     """

@@ -101,7 +101,7 @@ class FixedPoint:
 
     Args:
         ring: the sum's.
-        bound: the most of |Δ|; what is beyond is cut to it.
+        bound: the most of |Δ|; larger changes are cut to it.
         fraction: bits behind the point; below 0, of a unit above 1.
     """
 
@@ -208,7 +208,7 @@ def threshold(share: float, holders: int) -> int:
 
 @dataclass(frozen=True)
 class PublicKeys:
-    """What a device advertises: of the channel to its neighbours, and of its masks."""
+    """The public keys of a device: of the channel to its neighbours, and of its masks."""
 
     channel: bytes
     mask: bytes
@@ -222,7 +222,7 @@ class DeviceKeys:
         device: its number.
         channel, mask: private X25519 keys.
         seed: of the mask of its own.
-        context: what the sum is of, which all of its keys hang on.
+        context: identifies the sum; all of its keys depend on it.
     """
 
     device: int
@@ -238,7 +238,7 @@ class DeviceKeys:
 
 
 def advertise(device: int, context: bytes) -> DeviceKeys:
-    """Return new secrets of a device; its ``public`` keys are what it sends."""
+    """Return new secrets of a device; it sends its ``public`` keys."""
     return DeviceKeys(device, _secret(), _secret(), _secret(), context)
 
 

@@ -1,4 +1,4 @@
-"""How models that meet become one: the rules by name, and what a rule may look at."""
+"""Mixing rules, by which models that meet become one: by name, and with the facts that a rule may read."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Branch:
 
 @dataclass(frozen=True)
 class Meeting:
-    """What a rule that looks at every model may look at.
+    """The facts for a rule that reads every model.
 
     Args:
         start: the model that went out, float32 [P].
@@ -165,7 +165,7 @@ class InverseDistance(Mix):
     """IDA: weights by the inverse distance to the mean; see :func:`fedfloor.parts.means.inverse_distance`.
 
     Args:
-        factors: what the weights are multiplied by: ``none``; ``accuracy``, IDA + INTRAC's 1/max(1/C, training
+        factors: of the weights: ``none``; ``accuracy``, IDA + INTRAC's 1/max(1/C, training
             accuracy); ``samples``, IDA + FedAvg's n_k.
     """
 
@@ -631,7 +631,7 @@ def check(mix: Mix, name: str, branches: int) -> None:
         against = " mix.guarantee = false does with so few, against the rule's guarantee." if branches >= fewer else ""
         raise SettingError(
             f"mix '{name}' has {branches} models to mix: it needs at least {mix.least}. Let "
-            f"{mix.least - branches} more take part, or lower what it asks for (mix.outliers, mix.keep).{against}"
+            f"{mix.least - branches} more take part, or lower its settings (mix.outliers, mix.keep).{against}"
         )
 
 

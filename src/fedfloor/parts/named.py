@@ -44,7 +44,7 @@ def make(noun: str, name: str, settings: Mapping[str, Scalar], known: Makers, ba
 
 
 def complete(noun: str, name: str, part: object, base: type[Any], writes: Sequence[str]) -> None:
-    """Check that a part of your own offers what it must; those of the house do.
+    """Check the methods of a part of your own; those of the house are sound.
 
     ``noun``: such as ``objective``, for error messages. ``name``: ``module:Name``. ``writes``: the functions that
     ``base`` leaves open.
@@ -121,7 +121,7 @@ def to_spec(part: object, known: Makers) -> tuple[str, dict[str, Scalar]]:
 
 
 def rows(known: Makers) -> list[dict[str, str]]:
-    """Return one row per part: its name, what it is, and its settings with their defaults."""
+    """Return one row per part: its name, its summary, and its settings with their defaults."""
     rows = []
     for name, made in known.items():
         shown = fields(made) if is_dataclass(made) else ()

@@ -60,7 +60,7 @@ def _go(node: Node, above: Node | None) -> None:
     elif isinstance(node, Train) and secure(node.work.travel):
         if not isinstance(above, Parallel) or above.mix == KEEP:
             raise _unfit(
-                "what a visit of a chain or ring, or one of several in turn, sends on is one device's model and no sum",
+                "a visit of a chain or ring, or one of several in turn, passes on one device's model and no sum",
                 "Choose a method whose devices train in parallel, such as fedavg or hierfavg",
             )
     elif isinstance(node, Parallel) and any(isinstance(child, Train) for child in node.children):

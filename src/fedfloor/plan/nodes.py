@@ -89,13 +89,13 @@ def model_name(number: int) -> str:
 
 @dataclass(frozen=True)
 class Work:
-    """What a visit does to the model: stochastic gradient descent on an objective, or Adam's.
+    """The work of a visit: stochastic gradient descent on an objective, or Adam.
 
     Exactly one of ``epochs`` and ``steps`` is set. With rate η and momentum β a step is v ← βv + ∇, w ← w − ηv, v = 0
     at the visit's start. The steps of the other optimisers stand at :func:`fedfloor.engine.steps.stepper`.
 
     Args:
-        objective: what the device minimises, by name.
+        objective: minimised by the device, by name.
         epochs: passes over the device's data.
         steps: mini-batches, reshuffled at the end of every pass.
         batch_size: samples of a mini-batch; the last one of a pass may be smaller.
@@ -341,7 +341,7 @@ class Select:
         at, mix, settings, model: of the aggregation, as in :class:`Parallel`.
         random: of ``how_many``, so many are drawn uniformly before the others are chosen.
         share: class shares [F] that the samples of all together should have, for policies that read the census.
-        census_free: whether the census that the policy reads is not counted among what the candidates send.
+        census_free: whether the census that the policy reads is not counted in the bytes of the candidates.
     """
 
     policy: str

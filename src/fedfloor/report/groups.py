@@ -177,7 +177,7 @@ def half_width(values: Sequence[float]) -> float | None:
     n = len(values)
     if n < 2:
         return None
-    from scipy.special import stdtrit  # what scipy.stats.t.ppf calls, which takes a second to import
+    from scipy.special import stdtrit  # called by scipy.stats.t.ppf, which takes a second to import
 
     mean = sum(values) / n
     deviation = math.sqrt(sum((value - mean) ** 2 for value in values) / (n - 1))

@@ -80,7 +80,7 @@ def frequent(matrix: Matrix, classes: Sequence[str], most: int = 5) -> list[tupl
 
 log = logging.getLogger(__name__)
 
-# Where a run was made and which copy of an experiment it is does not change what the experiment is.
+# keys that differ between runs of one experiment
 NOT_THE_EXPERIMENT = ("name", "seed", "provenance")
 DIVERGED = "diverged.json"
 

@@ -1,4 +1,4 @@
-"""The report on models of devices' own: each beside the shared model, and beside what a device trains by itself."""
+"""The report on models of devices' own: each beside the shared model, and beside one that a device trains by itself."""
 
 from __future__ import annotations
 

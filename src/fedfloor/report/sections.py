@@ -1,4 +1,4 @@
-"""The report's sections, each from the groups of runs; what they show is escaped by the pieces of ``pieces.html``."""
+"""The report's sections, each from the groups of runs; their content is escaped by the pieces of ``pieces.html``."""
 
 from __future__ import annotations
 
@@ -239,7 +239,7 @@ def config_section(compared: Sequence[Group]) -> str:
 # -- costs and budgets -------------------------------------------------------------------------------------------------
 
 CURVES = (
-    "{title} against what all rounds so far cost on the network, as the experiments describe it. {how} The mean over "
+    "{title} against the cost of all rounds so far on the network, as the experiments describe it. {how} The mean over "
     "seeds is taken round by round, of the {name} and of the cost.{line}"
 )
 
@@ -268,7 +268,7 @@ def cost_section(compared: Sequence[Group], target: float | None, drawn: Drawn) 
         heading = f"{headline.title} against {NAMES[kind]}"
         parts.append(title(heading) + chart(f"cost-{kind}", drawing, f"{heading} on the network.", drawn))
     body += title("Curves") + soft(caption) + PIECES.boxes(parts, "pair")
-    return section("What it costs on the network", body, "cost")
+    return section("Costs on the network", body, "cost")
 
 
 def _cost_cells(row: Row, kinds: Sequence[str]) -> list[str]:

@@ -1,4 +1,4 @@
-"""The results in plain words: the target, the winner, chance, references, thresholds, and what a figure hides."""
+"""The results in plain words: the target, the winner, chance, references, thresholds, and caveats."""
 
 from __future__ import annotations
 

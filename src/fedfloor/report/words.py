@@ -14,7 +14,7 @@ from fedfloor.report.records import ParkRecord
 from fedfloor.report.table import Budget, Row, at, paired, summary
 
 CLASSED = (CLASSES, "reconstruction")  # tasks whose bins are classes
-LOSSES = {CLASSES: "cross-entropy", "reconstruction": "reconstruction error"}  # what the loss is, by task
+LOSSES = {CLASSES: "cross-entropy", "reconstruction": "reconstruction error"}  # the loss, by task
 SPREAD = "Mean over seeds; the whiskers are its 95 % Student-t interval, cut at 0{one}."
 
 
@@ -87,7 +87,7 @@ def summary_cells(
     """Return one line of the summary as text.
 
     Args:
-        more: what stands beside it, of :func:`beside`.
+        more: the columns of :func:`beside`.
         lost: whether a run of some line diverged.
     """
     seeds = ", ".join(map(str, row["seeds"])) if len(row["seeds"]) <= 4 else str(len(row["seeds"])) + " seeds"

@@ -1,4 +1,4 @@
-"""What must hold before the first round: ranks that are about to do the same, and mini-batches that fit."""
+"""Checks before the first round: ranks with equal experiments, and mini-batches that fit."""
 
 from __future__ import annotations
 
@@ -179,7 +179,7 @@ def attacking(experiment: Experiment, park: Park, *, live: bool) -> AttackingExe
 
 
 def doubts(plan: Node) -> list[str]:
-    """Return why mixing rules of a plan may fail to bear what they should: too few models meet for their guarantee."""
+    """Return the mixing rules of a plan for whose guarantee too few models meet, in words."""
     found = []
     for node in walk.mixes(plan):
         rule = mix.rule(node.mix, node.settings)
@@ -217,7 +217,7 @@ def batches_fit(experiment: Experiment, park: Park, largest: int) -> None:
         return
     if park.stream.kind != "static":
         raise SettingError(
-            f"work.batch_size = {largest} is larger than what a device holds at a time (data.stream.window = "
+            f"work.batch_size = {largest} is larger than the samples of a device at a time (data.stream.window = "
             f"{park.holdings[smallest]}). Lower work.batch_size, or raise the window; or let devices train with fewer "
             "samples at a time: work.short_batches = true."
         )

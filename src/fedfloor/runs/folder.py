@@ -1,4 +1,4 @@
-"""A run's folder: who may write in it, what it records about its making, and whether a resume fits it."""
+"""A run's folder: its lock, its record of versions and hardware, and whether a resume fits it."""
 
 from __future__ import annotations
 

@@ -253,7 +253,7 @@ class _Forecast(Dry):
         return done
 
 
-LEFT = (".lock", "report.html", "checkpoint", "memory")  # what a copy of a run does without
+LEFT = (".lock", "report.html", "checkpoint", "memory")  # not copied with a run
 
 
 def reprice(runs: Sequence[Path], network: NetworkSettings, out: Path, follow: Callable[[Path], None]) -> list[Path]:
@@ -313,14 +313,14 @@ def priced(experiment: Experiment, park: Park, lines: list[Line], run: Path) -> 
         repriced, other = _priced(rounds(experiment, park, len(lines), state), lines) if state else (repriced, other)
     if other:
         raise SettingError(
-            f"{run}, round {other}: the plan hangs on what training brought or on the network, or was made by "
+            f"{run}, round {other}: the plan depends on the results of training or on the network, or was made by "
             "another version of fedfloor. Run the experiment on this network instead."
         )
     return repriced
 
 
 def _priced(rounds: Iterator[ForecastRound], lines: list[Line]) -> tuple[list[Line], int]:
-    """Return the lines with prices up to the first round whose plan is not what was trained, and its number or 0."""
+    """Return the lines with prices up to the first round whose plan was not the one trained, and its number or 0."""
     repriced, before = list[Line](), list[Price]()
     for planned in rounds:
         before.append(planned.price)

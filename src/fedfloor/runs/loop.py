@@ -95,7 +95,7 @@ def execute(
     if team.rank == 0:  # nothing was changed so far
         if orders.resume:
             record(experiment, orders.out, park, live=live is not None)
-        # what an earlier attempt left behind the checkpoint; after a power cut other memories may be damaged
+        # remains of an earlier attempt after the checkpoint; after a power cut other memories may be damaged
         checkpoint.discard_after(orders.out / "checkpoint", point.round if point else 0)
         ledger.cut(orders.out / "ledger.jsonl", point.line if point else None)
         results.forget(orders.out)
@@ -340,7 +340,7 @@ class _Run:
         return any(bytes(part) == b"1" for (part,) in self.engine.team.gather([b"1" if self.interrupted() else b"0"]))
 
     def end(self, point: Checkpoint) -> None:
-        """Evaluate the last model, on every rank, unless it has just been; the first one writes what is left."""
+        """Evaluate the last model, on every rank, unless it has just been; the first one writes the results."""
         number, score = self.scored
         if score is None or number != point.round:
             score = self.evaluate(point.state, point.round, point.tick)

@@ -187,7 +187,7 @@ def _score(engine: Engine, raw: Park, before: int, headline: Figure) -> Score:
     forecasts = repeated(raw.test()[0], before, data)
     levels = getattr(engine.task, "levels", ()) if getattr(engine.task, "loss", "") == "quantile" else ()
     values = forecasts[:, :, None]
-    if levels:  # an interval is what the same rule is off by in training, to both sides of the value
+    if levels:  # an interval: the errors of the same rule in training, to both sides of the value
         x, y = raw.pooled()
         off = np.quantile(y - repeated(x, before, data), levels, axis=0).T
         middle = len(levels) // 2
@@ -232,7 +232,7 @@ def beside(
 
     Args:
         work: the runs of methods.
-        experiment: what is run.
+        experiment: of the comparison.
         methods: those that are compared; the first one is followed.
         seeds: of both.
         out: the comparison's folder.

@@ -1,4 +1,4 @@
-"""What a run writes beside its ledger: results, coverage, what devices revealed, where it diverged."""
+"""The files of a run beside its ledger: results, coverage, privacy, divergence."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ def write_model(out: Path, experiment: Experiment, engine: Engine, made: Decided
 
 
 class Coverage:
-    """Counts what a park's rounds train on; the windows it looks at are its own, so that the park's stay cached.
+    """Counts the training samples of a park's rounds; its windows are its own, so that the park's stay cached.
 
     A visit whose work counts epochs trains on every sample it holds, once per epoch. One whose work counts steps trains
     on steps · min(batch size, n) of the n samples it holds, which are spread over the classes as these n are: exact
@@ -235,7 +235,7 @@ def write_privacy(
     out: Path, experiment: Experiment, counted: Mapping[int, int], park: Park,
     models: Mapping[str, Mapping[str, Any]] | None = None, *, secret: bool = False,
 ) -> None:  # fmt: skip
-    """Write ``privacy.json``: what models and censuses with noise and the normalisation's questions reveal.
+    """Write ``privacy.json``: the privacy loss of models and censuses with noise, and the normalisation's answers.
 
     A sample stands up to ⌈n/size⌉ times in a window of n, so that a report has as many ε of it.
     """

@@ -88,7 +88,7 @@ def split(text: str) -> list[str]:
             inside.append(sign)
         elif sign in PAIRS:
             if not inside or inside.pop() != PAIRS[sign]:
-                raise SettingError(f"--grid values {text}: '{sign}' closes what was not opened.")
+                raise SettingError(f"--grid values {text}: '{sign}' closes nothing.")
         elif sign == "," and not inside:
             pieces.append("")
             continue
@@ -180,7 +180,7 @@ class Trial:
 
 @dataclass(frozen=True)
 class Sweep:
-    """What a sweep does."""
+    """A planned sweep."""
 
     original: Experiment
     axes: tuple[Axis, ...]
@@ -205,7 +205,7 @@ class Sweep:
 
 @dataclass(frozen=True)
 class Result:
-    """What came of a trial.
+    """The result of a trial.
 
     Args:
         values: per seed, the final model's headline on validation data; None where training diverged.
@@ -245,7 +245,7 @@ def plan(
     sizes = {name: grid.size for name, grid in grid_of.items()}
     budget = _budget(sizes, trials)
     for seed in seeds:
-        replace(experiment, seed=seed)  # refuses what is not a seed, before anything is trained
+        replace(experiment, seed=seed)  # refuses a wrong seed before the training
     every = []
     for name, grid in grid_of.items():
         for setting, values in grid.axes.items():

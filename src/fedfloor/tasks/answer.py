@@ -19,7 +19,7 @@ Words = dict[str, Any]
 
 @dataclass(frozen=True, eq=False)
 class Answer(ABC):
-    """What a model answers for n samples. Its parts have the samples as their first axis; other fields state what they
+    """A model's answers for n samples. Its parts have the samples as their first axis; other fields state what they
     mean."""
 
     def parts(self) -> dict[str, Part]:
@@ -28,7 +28,7 @@ class Answer(ABC):
         return {name: part for name, part in named.items() if hasattr(part, "shape")}
 
     def changed(self: A, change: Callable[[str, Part], Part]) -> A:
-        """Return it with each part replaced, given its name and what it is."""
+        """Return it with each part replaced by a function of its name and value."""
         return replace(self, **{name: change(name, part) for name, part in self.parts().items()})
 
     @abstractmethod
@@ -50,7 +50,7 @@ class Answer(ABC):
 
     @property
     def phrase(self) -> str:
-        """What is answered, in words, with its unit."""
+        """The quantity in words, with its unit."""
         return ""
 
 
@@ -143,7 +143,7 @@ class Numbers(Answer):
 
 @dataclass(frozen=True, eq=False)
 class Alarms(Answer):
-    """How abnormal.
+    """The anomaly scores of samples.
 
     Args:
         score: [n], as multiples of the threshold: there is an alarm above 1, and for NaN. Without a threshold, mean
@@ -170,7 +170,7 @@ class Alarms(Answer):
 
     @property
     def phrase(self) -> str:
-        """What the score is."""
+        """The score in words."""
         return "score, an alarm above 1" if self.known else "score (the model has no threshold)"
 
 

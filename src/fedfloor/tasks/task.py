@@ -33,7 +33,7 @@ class Task(ABC):
         kind: as ``[data] task`` names it.
         headline: the figure that a run is judged by where the experiment names none.
         labelled: whether data of one's own need a column of labels.
-        offers: what it does for data without labels, for people; empty where it needs labels.
+        offers: its use for data without labels, in words; empty where it needs labels.
         calibrates: whether alarms need a threshold, which held-out training samples give.
     """
 
@@ -54,7 +54,7 @@ class Task(ABC):
         return 0
 
     def called(self) -> tuple[str, ...]:
-        """Return the names of what is predicted: targets, or sensors."""
+        """Return the names of the predicted quantities: targets, or sensors."""
         return ()
 
     @property
@@ -114,7 +114,7 @@ class Task(ABC):
             table: int64 [F, F], how many samples of bin i (row) were taken for bin j (column).
             loss: mean loss.
             y: int64 [n], the samples' bins.
-            scores: [n, S], what :meth:`scores` gave.
+            scores: [n, S], those of :meth:`scores`.
             scored: bins by which the headline ranks the samples.
         """
         del y, scores, scored
@@ -146,7 +146,7 @@ class Task(ABC):
         return labels
 
     def check_fitted(self, bins: int, columns: Sequence[str]) -> None:
-        """Refuse what no training samples can have given: a model's file may come from anywhere.
+        """Refuse settings that no training samples can have given: a model's file may come from anywhere.
 
         Args:
             bins: F of the model.
@@ -162,7 +162,7 @@ class Task(ABC):
         return targets.reshape(-1).astype(np.int64)
 
     def fitted(self, targets: NDArray[Any]) -> Task:
-        """Return the task with what it takes from the training samples' targets [N, targets], such as their scale."""
+        """Return the task with facts of the training samples' targets [N, targets], such as their scale."""
         del targets
         return self
 

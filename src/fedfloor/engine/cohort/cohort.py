@@ -47,7 +47,7 @@ class Cohort:
     """
 
     precision: Precision = "float32"
-    room_bytes: int | None = None  # what models and activations may take at a time; None: most of what is free
+    room_bytes: int | None = None  # room for models and activations; None: most of the free memory
     record: bool = True  # whether steps are recorded as CUDA graphs, where there is CUDA
     fixed: bool | None = None
     _programs: OrderedDict[tuple[object, ...], Program] = field(default_factory=OrderedDict, repr=False)

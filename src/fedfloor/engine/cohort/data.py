@@ -17,7 +17,7 @@ from fedfloor.park.stream import Altering
 
 ON_PROCESSORS = 1 << 30  # bytes by default
 FREE_SHARE = 0.6  # of an accelerator's free memory
-COPIES = 6  # of the trained numbers: the models that came and go, the step's, gradients, velocity, what arrived
+COPIES = 6  # of the trained numbers: models before and after, the step's, gradients, velocity, models that arrived
 UNFOLDED = 2.0  # activations are kept for the backward pass, and their gradients beside them
 RESIDENT_SHARE = 0.25  # of the accelerator's memory, that all devices' samples may take
 
@@ -114,7 +114,7 @@ class Pool:
 
 
 class Scale:
-    """What turns stored samples [n, C, …] into floats, as :class:`fedfloor.engine.engine.Samples` does."""
+    """Turns stored samples [n, C, …] into floats, as :class:`fedfloor.engine.engine.Samples` does."""
 
     def __init__(self, engine: Engine, stored: Tensor) -> None:
         data = engine.park.dataset

@@ -73,7 +73,7 @@ def _padding(layer: nn.Conv2d) -> tuple[int, int]:
 
 
 def stacked(network: Network, convolve: Convolve, path: str = "") -> tuple[Forward, str]:
-    """Return a network's stacked forward pass, and what it is: ``"layers"`` or ``"vmap"``."""
+    """Return a network's stacked forward pass, and its kind: ``"layers"`` or ``"vmap"``."""
     module = network.module.get_submodule(path) if path else network.module
     steps = _chain(module, path, convolve)
     if steps is not None:

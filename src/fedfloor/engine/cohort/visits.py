@@ -38,7 +38,7 @@ from fedfloor.parts.mix import weigh
 from fedfloor.parts.objective import Objective, Visit
 from fedfloor.plan.nodes import Work
 
-# of a work, what visits side by side implement
+# fields of a work that visits side by side implement
 FIELDS = ("objective", "settings", "epochs", "steps", "batch_size", "rate", "momentum", "weight_decay", "trains")
 
 

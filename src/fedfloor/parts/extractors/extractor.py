@@ -1,4 +1,4 @@
-"""Feature extractors: the contract, what they are shown, and the mean feature vector of a device."""
+"""Feature extractors: the contract, their inputs, and the mean feature vector of a device."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class FeatureExtractor(Protocol):
 
     @property
     def needs_model(self) -> bool:
-        """Whether features are what goes into the classifier of the model that arrives; the engine extracts them."""
+        """Whether features are the classifier's input in the model that arrives; the engine extracts them."""
         return False
 
     def dimension(self, shape: Shape) -> int:
@@ -53,9 +53,9 @@ class FeatureExtractor(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Scaling:
-    """How stored samples become what an extractor is shown.
+    """The scaling of stored samples to an extractor's input.
 
-    Pictures: scale·x, from 0 to 1, however the network's inputs are normalised: what was trained elsewhere knows
+    Pictures: scale·x, from 0 to 1, however the network's inputs are normalised: extractors trained elsewhere know
     nothing of that. Sensors: (scale·x − mean)/std per channel, and 0, the mean, where a number is missing.
 
     Args:

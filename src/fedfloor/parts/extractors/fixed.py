@@ -128,7 +128,7 @@ class Hog(FeatureExtractor):
 
 @dataclass(frozen=True)
 class Penultimate(FeatureExtractor):
-    """What goes into the classifier of the federated model that arrives with the question; the engine extracts it."""
+    """The classifier's input in the federated model that arrives with the question; the engine extracts it."""
 
     needs_model = True
 

@@ -64,7 +64,7 @@ class MobileNet(FeatureExtractor):
 class Onnx(FeatureExtractor):
     """A network of your own as an ONNX file, run by ONNX Runtime: [n, *shape] → [n, D] or [n, D, 1, 1].
 
-    It gets pictures as values from 0 to 1, and sensors standardised: what else it wants done belongs into the file.
+    It gets pictures as values from 0 to 1, and sensors standardised: other steps belong into the file.
     Where it takes three channels grey pictures become three equal ones; where it takes one size they are scaled to it.
 
     Args:
