@@ -20,8 +20,7 @@ from fedfloor.data.published.idx import DIGITS
 from fedfloor.engine.questions import COUNT_BYTES, HASH_BYTES
 from fedfloor.errors import require
 from fedfloor.park.partition import Dominant
-from fedfloor.parts.extractors.extractor import FeatureExtractor
-from fedfloor.parts.extractors.fixed import Hog
+from fedfloor.parts.extractors import FeatureExtractor, Hog
 from fedfloor.report.groups import half_width
 from fedfloor.report.numbers import interval
 from fedfloor.solvers.clustering import hash_functions, hash_vectors, kmeans, purity

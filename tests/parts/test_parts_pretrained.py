@@ -12,8 +12,7 @@ import torch
 from numpy.typing import NDArray
 
 from fedfloor.errors import SettingError
-from fedfloor.parts.extractors.extractor import Scaling, mean_features
-from fedfloor.parts.extractors.pretrained import MobileNet, Onnx
+from fedfloor.parts.extractors import MobileNet, Onnx, Scaling, mean_features
 
 BYTES = Scaling(1 / 255, np.zeros(1), np.ones(1))
 

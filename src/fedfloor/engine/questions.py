@@ -28,8 +28,8 @@ from fedfloor.models.parcel import Packet
 from fedfloor.network.price import QuestionCost
 from fedfloor.park.normalise import mean_and_deviation
 from fedfloor.park.park import Park
-from fedfloor.parts.extractors.extractor import Scaling, mean_features
-from fedfloor.parts.extractors.names import extractor as named_extractor
+from fedfloor.parts.extractors import Scaling, mean_features
+from fedfloor.parts.extractors import extractor as named_extractor
 from fedfloor.parts.grouping import hashed
 from fedfloor.plan.nodes import FORWARD, Probe, Scalar, Work, model_name
 from fedfloor.plan.schedule import Key
