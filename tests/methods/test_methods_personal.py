@@ -212,7 +212,7 @@ def test_a_list_of_devices_names_files_of_its_run_alone(file: str, tmp_path: Pat
     for path in (run / "model.safetensors", tmp_path / "x.safetensors"):
         path.write_bytes(b"")
     (run / "devices.json").write_text(json.dumps({"0": {"file": file}}))
-    with pytest.raises(SettingError, match="no model or memory file of the run"):
+    with pytest.raises(SettingError, match="not a model or memory file of the run"):
         model_file(run, device="0")
 
 
