@@ -65,6 +65,7 @@ class SecureAggregation(Aggregation):
         self.devices = [walk.first_device(child) for child in node.children]
         self.codec, self.cut = codec, travel.up(engine.network, walk.works(node)[0])
         self.weights = [mix.weigh(self._rule, int(engine.park.holdings[k])) for k in self.devices]
+        self.rule = mix.to_spec(self._rule)
         most = max(sum(self.weights), 1.0)
         self.fixed = FixedPoint.sized(self.cut.numbers, codec.bits, codec.bound, most, len(self.devices))
         self.trained = self.cut.among(engine.network.trained)
@@ -76,7 +77,7 @@ class SecureAggregation(Aggregation):
         """Add a branch's change, or the masked vector that its device made of it."""
         if not samples:
             return
-        one, sent = self._of(index), packet["w"].cpu()
+        factory, sent = self._of(index), packet["w"].cpu()
         if sent.dtype == torch.uint8:
             vector = sent.numpy()
         else:
@@ -84,55 +85,53 @@ class SecureAggregation(Aggregation):
             figures = (receipt.loss_first, receipt.loss_last, receipt.accuracy)
             change = self._rule.summand(sent, self.trained)
             vector = self.fixed.encoded(change.numpy(), self.weights[index], figures)
-        one.total = self.fixed.ring.zeros() if one.total is None else one.total
-        self.fixed.ring.add(one.total, vector)
-        one.members.add(index)
+        factory.total = self.fixed.ring.zeros() if factory.total is None else factory.total
+        self.fixed.ring.add(factory.total, vector)
+        factory.members.add(index)
 
     def _of(self, index: int) -> FactorySum:
-        return next(one for one in self.sums.values() if index in one.planned)
+        return next(factory for factory in self.sums.values() if index in factory.planned)
 
     def settle(self, branches: Sequence[NodeResult], places: Sequence[int]) -> list[NodeResult]:
         """Return the results of branches: figures of receipts are their sum's mean, those of a lost sum are lost."""
-        for one in self.sums.values():
-            needed = threshold(self.codec.threshold, len(one.planned))
-            if not one.lost and set(one.planned) & set(places) and len(one.members) < needed:
-                one.lost = (
-                    f"{len(one.members)} of {len(one.planned)} devices of its factory are left; a secure sum is "
-                    f"unmasked for {needed}."
-                )
+        for factory in self.sums.values():
+            needed = threshold(self.codec.threshold, len(factory.planned))
+            if not factory.lost and set(factory.planned) & set(places) and len(factory.members) < needed:
+                left = f"{len(factory.members)} of {len(factory.planned)} devices of its factory are left"
+                factory.lost = f"{left}; a secure sum is unmasked for {needed}."
         return [self._settled(self._of(index), result) for index, result in zip(places, branches, strict=True)]
 
-    def _settled(self, one: FactorySum, result: NodeResult) -> NodeResult:
+    def _settled(self, factory: FactorySum, result: NodeResult) -> NodeResult:
         (receipt,) = result.receipts
         if receipt.lost:
             return result
-        if one.lost:
-            return replace(result, receipts=[receipt.without(one.lost)], trained=frozenset())
-        _, _, (first, last, accuracy) = self.fixed.decoded(cast(Bytes, one.total))
+        if factory.lost:
+            return replace(result, receipts=[receipt.without(factory.lost)], trained=frozenset())
+        _, _, (first, last, accuracy) = self.fixed.decoded(cast(Bytes, factory.total))
         return replace(result, receipts=[replace(receipt, loss_first=first, loss_last=last, accuracy=accuracy)])
 
     def unfinished(self) -> list[bytes | memoryview]:
         """Return the factories' sums that are held here as byte strings."""
-        known = {m: one for m, one in self.sums.items() if one.total is not None and not one.lost}
-        heads = {str(m): sorted(one.members) for m, one in known.items()}
+        known = {m: factory for m, factory in self.sums.items() if factory.total is not None and not factory.lost}
+        heads = {str(m): sorted(factory.members) for m, factory in known.items()}
         size = self.fixed.ring.bytes
-        padded = [np.pad(cast(Bytes, one.total), (0, -size % 8)) for one in known.values()]  # whole numbers of 64 bits
-        return [json.dumps(heads).encode(), *(one.data for one in padded)]
+        padded = [np.pad(cast(Bytes, factory.total), (0, -size % 8)) for factory in known.values()]  # of 64 bits
+        return [json.dumps(heads).encode(), *(total.data for total in padded)]
 
     def take(self, parts: Sequence[memoryview]) -> None:
         """Add the sums of another rank, or of an edge."""
-        for (factory, members), part in zip(json.loads(bytes(parts[0])).items(), parts[1:], strict=True):
-            one = self.sums[int(factory)]
-            one.total = self.fixed.ring.zeros() if one.total is None else one.total
-            self.fixed.ring.add(one.total, np.frombuffer(part, np.uint8)[: self.fixed.ring.bytes])
-            one.members.update(members)
+        for (number, members), part in zip(json.loads(bytes(parts[0])).items(), parts[1:], strict=True):
+            factory = self.sums[int(number)]
+            factory.total = self.fixed.ring.zeros() if factory.total is None else factory.total
+            self.fixed.ring.add(factory.total, np.frombuffer(part, np.uint8)[: self.fixed.ring.bytes])
+            factory.members.update(members)
 
     def mixed(self, known: Sequence[mix.Branch | None], classes: int, trained: int, rng: np.random.Generator) -> Packet:
         """Return the aggregated packet: by the rule from the sum of all factories' sums."""
         total, left = self.fixed.ring.zeros(), False
-        for one in self.sums.values():
-            if one.total is not None and not one.lost:
-                self.fixed.ring.add(total, one.total)
+        for factory in self.sums.values():
+            if factory.total is not None and not factory.lost:
+                self.fixed.ring.add(total, factory.total)
                 left = True
         if not left:
             return dict(self.start)

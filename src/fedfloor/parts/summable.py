@@ -60,7 +60,7 @@ def _go(node: Node, above: Node | None) -> None:
     elif isinstance(node, Train) and secure(node.work.travel):
         if not isinstance(above, Parallel) or above.mix == KEEP:
             raise _unfit(
-                "a visit of a chain or ring, or one of several in turn, passes on one device's model and no sum",
+                "what a visit of a chain or ring, or one of several in turn, sends on is one device's model and no sum",
                 "Choose a method whose devices train in parallel, such as fedavg or hierfavg",
             )
     elif isinstance(node, Parallel) and any(isinstance(child, Train) for child in node.children):
@@ -73,14 +73,21 @@ def _visits(node: Parallel | Select, count: int) -> None:
     rule = mix.rule(node.mix, node.settings)
     if not rule.additive:
         raise _unfit(
-            f"mix '{node.mix}' looks at each device's model", "Choose a mean: by_samples, equal, or private with noise"
+            f"mix '{node.mix}' looks at each device's model",
+            "Choose a mean: by_samples, equal, or private without a quantile",
         )
     if count and (len(walk.devices(node)) < count or not all(isinstance(one, Train) for one in walk.children(node))):
         raise _unfit(
             "branches that meet are more than one visit to a device each",
             "Choose a method whose devices train once, in parallel, such as fedavg or hierfavg",
         )
-    for work in walk.works(node):
+    works = walk.works(node)
+    if any(work != works[0] for work in works):
+        raise _unfit(
+            "its devices train in different ways, of which one could leave all changes but one at zero",
+            "Give the devices that meet the same work",
+        )
+    for work in works:
         beside = objectives.objective(work.objective, work.settings).travels
         if beside:
             raise _unfit(
