@@ -27,8 +27,8 @@ from fedfloor.methods.configured import ConfiguredMethod
 from fedfloor.models import parcel
 from fedfloor.park.park import Park
 from fedfloor.parts import objectives
-from fedfloor.parts.masking import ANSWERED
 from fedfloor.parts.mix import Equal
+from fedfloor.parts.summable import ANSWERED
 from fedfloor.parts.work import WorkSettings
 from fedfloor.plan.nodes import ARRIVED, Probe, Scalar, Work, keeping
 from fedfloor.plan.schedule import Key
