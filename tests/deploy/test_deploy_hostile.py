@@ -39,6 +39,7 @@ from fedfloor.methods.fedgs import FedGS
 from fedfloor.methods.hfedms import HFedMS
 from fedfloor.plan.nodes import Work
 from fedfloor.ranges import RefusedError
+from fedfloor.rollout.statement import topic
 from fedfloor.runs import ledger
 from fedfloor.runs.parks import build_park
 from live_park import NOWHERE, Broker, InMemory, Live, device_settings, experiment
@@ -300,6 +301,7 @@ def test_a_device_writes_to_a_finite_number_of_topics(tmp_path: Path) -> None:
     assert wrote == {
         mqtt.status_topic("plant", "n0"),
         *(mqtt.outbox_topic("plant", "n0", f) for f in ("north", "south")),
+        *(topic("plant", kind, "n0") for kind in ("serving", "predictions", "alarms")),
     }
 
 

@@ -110,6 +110,9 @@ class InMemory:
 
         threading.Thread(target=listen, daemon=True).start()
 
+    def subscribe(self, topics: Sequence[str]) -> None:
+        self.topics = [*self.topics, *topics]
+
     def unsubscribe(self, topics: Sequence[str]) -> None:
         self.topics = [one for one in self.topics if one not in topics]
 

@@ -9,7 +9,7 @@ import typer
 import typer.core
 
 from fedfloor import __version__
-from fedfloor.cli import benchmarking, catalog, costs, deploying, look, sensing, train, watching
+from fedfloor.cli import benchmarking, catalog, checkout, costs, deploying, look, releasing, sensing, train, watching
 from fedfloor.errors import FedfloorError
 from fedfloor.outside import blamed
 
@@ -32,14 +32,15 @@ for _command in (
     train.new, train.run, train.compare, train.sweep, train.demo, benchmarking.benchmark, costs.price, costs.reprice,
     costs.allocate, look.draw, look.report, look.track, look.predict, look.export, catalog.methods, catalog.parts,
     catalog.models, costs.networks, deploying.provision, deploying.cloud, deploying.edge, deploying.device,
-    sensing.sense, watching.watch,
+    sensing.sense, watching.watch, releasing.release, releasing.promote, releasing.rollback, releasing.releases,
+    releasing.audit,
 ):  # fmt: skip
     app.command()(_command)
 app.add_typer(catalog.datasets, name="datasets")
 app.add_typer(deploying.live, name="live")
 app.add_typer(look.check, name="check")
-app.command(context_settings=benchmarking.HANDED_ON)(benchmarking.reproduce)
-app.command(context_settings=benchmarking.HANDED_ON)(benchmarking.bench)
+app.command(context_settings=checkout.HANDED_ON)(checkout.reproduce)
+app.command(context_settings=checkout.HANDED_ON)(checkout.bench)
 
 
 def main() -> None:

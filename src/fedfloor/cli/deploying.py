@@ -110,13 +110,14 @@ def _check(tls: Tls, name: str) -> None:
 
 
 def device(config: Config) -> None:
-    """Run a device's agent: it registers with its edge and trains on request."""
+    """Run a device's agent: it registers with its edge, trains on request, and uses the models released to it."""
     from fedfloor.deploy import device as agents
     from fedfloor.deploy.settings import DeviceSettings, read
+    from fedfloor.rollout import serving
 
     settings = read(DeviceSettings, config)
     _certified(settings)
-    agent, ended = agents.of(settings), _termination()
+    agent, ended = agents.of(settings, link=serving.with_releases(settings)), _termination()
 
     def leave() -> None:
         ended.wait()

@@ -5,6 +5,7 @@ A certificate's common name is its holder's name; brokers know their clients by 
 
 from __future__ import annotations
 
+import base64
 import datetime as dt
 import ipaddress
 from collections.abc import Iterable
@@ -117,6 +118,32 @@ def revocations(by: Authority, serials: Iterable[tuple[int, dt.datetime]], at: d
         one = x509.RevokedCertificateBuilder().serial_number(serial).revocation_date(when).build()
         listed = listed.add_revoked_certificate(one)
     return listed.sign(by.key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
+
+
+def sign(by: Authority, purpose: str, text: str) -> str:
+    """Return an authority's signature of a text in base64: ECDSA with SHA-256.
+
+    Args:
+        by: the authority that signs.
+        purpose: part of what is signed, so that a text of one kind is never taken for one of another.
+    """
+    return base64.b64encode(by.key.sign(_purposed(purpose, text), ec.ECDSA(hashes.SHA256()))).decode()
+
+
+def signed(root: x509.Certificate, purpose: str, text: str, signature: str) -> bool:
+    """Return whether an authority signed a text for a purpose."""
+    key = root.public_key()
+    try:
+        sealed = base64.b64decode(signature, validate=True)
+        assert isinstance(key, ec.EllipticCurvePublicKey)
+        key.verify(sealed, _purposed(purpose, text), ec.ECDSA(hashes.SHA256()))
+    except (ValueError, InvalidSignature, AssertionError):
+        return False
+    return True
+
+
+def _purposed(purpose: str, text: str) -> bytes:
+    return f"fedfloor {purpose}\n{text}".encode()
 
 
 def node_key(name: str) -> tuple[bytes, bytes]:

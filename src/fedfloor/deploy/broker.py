@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fedfloor.deploy.mqtt import PACKET_BYTES, topic_parts
-from fedfloor.deploy.park_file import FactoryTable, ParkFile
+from fedfloor.deploy.park_file import RELEASES, FactoryTable, ParkFile
 from fedfloor.errors import SettingError
 
 BROKER = "mosquitto"
@@ -113,7 +113,7 @@ def acl(park: ParkFile, factory: FactoryTable, shut_out: Sequence[str] = (), *, 
     return render(
         "fedfloor.deploy", "acl", factory=factory, top=f"fedfloor/{park.name}", shut_out=shut_out, crosses=crosses,
         edges=park.factory if crosses else (factory,), devices=_allowed(park, shut_out),
-        dialling=before if crosses else (),
+        dialling=before if crosses else (), releases=RELEASES,
     )  # fmt: skip
 
 

@@ -255,8 +255,14 @@ def foreign(experiment: Experiment, method: ConfiguredMethod) -> tuple[str, ...]
     return ("facts", "visit") if method.needs.crosses else ()
 
 
-def of(settings: DeviceSettings, experiment: Experiment | None = None) -> Agent:
+def of(
+    settings: DeviceSettings, experiment: Experiment | None = None,
+    link: Callable[[tuple[str, bytes]], Connection] | None = None,
+) -> Agent:  # fmt: skip
     """Return the agent that settings describe.
+
+    Args:
+        link: as :class:`Agent`'s.
 
     Raises:
         SettingError: something in them, or in the experiment, does not fit.
@@ -265,6 +271,6 @@ def of(settings: DeviceSettings, experiment: Experiment | None = None) -> Agent:
 
     what = experiment or read_experiment(Path(settings.experiment), [])
     if settings.data.kind != "partition":
-        return Agent(settings, what, None)
+        return Agent(settings, what, None, link)
     tests = bool(combined(what).needs.own)
-    return Agent(settings, what, own.alone(build_park(what), what, settings.device, tests=tests))
+    return Agent(settings, what, own.alone(build_park(what), what, settings.device, tests=tests), link)

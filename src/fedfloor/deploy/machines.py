@@ -266,6 +266,7 @@ def _device(park: ParkFile, one: DeviceTable) -> DeviceSettings:
         park=park.name, name=one.name, factory=park.factory.index(factory), device=one.number or 0,
         broker=Endpoint(factory.address, factory.port), experiment=EXPERIMENT, memory=STATE_PATH / "memory",
         state=STATE_PATH, tls=_tls("device"), data=one.source, edge=factory.name,
+        predict=Path(one.predict) if one.predict else None,
     )  # fmt: skip
 
 

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from paho.mqtt.client import Client
 
 ROOT = "fedfloor"
+RETAINED = ("status", "release", "model", "serving")  # topics whose last message a new subscriber gets
 
 
 def inbox_topic(park: str, edge: str, device: str) -> str:
@@ -142,6 +143,10 @@ class Connection(Protocol):
         """
         ...
 
+    def subscribe(self, topics: Sequence[str]) -> None:
+        """Subscribe to more topics, also after the next connection."""
+        ...
+
     def unsubscribe(self, topics: Sequence[str]) -> None:
         """Unsubscribe from topics, also after the next connection."""
         ...
@@ -174,6 +179,10 @@ class MqttConnection:
         will: topic and payload that the broker publishes, retained, when this process is gone without :meth:`stop`.
         wait: sleeps for so many seconds; returns early after :meth:`stop`.
         clock: seconds; only differences count.
+
+    Attributes:
+        unacknowledged: messages that the broker has not acknowledged yet.
+        forbidden: messages that it refused, as its access list does not allow them.
     """
 
     def __init__(
@@ -186,7 +195,9 @@ class MqttConnection:
         self._client, self._tls = _client(name, tls, will), tls
         self._alert, self._name = "", name  # what ended the last attempt
         self._thread = threading.Thread(target=self._stay, name=f"link of {name}", daemon=True)
-        self.connections = 0
+        self.connections = self.unacknowledged = self.forbidden = 0
+        self._counting = threading.Lock()
+        self._added: set[int] = set()  # numbers of subscriptions that do not follow a connection
         self._topics: tuple[str, ...] = ()
         self._saying = threading.Lock()  # the pieces of a message follow each other
 
@@ -205,9 +216,20 @@ class MqttConnection:
         self._topics = tuple(topics)
         self._client.on_connect = on_connect
         self._client.on_log = self._note
-        self._client.on_subscribe = lambda *_: _tried(joined)
+        self._client.on_publish = self._acknowledged
+        self._client.on_subscribe = lambda _client, _data, number, *_: self._subscribed(number, joined)
         self._client.on_message = lambda _client, _data, one: _tried(lambda: heard(one.topic, bytes(one.payload)))
         self._thread.start()
+
+    def subscribe(self, topics: Sequence[str]) -> None:
+        """Subscribe to more topics."""
+        self._topics = tuple(dict.fromkeys((*self._topics, *topics)))
+        self._added.add(self._client.subscribe([(topic, _options(topic)) for topic in topics])[1] or 0)
+
+    def _subscribed(self, number: int, joined: Callable[[], None]) -> None:
+        if number not in self._added:
+            _tried(joined)
+        self._added.discard(number)
 
     def unsubscribe(self, topics: Sequence[str]) -> None:
         """Unsubscribe from topics."""
@@ -218,7 +240,14 @@ class MqttConnection:
         """Publish."""
         with self._saying:
             for packet in pieces(payload):
+                with self._counting:
+                    self.unacknowledged += 1
                 self._client.publish(topic, packet, qos=1, retain=retain)
+
+    def _acknowledged(self, _client: Client, _data: object, _number: int, reason: Any, _properties: object) -> None:
+        with self._counting:
+            self.unacknowledged -= 1
+            self.forbidden += bool(reason.is_failure)
 
     def stop(self) -> None:
         """Publish the remaining messages, and disconnect."""
@@ -283,10 +312,10 @@ def _shared(broker: Endpoint) -> str:
 
 
 def _options(topic: str) -> Any:
-    """Return the options of a subscription: of retained messages only statuses of devices."""
+    """Return the options of a subscription: of retained messages only statuses of devices, and released models."""
     from paho.mqtt.subscribeoptions import SubscribeOptions
 
-    retained = topic_parts(topic)[0] == "status"
+    retained = topic_parts(topic)[0] in RETAINED
     handling = SubscribeOptions.RETAIN_SEND_ON_SUBSCRIBE if retained else SubscribeOptions.RETAIN_DO_NOT_SEND
     return SubscribeOptions(qos=1, noLocal=True, retainHandling=handling)
 

@@ -18,6 +18,7 @@ HOST = re.compile(r"(?=.{1,253}$)[A-Za-z0-9]([A-Za-z0-9-]{0,62})(\.[A-Za-z0-9]([
 PATH = re.compile(r"(/[\w.,:=~+@-]+)+")
 USER = re.compile(r"[a-z_][a-z0-9_-]{0,31}")
 SUPERLINK = "superlink"  # the common name of the cloud's certificate
+RELEASES = "releases"  # the name under which the authority's holder releases models at brokers
 LONGEST = 55  # 64 that a certificate's common name may have, less "fedfloor " before a park's
 LISTED = ("factory", "device")
 SOURCE = ("kind", "path", "name")
@@ -95,6 +96,7 @@ class DeviceTable:
         x_m, y_m: where it stands, the base station being at (0, 0).
         clock_hz: its clock rate.
         data: where its samples come from: ``kind`` partition, folder (with ``path``) or function (with ``name``).
+        predict: folder on the device of files that grow, whose rows a released model predicts.
     """
 
     name: str
@@ -104,6 +106,7 @@ class DeviceTable:
     y_m: float | None = None
     clock_hz: float | None = None
     data: dict[str, str] = field(default_factory=dict)
+    predict: str | None = None
 
     def __post_init__(self) -> None:
         _name("device", self.name)
@@ -240,7 +243,7 @@ def _numbered(devices: Iterable[DeviceTable]) -> Iterator[DeviceTable]:
 
 def _own_names(park: ParkFile) -> None:
     """Every certificate has a name of its own, as brokers know their clients by it."""
-    holders: dict[str, str] = {SUPERLINK: "the cloud"}
+    holders: dict[str, str] = {SUPERLINK: "the cloud", RELEASES: "whoever releases models"}
     for factory in park.factory:
         for name, what in (
             (factory.name, f"the edge of factory '{factory.name}'"),

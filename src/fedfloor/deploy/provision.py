@@ -15,7 +15,7 @@ from typing import Any
 from cryptography import x509
 
 from fedfloor import config
-from fedfloor.deploy import authority, broker
+from fedfloor.deploy import authority, broker, journal
 from fedfloor.deploy.authority import Authority, Holder
 from fedfloor.deploy.device import foreign
 from fedfloor.deploy.machines import Certified, Files, certified, settings_files
@@ -142,9 +142,11 @@ def provision(
     ]
     revoked = (*index.revoked, *_serials(revoke, holders, out, index, moment))
     numbers = dict(index.numbers) | {one.name: one.number for one in park.device if one.number is not None}
-    files[INDEX] = index_json(Index(park.name, numbers, revoked, gone, serials_issued(index, holders, out, files)))
+    issued = serials_issued(index, holders, out, files)
+    files[INDEX] = index_json(Index(park.name, numbers, revoked, gone, issued))
     _settings(park, ca, revoked, gone, out, files, moment, user, renewed=len(revoked) != len(index.revoked))
     written = _write(out, files, [path for name in gone for path in _left(name, holders, out)])
+    journal.record(out, ca, issued, revoked, moment)
     notes = (*_notes(park, index, rows, written, revoke), *fits)
     return Done(out, tuple(rows), tuple(map(str, written)), notes)
 

@@ -12,8 +12,6 @@ from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-import tomlkit
-
 from fedfloor.checking import toml
 from fedfloor.errors import SettingError, nearest, require
 
@@ -46,6 +44,8 @@ def to_toml(settings: object) -> str:
     host = "127.0.0.1"
     port = 1883
     """
+    import tomlkit  # which devices that only predict lack
+
     return tomlkit.dumps(_told(settings))
 
 
@@ -208,6 +208,7 @@ class DeviceSettings:
         state: folder for its log and counters.
         tls: without it, nothing is encrypted or authenticated: for tests only.
         data: where its samples come from.
+        predict: folder of files that grow, whose rows a released model predicts.
         edge: the name of its factory's edge, from which alone it takes the facts of a sample.
     """
 
@@ -221,6 +222,7 @@ class DeviceSettings:
     state: Path
     tls: Tls | None = None
     data: DataSource = DataSource()
+    predict: Path | None = None
     edge: str = field(kw_only=True)
 
     def __post_init__(self) -> None:

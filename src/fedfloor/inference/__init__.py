@@ -1,1 +1,1 @@
-"""Uses of a trained model: predictions from files, and ONNX."""
+"""What a trained model is used for: predictions from files, and ONNX."""

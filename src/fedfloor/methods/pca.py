@@ -1,4 +1,4 @@
-"""Principal components in one round: the reference for deeper models."""
+"""Principal components in one round: what anything deeper must beat."""
 
 from __future__ import annotations
 

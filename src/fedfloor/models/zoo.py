@@ -50,13 +50,13 @@ SMALLEST_SIDE = {
     **dict.fromkeys(("lenet", "cnn-fldg-mnist", "cnn-fldg-fashion"), 16),
     "cnn-tutorial": 18,
 }
-# Networks for sensors' samples, by their number of dimensions: a row (channels,) or a window (channels, length).
+# What takes sensors' samples, by their number of dimensions: a row (channels,) or a window (channels, length).
 FOR_SENSORS = {
     1: ("mlp-sensor",),
     2: ("cnn-sensor", "mlp-sensor", "cnn-sensor-gn", "cnn-sensor-bn", "tcn", "lstm", "gru", "transformer"),
 }
 FOR_ANY_SHAPE = ("mlp-2nn", "linear", "logistic")
-# Networks with as many outputs as a sample has numbers, for [data] task = "reconstruction", by the samples' dimensions.
+# What gives as many numbers as a sample has, for [data] task = "reconstruction", by the samples' dimensions.
 REPRODUCING = {1: ("monitor", "ae-dense"), 2: ("monitor", "ae-conv", "ae-dense", "ae-lstm")}
 
 
@@ -183,7 +183,7 @@ def _fldg(name: str, shape: Shape, classes: int, first: int, second: int) -> nn.
 
 
 def _left(side: int) -> int:
-    """Return a side after two unpadded 5×5 convolutions, each with 2×2 pooling."""
+    """Return what two unpadded 5×5 convolutions, each with 2×2 pooling, leave of a side."""
     return ((side - 4) // 2 - 4) // 2
 
 
@@ -346,7 +346,7 @@ def ae_lstm(shape: Shape, classes: int) -> nn.Module:
 
 
 def _code(shape: Shape) -> int:
-    """Return the width of an autoencoder's bottleneck."""
+    """Return how many numbers an autoencoder leaves of a sample between its two halves."""
     return max(1, min(32, prod(shape) // 8))
 
 

@@ -247,7 +247,7 @@ class Reweighted(Objective):
 
     Args:
         part: the objective that has g.
-        data: the losses of samples.
+        data: what the losses of samples are.
     """
 
     part: Objective

@@ -1,1 +1,1 @@
-"""Plans of rounds: nodes, walks, JSON."""
+"""What a round is: nodes, walks, JSON, drawings."""

@@ -485,7 +485,7 @@ class Driver(ABC):
 
     @abstractmethod
     def probe(self, request: ProbeRequest) -> Answers:
-        """Put a question to devices."""
+        """Ask devices."""
 
     @abstractmethod
     def broadcast(self, request: BroadcastRequest) -> None:

@@ -18,7 +18,6 @@ from fedfloor.report.groups import (
     half_width,
     judged,
     last_lines,
-    members,
     placed,
     task,
     values,
@@ -38,7 +37,7 @@ SHADE = "rgba(128,138,150,0.10)"
 
 
 def layout(height: int = 380) -> dict[str, Any]:
-    """Return the layout that all charts share; the page's style sheet colours text and grid."""
+    """Return what all charts have in common; the page's style sheet colours text and grid."""
     return {
         "template": "none",
         "height": height,
@@ -54,7 +53,7 @@ def layout(height: int = 380) -> dict[str, Any]:
 
 
 def faint(colour: str, share: float = 0.16) -> str:
-    """Return a colour that is partly transparent.
+    """Return a colour that lets what is below shine through.
 
     >>> faint("#ff0000")
     'rgba(255,0,0,0.16)'
@@ -63,12 +62,12 @@ def faint(colour: str, share: float = 0.16) -> str:
     return f"rgba({red},{green},{blue},{share:g})"
 
 
-MARKED = 12  # symbols along a curve: enough to distinguish curves without colours
+MARKED = 12  # symbols along a curve: enough to tell curves apart without their colours
 
 
 def headline_figure(compared: Sequence[Group], target: float | None = None) -> Any | None:
     """Draw the headline against rounds; None if nothing was evaluated."""
-    headline = judged(members(compared))
+    headline = judged(run for group in compared for run in group.runs)
     figure = _curves(compared, headline.read, headline.axis, share=headline.share)
     if figure is not None and target is not None:
         figure.add_hline(y=target, line={"color": GREY, "width": 1.3, "dash": "dot"})
@@ -76,7 +75,7 @@ def headline_figure(compared: Sequence[Group], target: float | None = None) -> A
 
 
 def cost_figure(compared: Sequence[Group], kind: str, target: float | None = None) -> Any | None:
-    """Draw the headline against the cost of the rounds; None if nothing was evaluated or no run has such a cost.
+    """Draw the headline against what the rounds cost; None if nothing was evaluated or no run cost anything of it.
 
     Args:
         kind: ``"seconds"``, ``"bytes"`` or ``"joules"``.
@@ -91,7 +90,7 @@ def cost_figure(compared: Sequence[Group], kind: str, target: float | None = Non
         used = use(line)
         return None if used is None else used / size
 
-    headline = judged(members(compared))
+    headline = judged(run for group in compared for run in group.runs)
     figure = _curves(compared, headline.read, headline.axis, share=headline.share, against=scaled)
     if figure is not None:
         figure.update_layout(xaxis_title_text=f"{NAMES[kind]} on the network ({symbol})", hovermode="closest")
@@ -104,23 +103,23 @@ def cost_figure(compared: Sequence[Group], kind: str, target: float | None = Non
 def loss_figure(compared: Sequence[Group]) -> Any | None:
     """Draw the loss against rounds; None if nothing was evaluated."""
     axes = {CLASSES: LOSS.axis, "reconstruction": "reconstruction error"}
-    axis = axes.get(task(members(compared)), "loss on scaled targets")
+    axis = axes.get(task(run for group in compared for run in group.runs), "loss on scaled targets")
     return _curves(compared, LOSS.read, axis, share=False)
 
 
 def _curves(
-    compared: Sequence[Group], read: Against, axis: str, *, share: bool, against: Against | None = None
+    compared: Sequence[Group], what: Against, name: str, *, share: bool, against: Against | None = None
 ) -> Any | None:
     import plotly.graph_objects as go
 
     traces: list[Any] = []
     for i, group in enumerate(compared):
-        traces += _group_traces(go, group, read, i, share=share, against=against)
+        traces += _group_traces(go, group, what, i, share=share, against=against)
     if not traces:
         return None
     figure = go.Figure(traces)
     figure.update_layout(**layout() | {"showlegend": len(compared) > 1}, hovermode="x unified")
-    figure.update_layout(xaxis_title_text="round", yaxis_title_text=axis)
+    figure.update_layout(xaxis_title_text="round", yaxis_title_text=name)
     longest = max(run.last for group in compared for run in group.runs)
     figure.update_xaxes(tickformat="d", **({"dtick": 1} if longest <= 10 else {}))
     if share:
@@ -128,8 +127,8 @@ def _curves(
     return figure
 
 
-def _group_traces(go: Any, group: Group, read: Against, i: int, *, share: bool, against: Against | None) -> list[Any]:
-    mean = curve(group, read, against)
+def _group_traces(go: Any, group: Group, what: Against, i: int, *, share: bool, against: Against | None) -> list[Any]:
+    mean = curve(group, what, against)
     colour = COLOURS[i % len(COLOURS)]
     traces = []
     if mean.half_width is not None and mean.rounds:
@@ -141,7 +140,7 @@ def _group_traces(go: Any, group: Group, read: Against, i: int, *, share: bool, 
         quiet = {"hoverinfo": "skip", "legendgroup": group.label, "showlegend": False}
         traces.append(go.Scatter(x=around, y=back, **band, **quiet))
     if len(group.runs) > 1 and mean.rounds:
-        traces += [_seed_trace(go, group, run, read, against, colour) for run in group.runs]
+        traces += [_seed_trace(go, group, run, what, against, colour) for run in group.runs]
     if mean.rounds:
         line = {"color": colour, "width": 2.6, "dash": DASHES[i % len(DASHES)]}
         marker = {"symbol": SYMBOLS[i % len(SYMBOLS)], "size": 8, "color": colour, "maxdisplayed": MARKED}
@@ -153,8 +152,8 @@ def _group_traces(go: Any, group: Group, read: Against, i: int, *, share: bool, 
     return traces
 
 
-def _seed_trace(go: Any, group: Group, run: RecordedRun, read: Against, against: Against | None, colour: str) -> Any:
-    series = values(run, read)
+def _seed_trace(go: Any, group: Group, run: RecordedRun, what: Against, against: Against | None, colour: str) -> Any:
+    series = values(run, what)
     places = values(run, against) if against else dict(zip(series, series, strict=True))
     points = [(places[number], value) for number, value in series.items() if number in places]
     line = {"color": colour, "width": 0.8}
@@ -203,15 +202,15 @@ def factory_figure(compared: Sequence[Group]) -> Any | None:
     """Draw the final models' headline per factory, a bar per experiment; None if no run has an evaluation of it."""
     import plotly.graph_objects as go
 
-    measure = placed(members(compared))
+    measure = placed(run for group in compared for run in group.runs)
     measured = [
-        (i, group, by_place(finals, "factories", measure))
+        (i, group, by_place(finals, lambda one: one.factories, measure))
         for i, group in enumerate(compared)
         if (finals := [r.evaluation for r in group.runs if r.evaluation])
     ]
-    site_names = compared[0].runs[0].park.names
+    called = compared[0].runs[0].park.names
     names = {
-        place[0]: place[1] or site_names.site("factory", place[0])
+        place[0]: place[1] or called.site("factory", place[0])
         for _, _, places in measured for place, values in places.items() if values
     }  # fmt: skip
     if not names:
@@ -241,7 +240,7 @@ def device_figure(compared: Sequence[Group]) -> Any | None:
     import plotly.graph_objects as go
 
     traces, rows = [], 0
-    measure = placed(members(compared))
+    measure = placed(run for group in compared for run in group.runs)
     for i, group in enumerate(compared):
         lines = last_lines(group, lambda line: line.spread(measure))
         spreads = [spread for line in lines if (spread := line.spread(measure))]
@@ -259,7 +258,7 @@ def device_figure(compared: Sequence[Group]) -> Any | None:
 
 
 def _axis(compared: Sequence[Group], headline: Figure) -> str:
-    expected = figures_of(members(compared)) == "expected"
+    expected = figures_of(run for group in compared for run in group.runs) == "expected"
     return f"{'expected ' if expected else ''}{headline.axis}"
 
 
@@ -278,12 +277,12 @@ def _spread(go: Any, group: Group, spreads: Sequence[Any], i: int, row: int) -> 
 def _dots(go: Any, group: Group, i: int, row: int, headline: Figure) -> list[Any]:
     """Return the single devices as dots below their bar, where the final models were evaluated device by device."""
     finals = [run.evaluation for run in group.runs if run.evaluation]
-    places = {place: values for place, values in by_place(finals, "devices", headline).items() if values}
+    places = {place: values for place, values in by_place(finals, lambda one: one.devices, headline).items() if values}
     if not places:
         return []
     means = [sum(values) / len(values) for values in places.values()]
-    site_names = group.runs[0].park.names
-    names = [name or site_names.site("device", number) for number, name, _ in places]
+    called = group.runs[0].park.names
+    names = [name or called.site("device", number) for number, name, _ in places]
     marker = {"size": 7, "color": faint(COLOURS[i % len(COLOURS)], 0.55), "symbol": "circle", "line": {"width": 0}}
     tips = {"text": names, "hovertemplate": "%{text}: %{x:.4f}<extra></extra>"}
     return [go.Scatter(x=means, y=[row + 0.24] * len(means), mode="markers", marker=marker, showlegend=False, **tips)]
@@ -318,8 +317,10 @@ def scatter(known: Sequence[tuple[Group, Sequence[ErrorsRecord]]]) -> Any:
     """Draw the samples of each group's first seed: the true number to the right, the predicted one upwards."""
     import plotly.graph_objects as go
 
-    every = [errors[0].points for _, errors in known]
-    ends = [extreme(extreme(*points.true, *points.predicted) for points in every) for extreme in (min, max)]
+    every = [
+        value for _, errors in known for one in (errors[0].points.true, errors[0].points.predicted) for value in one
+    ]
+    ends = [min(every), max(every)]
     line = {"color": GREY, "width": 1.3, "dash": "dot"}
     traces = [go.Scatter(x=ends, y=ends, mode="lines", line=line, showlegend=False, hoverinfo="skip")]
     for i, (group, errors) in enumerate(known):
@@ -333,15 +334,15 @@ def scatter(known: Sequence[tuple[Group, Sequence[ErrorsRecord]]]) -> Any:
             down = [value - low for low, value in zip(points.low, points.predicted, strict=True)]
             bars = {"type": "data", "symmetric": False, "array": up, "arrayminus": down}
             own["error_y"] = bars | {"thickness": 1, "width": 0, "color": faint(colour, 0.35)}
-        site_names = group.runs[0].park.names
-        names = [site_names.site("device", number) for number in points.device] or [""] * len(points.true)
+        called = group.runs[0].park.names
+        names = [called.site("device", number) for number in points.device] or [""] * len(points.true)
         tip = "%{text}: %{y:.4g} for %{x:.4g}<extra>%{fullData.name}</extra>"
         traces.append(go.Scatter(x=points.true, y=points.predicted, text=names, hovertemplate=tip, **own))
     figure = go.Figure(traces)
     first = known[0][1][0]
-    target = first.targets[0].name + (f" ({first.unit})" if first.unit else "")
+    what = first.targets[0].name + (f" ({first.unit})" if first.unit else "")
     figure.update_layout(**layout(460) | {"showlegend": len(known) > 1}, hovermode="closest")
-    figure.update_layout(xaxis_title_text=f"true {target}", yaxis_title_text=f"predicted {target}")
+    figure.update_layout(xaxis_title_text=f"true {what}", yaxis_title_text=f"predicted {what}")
     return figure
 
 
@@ -427,7 +428,7 @@ def _mark_factories(figure: Any, park: ParkRecord, factories: Sequence[int]) -> 
         start = i
 
 
-FEW = 14  # classes up to which every cell has its number in it
+FEW = 14  # up to so many classes every cell has its number in it
 
 
 def heat_map(matrix: Matrix, classes: Sequence[str]) -> str:
@@ -454,7 +455,7 @@ def heat_map(matrix: Matrix, classes: Sequence[str]) -> str:
     body += f'<rect class="frame" x="{left:g}" y="{top:g}" width="{side:g}" height="{side:g}"/>'
     for i, row in enumerate(matrix):
         body += _heat_row(row, i, classes, cell, left, top, numbers=few)
-    width, height = left + max(side + 4, 168), top + max(side + 4, 116)  # or the room of the axes' titles
+    width, height = left + max(side + 4, 168), top + max(side + 4, 116)  # or what the axes' titles need
     kind = "few" if few else "many"
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" class="ff-confusion {kind}" role="img" '

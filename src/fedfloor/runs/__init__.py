@@ -1,1 +1,1 @@
-"""Runs: the loop, the ledger, checkpoints."""
+"""What happened: the loop, the ledger, checkpoints."""

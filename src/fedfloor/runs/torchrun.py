@@ -107,7 +107,7 @@ def join(experiment: Experiment, orders: Orders, report: Callable[[Line], None])
         with ExitStack() as stack:
             with _sent_to_all() as decision:
                 stack.enter_context(owned(orders.out))
-                # only a run of this job is resumed; the mark of another one is removed
+                # only what this job itself began is resumed; the mark of another one is taken away
                 mark = orders.out / MARK
                 if max(restarts) and mark.exists() and not orders.resume:
                     log.info("torchrun started this job again: it goes on from the last checkpoint.")
@@ -189,7 +189,7 @@ def _execute(
 
 
 def _host() -> str:
-    """Identify the system and its namespace of shared memory, which ranks must have in common to share memory."""
+    """Name what ranks must share to share memory: a running system, and its namespace of shared memory."""
     return Path("/proc/sys/kernel/random/boot_id").read_text() + os.readlink("/proc/self/ns/mnt")
 
 

@@ -1,0 +1,147 @@
+"""Commands that bring models to the devices of a park, and check what was done there."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from fedfloor.cli.look import OwnCode
+from fedfloor.cli.options import Json
+from fedfloor.errors import SettingError
+
+if TYPE_CHECKING:
+    from fedfloor.rollout.registry import Registry
+
+ABSENT = "needs the packages of deployment: pip install 'fedfloor[deploy,onnx]'"
+Park = Annotated[Path, typer.Option("--park", metavar="DIR", help="The folder that fedfloor provision wrote.")]
+To = Annotated[
+    list[str] | None, typer.Option("--to", metavar="NAME", help="A factory or a device; repeatable; default: all.")
+]
+Wait = Annotated[float, typer.Option("--wait", metavar="S", min=0.0, help="Seconds to wait for devices' reports.")]
+WAIT_S = 30.0
+
+
+def _read(park: Path) -> Registry:
+    try:
+        from fedfloor.rollout import registry
+    except ModuleNotFoundError as absent:
+        raise SettingError(f"releasing models {ABSENT} ({absent.name} is missing).") from absent
+    return registry.read(park)
+
+
+def release(
+    what: Annotated[str, typer.Argument(metavar="RUN|VERSION", help="A run's folder, or the number of a version.")],
+    park: Park, to: To = None,
+    canary: Annotated[
+        list[str] | None, typer.Option("--canary", metavar="DEVICE", help="Release to this device first; repeatable.")
+    ] = None,
+    own: OwnCode = False, wait: Wait = WAIT_S, as_json: Json = False,
+) -> None:  # fmt: skip
+    """Release a trained model to devices, which check its signature and switch to it."""
+    from fedfloor.rollout import registry
+
+    known = before = _read(park)
+    number = int(what) if what.isdecimal() else 0
+    if not number:
+        known, number = registry.register(known, Path(what), own=own)
+    _deliver(registry.release(known, number, to or (), canary or ()), before, wait, as_json=as_json)
+
+
+def promote(
+    park: Park,
+    version: Annotated[int | None, typer.Argument(metavar="[VERSION]", help="Which version is meant.")] = None,
+    wait: Wait = WAIT_S, as_json: Json = False,
+) -> None:  # fmt: skip
+    """Release the version that canaries have to the rest of its target."""
+    from fedfloor.rollout import registry
+
+    before = _read(park)
+    _deliver(registry.promote(before, version), before, wait, as_json=as_json)
+
+
+def rollback(park: Park, to: To = None, wait: Wait = WAIT_S, as_json: Json = False) -> None:
+    """Return devices to the version that they used before."""
+    from fedfloor.rollout import registry
+
+    before = _read(park)
+    _deliver(registry.rollback(before, to or ()), before, wait, as_json=as_json)
+
+
+def _deliver(now: Registry, before: Registry, wait_s: float, *, as_json: bool) -> None:
+    """Send what the last entry of the journal decides, and show what the devices report."""
+    _show(now, list(now.entries[-1].about["devices"]), wait_s, before, as_json=as_json)
+
+
+def _show(
+    now: Registry, devices: Sequence[str], wait_s: float, before: Registry | None = None, *, as_json: bool,
+    send: bool = True, **more: Any,
+) -> None:  # fmt: skip
+    from fedfloor.rollout.delivery import deliver
+    from fedfloor.terminal import show
+
+    rows = deliver(now, devices, wait_s, before, send=send)
+    show(rows, as_json=as_json, **more)
+    late = [row["device"] for row in rows if row["state"] in ("waiting", "fetching", "gone")]
+    if late and send:
+        print(f"{', '.join(late)}: no report yet; a device gets its release when it connects", file=sys.stderr)
+    if shut := sorted({row["factory"] for row in rows if row["state"] == "unreachable"}):
+        print(f"{', '.join(shut)}: no broker answers; fedfloor releases --send repeats this", file=sys.stderr)
+    if any(row["state"] in ("refused", "unreachable") for row in rows):
+        raise typer.Exit(1)
+
+
+def releases(
+    park: Park,
+    live: Annotated[bool, typer.Option("--live", help="Ask the brokers which version devices report.")] = False,
+    send: Annotated[bool, typer.Option("--send", help="Send every device its release again.")] = False,
+    wait: Wait = WAIT_S, as_json: Json = False,
+) -> None:  # fmt: skip
+    """List the versions of a park, and which device has which."""
+    from fedfloor.terminal import show
+
+    known = _read(park)
+    versions = [_version(known, number) for number in known.versions]
+    more: dict[str, Any] = {"versions": versions} if as_json else {"title": "devices"}
+    if not as_json:
+        show(versions, as_json=False, title="versions")
+    if live or send:
+        _show(known, list(known.used if send else known.devices), wait, as_json=as_json, send=send, **more)
+        return
+    versions_of = {device: use.version for device, use in known.used.items()}
+    rows = [{"device": device, "factory": edge.name, "version": versions_of.get(device)}
+            for device, edge in known.devices.items()]  # fmt: skip
+    show(rows, as_json=as_json, **more)
+
+
+def _version(known: Registry, number: int) -> dict[str, Any]:
+    one = known.versions[number]
+    name, value = one.run.get("headline") or ("", None)
+    count = sum(use.version == number for use in known.used.values())
+    return {"version": number, "run": one.run["folder"], "network": one.network, "round": one.run.get("round"),
+            "headline": None if value is None else f"{name} {value:.4f}", "devices": count}  # fmt: skip
+
+
+def audit(
+    park: Annotated[Path, typer.Argument(metavar="DIR", help="The folder that fedfloor provision wrote.")],
+    as_json: Json = False,
+) -> None:
+    """Check the log of a park: what was provisioned, revoked and released, by whom, and that nobody changed it."""
+    try:
+        from fedfloor.rollout import audit as audits
+    except ModuleNotFoundError as absent:
+        raise SettingError(f"audit {ABSENT} ({absent.name} is missing).") from absent
+    from fedfloor.terminal import show
+
+    entries, faults = audits.check(park)
+    rows = [{"entry": one.number, "at": one.at, "by": one.by, "action": one.action, "what": audits.words(one)}
+            for one in entries]  # fmt: skip
+    more: dict[str, Any] = {"faults": faults} if as_json else {}
+    show(rows, as_json=as_json, **more)
+    if not as_json:
+        print("\n".join(faults) or f"{park}: {len(rows)} entries, all signed by the authority and in order")
+    if faults:
+        raise typer.Exit(1)

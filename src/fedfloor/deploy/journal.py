@@ -1,0 +1,175 @@
+"""A park's journal: what was provisioned, revoked and released, in entries that are signed and chained.
+
+Entry n is the file ``registry/journal/n.json`` beside the folders of a park's machines. It holds the digest of the
+entry before, and the signature of the authority: an entry that was edited, removed or put in is noticed.
+``journal.head``, which lies with the authority's key, names the last one: that it is missing is noticed, too.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime as dt
+import getpass
+import hashlib
+import json
+import os
+import socket
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from cryptography import x509
+
+from fedfloor.deploy import authority
+from fedfloor.deploy.authority import Authority
+from fedfloor.errors import RunError, SettingError
+
+FOLDER, HEAD = Path("registry/journal"), Path("authority/journal.head")
+PURPOSE = "journal"
+KEYS = {"number", "before", "at", "by", "action", "about"}
+ADVICE = "Put the registry back from a copy; nothing is provisioned or released until then."
+
+
+@dataclass(frozen=True)
+class Entry:
+    """An entry.
+
+    Args:
+        number: from 1.
+        before: digest of the entry before; "" of the first.
+        by: account and machine, as that machine calls them.
+        action: ``provision``, ``revoke``, ``register``, ``release``, ``promote`` or ``rollback``.
+        digest: SHA-256 of this entry's text.
+    """
+
+    number: int
+    before: str
+    at: str
+    by: str
+    action: str
+    about: Mapping[str, Any]
+    digest: str
+
+
+def read(place: Path, root: x509.Certificate) -> tuple[Entry, ...]:
+    """Return all entries of the journal in a park's folder, checked.
+
+    Raises:
+        SettingError: an entry was edited, is missing, or was signed by somebody else; names its file.
+    """
+    folder = place / FOLDER
+    names = sorted(int(path.stem) for path in folder.glob("*.json") if path.stem.isdecimal())
+    entries: list[Entry] = []
+    for number in range(1, len(names) + 1):
+        path = folder / f"{number}.json"
+        if not path.exists():
+            raise SettingError(f"{path} is missing: the journal has entries up to {names[-1]}. {ADVICE}")
+        entries.append(_entry(path, number, entries[-1].digest if entries else "", root))
+    with contextlib.suppress(FileNotFoundError):
+        head = (place / HEAD).read_text(encoding="utf-8")
+        if head.strip() not in [f"{one.number} {one.digest}" for one in entries]:
+            raise SettingError(f"{folder}: the entry that {place / HEAD} names is not there. {ADVICE}")
+    return tuple(entries)
+
+
+def _entry(path: Path, number: int, before: str, root: x509.Certificate) -> Entry:
+    try:
+        body = json.loads(path.read_bytes())
+        text, signature = body["entry"], body["signature"]
+        genuine = authority.signed(root, PURPOSE, text, signature)
+        fields = json.loads(text) if genuine else {}
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+        raise SettingError(f"{path} is no entry of a journal ({type(error).__name__}). {ADVICE}") from error
+    if not genuine or set(fields) != KEYS:
+        raise SettingError(f"{path} was not signed as it stands there: it was edited, or is another park's. {ADVICE}")
+    if (fields["number"], fields["before"]) != (number, before):
+        raise SettingError(f"{path} does not follow the entry before it: entries were exchanged. {ADVICE}")
+    return Entry(**fields, digest=hashlib.sha256(text.encode()).hexdigest())
+
+
+def append(
+    place: Path, ca: Authority, known: Sequence[Entry], action: str, about: Mapping[str, Any],
+    at: dt.datetime | None = None,
+) -> tuple[Entry, ...]:  # fmt: skip
+    """Append an entry to a journal that still is as it was read, ``known``; return all entries.
+
+    Raises:
+        SettingError: somebody else has appended one meanwhile; names who and what.
+        RunError: it cannot be written.
+    """
+    number, before = len(known) + 1, known[-1].digest if known else ""
+    when = (at or authority.now()).isoformat(timespec="seconds")
+    fields = {"number": number, "before": before, "at": when, "by": _account(), "action": action, "about": about}
+    text = json.dumps(fields, ensure_ascii=False)
+    body = json.dumps({"entry": text, "signature": authority.sign(ca, PURPOSE, text)}, indent=1, ensure_ascii=False)
+    path = place / FOLDER / f"{number}.json"
+    part = path.with_name(f".{number}.{os.getpid()}.part")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        _put(part, body)
+        os.link(part, path)  # unlike a renaming, fails where the entry exists
+        part.unlink()
+        _put(part, f"{number} {hashlib.sha256(text.encode()).hexdigest()}")
+        os.replace(part, place / HEAD)
+    except FileExistsError:
+        other = _entry(path, number, before, ca.cert)
+        raise SettingError(
+            f"the park was changed meanwhile: {other.action} by {other.by} at {other.at} (entry {number} of "
+            "its journal). Nothing was done: look at fedfloor releases, and repeat the command if it is still wanted."
+        ) from None
+    except OSError as error:
+        raise RunError(f"{path} could not be written: {error.strerror or error}.") from error
+    finally:
+        part.unlink(missing_ok=True)
+    return (*known, _entry(path, number, before, ca.cert))
+
+
+def _put(path: Path, text: str) -> None:
+    with path.open("w", encoding="utf-8") as file:
+        file.write(f"{text}\n")
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _account() -> str:
+    with contextlib.suppress(OSError, KeyError):
+        return f"{getpass.getuser()}@{socket.gethostname()}"
+    return f"user {os.getuid()}@{socket.gethostname()}"
+
+
+Serials = Mapping[str, Sequence[int]]
+
+
+def unrecorded(
+    entries: Sequence[Entry], issued: Serials, revoked: Sequence[tuple[str, int, str]]
+) -> dict[str, dict[str, Any]]:
+    """Return what a journal lacks, action → what: certificates that were issued, and those that were revoked.
+
+    Args:
+        issued: name → serials of all its certificates.
+        revoked: (name, serial, time).
+    """
+    known = {(one.action, serial) for one in entries for serials in _serials(one) for serial in serials}
+    wanted = {"provision": issued, "revoke": {}}
+    for name, serial, _ in revoked:
+        wanted["revoke"] = {**wanted["revoke"], name: (*wanted["revoke"].get(name, ()), serial)}
+    lacking: dict[str, dict[str, Any]] = {}
+    for action, names in wanted.items():
+        for name, serials in names.items():
+            if new := [f"{serial:x}" for serial in serials if (action, f"{serial:x}") not in known]:
+                lacking.setdefault(action, {})[name] = new
+    return lacking
+
+
+def _serials(entry: Entry) -> list[list[str]]:
+    return [*entry.about["certificates"].values()] if entry.action in ("provision", "revoke") else []
+
+
+def record(
+    place: Path, ca: Authority, issued: Serials, revoked: Sequence[tuple[str, int, str]], at: dt.datetime
+) -> None:
+    """Append the certificates that were issued and revoked since the last entry about them."""
+    entries = read(place, ca.cert)
+    for action, names in unrecorded(entries, issued, revoked).items():
+        entries = append(place, ca, entries, action, {"certificates": names}, at)

@@ -1,0 +1,1 @@
+"""Feature extractors: the numbers by which devices are compared before training."""

@@ -1,0 +1,56 @@
+"""A device that only predicts: ``fedfloor-agent CONFIG.toml``, without PyTorch.
+
+It needs NumPy, ONNX Runtime, paho-mqtt and cryptography, and nothing else.
+"""
+
+from __future__ import annotations
+
+import logging
+import signal
+import sys
+from collections.abc import Sequence
+
+from fedfloor.deploy import authority, settings
+from fedfloor.deploy.mqtt import MqttConnection
+from fedfloor.deploy.settings import DeviceSettings
+from fedfloor.errors import FedfloorError, SettingError
+from fedfloor.rollout.serving import Serving, report
+from fedfloor.rollout.statement import topic
+
+USAGE = "usage: fedfloor-agent CONFIG.toml, the settings of a device that fedfloor provision wrote"
+
+
+def run(config: str) -> None:
+    """Take releases and predict until SIGTERM or SIGINT."""
+    what = settings.read(DeviceSettings, config)
+    if what.tls is None:
+        raise SettingError(f"{config}: [tls] is missing: releases are signed, and brokers ask for a certificate.")
+    authority.check(what.tls, what.name)
+    place, gone = topic(what.park, "serving", what.name), report(what.name, "gone", None)
+    link = MqttConnection(what.name, what.broker, what.tls, (place, gone))
+    serving = Serving(what, link)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: serving.end())
+    link.start(serving.topics, serving.heard, serving.joined)
+    serving.run()
+    link.say(place, gone, retain=True)
+    link.stop()
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """Run the agent; return its exit code."""
+    given = list(sys.argv[1:] if words is None else words)
+    if len(given) != 1 or given[0].startswith("-"):
+        print(USAGE, file=sys.stderr)
+        return 0 if given in (["-h"], ["--help"]) else 2
+    logging.basicConfig(level=logging.INFO, format="note: %(message)s", stream=sys.stderr)
+    try:
+        run(given[0])
+    except FedfloorError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return error.exit_code
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

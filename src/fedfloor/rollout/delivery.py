@@ -1,0 +1,170 @@
+"""Releases on their way: statements and models to the brokers of the base stations, and the reports of devices."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from threading import Event
+from typing import Any
+
+from filelock import FileLock, Timeout
+
+from fedfloor.deploy import authority
+from fedfloor.deploy.authority import Authority, Holder
+from fedfloor.deploy.mqtt import MqttConnection, topic_parts
+from fedfloor.deploy.park_file import RELEASES
+from fedfloor.deploy.settings import EdgeSettings, Tls
+from fedfloor.errors import RunError, shown
+from fedfloor.rollout.registry import Registry
+from fedfloor.rollout.statement import CHUNK_BYTES, sealed, topic
+
+LOCK = Path("registry/.lock")
+TURN_S = 60.0  # for another command's turn at the brokers
+SENT_S = 10.0  # for a broker to answer, and for it to have what was sent, however short the wait for reports
+REPORT_BYTES = 4096
+STATES = ("serving", "fetching", "refused", "empty", "gone")
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a device last reported: its state as to entry ``number`` of the journal, and the version in use."""
+
+    state: str
+    number: int | None
+    version: int | None
+    why: str
+    after_s: float
+
+
+@dataclass
+class Station:
+    """A base station's broker, as a command reaches it."""
+
+    edge: EdgeSettings
+    link: MqttConnection
+    reports: dict[str, Report] = field(default_factory=dict)
+    there: Event = field(default_factory=Event)
+    began: float = field(default_factory=time.monotonic)
+
+    def heard(self, topic: str, payload: bytes) -> None:
+        """Take a device's report; what is none is passed over."""
+        kind, names = topic_parts(topic)
+        if kind != "serving" or len(names) != 1 or len(payload) > REPORT_BYTES:
+            return
+        try:
+            body = json.loads(payload)
+            state, number, version, why = (body[key] for key in ("state", "number", "version", "why"))
+        except (ValueError, KeyError, TypeError, RecursionError):
+            return
+        if state in STATES and isinstance(why, str) and all(x is None or type(x) is int for x in (number, version)):
+            after_s = time.monotonic() - self.began
+            self.reports[names[0]] = Report(state, number, version, why, after_s)
+
+
+@contextmanager
+def stations(edges: Sequence[EdgeSettings], ca: Authority, place: Path) -> Iterator[list[Station]]:
+    """Connect to the brokers of base stations, with a certificate that the authority issues for this command.
+
+    A broker keeps one connection of a name, so commands take turns. Brokers that do not answer are not ``there``.
+    """
+    with ExitStack() as stack:
+        keys = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        (place / LOCK).parent.mkdir(exist_ok=True)
+        try:
+            stack.enter_context(FileLock(place / LOCK, timeout=TURN_S))
+        except Timeout:
+            raise RunError(f"another command has released models for {TURN_S:.0f} s: repeat this one later.") from None
+        cert, key = authority.issue(ca, Holder(RELEASES), 1, authority.now())
+        tls = Tls(keys / "ca.crt", keys / "releases.crt", keys / "releases.key")
+        for path, text in zip((tls.ca, tls.cert, tls.key), (ca.pem()[0], cert, key), strict=True):
+            path.touch(0o600)
+            path.write_bytes(text)
+        made = [Station(edge, MqttConnection(RELEASES, edge.broker, tls)) for edge in edges]
+        for one in made:
+            one.link.start([topic(one.edge.park, "serving", "+")], one.heard, one.there.set)
+            stack.callback(one.link.stop)
+        until = time.monotonic() + SENT_S
+        for one in made:
+            one.there.wait(max(0.0, until - time.monotonic()))
+        yield made
+
+
+def deliver(
+    registry: Registry, devices: Sequence[str], wait_s: float, before: Registry | None = None, *, send: bool = True
+) -> list[dict[str, Any]]:
+    """Send devices their releases, and return a row for each with what it reported.
+
+    Args:
+        wait_s: for reports.
+        before: the registry before the release: models that no device of a factory shall use any more are withdrawn.
+        send: whether anything is sent; else reports are read alone.
+
+    Raises:
+        RunError: a broker does not let models be released.
+    """
+    edges = [edge for edge in registry.floor if any(one.name in devices for one in edge.devices)]
+    with stations(edges, registry.ca, registry.place) as all_of_them:
+        for station in all_of_them:
+            if send and station.there.is_set():
+                _send(registry, station, [one.name for one in station.edge.devices if one.name in devices], before)
+        began = time.monotonic()
+        while not all(_done(registry, one, devices, time.monotonic() - began - wait_s) for one in all_of_them):
+            time.sleep(0.02)
+        if refusing := [one.edge.name for one in all_of_them if one.link.forbidden]:
+            raise RunError(
+                f"the broker of {', '.join(refusing)} does not let '{RELEASES}' publish: provision the park again with "
+                "this version, copy acl there, and systemctl reload fedfloor-broker. Then fedfloor releases --send."
+            )
+        return [_row(registry, station, device) for station in all_of_them
+                for device in (one.name for one in station.edge.devices) if device in devices]  # fmt: skip
+
+
+def _send(registry: Registry, station: Station, devices: Sequence[str], before: Registry | None) -> None:
+    """Publish statements and models of devices of one factory, all retained, and withdraw what is no longer used."""
+    station.began = time.monotonic()
+    statements = {device: registry.statement(device) for device in devices if device in registry.used}
+    for device, statement in statements.items():
+        station.link.say(topic(registry.park, "release", device), sealed(statement, registry.ca), retain=True)
+    for sha256 in dict.fromkeys(one.sha256 for one in statements.values()):
+        data = registry.data(sha256)
+        for i in range(0, len(data), CHUNK_BYTES):
+            piece = topic(registry.park, "model", sha256, i // CHUNK_BYTES)
+            station.link.say(piece, data[i : i + CHUNK_BYTES], retain=True)
+    used = _files(registry, station.edge)
+    for sha256, pieces in ({} if before is None else _files(before, station.edge)).items():
+        for i in range(pieces if sha256 not in used else 0):
+            station.link.say(topic(registry.park, "model", sha256, i), b"", retain=True)
+
+
+def _files(registry: Registry, edge: EdgeSettings) -> Mapping[str, int]:
+    """Return the digests of the models that devices of a factory shall use, with their numbers of pieces."""
+    statements = [registry.statement(one.name) for one in edge.devices if one.name in registry.used]
+    return {one.sha256: one.pieces for one in statements}
+
+
+def _done(registry: Registry, station: Station, devices: Sequence[str], late_s: float) -> bool:
+    """Return whether nothing more is waited for, ``late_s`` after the wait for reports."""
+    if station.link.unacknowledged and late_s < SENT_S:
+        return False
+    mine = [one.name for one in station.edge.devices if one.name in devices and one.name in registry.used]
+    final = all(_row(registry, station, one)["state"] in ("serving", "refused") for one in mine)
+    return late_s >= 0 or final or not station.there.is_set()
+
+
+def _row(registry: Registry, station: Station, device: str) -> dict[str, Any]:
+    """Return a device's row; its state is about the release that it shall use: ``waiting`` without a report on that."""
+    use, report = registry.used.get(device), station.reports.get(device)
+    row: dict[str, Any] = {"device": device, "factory": station.edge.name, "version": use and use.version}
+    row |= {"state": "waiting", "runs": report and report.version, "seconds": None, "why": None}
+    if not station.there.is_set():
+        return row | {"state": "unreachable", "why": f"broker {station.edge.broker} did not answer"}
+    if use is None:
+        return row | {"state": "none" if report is None else report.state}
+    if report is not None and (report.state == "gone" or report.number == use.number):
+        row |= {"state": report.state, "seconds": round(report.after_s, 2), "why": shown(report.why)[1:-1] or None}
+    return row

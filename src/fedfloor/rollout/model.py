@@ -1,0 +1,159 @@
+"""A released model on a device: an ONNX file that is checked before anything reads it, and its answers as JSON."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedfloor.ranges import RefusedError
+from fedfloor.rollout.statement import Statement
+
+DEEPEST = 16  # graphs within graphs
+OWN_DOMAINS = ("", "ai.onnx", "ai.onnx.ml")
+# The parts of an ONNX file that may hold tensors or operators: message → {number of a field: message that it holds}
+PARTS: dict[str, dict[int, str]] = {
+    "model": {7: "graph", 25: "function"},
+    "graph": {1: "node", 5: "tensor", 15: "sparse"},
+    "function": {7: "node", 11: "attribute"},
+    "node": {5: "attribute"},
+    "attribute": {5: "tensor", 6: "graph", 10: "tensor", 11: "graph", 22: "sparse", 23: "sparse"},
+    "sparse": {1: "tensor", 2: "tensor"},
+    "tensor": {},
+}
+TRAINING, DOMAIN, FUNCTION_DOMAIN, EXTERNAL, LOCATION = 20, 7, 10, 13, 14
+
+
+def check_file(data: bytes) -> None:
+    """Raise a RefusedError for a file that names other files, or operators that are not ONNX's or its own functions."""
+    domains, used = set(OWN_DOMAINS), set()
+    try:
+        for part, number, value in _fields(memoryview(data), "model", 0):
+            if part == "tensor" and (number == EXTERNAL or (number == LOCATION and value)):
+                raise RefusedError("external", "it names another file that holds its numbers.")
+            if part == "model" and number == TRAINING:
+                raise RefusedError("form", "it holds a training graph.")
+            if part == "function" and number == FUNCTION_DOMAIN and isinstance(value, memoryview):
+                domains.add(bytes(value).decode())
+            if part == "node" and number == DOMAIN and isinstance(value, memoryview):
+                used.add(bytes(value).decode())
+    except (IndexError, ValueError) as error:
+        raise RefusedError("form", "it is no ONNX file.") from error
+    if foreign := used - domains:
+        raise RefusedError("operator", f"it needs operators of {sorted(foreign)[0]!r:.80}.")
+
+
+def _fields(view: memoryview, part: str, depth: int) -> Iterator[tuple[str, int, int | memoryview]]:
+    """Yield (message, number, value) of each field of a message in protobuf's format, and of those in it."""
+    if depth > 4 * DEEPEST:
+        raise ValueError("nested too deeply")
+    at = 0
+    while at < len(view):
+        key, at = _varint(view, at)
+        number, kind = key >> 3, key & 7
+        if kind == 0:
+            value, at = _varint(view, at)
+            yield part, number, value
+        elif kind == 2:
+            size, at = _varint(view, at)
+            inner, at = view[at : at + size], at + size
+            if at > len(view):
+                raise ValueError("cut short")
+            yield part, number, inner
+            if number in PARTS[part]:
+                yield from _fields(inner, PARTS[part][number], depth + 1)
+        elif kind in (1, 5):
+            at += 8 if kind == 1 else 4
+        else:
+            raise ValueError("an unknown kind of field")
+
+
+def _varint(view: memoryview, at: int) -> tuple[int, int]:
+    value = 0
+    for shift in range(0, 70, 7):
+        byte = view[at]
+        value, at = value | (byte & 0x7F) << shift, at + 1
+        if byte < 0x80:
+            return value, at
+    raise ValueError("a number without end")
+
+
+@dataclass(frozen=True, eq=False)
+class Model:
+    """A model that predicts.
+
+    Args:
+        session: ONNX Runtime's.
+        about: the file's metadata: ``classes`` or ``task``, ``columns``, ``window``, ``decide``.
+        scale: inputs ``mean`` and ``std`` beside the samples, where the model takes them.
+    """
+
+    statement: Statement
+    session: Any
+    shape: tuple[int, ...]
+    about: dict[str, Any]
+    scale: dict[str, NDArray[np.float32]]
+
+    @property
+    def kind(self) -> type[np.generic]:
+        """The type of a sample: float32 of sensors, uint8 of pictures."""
+        return np.float32 if "columns" in self.about else np.uint8
+
+    def outputs(self, x: NDArray[Any]) -> dict[str, NDArray[Any]]:
+        """Return the parts of the answer for samples [n, *shape], by name."""
+        names = [one.name for one in self.session.get_outputs()]
+        given = {"x": np.ascontiguousarray(x, self.kind)} | self.scale
+        return dict(zip(names, self.session.run(None, given), strict=True))
+
+    def answers(self, x: NDArray[Any]) -> list[dict[str, Any]]:
+        """Return the answer for each sample as JSON, ``alarm`` in it where the model decides on alarms."""
+        parts = self.outputs(x)
+        read = self._class if "probabilities" in parts else self._score if "score" in parts else self._numbers
+        return [read(parts, i) for i in range(len(x))]
+
+    def _class(self, parts: dict[str, NDArray[Any]], i: int) -> dict[str, Any]:
+        best = int(parts["decision"][i] if "decision" in parts else parts["logits"][i].argmax())
+        name = self.about["classes"][best]
+        answer = {"class": name, "probability": float(parts["probabilities"][i, best])}
+        decide = self.about.get("decide")
+        return answer if decide is None else answer | {"alarm": name == decide["positive"]}
+
+    def _score(self, parts: dict[str, NDArray[Any]], i: int) -> dict[str, Any]:
+        score = float(parts["score"][i])
+        alarm = not score <= 1 and self.about["task"].get("threshold") is not None  # NaN alarms
+        return {"score": score if np.isfinite(score) else None, "alarm": alarm}
+
+    def _numbers(self, parts: dict[str, NDArray[Any]], i: int) -> dict[str, Any]:
+        names = self.about["task"]["names"]
+        return {("predicted" if key == "value" else key): dict(zip(names, part[i].tolist(), strict=True))
+                for key, part in parts.items()}  # fmt: skip
+
+
+def load(data: bytes, statement: Statement) -> Model:
+    """Return the model of an ONNX file whose hash is right, after a trial; a RefusedError if it is not fit for use."""
+    check_file(data)
+    try:
+        import onnxruntime
+    except ImportError as error:
+        raise RefusedError("packages", "onnxruntime is not installed here: pip install onnxruntime") from error
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    options.enable_cpu_mem_arena = False  # which keeps what the largest batch needed
+    options.log_severity_level = 4
+    try:
+        session = onnxruntime.InferenceSession(data, options, providers=["CPUExecutionProvider"])
+        texts = session.get_modelmeta().custom_metadata_map
+        about = {key: json.loads(text) for key, text in texts.items() if key not in ("fedfloor", "model")}
+        shape = tuple(int(size) for size in about["shape"])
+        pair = () if statement.scale is None else np.array(statement.scale, np.float32)
+        made = Model(statement, session, shape, about, dict(zip(("mean", "std"), pair, strict=False)))
+        made.answers(np.zeros((1, *shape), made.kind))
+    except Exception as error:  # ONNX Runtime's errors have no common base
+        raise RefusedError("model", f"it does not run here: {str(error)[:300]}") from error
+    if texts.get("model") != statement.network:
+        raise RefusedError("network", f"the file holds network {texts.get('model')!r:.80}, not '{statement.network}'.")
+    return made

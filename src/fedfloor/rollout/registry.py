@@ -1,0 +1,274 @@
+"""The registry at the cloud: versions of models, and which device shall use which, as the park's journal has it."""
+
+from __future__ import annotations
+
+import hashlib
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fedfloor.checking import toml
+from fedfloor.deploy import authority, journal, settings
+from fedfloor.deploy.authority import Authority
+from fedfloor.deploy.journal import Entry
+from fedfloor.deploy.settings import EdgeSettings
+from fedfloor.errors import SettingError, unknown
+from fedfloor.rollout.statement import CHANNELS, MOST_BYTES, Statement
+
+if TYPE_CHECKING:
+    from fedfloor.inference.trained import Trained
+
+MODELS = Path("registry/models")
+FACTS = ("experiment.toml", "ledger.jsonl", "evaluation.json", "model.safetensors")  # of a run, kept as digests
+
+
+@dataclass(frozen=True)
+class Version:
+    """A version: its facts are those of the journal's entry.
+
+    Args:
+        version: its number, from 1.
+        network: as in ``[model] name``.
+        run: the run's folder, round, headline, plan, data, and the digests of its files.
+        files: device → digest and size of its ONNX file; "" is that of all devices.
+        scale: device → its means and deviations, where a model takes them.
+    """
+
+    version: int
+    network: str
+    run: Mapping[str, Any]
+    files: Mapping[str, Sequence[Any]]
+    scale: Mapping[str, Any] | None = None
+
+    def lacks(self, device: str) -> bool:
+        """Return whether the run had no model, or no statistics, for a device."""
+        known = self.scale is None or device in self.scale
+        return not known or not {"", device} & set(self.files)
+
+    def file(self, device: str) -> tuple[str, int]:
+        """Return digest and size of a device's model."""
+        sha256, size = self.files.get(device) or self.files[""]
+        return sha256, size
+
+
+@dataclass(frozen=True)
+class Use:
+    """The version that a device shall use, and the number of the journal's entry that decided it."""
+
+    version: int
+    number: int
+
+
+@dataclass(frozen=True)
+class Registry:
+    """A park's registry, in the folder ``place`` that was provisioned: its edges, and the entries of its journal."""
+
+    place: Path
+    ca: Authority
+    floor: tuple[EdgeSettings, ...]
+    entries: tuple[Entry, ...]
+
+    @property
+    def park(self) -> str:
+        """The park's name."""
+        return self.floor[0].park
+
+    @cached_property
+    def devices(self) -> dict[str, EdgeSettings]:
+        """The edge of each device."""
+        return {one.name: edge for edge in self.floor for one in edge.devices}
+
+    @cached_property
+    def versions(self) -> dict[int, Version]:
+        """The versions by number."""
+        return {one.about["version"]: Version(**one.about) for one in self.entries if one.action == "register"}
+
+    @cached_property
+    def history(self) -> dict[str, list[Use]]:
+        """The versions of each device one after the other; a rollback takes the last one off."""
+        found: dict[str, list[Use]] = {}
+        for one in self.entries:
+            if one.action in ("release", "promote"):
+                for device in one.about["devices"]:
+                    some, use = found.setdefault(device, []), Use(one.about["version"], one.number)
+                    some[-1:] = [use] if some and some[-1].version == use.version else [*some[-1:], use]
+            elif one.action == "rollback":
+                for device, version in one.about["devices"].items():
+                    found[device][-2:] = [Use(version, one.number)]
+        return found
+
+    @cached_property
+    def used(self) -> dict[str, Use]:
+        """The version that each device of the park shall use, of those that have one."""
+        return {device: some[-1] for device, some in self.history.items() if device in self.devices}
+
+    @property
+    def waiting(self) -> tuple[int, list[str]] | None:
+        """The version that was released last, and the devices of its target that a promotion would give it to."""
+        last = next((one for one in reversed(self.entries) if one.action in ("release", "rollback")), None)
+        if last is None or last.action == "rollback":
+            return None
+        version = last.about["version"]
+        have = {device for device, use in self.used.items() if use.version == version}
+        return version, [device for device in last.about["target"] if device in self.devices and device not in have]
+
+    def statement(self, device: str) -> Statement:
+        """Return what a device is to be told."""
+        use = self.used[device]
+        version = self.versions[use.version]
+        scale = None if version.scale is None else version.scale[device]
+        pair = None if scale is None else (tuple(scale[0]), tuple(scale[1]))
+        return Statement(self.park, device, use.number, use.version, version.network, *version.file(device), pair)
+
+    def data(self, sha256: str) -> bytes:
+        """Return a model's bytes; a SettingError if the file is gone or was edited."""
+        path = self.place / MODELS / f"{sha256}.onnx"
+        data = path.read_bytes() if path.is_file() else b""
+        if hashlib.sha256(data).hexdigest() != sha256:
+            raise SettingError(f"{path} is gone, or not as it was registered. Put it back from a copy.")
+        return data
+
+    def appended(self, action: str, **about: Any) -> Registry:
+        """Return the registry after one more entry of its journal; see :func:`~fedfloor.deploy.journal.append`."""
+        return replace(self, entries=journal.append(self.place, self.ca, self.entries, action, about))
+
+
+def read(place: Path) -> Registry:
+    """Read the registry of a park that was provisioned; a SettingError if its journal was edited."""
+    if not (place / "authority").is_dir():
+        raise SettingError(f"--park {place}: holds no authority. Name the folder that fedfloor provision wrote.")
+    ca = authority.load(place / "authority")
+    paths = sorted((place / "factories").glob("*/edge-*.toml"))
+    floor = tuple(settings.read(EdgeSettings, path) for path in paths)
+    if not floor:
+        raise SettingError(f"--park {place}: has no factories: run fedfloor provision PARK.toml --out {place} again.")
+    return Registry(place, ca, floor, journal.read(place, ca.cert))
+
+
+def register(registry: Registry, run: Path, *, own: bool = False) -> tuple[Registry, int]:
+    """Register the model of a run, or those of its devices, as a version; one that is there keeps its number.
+
+    Args:
+        own: whether code that the run's file names may be imported.
+    """
+    from fedfloor.inference import onnx
+    from fedfloor.inference.trained import load_model
+    from fedfloor.models.saved import DEVICES
+    from fedfloor.runs.folder import write
+
+    personal = _called(registry, run) if (run / DEVICES).is_file() else {"": ""}
+    files: dict[str, list[Any]] = {}
+    with tempfile.TemporaryDirectory() as place:
+        for device, name in personal.items():
+            trained = load_model(run, own, device=name)
+            data = onnx.export(trained, Path(place) / "model.onnx").file.read_bytes()
+            if len(data) > MOST_BYTES:
+                raise SettingError(f"{run}: {len(data)} bytes as ONNX; devices take {MOST_BYTES} at most.")
+            files[device] = [hashlib.sha256(data).hexdigest(), len(data)]
+            path = registry.place / MODELS / f"{files[device][0]}.onnx"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write(path, data)
+    scale = _scales(registry, trained)
+    for known in registry.versions.values():
+        if dict(known.files) == files and known.scale == scale:
+            return registry, known.version
+    made = Version(len(registry.versions) + 1, trained.name, _facts(run), files, scale)
+    return registry.appended("register", **vars(made)), made.version
+
+
+def _called(registry: Registry, run: Path) -> dict[str, str]:
+    """Return the park's devices that a run has models of, and their names there: the park's, or their numbers."""
+    from fedfloor.models.saved import devices
+
+    known = devices(run)
+    pairs = [(one.name, name) for edge in registry.floor for one in edge.devices
+             for name in (one.name, str(one.device)) if name in known]  # fmt: skip
+    if not pairs:
+        raise SettingError(f"{run} has models of devices {', '.join(known)[:200]}: none is a device of the park.")
+    return dict(reversed(pairs))  # of a name and a number, the name
+
+
+def _scales(registry: Registry, trained: Trained) -> dict[str, Any] | None:
+    """Return the statistics of the park's devices that a model takes as inputs."""
+    if trained.own is None:
+        return None
+    if trained.shape[0] > CHANNELS:
+        raise SettingError(f"the model takes statistics of {trained.shape[0]} channels; {CHANNELS} can be released.")
+    known = trained.own.known
+    return {name: [part.tolist() for part in known[name]] for name in registry.devices if name in known}
+
+
+def _facts(run: Path) -> dict[str, Any]:
+    """Return what a version is made of: round and headline of the last line of the ledger, plan, data, digests."""
+    from fedfloor.runs import ledger
+
+    folder = run if run.is_dir() else run.parent
+    facts: dict[str, Any] = {"folder": str(run)}
+    for name in FACTS:
+        if (folder / name).is_file():
+            facts[f"{name.partition('.')[0]}_sha256"] = hashlib.sha256((folder / name).read_bytes()).hexdigest()
+    if (folder / "experiment.toml").is_file():
+        experiment = toml(folder / "experiment.toml", "experiment")
+        facts["experiment"] = experiment.get("name")
+        facts["data_sha256"] = experiment.get("provenance", {}).get("data_sha256")
+    if (folder / "ledger.jsonl").is_file() and (lines := ledger.read(folder / "ledger.jsonl")):
+        facts |= {"round": lines[-1].round, "plan_hash": lines[-1].plan_hash, "headline": lines[-1].headline}
+    return facts
+
+
+def release(registry: Registry, version: int, to: Sequence[str] = (), canary: Sequence[str] = ()) -> Registry:
+    """Release a version: to canaries at first, where some are named, else to its whole target.
+
+    Args:
+        to: the target: factories or devices; none: every device.
+        canary: devices of the target.
+    """
+    if version not in registry.versions:
+        raise unknown("version", str(version), map(str, registry.versions))
+    target, first = _named(registry, "--to", to), _named(registry, "--canary", canary) if canary else []
+    for device in first:
+        if device not in target:
+            raise SettingError(f"--canary {device} is not among --to {', '.join(to)}: name one of {', '.join(target)}.")
+    if lacking := [device for device in target if registry.versions[version].lacks(device)]:
+        lacks = f"version {version} has no model or no statistics for {', '.join(lacking)}"
+        raise SettingError(f"{lacks}: its run did not know them. Name other devices with --to.")
+    return registry.appended("release", version=version, target=target, devices=first or target)
+
+
+def promote(registry: Registry, version: int | None = None) -> Registry:
+    """Release the version that is with canaries to the rest of its target; ``version``: the one that is meant."""
+    waiting = registry.waiting
+    if waiting is None or not waiting[1]:
+        state = "no version waits" if waiting is None else f"all of its target have version {waiting[0]}"
+        raise SettingError(f"nothing to promote: {state}. fedfloor releases shows which device has which.")
+    if version not in (None, waiting[0]):
+        raise SettingError(f"version {version} is not the one released last, {waiting[0]}: release it instead.")
+    return registry.appended("promote", version=waiting[0], devices=waiting[1])
+
+
+def rollback(registry: Registry, to: Sequence[str] = ()) -> Registry:
+    """Return devices to the version before: those of ``to``, or every one that has the version released last."""
+    last = max((use for use in registry.used.values()), key=lambda use: use.number, default=None)
+    if last is None:
+        raise SettingError("nothing to roll back: no version was released.")
+    have = [device for device, use in registry.used.items() if use.version == last.version]
+    before = {device: registry.history[device][-2].version for device in (_named(registry, "--to", to) if to else have)
+              if len(registry.history.get(device, ())) > 1}  # fmt: skip
+    if not before:
+        raise SettingError(f"nothing to roll back to: {', '.join(to) or ', '.join(have)} used no version before.")
+    return registry.appended("rollback", devices=before)
+
+
+def _named(registry: Registry, option: str, names: Iterable[str]) -> list[str]:
+    """Return the devices that names of factories and devices stand for; all of them where there are none."""
+    found: dict[str, None] = {}
+    for name in names:
+        inside = [device for device, edge in registry.devices.items() if name in (edge.name, device)]
+        if not inside:
+            known = [*(one.name for one in registry.floor), *registry.devices]
+            raise unknown(f"factory or device of {option}", name, known)
+        found |= dict.fromkeys(inside)
+    return list(found or registry.devices)

@@ -1,0 +1,137 @@
+"""Samples from a folder of files that grow, each once: rows of tables as CSV, and arrays as ``.npy``."""
+
+from __future__ import annotations
+
+import csv
+import json
+import logging
+import math
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedfloor.ranges import RefusedError
+from fedfloor.rollout.model import Model
+
+log = logging.getLogger(__name__)
+BLOCK_BYTES = 1 << 20  # of a table that is read at once
+BATCH = 64  # samples that are predicted at once
+
+
+@dataclass(frozen=True, eq=False)
+class Batch:
+    """Samples [n, *shape] of one file, the first and last row of each, and (bytes, rows) of the file that are done."""
+
+    file: str
+    x: NDArray[Any]
+    rows: list[tuple[int, int]]
+    end: tuple[int, int]
+
+
+@dataclass
+class Rows:
+    """The rows of a folder's files that were not predicted yet; ``memory`` is where the place in each is kept."""
+
+    folder: Path
+    memory: Path
+    _done: dict[str, list[int]] = field(default_factory=dict)
+    _refused: set[tuple[str, int]] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        try:
+            kept = json.loads(self.memory.read_bytes())
+            self._done = {str(name): [int(place[0]), int(place[1])] for name, place in kept.items()}
+        except FileNotFoundError:
+            pass
+        except (OSError, ValueError, TypeError, AttributeError, IndexError) as error:
+            log.error("%s cannot be read (%s): every row is predicted again.", self.memory, error)
+
+    def next(self, model: Model) -> Batch | None:
+        """Return the next samples for a model; None while there are none."""
+        for path in sorted((*self.folder.glob("*.csv"), *self.folder.glob("*.npy"))):
+            if (path.name, model.statement.version) in self._refused:
+                continue
+            try:
+                read = _array if path.suffix == ".npy" else _table
+                batch = read(path, model, *self._begin(path))
+            except (OSError, ValueError, EOFError, RefusedError, csv.Error) as error:
+                log.error("%s is not predicted by version %d: %s", path, model.statement.version, error)
+                self._refused.add((path.name, model.statement.version))
+                continue
+            if batch is not None:
+                return batch
+        return None
+
+    def _begin(self, path: Path) -> tuple[int, int]:
+        offset, row = self._done.get(path.name, (0, 0))
+        if path.suffix == ".csv" and path.stat().st_size < offset:
+            log.warning("%s is shorter than it was: it is read from its beginning.", path)
+            return 0, 0
+        return offset, row
+
+    def commit(self, batch: Batch) -> None:
+        """Keep the place after samples whose answers were published."""
+        self._done[batch.file] = list(batch.end)
+        part = self.memory.with_name(f".{self.memory.name}.part")
+        part.write_text(json.dumps(self._done), encoding="utf-8")
+        os.replace(part, self.memory)
+
+
+def _array(path: Path, model: Model, offset: int, row: int) -> Batch | None:
+    """Return the next samples [n, *shape] of a file of NumPy's; ``offset`` is of no use."""
+    del offset
+    stored = np.lib.format.open_memmap(path, mode="r")
+    if stored.shape[1:] != model.shape or stored.dtype != model.kind:
+        wanted = f"{np.dtype(model.kind)} [n, {', '.join(map(str, model.shape))}]"
+        raise RefusedError("shape", f"it holds {stored.dtype} {list(stored.shape)}; the model takes {wanted}.")
+    x = np.array(stored[row : row + BATCH])
+    places = [(row + i + 1, row + i + 1) for i in range(len(x))]
+    return Batch(path.name, x, places, (0, row + len(x))) if len(x) else None
+
+
+def _table(path: Path, model: Model, offset: int, row: int) -> Batch | None:
+    """Return the next whole windows, or rows, of a table."""
+    if "columns" not in model.about or model.about.get("coding"):
+        raise RefusedError("columns", "the model takes pictures, or columns of text, which tables here cannot have.")
+    window = model.about.get("window") or {"length": 1, "step": 1}
+    length, step = int(window["length"]), int(window["step"])
+    with path.open("rb") as file:
+        header = file.readline()
+        if not header.endswith(b"\n"):
+            return None
+        names = next(csv.reader([header.decode("utf-8-sig")]))
+        if absent := [name for name in model.about["columns"] if name not in names]:
+            raise RefusedError("columns", f"it has no column {absent[0]!r}; its columns are {', '.join(names)[:300]}.")
+        file.seek(max(offset, len(header)))
+        begin = file.tell()
+        lines = list(_whole(file.read(BLOCK_BYTES * -(-length // 1000)).splitlines(keepends=True)))
+    chosen = [names.index(name) for name in model.about["columns"]]
+    values = np.array([_numbers(line, chosen) for line in lines], np.float32).reshape(len(lines), len(chosen))
+    firsts = [first for first in range(0, len(lines), step) if first + max(length, step) <= len(lines)][:BATCH]
+    if not firsts:
+        return None
+    x = np.stack([values[first : first + length].T for first in firsts]).reshape(len(firsts), *model.shape)
+    past = firsts[-1] + step
+    end = begin + sum(map(len, lines[:past]))
+    return Batch(path.name, x, [(row + first + 1, row + first + length) for first in firsts], (end, row + past))
+
+
+def _whole(lines: list[bytes]) -> Iterator[bytes]:
+    return (line for line in lines if line.endswith(b"\n"))
+
+
+def _numbers(line: bytes, chosen: list[int]) -> list[float]:
+    cells = next(csv.reader([line.decode("utf-8", "replace")]), [])
+    return [_number(cells[i]) if i < len(cells) else math.nan for i in chosen]
+
+
+def _number(cell: str) -> float:
+    try:
+        return float(cell)
+    except ValueError:
+        return math.nan

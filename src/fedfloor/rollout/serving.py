@@ -1,0 +1,231 @@
+"""The side of a device: it takes releases, switches to them, predicts, and reports which version it uses."""
+
+from __future__ import annotations
+
+import json
+import logging
+import queue
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from threading import Event, Thread
+from typing import Any
+
+import numpy as np
+
+from fedfloor.checking import toml
+from fedfloor.deploy.authority import certificate
+from fedfloor.deploy.mqtt import Connection, Heard, MqttConnection, topic_parts
+from fedfloor.deploy.settings import DeviceSettings
+from fedfloor.errors import SettingError, shown
+from fedfloor.ranges import RefusedError
+from fedfloor.rollout.model import Model
+from fedfloor.rollout.rows import Batch, Rows
+from fedfloor.rollout.slots import Download, Slots
+from fedfloor.rollout.statement import Statement, topic
+
+log = logging.getLogger(__name__)
+WAITING = 256  # messages that wait for the thread of releases; more hold the connection up
+POLL_S = 0.2  # between looks for new rows
+UNACKNOWLEDGED = 256  # predictions under way to the broker; further rows wait in their files
+TOLD = 20  # refusals that are all logged; of later ones the 32nd, 64th, 128th, …
+
+
+class Serving:
+    """Releases to one device, which come by ``link``, and its predictions."""
+
+    def __init__(self, settings: DeviceSettings, link: MqttConnection) -> None:
+        if settings.tls is None:
+            raise SettingError("releases are signed by the park's authority: give ca, cert and key in [tls].")
+        folder = settings.state / "models"
+        folder.mkdir(parents=True, exist_ok=True)
+        self.settings, self._link, self._ended = settings, link, Event()
+        network = _network(settings.experiment)
+        slots = Slots(folder, certificate(settings.tls.ca), settings.park, settings.name, network)
+        self._slots, self._model = slots.read()
+        self._download: Download | None = None
+        self._rows = None if settings.predict is None else Rows(settings.predict, folder / "rows.json")
+        self._queue: queue.Queue[Callable[[], None]] = queue.Queue(WAITING)
+        self._refusals = 0
+        self.topics = (topic(settings.park, "release", settings.name),)
+
+    def heard(self, topic: str, payload: bytes) -> None:
+        """Queue a message of a release; called in the connection's thread."""
+        kind, names = topic_parts(topic)
+        if kind == "release" and names == (self.settings.name,) and payload:
+            self._queue.put(lambda: self._release(payload))
+        elif kind == "model" and len(names) == 2:
+            self._queue.put(lambda: self._piece(*names, payload))
+
+    def joined(self) -> None:
+        """Report the version in use, after each connection."""
+        self._queue.put(lambda: self._report("serving" if self._model else "empty"))
+
+    def run(self) -> None:
+        """Take releases and predict until :meth:`end` is called."""
+        busy = False
+        while not self._ended.is_set():
+            try:
+                busy = self._step(0.0 if busy else POLL_S)
+            except OSError as error:  # a full disk: the model in use stays, and rows wait
+                busy = False
+                log.error("nothing can be written in %s: %s", self.settings.state, error)
+                self._report("refused", f"disk: {error.strerror or error}")
+                self._ended.wait(POLL_S)
+
+    def _step(self, wait_s: float) -> bool:
+        """Do what a message asks for, or predict where there is none; return whether there may be more rows."""
+        try:
+            self._queue.get(timeout=wait_s)()
+        except queue.Empty:
+            return self._predict()
+        return True
+
+    def end(self) -> None:
+        """End :meth:`run`."""
+        self._ended.set()
+
+    def _release(self, envelope: bytes) -> None:
+        number = 0
+        try:
+            statement = self._slots.opened(envelope)
+            number, current = statement.number, None if self._model is None else self._model.statement
+            if current is not None and number < current.number:
+                raise RefusedError("replayed", f"it is entry {number} of the journal; {current.number} came before.")
+            if statement == current:
+                self._report("serving")
+            elif self._download is None or self._download.statement != statement:
+                self._take(envelope, statement)
+        except RefusedError as error:
+            self._refuse(error, number)
+
+    def _take(self, envelope: bytes, statement: Statement) -> None:
+        """Switch to a release, at once where its model lies here."""
+        self._slots.check_network(statement)
+        self._forget()
+        if self._slots.has(statement):
+            self._switch(envelope, statement)
+            return
+        self._download = Download(self._slots, envelope, statement)
+        self._report("fetching", number=statement.number)
+        self._link.subscribe([self._pieces(statement)])
+
+    def _piece(self, sha256: str, piece: str, data: bytes) -> None:
+        download = self._download
+        if download is None or download.statement.sha256 != sha256:
+            return
+        try:
+            if download.add(piece, data):
+                self._forget()
+                self._switch(download.envelope, download.statement)
+        except RefusedError as error:
+            self._forget()
+            self._refuse(error, download.statement.number)
+
+    def _switch(self, envelope: bytes, statement: Statement) -> None:
+        """Use a model that lies here: loaded and tried first, then one renaming, between two rows."""
+        model = self._slots.model(statement)
+        self._slots = self._slots.switched(envelope)
+        self._model = model
+        log.info("version %d is in use: network '%s'", statement.version, statement.network)
+        self._report("serving")
+
+    def _forget(self) -> None:
+        """Give up a download that is under way."""
+        if self._download is not None:
+            self._link.unsubscribe([self._pieces(self._download.statement)])
+            self._download = None
+
+    def _pieces(self, statement: Statement) -> str:
+        return topic(self.settings.park, "model", statement.sha256, "+")
+
+    def _refuse(self, error: RefusedError, number: int) -> None:
+        self._refusals += 1
+        if self._refusals <= TOLD or self._refusals.bit_count() == 1:  # a flood of them fills no disk
+            log.warning("refused a release: %s (%d so far)", shown(str(error), 400), self._refusals)
+        self._report("refused", str(error), number)
+
+    def _report(self, state: str, why: str = "", number: int | None = None) -> None:
+        """Publish the version in use, and the number of the release that is fetched or refused; 0: nobody signed it."""
+        body = report(self.settings.name, state, None if self._model is None else self._model.statement, why, number)
+        self._link.say(topic(self.settings.park, "serving", self.settings.name), body, retain=True)
+
+    def _predict(self) -> bool:
+        """Publish the answers for the next rows; return whether there were any."""
+        model, rows = self._model, self._rows
+        if model is None or rows is None or self._link.unacknowledged > UNACKNOWLEDGED:
+            return False
+        batch = rows.next(model)
+        if batch is not None:
+            for body in _answers(model, batch):
+                data = json.dumps(body).encode()
+                self._link.say(topic(self.settings.park, "predictions", self.settings.name), data)
+                if body.get("alarm"):
+                    self._link.say(topic(self.settings.park, "alarms", self.settings.name), data)
+            rows.commit(batch)
+        return batch is not None
+
+
+def report(device: str, state: str, used: Statement | None, why: str = "", number: int | None = None) -> bytes:
+    """Return a device's report as JSON: on the release ``number``, or that of the model in ``used``."""
+    known = None if used is None else used.number
+    body = {"device": device, "state": state, "why": why[:400], "number": known if number is None else number}
+    body |= {"version": None if used is None else used.version, "sha256": None if used is None else used.sha256}
+    return json.dumps(body).encode()
+
+
+def _answers(model: Model, batch: Batch) -> list[dict[str, Any]]:
+    """Return an answer for each sample; one with a value that is missing has one only where training had such, too."""
+    whole = np.ones(len(batch.x), np.bool_)
+    if model.kind is np.float32 and model.about.get("missing") != "mean":
+        whole = ~np.isnan(batch.x.reshape(len(batch.x), -1)).any(axis=1)
+    found = iter(model.answers(batch.x[whole]) if whole.any() else ())
+    common = {"version": model.statement.version, "file": batch.file}
+    return [
+        common | {"rows": list(place)} | (next(found) if is_whole else {"missing": True})
+        for place, is_whole in zip(batch.rows, whole, strict=True)
+    ]
+
+
+def _network(experiment: Path) -> str | None:
+    """Return the network that a device's experiment file names; None where it names none."""
+    model = toml(experiment, "experiment").get("model")
+    name = model.get("name") if isinstance(model, dict) else None
+    return name if isinstance(name, str) else None
+
+
+class WithReleases:
+    """A training device's connection that carries its releases, too: a broker takes one connection of each name."""
+
+    def __init__(self, link: Connection, serving: Serving) -> None:
+        self._link, self._serving = link, serving
+        self.subscribe, self.unsubscribe, self.say = link.subscribe, link.unsubscribe, link.say
+
+    def start(self, topics: Sequence[str], heard: Heard, joined: Callable[[], None]) -> None:
+        """Connect; messages of releases go to one side, all others to the other."""
+
+        def route(topic: str, payload: bytes) -> None:
+            (self._serving.heard if topic_parts(topic)[0] in ("release", "model") else heard)(topic, payload)
+
+        def both() -> None:
+            joined()
+            self._serving.joined()
+
+        self._link.start([*topics, *self._serving.topics], route, both)
+        Thread(target=self._serving.run, name="releases", daemon=True).start()
+
+    def stop(self) -> None:
+        """End both."""
+        self._serving.end()
+        self._link.stop()
+
+
+def with_releases(settings: DeviceSettings) -> Callable[[tuple[str, bytes]], Connection] | None:
+    """Return how a training device connects, given its last will; None without certificates: it takes no releases."""
+    if settings.tls is None:
+        return None
+
+    def link(will: tuple[str, bytes]) -> Connection:
+        made = MqttConnection(settings.name, settings.broker, settings.tls, will)
+        return WithReleases(made, Serving(settings, made))
+
+    return link

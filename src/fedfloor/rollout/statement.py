@@ -1,0 +1,104 @@
+"""Release statements: which model one device shall use, signed by the park's authority; and the topics of releases."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from cryptography import x509
+
+from fedfloor.deploy import authority
+from fedfloor.deploy.authority import Authority
+from fedfloor.deploy.mqtt import ROOT
+from fedfloor.deploy.settings import NAME
+from fedfloor.ranges import COUNT, RefusedError, number, rows, table, whole
+
+PURPOSE = "release"
+SHA256 = re.compile(r"[0-9a-f]{64}")
+MOST_BYTES = 1 << 28  # of a model
+CHUNK_BYTES = 1 << 17  # of a model's piece: a topic keeps one message, and a broker takes none of any size
+STATEMENT_BYTES = 1 << 18
+CHANNELS = 1 << 13  # of a sample, whose mean and deviation a statement may hold
+NETWORK_CHARS = 200
+
+
+def topic(park: str, kind: str, *names: str | int) -> str:
+    """Return a topic: ``release/DEVICE``, ``model/SHA256/PIECE``; ``serving``, ``predictions`` or ``alarms/DEVICE``."""
+    return "/".join((ROOT, park, kind, *map(str, names)))
+
+
+@dataclass(frozen=True)
+class Statement:
+    """Which model a device shall use.
+
+    Args:
+        number: of the journal's entry that decided it; a device takes none below that of its last one.
+        version: of the registry.
+        network: as in ``[model] name``.
+        sha256, size: of the ONNX file; size in bytes.
+        scale: means and deviations [C] of this device, where a model takes them as inputs.
+    """
+
+    park: str
+    device: str
+    number: int
+    version: int
+    network: str
+    sha256: str
+    size: int
+    scale: tuple[tuple[float, ...], tuple[float, ...]] | None = None
+
+    @property
+    def pieces(self) -> int:
+        """In how many pieces the model is sent."""
+        return -(-self.size // CHUNK_BYTES)
+
+
+def sealed(statement: Statement, by: Authority) -> bytes:
+    """Return a statement with the authority's signature, as it is sent and kept."""
+    text = json.dumps(asdict(statement))
+    return json.dumps({"statement": text, "signature": authority.sign(by, PURPOSE, text)}).encode()
+
+
+def opened(data: bytes, root: x509.Certificate, park: str, device: str) -> Statement:
+    """Return the statement that bytes hold; a RefusedError if it is not the authority's, or not for this device."""
+    if len(data) > STATEMENT_BYTES:
+        raise RefusedError("oversized", f"a statement of {len(data)} bytes; at most {STATEMENT_BYTES} are taken.")
+    try:
+        body = json.loads(data)
+        text, signature = body["statement"], body["signature"]
+        genuine = authority.signed(root, PURPOSE, text, signature)
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise RefusedError("form", "it is no signed statement.") from error
+    if not genuine:
+        raise RefusedError("signature", "the park's authority did not sign it.")
+    made = _checked(table(json.loads(text), 20, "a statement"))
+    if (made.park, made.device) != (park, device):
+        raise RefusedError("device", f"it is for device '{made.device}' of park '{made.park}'.")
+    return made
+
+
+def _checked(body: dict[str, Any]) -> Statement:
+    if set(body) != set(Statement.__dataclass_fields__):
+        raise RefusedError("form", "its keys are not those of this release. Install the same release of fedfloor.")
+    for key in ("park", "device"):
+        if not isinstance(body[key], str) or not NAME.fullmatch(body[key]):
+            raise RefusedError("form", f"{key} is no name.")
+    network, sha256 = body["network"], body["sha256"]
+    if not isinstance(network, str) or not 0 < len(network) <= NETWORK_CHARS or not network.isprintable():
+        raise RefusedError("form", "network is no name.")
+    if not isinstance(sha256, str) or not SHA256.fullmatch(sha256):
+        raise RefusedError("form", "sha256 is no digest.")
+    whole(body["number"], 1, COUNT, "number")
+    whole(body["version"], 1, COUNT, "version")
+    whole(body["size"], 1, MOST_BYTES, "size")
+    scale = body["scale"]
+    if scale is not None:
+        mean, deviation = (tuple(number(x, -1e30, 1e30, "scale") for x in rows(part, None, "scale")[:CHANNELS])
+                           for part in rows(scale, 2, "scale"))  # fmt: skip
+        if len(mean) != len(deviation) or not all(x > 0 for x in deviation):
+            raise RefusedError("form", "scale holds no means with deviations above 0.")
+        body["scale"] = (mean, deviation)
+    return Statement(**body)

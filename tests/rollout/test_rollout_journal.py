@@ -1,0 +1,136 @@
+"""The journal of a park: what was edited, removed, exchanged or signed by another authority is noticed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from fedfloor.cli.app import app
+from fedfloor.deploy import authority, journal, park_file, provision
+from fedfloor.deploy.journal import FOLDER, HEAD
+from fedfloor.errors import SettingError
+from fedfloor.rollout import audit, registry
+from rollouts import model, provisioned, registered
+
+
+@pytest.fixture
+def out(tmp_path: Path) -> Path:
+    """A park with four entries in its journal: provisioned, and version 1 registered, released to d0, promoted."""
+    place = provisioned(tmp_path)
+    known = registered(registry.read(place), model())
+    known = registry.release(known, 1, ["north"], ["d0"])
+    registry.promote(known)
+    return place
+
+
+def entries(out: Path) -> list[journal.Entry]:
+    return [*journal.read(out, authority.certificate(out / "authority/ca.crt"))]
+
+
+def test_a_journal_holds_what_was_done(out: Path) -> None:
+    found = entries(out)
+    assert [one.action for one in found] == ["provision", "register", "release", "promote"]
+    assert set(found[0].about["certificates"]) >= {"d0", "d3", "north", "broker-south", "superlink"}
+    assert found[3].about == {"version": 1, "devices": ["d2"]}
+    assert audit.check(out) == (tuple(found), [])
+
+
+def _edit(out: Path) -> None:
+    path = out / FOLDER / "3.json"
+    path.write_text(path.read_text().replace("d0", "d1"))
+
+
+def _sign_alone(out: Path) -> None:
+    """What somebody does who has no key but knows the format."""
+    path = out / FOLDER / "3.json"
+    body = json.loads(path.read_text())
+    stranger = authority.found("trial", authority.now())
+    path.write_text(json.dumps(body | {"signature": authority.sign(stranger, journal.PURPOSE, body["entry"])}))
+
+
+def _exchange(out: Path) -> None:
+    first, second = (out / FOLDER / f"{n}.json" for n in (3, 4))
+    texts = first.read_text(), second.read_text()
+    first.write_text(texts[1])
+    second.write_text(texts[0])
+
+
+TAMPERED: dict[str, tuple[Callable[[Path], object], str]] = {
+    "edited": (_edit, "3.json was not signed as it stands there"),
+    "signed by a stranger": (_sign_alone, "3.json was not signed as it stands there"),
+    "removed": (lambda out: (out / FOLDER / "2.json").unlink(), "2.json is missing"),
+    "the last removed": (lambda out: (out / FOLDER / "4.json").unlink(), "journal.head names is not there"),
+    "exchanged": (_exchange, "3.json does not follow the entry before it"),
+    "no JSON": (lambda out: (out / FOLDER / "1.json").write_text("[]"), "1.json is no entry"),
+    "nested": (lambda out: (out / FOLDER / "1.json").write_text("[" * 100_000), "1.json is no entry"),
+}
+
+
+@pytest.mark.parametrize("name", TAMPERED)
+def test_a_registry_edited_by_hand_is_refused(out: Path, name: str) -> None:
+    harm, words = TAMPERED[name]
+    harm(out)
+    with pytest.raises(SettingError, match=words):
+        registry.read(out)
+    assert words in audit.check(out)[1][0]
+
+
+def test_a_model_that_was_exchanged_is_refused(out: Path) -> None:
+    (path,) = (out / registry.MODELS).glob("*.onnx")
+    path.write_bytes(model(seed=1))
+    with pytest.raises(SettingError, match="is gone, or not as it was registered"):
+        registry.read(out).data(path.stem)
+    assert "not as it was registered" in audit.check(out)[1][0]
+
+
+def test_of_two_who_change_a_park_at_once_the_second_is_refused(out: Path) -> None:
+    known = registry.read(out)
+    registry.release(known, 1, ["south"])
+    with pytest.raises(SettingError, match=r"the park was changed meanwhile: release by .* \(entry 5 of its journal\)"):
+        registry.rollback(registry.release(known, 1, ["d1"]))
+    assert [one.action for one in entries(out)][4:] == ["release"]
+    assert not [*(out / FOLDER).glob(".*.part")]
+
+
+def test_a_process_that_was_killed_between_entry_and_head_harms_nothing(out: Path) -> None:
+    head = (out / HEAD).read_text()
+    registry.release(registry.read(out), 1, ["south"])
+    (out / HEAD).write_text(head)
+    assert len(registry.read(out).entries) == 5
+
+
+def test_revocations_and_renewals_are_recorded(out: Path, tmp_path: Path) -> None:
+    edge = registry.read(out).floor[0]
+    park = park_file.ParkFile(
+        "trial", tmp_path / "experiment.toml", park_file.CloudTable("127.0.0.1", 9),
+        (park_file.FactoryTable("north", "127.0.0.1", edge.broker.port),),
+        tuple(park_file.DeviceTable(f"d{k}", "north") for k in range(4)),
+    )  # fmt: skip
+    provision.provision(park, out, revoke=["d1"])
+    provision.provision(park, out, revoke=["d1"])
+    assert [(one.action, list(one.about["certificates"])) for one in entries(out)[4:]] == [("revoke", ["d1"])]
+    provision.provision(park, out, renew=["d1"])
+    assert entries(out)[-1].action == "provision"
+    assert [*entries(out)[-1].about["certificates"]] == ["d1"]
+    assert audit.check(out)[1] == []
+
+
+def test_a_certificate_that_the_journal_lacks_is_named(tmp_path: Path) -> None:
+    out = provisioned(tmp_path)
+    (out / FOLDER / "1.json").unlink()
+    (out / HEAD).unlink()
+    assert "provision of 'superlink' is in authority/index.json, not in the journal." in audit.check(out)[1]
+
+
+def test_audit_by_the_command_line(out: Path) -> None:
+    done = CliRunner().invoke(app, ["audit", str(out)])
+    assert not done.exit_code
+    assert "4 entries, all signed by the authority and in order" in done.stdout
+    _edit(out)
+    done = CliRunner().invoke(app, ["audit", str(out), "--json"])
+    assert done.exit_code == 1
+    assert "3.json was not signed" in json.loads(done.stdout)["faults"][0]
