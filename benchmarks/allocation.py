@@ -15,10 +15,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedfloor.chance import generator
-from fedfloor.solvers.allocation.bound import clean_bound
-from fedfloor.solvers.allocation.problem import AllocationProblem, verify
-from fedfloor.solvers.allocation.rafed import Ties, rafed
-from fedfloor.solvers.allocation.solve import exact, search
+from fedfloor.solvers.allocation.problem import AllocationProblem, clean_bound, verify
+from fedfloor.solvers.allocation.solve import Ties, exact, rafed, search
 
 Row = dict[str, object]
 STARTS = 10

@@ -28,7 +28,7 @@ from fedfloor.engine.team import Alone, deal
 from fedfloor.methods.contract import State, View
 from fedfloor.methods.hfedms import HFedMS
 from fedfloor.park.augment import Augmented
-from fedfloor.parts.growth import Log, chosen_groups, groups_of, period_of
+from fedfloor.parts.grouping import Log, chosen_groups, groups_of, period_of
 
 Row = dict[str, object]
 SHAPE, CLASSES, WINDOW = (1, 28, 28), 62, 50

@@ -320,10 +320,10 @@ def carry_out(cell: Cell, out: Path, results: Path) -> bool:
 def trained(what: Experiment, folder: Path) -> bool:
     """Run an experiment in a folder; return whether it was not interrupted."""
     if what.method.name == "scikit-learn":
-        from fedfloor.runs import roundless
+        from fedfloor.runs import references
 
         orders = Orders(folder, False, False, Limits())
-        roundless.start_boosting(what, orders, 1, lambda _: None, build_park(what), lambda: False)
+        references.start_boosting(what, orders, 1, lambda _: None, build_park(what), lambda: False)
         return True
     run = fedfloor.run(what, folder, ranks=1, resume=(folder / "experiment.toml").exists())
     return run.stopped != "interrupted"

@@ -26,8 +26,8 @@ from fedfloor import config
 from fedfloor.experiment import Experiment
 from fedfloor.network.profile import NetworkSettings
 from fedfloor.runs import forecast, ledger
+from fedfloor.runs.forecast import priced
 from fedfloor.runs.parks import build_park
-from fedfloor.runs.reprice import priced
 
 FILE = Path(__file__).parents[1] / "experiments/femnist-methods.toml"
 NETWORKS, SEEDS, ROUNDS, TARGET = ("lte-cat-m2", "5g-edge"), (0, 1, 2), 40, 0.8

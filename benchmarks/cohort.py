@@ -33,7 +33,7 @@ from fedfloor.methods.fedsr import FedSR
 from fedfloor.methods.hfedms import HFedMS
 from fedfloor.park.park import Park
 from fedfloor.park.stream import Fifo
-from fedfloor.parts.growth import Log
+from fedfloor.parts.grouping import Log
 from fedfloor.parts.work import WorkSettings
 from fedfloor.plan import text, walk
 from fedfloor.runs import ledger

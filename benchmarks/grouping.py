@@ -16,8 +16,7 @@ import numpy as np
 
 from benchmarks.selection import Deal, census
 from fedfloor.chance import generator
-from fedfloor.solvers.grouping.problem import GroupingProblem, median, singletons, verify
-from fedfloor.solvers.grouping.solve import SOLVERS, solve
+from fedfloor.solvers.grouping.solve import SOLVERS, GroupingProblem, median, singletons, solve, verify
 from fedfloor.solvers.solution import Integers, Solution
 
 Row = dict[str, object]

@@ -18,8 +18,7 @@ from fedfloor.network import cell
 from fedfloor.network.profile import NetworkSettings
 from fedfloor.report.groups import half_width
 from fedfloor.runs.folder import write
-from fedfloor.solvers.allocation.bound import lower_bound
-from fedfloor.solvers.allocation.problem import AllocationProblem
+from fedfloor.solvers.allocation.problem import AllocationProblem, lower_bound
 from papers.cells import holds
 from papers.schemes import Drawn
 

@@ -43,8 +43,8 @@ that is linked beside them. ± is half of a 95 % interval over seeds or parks.
   reaches no further than a fifth of it to either side.
 - **{IN_KIND}**: the order that is claimed holds (or, without one, the figures are met) with another network, another
   length or other data, named first under *why*; or it holds at the paper's setting with other figures.
-- **{NOT}**: it does not. An order holds where intervals do not overlap, so that differences which the seeds do not
-  tell apart are not reproduced, either.
+- **{NOT}**: it does not. An order holds where intervals do not overlap, so that a difference within them is not
+  reproduced, either.
 - **{UNTESTABLE}**: the data or weights that it takes are not at hand, or the data at hand cannot show it.
 - **{LATER}**: the command computes it, and has not run to its end.
 

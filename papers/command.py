@@ -142,7 +142,7 @@ def forget(
 
     Raises:
         SettingError: no cell is meant, the scale or a seed is out of range, the data are not there, or runs are there
-            already and this is no resume.
+            already and this is not a resume.
         RunError: training failed.
     """
     from fedfloor.terminal import counted, show
@@ -209,7 +209,7 @@ def carry_out(what: Reproduction, size: int, *, resume: bool, as_json: bool) -> 
         as_json: print JSON.
 
     Raises:
-        SettingError: a run's folder is there already and this is no resume.
+        SettingError: a run's folder is there already and this is not a resume.
         RunError: a run failed.
     """
     from fedfloor.runs import compare

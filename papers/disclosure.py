@@ -20,8 +20,7 @@ from fedfloor.data.published.idx import DIGITS
 from fedfloor.engine.questions import COUNT_BYTES, HASH_BYTES
 from fedfloor.errors import require
 from fedfloor.park.partition import Dominant
-from fedfloor.parts.extractors.extractor import FeatureExtractor
-from fedfloor.parts.extractors.fixed import Hog
+from fedfloor.parts.extractors import FeatureExtractor, Hog
 from fedfloor.report.groups import half_width
 from fedfloor.report.numbers import interval
 from fedfloor.solvers.clustering import hash_functions, hash_vectors, kmeans, purity
@@ -287,7 +286,7 @@ def park(
         seed: of who holds what.
 
     Raises:
-        SettingError: K is no multiple of F.
+        SettingError: K is not a multiple of F.
     """
     classes = len(data.classes)
     require(devices % classes == 0, "devices", devices, f"a multiple of {classes}, the number of classes")

@@ -16,8 +16,7 @@ from fedfloor.data import sources
 from fedfloor.data.dataset import by_owner, drawn_counts
 from fedfloor.report.groups import half_width
 from fedfloor.report.numbers import interval
-from fedfloor.solvers.grouping.problem import GroupingProblem, median, singletons, verify
-from fedfloor.solvers.grouping.solve import solve
+from fedfloor.solvers.grouping.solve import GroupingProblem, median, singletons, solve, verify
 from papers import documents
 from papers.allocation import wanted
 

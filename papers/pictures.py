@@ -14,7 +14,7 @@ INK, LINE = "#1d2733", "#c3ccd6"
 SIZE_IN, WIDE_IN = (7.2, 4.2), (11.0, 4.2)
 ABOVE = (-1.0, 5.0)  # points that are always in view: tenths of them are to look small
 PRINTED = {"mpinv": "pseudo-inverse", "zero": "zero, with its warm-up", "random": "random"}
-# The same file for the same numbers: no date, and names that are no chance. Text stays text.
+# The same file for the same numbers: no date, and names that are not chance. Text stays text.
 SETTINGS: dict[Any, Any] = {
     "svg.hashsalt": "fedfloor", "svg.fonttype": "none", "font.family": ["DejaVu Sans", "sans-serif"], "font.size": 10.5,
     "text.color": INK, "axes.labelcolor": INK, "axes.edgecolor": LINE, "xtick.color": INK, "ytick.color": INK,

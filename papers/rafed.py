@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from fedfloor.solvers.allocation.problem import AllocationProblem, only_level
-from fedfloor.solvers.allocation.rafed import Ties
+from fedfloor.solvers.allocation.solve import Ties
 from papers import schemes
 from papers.allocation import Contender, Point, Scheme, Study
 from papers.schemes import Drawn

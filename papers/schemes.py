@@ -17,8 +17,7 @@ from fedfloor.errors import SettingError
 from fedfloor.methods.contract import Resources
 from fedfloor.methods.fedcs import in_time
 from fedfloor.solvers.allocation.problem import SILENT, Allocation, AllocationProblem, cost
-from fedfloor.solvers.allocation.rafed import Ties, fixed, rafed, random_allocation
-from fedfloor.solvers.allocation.solve import search
+from fedfloor.solvers.allocation.solve import Ties, fixed, rafed, random_allocation, search
 from fedfloor.solvers.solution import Integers
 
 
@@ -42,7 +41,7 @@ def algorithm(
     Args:
         problem: the problem.
         rng: draws the start.
-        ties: as in :func:`fedfloor.solvers.allocation.rafed.rafed`.
+        ties: as in :func:`fedfloor.solvers.allocation.solve.rafed`.
         start: how many random devices it starts from; left out, each takes part with probability ½.
     """
     some = None if start is None else chosen(problem, rng, start)

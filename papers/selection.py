@@ -20,8 +20,7 @@ from fedfloor.chance import generator
 from fedfloor.runs.folder import write
 from fedfloor.runs.parks import build_park
 from fedfloor.solvers.selection.problem import SelectionProblem, batches, divergence, verify
-from fedfloor.solvers.selection.published import Start, Trace, bayesian, curve, gbpcs, genetic, monte_carlo
-from fedfloor.solvers.selection.solve import solve, swap
+from fedfloor.solvers.selection.solve import Start, Trace, bayesian, curve, gbpcs, genetic, monte_carlo, solve, swap
 from fedfloor.solvers.solution import Solution
 from papers.allocation import wanted
 

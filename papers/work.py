@@ -91,7 +91,7 @@ def plan(table: Table, only: str, scale: float, seeds: Sequence[int], out: Path)
             f"{', '.join(sorted(_parts(table.cells)))}."
         )
     what = Reproduction(table, cells, lacking(cells), scale, table.scaled(scale), tuple(seeds), out)
-    what.planned_runs()  # refuses what is no seed before anything is trained
+    what.planned_runs()  # refuses what is not a seed before anything is trained
     return what
 
 

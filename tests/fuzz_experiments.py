@@ -42,7 +42,7 @@ from fedfloor.runs.parks import build_park
 
 BUNDLED = Path(__file__).parent.parent / "experiments"
 MEMORY = 3 << 30  # bytes that a file's process may take beyond what it starts with
-SECONDS = 20  # after which a file counts as slow: it asks for much work, which is no mistake
+SECONDS = 20  # after which a file counts as slow: it asks for much work, which is not a mistake
 GOOD = ("planned", "refused", "slow")
 
 Path_ = tuple[Any, ...]  # keys and positions that lead to a value
@@ -171,7 +171,7 @@ def _at(value: Any, path: Path_) -> Any:
 
 
 def _put(whole: dict[str, Any], path: Path_, new: Any) -> None:
-    """Put a value at a path; what is no table on the way becomes one."""
+    """Put a value at a path; what is not a table on the way becomes one."""
     table: Any = whole
     for key in path[:-1]:
         if isinstance(table, list) and not isinstance(key, int):

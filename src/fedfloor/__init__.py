@@ -1,6 +1,6 @@
 """fedfloor: federated learning on the factory floor.
 
-The names below are the public interface: experiments and their results, what a method of your own is written with, and
+The names below are the public interface: experiments and their results, the parts of a method of your own, and
 the parts, questions and tasks it may bring. Every other module is private and may change from version to version.
 
 >>> import fedfloor

@@ -29,10 +29,10 @@ from fedfloor.report.groups import half_width
 from fedfloor.report.numbers import amount
 from fedfloor.runs.compare import PlannedRun, carry_out, planned_runs
 from fedfloor.runs.folder import write_json
+from fedfloor.runs.forecast import reprice
 from fedfloor.runs.ledger import Line
 from fedfloor.runs.orders import Limits
 from fedfloor.runs.references import beside
-from fedfloor.runs.reprice import reprice
 from fedfloor.tasks.reconstruction import Reconstruction
 
 METHODS = (
@@ -60,7 +60,7 @@ def read(chosen: Sequence[str], more: Sequence[Path] = ()) -> dict[str, Experime
     """Return the experiments of protocols by name, all if none is chosen, and of experiment files of one's own.
 
     Raises:
-        SettingError: a name is unknown, a file is no experiment, or two have one name.
+        SettingError: a name is unknown, a file is not an experiment, or two have one name.
     """
     known = protocols()
     for name in chosen:
@@ -105,9 +105,9 @@ def run(
     given: Mapping[str, Experiment], methods: Sequence[str], seeds: Sequence[int], out: Path, ranks: int,
     follow: Callable[[str, Line], None] | None = None,
 ) -> tuple[dict[str, Any], bool]:  # fmt: skip
-    """Run what is missing, seed by seed and protocol by protocol; return all results, and whether all were done.
+    """Run the missing runs, seed by seed and protocol by protocol; return all results, and whether all were done.
 
-    ``out/benchmark.json`` has them after each run: what stops in between goes on with the same call. Runs lie in
+    ``out/benchmark.json`` has them after each run: the same call continues after a stop. Runs lie in
     ``out/PROTOCOL``. A method that refuses a protocol, or diverges on it, is recorded so and ends nothing.
 
     Args:
@@ -310,7 +310,7 @@ def check(
     :data:`TOLERANCE` of itself.
 
     Returns:
-        Per record what was recorded, what is there now, and whether they agree.
+        Per record the recorded values, those of now, and whether they agree.
     """
     known = [each for each in document["records"] if each.get("value") is not None and each["protocol"] in given]
     if not known:

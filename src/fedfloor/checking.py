@@ -1,5 +1,5 @@
-"""Tables checked against the dataclasses they describe: unknown keys, wrong types and values out of range are told in
-plain words."""
+"""Tables checked against the dataclasses they describe: errors name unknown keys, wrong types and
+values out of range."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ WORDS: dict[Any, str] = {
     int: "a whole number", float: "a number", str: TEXT, bool: "true or false", Path: TEXT, tuple: "a list",
     Mapping: "a table", dict: "a table",
 }  # fmt: skip
-_SCALARS = (str, int, float)  # what Literal holds
+_SCALARS = (str, int, float)  # values of Literal
 
 
 def toml(path: Path, noun: str) -> Table:
@@ -76,7 +76,7 @@ def checked(kind: type[T], table: Table, where: str) -> T:
 
 
 def check_values(value: Any, path: str, depth: int = 0) -> None:
-    """Check values of any key, however deep, for what no setting takes.
+    """Check values of any key, however deep, for values that no setting takes.
 
     Raises:
         SettingError: a date or time, a whole number of more than 64 bits, a text with a NUL, or too deep a nesting.
@@ -163,7 +163,7 @@ def fits(value: object, part: Any) -> bool:
 
 
 def wanted(hint: Any) -> str:
-    """Return in words what a type hint allows; empty where it allows a type that only its class knows.
+    """Return the values that a type hint allows, in words; empty where it allows a type that only its class knows.
 
     >>> wanted(float | None), wanted(typing.Literal["a", "b"]), wanted(int | tuple[int, ...])
     ('a number', "'a' or 'b'", 'a whole number or a list')
@@ -255,7 +255,7 @@ def _chosen(choices: list[type[Any]], value: Mapping[str, Any], path: str) -> ty
 
 
 def _example(path: str, choices: list[type[Any]], got: object) -> str:
-    """Return how a table is written that one of these dataclasses describes."""
+    """Return an example of a table that one of these dataclasses describes."""
     tags = {}
     for choice in choices:
         tag = typing.get_args(hints(typing.cast(Hashable, choice)).get("kind"))

@@ -32,7 +32,7 @@ class Comparison:
     Attributes:
         folder: holds one run's folder for each pair.
         folders: those that were done, in the order of doing.
-        diverged: those of them whose training diverged; what they reached is in them.
+        diverged: those of them whose training diverged; their rounds until then are in them.
         stopped: ``"finished"``, or ``"interrupted"``: some are missing or not whole.
     """
 
@@ -90,7 +90,7 @@ def compare(
     """Run an experiment with several methods and seeds on equal terms.
 
     Args:
-        experiment: what to run; its own method and seed do not count.
+        experiment: the experiment; its own method and seed do not count.
         methods: names of methods.
         seeds: each gives every method the same park and the same first model.
         out: the comparison's folder; ``runs/NAME-compare`` where it is left out.
@@ -131,7 +131,7 @@ def write_report(runs: Run | Path | str | Iterable[Run | Path | str], out: Path 
     """Write the report of one run or of several as one self-contained page and return its path.
 
     Args:
-        runs: what :func:`fedfloor.run` returned, a run's folder, a folder of such folders, or several of these.
+        runs: a result of :func:`fedfloor.run`, a run's folder, a folder of such folders, or several of these.
         out: the page; ``report.html`` in the (first) folder where it is left out.
 
     Raises:

@@ -1,4 +1,4 @@
-"""The contract of a method, tried on small parks: what simulation, prices, drawings and deployment rely on.
+"""The contract of a method, tried on small parks: simulation, prices, drawings and deployment rely on it.
 
 Each check is a few rounds on pictures of labels that take about a second. A method from outside is tried as the
 built-in ones are.
@@ -47,7 +47,7 @@ class Check:
     """The result of one check.
 
     Attributes:
-        name: what is checked.
+        name: of the check.
         why: how it is broken; "" where it is kept.
     """
 
@@ -77,33 +77,33 @@ class Contract:
             config.apply(table, change)
         return config.from_table(table)
 
-    def run(self, what: Experiment, place: str = "", ranks: int = 1, **more: Any) -> Run:
+    def run(self, experiment: Experiment, place: str = "", ranks: int = 1, **more: Any) -> Run:
         """Train."""
         self._runs += not place
-        return run(what, self.folder / (place or f"run-{self._runs}"), ranks=ranks, **more)
+        return run(experiment, self.folder / (place or f"run-{self._runs}"), ranks=ranks, **more)
 
     # -- checks -----------------------------------------------------------------------------------------------------
 
     def plans_are_pure(self) -> None:
         """Equal arguments give equal plans, and leave the state as it was."""
-        what = self.experiment()
-        park, method = build_park(what), config.combined(what)
-        view, costs = forecast.seen(what, park, method)
-        asked = method.setup(view)
-        answers = {} if asked is None else forecast.pretended(asked, view.trained, park)
-        state = method.init(view, answers, generator(what.seed, "init"))
+        experiment = self.experiment()
+        park, method = build_park(experiment), config.combined(experiment)
+        view, costs = forecast.seen(experiment, park, method)
+        questions = method.setup(view)
+        answers = {} if questions is None else forecast.pretended(questions, view.trained, park)
+        state = method.init(view, answers, generator(experiment.seed, "init"))
         now = forecast.at(view, costs, park, method, 1, 0, {})
         before = json.dumps(state.notes, sort_keys=True)
-        one, other = (method.plan(state, now, generator(what.seed, "plan", 1)) for _ in range(2))
+        one, other = (method.plan(state, now, generator(experiment.seed, "plan", 1)) for _ in range(2))
         _demand(one == other, "two plans of the same round differ: draw chance from rng alone, and keep nothing.")
         same = json.dumps(state.notes, sort_keys=True) == before
         _demand(same, "plan() changed the state's notes: absorb() returns a new state.")
 
     def plans_are_data(self) -> None:
         """A plan is JSON, can be drawn and resolved, and names devices that there are."""
-        what = self.experiment()
-        park = build_park(what)
-        plan = forecast.first_round(what, park)
+        experiment = self.experiment()
+        park = build_park(experiment)
+        plan = forecast.first_round(experiment, park)
         walk.check(plan, park.devices)
         _demand(
             text.from_json(json.loads(json.dumps(text.to_json(plan)))) == plan, "it is not the same read from JSON."
@@ -129,15 +129,15 @@ class Contract:
 
     def ranks_change_nothing(self) -> None:
         """One rank or two: the same ledger and the same model, to the bit; lost visits included."""
-        what = self.experiment(faults={"visit": 0.3})
-        self._same(self.run(what, ranks=1), self.run(what, ranks=2))
+        experiment = self.experiment(faults={"visit": 0.3})
+        self._same(self.run(experiment, ranks=1), self.run(experiment, ranks=2))
 
     def a_resumed_run_is_the_same(self) -> None:
         """A run that is stopped after a round and resumed: the same ledger and the same model."""
-        what = self.experiment(faults={"visit": 0.3})
-        whole = self.run(what)
-        self.run(what, "cut", limits=Limits(stop_after=1))
-        self._same(whole, self.run(what, "cut", resume=True))
+        experiment = self.experiment(faults={"visit": 0.3})
+        whole = self.run(experiment)
+        self.run(experiment, "cut", limits=Limits(stop_after=1))
+        self._same(whole, self.run(experiment, "cut", resume=True))
 
     def lost_visits_are_borne(self) -> None:
         """Where four visits in ten are lost the run goes on, and numbers stay finite."""
@@ -146,13 +146,13 @@ class Contract:
         _demand(_finite(done), "the loss is not finite.")
 
     def one_device_is_a_park(self) -> None:
-        """A park of one device, or a refusal by the method itself that states what is needed."""
-        what = self.experiment(park={"devices": 1, "factories": 1}, data={"partition": {"kind": "iid"}})
+        """A park of one device, or a refusal by the method itself that states the requirement."""
+        experiment = self.experiment(park={"devices": 1, "factories": 1}, data={"partition": {"kind": "iid"}})
         try:
-            forecast.first_round(what, build_park(what))
+            forecast.first_round(experiment, build_park(experiment))
         except SettingError:
             return
-        self.run(what)
+        self.run(experiment)
 
     def one_class_per_device_is_a_park(self) -> None:
         """Devices that hold a single class each."""
@@ -185,7 +185,7 @@ CHECKS: dict[str, Callable[[Contract], None]] = {
 
 
 def check_method(method: str, changes: Sequence[str] = ()) -> Iterator[Check]:
-    """Try the contract of a method; yield what became of each check.
+    """Try the contract of a method; yield the result of each check.
 
     Args:
         method: its name, or ``module:Name``.

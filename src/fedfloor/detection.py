@@ -1,4 +1,4 @@
-"""How well alarms tell anomalies in recordings: rows in the order of time, never adjusted after the fact.
+"""Figures of anomaly detection in recordings: rows in the order of time, without point adjustment.
 
 A method that may count a whole anomaly as found because one of its rows was (point adjustment) lets random scores look
 as good as the best detectors; Kim et al., AAAI 2022. Nothing here does that.
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 Flags = NDArray[np.bool_]
 Floats = NDArray[np.float64]
-FALSE_ALARM = 0.11  # what one costs in NAB's standard profile; a missed change costs 1
+FALSE_ALARM = 0.11  # the cost of one in NAB's standard profile; a missed change costs 1
 WINDOWS = 0.1  # share of a recording that NAB's windows have together
 BUFFER = 100  # rows around an anomaly, at most, that VUS-PR takes for partly abnormal
 

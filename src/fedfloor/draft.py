@@ -1,4 +1,4 @@
-"""An experiment file for data of one's own, drafted from what they are."""
+"""An experiment file for data of one's own, drafted from their properties."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ log = logging.getLogger(__name__)
 ROUNDS, ROUNDS_OF_ROWS = 20, 50  # single rows are quick to train on, and networks slow to fit their thresholds
 BATCH = 32
 WINDOW = 20  # rows that a forecast or a life is predicted from, where none are given
-MOST_NUMBERS = 30  # classes that are numbers, where nobody lists them
+MOST_NUMBERS = 30  # classes that are numbers, without a list of them
 ENDINGS = (".npz", *own.WHOLE, *(f"{kind}{packed}" for kind in own.TABLES for packed in ("", *PACKED)))
 LASTING = 5  # rows that a label must last for on average, before windows are proposed
 RARE = 0.1  # share of the training samples below which a class is rare, where classes are few
@@ -64,7 +64,7 @@ SMALLEST_PICTURE = 18  # pixels a side, of the network with convolutions
 
 
 def title(path: Path) -> str:
-    """Return what to call an experiment on data: their name without endings, as a folder may be called.
+    """Return the name of an experiment on data: theirs without endings, valid as that of a folder.
 
     >>> title(Path("halls/press: A.csv.gz"))
     'press- A'
@@ -86,7 +86,7 @@ class Draft:
     Attributes:
         text: the experiment file's.
         park: its park.
-        notes: what columns, folders and the split were taken for, why, and what else they might be: a sentence each.
+        notes: the assumed roles of columns, folders and the split, the reasons and the alternatives: a sentence each.
     """
 
     text: str
@@ -97,8 +97,8 @@ class Draft:
 def draft(path: Path, out: Path, changes: Sequence[str]) -> Draft:
     """Look at data and write down an experiment that trains on them.
 
-    What a table's columns are and which split fits is guessed where it is not told, and so written down, with the
-    alternatives as comments. Missing values that nothing is said about are drafted as ``previous`` where rows have
+    The roles of a table's columns and the split are guessed where they are not given, and written down with the
+    alternatives as comments. Missing values without a setting are drafted as ``previous`` where rows have
     times, else as ``mean``; sensors without any value are left out.
 
     Args:
@@ -121,7 +121,7 @@ def draft(path: Path, out: Path, changes: Sequence[str]) -> Draft:
     match document["data"]:
         case {"remaining": True, **others} if not {"bins", "task"} & others.keys():
             document["data"]["task"] = {"kind": "regression"}
-    config.from_table(document)  # what was told must be right before anything is guessed beside it
+    config.from_table(document)  # given settings must be right before others are guessed
     data, source = document["data"], expanded(path)
     given = "split" in data
     notes = _guess(data, source)
@@ -189,7 +189,7 @@ def _unmarked(document: dict[str, Any], dataset: Dataset) -> list[str]:
 
 
 def _guess(data: dict[str, Any], path: Path) -> list[str]:
-    """Fill in what a table's columns probably are, and return that in words."""
+    """Fill in the probable roles of a table's columns, and return them in words."""
     table, folder = path, path.is_dir()
     if folder:
         files = [file for file in walk(path) if not file.empty]
@@ -223,7 +223,7 @@ def _guess(data: dict[str, Any], path: Path) -> list[str]:
 
 
 def _mend(document: dict[str, Any], notes: list[str]) -> str:
-    """Leave out empty sensors and choose what becomes of missing values; return a comment on these."""
+    """Leave out empty sensors and choose the treatment of missing values; return a comment on these."""
     data, note = document["data"], ""
     if (_task(data).ahead or (data.get("remaining") and "bins" not in data)) and "window" not in data:
         data["window"] = {"length": WINDOW, "step": 1}
@@ -277,7 +277,7 @@ def _mend(document: dict[str, Any], notes: list[str]) -> str:
 
 
 def _task(data: Mapping[str, Any]) -> Task:
-    """Return the task that was told, as far as its kind says; a classification where none was."""
+    """Return the task of the given kind; a classification where none is given."""
     given = data.get("task")
     given = given if isinstance(given, Mapping) else {"kind": given}
     kind = given.get("kind") or "classification"
@@ -285,7 +285,7 @@ def _task(data: Mapping[str, Any]) -> Task:
 
 
 def _asked(data: Mapping[str, Any], dataset: Dataset) -> list[str]:
-    """Return a sentence on what is predicted, and on the settings of it that are usual; nothing of classes."""
+    """Return a sentence on the target and its usual settings; nothing of classes."""
     if not dataset.task.targets:
         return []
     names, given = ", ".join(dataset.task.called()[:8]), data.get("task")
@@ -300,7 +300,7 @@ def _asked(data: Mapping[str, Any], dataset: Dataset) -> list[str]:
 
 
 def _proposed(document: dict[str, Any], path: Path, notes: list[str], *, settled: bool) -> tuple[Park, str]:
-    """Return the park with the split that fits, and its kind where it was not told; write both down."""
+    """Return the park with the split that fits, of the given kind if any; write both down."""
     experiment, data = config.from_table(document), document["data"]
     if settled:
         return build_park(experiment), str(data["split"]["kind"])
@@ -345,7 +345,7 @@ def _regimes(data: dict[str, Any], dataset: Dataset) -> list[str]:
 
 
 def _check_classes(data: Mapping[str, Any], dataset: Dataset, name: str) -> None:
-    """Refuse labels that are many different numbers, unless somebody listed them or gave edges."""
+    """Refuse labels that are many different numbers, unless they are listed or have edges."""
     if data.get("classes") or data.get("bins") or len(dataset.classes) <= MOST_NUMBERS:
         return
     try:
@@ -363,7 +363,7 @@ def _check_classes(data: Mapping[str, Any], dataset: Dataset, name: str) -> None
 
 
 def _columns(data: Mapping[str, Any], dataset: Dataset) -> list[str]:
-    """Return in one sentence what the columns of tables were taken for."""
+    """Return the assumed roles of the tables' columns in a sentence."""
     inputs, path = dataset.inputs, expanded(data["path"])
     folder = path.is_dir()
     if inputs.kind != "table" or (not folder and (data.get("format") or own.format_of(path)) == "npz"):
@@ -490,7 +490,7 @@ def _network(data: Dataset, *, detects: bool = False) -> str:
 
 
 def _text(document: dict[str, Any], park: Park, missing: str, proposed: str, notes: Sequence[str]) -> str:
-    """Return a document as TOML, tables below single keys, with a comment on what was found."""
+    """Return a document as TOML, tables below single keys, with a comment on the data."""
     import tomlkit
 
     body = tomlkit.document()
@@ -514,7 +514,7 @@ def _text(document: dict[str, Any], park: Park, missing: str, proposed: str, not
 
 
 def summary(park: Park) -> str:
-    """Return in one line what a park holds."""
+    """Return a park's size in one line."""
     data = park.dataset
     if data.inputs.kind == "image":
         holdings = f"pictures of {data.shape[1]}×{data.shape[2]} pixels, {'grey' if data.shape[0] == 1 else 'colour'}"
@@ -581,7 +581,7 @@ def check_free(out: Path, *, force: bool) -> None:
     if exists and not force:
         raise SettingError(f"{out} is there already. Give another name with --out, or overwrite it with --force.")
     if not out.parent.is_dir() or not os.access(out.parent, os.W_OK):
-        raise SettingError(f"{out}: {out.parent} is no folder that can be written in. Give another place with --out.")
+        raise SettingError(f"{out}: {out.parent} is not a writable folder. Give another place with --out.")
 
 
 def write(text: str, out: Path, *, force: bool) -> None:

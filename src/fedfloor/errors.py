@@ -1,4 +1,4 @@
-"""The errors a user can meet. Each says what, got, allowed, and what to do."""
+"""The errors a user can meet: each names the setting, the value, what is allowed, and a remedy."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class SettingError(FedfloorError):
 
 
 class RunError(FedfloorError):
-    """The run itself failed (exit code 1); what was reached before stays on disk."""
+    """The run itself failed (exit code 1); its earlier results stay on disk."""
 
 
 class DivergedError(RunError):
@@ -36,7 +36,7 @@ def nearest(word: str, allowed: Iterable[str], cutoff: float = 0.55) -> str:
 
     >>> nearest("fedsrr", ["fedavg", "fedsr"])
     " Did you mean 'fedsr'?"
-    >>> nearest("zzz", ["fedavg"]), nearest("sweep", ["sweep"])  # what was typed is no help
+    >>> nearest("zzz", ["fedavg"]), nearest("sweep", ["sweep"])  # the word itself is no help
     ('', '')
     """
     others = [name for name in allowed if name != word]
@@ -82,7 +82,7 @@ def require(ok: bool, noun: str, got: object, allowed: str) -> None:
 
 
 def disk_error(path: Path, error: OSError) -> RunError:
-    """Return what to tell the user when a file of the run could not be written."""
+    """Return the error for a file of the run that could not be written."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return RunError(
             f"the disk is full: {path.name} could not be written in {path.parent}. "

@@ -41,13 +41,13 @@ class DataSettings(Reading):
         path: data of one's own, instead of ``name``: a table, a folder or an ``.npz`` file.
         partition: how samples become devices; left out, ``natural`` for data of one's own, procedural data, machines,
             engines and test benches, and ``iid`` for others.
-        stream: what a device holds when.
+        stream: which samples a device holds at a tick.
         normalise: ``unit`` scales bytes to [0, 1]; ``standard`` centres each channel by per-device sums and divides by
             its standard deviation; ``auto``: ``unit`` for pictures, ``standard`` for sensors; ``device``: each device
             by its own training rows, or ``{ kind = "device", rows = 400 }`` by its first ones.
         samples_per_device: samples made for each device, for generated data.
-        procedural: what the data set ``procedural`` is like.
-        machines: what the data set ``machines`` is like.
+        procedural: settings of the data set ``procedural``.
+        machines: settings of the data set ``machines``.
         cmapss: which engines and sensors of the data set ``cmapss``, and how many of them are a device's.
         skab: which recordings of the data set ``skab``, and how many rows of them train.
     """
@@ -74,7 +74,7 @@ class DataSettings(Reading):
             object.__setattr__(self, "task", source.task)
         for key in LIKE:
             if getattr(self, key) is not None and (self.path or self.name != key):
-                raise SettingError(f'[data] {key} says what name = "{key}" is like. Leave it out, or set that name.')
+                raise SettingError(f'[data] {key} has the settings of name = "{key}". Leave it out, or set that name.')
         if self.test is not None and not self.path:
             raise SettingError("[data] test: test samples of its own belong to a [data] path. Leave test out.")
         if isinstance(self.task, Forecasting) and self.task.from_last and self.normalise not in ("auto", "standard"):
@@ -150,12 +150,12 @@ class MethodSettings:
 
     Args:
         name: a method by name, or ``module:Name``.
-        objective: what devices minimise.
+        objective: minimised by devices.
         mix: how models meet at the cloud.
-        server: what the cloud does with the model the round's models were mixed to.
+        server: the cloud's step with the mean of the round's models.
         selection: which devices may take part in a round.
         edge_mix: how models meet at edges, in methods that let them, such as HierFAVG and FedGS.
-        travel: codecs of what devices send, by order.
+        travel: codecs of the devices' uploads, in order.
         travel_down: codecs of the model on its way to devices, by order.
     """
 
@@ -194,12 +194,12 @@ class FaultSettings:
 
 @dataclass(frozen=True)
 class DeploySettings:
-    """The ``[deploy]`` table: what edges and cloud accept of devices.
+    """The ``[deploy]`` table: limits of edges and cloud on devices.
 
     Args:
         norm_limit: how many times as long as the median of the devices an update, or an answer to a question, may be;
             ``false``: as long as it likes. Above 1.
-        samples_limit: how many times the median a device may claim to hold, where devices say what they hold;
+        samples_limit: how many times the median a device may claim to hold, where devices report what they hold;
             ``false``: any number. Above 1.
         simulate: whether a simulation goes by ``norm_limit``, too. It then trains one device after the other.
     """
@@ -220,11 +220,10 @@ class EngineSettings:
     """The ``[engine]`` table: how plans are carried out.
 
     Args:
-        shortcuts: ``auto`` does what is the same in arithmetic, but for roundings, in the faster way; ``off`` does
-            every visit by itself.
+        shortcuts: ``auto`` takes faster ways that are equal but for rounding; ``off`` does every visit by itself.
         kind: ``ranks`` train one device after the other, a ``cohort`` many at once; ``auto`` is a cohort on CUDA, else
             ranks.
-        device: ``cpu``, ``cuda``, or ``auto``: CUDA where there is one, but for ranks that are asked for by name.
+        device: ``cpu``, ``cuda``, or ``auto``: CUDA where there is one, but for ranks that are named.
         precision: of products on CUDA; ``bf16`` by autocast, of cohorts alone.
     """
 
@@ -239,17 +238,17 @@ class EvaluateSettings:
     """The ``[evaluate]`` table: when the global model is evaluated, and on which data.
 
     Args:
-        every: every so many rounds, and after the last.
+        every: rounds from one evaluation to the next; the last round has one, too.
         on: the ``test`` data, or ``validation`` data: training samples held out, to choose settings by; or ``both``:
-            figures are those of the test data, and the held-out samples choose the best round and what ``[decide]``
-            asks for.
+            figures are those of the test data, and the held-out samples choose the best round, and threshold and
+            temperature of ``[decide]``.
         validation: share of every device's training samples held out where ``on`` is ``validation`` or ``both``; of the
             devices, held out whole, where the data are split by device.
         coverage: whether the ledger records how many samples of each class were trained on in a round, and on how many
             devices.
         headline: the figure that a run is judged by, such as ``"recall of fault"``; the accuracy where it is left out.
-        finetune: what every device trains its model by before each evaluation, on its own samples, such as
-            ``{ epochs = 1 }``; what is left out is as in the method's visits. Nothing of it is kept, sent or priced.
+        finetune: the work by which every device trains its model before each evaluation, on its own samples, such as
+            ``{ epochs = 1 }``; other settings are those of the method's visits. Nothing of it is kept, sent or priced.
     """
 
     every: int = 1
@@ -280,9 +279,9 @@ class Experiment:
         seed: every draw is keyed by it.
         rounds: global rounds of the schedule.
         data, park, model, method, network, faults, deploy, engine, evaluate, decide: the tables of these names.
-        work: what visits do, for all methods.
+        work: of visits, for all methods.
         methods: each method's own settings; only the chosen method's are used.
-        provenance: what a run's folder records about its making; ignored when read.
+        provenance: versions and hardware of a run, recorded in its folder; ignored when read.
     """
 
     name: str = "run"

@@ -105,12 +105,12 @@ class Errors:
 
 @dataclass(frozen=True, eq=False)
 class Predictions:
-    """What a model made of the test samples: sums, and for ranking figures the order of its scores.
+    """A model's predictions of the test samples: sums, and for ranking figures the order of its scores.
 
     Args:
         table: int64 [F, F], how many samples of class i (row) were taken for class j (column).
         loss: mean loss, nats.
-        rankings: class → ranking by the log-odds of the class, of the classes that the figure asks for.
+        rankings: class → ranking by the log-odds of the class, of the classes that the figure reads.
         errors: of a regression.
         detection: of anomalies: scores and alarms in the order of time.
     """
@@ -131,7 +131,7 @@ class Kind:
 
     Args:
         name: as it is written.
-        value: (what a model made of the test samples, number of the class asked for) → the figure; None where it is
+        value: (predictions of the test samples, number of the class) → the figure; None where it is
             not defined.
         of_class: whether it is of all classes together, of one that is named, or of either.
         unit: ``"share"``, in [0, 1], or ``"nats"``.
@@ -368,7 +368,7 @@ class Figure:
         """Return the figure; None where it is not defined.
 
         Args:
-            tested: what a model made of the test samples.
+            tested: the predictions of the test samples.
             classes: their names.
         """
         return self.kind.value(tested, classes.index(self.of) if self.of else -1)
@@ -412,7 +412,7 @@ class Figure:
         """Refuse a target that no value can have.
 
         Raises:
-            SettingError: it is no share, or no number above 0.
+            SettingError: it is not a share, or not a number above 0.
         """
         if self.share:
             require(0 < target <= 1, option, target, "a share, above 0 and at most 1, such as 0.8")
@@ -425,7 +425,7 @@ def named(text: str, option: str = "evaluate.headline") -> Figure:
 
     Args:
         text: such as ``"accuracy"``, ``"macro-F1"`` or ``"recall of fault"``.
-        option: what named it, for messages.
+        option: the setting that named it, for messages.
 
     Raises:
         SettingError: there is no such figure, or a class is missing or too many.
@@ -474,7 +474,7 @@ def of_task(kind: str) -> tuple[Figure, ...]:
     return tuple(Figure(entry) for entry in KINDS if kind in (*entry.tasks, *entry.shown))
 
 
-ALWAYS = tuple(Figure(kind) for kind in KINDS if kind.column)  # what every run's ledger has
+ALWAYS = tuple(Figure(kind) for kind in KINDS if kind.column)  # in every run's ledger
 
 
 def fits(
@@ -487,11 +487,11 @@ def fits(
     """Refuse a figure of another task, of a class that the data do not have, or of which there is no test sample.
 
     Args:
-        figure: what is asked for.
+        figure: the figure.
         classes: names of the data's classes.
         tests: int64 [F], test samples of each.
         task: its kind.
-        option: what named it, for messages.
+        option: the setting that named it, for messages.
 
     Raises:
         SettingError: it would never be defined.

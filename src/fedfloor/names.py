@@ -55,10 +55,10 @@ class Names:
         words = named if len(named) == len(numbers) else _ranges(numbers)
         return ", ".join(words[:most] + ["…"] * (len(words) > most))
 
-    def told(self, message: str) -> str:
+    def insert(self, message: str) -> str:
         """Return a message with the names of the devices that it numbers, beside their kind.
 
-        >>> Names({3: "pump-7"}).told("the loss of device 3 became nan on device 4")
+        >>> Names({3: "pump-7"}).insert("the loss of device 3 became nan on device 4")
         "the loss of device 'pump-7' became nan on device 4"
         """
 
@@ -69,7 +69,7 @@ class Names:
         return re.sub(r"\bdevice (\d+)\b", name, message)
 
     def table(self) -> dict[str, dict[str, str]]:
-        """Return what is named as JSON: ``devices`` and ``factories``, each number → name."""
+        """Return the names as JSON: ``devices`` and ``factories``, each number → name."""
         named = {str(m): name for m, name in enumerate(self.factories) if name}
         return {"devices": {str(k): name for k, name in self.devices.items()}, "factories": named}
 

@@ -1,7 +1,7 @@
 """Names from outside the package: ``module:name`` of a user's own method, model or objective.
 
-A name is imported by :func:`load` alone, which is called for what a process reads in its own experiment file or was
-given in Python. Everything that may run because of a message uses :func:`loaded`, which imports nothing.
+A name is imported by :func:`load` alone, which is called for names in the own experiment file of a process or
+from Python. Everything that may run because of a message uses :func:`loaded`, which imports nothing.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from typing import Any
 from fedfloor.errors import FedfloorError, RunError, SettingError, nearest
 
 SPEC = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
-_LOADED: dict[str, Any] = {}  # as sys.modules: what this process has imported by name
+_LOADED: dict[str, Any] = {}  # as sys.modules: objects that this process has imported by name
 
 
 def load(spec: str, role: str) -> Any:
-    """Return what ``module:name`` points to; the working folder is searched first.
+    """Return the object of ``module:name``; the working folder is searched first.
 
     Args:
         spec: such as ``my_module:MyMethod``.
-        role: what it is to be, for the error message.
+        role: its role, for the error message.
 
     Raises:
         SettingError: no such module or name, or the module fails when it is imported.
@@ -83,7 +83,7 @@ def name_of(kind: type[Any]) -> str:
 
 
 def loaded(spec: str, role: str) -> Any:
-    """Return what :func:`load` has imported before; nothing is imported here.
+    """Return an object that :func:`load` has imported before; nothing is imported here.
 
     Raises:
         SettingError: this process has not loaded the name.

@@ -31,7 +31,7 @@ class RefusedError(Exception):
 
 @contextmanager
 def of(reason: str) -> Iterator[None]:
-    """Count what is out of range under a kind of message."""
+    """Count values out of range under a kind of message."""
     try:
         yield
     except RefusedError as error:
@@ -46,7 +46,7 @@ def whole(value: object, low: int, high: int, noun: str) -> int:
     """
     if type(value) is int and low <= value <= high:
         return value
-    raise RefusedError("range", f"{noun} is no whole number from {low} to {high}.")
+    raise RefusedError("range", f"{noun} is not a whole number from {low} to {high}.")
 
 
 def number(value: object, low: float, high: float, noun: str) -> float:
@@ -57,7 +57,7 @@ def number(value: object, low: float, high: float, noun: str) -> float:
     """
     if type(value) in (int, float) and low <= value <= high:  # type: ignore[operator]
         return float(value)  # type: ignore[arg-type]
-    raise RefusedError("range", f"{noun} is no number from {low:g} to {high:g}.")
+    raise RefusedError("range", f"{noun} is not a number from {low:g} to {high:g}.")
 
 
 def rows(value: object, length: int | None, noun: str) -> list[Any]:
@@ -68,18 +68,18 @@ def rows(value: object, length: int | None, noun: str) -> list[Any]:
     """
     if isinstance(value, list) and (len(value) <= DEVICES if length is None else len(value) == length):
         return value
-    raise RefusedError("range", f"{noun} is no list of {DEVICES if length is None else length}.")
+    raise RefusedError("range", f"{noun} is not a list of {DEVICES if length is None else length}.")
 
 
 def table(value: object, most: int, noun: str) -> dict[str, Any]:
-    """Return a table of at most so many entries.
+    """Return a table of at most ``most`` entries.
 
     Raises:
         RefusedError: it is something else.
     """
     if isinstance(value, dict) and len(value) <= most:
         return value
-    raise RefusedError("range", f"{noun} is no table of at most {most}.")
+    raise RefusedError("range", f"{noun} is not a table of at most {most}.")
 
 
 def vector(values: NDArray[Any], noun: str) -> None:

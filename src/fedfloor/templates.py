@@ -17,7 +17,7 @@ def _environment(room: str, *, html: bool) -> Environment:
 
 
 def template(room: str, name: str) -> Template:
-    """Return a template of a room, such as ``"fedfloor.report"``; one named ``*.html`` escapes what it is given."""
+    """Return a template of a room, such as ``"fedfloor.report"``; one named ``*.html`` escapes its values."""
     return _environment(room, html=name.endswith(".html")).get_template(name)
 
 

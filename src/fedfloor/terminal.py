@@ -188,7 +188,7 @@ def show(rows: Sequence[Mapping[str, Any]], *, as_json: bool, title: str = "", *
         justify: Literal["left", "right"] = "right" if numeric else "left"
         table.add_column(heading, justify=justify, overflow="fold", no_wrap=short)
     for row in rows:
-        table.add_row(*(Text(_cell(row[name])) for name in columns))  # as it is: [park] is no markup
+        table.add_row(*(Text(_cell(row[name])) for name in columns))  # as it is: [park] is not markup
     console.print(table)
 
 
@@ -229,7 +229,7 @@ def log_to_stderr() -> None:
     """Show the package's own notes (``logging``) on standard error; of several ranks only the first shows them.
 
     Control characters, which names in files of others may hold, are escaped. A note is shown once, however many runs of
-    a comparison (or with ``extra={"once": True}`` files) it holds for; what machines report is shown each time.
+    a comparison (or with ``extra={"once": True}`` files) it holds for; reports of machines are shown each time.
     """
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_Escaped("note: %(message)s"))

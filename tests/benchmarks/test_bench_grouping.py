@@ -12,7 +12,7 @@ from benchmarks.grouping import Case, problem, row
 from benchmarks.selection import census, made_up
 from commands import Command
 from fedfloor.data.dataset import drawn_counts
-from fedfloor.solvers.grouping.problem import GroupingProblem
+from fedfloor.solvers.grouping.solve import GroupingProblem
 
 
 def test_batches_are_of_50(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -238,10 +238,10 @@ def test_a_method_of_your_own_with_types_only_it_knows() -> None:
 OWN_REFUSED = {
     "'own_methods:Mine'.dept": "[methods.own_methods:Mine] unknown key 'dept'. Did you mean 'depth'?",
     "'own_methods:NoWork'.work.lr": "[methods.own_methods:NoWork] unknown key 'work'. Known: table.",
-    "'own_methods:NoDataclass'.x": "method 'own_methods:NoDataclass' is no dataclass with a 'plan'",
+    "'own_methods:NoDataclass'.x": "method 'own_methods:NoDataclass' is not a dataclass with a 'plan'",
     "'own_methods:NoBase'.x": "method 'own_methods:NoBase' has no 'setup', 'init', 'absorb', 'objective', 'server'",
     "'own_methods:NoChance'.x": "method 'own_methods:NoChance': plan must take (self, state, view, rng): too many",
-    "'own_methods:np'.x": "method 'own_methods:np' is no dataclass with a 'plan'",
+    "'own_methods:np'.x": "method 'own_methods:np' is not a dataclass with a 'plan'",
     "'own_methods:Mien'.x": "module 'own_methods' has no 'Mien'. Did you mean 'Mine'?",
     "'own_method:Mine'.x": "no module 'own_method'. Looked in the current folder",
     "':Mine'.x": "method ':Mine': importing it failed",

@@ -22,7 +22,7 @@ from fedfloor.deploy.settings import DataSource, DeviceSettings, Endpoint
 from fedfloor.errors import SettingError
 from fedfloor.experiment import DataSettings
 from fedfloor.inference import inputs
-from fedfloor.inference.tables import table
+from fedfloor.inference.inputs import table
 from fedfloor.inference.trained import load_model
 from fedfloor.runs.parks import build_park
 

@@ -144,7 +144,7 @@ def test_the_task_is_remaining_life_unless_another_is_named(folder: Path) -> Non
     assert isinstance(task := read(folder).task, Regression)
     assert (task.names, task.unit, task.cap) == (("remaining life",), "cycles", 125.0)
     assert experiment(folder, data={"bins": [2]}).data.asked.kind == "classification"
-    with pytest.raises(SettingError, match=r'\[data\] cmapss says what name = "cmapss" is like'):
+    with pytest.raises(SettingError, match=r'\[data\] cmapss has the settings of name = "cmapss"'):
         checked(Experiment, {"data": {"name": "tep", "cmapss": {"engines": 5}}}, "")
 
 

@@ -21,7 +21,7 @@ from fedfloor.data.files import columnar, sheet
 from fedfloor.data.files.own import load
 from fedfloor.data.reading import Reading, Window
 from fedfloor.errors import SettingError
-from fedfloor.inference import tables
+from fedfloor.inference import inputs
 from model_files import sensors_of
 from tables import plant, text
 
@@ -222,7 +222,7 @@ def test_a_model_reads_parquet(tmp_path: Path) -> None:
     sensors = sensors_of(trained.inputs.describe())
     assert sensors is not None
     by_csv, by_parquet = (
-        tables.table(one, sensors, ("ok", "worn")) for one in (as_csv(tmp_path / "t.csv"), tmp_path / "t.parquet")
+        inputs.table(one, sensors, ("ok", "worn")) for one in (as_csv(tmp_path / "t.csv"), tmp_path / "t.parquet")
     )
     assert np.array_equal(by_csv.x, by_parquet.x)
 

@@ -15,7 +15,7 @@ from fedfloor.data.files import sheet
 from fedfloor.data.files.own import load
 from fedfloor.data.reading import Columns, DeviceReading, Reading, TimeSplit, Window
 from fedfloor.errors import SettingError
-from fedfloor.inference import tables
+from fedfloor.inference import inputs
 from model_files import sensors_of
 from own_data import table
 
@@ -243,7 +243,7 @@ def test_a_model_of_tables_without_headers_reads_both_kinds(tmp_path: Path) -> N
     assert sensors is not None
     named = tmp_path / "named.csv"
     named.write_text("x,machine\n" + "".join(f"{t}.5,{k}\n" for t in range(10) for k in range(2)))
-    headless_x, named_x = (tables.table(one, sensors, ("ok", "worn")).x for one in (path, named))
+    headless_x, named_x = (inputs.table(one, sensors, ("ok", "worn")).x for one in (path, named))
     assert np.array_equal(headless_x, named_x)
 
 

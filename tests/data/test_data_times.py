@@ -14,7 +14,7 @@ from commands import Command
 from fedfloor.data.files import folder, sheet, table, times
 from fedfloor.data.reading import Columns, Reading, TimeSplit, Window
 from fedfloor.errors import SettingError
-from fedfloor.inference import tables
+from fedfloor.inference import inputs
 from fedfloor.inference.samples import Sensors
 from model_files import sensors_of
 
@@ -184,11 +184,11 @@ def test_a_model_reads_times_as_in_training(tmp_path: Path) -> None:
     assert sensors is not None
     assert sensors.dialect == {"time_format": "day-first"}
     later = written(tmp_path, "01/03/2026", "02/03/2026", "01/04/2026", name="later.csv")  # ambiguous by itself
-    assert len(tables.table(later, sensors, ("a", "b")).x) == 1
+    assert len(inputs.table(later, sensors, ("a", "b")).x) == 1
     with pytest.raises(SettingError, match="row 4: its time is not after that of row 3"):
-        tables.table(written(tmp_path, "01/03/2026", "01/05/2026", "02/04/2026"), sensors, ("a", "b"))
+        inputs.table(written(tmp_path, "01/03/2026", "01/05/2026", "02/04/2026"), sensors, ("a", "b"))
     single = Sensors(("v",), names=Columns().roles())
-    assert len(tables.table(written(tmp_path, "noon", "later"), single, ("a", "b")).x) == 2  # times are not needed
+    assert len(inputs.table(written(tmp_path, "noon", "later"), single, ("a", "b")).x) == 2  # times are not needed
     plain = table.load(written(tmp_path, *(str(i) for i in range(10))), Reading(), 0)
     assert "dialect" not in plain.inputs.describe()
 

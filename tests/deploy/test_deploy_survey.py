@@ -124,9 +124,9 @@ def test_an_answer_out_of_range_is_refused(tmp_path: Path, place: tuple[int, ...
     answer = np.zeros((1, 2, 3), object)
     answer[place] = value
     said = {"samples": 10, "counts": [5, 5], "sums": [], "digest": "0" * 64, "answer": answer.ravel().tolist()}
-    with pytest.raises(RefusedError, match="a number of its answer is no number from"):
+    with pytest.raises(RefusedError, match="a number of its answer is not a number from"):
         facts_of.read_holding(said, asked)
-    with pytest.raises(RefusedError, match="its answer is no list of 6"):
+    with pytest.raises(RefusedError, match="its answer is not a list of 6"):
         facts_of.read_holding({**said, "answer": [0.0] * 5}, asked)
 
 

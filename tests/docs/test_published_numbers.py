@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from fedfloor.errors import SettingError
-from papers import claims
+from papers import claims, documents
 
 ROOT = Path(__file__).parents[2]
 NUMBER = re.compile(r"\d[\d,]*(?:\.\d+)?")
@@ -86,6 +86,14 @@ def test_a_changed_digit_shows() -> None:
             changed = f"{line[: end - 1]}{(int(line[end - 1]) + 1) % 10}{line[end:]}"
             missed += [changed] if in_a_row(changed) else []
     assert missed == []
+
+
+def test_pages_of_results_are_made_of_the_tables_beside_them() -> None:
+    made = documents.pages(ROOT / "results")
+    for name, text in made.items():
+        assert (ROOT / "results" / f"{name}.md").read_text(encoding="utf-8") == text, "python -m papers.documents"
+    kept = {*made, *(path.name.split("-2nn")[0].split("-cnn")[0] for path in (ROOT / "results/evidence").iterdir())}
+    assert {Path(claim.file).stem for claim in claims.read() if claim.file.startswith("results")} <= kept
 
 
 def test_the_claims_page_and_its_summaries_are_made_of_the_claims() -> None:

@@ -12,7 +12,7 @@ import torch
 import fedfloor
 import fedfloor.runs.ledger
 from fedfloor import config
-from fedfloor.engine.attackers import AttackingExecutor, triggered
+from fedfloor.engine.executor import AttackingExecutor, triggered
 from fedfloor.errors import SettingError
 from fedfloor.experiment import Experiment
 from fedfloor.methods.catalog import METHODS

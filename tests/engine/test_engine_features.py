@@ -103,7 +103,7 @@ def test_not_where_something_comes_after_the_classifier(tmp_path: Path) -> None:
     module.add_module("after", nn.Tanh())
     here = of(module=module, folder=tmp_path)
     assert not local_update.extracts_once(here, PART)
-    with pytest.raises(SettingError, match=r"replay.*what comes out of that is not what the network says"):
+    with pytest.raises(SettingError, match=r"replay.*whose output is not the network's output"):
         walk(here, Train(device(0), REPLAY))
 
 

@@ -17,7 +17,7 @@ from fedfloor.data.dataset import Owned, SamplePool, pooled
 from fedfloor.data.files import own
 from fedfloor.data.reading import DeviceSplit, Reading
 from fedfloor.deploy import facts
-from fedfloor.engine import metrics
+from fedfloor.engine import evaluate
 from fedfloor.experiment import DataSettings, EvaluateSettings, Experiment, ModelSettings, ParkSettings
 from fedfloor.figures import macro_f1, recalls
 from fedfloor.park.build import build
@@ -30,7 +30,7 @@ TABLE = np.array([[3, 1, 0], [2, 2, 0], [0, 0, 0]])  # nothing of the third clas
 
 def test_rows_are_true_classes_and_columns_predicted_ones() -> None:
     y, said = np.array([0, 0, 0, 0, 1, 1, 1, 1]), np.array([0, 0, 0, 1, 0, 0, 1, 1])
-    assert metrics.confusion(y, said, 3).tolist() == TABLE.tolist()
+    assert evaluate.confusion(y, said, 3).tolist() == TABLE.tolist()
 
 
 def test_macro_f1_by_hand() -> None:
@@ -67,8 +67,8 @@ def test_a_factory_is_weighed_by_its_devices_test_samples() -> None:
     right = np.array([True, False, True, False])
     devices = device_accuracy(park, right, np.array([1.0, 0.0]))
     assert devices.tolist() == [0.5, 1.0, 0.0]
-    assert metrics.factory_accuracy(park.roster, devices) == [0.0, 2 / 3]  # (2·0.5 + 1·1) / 3
-    told = metrics.describe(park, metrics.confusion(park.dataset.y_test, np.array([0, 0, 0, 0]), 2), devices)
+    assert evaluate.factory_accuracy(park.roster, devices) == [0.0, 2 / 3]  # (2·0.5 + 1·1) / 3
+    told = evaluate.describe(park, evaluate.confusion(park.dataset.y_test, np.array([0, 0, 0, 0]), 2), devices)
     assert told["devices"][1] == {"device": 1, "name": "b", "factory": 1, "accuracy": 1.0}
     assert told["factories"][0] == {"factory": 0, "name": "north", "accuracy": 0.0}
     assert json.loads(json.dumps(told)) == told
@@ -79,11 +79,11 @@ def test_without_own_test_samples_devices_weigh_as_much_as_they_hold() -> None:
     park = replace(park, dataset=replace(park.dataset, owner_test=None))
     devices = device_accuracy(park, np.array([True, False, True, False]), np.array([1.0, 0.0]))
     assert devices.tolist() == [0.5, 1.0, 0.0]  # their class mixes: half x, all x, all y
-    assert metrics.factory_accuracy(park.roster, devices) == [0.0, 0.75]  # (2·0.5 + 2·1) / 4
+    assert evaluate.factory_accuracy(park.roster, devices) == [0.0, 0.75]  # (2·0.5 + 2·1) / 4
 
 
 def test_a_factory_of_which_nothing_is_known_is_none() -> None:
-    assert metrics.factory_accuracy(owned_park().roster, np.array([np.nan, np.nan, 0.5])) == [0.5, None]
+    assert evaluate.factory_accuracy(owned_park().roster, np.array([np.nan, np.nan, 0.5])) == [0.5, None]
 
 
 def split_by_device(folder: Path, *, owned: bool = True) -> Path:

@@ -288,7 +288,7 @@ def test_losses_are_keyed_and_come_as_often_as_said() -> None:
         (Probe((0,), "cenus"), "question 'cenus'.*'census'"),
         (Select("unifrom", (0, 1), 1, WORK), "selection policy 'unifrom'.*'uniform'"),
         (Select("uniform", (0, 1), 3, WORK), "how_many = 3"),
-        (Train(device(0), replace(WORK, trains="neck")), "'neck' is no part of model"),
+        (Train(device(0), replace(WORK, trains="neck")), "'neck' is not part of model"),
         (Train(device(0), replace(WORK, objective="plian")), "objective 'plian'.*'plain'"),
         (Parallel(()), "no branches"),
         (Train(edge(0), WORK), "edge:0"),

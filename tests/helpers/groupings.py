@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from fedfloor.solvers.grouping.problem import GroupingProblem, value
+from fedfloor.solvers.grouping.solve import GroupingProblem, value
 
 
 def femnist_like(seed: int, devices: int = 368, groups: int = 52, classes: int = 62) -> GroupingProblem:

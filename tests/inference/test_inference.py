@@ -242,7 +242,7 @@ def test_class_names_reach_the_terminal_without_control_characters(command: Comm
     assert all(character.isprintable() or character == "\n" for character in said.out)
 
 
-# -- what is no model --------------------------------------------------------------------------------------------------
+# -- what is not a model ----------------------------------------------------------------------------------------------
 
 
 def header(folder: Path, **changes: Any) -> None:
@@ -287,7 +287,7 @@ NO_MODEL = {
     "a folder of runs": (lambda folder: write_model(folder / "a") and None, "Runs in it: run/a."),
     "not finished": (unfinished, "run has no model yet: a run writes it when it ends or is stopped."),
     "a name nearly right": (lambda folder: (folder.parent / "runs").mkdir(), "runs/NAME. Did you mean 'runs'?"),
-    "damaged": (damaged, "model.safetensors is no trained model, or damaged"),
+    "damaged": (damaged, "model.safetensors is not a trained model, or damaged"),
     "another program's": (foreign, "model.safetensors has format 'none': this version reads 'fedfloor 1'"),
     "another version's": (lambda f: header(f, format="fedfloor 9"), "has format 'fedfloor 9'"),
     "deeply nested": (nested, "model.safetensors has format 'unreadable'"),

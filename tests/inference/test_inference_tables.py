@@ -15,8 +15,8 @@ from fedfloor.data.files import own
 from fedfloor.data.reading import Columns, RandomSplit, Reading, Window
 from fedfloor.errors import SettingError
 from fedfloor.experiment import DataSettings, ModelSettings
+from fedfloor.inference.inputs import table
 from fedfloor.inference.samples import UNKNOWN, FileSamples, Sensors
-from fedfloor.inference.tables import table
 from fedfloor.inference.trained import load_model
 from fedfloor.parts.work import WorkSettings
 from fedfloor.runs.launch import build_park

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from commands import Command
-from fedfloor.inference import results
+from fedfloor.inference import answers
 from fedfloor.inference.samples import FileSamples
 from fedfloor.inference.trained import load_model
 from model_files import SENSORS, WINDOWS, write_model
@@ -22,7 +22,7 @@ def warned(folder: Path, z: np.ndarray) -> list[str]:
     """Warnings of values that lie so many deviations from the means."""
     trained = load_model(write_model(folder, shape=(2,), inputs=SENSORS))
     x = (MEAN + STD * z).astype(np.float32)
-    return results.odd_sensors(trained, FileSamples(Path("a.csv"), x, None, np.full(len(x), -1)))
+    return answers.odd_sensors(trained, FileSamples(Path("a.csv"), x, None, np.full(len(x), -1)))
 
 
 def test_values_by_chebyshevs_inequality(tmp_path: Path) -> None:
@@ -47,9 +47,9 @@ def test_pictures_and_sensors_without_a_normalisation_are_not_looked_at(tmp_path
     flat = {"scale": 1.0, "mean": [0.0, 0.0], "std": [1.0, 1.0]}
     trained = load_model(write_model(tmp_path / "a", shape=(2,), inputs=SENSORS, normalise=flat))
     samples = FileSamples(Path("a.csv"), np.full((9, 2), 1e9, np.float32), None, np.full(9, -1))
-    assert results.odd_sensors(trained, samples) == []
+    assert answers.odd_sensors(trained, samples) == []
     picture = FileSamples(Path("a.png"), np.zeros((9, 1, 28, 28), np.uint8), None, np.full(9, -1))
-    assert results.odd_sensors(load_model(write_model(tmp_path / "b")), picture) == []
+    assert answers.odd_sensors(load_model(write_model(tmp_path / "b")), picture) == []
 
 
 def park(folder: Path, *counts: list[int], classes: tuple[str, ...] = ("ok", "worn")) -> None:
@@ -59,15 +59,15 @@ def park(folder: Path, *counts: list[int], classes: tuple[str, ...] = ("ok", "wo
 
 def test_another_mix_of_classes(tmp_path: Path) -> None:
     trained = load_model(write_model(tmp_path, shape=(2,), inputs=SENSORS))
-    assert results.odd_mix(trained, {"ok": 100}, tmp_path) == ""  # no park.json
+    assert answers.odd_mix(trained, {"ok": 100}, tmp_path) == ""  # no park.json
     park(tmp_path, [40, 20], [40, 0])  # 80 % and 20 %
     # of 200 samples chance makes √(2/200)/2 = 0.05: above 0.25 from the 80 % is below 55 %
-    assert results.odd_mix(trained, {"ok": 112, "worn": 88}, tmp_path) == ""
-    said = results.odd_mix(trained, {"ok": 108, "worn": 92}, tmp_path)
+    assert answers.odd_mix(trained, {"ok": 112, "worn": 88}, tmp_path) == ""
+    said = answers.odd_mix(trained, {"ok": 108, "worn": 92}, tmp_path)
     assert "54.0% 'ok', 80.0% in training" in said
-    assert results.odd_mix(trained, {"ok": 2}, tmp_path) == ""  # so few say nothing
+    assert answers.odd_mix(trained, {"ok": 2}, tmp_path) == ""  # so few say nothing
     park(tmp_path, [40, 20], classes=("a", "b"))
-    assert results.odd_mix(trained, {"worn": 200}, tmp_path) == ""  # another park's file
+    assert answers.odd_mix(trained, {"worn": 200}, tmp_path) == ""  # another park's file
 
 
 def test_good_rows_are_answered_and_the_others_named(command: Command) -> None:
@@ -86,7 +86,7 @@ def test_good_rows_are_answered_and_the_others_named(command: Command) -> None:
     assert len(document["left_out"]) == 1
     assert ["b.csv: sensor 'temp'" in text for text in document["warnings"]] == [True]
     assert "b.csv: sensor 'temp': 100.0% of its values" in said.err
-    assert command("predict", "run", "b.csv").code == 0  # a warning is no failure
+    assert command("predict", "run", "b.csv").code == 0  # a warning is not a failure
 
 
 def test_a_window_with_a_hole_has_no_answer(command: Command) -> None:

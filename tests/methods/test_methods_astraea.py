@@ -16,8 +16,7 @@ from fedfloor.methods.contract import View
 from fedfloor.park.park import Park
 from fedfloor.plan import walk as plans
 from fedfloor.plan.nodes import Parallel, Probe, Repeat, Sequence
-from fedfloor.solvers.grouping.problem import GroupingProblem
-from fedfloor.solvers.grouping.solve import SOLVERS, solve
+from fedfloor.solvers.grouping.solve import SOLVERS, GroupingProblem, solve
 from floor import bits, park
 from rounds import Job, after, method
 

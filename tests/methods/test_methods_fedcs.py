@@ -47,7 +47,7 @@ def test_a_deadline_that_nobody_meets_names_the_fastest_device() -> None:
     with pytest.raises(SettingError) as caught:
         in_time([0, 1], facts, np.array([1.0, 1.0]), 1.5)
     assert str(caught.value) == (
-        "methods.fedcs.deadline_s = 1.5: no device asked gets done in time; the fastest, device 1, takes 1.75 s. Allow "
+        "methods.fedcs.deadline_s = 1.5: no candidate finishes in time; the fastest, device 1, takes 1.75 s. Allow "
         "more."
     )
 

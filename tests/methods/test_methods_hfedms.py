@@ -13,7 +13,7 @@ import torch
 from fedfloor.errors import SettingError
 from fedfloor.methods.contract import State, View
 from fedfloor.methods.hfedms import HFedMS
-from fedfloor.parts.growth import Log
+from fedfloor.parts.grouping import Log
 from fedfloor.plan import schedule, walk
 from fedfloor.plan.nodes import Broadcast, Node, Parallel, Probe, Sequence
 from fedfloor.plan.outcome import Outcome

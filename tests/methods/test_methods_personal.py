@@ -212,7 +212,7 @@ def test_a_list_of_devices_names_files_of_its_run_alone(file: str, tmp_path: Pat
     for path in (run / "model.safetensors", tmp_path / "x.safetensors"):
         path.write_bytes(b"")
     (run / "devices.json").write_text(json.dumps({"0": {"file": file}}))
-    with pytest.raises(SettingError, match="no model or memory file of the run"):
+    with pytest.raises(SettingError, match="not a model or memory file of the run"):
         model_file(run, device="0")
 
 
@@ -244,7 +244,7 @@ def test_own_parts_of_a_model() -> None:
     model = torch.arange(network.flat.numel(), dtype=torch.float32)
     assert torch.equal(travels.put(travels.cut(model), model), model)
     assert travels.put(torch.zeros(travels.numbers), model).count_nonzero() == Parcel(norms, len(model)).numbers
-    with pytest.raises(SettingError, match=r"'bodi' is no part of model.*[Dd]id you mean 'body'"):
+    with pytest.raises(SettingError, match=r"'bodi' is not part of model.*[Dd]id you mean 'body'"):
         network.numbers("bodi")
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from commands import Command, lines, pressed
-from fedfloor.cli import checkout
+from fedfloor.cli import benchmarking
 from fedfloor.runs import launch, ledger
 from papers import catalog, work
 from papers.cells import Accuracy, Cell, Rounds, Table, Traffic
@@ -167,7 +167,7 @@ def test_a_cell_on_mnist_twice(data_root: Path, command: Command) -> None:
 
 def test_without_the_sources_the_command_names_their_folder(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     """As from an installed wheel, which holds neither papers nor benchmarks."""
-    monkeypatch.setattr(checkout, "ROOT", command.folder)
+    monkeypatch.setattr(benchmarking, "ROOT", command.folder)
     command.refused(command("reproduce"), "needs the folder papers/", "--papers DIR")
     command.refused(command("bench", "price"), "needs the folder benchmarks/")
     command.refused(command("reproduce", "--papers", "elsewhere", "fedsr-table2"), "elsewhere is not that folder")

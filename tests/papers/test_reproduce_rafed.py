@@ -12,9 +12,8 @@ from commands import Command
 from fedfloor.chance import generator
 from fedfloor.config import method_of
 from fedfloor.errors import SettingError
-from fedfloor.solvers.allocation.bound import lower_bound
-from fedfloor.solvers.allocation.problem import Allocation, AllocationProblem, cost, only_level
-from fedfloor.solvers.allocation.rafed import random_allocation
+from fedfloor.solvers.allocation.problem import Allocation, AllocationProblem, cost, lower_bound, only_level
+from fedfloor.solvers.allocation.solve import random_allocation
 from papers import allocation, catalog, rafed, schemes
 from papers.allocation import Contender, Found, Point, Study
 

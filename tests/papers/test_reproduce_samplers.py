@@ -12,8 +12,7 @@ import pytest
 
 from fedfloor.errors import SettingError
 from fedfloor.solvers.selection.problem import SelectionProblem, divergence, value
-from fedfloor.solvers.selection.published import gbpcs
-from fedfloor.solvers.selection.solve import solve
+from fedfloor.solvers.selection.solve import gbpcs, solve
 from papers import catalog, selection
 from papers.allocation import Row
 from papers.selection import Asked, Begun, Comparison, Point, Printed, Sampler, asked

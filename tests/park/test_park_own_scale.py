@@ -20,8 +20,7 @@ from fedfloor.deploy.settings import DataSource
 from fedfloor.errors import SettingError
 from fedfloor.experiment import EngineSettings, EvaluateSettings, MethodSettings
 from fedfloor.inference import inputs
-from fedfloor.inference.answers import Classified, results
-from fedfloor.inference.results import answers_of
+from fedfloor.inference.answers import Classified, answers_of, results
 from fedfloor.inference.trained import load_model
 from fedfloor.park.build import build
 from fedfloor.park.normalise import DeviceNormaliser, first_rows, mean_and_deviation, prepared, scaled, statistics

@@ -146,7 +146,7 @@ def test_the_head_replaces_the_classifier() -> None:
 
 
 class Named(nn.Module):
-    """A network whose last layer is no linear layer."""
+    """A network whose last layer is not a linear layer."""
 
     def __init__(self, shape: tuple[int, ...], classes: int) -> None:
         super().__init__()

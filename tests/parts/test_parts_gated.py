@@ -203,7 +203,7 @@ class Backwards(nn.Module):
 @pytest.mark.parametrize(
     ("module", "path", "said"),
     [
-        (nn.Sequential(nn.Linear(4, 3)), None, "which layer that is cannot be told: name it with [model] classifier"),
+        (nn.Sequential(nn.Linear(4, 3)), None, "that layer is unknown: name it with [model] classifier"),
         (nn.Sequential(nn.Conv2d(1, 3, 3)), "0", "classifier '0', which is Conv2d: it must be nn.Linear."),
         (Backwards(), "head", "classifier 'head' alone, but 'body.bias' is defined after it"),
     ],

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedfloor.errors import SettingError
-from fedfloor.parts.growth import (
+from fedfloor.parts.grouping import (
     MOST,
     Exp,
     Growth,
@@ -139,7 +139,7 @@ def test_the_chosen_groups_are_the_floor_of_the_share_that_was_written() -> None
         if exact:
             assert chosen_groups(share / 100, groups) == exact
         else:
-            with pytest.raises(SettingError, match="is less than one group, and nobody would train"):
+            with pytest.raises(SettingError, match="is less than one group, no device would train"):
                 chosen_groups(share / 100, groups)
 
 

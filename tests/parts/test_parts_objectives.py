@@ -248,7 +248,7 @@ def test_with_weight_0_it_is_plain_to_the_bit(
         ("mmd", {"needs_start": True}, "unknown setting of objective 'mmd' 'needs_start'"),
         ("plain", {"mu": 0.1}, "objective 'plain' has no settings, but got 'mu': leave it out."),
         ("floor:Counting", {"remembers": True}, "has no settings, but got 'remembers'"),
-        ("floor:Rememberer", {}, "is no Objective: derive it from fedfloor.Objective"),
+        ("floor:Rememberer", {}, "is not a subclass of fedfloor.Objective"),
     ],
 )
 def test_settings_are_checked(name: str, settings: dict[str, object], said: str) -> None:

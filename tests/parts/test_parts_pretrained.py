@@ -12,8 +12,7 @@ import torch
 from numpy.typing import NDArray
 
 from fedfloor.errors import SettingError
-from fedfloor.parts.extractors.extractor import Scaling, mean_features
-from fedfloor.parts.extractors.pretrained import MobileNet, Onnx
+from fedfloor.parts.extractors import MobileNet, Onnx, Scaling, mean_features
 
 BYTES = Scaling(1 / 255, np.zeros(1), np.ones(1))
 
@@ -133,7 +132,7 @@ def test_weights_of_another_network(tmp_path: Path) -> None:
     """Tensors that a file lacks would be drawn at random."""
     transformers = pytest.importorskip("transformers")
     transformers.MobileNetV1Model(transformers.MobileNetV1Config(depth_multiplier=0.25)).save_pretrained(tmp_path)
-    with pytest.raises(SettingError, match=r"is no MobileNetV2: \d+ of its tensors are missing"):
+    with pytest.raises(SettingError, match=r"is not a MobileNetV2: \d+ of its tensors are missing"):
         MobileNet(str(tmp_path)).dimension((1, 28, 28))
 
 
@@ -239,7 +238,7 @@ def test_files_that_are_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     with pytest.raises(SettingError, match=r"'no.onnx': no such file. 'hog', .* need no weights"):
         Onnx("no.onnx").dimension((1, 8, 8))
     (tmp_path / "broken.onnx").write_bytes(b"nothing")
-    with pytest.raises(SettingError, match="is no ONNX file that runs"):
+    with pytest.raises(SettingError, match="is not an ONNX file that runs"):
         Onnx(str(tmp_path / "broken.onnx")).dimension((1, 8, 8))
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
     with pytest.raises(SettingError, match=r"needs onnxruntime: pip install 'fedfloor\[onnx\]'"):

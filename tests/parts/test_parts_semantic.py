@@ -263,13 +263,16 @@ ASKED: dict[str, tuple[Callable[[], object], str]] = {
     "negative memory": (lambda: nearest(NOW, Y, -1), "semantics to keep = -1: must be a whole number of at least 0"),
     "mistyped rule": (
         lambda: nearest(NOW, Y, 2, "candidate"),  # type: ignore[arg-type]
-        "unknown rule of what is kept 'candidate'. Did you mean 'candidates'",
+        "unknown rule of the memory 'candidate'. Did you mean 'candidates'",
     ),
     "no window": (
         lambda: nearest(NOW, Y, 2, "window"),
         "window = 0: must be between 1 and the number of candidates, 4",
     ),
-    "no generator": (lambda: nearest(NOW, Y, 2, "random"), "the rule 'random' draws what is kept: pass a generator"),
+    "no generator": (
+        lambda: nearest(NOW, Y, 2, "random"),
+        "the rule 'random' draws the kept features: pass a generator",
+    ),
 }
 
 

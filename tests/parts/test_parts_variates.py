@@ -172,7 +172,7 @@ def test_a_device_alone_does_not_drift(tmp_path: Path) -> None:
 def test_where_fedavg_drifts_scaffold_finds_the_minimum(tmp_path: Path) -> None:
     # One mini-batch of everything per step and equal sizes: a fixed point of SCAFFOLD has Σ_k ∇F_k = 0 however many
     # steps a visit takes (there c_k = ∇F_k and c = 0, so every step is 0); FedAvg's has not. With weight decay there is
-    # one minimum. How fast it is come to is no law: 60 rounds are enough here.
+    # one minimum. How fast it is come to is not a law: 60 rounds are enough here.
     work = WorkSettings(steps=5, batch_size=8, lr=0.5, weight_decay=0.1)
     slopes = []
     for method, folder in ((Scaffold(work=work), tmp_path), (FedAvg(work=work), None)):

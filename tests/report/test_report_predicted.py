@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedfloor.engine import metrics
+from fedfloor.engine.evaluate import describe_errors
 from fedfloor.errors import SettingError
 from fedfloor.figures import Errors
 from fedfloor.report.ledger import collect
@@ -27,7 +27,7 @@ def levels(true: np.ndarray, shift: float = 0.0) -> Errors:
 
 def test_errors_of_ranges_by_hand() -> None:
     true = np.array([[4.0], [8.0], [20.0], [120.0]])
-    told = metrics.describe_errors(levels(true, 1.0), ["<10", "10-50", ">=50"], np.array([7, 7, 8, 9], np.int32))
+    told = describe_errors(levels(true, 1.0), ["<10", "10-50", ">=50"], np.array([7, 7, 8, 9], np.int32))
     assert (told["unit"], told["cap"], told["samples"]) == ("cycles", 100.0, 4)
     (target,) = told["targets"]
     away = np.array([1, 1, 1, 21.0])  # the last one counts as 100
@@ -45,7 +45,7 @@ def test_errors_of_ranges_by_hand() -> None:
 
 def test_many_samples_are_thinned_out_evenly_and_figures_are_of_all() -> None:
     true = np.arange(10_001.0)[::-1, None]
-    told = metrics.describe_errors(Errors(true, true[:, :, None] + 1), ["all"], None)
+    told = describe_errors(Errors(true, true[:, :, None] + 1), ["all"], None)
     assert told["points"]["true"][:2] == [0.0, 5.0]
     assert (len(told["points"]["true"]), told["points"]["true"][-1]) == (2000, 10_000.0)
     assert told["targets"][0]["samples"] == 10_001
@@ -55,7 +55,7 @@ def test_many_samples_are_thinned_out_evenly_and_figures_are_of_all() -> None:
 
 def test_targets_of_rows_ahead_have_names() -> None:
     true = np.zeros((2, 4))
-    told = metrics.describe_errors(Errors(true, np.ones((2, 4, 1)), names=("a", "b")), ["all"], None)
+    told = describe_errors(Errors(true, np.ones((2, 4, 1)), names=("a", "b")), ["all"], None)
     assert [one["name"] for one in told["targets"]] == ["a, 1 ahead", "a, 2 ahead", "b, 1 ahead", "b, 2 ahead"]
 
 
@@ -64,7 +64,7 @@ def folder(place: Path, seed: int = 0, shift: float = 1.0, **more: Any) -> Path:
     run = evaluate(make_run(place, [0.5, 0.9], seed=seed))
     path = run / "evaluation.json"
     true = np.arange(0.0, 100.0, 2.0)[:, None]
-    told = metrics.describe_errors(levels(true, shift), ["<10", "10-50", ">=50"], np.zeros(50, np.int32)) | more
+    told = describe_errors(levels(true, shift), ["<10", "10-50", ">=50"], np.zeros(50, np.int32)) | more
     path.write_text(json.dumps(json.loads(path.read_text()) | {"errors": told}))
     return run
 

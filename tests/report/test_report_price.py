@@ -148,7 +148,7 @@ def test_runs_without_a_price(tmp_path: Path) -> None:
     with pytest.raises(SettingError, match="--at bytes: these runs have no price"):
         at(runs, Budget("bytes", 1e9))
     assert summary(runs, 0.5)[0]["seconds_to_target"] is None
-    assert "What it costs" not in render(runs)
+    assert "Costs on the network" not in render(runs)
     price(make_run(tmp_path / "b", [0.5], method="fedavg"), [1.0])
     assert [row["accuracy"] for row in at(collect([tmp_path]), Budget("seconds", 5))] == [None, 0.5]
     # a price that is missing in one round is not taken for nothing

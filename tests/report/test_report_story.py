@@ -56,7 +56,7 @@ def test_an_interval_around_zero_tells_nothing_apart(tmp_path: Path) -> None:
     paragraph = told(tmp_path)[2]
     low, high = 0.2 - 0.1 * T1, 0.2 + 0.1 * T1
     assert f"(95 % interval −{-low:.3f} to {high:.3f}, 2 seeds)" in paragraph
-    assert paragraph.startswith("No difference can be told: FedSR is ahead of FedAvg by 0.200 in round 1 (95 %")
+    assert paragraph.startswith("No significant difference: FedSR is ahead of FedAvg by 0.200 in round 1 (95 %")
     assert paragraph.endswith("2 seeds); the interval contains 0.")
 
 
@@ -117,7 +117,7 @@ def test_runs_that_are_not_done_are_named(tmp_path: Path) -> None:
     make_run(tmp_path / "a0", [0.5, 0.6], seed=0, rounds=2)
     make_run(tmp_path / "a1", [0.5], seed=1, rounds=2)
     assert told(tmp_path)[-1] == (
-        "Not the whole schedule: FedSR (seed 1) did 1 of 2 rounds, stopped early or still at work. All other runs did "
+        "Schedule not finished: FedSR (seed 1) did 1 of 2 rounds, stopped early or still running. All other runs did "
         "all rounds."
     )
 
@@ -128,7 +128,7 @@ def test_noisy_censuses_are_told_by_the_seed_that_tells_most(tmp_path: Path) -> 
         body = {"reports": 101, "epsilon": epsilon, "epsilon_advanced": min(epsilon, 55.25), "delta": 1e-5}
         (folder / "privacy.json").write_text(json.dumps(body))
     make_run(tmp_path / "b", [0.5, 0.6], method="fedavg")
-    said = "With noise: in FedGS a device told its class counts 101 times, {}together ε = 60, or 55.25 with δ = 1e-05."
+    said = "With noise: in FedGS a device sent its class counts 101 times, {}together ε = 60, or 55.25 with δ = 1e-05."
     public = " The noise of a simulation is drawn from its public seed and protects nobody."
     assert told(tmp_path)[-1] == said.format("on real machines ") + public  # as runs of before say nothing of it
     for seed in (0, 1):

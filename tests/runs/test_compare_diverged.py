@@ -145,11 +145,11 @@ def test_the_story_names_it_and_does_not_count_it_as_unfinished(folder: Path) ->
     runs = collect([folder])
     told = story(groups(runs), 0.9)
     assert told[-1] == (
-        "Training diverged: FedSR (seed 1 in round 3). Such a method has no mean, and no difference counts that seed."
+        "Training diverged: FedSR (seed 1 in round 3). Such a method has no mean, and no difference includes that seed."
     )
     assert "FedSR" not in told[1]  # the standing
     # the leader is a method that holds with every seed
-    assert told[2].startswith("No difference can be told: FedAvg is behind FedSR by 0.140 in round 3")
+    assert told[2].startswith("No significant difference: FedAvg is behind FedSR by 0.140 in round 3")
 
 
 def test_curves_leave_it_out_of_the_mean_and_draw_it(folder: Path) -> None:

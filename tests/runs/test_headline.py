@@ -21,7 +21,7 @@ from fedfloor.report.story import baseline, one_class, remarks, rising, story
 from fedfloor.report.table import Budget, at, leader, natural_target, paired, paired_at, summary
 from fedfloor.report.words import markdown as table
 from fedfloor.runs import sweep as sweeps
-from fedfloor.tracking.points import about, csv_table
+from fedfloor.tracking.sinks import about, csv_table
 from run_folders import evaluate, make_run
 
 
@@ -136,8 +136,7 @@ def test_a_model_that_predicts_one_class_only_is_named(tmp_path: Path) -> None:
     flat["confusion"] = [[10, 0, 0], [10, 0, 0], [0, 0, 0]]
     file.write_text(json.dumps(flat))
     assert one_class(groups(collect([tmp_path]))) == (
-        "A model that has not learnt to tell the classes apart: that of FedSR with seed 1 predicts '0' for every test "
-        "sample."
+        "A model that does not separate the classes: that of FedSR with seed 1 predicts '0' for every test sample."
     )
 
 
@@ -152,10 +151,10 @@ def losses(folder: Path, series: list[float]) -> str:
 def test_a_rising_test_loss_is_pointed_at(tmp_path: Path) -> None:
     told = losses(tmp_path / "up", [0.9, 0.5, 0.3, 0.32, 0.3, 0.4, 0.5, 0.6])
     assert told.startswith(
-        "The test loss rises: FedSR from 0.3 in round 4 to 0.5 in the last. The model grows too sure"
+        "The test loss rises: FedSR from 0.3 in round 4 to 0.5 in the last. The model becomes overconfident"
     )
     assert losses(tmp_path / "down", [0.9, 0.5, 0.4, 0.3, 0.25, 0.2]) == ""
-    assert losses(tmp_path / "spike", [0.9, 0.5, 0.4, 0.3, 0.25, 0.9]) == ""  # one bad round is no trend
+    assert losses(tmp_path / "spike", [0.9, 0.5, 0.4, 0.3, 0.25, 0.9]) == ""  # one bad round is not a trend
     assert losses(tmp_path / "short", [0.3, 0.5, 0.9]) == ""
 
 

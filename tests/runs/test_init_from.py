@@ -191,7 +191,7 @@ def test_no_model_is_refused(tmp_path: Path) -> None:
     (tmp_path / "bad" / "model.safetensors").write_bytes(b"no model")
     refused(tmp_path / "none", "there is no such run.")
     refused(tmp_path / "empty", "is not a run's folder")
-    refused(tmp_path / "bad", "is no trained model, or damaged")
+    refused(tmp_path / "bad", "is not a trained model, or damaged")
 
 
 # -- in a run ----------------------------------------------------------------------------------------------------------

@@ -95,7 +95,7 @@ def test_until_is_read() -> None:
         ("accuracy=x", "--until accuracy=x: give a number, such as accuracy=0.8."),
         ("accuracy=0.8;seconds=1", "--until accuracy=0.8;seconds=1: give a number"),
         ("byte=3", "unknown --until 'byte'. Did you mean 'bytes'?"),
-        ("rounds=3", "--until rounds=3: --stop-after N stops after so many rounds."),
+        ("rounds=3", "--until rounds=3: --stop-after N stops after N rounds."),
         ("seconds=1,seconds=2", "--until seconds=1,seconds=2: seconds is given twice. Give each once."),
         ("accuracy=0.8,", "unknown --until ''."),
         ("seconds=0", "until seconds (--until) = 0.0: must be a number above 0, such as 3600."),

@@ -241,7 +241,7 @@ def test_what_procedural_data_refuse(command: Command) -> None:
     (command.folder / "many.toml").write_text(RUN)
     for change, words in {
         'data.partition={kind="iid"}': "made device by device",
-        "data.name=labels": 'procedural says what name = "procedural" is like',
+        "data.name=labels": 'procedural has the settings of name = "procedural"',
         "data.procedural={skew=1.5}": "data.procedural.skew = 1.5: must be from 0 to 1",
         "data.procedural={classes=1}": "data.procedural.classes = 1",
         "data.procedural={shape=[1,0,3]}": "data.procedural.shape",

@@ -29,7 +29,7 @@ from fedfloor.report import ledger
 from fedfloor.report.groups import contestants, groups
 from fedfloor.report.story import contrast
 from fedfloor.report.table import natural_target
-from fedfloor.runs import launch, prepare, roundless
+from fedfloor.runs import launch, prepare, references
 from fedfloor.runs.references import work
 
 REFERENCES = ("local-only", "pooled", "scikit-learn")
@@ -198,7 +198,7 @@ def test_scikit_learn_of_a_regression_is_a_fit_by_hand(command: Command) -> None
     park = launch.build_park(config.read(command.folder / "life.toml", ["seed=3"]))
     mean, std = park.standard
     train, test = (
-        roundless.columns(((x - mean[:, None]) / std[:, None]).astype(np.float32))
+        references.columns(((x - mean[:, None]) / std[:, None]).astype(np.float32))
         for x in (park.pooled()[0], park.test()[0])
     )
     life, wanted = (np.minimum(y[:, 0], 60.0) for y in (park.pooled()[1], park.test()[1]))
@@ -224,7 +224,7 @@ def test_scikit_learn_of_a_regression_is_a_fit_by_hand(command: Command) -> None
 
 def test_windows_become_statistics_of_each_sensor() -> None:
     x = np.array([[[1.0, 2.0, 6.0], [0.0, 0.0, 3.0]]])
-    assert roundless.columns(x)[0].tolist() == pytest.approx(
+    assert references.columns(x)[0].tolist() == pytest.approx(
         [3, 1, np.std([1, 2, 6]), np.std([0, 0, 3]), 1, 0, 6, 3, 6, 3]
     )
 
@@ -342,7 +342,7 @@ def test_what_a_story_makes_of_differences(command: Command) -> None:
     mean = {g.runs[0].method: np.mean([run.rounds[-1].accuracy for run in g.runs]) for g in found}
     cost, gain = mean["pooled"] - mean["fedavg"], mean["fedavg"] - mean["local-only"]
     ends = re.findall(r"95 % interval (−?[\d.]+) to", told)
-    assert told.count("No difference can be told: ") == sum(one.startswith("−") for one in ends) > 0
+    assert told.count("No significant difference: ") == sum(one.startswith("−") for one in ends) > 0
     sentences = re.findall(r"[A-Z][^:]*: [^:]*?\)(?:\.|; the interval contains 0\.)", told)
     for name in ("pooled training", "local training"):
         sentence = next(one for one in sentences if name in one)
@@ -400,10 +400,10 @@ def test_they_are_judged_by_the_headline_too(command: Command, headline: str) ->
     assert len({key for one in named.values() for key in one}) == 1
     what = config.read(command.folder / "plant.toml", ["method.name=scikit-learn"])
     engine, _ = prepare.engine(what, config.combined(what), launch.build_park(what), Alone(), DeviceMemory(None))
-    model = roundless.fitted(engine, config.combined(what).method)  # type: ignore[arg-type]
+    model = references.fitted(engine, config.combined(what).method)  # type: ignore[arg-type]
     x, y = engine.park.test()
     assert engine.park.dataset.classes == ("bad", "ok")
-    rows = roundless.table(engine.wrap(x, y))
+    rows = references.table(engine.wrap(x, y))
     by_hand = {
         "AUROC of bad": roc_auc_score(y == 0, np.exp(model(rows)[:, 0])),
         "recall of bad": recall_score(y == 0, model(rows).argmax(1) == 0),

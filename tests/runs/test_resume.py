@@ -236,7 +236,7 @@ REFUSED: dict[str, tuple[Callable[[Path], None], tuple[str, ...], int, str]] = {
     "a missing line break": (line(1, lambda text: text[:-1]), (), 1, "line 1 is damaged"),
     "no ledger": (lambda out: (out / "ledger.jsonl").unlink(), (), 1, "line 1 is missing"),
     "no experiment": (lambda out: (out / "experiment.toml").unlink(), (), 2, "holds no run"),
-    "an experiment that is no TOML": (
+    "an experiment that is not TOML": (
         lambda out: (out / "experiment.toml").write_text("a = ") and None, (), 2,
         "holds no run that could be resumed: experiment",
     ),

@@ -159,7 +159,7 @@ def rows() -> Dataset:
 
 
 def test_sensors_are_refused() -> None:
-    with pytest.raises(SettingError, match=r"data set 'press' are no pictures\. Use \{ kind = \"fifo\""):
+    with pytest.raises(SettingError, match=r"data set 'press' are not pictures\. Use \{ kind = \"fifo\""):
         build(rows(), devices=2, partition=Iid(), stream=Augmented())
     assert build(rows(), devices=2, partition=Iid(), stream=Fifo(3)).devices == 2
 

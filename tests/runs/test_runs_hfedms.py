@@ -80,7 +80,7 @@ def _kept(path: Path) -> int:
 
 @pytest.mark.parametrize(
     ("network", "match"),
-    [("softmaxed", "what comes out of that is not what the network says"), ("flattening", r"'1' is \[2, 7, 7\] for")],
+    [("softmaxed", "whose output is not the network's output"), ("flattening", r"'1' is \[2, 7, 7\] for")],
 )
 def test_a_network_whose_features_cannot_be_kept_is_refused_before_anything_is_written(
     network: str, match: str, tmp_path: Path
@@ -89,5 +89,5 @@ def test_a_network_whose_features_cannot_be_kept_is_refused_before_anything_is_w
     with pytest.raises(SettingError, match=rf"objective of method 'hfedms'.*{match}"):
         fedfloor.run(experiment(model=model), out, ranks=1)
     assert not out.exists()
-    other = experiment(model=model, method={"name": "scoped:Keeping"}, rounds=1)  # what it keeps are no features
+    other = experiment(model=model, method={"name": "scoped:Keeping"}, rounds=1)  # what it keeps are not features
     assert fedfloor.run(other, out, ranks=1).model.exists()

@@ -17,8 +17,8 @@ from fedfloor.methods.rafed import RaFed
 from fedfloor.network.profile import NetworkSettings
 from fedfloor.plan.nodes import Broadcast, Parallel, Sequence, Work, edge
 from fedfloor.runs import forecast, launch
+from fedfloor.runs.forecast import reprice
 from fedfloor.runs.orders import Limits
-from fedfloor.runs.reprice import reprice
 from priced import BYTES, priced, visit
 from scoped import Asking
 

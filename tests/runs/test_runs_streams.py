@@ -254,11 +254,11 @@ def test_a_window_larger_than_the_local_set_tells_more_of_each_sample(
     here = streamed(Fifo(9))
     what = replace(experiment(), park=replace(experiment().park, census_epsilon=0.5))
     with caplog.at_level("WARNING"):
-        results.tell(tmp_path, what, {0: 7, 1: 9, 2: 5}, here)
+        results.write_privacy(tmp_path, what, {0: 7, 1: 9, 2: 5}, here)
     told = json.loads((tmp_path / "privacy.json").read_text())
     assert (told["report_epsilon"], told["reports"], told["epsilon"]) == (1.5, 5, 7.5)
     assert "samples of device 2 up to 3 times" in caplog.text
-    results.tell(tmp_path, what, {}, here)
+    results.write_privacy(tmp_path, what, {}, here)
     assert json.loads((tmp_path / "privacy.json").read_text())["epsilon"] == 0.0
 
 

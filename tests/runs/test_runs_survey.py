@@ -14,8 +14,8 @@ from fedfloor.network.profile import NetworkSettings
 from fedfloor.park.normalise import DeviceNormaliser, Normalise, steps
 from fedfloor.park.survey import RegimeNormaliser, RobustNormaliser
 from fedfloor.report.page import write
+from fedfloor.runs.forecast import reprice
 from fedfloor.runs.parks import build_park
-from fedfloor.runs.reprice import reprice
 from plant_tables import experiment, plant
 
 DEVICES, C = 5, 2  # temp and torque

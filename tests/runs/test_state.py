@@ -77,7 +77,7 @@ def test_a_checkpoint_says_who_holds_the_frozen_part_and_an_older_one_nobody(tmp
     ids=["array", "NumPy number", "tensor", "set", "key", "no mapping", "circle"],
 )
 def test_what_is_no_json_is_refused(notes: dict[str, object]) -> None:
-    with pytest.raises(SettingError, match=r"the method's state cannot be checkpointed: its notes are no JSON"):
+    with pytest.raises(SettingError, match=r"the method's state cannot be checkpointed: its notes are not JSON"):
         State({}, notes)
 
 

@@ -85,7 +85,7 @@ def test_other_splits_hold_out_of_every_device_as_before(tmp_path: Path) -> None
     split = own.load(tmp_path / "floor.csv", Reading(split=DeviceSplit(test=0.2)), 0)
     mixed = build(
         split, validation=0.2, devices=5, partition=Iid(), whole_devices=True
-    )  # devices are no machines there
+    )  # devices are not machines there
     assert mixed.devices == 5
 
 

@@ -24,8 +24,7 @@ from fedfloor.solvers.allocation.problem import (
     training_latency,
     verify,
 )
-from fedfloor.solvers.allocation.rafed import fixed, rafed
-from fedfloor.solvers.allocation.solve import exact, search
+from fedfloor.solvers.allocation.solve import exact, fixed, rafed, search
 from fedfloor.solvers.solution import solved
 
 
@@ -193,7 +192,7 @@ def test_levels_so_weak_that_no_number_says_how_long_they_take() -> None:
 WITHOUT_NUMBA = """
 import sys
 sys.modules["numba"] = None
-import fedfloor.solvers.allocation.bound, fedfloor.solvers.allocation.solve, fedfloor.solvers.allocation.rafed
+import fedfloor.solvers.allocation.problem, fedfloor.solvers.allocation.solve, fedfloor.solvers.allocation.solve
 print("imported")
 """
 

@@ -14,17 +14,17 @@ from hypothesis import strategies as st
 from allocation_force import all_levels, by_sets, everything, factor
 from allocation_parks import park, tiny
 from fedfloor.solvers.allocation import solve as exact_module
-from fedfloor.solvers.allocation.bound import clean_bound, lower_bound
 from fedfloor.solvers.allocation.problem import (
     Allocation,
     AllocationProblem,
+    clean_bound,
     cost,
     latency,
+    lower_bound,
     only_level,
     verify,
 )
-from fedfloor.solvers.allocation.rafed import fixed, rafed, random_allocation
-from fedfloor.solvers.allocation.solve import exact, search
+from fedfloor.solvers.allocation.solve import exact, fixed, rafed, random_allocation, search
 
 SEEDS = st.integers(0, 2**32)
 ISSUE_S = 6.2  # the best average over five parks before there was a solver

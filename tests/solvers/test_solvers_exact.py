@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from fedfloor.solvers.selection import solve as exact_module
 from fedfloor.solvers.selection.problem import verify
-from fedfloor.solvers.selection.published import random
-from fedfloor.solvers.selection.solve import exact
+from fedfloor.solvers.selection.solve import exact, random
 from selections import close, femnist_like, least, strange
 
 SEEDS = st.integers(0, 2**32 - 1)

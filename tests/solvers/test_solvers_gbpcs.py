@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from fedfloor.errors import SettingError
 from fedfloor.solvers.selection.problem import SelectionProblem, batches, divergence, value, verify
-from fedfloor.solvers.selection.published import (
+from fedfloor.solvers.selection.solve import (
     Trace,
     bayesian,
     cross,
@@ -24,8 +24,9 @@ from fedfloor.solvers.selection.published import (
     monte_carlo,
     mutate,
     random,
+    solve,
+    swap,
 )
-from fedfloor.solvers.selection.solve import solve, swap
 from selections import femnist_like
 
 SEEDS = st.integers(0, 2**32 - 1)

@@ -17,8 +17,22 @@ from scipy.optimize import linear_sum_assignment
 from fedfloor.errors import RunError, SettingError
 from fedfloor.solvers.grouping import solve as exchange_module
 from fedfloor.solvers.grouping.kernels import assign, exchange_between
-from fedfloor.solvers.grouping.problem import GroupingProblem, check, cpd, shares, value, verify
-from fedfloor.solvers.grouping.solve import DISTANCES, SOLVERS, astraea, clusters, exchange, icg, random, solve
+from fedfloor.solvers.grouping.solve import (
+    DISTANCES,
+    SOLVERS,
+    GroupingProblem,
+    astraea,
+    check,
+    clusters,
+    cpd,
+    exchange,
+    icg,
+    random,
+    shares,
+    solve,
+    value,
+    verify,
+)
 from fedfloor.solvers.solution import solved
 from groupings import femnist_like, groupings, least, strange
 
@@ -43,7 +57,7 @@ def test_many_groups_are_compared_in_blocks(monkeypatch: pytest.MonkeyPatch) -> 
     problem = femnist_like(0, 40, 20)
     choice = random(problem).choice
     whole = value(problem, choice)
-    monkeypatch.setattr("fedfloor.solvers.grouping.problem.BLOCK", 3 * 20)  # seven blocks, the last with two rows
+    monkeypatch.setattr("fedfloor.solvers.grouping.solve.BLOCK", 3 * 20)  # seven blocks, the last with two rows
     assert value(problem, choice) == pytest.approx(whole, rel=1e-14)
 
 
@@ -244,7 +258,7 @@ def test_who_is_left_out_is_chosen() -> None:
         ({"groups": 2.0}, "groups = 2.0: must be a whole number"),
         ({"size": 4}, "size = 4: must be a whole number of 1 … 3, devices/groups"),
         ({"size": -1}, "size = -1: must be"),
-        ({"counts": np.zeros((6, 3))}, "sum of counts = 0: must be above 0: nobody has a sample"),
+        ({"counts": np.zeros((6, 3))}, "sum of counts = 0: must be above 0: no device has a sample"),
         ({"counts": -np.ones((6, 3))}, "counts = -1.0: must be finite and at least 0"),
         ({"counts": np.full((6, 3), np.nan)}, "counts = nan: must be finite"),
         ({"counts": np.ones(6)}, r"shape of counts = \(6,\)"),

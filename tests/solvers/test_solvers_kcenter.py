@@ -165,6 +165,6 @@ def test_bad_choices_are_refused() -> None:
         k_center(v[:, 0], 1, rng)
     for bad in (np.nan, np.inf):
         v[3, 1] = bad
-        with pytest.raises(SettingError, match="rows 0 and 3 are no finite distance apart"):
+        with pytest.raises(SettingError, match="rows 0 and 3 have no finite distance"):
             k_center(v, 2, rng, first=0)
         assert k_center(v, 2, rng, first=0, among=np.arange(3)).tolist() == [0, 1]

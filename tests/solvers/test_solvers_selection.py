@@ -16,8 +16,7 @@ from hypothesis import strategies as st
 from fedfloor.errors import RunError, SettingError
 from fedfloor.solvers.selection import solve as exact_module
 from fedfloor.solvers.selection.problem import SelectionProblem, batches, check, divergence, value, verify, whole_bound
-from fedfloor.solvers.selection.published import brute, monte_carlo, random
-from fedfloor.solvers.selection.solve import SOLVERS, exact, solve, swap
+from fedfloor.solvers.selection.solve import SOLVERS, brute, exact, monte_carlo, random, solve, swap
 from fedfloor.solvers.solution import solved
 from selections import close, femnist_like, least, scale, strange
 

@@ -17,7 +17,7 @@ from fedfloor.checking import checked
 from fedfloor.data.files.own import load
 from fedfloor.errors import SettingError
 from fedfloor.runs.parks import load_data
-from fedfloor.runs.roundless import repeated
+from fedfloor.runs.references import repeated
 from fedfloor.tasks.forecasting import Forecasting
 from fedfloor.tasks.kinds import made
 

@@ -9,7 +9,7 @@ import pytest
 
 from fedfloor.runs import ledger
 from fedfloor.tracking import tracker
-from fedfloor.tracking.points import About, Point
+from fedfloor.tracking.sinks import About, Point
 from run_folders import make_run
 
 

@@ -207,7 +207,7 @@ def test_a_missing_library_is_told_before_anything_is_done(
 REFUSED = {
     "run tiny.toml --out other --track tensorbord": "unknown --track 'tensorbord'. Did you mean 'tensorboard'?",
     "track out --to cvs": "unknown --to 'cvs'. Did you mean 'csv'?",
-    "track out --to mlflow --out x": "--out x: MLflow stores runs where MLFLOW_TRACKING_URI says. Leave --out out.",
+    "track out --to mlflow --out x": "--out x: MLflow stores runs at MLFLOW_TRACKING_URI. Leave --out out.",
     "track out --to csv --out - --json": "--out - prints CSV on standard output",
     "track out --to tensorboard --out -": "--out - prints CSV on standard output",
     "track out --to csv --out no/such/file.csv": "--out no/such/file.csv: No such file or directory.",

@@ -9,7 +9,7 @@ import typer
 import typer.core
 
 from fedfloor import __version__
-from fedfloor.cli import benchmarking, catalog, checkout, costs, deploying, look, releasing, sensing, train, watching
+from fedfloor.cli import benchmarking, catalog, costs, deploying, look, releasing, sensing, train, watching
 from fedfloor.errors import FedfloorError
 from fedfloor.outside import blamed
 
@@ -39,8 +39,8 @@ for _command in (
 app.add_typer(catalog.datasets, name="datasets")
 app.add_typer(deploying.live, name="live")
 app.add_typer(look.check, name="check")
-app.command(context_settings=checkout.HANDED_ON)(checkout.reproduce)
-app.command(context_settings=checkout.HANDED_ON)(checkout.bench)
+app.command(context_settings=benchmarking.HANDED_ON)(benchmarking.reproduce)
+app.command(context_settings=benchmarking.HANDED_ON)(benchmarking.bench)
 
 
 def main() -> None:

@@ -1,9 +1,10 @@
-"""The command ``benchmark``: methods on frozen protocols, and a check of recorded results."""
+"""The commands ``benchmark``, and ``bench`` and ``reproduce`` of the source tree."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -27,7 +28,7 @@ def benchmark(
         typer.Option("--methods", metavar="A,B", help="Separated by commas; default: those of the benchmark."),
     ] = None,
     more: Annotated[
-        list[str] | None, typer.Option("--method", metavar="M", help="A method besides, such as mine:Method.")
+        list[str] | None, typer.Option("--method", metavar="M", help="A further method, such as mine:Method.")
     ] = None,
     data: Annotated[
         list[Path] | None, typer.Option("--data", metavar="FILE", help="An experiment file as a protocol of your own.")
@@ -38,14 +39,14 @@ def benchmark(
     page: Annotated[
         Path | None, typer.Option("--page", metavar="FILE", help="Also write the results as Markdown.")
     ] = None,
-    so_far: Annotated[bool, typer.Option("--so-far", help="Run nothing: print the results that are there.")] = False,
+    so_far: Annotated[bool, typer.Option("--so-far", help="Print the existing results; run nothing.")] = False,
     check: Annotated[
         int | None, typer.Option("--check", metavar="N", help="Run N recorded results again and compare.")
     ] = None,
     listed: Annotated[bool, typer.Option("--list", help="List the protocols.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Run methods on frozen protocols, beside references; stopped, it goes on with the same command."""
+    """Run methods on frozen protocols, beside references; the same command continues a stopped run."""
     from fedfloor import benchmark as bench
     from fedfloor.runs.folder import write
     from fedfloor.terminal import show
@@ -103,3 +104,45 @@ def _progress(label: str, line: Line) -> None:
     name, value = line.headline
     if value is not None:
         print(f"{label}: round {line.round}, {name} {value:.4f}", file=sys.stderr)
+
+
+ROOT = Path(__file__).parents[3]
+HANDED_ON = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
+
+
+def bench(context: typer.Context) -> None:
+    """Benchmark rounds, loading, pricing and the solvers (in the source tree)."""
+    _call("bench", ROOT / "benchmarks", context.args)
+
+
+def reproduce(
+    context: typer.Context,
+    papers: Annotated[
+        Path | None,
+        typer.Option(
+            "--papers", metavar="DIR", envvar="FEDFLOOR_PAPERS", help="The folder papers/ of the source tree."
+        ),
+    ] = None,
+) -> None:
+    """Reproduce a published table, or list the tables (in the source tree)."""
+    _call("reproduce", papers or ROOT / "papers", context.args)
+
+
+def _call(command: str, folder: Path, arguments: list[str]) -> None:
+    """Run the function ``command`` of the module ``command`` in a folder of the source tree.
+
+    Raises:
+        SettingError: the folder is not there.
+    """
+    name = "benchmarks" if command == "bench" else "papers"
+    if folder.resolve().name != name or not (folder / "command.py").is_file():
+        how = ", or name its folder with --papers DIR." if command == "reproduce" else "."
+        raise SettingError(
+            f"fedfloor {command} needs the folder {name}/ of fedfloor's source tree, which is not in the package, and "
+            f"{folder} is not that folder. Install fedfloor in a clone of the sources (pip install --editable .){how}"
+        )
+    sys.path.insert(0, str(folder.resolve().parent))
+    wrapper = typer.Typer(add_completion=False, context_settings={"help_option_names": ["-h", "--help"]})
+    module = import_module("benchmarks.command") if command == "bench" else import_module("papers.command")
+    wrapper.command()(getattr(module, command))
+    typer.main.get_command(wrapper)(arguments, prog_name=f"fedfloor {command}")

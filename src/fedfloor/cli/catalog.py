@@ -48,7 +48,7 @@ def parts(
     from fedfloor.config import PARTS
     from fedfloor.parts.attacks import ATTACKS
     from fedfloor.parts.codecs import CODECS
-    from fedfloor.parts.extractors.names import EXTRACTORS
+    from fedfloor.parts.extractors import EXTRACTORS
     from fedfloor.parts.named import rows
     from fedfloor.terminal import show
 

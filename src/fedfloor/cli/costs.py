@@ -44,21 +44,21 @@ def price(
     from fedfloor.runs.parks import build_park
     from fedfloor.terminal import show
 
-    what = shared.experiment(experiment, changes)
-    last = what.rounds if rounds is None else rounds
-    if not 1 <= last <= what.rounds:
-        raise SettingError(f"--rounds {last}: the experiment has rounds 1 to {what.rounds}.")
-    names = [what.method.name] if methods is None else [name.strip() for name in methods.split(",")]
+    setup = shared.experiment(experiment, changes)
+    last = setup.rounds if rounds is None else rounds
+    if not 1 <= last <= setup.rounds:
+        raise SettingError(f"--rounds {last}: the experiment has rounds 1 to {setup.rounds}.")
+    names = [setup.method.name] if methods is None else [name.strip() for name in methods.split(",")]
     each_once("methods", names)
-    park, rows, links = build_park(what), [], []
+    park, rows, links = build_park(setup), [], []
     for name in names:
-        row, more = _priced(replace(what, method=replace(what.method, name=name)), park, last)
+        row, more = _priced(replace(setup, method=replace(setup.method, name=name)), park, last)
         rows.append(row)
         links += more
     if as_json:
-        show(rows, as_json=True, links=links, network=what.network.profile, names=park.display_names.table())
+        show(rows, as_json=True, links=links, network=setup.network.profile, names=park.display_names.table())
         return
-    title = f"{what.name}: rounds 1 to {last} on {what.network.profile or 'its network'}"
+    title = f"{setup.name}: rounds 1 to {last} on {setup.network.profile or 'its network'}"
     costs = [{k: v for k, v in row.items() if not k.startswith(("setup", "normalise"))} for row in rows]
     show(costs, as_json=False, title=title)
     setup, survey = (
@@ -72,7 +72,7 @@ def price(
     show(links, as_json=False, title="bytes on each link")
 
 
-def _priced(what: Experiment, park: Park, last: int) -> tuple[Row, list[Row]]:
+def _priced(setup: Experiment, park: Park, last: int) -> tuple[Row, list[Row]]:
     """Return a method's row, and one for each link and direction that it sends over; set-up is in both."""
     from fedfloor.runs import forecast
     from fedfloor.terminal import counted
@@ -80,8 +80,8 @@ def _priced(what: Experiment, park: Park, last: int) -> tuple[Row, list[Row]]:
     sums: Counter[str] = Counter()
     seconds = joules = setup_s = setup_bytes = asked_s = asked_bytes = 0.0
     longest: ForecastRound | None = None
-    with counted(what.method.name, last) as step:
-        for one in forecast.rounds(what, park, last):
+    with counted(setup.method.name, last) as step:
+        for one in forecast.rounds(setup, park, last):
             for price in (one.price, one.normalised):
                 if price is not None:
                     seconds, joules = seconds + price.seconds, joules + price.joules
@@ -93,7 +93,7 @@ def _priced(what: Experiment, park: Park, last: int) -> tuple[Row, list[Row]]:
             elif longest is None or one.price.seconds > longest.price.seconds:
                 longest = one
             step(one.number)
-    name, total = what.method.name, sum(sums.values())
+    name, total = setup.method.name, sum(sums.values())
     row = {
         "method": name, "rounds": last, "seconds_per_round": seconds / last, "hours": seconds / 3600,
         "MB_per_round": total / last / 1e6, "GB": total / 1e9, "joules_per_round": joules / last, "joules": joules,
@@ -152,10 +152,10 @@ def reprice(
     """Price finished runs on another network, without training again."""
     from fedfloor.network.profile import NetworkSettings
     from fedfloor.report import ledger
-    from fedfloor.runs import reprice as work
+    from fedfloor.runs import forecast
 
     runs, budget = [run.folder for run in ledger.collect(folders)], options.budget(at)
-    copies = work.reprice(runs, NetworkSettings(network), out, lambda copy: print(copy, file=sys.stderr))
+    copies = forecast.reprice(runs, NetworkSettings(network), out, lambda copy: print(copy, file=sys.stderr))
     shared.summary(copies, out / "report.html", target, as_json=as_json, at=budget)
 
 
@@ -203,7 +203,7 @@ def _line(name: str, network: NetworkProfile, *, as_json: bool) -> Row:
 
 
 def shared_by(link: LinkClass) -> str:
-    """Return how a link is shared.
+    """Return the sharing rule of a link.
 
     >>> from fedfloor.network.profile import LinkClass
     >>> shared_by(LinkClass(up_bps=4e6, sharing="serial", over="park")), shared_by(LinkClass())
@@ -275,7 +275,7 @@ def allocate(
 def _solved(
     cell: Cell, problem: AllocationProblem, solver: str, seed: int, limit: float | None
 ) -> Solution[Allocation]:
-    from fedfloor.solvers.allocation.bound import alone_s
+    from fedfloor.solvers.allocation.problem import alone_s
     from fedfloor.solvers.allocation.solve import SOLVERS, ready, solve
 
     if solver not in SOLVERS:

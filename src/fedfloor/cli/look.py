@@ -29,15 +29,15 @@ def draw(
     from fedfloor.runs.parks import build_park
     from fedfloor.terminal import show
 
-    what = shared.experiment(experiment, changes)
-    park = build_park(what)
-    plan = plan_of(what, park, number)
+    setup = shared.experiment(experiment, changes)
+    park = build_park(setup)
+    plan = plan_of(setup, park, number)
     if svg is not None:
         try:
             svg.write_text(picture(plan, lambda k: int(park.factory_of[k]), park.display_names), encoding="utf-8")
         except OSError as error:
             raise SettingError(f"--svg {svg}: {error.strerror or error}.") from error
-    server = combined(what).server
+    server = combined(setup).server
     if as_json:
         show([], as_json=True, plan=text.to_json(plan), plan_hash=text.digest(plan), names=park.display_names.table())
     else:
@@ -107,7 +107,7 @@ def predict(
         Path | None, typer.Option("--csv", metavar="FILE", help="Write every sample to this file.")
     ] = None,
     device: Annotated[
-        str, typer.Option("--device", metavar="NAME", help="The device whose file this is and whose model predicts.")
+        str, typer.Option("--device", metavar="NAME", help="The device of the files, whose model predicts.")
     ] = "",
     own: OwnCode = False,
     which: Which = "last",

@@ -100,7 +100,7 @@ def _parsed(option: str, text: str, allowed: Sequence[str], headline: Figure | N
     for item in text.split(","):
         key, _, value = (part.strip() for part in item.partition("="))
         if key == "rounds" and key not in allowed:
-            raise SettingError(f"{option} {item}: --stop-after N stops after so many rounds.")
+            raise SettingError(f"{option} {item}: --stop-after N stops after N rounds.")
         if headline is not None and key not in allowed and is_figure(key):
             if headline.of and key.casefold() == headline.kind.name.casefold() and headline.kind.of_class == "one":
                 raise SettingError(f"{option} {item}: of which class? Write {option} '{headline.name}={value}'.")

@@ -227,7 +227,7 @@ def compare(
     return whole
 
 
-def check_references(what: Experiment, out: Path) -> None:
+def check_references(setup: Experiment, out: Path) -> None:
     """Refuse ``run --references`` before the run where it is impossible.
 
     Raises:
@@ -236,19 +236,19 @@ def check_references(what: Experiment, out: Path) -> None:
     from fedfloor.runs.launch import under_torchrun
     from fedfloor.runs.references import of_run
 
-    of_run(what, out)
+    of_run(setup, out)
     if under_torchrun():
         raise SettingError("run --references starts its own processes: run it without torchrun, with --ranks.")
 
 
-def references(what: Experiment, out: Path, last: int, size: int | None) -> bool:
+def references(setup: Experiment, out: Path, last: int, size: int | None) -> bool:
     """Carry out the references of a run up to its last round, or go on with them; return whether all ended."""
     from fedfloor.runs.compare import carry_out
     from fedfloor.runs.references import of_run
 
     stop = Limits(stop_after=last)
-    work = of_run(what, out, last)
-    return carry_out(work, stop, ranks(size, what), followed(stop), resume=True, tolerant=True, keep=True)[1]
+    work = of_run(setup, out, last)
+    return carry_out(work, stop, ranks(size, setup), followed(stop), resume=True, tolerant=True, keep=True)[1]
 
 
 def track(folders: Sequence[Path], to: str, out: str | None, *, as_json: bool) -> None:
@@ -256,13 +256,13 @@ def track(folders: Sequence[Path], to: str, out: str | None, *, as_json: bool) -
     from fedfloor.report import ledger
     from fedfloor.terminal import show
     from fedfloor.tracking import sinks
-    from fedfloor.tracking.points import run_names
+    from fedfloor.tracking.sinks import run_names
     from fedfloor.tracking.tracker import replay
 
     if to not in ("csv", *sinks.LIVE):
         raise unknown("--to", to, ["csv", *sinks.LIVE])
     if to == "mlflow" and out is not None:
-        raise SettingError(f"--out {out}: MLflow stores runs where MLFLOW_TRACKING_URI says. Leave --out out.")
+        raise SettingError(f"--out {out}: MLflow stores runs at MLFLOW_TRACKING_URI. Leave --out out.")
     if out == "-" and (to != "csv" or as_json):
         raise SettingError("--out - prints CSV on standard output: use it with --to csv and without --json.")
     sinks.check([to] if to != "csv" else [], "--to")
@@ -282,7 +282,7 @@ def track(folders: Sequence[Path], to: str, out: str | None, *, as_json: bool) -
 
 def _csv(runs: Sequence[Path], out: str) -> None:
     """Write the ledgers of runs as CSV to a file, or to standard output where ``out`` is ``-``."""
-    from fedfloor.tracking.points import about, csv_table
+    from fedfloor.tracking.sinks import about, csv_table
 
     text = csv_table([about(folder) for folder in runs])
     if out == "-":

@@ -20,7 +20,7 @@ from fedfloor.terminal import show
 
 
 def sweep(
-    what: Sweep, out: Path, stop: Limits, size: int, *, resume: bool, as_json: bool, track: Sequence[str] = ()
+    plan: Sweep, out: Path, stop: Limits, size: int, *, resume: bool, as_json: bool, track: Sequence[str] = ()
 ) -> bool:
     """Carry out a sweep, print its table and write the best settings; return whether all trials were done.
 
@@ -29,62 +29,62 @@ def sweep(
         DivergedError: every trial of a method diverged.
         RunError: a run failed otherwise.
     """
-    _note(what)
-    work = what.planned_runs(out)
+    _note(plan)
+    work = plan.planned_runs(out)
     ends, whole = carry_out(work, stop, size, shared.followed(stop, track), resume=resume, tolerant=True)
     if not whole:
         done = sum(why != "interrupted" for why in ends.values())
         print(f"{done} of {len(work)} runs done", file=sys.stderr)
         return False
-    results = sweeps.results(what, out, {folder for folder, why in ends.items() if why == "diverged"})
+    results = sweeps.results(plan, out, {folder for folder, why in ends.items() if why == "diverged"})
     best = sweeps.winners(results)
-    rounds = min(what.original.rounds, stop.stop_after or what.original.rounds)
-    document = _document(what, results, best, rounds)
+    rounds = min(plan.original.rounds, stop.stop_after or plan.original.rounds)
+    document = _document(plan, results, best, rounds)
     out.mkdir(parents=True, exist_ok=True)  # a run that diverges in its first round takes its folder back
     write_json(out / "sweep.json", document)
-    lost = [name for name in what.sizes if name not in best]
+    lost = [name for name in plan.sizes if name not in best]
     if not lost:
-        write(out / "best.toml", sweeps.document(what, best, rounds, out))
+        write(out / "best.toml", sweeps.document(plan, best, rounds, out))
     _show(document, out, as_json=as_json)
     if lost:
         raise DivergedError(f"every trial of {', '.join(lost)} diverged: no best.toml. Try smaller learning rates.")
     return True
 
 
-def _note(what: Sweep) -> None:
+def _note(plan: Sweep) -> None:
     """Print the budget, and whose grids it does not cover."""
-    seeds = f"{len(what.seeds)} seed{'s' * (len(what.seeds) > 1)}"
-    print(f"note: {what.budget} trials of each method, each with {seeds}", file=sys.stderr)
-    for name, size in what.sizes.items():
-        if size > what.budget:
+    seeds = f"{len(plan.seeds)} seed{'s' * (len(plan.seeds) > 1)}"
+    print(f"note: {plan.budget} trials of each method, each with {seeds}", file=sys.stderr)
+    for name, size in plan.sizes.items():
+        if size > plan.budget:
             print(
-                f"note: {what.budget} of the {size} points of {name}'s grid are drawn, so that every method has "
+                f"note: {plan.budget} of the {size} points of {name}'s grid are drawn, so that every method has "
                 "equally many trials",
                 file=sys.stderr,
             )
 
 
-def _document(what: Sweep, results: Sequence[Result], best: Mapping[str, Result], rounds: int) -> dict[str, Any]:
+def _document(plan: Sweep, results: Sequence[Result], best: Mapping[str, Result], rounds: int) -> dict[str, Any]:
     return {
-        "experiment": what.original.name,
-        "rows": [_row(what, result, best=best.get(result.trial.method) is result) for result in results],
+        "experiment": plan.original.name,
+        "rows": [_row(plan, result, best=best.get(result.trial.method) is result) for result in results],
         "winner": sweeps.winner(best).trial.method if best else None,
-        "trials": what.budget,
-        "points": dict(what.sizes),
+        "trials": plan.budget,
+        "points": dict(plan.sizes),
         "rounds": rounds,
-        "validation": what.original.evaluate.validation,
-        "grid": {axis.key: list(axis.values) for axis in what.axes},
+        "validation": plan.original.evaluate.validation,
+        "grid": {axis.key: list(axis.values) for axis in plan.axes},
     }
 
 
-def _row(what: Sweep, result: Result, *, best: bool) -> dict[str, Any]:
-    figure = what.original.evaluate.figure
+def _row(plan: Sweep, result: Result, *, best: bool) -> dict[str, Any]:
+    figure = plan.original.evaluate.figure
     known = [value for value in result.values if value is not None]
     return {
         "method": result.trial.method,
         "trial": result.trial.number,
         "settings": result.trial.dotted,
-        "seeds": list(what.seeds),
+        "seeds": list(plan.seeds),
         "accuracies" if figure == ACCURACY else f"{figure.key}_by_seed": list(result.values),
         f"validation_{figure.key}": result.score,
         "half_width": None if result.score is None else half_width(known),

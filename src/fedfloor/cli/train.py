@@ -80,16 +80,16 @@ def run(
     from fedfloor.terminal import both, progress, seconds
     from fedfloor.tracking.tracker import follow as tracked
 
-    what = shared.experiment(experiment, changes)
-    limits = options.limits(stop_after, until, what.evaluate.figure)
-    folder = out or Path("runs") / what.name
-    last = min(what.rounds, limits.stop_after or what.rounds)
+    setup = shared.experiment(experiment, changes)
+    limits = options.limits(stop_after, until, setup.evaluate.figure)
+    folder = out or Path("runs") / setup.name
+    last = min(setup.rounds, limits.stop_after or setup.rounds)
     if references:
-        shared.check_references(what, folder)
+        shared.check_references(setup, folder)
     with watched(folder, watch=watch and is_first(), stay=stay), tracked(folder, track or []) as record:
-        with progress(what.name, last) as follow:
+        with progress(setup.name, last) as follow:
             got = carry_out(
-                what, folder, ranks=shared.ranks(ranks, what), resume=resume, force=force, limits=limits,
+                setup, folder, ranks=shared.ranks(ranks, setup), resume=resume, force=force, limits=limits,
                 report=both(follow, record) if is_first() else None,
             )  # fmt: skip
         if not is_first():
@@ -97,9 +97,9 @@ def run(
         whole = (
             not references
             or got.stopped == "interrupted"
-            or shared.references(what, folder, got.lines[-1].round, ranks)
+            or shared.references(setup, folder, got.lines[-1].round, ranks)
         )
-        shared.summary([folder], folder / "report.html", limits.target(what.evaluate.figure), as_json=as_json)
+        shared.summary([folder], folder / "report.html", limits.target(setup.evaluate.figure), as_json=as_json)
     skew = json.loads((folder / "park.json").read_text(encoding="utf-8")).get("label_skew")
     if skew is not None and (words := LabelSkew(**skew).words):
         print(words, file=sys.stderr)
@@ -110,8 +110,8 @@ def run(
     print(f"{got.stopped} after {seconds(sum(line.wall_s for line in got.lines))} of rounds", file=sys.stderr)
 
 
-def _interrupted(what: str) -> None:
-    print(f"{what}. {shared.RESUME}", file=sys.stderr)
+def _interrupted(state: str) -> None:
+    print(f"{state}. {shared.RESUME}", file=sys.stderr)
     raise typer.Exit(130)
 
 
@@ -129,15 +129,15 @@ def compare(
     from fedfloor.runs.compare import planned_runs
     from fedfloor.runs.references import beside
 
-    what = shared.experiment(experiment, changes)
-    limits = options.limits(stop_after, until, what.evaluate.figure)
-    folder = out or Path("runs") / f"{what.name}-compare"
-    names = [what.method.name] if methods is None else [name.strip() for name in methods.split(",")]
+    setup = shared.experiment(experiment, changes)
+    limits = options.limits(stop_after, until, setup.evaluate.figure)
+    folder = out or Path("runs") / f"{setup.name}-compare"
+    names = [setup.method.name] if methods is None else [name.strip() for name in methods.split(",")]
     every = shared.numbers("seeds", seeds)
-    work = planned_runs(what, names, every, folder)
+    work = planned_runs(setup, names, every, folder)
     if references:
-        work = beside(work, what, names, every, folder, limits)
-    size, budget = shared.ranks(ranks, what), options.budget(at)
+        work = beside(work, setup, names, every, folder, limits)
+    size, budget = shared.ranks(ranks, setup), options.budget(at)
     if not shared.compare(work, folder, limits, size, resume=resume, as_json=as_json, track=track or [], at=budget):
         _interrupted("stopped")
 
@@ -156,18 +156,18 @@ def sweep(
     from fedfloor.runs import sweep
     from fedfloor.runs.sweep import plan
 
-    what, limits = shared.experiment(experiment, changes), options.limits(stop_after, None)
-    folder = out or Path("runs") / f"{what.name}-sweep"
+    setup, limits = shared.experiment(experiment, changes), options.limits(stop_after, None)
+    folder = out or Path("runs") / f"{setup.name}-sweep"
     names, axes = [name.strip() for name in methods.split(",")], [sweep.axis(text) for text in grid]
-    work = plan(what, names, axes, shared.numbers("seeds", seeds), trials)
-    size = shared.ranks(ranks, what)
+    work = plan(setup, names, axes, shared.numbers("seeds", seeds), trials)
+    size = shared.ranks(ranks, setup)
     if not sweeping.sweep(work, folder, limits, size, resume=resume, as_json=as_json, track=track or []):
         _interrupted("stopped")
 
 
 def demo(
     task: Annotated[
-        str | None, typer.Option("--task", metavar="TASK", help="On a made plant: anomaly, life, forecast or faults.")
+        str | None, typer.Option("--task", metavar="TASK", help="On plant data: anomaly, life, forecast or faults.")
     ] = None,
     out: Out = None, ranks: Ranks = None, as_json: Json = False,
 ) -> None:  # fmt: skip
@@ -182,11 +182,11 @@ def demo(
     if task is not None and task not in DEMOS:
         raise unknown("task (--task)", task, DEMOS)
     folder = out or Path("runs") / f"demo-{f'{task}-' if task else ''}{datetime.now():%Y%m%d-%H%M%S}"
-    what = config.read(shared.bundled()[f"demo-{task}" if task else "demo"])  # not a file that happens to be called so
-    names, seeds = ["fedavg", "fedsr"], [what.seed]
-    work = planned_runs(what, names, seeds, folder)
+    setup = config.read(shared.bundled()[f"demo-{task}" if task else "demo"])  # not a file that happens to be called so
+    names, seeds = ["fedavg", "fedsr"], [setup.seed]
+    work = planned_runs(setup, names, seeds, folder)
     if task is not None:
-        work = beside(work, what, names, seeds, folder, Limits())
-    if not shared.compare(work, folder, Limits(), shared.ranks(ranks, what), resume=False, as_json=as_json):
+        work = beside(work, setup, names, seeds, folder, Limits())
+    if not shared.compare(work, folder, Limits(), shared.ranks(ranks, setup), resume=False, as_json=as_json):
         print(f"stopped. The runs so far are in {folder}", file=sys.stderr)
         raise typer.Exit(130)

@@ -26,8 +26,7 @@ from fedfloor.errors import SettingError
 from fedfloor.experiment import Experiment
 from fedfloor.outside import SPEC, load, loaded
 from fedfloor.parts import named
-from fedfloor.parts.extractors.extractor import FeatureExtractor
-from fedfloor.parts.extractors.names import EXTRACTORS
+from fedfloor.parts.extractors import EXTRACTORS, FeatureExtractor
 from fedfloor.parts.mix import MIXES, Mix
 from fedfloor.parts.objective import Objective
 from fedfloor.parts.objectives import PLANNED, REWEIGHTED

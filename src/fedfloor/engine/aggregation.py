@@ -191,7 +191,7 @@ class Aggregation:
             )
 
     def _checked(self, model: object, start: Tensor) -> Tensor:
-        """Return what a rule returned; a user's own may return anything."""
+        """Check and return the model of a rule; a user's own rule may return anything."""
         if not isinstance(model, Tensor) or (model.shape, model.dtype) != (start.shape, start.dtype):
             kind = f"{model.dtype} {list(model.shape)}" if isinstance(model, Tensor) else type(model).__name__
             raise SettingError(

@@ -30,7 +30,7 @@ def counts(scores: NDArray[np.floating], low: float, width: float) -> NDArray[np
     """
     if np.isnan(scores).any():
         raise SettingError(
-            f"{int(np.isnan(scores).sum())} of {len(scores)} scores of held-out samples are no numbers (NaN): they "
+            f"{int(np.isnan(scores).sum())} of {len(scores)} scores of held-out samples are not numbers (NaN): they "
             "have no threshold, as the model diverged, or values are missing. Lower work.lr, or set data.missing."
         )
     with np.errstate(divide="ignore"):
@@ -53,7 +53,7 @@ def bisected(
 ) -> tuple[float, float]:
     """Return a number that at least a share of all scores are at or below, and its relative error, by bisection.
 
-    Each round asks for counts in 64 bins, and the next one divides the bin that the quantile lies in. The number is
+    Each round counts in 64 bins, and the next one divides the bin that the quantile lies in. The number is
     that bin's upper end, so that it is never below the quantile, and above it by at most the error, 2^(80/64^R) − 1:
     3.3·10⁻⁶ for four rounds. Each costs a device 66 counts up and two numbers down.
     """
@@ -83,7 +83,7 @@ def quantile(devices: list[NDArray[np.floating]], share: float, rounds: int = RO
 def calibrated(engine: Engine, device: int = -1) -> Task:
     """Return the task with the threshold of the model that is in the resident network; as it is where it needs none.
 
-    Simulated devices' scores are counted here; real ones are asked for their counts.
+    Scores of simulated devices are counted here; real devices count their own.
     """
     task, park = engine.task, held_out(engine.park)
     if not isinstance(task, Reconstruction):
@@ -139,7 +139,7 @@ def of_device(park: Park, device: int) -> Indices:
 
 
 def most(park: Park, device: int) -> int:
-    """Return how many samples a device can have held out: as are known, or ten times as many as it trains with."""
+    """Return the most samples that a device can have held out: their known number, or ten times those that train."""
     by = held_out(park).dataset.held_by
     return 10 * int(park.sizes[device]) if by is None else int((by == device).sum())
 

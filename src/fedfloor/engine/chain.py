@@ -27,9 +27,9 @@ _convolution_back = torch.ops.aten.convolution_backward.default
 _softmax_back = torch.ops.aten._log_softmax_backward_data.default
 _loss: Callable[..., Tensor] = torch._C._nn.nll_loss_nd
 Gradients = tuple[Tensor, Tensor, tuple[Tensor, ...]]  # losses, logits, the gradient for each parameter
-# z [batch, d], what goes into the last layer → (g [], ∂g/∂z), or None for no such term
+# z [batch, d], the input of the last layer → (g [], ∂g/∂z), or None for no such term
 Term = Callable[[Tensor], tuple[Tensor, Tensor] | None]
-MEAN, EACH = 1, 0  # how PyTorch numbers what becomes of a mini-batch's losses
+MEAN, EACH = 1, 0  # PyTorch's numbers of reductions
 IGNORED = -100  # PyTorch's label for samples that do not count; there are none
 KNOWN = (nn.Linear, nn.Conv2d, nn.ReLU, nn.MaxPool2d, nn.Flatten, nn.Dropout)
 HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
@@ -39,7 +39,7 @@ ANYWHERE = (
     "_global_backward_hooks",
     "_global_backward_pre_hooks",
 )
-# what makes one layer do something else than its class says
+# attributes by which a layer differs from its class
 OWN = ("forward", "_conv_forward", "_call_impl", "_compiled_call_impl", "train")
 SETTINGS = (
     "p", "inplace", "kernel_size", "stride", "padding", "dilation", "groups", "padding_mode", "ceil_mode",
@@ -103,7 +103,7 @@ class _Convolution(_Layer):
 
 
 class _Relu(_Layer):
-    """max(0, x), in place where the layer says so: the strides that come out decide how the next one adds."""
+    """max(0, x), in place where the layer is: the strides that come out decide how the next one adds."""
 
     def __init__(self, layer: nn.ReLU) -> None:
         self.work = torch.relu_ if layer.inplace else torch.relu
@@ -167,7 +167,7 @@ class Chain:
 
     def __init__(self, layers: Sequence[_Layer], last: nn.Module) -> None:
         self._layers, self.last = layers, last
-        first = next(place for place, layer in enumerate(layers) if layer.trained)  # nobody asks what is before it
+        first = next(place for place, layer in enumerate(layers) if layer.trained)  # layers before it need no gradient
         self._further = [(layer, place > first) for place, layer in enumerate(layers) if place >= first][::-1]
 
     def mean(self, x: Tensor, y: Tensor, term: Term | None = None) -> Gradients:
@@ -217,7 +217,7 @@ def chain_of(network: Network) -> Chain | None:
 
 
 def _look(layer: nn.Module) -> tuple[object, ...]:
-    """Return all of a layer that a chain depends on and that somebody might change."""
+    """Return all attributes of a layer that a chain depends on and that can be changed."""
     own = vars(layer)
     changed = any(own[name] for name in HOOKS) or any(own.get(name) for name in OWN)
     changed = changed or any(vars(everywhere)[name] for name in ANYWHERE)
@@ -238,7 +238,7 @@ def _made(network: Network) -> Chain | None:
     own = [id(p) for layer in layers for p in map(layer._parameters.get, names) if p is not None]
     hooked = any(p._backward_hooks for p in network.parameters)
     if hooked or own != [id(p) for p in network.parameters] or not layers or type(layers[-1]) is not nn.Linear:
-        return None  # among others: layers that share parameters, and parameters that are no layer's
+        return None  # among others: layers that share parameters, and parameters outside of layers
     numbers = iter(network.own)
     made = [_layer(layer, [next(numbers) for p in layer._parameters.values() if p is not None]) for layer in layers]
     sound = [layer for layer in made if layer is not None]
@@ -246,7 +246,7 @@ def _made(network: Network) -> Chain | None:
 
 
 def _fitting(layers: Sequence[nn.Module]) -> bool:
-    """Return whether linear layers get rows, and what the chain is given stays as it is."""
+    """Return whether linear layers get rows, and the chain's input is not changed in place."""
     kinds = [type(layer) for layer in layers]
     given = len(list(takewhile(lambda kind: kind is nn.Flatten, kinds)))
     spoilt = isinstance(layers[given], nn.ReLU) and layers[given].inplace

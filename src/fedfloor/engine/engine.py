@@ -65,7 +65,7 @@ class Samples:
         return len(self.y)
 
     def values(self, rows: Tensor | slice) -> Tensor:
-        """Return the chosen samples as floats [rows, C, …], never a view of what the device holds."""
+        """Return the chosen samples as floats [rows, C, …], never a view of the stored samples."""
         # choosing by an index tensor in brackets takes five to twenty times as long
         x = self._x[rows] if isinstance(rows, slice) else self._x.index_select(0, rows.to(self._x.device))
         # floats are not copied by .to(), and a slice of them is a view: changed in place they would be lost
@@ -89,19 +89,19 @@ class Samples:
         return self._x
 
     def chunk(self, batch_size: int) -> int:
-        """Return how many samples are turned into floats at a time: whole batches, about :data:`CHUNK_BYTES`."""
+        """Return the number of samples that become floats at a time: whole batches, about :data:`CHUNK_BYTES`."""
         sample = max(1, self._x[0].numel() * 4)
         return batch_size * max(1, CHUNK_BYTES // (sample * batch_size))
 
 
-@lru_cache(maxsize=16)  # tensors are told apart by identity: an engine has one mean and one standard deviation
+@lru_cache(maxsize=16)  # tensors are compared by identity: an engine has one mean and one standard deviation
 def scaling(
     mean: Tensor, std: Tensor, scale: float, form: tuple[int, ...], floats: bool
 ) -> tuple[Tensor, Tensor | None, Tensor | None]:
-    """Return the factor, the mean that is taken off before it, and what is added after it; None: nothing.
+    """Return the factor, the mean that is subtracted before it, and the offset added after it; None: nothing.
 
     (scale·x − mean)/std: of bytes as one multiplication and one addition; of floats the mean goes first, as 1000.1 and
-    1000.2 divided by 0.01 would lose what tells them apart.
+    1000.2 divided by 0.01 would lose their difference.
     """
     factor = (scale / std).view(form)
     if not bool((mean != 0).any()):
@@ -199,11 +199,11 @@ class Engine:
 
     @cached_property
     def headed(self) -> tuple[int, ...] | None:
-        """The shape of what goes into the classifier for a sample; None where the network does not end in it."""
+        """The shape of the classifier's input for a sample; None where the network does not end in it."""
         return headed(self.network, self.park.dataset.shape)
 
     def samples(self, device: int, tick: int = 0) -> Samples:
-        """Return what a device holds at a tick; −1 is the cloud, which then holds everybody's in device order."""
+        """Return the samples of a device at a tick; those of the cloud, −1, are all devices' in their order."""
         x, y = self.park.held(device, tick, self.memory.visits[device])
         return self.wrap(*((x, y) if self.altered is None else self.altered(x, y)))
 
@@ -242,11 +242,11 @@ class Executor(Protocol):
     def visit(
         self, engine: Engine, work: Work, packet: Packet, key: Key, extractor: FrozenExtractor
     ) -> tuple[Packet, Receipt] | None:
-        """Let a device train; return what goes on and the receipt but for its bytes, or None where it is lost."""
+        """Let a device train; return the packet and the receipt but for its bytes, or None where it is lost."""
         ...
 
     def meeting(self, engine: Engine, aggregation: Aggregation, mine: Collection[int]) -> AbstractContextManager[None]:
-        """Return what is entered before the branches ``mine`` are walked, and left once they have met."""
+        """Return the context in which the branches ``mine`` are walked and meet."""
         ...
 
     def hand(self, engine: Engine, node: Broadcast, packet: Packet) -> None:

@@ -34,7 +34,7 @@ if TYPE_CHECKING:  # a device that has not yet trained does without PyTorch
     from fedfloor.models.parcel import Packet
 
 KNOWN = 3  # devices that a median needs
-FADED = 0.9  # what a device's greatest length still counts after a further update
+FADED = 0.9  # weight of a device's greatest length after a further update
 HARMLESS = 0.01  # of the weights' own length
 # Before there is a median: ten times the weights' own length, and each weight by ten more. Weights are drawn below 1
 # and inputs are scaled to about 1, so that honest visits change the weights by about their own length at most.
@@ -81,7 +81,7 @@ class Part:
 
 
 def parts(network: Network, travels: str, start: Packet, end: Packet) -> list[Part]:
-    """Return the parts of a packet that a visit may change, given what travels; those without numbers are left out."""
+    """Return the parts of a packet that a visit with this scope may change; those without numbers are left out."""
     moved, first = network.parcel(travels), network.trained
     pieces = (
         (slice(piece.start, min(piece.stop, first)), slice(max(piece.start, first), piece.stop))

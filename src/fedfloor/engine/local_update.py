@@ -1,4 +1,4 @@
-"""A visit: what a packet's arrival at a device sets off, from the device's memory to the packet that goes on.
+"""A visit: from a packet's arrival and the device's memory to the packet that leaves.
 
 A visit that trains the classifier alone extracts the features of the samples once, by the layers that stay as they are,
 and trains the classifier on them: exact in arithmetic, not in rounding.
@@ -33,8 +33,8 @@ from fedfloor.plan.outcome import Receipt
 from fedfloor.plan.schedule import Key
 from fedfloor.tasks.classification import CLASSIFICATION
 
-ALIKE = ("plain", "prox")  # objectives that ask the network for its outputs alone
-# of a work, what training on features implements
+ALIKE = ("plain", "prox")  # objectives that read the network's outputs alone
+# fields of a work that training on features implement
 FIELDS = ("objective", "settings", "epochs", "steps", "batch_size", "rate", "momentum", "weight_decay", "trains",
           "optimizer", "beta1", "beta2", "eps", "moments", "clip_norm", *TRAVEL)  # fmt: skip
 
@@ -53,12 +53,12 @@ class FeatureSamples:
         return self.x[rows] if isinstance(rows, slice) else self.x.index_select(0, rows.to(self.x.device))
 
     def chunk(self, batch_size: int) -> int:
-        """Return how many are taken at a time: whole batches, as many as there may be."""
+        """Return the number taken at a time: all, in whole batches."""
         return batch_size * max(1, -(-len(self) // batch_size))
 
 
 class VisitExtractor:
-    """What an objective may read of the features: see :class:`fedfloor.parts.objective.Extractor`."""
+    """The features as an objective reads them: see :class:`fedfloor.parts.objective.Extractor`."""
 
     def __init__(self, engine: Engine, samples: Samples, key: Key, name: str = "") -> None:
         self._engine, self._samples, self._key, self._name = engine, samples, key, name
@@ -79,11 +79,11 @@ class VisitExtractor:
 
     @property
     def labels(self) -> Tensor:
-        """Classes of what the device holds now, int64 [n]."""
+        """Classes of the device's present samples, int64 [n]."""
         return self._samples.y
 
     def stored(self) -> Tensor:
-        """Return what the device holds now as it is stored, [n, *shape]."""
+        """Return the device's present samples as they are stored, [n, *shape]."""
         return self._samples.stored()
 
     def window(self, name: str = "") -> Tensor:
@@ -128,18 +128,18 @@ def extracts_once(engine: Engine, work: Work) -> bool:
 
 
 def require_head(engine: Engine, whose: str) -> None:
-    """Refuse a network that does not end in its classifier, or whose features are no rows of numbers."""
+    """Refuse a network that does not end in its classifier, or whose features are not rows of numbers."""
     network = engine.network
     network.part("classifier")
     if engine.headed is None:
         raise SettingError(
-            f"objective {whose}: it is trained on what goes into the classifier '{network.classifier}', and what "
-            "comes out of that is not what the network says. Name the network's last layer with model.classifier, and "
+            f"objective {whose}: it is trained on the input of the classifier '{network.classifier}', whose output "
+            "is not the network's output. Name the network's last layer with model.classifier, and "
             "let forward() return its output."
         )
     if len(engine.headed) != 1:
         raise SettingError(
-            f"objective {whose}: what goes into the classifier '{network.classifier}' is {list(engine.headed)} for a "
+            f"objective {whose}: the input of the classifier '{network.classifier}' is {list(engine.headed)} for a "
             "sample, and devices keep rows of features, [length]. Name the network's last layer with model.classifier."
         )
 
@@ -153,7 +153,7 @@ def outside(network: Network) -> Tensor:
 def local_update(
     engine: Engine, work: Work, packet: Packet, key: Key, extractor: FrozenExtractor
 ) -> tuple[Packet, Receipt]:
-    """Train the model of a packet where it arrived; return what leaves, and the receipt but for its bytes.
+    """Train the model of a packet where it arrived; return the packet that leaves, and the receipt but for its bytes.
 
     The device's memory is committed, the name of the round's extractor noted. RunError: the loss is not finite, or the
     memory is gone.
@@ -163,7 +163,7 @@ def local_update(
     samples = engine.samples(device, key.tick)
     if packet["w"] is not flat:
         flat.copy_(packet["w"])
-    # the device's own part takes the place of what arrived of it, which goes on as it was; with ``arrived`` the device
+    # the device's own part replaces the one that arrived, which leaves unchanged; with ``arrived`` the device
     # trains a model of its own beside the whole model that arrived
     own, beside = network.parcel(work.own) if work.sends else None, work.sends == ARRIVED
     if own is not None and (goal.travels or (goal.remembers and not beside)):

@@ -1,6 +1,6 @@
-"""What devices keep between visits: one content-addressed safetensors file per device in the run's folder.
+"""The memory of devices between visits: one content-addressed safetensors file per device in the run's folder.
 
-What a device keeps may belong to the extractor of an earlier global model. It then refers to that, and the extractor is
+A memory may belong to the extractor of an earlier global model. It then refers to that, and the extractor is
 a file of its own, one for all devices.
 """
 
@@ -19,7 +19,7 @@ from torch import Tensor
 from fedfloor.errors import RunError, disk_error
 
 LOADED = 2**28  # bytes of extractors that are kept at hand: devices that come back together left at many times
-TO = "+"  # between the digest of what a device keeps and that of the extractor it belongs to
+TO = "+"  # between the digest of a memory and that of the extractor it belongs to
 
 
 class DeviceMemory:
@@ -27,7 +27,7 @@ class DeviceMemory:
 
     Args:
         folder: where the files lie; None keeps nothing (and refuses objectives that remember).
-        held: device → digest, as a checkpoint recorded it; what belongs to an extractor: "digest+its digest".
+        held: device → digest, as a checkpoint recorded it; a memory that belongs to an extractor: "digest+its digest".
         visits: device → how often it was trained so far in the run, which moves a recycled stream on; −1 is the cloud.
     """
 
@@ -54,7 +54,7 @@ class DeviceMemory:
         return _read(self._path(device, digest), digest, f"device {device}'s memory")
 
     def file_name(self, device: int) -> str:
-        """Return what the file is called that a device's memory lies in, wherever its folder is."""
+        """Return the name of the file of a device's memory, in whichever folder."""
         return f"{device}-{self.held[device].partition(TO)[0][:32]}.safetensors"
 
     def path(self, device: int) -> Path | None:
@@ -74,7 +74,7 @@ class DeviceMemory:
             _checked(self._path("extractor", digest), digest, "an earlier model's extractor")
 
     def extractor(self, device: int) -> str:
-        """Return the digest of the extractor that belongs to what a device keeps; nothing where there is none."""
+        """Return the digest of the extractor that belongs to a device's memory; nothing where there is none."""
         return self.held.get(device, "").partition(TO)[2]
 
     def numbers(self, extractor: str) -> Tensor:
@@ -106,7 +106,7 @@ class DeviceMemory:
             _write(path, extractor_bytes(numbers))
 
     def seen_by(self, devices: Iterable[int]) -> DeviceMemory:
-        """Return the memory as a branch sees it that visits these devices: what it changes is not seen here."""
+        """Return the memory as a branch sees it that visits these devices: its changes are not seen here."""
         known = set(devices)
         held = {k: self.held[k] for k in known if k in self.held}
         other = DeviceMemory(self._folder, held, {k: self.visits[k] for k in known})
@@ -114,7 +114,7 @@ class DeviceMemory:
         return other
 
     def now(self, devices: Iterable[int]) -> dict[int, tuple[str | None, int]]:
-        """Return for each device the digest of what it keeps, None for nothing, and how often it was trained."""
+        """Return for each device the digest of its memory, None for nothing, and the number of its visits."""
         return {device: (self.held.get(device), self.visits[device]) for device in devices}
 
     def put_back(self, before: Mapping[int, tuple[str | None, int]]) -> None:
@@ -145,7 +145,7 @@ class DeviceMemory:
         self._settled = set(held.values())
 
     def sizes(self) -> tuple[list[int], list[int]]:
-        """Return the bytes of what each device keeps, and of each earlier extractor that any of them refers to."""
+        """Return the bytes of each device's memory, and of each earlier extractor that any of them refers to."""
         names = sorted({name for k in self.held if (name := self.extractor(k))})
         if self._folder is None:
             return [], []
@@ -163,7 +163,7 @@ class DeviceMemory:
                 path.unlink(missing_ok=True)
 
     def tidy(self) -> None:
-        """Delete what a kill left half-written; to be called once, before any rank of the run may write."""
+        """Delete files that a kill left half-written; to be called once, before any rank of the run may write."""
         if self._folder is not None:
             for half in self._folder.glob("*.part"):
                 half.unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""Where a rank trains (``[engine] kind``, ``device``), and what it does with freed memory."""
+"""Where a rank trains (``[engine] kind``, ``device``), and its treatment of freed memory."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def keep_memory() -> None:
 
 
 def give_back() -> None:
-    """Hand what is free to the system, of a process that has nothing to do; :func:`keep_memory` goes on holding."""
+    """Return the free memory of an idle process to the system; :func:`keep_memory` goes on holding."""
     gc.collect()
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).malloc_trim(0)
@@ -54,16 +54,16 @@ class Placement(NamedTuple):
 
 
 def accelerators() -> int:
-    """Return how many CUDA devices there are, without touching them: ranks may yet be forked."""
+    """Return the number of CUDA devices without initialising CUDA, so that ranks can still be forked."""
     import torch
 
     return torch.cuda.device_count()
 
 
 def placed(kind: Kind, device: Where) -> Placement:
-    """Return where and how training takes place here.
+    """Return the placement of training on this machine: ranks or a cohort, on CPU or CUDA.
 
-    ``auto`` is a cohort on CUDA where there is CUDA, else ranks on CPUs; ranks that are asked for by name stay on CPUs
+    ``auto`` is a cohort on CUDA where there is CUDA, else ranks on CPUs; ranks that are named stay on CPUs
     unless the device is named, too.
 
     >>> placed("ranks", "auto"), placed("cohort", "cpu")

@@ -88,7 +88,7 @@ Adder = Callable[[Tensor, Tensor, list[Tensor]], tuple[Tensor, Tensor]]
 def _by_samples(
     network: Network, parameters: list[nn.Parameter], objective: Objective, visit: Visit, clip: float
 ) -> Adder:
-    """Return how clipped gradients are added up for any network: by a gradient of each sample."""
+    """Return the sum of clipped gradients of any network, from the gradient of each sample."""
     names = {id(value): name for name, value in network.module.named_parameters()}
     keys = [names[id(one)] for one in parameters]
 
@@ -141,7 +141,7 @@ def _by_layers(
             for hook in hooks:
                 hook.remove()
         if len(seen) != len(layers):
-            raise SettingError("work.sample_clip: the network asks a layer several times in a pass. Use another one.")
+            raise SettingError("work.sample_clip: the network calls a layer several times in a pass. Use another one.")
         deltas = torch.autograd.grad(loss * len(x), [output for *_, output in seen])
         squares = loss.new_zeros(len(x))
         adding: list[Callable[[Tensor], None]] = []

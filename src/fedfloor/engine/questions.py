@@ -28,8 +28,8 @@ from fedfloor.models.parcel import Packet
 from fedfloor.network.price import QuestionCost
 from fedfloor.park.normalise import mean_and_deviation
 from fedfloor.park.park import Park
-from fedfloor.parts.extractors.extractor import Scaling, mean_features
-from fedfloor.parts.extractors.names import extractor as named_extractor
+from fedfloor.parts.extractors import Scaling, mean_features
+from fedfloor.parts.extractors import extractor as named_extractor
 from fedfloor.parts.grouping import hashed
 from fedfloor.plan.nodes import FORWARD, Probe, Scalar, Work, model_name
 from fedfloor.plan.schedule import Key
@@ -109,12 +109,12 @@ class Question(ABC):
         return
 
     def length(self, engine: Engine) -> int | None:
-        """Return how many numbers a vector has; None where only devices know."""
+        """Return the length of a vector; None where it is known to devices alone."""
         return None
 
 
 class Census(Question):
-    """The class counts of what the device holds now, [F]."""
+    """The class counts of the device's present samples, [F]."""
 
     counts = drifts = True
 
@@ -246,7 +246,7 @@ class Profile(Question):
 
 
 class MeanFeatures(Question):
-    """The mean (1/n) Σ_i f(x_i) of the features of what the device holds, [D].
+    """The mean (1/n) Σ_i f(x_i) of the features of the device's samples, [D].
 
     Settings: ``extractor``, by name, and its own.
     """
@@ -354,13 +354,13 @@ class Moments(Question):
         squares = scatter[row == column]
         if float(vector[0]) != held or bool((squares < 0).any()):
             raise ranges.RefusedError("range", f"no moments of its {held} samples.")
-        # s_ij² ≤ s_ii·s_jj, up to the rounding of what is sent
+        # s_ij² ≤ s_ii·s_jj, up to the rounding of single precision
         if bool((scatter**2 > (1 + ROUNDING) * squares[row] * squares[column] + ROUNDING).any()):
-            raise ranges.RefusedError("range", "its scatter matrix has covariances above what the variances allow.")
+            raise ranges.RefusedError("range", "its scatter matrix has covariances that the variances exclude.")
 
 
 class Scores(Question):
-    """How many of its held-out normal samples' scores lie in bins: what a threshold is found by, see ``calibrate``.
+    """The numbers of its held-out normal samples' scores in bins, which give a threshold: see ``calibrate``.
 
     Settings: ``low`` and ``width``, the bins of a round of the bisection.
     """
@@ -424,11 +424,11 @@ class Outputs(Question):
         blocks, scored = self._blocks(engine, device), self._scored(engine)
         samples = sum(len(rows) for _, rows in blocks)
         if vector.numel() != len(blocks) + samples * (1 + len(scored)):
-            raise ranges.RefusedError("shape", f"{vector.numel()} numbers are no outputs for {samples} test samples.")
+            raise ranges.RefusedError("shape", f"{vector.numel()} numbers are not outputs for {samples} test samples.")
         losses, bins, _ = outputs_of(vector.numpy(), blocks, scored)
         exact = np.array_equal(bins, vector.numpy()[len(blocks) : len(blocks) + samples])
         if not exact or bins.min() < 0 or bins.max() >= len(engine.park.dataset.classes) or losses.min() < 0:
-            raise ranges.RefusedError("range", "its predictions are no classes, or a loss is below 0.")
+            raise ranges.RefusedError("range", "its predictions are not classes, or a loss is below 0.")
 
     def _blocks(self, engine: Engine, device: int) -> list[tuple[int, Indices]]:
         return device_blocks(engine.park.test_devices, device)
@@ -457,7 +457,7 @@ def outputs_of(
 
 
 def lengths(size: int) -> int:
-    """Return how many numbers the moments of samples of so many numbers are."""
+    """Return the length of the moments of samples with ``size`` numbers."""
     return 1 + size + size * (size + 1) // 2
 
 
@@ -491,7 +491,7 @@ class Survey(Question):
     """
 
     def answer(self, engine: Engine, device: int, packet: Packet, tick: int) -> Any:
-        raise SettingError("a survey is no question of a plan: the normalisation's questions come before it.")
+        raise SettingError("a survey is not a question of a plan: the normalisation's questions come before it.")
 
     def price(self, sizes: Sizes) -> QuestionCost:
         return QuestionCost(int(self.settings["down"] or 0), int(self.settings["up"] or 0))

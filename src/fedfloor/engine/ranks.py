@@ -2,7 +2,7 @@
 
 A node is walked by the whole team or by one rank. A ``Parallel`` that the team meets deals its branches in contiguous
 runs of about equal work; inside a branch everything is one rank's and needs no message. What the team meets that has
-no ``Parallel`` below (a chain) is walked by the first rank, but for its questions, which all ask. Every rank ends with
+no ``Parallel`` below (a chain) is walked by the first rank, but all ranks put its questions. Every rank ends with
 the same packet and the same receipts.
 
 How a visit is carried out: ``Walk`` (plan/schedule.py) yields a ``TrainRequest``, ``Trainer.train`` passes it to the
@@ -149,7 +149,7 @@ class Trainer(Driver):
         return executor_of(self.engine)
 
     def drive(self, walking: Walking) -> NodeResult:
-        """Drive a walk to its end; with a cohort, what takes place at the same time is done together."""
+        """Drive a walk to its end; with a cohort, simultaneous visits are trained together."""
         if self.engine.cohort is not None and not self.by_team:
             return self.engine.cohort.walk(self, walking)
         return super().drive(walking)
@@ -182,7 +182,7 @@ class Trainer(Driver):
         return visited[0], receipt
 
     def probe(self, request: schedule.ProbeRequest) -> Answers:
-        """Ask devices, each rank its share."""
+        """Put a question to devices, each rank to its share."""
         team = self.engine.team if self.by_team else Alone()
         return ask(self.engine, request.node, request.packet, request.tick, team)
 
@@ -190,7 +190,7 @@ class Trainer(Driver):
         self.executor.hand(self.engine, request.node, request.packet)
 
     def select(self, request: schedule.SelectRequest) -> list[Sequence[int]]:
-        """Choose for the turns to come whose choice does not depend on what is trained in between.
+        """Choose for the turns to come whose choice does not depend on the training in between.
 
         A choice costs half as much right after another one: training clears the processor's caches.
         """
@@ -213,7 +213,7 @@ class Trainer(Driver):
         return self.met(request, *self.branches(request, range(len(request.node.children))))
 
     def _deal(self, request: ParallelRequest) -> NodeResult:
-        """Walk one rank's share of the branches, then exchange the unfinished sums and what was learnt."""
+        """Walk one rank's share of the branches, then exchange the unfinished sums and the results."""
         engine, team, node = self.engine, self.engine.team, request.node
         if engine.factories is not None:
             known = self.limit.known if self.limit is not None else {}
@@ -234,7 +234,7 @@ class Trainer(Driver):
         return self.met(request, whole, results)
 
     def branches(self, request: ParallelRequest, mine: Collection[int]) -> tuple[Aggregation, list[NodeResult]]:
-        """Walk the branches ``mine``; return where they meet, and what came out of each."""
+        """Walk the branches ``mine``; return their aggregation, and the result of each."""
         start = kept(request.packet, self.engine.network.flat)
         if self.engine.cohort is not None:
             return self.engine.cohort.branches(self, request._replace(packet=start), mine)
@@ -296,14 +296,14 @@ class Trainer(Driver):
         return done
 
     def met(self, request: ParallelRequest, aggregation: Aggregation, branches: Sequence[NodeResult]) -> NodeResult:
-        """Aggregate all branches; what their devices keep is known from here on."""
+        """Aggregate all branches; the memories of their devices are known from here on."""
         engine, memory = self.engine, self.engine.memory
         branches = aggregation.settle(branches, range(len(branches)))
         whole = schedule.joined(request, {}, branches)
         answers = merged([request.walk.answers, whole.answers]) if whole.answers else request.walk.answers
         sizes = {k: self._size(k) for k in {receipt.device for receipt in whole.receipts}}
         known = [branch_statistics(branch.receipts, sizes, answers) for branch in branches]
-        # devices may be away when they are asked, or their answers refused
+        # devices may be away when a question is put, or their answers refused
         away = self.executor.at_once or engine.factories is not None or engine.limit is not None
         aggregation.check_asked(known, away=away)
         first = whole.receipts[0] if whole.receipts else None
@@ -371,7 +371,7 @@ class Trainer(Driver):
 
     def _chosen(self, node: Select, tick: int, seen: Counter[int]) -> list[int]:
         engine = self.engine
-        available = tuple(self.executor.available(node.candidates)) or node.candidates  # nobody's visits are lost, then
+        available = tuple(self.executor.available(node.candidates)) or node.candidates  # without any, no visit is lost
         if len(available) < len(node.candidates):
             node = replace(node, candidates=available, how_many=min(node.how_many, len(available)))
         trained, census = engine.memory.visits, partial(self.executor.census, engine)

@@ -171,7 +171,7 @@ def _holders(engine: Engine, models: list[int], cohorts: Mapping[int, int]) -> d
 
 
 def _tune(engine: Engine, tune: Tuning, device: int) -> None:
-    """Train the resident network on what a device holds; the draws are those of no visit."""
+    """Train the resident network on a device's samples; the draws are those of no visit."""
     with torch.inference_mode(mode=False):
         samples = engine.samples(device, tune.tick)
         about = Visit(None, {}, engine.network, {}, tune.work, tune.work.batches(len(samples)), task=engine.task)
@@ -183,6 +183,6 @@ def mean_part(engine: Engine, model: Tensor) -> Tensor:
     """Return a model with the mean of all devices' own parts in the place of its own; itself where none has one."""
     total, many = torch.zeros_like(model, dtype=torch.float64), 0
     for device in sorted(engine.memory.held):
-        if not engine.memory.load(device).keys() & {f"{OWN} all"}:  # a whole model is no part of the shared one
+        if not engine.memory.load(device).keys() & {f"{OWN} all"}:  # a whole model is not part of the shared one
             total, many = total + personal(engine, device, model).double(), many + 1
     return (total / many).to(model.dtype) if many else model

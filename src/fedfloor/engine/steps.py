@@ -25,9 +25,9 @@ from fedfloor.plan.nodes import TRAVEL, Work
 from fedfloor.tasks.task import Task
 
 BLOCK = 500  # fixed, so that the same samples meet in the same products
-PREFIX = "optimizer."  # of the moments' names among what a device keeps
+PREFIX = "optimizer."  # of the moments' names among a device's tensors
 TINY = 1e-6  # added to the norm that a gradient is divided by, as in torch.nn.utils.clip_grad_norm_
-LARGE = 1 << 20  # numbers of a layer: what does not fit the cache beside everything else
+LARGE = 1 << 20  # numbers of a layer that does not fit into the cache
 
 
 def gradients(loss: Tensor, parameters: Sequence[Tensor], grad: Tensor | None = None) -> tuple[Tensor, ...]:
@@ -68,7 +68,7 @@ Moment = Callable[[str, Tensor], Tensor]  # its name, and how it begins → the 
 
 
 def taken(memory: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Take the moments of optimisers out of what a device keeps.
+    """Take the moments of optimisers out of a device's memory.
 
     >>> memory = {"c": torch.zeros(2), "optimizer.sgd.0.velocity": torch.ones(2)}
     >>> list(taken(memory)), list(memory)
@@ -89,7 +89,7 @@ def stepper(flat: Tensor, shaped: Shaped, work: Work, kept: dict[str, Tensor] | 
     with m̂ = m/(1 − β₁ᵗ) and ŝ = s/(1 − β₂ᵗ) in step t. The steps of Adam and AdamW are PyTorch's own (``fused=True``).
 
     Args:
-        flat: what is trained, changed in place.
+        flat: the trained numbers, changed in place.
         shaped: cuts a vector like ``flat`` into views shaped like the parameters.
         work: optimiser, rate η, momentum β, β₁, β₂, ε, weight decay λ, clip_norm c.
         kept: the device's moments by name, changed in place; those of this work are added. They are neither read nor
@@ -184,14 +184,14 @@ def _adam(flat: Tensor, gradient: Tensor, work: Work, moment: Moment) -> Callabl
 def large_layers(network: Network, work: Work, objective: Objective) -> list[nn.Linear]:
     """Return the layers that can take their own steps; none where that would not be the same step.
 
-    Plain cross-entropy asks a chain of layers once for each mini-batch, so that no layer is needed after its step.
+    Plain cross-entropy calls a chain of layers once for each mini-batch, so that no layer is needed after its step.
     Momentum, weight decay and other objectives read gradients or weights afterwards.
     """
     if type(objective) is not Plain or not work.only("objective", "epochs", "steps", "batch_size", "rate", *TRAVEL):
         return []
     chain = network.module
     if type(chain) is not nn.Sequential or any(not p.requires_grad for p in chain.parameters()):
-        return []  # of a class of one's own, forward() may ask a layer twice
+        return []  # of a class of one's own, forward() may call a layer twice
     known = [layer for layer in chain if any(True for _ in layer.parameters())]
     inside = [id(p) for layer in known for p in layer.parameters()]
     if len(set(inside)) < len(inside):  # a layer that stands twice, or layers that share their weights

@@ -4,7 +4,7 @@ On one host a team talks through shared memory (a barrier takes tens of microsec
 ``torch.distributed`` with gloo. Both offer the same two calls, ``gather`` and ``fail``, and a team of one needs
 neither.
 
-What one rank writes and another reads is ordered by POSIX semaphores that lie in the shared memory: a rank posts after
+Writes and reads of ranks are ordered by POSIX semaphores in the shared memory: a rank posts after
 it has written, and waits before it reads. POSIX names ``sem_post``, ``sem_trywait`` and ``sem_timedwait`` among the
 functions that synchronise memory between threads and processes (Base Definitions, Memory Synchronization), so this
 holds on processors that reorder stores and loads, such as aarch64. A counter written after the data would not hold
@@ -36,7 +36,7 @@ Blob = memoryview | bytes | bytearray
 CONTROL_BYTES = 1 << 16
 STRIDE = 64  # bytes from one word or semaphore to the next, so that two ranks never write the same cache line
 WORD = 8  # bytes of an int64
-ARRIVED, FAILED, TOTAL, CLAIM, LENGTH = 0, 1, 2, 4, 5  # what stands on the control page, for each rank; TOTAL twice
+ARRIVED, FAILED, TOTAL, CLAIM, LENGTH = 0, 1, 2, 4, 5  # the entries of the control page, for each rank; TOTAL twice
 ERROR_AT = 1 << 15
 POLLS = 200  # before a rank goes to sleep: most waits are shorter
 LOOK_S = 0.1  # how often a rank that sleeps looks whether the others live
@@ -55,7 +55,7 @@ class Team(Protocol):
         ...
 
     def fail(self, error: BaseException) -> None:
-        """Tell the other ranks that this one cannot go on; their next ``gather`` raises the same error."""
+        """Signal a failure of this rank; the next ``gather`` of the others raises the same error."""
         ...
 
     def close(self) -> None:
@@ -80,21 +80,21 @@ class Alone:
 
 
 class PeerLostError(RunError):
-    """Another rank died without saying why."""
+    """Another rank died without an error message."""
 
 
 class Shared:
     """Ranks on one host: a control page and two mailboxes per rank in one shared file, used in turn.
 
     With two mailboxes one barrier per exchange is enough: a rank that fills a mailbox for the second time has passed
-    the barrier between, which nobody reaches before it has read the first filling.
+    the barrier between, which no rank reaches before it has read the first filling.
 
     At a barrier a rank posts to the semaphore of each of the n − 1 others and waits n − 1 times on its own. The first
     to pass barrier t has got a post from each of the others, as none can have posted for t + 1; so no rank passes
     before all are there, whichever posts it takes first.
 
     Args:
-        parent: process id whose death ends this rank; 0 to watch nobody.
+        parent: process id whose death ends this rank; 0: none.
     """
 
     def __init__(self, path: Path, rank: int, size: int, *, parent: int = 0) -> None:
@@ -121,7 +121,7 @@ class Shared:
         return self._base + (kind * self.size + rank) * STRIDE
 
     def barrier(self) -> None:
-        """Wait until every rank is here; raise what a rank that failed has said."""
+        """Wait until every rank is here; raise the error of a rank that failed."""
         if self._failed:
             self._raise_failure()
         c, own = _c(), self._semaphore(ARRIVED, self.rank)
@@ -158,7 +158,7 @@ class Shared:
         if self._parent and os.getppid() != self._parent:
             os._exit(1)
         dead = [pid for pid in self.children if _dead(pid)]
-        self._raise_failure()  # whoever is dead may have said why since the last look
+        self._raise_failure()  # a dead rank may have left its error since the last look
         if dead:
             while missing and _c().sem_trywait(self._semaphore(ARRIVED, self.rank)) == 0:
                 missing -= 1
@@ -223,7 +223,7 @@ class _Time(ctypes.Structure):
 
 @cache
 def _c() -> ctypes.CDLL:
-    """Return the C library, whose semaphores lie where they are told to; Python's own each have a name."""
+    """Return the C library, whose semaphores lie at a given address; Python's own each have a name."""
     library = ctypes.CDLL(None)
     library.sem_init.argtypes = (ctypes.c_void_p, ctypes.c_int, ctypes.c_uint)
     library.sem_post.argtypes = library.sem_trywait.argtypes = (ctypes.c_void_p,)
@@ -293,7 +293,7 @@ def shared_file(ranks: int, packet_bytes: int) -> Path:
 
 
 def _prepare(handle: int, ranks: int) -> None:
-    """Make the semaphores of a shared file: nobody has arrived or failed, and one may say why it failed."""
+    """Make the semaphores of a shared file: no rank has arrived or failed, and one may write its error."""
     with mmap.mmap(handle, CONTROL_BYTES) as page:
         base = int(np.frombuffer(page, np.uint8).ctypes.data)
         for kind, value in ((ARRIVED, 0), (FAILED, 0), (CLAIM, 1)):

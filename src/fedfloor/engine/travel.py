@@ -1,7 +1,7 @@
 """Where packets leave and arrive: coded by a visit's codecs, each once per hop, in every engine alike.
 
 Down, the model itself is coded, with draws that a round's receivers share. Up, it is the change of the model that
-arrived; the receiver adds it to the model that it sent, which no codec has touched. What travels beside the model, and
+arrived; the receiver adds it to the model that it sent, which no codec has touched. Vectors beside the model, and
 statistics that are not trained (batch norm's), go as they are.
 """
 
@@ -22,7 +22,7 @@ from fedfloor.plan.nodes import Work
 from fedfloor.plan.schedule import Key
 from fedfloor.ranges import RefusedError
 
-RESIDUAL = "residual"  # the names of what error feedback keeps on a device begin so
+RESIDUAL = "residual"  # prefix of the names of error feedback in a device's memory
 
 
 def coded(network: Network, travels: str, codecs: str = "") -> Parcel:
@@ -51,17 +51,17 @@ def coded(network: Network, travels: str, codecs: str = "") -> Parcel:
 
 
 def up(network: Network, work: Work) -> Parcel:
-    """Return what leaves a visit."""
+    """Return the parcel that leaves a visit."""
     return coded(network, work.travels, work.travel)
 
 
 def down(network: Network, work: Work) -> Parcel:
-    """Return what goes to a visit."""
+    """Return the parcel that goes to a visit."""
     return coded(network, work.travels, work.travel_down)
 
 
 def keeps(network: Network, work: Work) -> bool:
-    """Return whether devices keep the error of what they send."""
+    """Return whether devices keep the error of their uploads."""
     return any(one.feedback for one in chain(work.travel)) and up(network, work).coding is not None
 
 
@@ -89,10 +89,10 @@ def sent(network: Network, work: Work, packet: Packet, key: Key) -> Packet:
 
 
 def arrived(network: Network, work: Work, packet: Packet, around: Tensor, key: Key) -> Packet:
-    """Return what :func:`sent` became where it arrives; numbers that do not travel are those of ``around``.
+    """Decode the result of :func:`sent` where it arrives; numbers that do not travel are those of ``around``.
 
     Raises:
-        RefusedError: it is no payload of the work's codecs.
+        RefusedError: it is not a payload of the work's codecs.
     """
     way = down(network, work)
     if way.coding is None:
@@ -103,7 +103,7 @@ def arrived(network: Network, work: Work, packet: Packet, around: Tensor, key: K
 def leave(
     network: Network, work: Work, model: Tensor, arrived: Tensor, errors: dict[str, Tensor], key: Key
 ) -> tuple[Tensor, dict[str, Tensor]]:
-    """Return what leaves a visit, its model or the payload of its change, and the errors that the device keeps.
+    """Return the model of a visit, or the payload of its change, and the errors that the device keeps.
 
     Of a secure sum it is the change itself [numbers that travel], which the device or the aggregation encodes.
 
@@ -122,10 +122,10 @@ def leave(
 
 
 def received(network: Network, work: Work, packet: Packet, base: Tensor, key: Key) -> Packet:
-    """Return what left a visit where it is received, which added it to the model ``base`` that it had sent.
+    """Decode the result of :func:`leave` at the receiver, which adds it to the model ``base`` that it had sent.
 
     Raises:
-        RefusedError: it is no payload of the work's codecs.
+        RefusedError: it is not a payload of the work's codecs.
     """
     way = up(network, work)
     if way.coding is None or summed(way):
@@ -134,7 +134,7 @@ def received(network: Network, work: Work, packet: Packet, base: Tensor, key: Ke
 
 
 def taken(kept: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Take the errors out of what a device keeps, and return them."""
+    """Take the errors out of a device's memory, and return them."""
     return {name: kept.pop(name) for name in list(kept) if name.startswith(f"{RESIDUAL} ")}
 
 

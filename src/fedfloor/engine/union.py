@@ -28,7 +28,7 @@ from fedfloor.plan.walk import is_visit
 from fedfloor.tasks.classification import CLASSIFICATION
 
 ALIKE = ("plain", "prox")  # objectives whose first step is that of the mean cross-entropy
-# of a work, what one step on the union implements
+# fields of a work that one step on the union implement
 FIELDS = ("objective", "settings", "epochs", "steps", "batch_size", "rate", "momentum", "weight_decay")
 # steps, samples, loss before, loss after, accuracy: as in a receipt
 VisitFigures = tuple[int, int, float, float, float]
@@ -79,7 +79,7 @@ def step(engine: Engine, node: Parallel, packet: Packet, keys: Sequence[Key]) ->
     mean = rule(node)
     weights = [weigh(mean, int(engine.park.holdings[key.device])) for key in keys]
     share = np.array(weights) / (sum(weights) * sizes)
-    if not network.module.training:  # asked, as setting it costs as much as a layer
+    if not network.module.training:  # setting it costs as much as a layer
         network.module.train()
     chosen = slice(None) if rows is None else torch.from_numpy(rows)
     each = torch.from_numpy(np.repeat(share, sizes)).to(network.flat)  # c_k of each sample

@@ -90,13 +90,13 @@ def check_parts(network: Network, plan: Node, packet: Packet) -> None:
     beside, parts = sorted(set(packet) - {"w"}), sorted(trained - {"all"})
     if beside and parts:
         raise SettingError(
-            f"work.trains = '{parts[0]}': '{beside[0]}' travels beside the model, and what a visit that trains a part "
-            "makes of it is not defined. Train 'all', or use a method and an objective that send the model alone."
+            f"work.trains = '{parts[0]}': '{beside[0]}' travels beside the model, and its value after a visit that "
+            "trains a part is not defined. Train 'all', or use a method and an objective that send the model alone."
         )
 
 
 def trained_part(network: Network, objective: Objective, work: Work) -> slice:
-    """Return the part of the flat model that a visit trains: of what its objective trains, that in the work's part."""
+    """Return the part of the flat model that a visit trains: the overlap of the objective's and the work's."""
     wanted = objective.trains(network)
     if objective.on_features and work.trains != "classifier":
         raise SettingError(
@@ -108,7 +108,7 @@ def trained_part(network: Network, objective: Objective, work: Work) -> slice:
     if objective.personal:
         raise SettingError(
             f"work.trains = '{work.trains}' with objective '{work.objective}': it puts numbers of the device's own "
-            "into the model, and what lies outside of that part would not stay. Train 'all', or use another objective."
+            "into the model, and those outside of that part would not stay. Train 'all', or use another objective."
         )
     part = network.part(work.trains)
     both = slice(max(wanted.start, part.start), min(wanted.stop, part.stop))
@@ -161,7 +161,7 @@ class Batched(Protocol):
         ...
 
     def chunk(self, batch_size: int) -> int:
-        """Return how many are asked for at a time."""
+        """Return the number read at a time."""
         ...
 
 
@@ -176,7 +176,7 @@ def train(
 
     The mini-batches are those of :func:`fedfloor.park.stream.batch_order` for the visit's key. Dropout draws from the
     default PyTorch generator of the network's device, as PyTorch has no other way: every visit re-seeds it by its key
-    and leaves it where training ended, so whoever draws from it between visits cannot rely on a seed of their own.
+    and leaves it where training ended, so code that draws from it between visits cannot rely on its own seed.
     """
     _seed_dropout(network.flat.device, key)
     rng = key.rng("batches")

@@ -1,1 +1,1 @@
-"""What a trained model is used for: predictions from files, and ONNX."""
+"""Uses of a trained model: predictions from files, and ONNX."""

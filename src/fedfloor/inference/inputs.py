@@ -1,10 +1,14 @@
-"""Files as samples: pictures, ``.npz`` arrays and ``.csv`` tables."""
+"""Files as samples: pictures, ``.npz`` arrays and ``.csv`` tables of sensors, by rows or windows of rows."""
 
 from __future__ import annotations
 
+import io
+import logging
 import os
+import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -12,14 +16,196 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedfloor.data.dataset import Images
-from fedfloor.data.files import own
+from fedfloor.data.files import content, own
+from fedfloor.data.files.encode import binned, columns_of, described, encoded
 from fedfloor.data.files.npz import read_arrays
 from fedfloor.data.files.pictures import SUFFIXES, read_picture
 from fedfloor.data.files.rows import unpacked
+from fedfloor.data.files.sheet import Sheet
+from fedfloor.data.files.sheet import read as read_sheet
+from fedfloor.data.files.times import written
+from fedfloor.data.reading import Columns, Reading
+from fedfloor.data.series import fill
 from fedfloor.errors import SettingError, nearest
-from fedfloor.inference.samples import UNKNOWN, FileSamples, class_numbers, fitting, of_array
-from fedfloor.inference.tables import MATRIX, table
+from fedfloor.inference.samples import (
+    UNKNOWN,
+    FileSamples,
+    Sensors,
+    class_numbers,
+    fitting,
+    labels,
+    of_array,
+    rows_ahead,
+    within,
+)
 from fedfloor.inference.trained import Trained
+from fedfloor.tasks.classification import CLASSIFICATION
+from fedfloor.tasks.task import Task
+
+MATRIX = ".dat"
+NAMED = 5  # places that are named before they are only counted
+
+log = logging.getLogger(__name__)
+
+Numbers = NDArray[np.int64]
+
+
+def table(path: Path, sensors: Sensors, classes: tuple[str, ...], task: Task = CLASSIFICATION) -> FileSamples:
+    """Read a table: a sample per row, or per window of rows of one device. Only the sensors' columns must be there.
+
+    Rows without a value that the model needs, and devices with too few rows, are left out and named.
+
+    Args:
+        path: a CSV file, or ``.dat``: rows of numbers without a header, a column per sensor in the model's order.
+
+    Raises:
+        SettingError: a mistake in the table, or no sample in it; names file, row and column.
+    """
+    sheet, columns = _sheet(path, sensors)
+    none = [""] * len(sheet.line)
+    devices: Sequence[str] | None = sheet.text.get("device")
+    if sensors.device_of is not None:
+        devices = sensors.device_of.devices(path, devices, len(none))
+    whose = zip(sheet.text.get("device", none), sheet.text.get("run", none), strict=True)  # no window crosses either
+    device = np.unique(["\0".join(both) for both in whose], return_inverse=True)[1]
+    order = np.argsort(device, kind="stable")  # devices one after the other, each in the table's order
+    if sensors.window is not None or (sensors.missing == "previous" and np.isnan(sheet.x).any()):
+        _check_order(sheet, order, device)
+    x = _filled(sheet, sensors, order, device)
+    first, length, left = _cut(sheet, sensors, order, device)
+    rows = order[first[:, None] + np.arange(length)]
+    if sensors.missing != "mean":
+        whole = ~np.isnan(x[rows]).any(axis=(1, 2))
+        if sensors.missing != "drop":
+            left += _holes(sheet, sensors, x, rows[~whole])
+            if not whole.any() and len(whole):
+                raise SettingError(left[-1] if len(whole) == 1 else "\n".join(left))
+        elif not whole.all():
+            log.info("%s: %s of %s samples have missing values and are left out.", within(path),
+                     f"{(~whole).sum():,}", f"{len(whole):,}")  # fmt: skip
+        rows, first = rows[whole], first[whole]
+    last = rows[:, -1]  # a window has the label and the device of its last row
+    taken = x[last] if sensors.window is None else np.ascontiguousarray(x[rows].transpose(0, 2, 1))
+    target, y = None, np.full(len(last), UNKNOWN)
+    if not task.targets:
+        y = _column_labels(sheet, last, classes, columns.label, sensors.coding.get("bins"), task)
+    elif task.ahead:
+        channels = [sensors.columns.index(name) for name in task.called()]
+        target = rows_ahead(x[order][:, channels], device[order], first + length, task.ahead)
+    else:
+        target = labels(sheet, last, task.targets, columns.label)
+    return FileSamples(
+        path, taken, list(zip(sheet.line[rows[:, 0]].tolist(), sheet.line[last].tolist(), strict=True)), y,
+        None if devices is None else [devices[row] for row in last], first, tuple(left), target,
+        None if sheet.time is None else [written(sheet.time[row], dated=sheet.dated) for row in last],
+    )  # fmt: skip
+
+
+def _sheet(path: Path, sensors: Sensors) -> tuple[Sheet, Columns]:
+    """Return a table as it was read in training, and the names of its columns."""
+    categories = described(sensors.coding.get("categories", {}))
+    numbers = sensors.columns[: len(sensors.columns) - len(columns_of(categories or {}))]
+    names: dict[str, Any] = {**sensors.names, "values": numbers, "categories": categories}
+    if sensors.window is None and sensors.missing != "previous":
+        names["time"] = ""  # single rows need no times
+    columns = Columns(**names)
+    if path.name.lower().removesuffix(".gz").endswith(MATRIX):
+        return _matrix(path, sensors.columns), columns
+    reading = Reading(columns=columns, decimal="," if sensors.decimal == "," else ".", **sensors.dialect)
+    (sheet,) = encoded([read_sheet(path, reading, (), lenient=True)], categories, known=True)
+    return sheet, columns
+
+
+def _matrix(path: Path, columns: tuple[str, ...]) -> Sheet:
+    """Read numbers separated by white space; a matrix with a row per sensor is transposed."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")  # NumPy only warns of an empty file
+            x = np.loadtxt(io.BytesIO(content(path)), ndmin=2)
+    except (ValueError, UserWarning, UnicodeDecodeError) as error:
+        raise SettingError(f"{path.name}: not a matrix of numbers ({error}).") from error
+    if x.shape[1] != len(columns) == x.shape[0]:
+        x = x.T
+    if x.shape[1] != len(columns):
+        raise SettingError(f"{path.name}: {x.shape[1]} columns; the model takes {len(columns)}: {', '.join(columns)}.")
+    if np.isinf(x).any():
+        row, column = np.argwhere(np.isinf(x))[0]
+        raise SettingError(f"{path.name}, row {row + 1}, column '{columns[column]}': not a finite number.")
+    return Sheet(path, columns, x.astype(np.float32), np.arange(1, len(x) + 1), {}, None)
+
+
+def _check_order(sheet: Sheet, order: Numbers, device: Numbers) -> None:
+    """Raise where a device's rows are not in the order of their times, which windows and filling rely on."""
+    if sheet.time is None:
+        return
+    wrong = np.flatnonzero((np.diff(device[order]) == 0) & (np.diff(sheet.time[order]) <= 0))
+    if len(wrong):
+        row, before = int(order[wrong[0] + 1]), int(order[wrong[0]])
+        raise SettingError(
+            f"{sheet.path.name}, row {sheet.line[row]}: its time is not after that of row {sheet.line[before]} of "
+            "the same device. Sort the rows by time."
+        )
+
+
+def _filled(sheet: Sheet, sensors: Sensors, order: Numbers, device: Numbers) -> NDArray[np.float32]:
+    """Return the table's values, missing ones filled as in training."""
+    x = known = np.asarray(sheet.x, np.float32)
+    if sensors.missing == "previous":
+        x = np.empty_like(known)
+        x[order] = fill(known[order], device[order].astype(np.int32))
+    return x
+
+
+def _holes(sheet: Sheet, sensors: Sensors, x: NDArray[np.float32], rows: Numbers) -> list[str]:
+    """Return a sentence for each of the first cells of x [rows, C] without a value in samples' rows [n, length]."""
+    why = {
+        "refuse": "The model was trained on tables without missing values. Fill it in, or leave the row out.",
+        "previous": "This device has no other value of this sensor to fill it with.",
+    }[sensors.missing]
+    mine = np.unique(rows)
+    cells = [(row, column) for row in mine.tolist() for column in np.flatnonzero(np.isnan(x[row])).tolist()]
+    named = [f"{sheet.place(row, sensors.columns[column])}: no value. {why}" for row, column in cells[:NAMED]]
+    more = len(cells) - len(named)
+    return named + ([f"{sheet.path.name}: {more:,} more cells without a value."] if more else [])
+
+
+def _cut(sheet: Sheet, sensors: Sensors, order: Numbers, device: Numbers) -> tuple[Numbers, int, list[str]]:
+    """Return the first places of samples in ``order``, their number of rows, and messages on devices with too few.
+
+    Raises:
+        SettingError: too few rows for any window.
+    """
+    if sensors.window is None:
+        return np.argsort(order), 1, []  # in the table's order
+    length, step = sensors.window
+    edges = [0, *(np.flatnonzero(np.diff(device[order])) + 1).tolist(), len(order)]
+    runs = list(pairwise(edges))
+    starts = np.concatenate([np.arange(first, end - length + 1, step) for first, end in runs])
+    short = [(first, end - first) for first, end in runs if end - first < length]
+    if not len(starts):
+        most = max(end - first for first, end in runs)
+        raise SettingError(f"{sheet.path.name}: at most {most} rows of a device; the model takes windows of {length}.")
+    whose = sheet.text.get("device", [""] * len(sheet.line))
+    left = [
+        f"{sheet.path.name}, row {sheet.line[order[first]]}: device '{whose[order[first]]}' has {many} rows from this "
+        f"one on; the model takes windows of {length}."
+        for first, many in short[:NAMED]
+    ]
+    more = len(short) - len(left)
+    left += [f"{sheet.path.name}: {more:,} more devices have fewer than {length} rows."] if more > 0 else []
+    return starts.astype(np.int64), length, left
+
+
+def _column_labels(
+    sheet: Sheet, rows: Numbers, classes: tuple[str, ...], column: str, bins: Sequence[float] | None, task: Task
+) -> Numbers:
+    if "label" not in sheet.text:
+        return np.full(len(rows), UNKNOWN)
+    words = task.spelled([sheet.text["label"][row] for row in rows])
+    if bins is not None:
+        words = binned(words, bins, classes, lambda i: sheet.place(int(rows[i]), column))
+    return class_numbers(words, classes, lambda i: sheet.place(int(rows[i]), column))
+
 
 MODES = {1: "L", 3: "RGB"}  # channels → mode of Pillow
 

@@ -245,7 +245,7 @@ def _describe(model: onnx.ModelProto, trained: Trained) -> None:
 
 
 def _compare(trained: Trained, data: bytes, batches: list[Inputs], expected: list[Answer]) -> dict[str, float]:
-    """Return how far ONNX Runtime is from PyTorch, as in :class:`Exported`.
+    """Return the differences between ONNX Runtime and PyTorch, as in :class:`Exported`.
 
     Raises:
         SettingError: farther than :data:`TOLERANCE`, or it does not run at all.

@@ -17,8 +17,7 @@ import numpy as np
 
 from fedfloor.errors import RunError, SettingError
 from fedfloor.inference import inputs, onnx
-from fedfloor.inference.answers import Results, check_top, results
-from fedfloor.inference.results import Row, answers_of, odd_sensors
+from fedfloor.inference.answers import Results, Row, answers_of, check_top, odd_sensors, results
 from fedfloor.inference.samples import FileSamples
 from fedfloor.inference.trained import Trained, load_model
 from fedfloor.models.saved import devices

@@ -9,8 +9,7 @@ import numpy as np
 
 from fedfloor.errors import SettingError, require, unknown
 from fedfloor.methods.contract import Answers, Method, Needs, State, View
-from fedfloor.parts.grouping import formed
-from fedfloor.parts.growth import chosen_groups
+from fedfloor.parts.grouping import chosen_groups, formed
 from fedfloor.parts.work import WorkSettings
 from fedfloor.plan.nodes import Node, Parallel, Probe, Repeat, Sequence, Train, device
 from fedfloor.solvers.grouping.solve import SOLVERS
@@ -39,14 +38,14 @@ class Astraea(Method):
 
     Duan, Liu, Chen, Tan, Ren, Qiao, Liang, ICCD 2019, arXiv 1907.01132; IEEE TPDS 32(1), 2021. Its mediator takes, of
     the devices that are left, the one that brings its classes nearest to equal shares (Kullback–Leibler): the solver
-    ``astraea``. Its augmentation of rare classes is no part of this; what the L devices left over train there, in a
+    ``astraea``. Its augmentation of rare classes is not part of this; what the L devices left over train there, in a
     smaller group, is left out, as in HFedMS. L = 10 is ours.
 
     Args:
         devices: L, of each group.
         mediator_epochs: E_m, times the model goes through a group in a round.
         share: κ, of the groups drawn in a round, in (0, 1].
-        grouping: how groups are formed, by name; ``random`` asks for no counts.
+        grouping: how groups are formed, by name; ``random`` needs no counts.
         weights: of the groups: ``by_samples`` (the paper) or ``equal``.
     """
 

@@ -65,7 +65,7 @@ METHODS: dict[str, type[Method]] = {
     "flhc": FLHC,
     "centralized": Centralized,
 }
-# what methods are compared with: no federation, or no training
+# references of methods: no federation, or no training
 REFERENCES: dict[str, type[Method]] = {
     "local-only": LocalOnly, "scikit-learn": GradientBoosting, "persistence": Persistence, "seasonal": Seasonal,
     "pca": Pca,
@@ -73,7 +73,7 @@ REFERENCES: dict[str, type[Method]] = {
 
 COMMON = {  # settings of most methods, described by the docstrings of those alone that mean more by them
     "fraction": "C, share of the devices drawn in a round, in (0, 1].",
-    "work": "what a visit does.",
+    "work": "of a visit.",
 }
 
 
@@ -82,7 +82,7 @@ def find(name: str, key: str = "") -> type[Method]:
     if ":" in name:
         method = load_outside(name, "method")
         if not (isinstance(method, type) and hasattr(method, "plan") and hasattr(method, "__dataclass_fields__")):
-            raise SettingError(f"method '{name}' is no dataclass with a 'plan': see the how-to on writing a method.")
+            raise SettingError(f"method '{name}' is not a dataclass with a 'plan': see the how-to on writing a method.")
         if "__dataclass_fields__" not in vars(method) and vars(method).get("__annotations__"):
             raise SettingError(
                 f"method '{name}' has settings of its own: write @dataclass(frozen=True) before its class."

@@ -138,7 +138,7 @@ class FLHC(FedAvg):
         distance: d, in [0, 2].
         cohorts: how many; as many as ``distance`` leaves, where it is left out.
         fraction: C, share of the devices, or of a cohort's, drawn in a round, in (0, 1].
-        work: what a visit does, and what makes an update.
+        work: of a visit, and for an update.
     """
 
     title = "FL+HC"

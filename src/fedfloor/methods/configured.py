@@ -37,12 +37,12 @@ class Parts:
     """The parts that ``[method]`` or a method's own table names; None leaves the method's own.
 
     Args:
-        objective: what devices minimise.
+        objective: minimised by devices.
         mix: how models meet at the cloud.
-        server: what the cloud does with the mixed model.
+        server: the cloud's step with the mixed model.
         selection: which devices a method may choose from in a round.
         edge_mix: how models meet at edges.
-        travel, travel_down: codecs of what devices send, and of the model on its way to them, by their text.
+        travel, travel_down: codecs of the devices' uploads, and of the model on its way to them, by their text.
     """
 
     objective: Objective | None = None
@@ -65,7 +65,7 @@ class ConfiguredMethod(Method):
     Args:
         name: the method's, for error messages.
         method: the method.
-        parts: what is exchanged.
+        parts: the exchanged parts.
     """
 
     def __init__(self, name: str, method: Method, parts: Parts) -> None:
@@ -73,7 +73,7 @@ class ConfiguredMethod(Method):
         share = getattr(method, "fraction", 1.0)
         if parts.selection is not None and share != 1.0:
             raise SettingError(
-                f"method.selection and methods.{name}.fraction = {share} both say who takes part in a round: leave "
+                f"method.selection and methods.{name}.fraction = {share} both choose the devices of a round: leave "
                 f"method.selection out, or set methods.{name}.fraction = 1."
             )
         if isinstance(parts.objective, weighting.PerSample):
@@ -89,7 +89,7 @@ class ConfiguredMethod(Method):
         )
         if method.needs.cohorts and any(of_one):
             raise SettingError(
-                f"method '{name}' may have several models: a server's moments, a mixing rule that asks for losses, and "
+                f"method '{name}' may have several models: a server's moments, a mixing rule that reads losses, and "
                 "an objective that sends something beside the model, or keeps some of it, are for one model. Choose "
                 "other parts."
             )
@@ -97,7 +97,7 @@ class ConfiguredMethod(Method):
             kind = objectives.to_spec(parts.objective)[0]
             raise SettingError(
                 f"method.objective = '{kind}' with method '{name}': its devices keep something between visits already, "
-                "and what the objective keeps would take its place. Choose another objective, or a setting of the "
+                "and the objective's memory would take its place. Choose another objective, or a setting of the "
                 "method in which nothing is kept."
             )
         self._check_codecs()
@@ -130,7 +130,7 @@ class ConfiguredMethod(Method):
 
     @property
     def needs(self) -> Needs:
-        """What the method needs; one from outside the package crosses factories unless it denies it."""
+        """The method's needs; one from outside the package crosses factories unless it denies it."""
         needs = self.method.needs
         return needs if needs.crosses is not None else replace(needs, crosses=not self.built_in)
 
@@ -214,7 +214,7 @@ class ConfiguredMethod(Method):
             trained, model = int(state.notes["trained"]), outcome.packet["w"].clone()
             start, mean = state.packet["w"][:trained], model[:trained].clone()
             model[:trained], moments = server.step(self.server, start, mean, moments, outcome.rng)
-            outcome = replace(outcome, packet={**outcome.packet, "w": model})  # what is not trained takes the mean
+            outcome = replace(outcome, packet={**outcome.packet, "w": model})  # others take the mean
         after = self.method.absorb(replace(state, tensors=own), outcome)
         kept = {f"{MOMENTS}{name}": value for name, value in moments.items()}
         notes = {**after.notes, **{key: state.notes[key] for key in ("trained", WEIGHTS, MIX) if key in state.notes}}
@@ -226,11 +226,11 @@ class ConfiguredMethod(Method):
     def _mixed(self, node: Node, mix: Mix, kind: str = "cloud") -> Node:
         (name, settings), key = mixing.to_spec(mix), "method.mix" if kind == "cloud" else "method.edge_mix"
         if mix.asks is not None and kind == "edge":
-            raise SettingError(f"{key} = '{name}': it mixes by what the cloud asks. Use it as method.mix.")
-        equally = self.objective.counts_equally and self.method.objective.counts_equally  # it is what its packet is for
+            raise SettingError(f"{key} = '{name}': it mixes by answers to the cloud. Use it as method.mix.")
+        equally = self.objective.counts_equally and self.method.objective.counts_equally  # the purpose of its packet
         if equally and not mix.whole and mix != Equal():
             raise SettingError(
-                f"{key} = '{name}' with method '{self.name}': what its devices send beside the model counts "
+                f"{key} = '{name}' with method '{self.name}': the vectors of its devices beside the model count "
                 f"equally, and this rule would weigh it as it weighs the models. Leave {key} out, or choose "
                 "'equal' or a rule that looks at every model."
             )

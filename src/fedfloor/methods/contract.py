@@ -1,4 +1,4 @@
-"""What a method is: four pure functions over the park's public facts."""
+"""The contract of a method: four pure functions over the park's public facts."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class View:
         layout: where each of the model's tensors lies in the flat vector ``w``: name → (first, last + 1).
         invited: the devices that may take part in this round; all where it is left out.
         resources: of the devices, for methods that need the network; None without one.
-        census: class counts that each device reports of what it holds now, int64 [K, F], in rounds that read it.
+        census: class counts that each device reports of its present samples, int64 [K, F], in rounds that read it.
         held: samples that each device holds at a time, int64 [K]: those of a pass; left out, ``sizes``.
     """
 
@@ -91,7 +91,7 @@ class View:
 
 @dataclass(frozen=True)
 class State:
-    """What a method carries from round to round; the run checkpoints it.
+    """The state of a method from round to round; the run checkpoints it.
 
     Notes are what JSON makes of them from the start, not only after a resume: tuples are lists, whole numbers as keys
     are text.
@@ -102,7 +102,7 @@ class State:
         tensors: anything else, as tensors (server moments).
 
     Raises:
-        SettingError: the notes are no JSON.
+        SettingError: the notes are not JSON.
 
     >>> State({}, {"group of": {3: (0, 1)}}).notes
     {'group of': {'3': [0, 1]}}
@@ -117,7 +117,7 @@ class State:
             notes = json.loads(json.dumps(dict(self.notes)))
         except (TypeError, ValueError, RecursionError) as error:
             raise SettingError(
-                f"the method's state cannot be checkpointed: its notes are no JSON ({error}). Write numbers, text, "
+                f"the method's state cannot be checkpointed: its notes are not JSON ({error}). Write numbers, text, "
                 "lists and dictionaries (int(…), .tolist()) into State.notes, and arrays as tensors into State.tensors."
             ) from error
         object.__setattr__(self, "notes", notes)
@@ -134,10 +134,10 @@ class State:
 
 @dataclass(frozen=True)
 class Needs:
-    """What a method's rounds need beside the packet, and what they do beside training it.
+    """Needs of a method's rounds beside the packet, and their effects beside training it.
 
     Attributes:
-        network: ``plan`` reads what the network states of the devices; the view then has ``resources``.
+        network: ``plan`` reads the network's facts about the devices; the view then has ``resources``.
         census: ``plan`` reads the census, which it shows by a ``Probe`` in the round.
         census_in: the rounds of these whose number (0: the set-up) it is true for; all where it is left out.
         labels: devices are chosen or grouped by their classes alone: without label skew this has nothing to use.
@@ -186,21 +186,21 @@ class Method(Protocol):
 
     @property
     def objective(self) -> Objective:
-        """What devices minimise; the network is made for it, and ``plan`` hands it to ``work.at``."""
+        """The objective of devices; the network is made for it, and ``plan`` hands it to ``work.at``."""
         return Plain()
 
     @property
     def server(self) -> Server:
-        """What the cloud does with the model the round's models were mixed to, before ``absorb`` sees it."""
+        """The cloud's step with the mean of the round's models, before ``absorb`` sees it."""
         return Sgd()
 
     @property
     def needs(self) -> Needs:
-        """What a run has to have ready for the method, and what it does to devices beside training them."""
+        """The needs of the method, and its effects on devices beside training."""
         return Needs()
 
     def setup(self, view: View) -> Node | None:
-        """Return what to ask before the first round (``Probe`` nodes only), or nothing."""
+        """Return the questions before the first round (``Probe`` nodes only), or nothing."""
         return None
 
     def init(self, view: View, answers: Mapping[int, Mapping[str, Any]], rng: np.random.Generator) -> State:
@@ -212,7 +212,7 @@ class Method(Protocol):
         ...
 
     def noted(self, state: State, plan: Node) -> State:
-        """Return the state with what a round's resolved plan alone changes in it: a forecast knows no more. Pure."""
+        """Return the state after a round's resolved plan alone: a forecast knows no more. Pure."""
         return state
 
     def absorb(self, state: State, outcome: Outcome) -> State:

@@ -31,12 +31,12 @@ class FedAvg(Method):
 
     Travels: the model, down and up.
 
-    McMahan et al., AISTATS 2017, arXiv 1602.05629. Methods that differ from it by what devices minimise, how their
-    models meet or what the cloud does with the mean are this class with that property exchanged.
+    McMahan et al., AISTATS 2017, arXiv 1602.05629. Methods with another objective, mixing
+    rule or server are this class with that property exchanged.
 
     Args:
         fraction: C, share of the devices drawn in a round, in (0, 1].
-        work: what a visit does; E = 5 epochs is FedSR's setting (arXiv 2403.14718) and McMahan's usual one.
+        work: of a visit; E = 5 epochs is FedSR's setting (arXiv 2403.14718) and McMahan's usual one.
     """
 
     fraction: float = 1.0
@@ -73,7 +73,7 @@ def visiting(method: Method, work: WorkSettings, view: View, chosen: list[int], 
 
 
 def beside(plan: Parallel, own: Callable[[Work], Work]) -> Parallel:
-    """Return visits that each train a model of the device's own first, beside what arrived (``Work.sends``)."""
+    """Return visits that each train a model of the device's own first, beside the one that arrived (``Work.sends``)."""
     visits = [visit for visit in plan.children if isinstance(visit, Train)]
     pairs = [(replace(visit, work=replace(own(visit.work), sends=ARRIVED)), visit) for visit in visits]
     return replace(plan, children=tuple(map(Sequence, pairs)))

@@ -32,7 +32,7 @@ class FedCS(FedAvg):
     With a deadline that every device meets and C = 1 this is FedAvg. Where no candidate meets it, the round leaves the
     model as it is; where no device of the park does, it is refused.
 
-    Travels: the model, down and up, and two numbers up from who is asked.
+    Travels: the model, down and up, and two numbers up from each candidate.
 
     Nishio and Yonetani, ICC 2019, arXiv 1804.08333, Algorithm 3, with T_cs = T_agg = 0. It knows nothing of
     interference: over a radio every chosen device sends on a channel drawn at random, with all its power, as RaFed's
@@ -40,8 +40,8 @@ class FedCS(FedAvg):
 
     Args:
         deadline_s: T, seconds that a round may take.
-        fraction: C, share of the devices asked in a round, in (0, 1].
-        work: what a visit does; the paper's E = 5, mini-batches of 50.
+        fraction: C, share of the devices that are candidates in a round, in (0, 1].
+        work: of a visit; the paper's E = 5, mini-batches of 50.
     """
 
     fraction: float = 0.1
@@ -88,14 +88,14 @@ def in_time(candidates: list[int], known: Resources, update_s: np.ndarray, deadl
         each = known.download_s[candidates] + update_s[candidates] + known.upload_s[candidates]
         quickest = int(np.argmin(each))
         raise SettingError(
-            f"methods.fedcs.deadline_s = {deadline_s:g}: no device asked gets done in time; the fastest, device "
+            f"methods.fedcs.deadline_s = {deadline_s:g}: no candidate finishes in time; the fastest, device "
             f"{candidates[quickest]}, takes {each[quickest]:.3g} s. Allow more."
         )
     return chosen
 
 
 def greedy(candidates: list[int], known: Resources, update_s: np.ndarray, deadline_s: float) -> list[int]:
-    """Return what :func:`in_time` does, or an empty list."""
+    """Return the devices of :func:`in_time`, or an empty list."""
     left, chosen, elapsed, spread = np.array(candidates), list[int](), 0.0, 0.0
     while left.size:
         down, up, update = known.download_s[left], known.upload_s[left], update_s[left]

@@ -48,10 +48,10 @@ class FedGS(Method):
         iterations: T, synchronisations at an edge per round.
         devices: L, chosen per factory and iteration.
         random: L_rnd of them, drawn uniformly.
-        solver: how the others are chosen, by name; ``random`` asks for no census.
+        solver: how the others are chosen, by name; ``random`` needs no census.
         choose: in every ``iteration``, or for a whole ``round`` at its beginning (ours, to separate the two effects).
         weights: of the factories: ``equal`` (the paper) or ``by_samples``.
-        census_free: do not count what the census sends, as the paper.
+        census_free: do not count the bytes of the census, as the paper.
     """
 
     iterations: int = 50
@@ -104,7 +104,7 @@ class FedGS(Method):
         return Sequence((Probe(tuple(view.devices), "census"), rounds)) if priced else rounds
 
     def _super_node(self, members: tuple[int, ...], node: Select, share: tuple[float, ...]) -> Select:
-        """Return how a factory's members are chosen; where there are no more than L, all of them."""
+        """Return the ``Select`` of a factory's members, or all of them where there are no more than L."""
         if len(members) <= self.devices:
             return replace(node, policy="everyone", candidates=members, how_many=len(members))
         if self.blind:

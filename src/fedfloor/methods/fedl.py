@@ -19,7 +19,7 @@ class FEDL(FedAvg):
 
     ::
 
-        ḡ ← Σ_k n_k ∇F_k(w) / n, asked of all devices before the first round
+        ḡ ← Σ_k n_k ∇F_k(w) / n, from all devices before the first round
         for each round:
             S ← max(C·K, 1) devices drawn at random
             for k in S in parallel: w_k ← E epochs of w_k ← w_k − lr·(∇F_k(w_k; batch) + η·ḡ − ∇F_k(w)), from w
@@ -48,7 +48,7 @@ class FEDL(FedAvg):
         return Corrected(self.weight, self.eta)
 
     def setup(self, view: View) -> Node | None:
-        """Ask every device for its gradient at the initial model, where there is a correction."""
+        """Return the question to every device for its gradient at the initial model, where there is a correction."""
         return Probe(tuple(view.devices), "gradient") if self.weight > 0 else None
 
     def init(self, view: View, answers: Answers, rng: np.random.Generator) -> State:

@@ -102,7 +102,7 @@ class FLDG(Grouped):
         extractor: f, by name: ``hog``, ``random-conv``, ``raw``, ``penultimate``, ``mobilenet``, ``onnx``.
         weights: file or folder of the extractor's weights, for those that have them.
         cohorts: whether every group has a model of its own.
-        refresh: ask and group anew where class shares have moved so far since, ½ Σ_c |p_c − q_c| on average, which
+        refresh: group anew where class shares have moved this far since, ½ Σ_c |p_c − q_c| on average, which
             costs a census in every round; left out, the groups stay (the paper).
     """
 
@@ -164,7 +164,7 @@ class FLDGL(Grouped):
         width: r, in the unit of the features.
         extractor: of the features; see FLDG.
         weights: file or folder of the extractor's weights, for those that have them.
-        refresh: ask and group anew where class shares have moved so far since; see FLDG.
+        refresh: group anew where class shares have moved this far since; see FLDG.
     """
 
     question = "hash"

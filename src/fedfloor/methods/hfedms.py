@@ -9,8 +9,7 @@ import numpy as np
 
 from fedfloor.errors import SettingError, require, unknown
 from fedfloor.methods.contract import Method, Needs, State, View
-from fedfloor.parts.grouping import formed
-from fedfloor.parts.growth import Growth, Log, chosen_groups, groups_of, is_full, period_of
+from fedfloor.parts.grouping import Growth, Log, chosen_groups, formed, groups_of, is_full, period_of
 from fedfloor.parts.replay import Replay, Rule, calibrating
 from fedfloor.parts.work import WorkSettings
 from fedfloor.plan import schedule, walk
@@ -40,7 +39,7 @@ class HFedMS(Method):
     Variant "S" regroups in every round and has no others: T = 1, devices keep nothing, and the model is not handed
     out. With as many groups as devices, all of them chosen, it is FedAvg (where devices hold equally many samples).
     "D" with T = 1 is "S" in model, not in price; with memory = 0 it has no memory, and its calibration rounds train the
-    classifier on what streams past.
+    classifier on the stream.
 
     Travels: the census of a window, F counts, at the beginning of a period; the model, then the classifier.
 
@@ -50,7 +49,7 @@ class HFedMS(Method):
     grouping = "icg-euclidean", a stream of ``window = 49, every = T``, objective = distilled with weight 0.1/62 (its
     teacher is the round's global model, here the model as it arrived: the same for the first of a chain), groups
     weighted by the sizes of local sets (here ``by_samples`` takes what devices hold, on streams a window each). Other
-    groupings by name: ``exchange`` is ours, ``random`` asks for no census and takes its place without answers.
+    groupings by name: ``exchange`` is ours, ``random`` needs no census and takes its place without answers.
 
     Args:
         variant: ``D`` for data that stream, ``S`` for data that stay.
@@ -61,12 +60,12 @@ class HFedMS(Method):
         weights: of the groups: ``equal`` (the paper) or ``by_samples``.
         shuffle: the order within groups, once a ``period`` or in every ``round``.
         memory: Q, features that a device keeps; 0: none.
-        compensate: whether what is kept is moved with the extractor.
+        compensate: whether kept features are moved with the extractor.
         rule: which features are kept: nearest to the mean of their class among ``candidates`` or in the last
             ``window``, or at ``random``.
         keep: ``semantics``, or all ``samples`` of calibration rounds as they were: the upper bound.
         calibration_epochs: of the T − 1 rounds; left out, those of ``work``.
-        census_free: do not count what the census sends.
+        census_free: do not count the bytes of the census.
     """
 
     variant: Literal["D", "S"] = "D"

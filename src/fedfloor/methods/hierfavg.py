@@ -35,7 +35,7 @@ class HierFAVG(Method):
     Args:
         edge_rounds: κ2, averages at the edge per global round.
         fraction: share of the devices drawn in a round, in (0, 1].
-        work: κ1, what a visit does between two averages at the edge.
+        work: κ1, of a visit between two averages at the edge.
     """
 
     edge_rounds: int = 5

@@ -36,7 +36,7 @@ class KCenter(Method):
 
     Args:
         centers: k, devices trained in a round.
-        work: what a visit does, and what makes a profile.
+        work: of a visit, and for a profile.
     """
 
     title = "K-Center"

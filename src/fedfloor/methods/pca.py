@@ -1,4 +1,4 @@
-"""Principal components in one round: what anything deeper must beat."""
+"""Principal components in one round: the reference for deeper models."""
 
 from __future__ import annotations
 

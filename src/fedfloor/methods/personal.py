@@ -112,7 +112,7 @@ class FedRep(FedAvg):
     Args:
         own: v: ``head``, or a pattern of tensors' names that lie side by side.
         head_epochs: H ≥ 0.
-        work: what a visit does to the body.
+        work: of a visit, for the body.
     """
 
     work: WorkSettings = WorkSettings(epochs=1)
@@ -123,7 +123,7 @@ class FedRep(FedAvg):
         require(self.own != "all", "methods.fedrep.own", self.own, "a part of the model that leaves a body to share")
         require(self.head_epochs >= 0, "methods.fedrep.head_epochs", self.head_epochs, "a whole number of at least 0")
         if not self.own:
-            require(not self.head_epochs, "methods.fedrep.head_epochs", self.head_epochs, "0 where own = '' is no head")
+            require(not self.head_epochs, "methods.fedrep.head_epochs", self.head_epochs, "0 where own = ''")
         super().__post_init__()
 
     @property
@@ -166,7 +166,7 @@ class Ditto(FedAvg):
 
     Args:
         lam: λ ≥ 0.
-        work: what a visit does, to each of the two models.
+        work: of a visit, to each of the two models.
     """
 
     lam: float = 0.1
@@ -210,7 +210,7 @@ class APFL(FedAvg):
 
     Args:
         alpha: α, share of a device's own model, in [0, 1]; the authors try 0.25, 0.5 and 0.75.
-        work: what a visit does, to each of the two models; its optimiser is SGD.
+        work: of a visit, to each of the two models; its optimiser is SGD.
     """
 
     alpha: float = 0.5

@@ -1,7 +1,7 @@
-"""FedAvg with one part exchanged: what devices minimise, how their models meet, or what the cloud does with the mean.
+"""FedAvg with one part exchanged: objective, mixing rule or server.
 
 In every round S ← max(C·K, 1) devices are drawn at random, train in parallel from w by E epochs of SGD, and their
-models w_k meet at the cloud; Δ is the mean of the models less w. A class states what is exchanged.
+models w_k meet at the cloud; Δ is the mean of the models less w. A class states the exchanged part.
 """
 
 from __future__ import annotations
@@ -178,7 +178,7 @@ class QFFL(FedAvg):
 
     Args:
         q: q ≥ 0, how fair; depends on the data. The authors' code shows 5 for Vehicle.
-        work: what a visit does; the authors' scripts take E = 1 epoch. η is its learning rate.
+        work: of a visit; the authors' scripts take E = 1 epoch. η is its learning rate.
     """
 
     title = "q-FFL"

@@ -12,8 +12,7 @@ from fedfloor.errors import SettingError, require
 from fedfloor.methods.contract import Method, Needs, State, View
 from fedfloor.parts.work import WorkSettings
 from fedfloor.plan.nodes import Node, Parallel, Probe, Radio, Sequence, Train, device
-from fedfloor.solvers.allocation.bound import alone_s
-from fedfloor.solvers.allocation.problem import Allocation, AllocationProblem
+from fedfloor.solvers.allocation.problem import Allocation, AllocationProblem, alone_s
 from fedfloor.solvers.allocation.solve import SOLVERS, solve
 
 
@@ -31,12 +30,12 @@ class RaFed(Method):
 
     With weight_divergence = 0 it is RaFed, which looks at latency alone. Above 0, and this is ours, a set whose classes
     are far from those of all costs more: P_S are the class shares of the set's data, P those of all, as in FedGS's
-    Eq. 6; all devices are then asked for their census in each round.
+    Eq. 6; all devices then report their census in each round.
 
     Travels: the model, down and up, and a census up where it is weighed.
 
     Gao et al., "Resource Allocation for Latency-aware Federated Learning in Industrial Internet-of-Things". Its
-    Algorithm 1 is ``solver = "rafed"``, read as in :func:`fedfloor.solvers.allocation.rafed.rafed`. The allocation is
+    Algorithm 1 is ``solver = "rafed"``, read as in :func:`fedfloor.solvers.allocation.solve.rafed`. The allocation is
     worked out in each round, and differs only where the devices' resources, or their classes, have changed.
 
     Args:
@@ -77,7 +76,7 @@ class RaFed(Method):
         return Sequence((Probe(tuple(view.devices), "census"), visits)) if self.needs.census else visits
 
     def problem(self, view: View) -> AllocationProblem:
-        """Return what is to be solved in a round: who is invited, and what a visit's work takes."""
+        """Return the allocation problem of a round: the invited devices, and the work of a visit."""
         known = None if view.resources is None else view.resources.problem
         if known is None:
             raise SettingError(

@@ -24,12 +24,12 @@ class Centralized(Method):
 
     The bound federated methods are measured against. It is FedAvg on a park of one device.
 
-    Travels: nothing; the data are where the model is, which is what federated methods do without.
+    Travels: nothing; the data are where the model is, unlike in federated methods.
 
     Robbins and Monro, Annals of Mathematical Statistics, 1951.
 
     Args:
-        work: what a round does; one epoch.
+        work: of a round; one epoch.
     """
 
     title = "centralised training"
@@ -57,7 +57,7 @@ class LocalOnly(Method):
     Travels: nothing.
 
     Args:
-        work: what a device does in a round; E = 1 epoch.
+        work: of a device in a round; E = 1 epoch.
     """
 
     title = "local only"
@@ -86,8 +86,8 @@ class GradientBoosting(Method):
         last value of each sensor; then HistGradientBoostingClassifier of scikit-learn, fitted once, or
         HistGradientBoostingRegressor, fitted once for each output
 
-    The table is normalised as for the network. It is no federated method, and no plan: ``fedfloor compare
-    --references`` fits it (:mod:`fedfloor.runs.roundless`).
+    The table is normalised as for the network. It is not a federated method, and no plan: ``fedfloor compare
+    --references`` fits it (:mod:`fedfloor.runs.references`).
 
     Travels: all data.
 
@@ -127,8 +127,8 @@ class Persistence(Method):
 
         of the window x_{t−L+1} … x_t: repeat x_t; a missing value is the last one before it
 
-    Nothing is trained and nothing travels. It is no federated method, and no plan: ``fedfloor compare --references``
-    shows it beside forecasts (:mod:`fedfloor.runs.roundless`). Hyndman and Athanasopoulos, Forecasting: Principles and
+    Nothing is trained and nothing travels. It is not a federated method, and no plan: ``fedfloor compare --references``
+    shows it beside forecasts (:mod:`fedfloor.runs.references`). Hyndman and Athanasopoulos, Forecasting: Principles and
     Practice, 3rd edition (2021), section 5.2.
 
     Travels: nothing.

@@ -38,7 +38,7 @@ class Scaffold(FedAvg):
 
     Args:
         server_rate: η_g > 0; the authors used 1.
-        work: what a visit does; the paper tried 1 to 20 epochs.
+        work: of a visit; the paper tried 1 to 20 epochs.
     """
 
     title = "SCAFFOLD"

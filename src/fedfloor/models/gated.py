@@ -40,7 +40,7 @@ class GatedHead(nn.Module):
         widths = [features] + [units] * (layers - 1)
         self.gates = nn.ModuleList(nn.Linear(width, 2 * units) for width in widths)
         self.out = nn.Linear(units, classes)
-        self.own = OwnColumns(2 * units * layers + classes)  # last: what is trained shall lie together
+        self.own = OwnColumns(2 * units * layers + classes)  # last: trained numbers lie together
         parts: Any = [*self.gates, self.out]
         with torch.no_grad():
             for part in parts:
@@ -68,7 +68,7 @@ def fitted(module: nn.Module, classifier: str | None, units: int, layers: int) -
     part = None if classifier is None else layer(module, classifier)
     if classifier is None or part is None:
         raise SettingError(
-            "objective 'gated' replaces the network's classifier, and which layer that is cannot be told: name it with "
+            "objective 'gated' replaces the network's classifier, and that layer is unknown: name it with "
             "[model] classifier, or in the network's attribute 'classifier'."
         )
     if not isinstance(part, nn.Linear):
@@ -113,6 +113,6 @@ def through(module: nn.Module, head: GatedHead, x: Tensor) -> tuple[Tensor, Tens
     if len(seen) != 1 or seen[0][0].dim() != 2 or not torch.equal(seen[0][1].nan_to_num(), logits.nan_to_num()):
         raise SettingError(
             "objective 'gated': the network's output must be that of its classifier, asked once for features [batch, "
-            "width]. Take out what comes after the classifier, such as a softmax: the loss has one."
+            "width]. Remove the layers after the classifier, such as a softmax: the loss has one."
         )
     return seen[0][0], logits

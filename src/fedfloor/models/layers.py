@@ -20,7 +20,7 @@ class Dilated(nn.Module):
     Bai, Kolter and Koltun, arXiv 1803.01271, with group norm in the place of weight norm, and no dropout.
 
     Args:
-        width: channels of what goes out, a multiple of 8.
+        width: channels of the output, a multiple of 8.
         kernel: rows that a convolution sees, ``dilation`` rows apart.
     """
 
@@ -104,7 +104,7 @@ class MeanRow(nn.Module):
 
 
 class Widened(nn.ConvTranspose1d):
-    """A transposed convolution over time with stride 2 that gives ``length`` rows of a half as many, rounded up."""
+    """A transposed convolution over time with stride 2, from ⌈length / 2⌉ rows to ``length``."""
 
     def __init__(self, channels: int, width: int, length: int) -> None:
         super().__init__(channels, width, 7, stride=2, padding=3, output_padding=1 - length % 2)
@@ -132,7 +132,7 @@ class Monitor(nn.Module):
     the unit matrix and c is 0.
     """
 
-    residuals = True  # its outputs are what is left of a sample: the task squares them
+    residuals = True  # its outputs are residuals, which the task squares
     set_by = "pca"  # no optimiser step touches it
 
     def __init__(self, size: int) -> None:
@@ -178,7 +178,7 @@ class Mixture(nn.Module):
 
 
 class Fused(nn.Module):
-    """A layer behind a fusion of what comes in, x, with the features ``other``, y; on its own it takes y = x."""
+    """A layer behind a fusion of its input x with the features ``other``, y; on its own it takes y = x."""
 
     def __init__(self, layer: nn.Module, fusion: nn.Module) -> None:
         super().__init__()

@@ -57,7 +57,7 @@ def _samples(name: str, shape: Shape | None, classes: int | None) -> tuple[Shape
         shape = listed[0] if shape is None else shape
         classes = listed[1] if classes is None else classes
     if shape is None or classes is None:
-        raise SettingError(f"model '{name}': say what samples it takes, such as --shape 1,28,28 --classes 10.")
+        raise SettingError(f"model '{name}': name its shape and classes, such as --shape 1,28,28 --classes 10.")
     require(min(shape) >= 1, "--shape", ",".join(map(str, shape)), "whole numbers of at least 1")
     require(classes >= 1, "--classes", classes, "a whole number of at least 1")
     return shape, classes

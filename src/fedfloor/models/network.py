@@ -25,7 +25,7 @@ COPIES = 3  # of the numbers of a model that training needs at least: the model,
 NORMS = (nn.modules.batchnorm._NormBase, nn.GroupNorm, nn.LayerNorm, nn.LocalResponseNorm)
 HEAD = ("head", "classifier")
 PARTS = ("all", *HEAD, "body", "norms", "nothing")
-BUT = "all but "  # the part's name without this is what is left out
+BUT = "all but "  # the name after this is the part that is left out
 Adapt = Callable[[nn.Module, str | None, int, Shape], tuple[nn.Module, str | None]]
 
 
@@ -97,7 +97,7 @@ class Network:
         return parameters
 
     def shaped_like(self, parameters: list[nn.Parameter]) -> Callable[[Tensor], list[Tensor]]:
-        """Return the function that cuts a flat vector (momentum, say) into views shaped like these parameters."""
+        """Return the function that cuts a flat vector, such as momentum, into views shaped like these parameters."""
         sizes, shapes = [p.numel() for p in parameters], [p.shape for p in parameters]
         return lambda vector: [self.shaped(*piece) for piece in zip(vector.split(sizes), shapes, strict=True)]
 
@@ -111,7 +111,7 @@ class Network:
         return self.views(self.flat)
 
     def named(self, vector: Tensor) -> dict[str, Tensor]:
-        """Return views of another flat vector (the model as it arrived, say) by name, shaped as in the module."""
+        """Return views of another flat vector, such as the model that arrived, by name, shaped as in the module."""
         parts = vector.split([view.numel() for _, view in self._named])
         return {name: self.shaped(part, view.shape) for (name, view), part in zip(self._named, parts, strict=True)}
 
@@ -155,7 +155,7 @@ class Network:
         return self.parcel("all").size({"w": self.flat})
 
     def parcel(self, travels: str) -> Parcel:
-        """Return what travels to visits and from them: see :attr:`fedfloor.plan.nodes.Work.travels`.
+        """Return the parcel that travels to visits and from them: see :attr:`fedfloor.plan.nodes.Work.travels`.
 
         >>> network = Network(nn.Sequential(nn.Linear(4, 5), nn.Linear(5, 3)), "1")
         >>> network.parcel("all but head").parts
@@ -187,7 +187,7 @@ class Network:
             return tuple(slice(*gap) for gap in zip(ends[::2], ends[1::2], strict=True) if gap[1] > gap[0])
         if name in HEAD:
             return (self.part(name),)
-        inside = {  # where tensors begin in memory tells views of one flat vector apart
+        inside = {  # views of one flat vector begin at different addresses
             tensor.data_ptr()
             for layer in self.module.modules()
             if isinstance(layer, NORMS)
@@ -200,7 +200,7 @@ class Network:
         ]
         if not pieces and name != "norms":
             raise SettingError(
-                f"'{name}' is no part of model '{type(self.module).__name__}':{nearest(name, PARTS)} Take all, head, "
+                f"'{name}' is not part of model '{type(self.module).__name__}':{nearest(name, PARTS)} Take all, head, "
                 f"body, norms, or a pattern of: {', '.join(self.layout)}."
             )
         return _joined(pieces)
@@ -274,10 +274,10 @@ def build(
         classes: number of classes; the network's output must be [batch, classes].
         seed: the experiment's seed.
         classifier: path of the layer that is the classifier; left out, it is found as
-            :func:`fedfloor.models.classifier.find` says.
+            :func:`fedfloor.models.classifier.find` returns.
         adapt: makes of (network, its classifier's path, classes, shape) the network that is trained, and its
             classifier's path: an objective's head or gates.
-        init: ``glorot`` replaces the initial weights of the network, not those of what ``adapt`` adds; see
+        init: ``glorot`` replaces the initial weights of the network, not those of parts that ``adapt`` adds; see
             :func:`glorot`.
 
     >>> network = build("mlp-2nn", (1, 28, 28), 10, seed=0)

@@ -1,4 +1,4 @@
-"""What travels between two sites: a packet, and of its model the part that a scope names.
+"""Parcels between two sites: a packet, and of its model the part that a scope names.
 
 Receipts, prices, the wire and the exchange between ranks count and cut packets here and nowhere else.
 """
@@ -46,7 +46,7 @@ class Coded(Protocol):
 
 @dataclass(frozen=True)
 class Parcel:
-    """What travels of packets whose model ``w`` is cut to ``parts``; the other vectors of a packet travel whole.
+    """The parcel of packets whose model ``w`` is cut to ``parts``; the other vectors of a packet travel whole.
 
     Args:
         coding: how the first ones are coded: ``w`` then travels as bytes. None: all travel as they are.
@@ -70,7 +70,7 @@ class Parcel:
         return sum(part.stop - part.start for part in self.parts)
 
     def among(self, first: int) -> int:
-        """Return how many of the numbers that travel lie among the model's first ones."""
+        """Return the number of travelling numbers among the model's first ones."""
         return sum(max(0, min(part.stop, first) - part.start) for part in self.parts)
 
     def cut(self, model: Tensor) -> Tensor:

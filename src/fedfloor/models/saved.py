@@ -1,4 +1,4 @@
-"""The files that trained models are saved in: where one lies, and what is in it."""
+"""The files of trained models: their places and contents."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from fedfloor.checking import toml
 from fedfloor.errors import SettingError, nearest, shown, unknown
 from fedfloor.names import REFERENCES
 
-INSIDE = re.compile(r"(memory/)?[\w.-]+\.safetensors", re.ASCII)  # what runs write
+INSIDE = re.compile(r"(memory/)?[\w.-]+\.safetensors", re.ASCII)  # files that runs write
 
 FORMAT = "fedfloor 1"
 FILES = {"last": "model.safetensors", "best": "best.safetensors"}  # in a run's folder
 # of a run where devices' models differ: their names, or else numbers, → file of the model or part
 DEVICES = "devices.json"
-OWN = "own"  # begins the name of a device's own part of the model among what it keeps; the part's name follows
+OWN = "own"  # begins the name of a device's own part of the model in its memory; the part's name follows
 DIGEST = ".sha256"  # ending of the file beside a model's that holds its digest, as sha256sum writes it
 
 
@@ -94,7 +94,7 @@ def devices(path: Path) -> dict[str, dict[str, Any]]:
         listed = {name: {**record, "file": str(record["file"])} for name, record in known}
         for record in listed.values():  # a stranger's folder may name any path
             if not INSIDE.fullmatch(record["file"]) or not (record.get("stays") or (path / record["file"]).is_file()):
-                raise ValueError(f"{shown(record['file'])} is no model or memory file of the run")
+                raise ValueError(f"{shown(record['file'])} is not a model or memory file of the run")
         return listed
     except (FileNotFoundError, NotADirectoryError) as error:
         raise SettingError(
@@ -158,10 +158,10 @@ def content(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
         _check_digest(path)
         with safe_open(path, "pt") as file:
             header = (file.metadata() or {}).get("fedfloor", "{}")
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  (it is no dictionary)
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  (it is not a dictionary)
     except (SafetensorError, OSError) as error:
         raise SettingError(
-            f"{path} is no trained model, or damaged (not to be read as a safetensors file: {error}). "
+            f"{path} is not a trained model, or damaged (not to be read as a safetensors file: {error}). "
             "Give a run's folder."
         ) from error
     try:

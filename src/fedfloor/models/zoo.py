@@ -50,13 +50,13 @@ SMALLEST_SIDE = {
     **dict.fromkeys(("lenet", "cnn-fldg-mnist", "cnn-fldg-fashion"), 16),
     "cnn-tutorial": 18,
 }
-# What takes sensors' samples, by their number of dimensions: a row (channels,) or a window (channels, length).
+# Networks for sensors' samples, by their number of dimensions: a row (channels,) or a window (channels, length).
 FOR_SENSORS = {
     1: ("mlp-sensor",),
     2: ("cnn-sensor", "mlp-sensor", "cnn-sensor-gn", "cnn-sensor-bn", "tcn", "lstm", "gru", "transformer"),
 }
 FOR_ANY_SHAPE = ("mlp-2nn", "linear", "logistic")
-# What gives as many numbers as a sample has, for [data] task = "reconstruction", by the samples' dimensions.
+# Networks with as many outputs as a sample has numbers, for [data] task = "reconstruction", by the samples' dimensions.
 REPRODUCING = {1: ("monitor", "ae-dense"), 2: ("monitor", "ae-conv", "ae-dense", "ae-lstm")}
 
 
@@ -183,7 +183,7 @@ def _fldg(name: str, shape: Shape, classes: int, first: int, second: int) -> nn.
 
 
 def _left(side: int) -> int:
-    """Return what two unpadded 5×5 convolutions, each with 2×2 pooling, leave of a side."""
+    """Return a side after two unpadded 5×5 convolutions, each with 2×2 pooling."""
     return ((side - 4) // 2 - 4) // 2
 
 
@@ -346,7 +346,7 @@ def ae_lstm(shape: Shape, classes: int) -> nn.Module:
 
 
 def _code(shape: Shape) -> int:
-    """Return how many numbers an autoencoder leaves of a sample between its two halves."""
+    """Return the width of an autoencoder's bottleneck."""
     return max(1, min(32, prod(shape) // 8))
 
 

@@ -104,7 +104,7 @@ class Cell:
         """Return the allocation problem of the cell; a visit is one pass over a device's data."""
         problem = allocation_problem(self.sites, 0.0)
         if problem is None:  # checked when it was made
-            raise SettingError(f"cell '{self.name}': its uplink is no radio.")
+            raise SettingError(f"cell '{self.name}': its uplink is not a radio.")
         return problem
 
 

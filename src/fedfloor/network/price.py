@@ -365,7 +365,7 @@ class PriceWalk:
     def _move(
         self, state: PacketState, to: Site, size: int, process: PacketProcess, down: int | None = None
     ) -> Walking:
-        """Send the packet to a site; once it has gone on it is no visit's result any more.
+        """Send the packet to a site; once it has gone on it is not a visit's result any more.
 
         Args:
             size: its bytes.

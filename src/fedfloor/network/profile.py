@@ -23,7 +23,7 @@ class LinkClass:
         up_bps, down_bps: bits per second towards the cloud, and away from it.
         latency_s: seconds added to each transfer, during which nothing is occupied.
         sharing: ``serial``: one transfer at a time, first come first served; ``dedicated``: each has the whole rate;
-            ``sinr``: uplinks interfere as ``[radio]`` says, downlinks are dedicated.
+            ``sinr``: uplinks interfere by ``[radio]``, downlinks are dedicated.
         over: the scope of sharing of a serial link, and of interference of a ``sinr`` link: each factory's ``cell``, or
             the whole ``park``.
         duplex: whether up and down take turns (``half``) or not (``full``), where the link is serial.

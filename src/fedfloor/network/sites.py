@@ -128,7 +128,7 @@ DRAWN = ("cycles_per_bit", "clock_hz", "data_bits", "distance_m", "capacitance",
 
 
 def equivalent_passes(work: Work, samples: float) -> float:
-    """Return the passes over so many samples whose computation equals that of a visit.
+    """Return the number of passes over ``samples`` with the computation of a visit.
 
     The whole model: its epochs, or steps · batch size / samples. The classifier alone: the forward pass through the
     data of the visit, once, for the features stay as they are; training on features is left out (0.1 % of the
@@ -151,7 +151,7 @@ class Lists(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Sites:
-    """K devices on a network; every array is float64 [K] unless it says otherwise.
+    """K devices on a network; every array is float64 [K] unless stated otherwise.
 
     Args:
         network: the links, and the radio.
@@ -255,7 +255,7 @@ def draw_sites(
 
 
 def allocation_problem(sites: Sites, payload_bytes: float) -> AllocationProblem | None:
-    """Return the allocation problem of a park's radio uplink, or None where the uplink is no radio.
+    """Return the allocation problem of a park's radio uplink, or None where the uplink is not a radio.
 
     A visit is one pass over a device's data; ``payload_bytes`` is a packet's size, where the radio does not fix it.
     """
@@ -328,7 +328,7 @@ class RadioUplink:
         return self._drawn[place]
 
     def signal_w(self, device: int, power_dbm: float) -> float:
-        """Return the mean received power of a device that sends with so much power."""
+        """Return the mean received power of a device that sends with a given power."""
         return self.gain[device] * math.pow(10.0, (power_dbm - 30.0) / 10.0)  # arrays of one number are slow
 
     def send(

@@ -100,7 +100,7 @@ def pictures_only(dataset: Dataset) -> None:
     if dataset.inputs.kind != "image" or len(dataset.shape) != 3:
         raise SettingError(
             f"[data] stream = 'augmented' changes the brightness of pictures and crops them; the samples of data set "
-            f"'{dataset.name}' are no pictures. Use {{ kind = \"fifo\", window = … }}, whose windows the clock moves "
+            f"'{dataset.name}' are not pictures. Use {{ kind = \"fifo\", window = … }}, whose windows the clock moves "
             "on, too."
         )
 

@@ -226,7 +226,7 @@ class Park:
         """The devices that figures name, and whether their figures are measured or expected.
 
         An owner of test samples without any training sample in the data only tests. An owner with some that is not a
-        device of this park, because the park is smaller than the data, is left out. Where devices are no natural owners
+        device of this park, because the park is smaller than the data, is left out. Without natural owners
         (a partition has mixed these), figures are measured if every owner of test samples only tests, else expected.
         """
         listed, owned, data, natural = self.listed, self.dataset.owned, self.dataset, self.natural_owners
@@ -252,7 +252,7 @@ class Park:
 
     @cached_property
     def names(self) -> tuple[str, ...]:
-        """The devices' names; empty where devices are no natural owners, or owners have none."""
+        """The devices' names; empty where devices are not natural owners, or owners have none."""
         owners, names = self.natural_owners, self.dataset.owned.names
         return () if owners is None or not names else tuple(names[k] for k in owners)
 

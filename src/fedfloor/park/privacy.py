@@ -57,7 +57,7 @@ def noisy(
     """Return the counts that a device reports, int64 [F]; they may be negative.
 
     The same samples in one tick give the same report, so that repetition averages nothing out. With the public ``seed``
-    anybody can compute the noise and subtract it, so it protects nothing; a ``secret`` of the device does. The counts
+    the noise can be computed and subtracted, and protects nothing; a ``secret`` of the device does. The counts
     are then part of its key: the same noise on the counts of two data sets would reveal their difference.
 
     Args:
@@ -113,7 +113,7 @@ def shares(reports: Iterable[Sequence[int] | NDArray[np.int64]]) -> NDArray[np.f
 
 
 def composed(epsilon: float, reports: int, delta: float | None = None) -> float:
-    """Return the ε of so many reports of a device together: k·ε, or, with δ, advanced composition where it is less.
+    """Return the ε of k reports of a device together: k·ε, or, with δ, advanced composition where it is less.
 
     ε' = ε·√(2k ln(1/δ)) + kε(e^ε − 1), with which the run is (ε', δ)-differentially private.
 

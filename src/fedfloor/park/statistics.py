@@ -35,7 +35,7 @@ def device_sums(x: Values) -> tuple[Floats, Floats, Floats]:
     Squares are summed around the device's own mean: Σ v² − S²/n would lose 1e6 ± 0.01 in rounding.
 
     Args:
-        x: uint8 or float32 [samples, C, …]; NaN is no number and not counted.
+        x: uint8 or float32 [samples, C, …]; NaN is not a number and not counted.
 
     >>> device_sums(np.array([[[[1, 2]]], [[[3, 4]]]], np.uint8))
     (array([4.]), array([10.]), array([5.]))

@@ -89,7 +89,7 @@ class RowQuestion:
     clusters: RowClusters | None = None
 
     def shape(self, channels: int) -> tuple[int, ...]:
-        """Return the shape of an answer about rows with so many channels."""
+        """Return the shape of an answer about rows with ``channels`` channels."""
         k = 1 if self.clusters is None else len(self.clusters.centres)
         if self.kind == "clusters" and self.clusters is not None:
             return k, len(self.clusters.columns) + 2
@@ -330,7 +330,7 @@ class RobustNormaliser:
         return 2 + self.rounds
 
     def largest(self, sensors: int) -> int:
-        """Return the greatest number of numbers in a question about so many sensors."""
+        """Return the greatest number of numbers in a question about ``channels`` sensors."""
         return len(SHARES) * (BINS - 1) * sensors
 
 
@@ -501,7 +501,7 @@ class RegimeNormaliser:
         return 2 + 1 + SETTLE * (self.regimes - 1) + self.rounds + 2
 
     def largest(self, sensors: int) -> int:
-        """Return the greatest number of numbers in a question about so many sensors."""
+        """Return the greatest number of numbers in a question about ``channels`` sensors."""
         return (2 + self.regimes) * len(self.columns) + self.regimes * sensors
 
 

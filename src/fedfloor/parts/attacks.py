@@ -334,7 +334,7 @@ class Attackers:
     """The ``[faults] attackers`` table: which devices attack, and how.
 
     Args:
-        attack: what they do.
+        attack: their attack.
         share: of the devices, drawn by the seed, in (0, 1).
         count: how many devices, drawn by the seed.
         devices: their numbers or names.

@@ -1,4 +1,4 @@
-r"""Codecs of what travels: a model, or its change by a visit, is coded where it leaves and decoded where it arrives.
+r"""Codecs: a model, or its change by a visit, is coded where it leaves and decoded where it arrives.
 
 Codecs compose by order: each hands numbers on to the next, and beside them bytes of its own (places, scales); the last
 one's numbers are packed. The length of a payload depends on the layout of the numbers alone, so it is known before
@@ -160,7 +160,7 @@ class Quantise(Codec):
     def arrive(self, side: Bytes, numbers: Numbers, layout: NumberLayout, rng: np.random.Generator) -> Numbers:
         scales, full = side.view("<f4"), numbers.size // self.bucket * self.bucket
         if not bool((np.isfinite(scales) & (scales >= 0)).all()):
-            raise RefusedError("payload", "a scale is no finite number of at least 0.")
+            raise RefusedError("payload", "a scale is not a finite number of at least 0.")
         x, shape = np.empty(numbers.size, np.float32), (-1, self.bucket)
         whole = scales[: full // self.bucket, None]
         np.multiply(numbers[:full].reshape(shape), whole, out=x[:full].reshape(shape), dtype=np.float32)
@@ -192,7 +192,7 @@ class Sign(Codec):
     def arrive(self, side: Bytes, numbers: Numbers, layout: NumberLayout, rng: np.random.Generator) -> Numbers:
         scales = side.view("<f4")
         if not bool((np.isfinite(scales) & (scales >= 0)).all()):
-            raise RefusedError("payload", "a scale is no finite number of at least 0.")
+            raise RefusedError("payload", "a scale is not a finite number of at least 0.")
         each = np.repeat(scales, [rows * columns for rows, columns in layout.shapes])
         x: Numbers = np.multiply(numbers, each, dtype=np.float32)
         return x
@@ -333,7 +333,7 @@ class SecureSum(Codec):
 
     Args:
         bits: of a number; the sum is modulo 2^bits, with as many bits behind the point as its devices leave.
-        bound: the most that a number changes; what is beyond is cut to it.
+        bound: the most that a number changes; larger changes are cut to it.
         threshold: share of a factory's devices, in (1/2, 1], that must be left for its sum to be unmasked; three must.
     """
 
@@ -408,7 +408,7 @@ def chain(text: str) -> tuple[Codec, ...]:
         other = next(one for one in made if not one.summed)
         name = named.to_spec(other, CODECS)[0]
         raise SettingError(
-            f"travel: 'secure-sum' beside '{name}': {UNSUMMED.get(name, 'what it codes is no vector of numbers')}, and "
+            f"travel: 'secure-sum' beside '{name}': {UNSUMMED.get(name, 'it does not code vectors of numbers')}, and "
             "only vectors of numbers that mean the same on every device can be added up while they are masked. Leave "
             f"'{name}' out; secure-sum has bits = 16 for half the bytes."
         )
@@ -486,7 +486,7 @@ class Coding:
 
     @cached_property
     def steps(self) -> tuple[tuple[Codec, NumberLayout], ...]:
-        """Each codec, and the layout of what it is given."""
+        """Each codec, and the layout of its input."""
         layout, steps = self.layout, []
         for one in self.codecs:
             steps.append((one, layout))

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def linear_term(slope: Tensor, visit: Visit) -> dict[str, Tensor]:
-    """Return what an objective's ``begin`` keeps of the term with s [trained], while the network holds w_start."""
+    """Return the part of an objective's ``begin`` for the term with s [trained], while the network holds w_start."""
     return {"slope": slope, "height": slope.dot(visit.resident().flat[: len(slope)])}
 
 

@@ -22,7 +22,7 @@ COLDEST, HOTTEST = 0.05, 20.0  # temperatures that are tried
 
 @dataclass(frozen=True)
 class Cost:
-    """``cost``: what a positive sample that is missed costs, and a false alarm."""
+    """``cost``: of a positive sample that is missed, and of a false alarm."""
 
     missed: float
     false_alarm: float = 1.0
@@ -35,13 +35,13 @@ class Cost:
 
 @dataclass(frozen=True)
 class By:
-    """What a threshold is chosen by; one of these.
+    """The rule that chooses a threshold; one of these.
 
     Args:
         cost: the least of missed·FN + false_alarm·FP.
         recall: the highest threshold whose recall TP/(TP + FN) is at least this.
         precision: the largest recall among thresholds whose precision TP/(TP + FP) is at least this.
-        false_alarms_per_hour: the largest recall among thresholds with at most so many false alarms an hour; needs
+        false_alarms_per_hour: the largest recall among thresholds with at most this many false alarms an hour; needs
             ``samples_per_hour``.
         samples_per_hour: how many samples a device gives the model in an hour of operation.
     """
@@ -96,7 +96,7 @@ class DecideSettings:
 
     Args:
         positive: the class that matters, such as ``"fault"``; left out, the likeliest class is the decision.
-        by: what its threshold is chosen by; ``"f1"``, or left out: the largest F1 = 2·TP/(2·TP + FP + FN).
+        by: the rule for its threshold; ``"f1"``, or left out: the largest F1 = 2·TP/(2·TP + FP + FN).
         calibrate: ``"temperature"``: logits are divided by the T with the least cross-entropy on validation data.
     """
 
@@ -116,7 +116,7 @@ class DecideSettings:
 
 @dataclass(frozen=True)
 class Decision:
-    """What becomes of a model's logits.
+    """The decision by a model's logits.
 
     Args:
         temperature: T > 0: probabilities are softmax(logits/T).

@@ -1,14 +1,23 @@
-"""Groups of devices by their classes or by what they answer, and the hashes that answers can be."""
+"""Groups of devices by their classes or by their answers, the hashes that answers can be, and how the number of groups
+grows in sequential-to-parallel training (STP): HFedMS, Zeng et al. 2023, arXiv 2211.03300.
+
+In STP every T-th round, a full synchronisation, opens a period: the K devices are divided into M groups anew, a share
+κ of the groups is drawn, and these train until the next one. M grows with the period's number q = 1, 2, …, so that the
+chains within the groups, of ⌊K/M⌋ devices each, become shorter, and training goes from sequential to parallel. A
+quotient that misses a whole number by no more than the rounding of floats counts as it.
+"""
 
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Literal
 
 import numpy as np
 
-from fedfloor.errors import require
+from fedfloor.errors import SettingError, require
 from fedfloor.machine import require_memory
 
 log = logging.getLogger(__name__)
@@ -25,8 +34,7 @@ def formed(
     >>> formed("random", (4, 7, 9), None, 2, np.random.default_rng(0))
     [[9], [4]]
     """
-    from fedfloor.solvers.grouping.problem import GroupingProblem
-    from fedfloor.solvers.grouping.solve import solve
+    from fedfloor.solvers.grouping.solve import GroupingProblem, solve
 
     numbers = np.asarray(devices)
     problem = GroupingProblem(np.ones((len(numbers), 1)) if counts is None else counts, groups, size)
@@ -77,7 +85,7 @@ def merged(vectors: Mapping[int, np.ndarray], distance: float, groups: int | Non
 
 
 def drifted(before: np.ndarray, now: np.ndarray) -> float:
-    """Return how far class shares have moved: the mean over devices of ½ Σ_c |p_c − q_c|, from 0 to 1.
+    """Return the distance that class shares have moved: the mean over devices of ½ Σ_c |p_c − q_c|, from 0 to 1.
 
     ``before``: class counts [K, F].
 
@@ -99,3 +107,160 @@ def hashed(vector: np.ndarray, hashes: int, width: float, seed: int) -> list[int
     require_memory(f"hashes = {hashes}", 16 * hashes * len(vector), "Set fewer hashes.")
     family = hash_functions(len(vector), hashes, width, seed)
     return [int(number) for number in hash_vectors(family, vector[None])[0]]
+
+
+MOST = 1 << 53  # the most that is rounded down: up to here a float holds every whole number
+
+
+@dataclass(frozen=True)
+class _Growth:
+    """The numbers of a growth; both are chosen with it.
+
+    Args:
+        alpha: α ≥ 0, how fast; with 0 there are β groups for ever.
+        beta: β ≥ 1, groups of the first period, and by how many they grow at a time.
+    """
+
+    alpha: float
+    beta: int
+
+    def __post_init__(self) -> None:
+        require(0 <= self.alpha < math.inf, "growth: alpha", self.alpha, "a number of at least 0")
+        whole = isinstance(self.beta, int) and self.beta >= 1
+        require(whole, "growth: beta", self.beta, "a whole number of at least 1")
+
+
+@dataclass(frozen=True)
+class Linear(_Growth):
+    """M = β·⌊α·(q − 1) + 1⌋: by the same number of groups every 1/α periods.
+
+    The reference code (slz-ai/hfedms) has β·⌊α·q + 1⌋, which is one period ahead.
+
+    >>> [Linear(alpha=0.5, beta=10).groups(q) for q in (1, 2, 3)]
+    [10, 10, 20]
+    """
+
+    kind: Literal["linear"] = "linear"
+
+    def groups(self, period: int) -> int:
+        """Return M in the period (the first is 1)."""
+        return self.beta * _floor(self.alpha * (_period(period) - 1) + 1)
+
+
+@dataclass(frozen=True)
+class Log(_Growth):
+    """M = β·⌊α·ln q + 1⌋: fast at first, then ever slower. The paper's best is α = 2, β = 10.
+
+    >>> [Log(alpha=2, beta=10).groups(q) for q in (1, 2, 3, 4, 5, 100)]
+    [10, 20, 30, 30, 40, 100]
+    """
+
+    kind: Literal["log"] = "log"
+
+    def groups(self, period: int) -> int:
+        """Return M in the period (the first is 1)."""
+        return self.beta * _floor(self.alpha * math.log(_period(period)) + 1)
+
+
+@dataclass(frozen=True)
+class Exp(_Growth):
+    """M = β·⌊(1 + α)^(q − 1)⌋: slow at first, then ever faster.
+
+    The paper prints β·⌊(1 + α)^q − 1⌋, a misprint: it gives no group at all in period 1 where α < 1. As read here the
+    first period has β groups, as with the other two. The reference code has β·⌊α^q⌋, with another α.
+
+    >>> [Exp(alpha=0.5, beta=10).groups(q) for q in (1, 2, 3, 4)]
+    [10, 10, 20, 30]
+    """
+
+    kind: Literal["exponential"] = "exponential"
+
+    def groups(self, period: int) -> int:
+        """Return M in the period (the first is 1)."""
+        turns = _period(period) - 1
+        if turns * math.log1p(self.alpha) > math.log(MOST):  # the power itself could be too large for a float
+            return self.beta * MOST
+        return self.beta * _floor((1 + self.alpha) ** turns)
+
+
+Growth = Linear | Log | Exp
+
+
+def groups_of(growth: Growth, period: int, devices: int) -> int:
+    """Return M = min(K, f(q)), never more groups than devices: with K groups of one device it is FedAvg.
+
+    The paper leaves open what happens beyond K; the reference code caps as here.
+
+    ``period``: q, from 1. ``devices``: K ≥ 1.
+
+    >>> groups_of(Log(alpha=2, beta=10), 13, devices=368), groups_of(Log(alpha=2, beta=10), 13, devices=50)
+    (60, 50)
+    """
+    require(devices >= 1, "devices", devices, "a whole number of at least 1")
+    return min(devices, growth.groups(period))
+
+
+def chosen_groups(share: float, groups: int) -> int:
+    """Return the number of groups that train in a period, ⌊κ·M⌋.
+
+    ``share``: κ, in (0, 1]. ``groups``: M ≥ 1.
+
+    >>> chosen_groups(0.3, 10), chosen_groups(0.29, 100)
+    (3, 29)
+    """
+    require(0 < share <= 1, "share of the groups chosen", share, "above 0 and at most 1")
+    require(groups >= 1, "groups", groups, "a whole number of at least 1")
+    chosen = math.floor(share * groups + 1e-9)  # 0.29·100 is 28.999999999999996
+    if chosen == 0:
+        least = math.ceil(1e4 / groups) / 1e4
+        raise SettingError(
+            f"share of the groups chosen = {share!r} of {groups} groups is less than one group, no device would train:"
+            f" must be at least {least:g} here. Raise it, or form more groups. There are no more of them than devices."
+        )
+    return chosen
+
+
+def period_of(round_number: int, every: int) -> int:
+    """Return q = ⌈r/T⌉, the number of the period a round lies in, from 1.
+
+    ``round_number``: r, from 1. ``every``: T ≥ 1, rounds of a period.
+
+    >>> [period_of(r, every=5) for r in (1, 5, 6, 500)]
+    [1, 1, 2, 100]
+    """
+    _rounds(round_number, every)
+    return -(-round_number // every)
+
+
+def is_full(round_number: int, every: int) -> bool:
+    """Return whether the round is a full synchronisation, with which a period begins: r = 1, T + 1, 2T + 1, ….
+
+    So the reference code counts, from r = 1, and so there are ⌈R/T⌉ of them in R rounds, as the paper's Eq. (20) has
+    it. The paper's text has r mod T = 0, which is the same rounds counted from 0. With T = 1 every round is one, and
+    this is HFedMS-S.
+
+    ``round_number``: r, from 1. ``every``: T ≥ 1, rounds of a period.
+
+    >>> [r for r in range(1, 12) if is_full(r, every=5)]
+    [1, 6, 11]
+    """
+    _rounds(round_number, every)
+    return (round_number - 1) % every == 0
+
+
+def _floor(value: float) -> int:
+    """Return ⌊value⌋ of a number of at least 1; a value that is 10⁻¹² of it below a whole number is that number.
+
+    0.58·50 comes out as 28.999999999999996, and ln 8 · (1/ln 2), which is meant to be 3, as 2.9999999999999996.
+    """
+    return math.floor(min(value * (1 + 1e-12), MOST))
+
+
+def _period(period: int) -> int:
+    require(period >= 1, "period", period, "a whole number of at least 1")
+    return period
+
+
+def _rounds(round_number: int, every: int) -> None:
+    require(round_number >= 1, "round", round_number, "a whole number of at least 1")
+    require(every >= 1, "rounds from one full synchronisation to the next", every, "a whole number of at least 1")

@@ -125,7 +125,7 @@ def _place(
     raise SettingError(f"objective fusion: layer = '{wanted}' {why}. Name another one, or leave it out.")
 
 
-PIECE = 32  # samples the extractor is asked for at a time: what it computes on the way stays in cache
+PIECE = 32  # samples of a call of the extractor: activations stay in the cache
 
 
 @dataclass(frozen=True)
@@ -164,7 +164,7 @@ class Gated(Objective):
         return self.frozen
 
     def passes(self, trained: float) -> float:
-        """Ask a frozen extractor once; what the head comes to is left out."""
+        """Count one pass of a frozen extractor; the head is left out."""
         return forward_cost(trained) if self.frozen else trained
 
     def adapt(

@@ -101,7 +101,7 @@ class FixedPoint:
 
     Args:
         ring: the sum's.
-        bound: the most of |Δ|; what is beyond is cut to it.
+        bound: the most of |Δ|; larger changes are cut to it.
         fraction: bits behind the point; below 0, of a unit above 1.
     """
 
@@ -199,7 +199,7 @@ def exchanges(devices: int) -> tuple[tuple[int, int], ...]:
 
 
 def threshold(share: float, holders: int) -> int:
-    """Return how many of a secret's holders can give it back, which is how many must be left."""
+    """Return the number of holders that can restore a secret, and that must be left."""
     return max(LEAST, math.ceil(share * holders - 1e-9))
 
 
@@ -208,7 +208,7 @@ def threshold(share: float, holders: int) -> int:
 
 @dataclass(frozen=True)
 class PublicKeys:
-    """What a device advertises: of the channel to its neighbours, and of its masks."""
+    """The public keys of a device: of the channel to its neighbours, and of its masks."""
 
     channel: bytes
     mask: bytes
@@ -222,7 +222,7 @@ class DeviceKeys:
         device: its number.
         channel, mask: private X25519 keys.
         seed: of the mask of its own.
-        context: what the sum is of, which all of its keys hang on.
+        context: identifies the sum; all of its keys depend on it.
     """
 
     device: int
@@ -238,7 +238,7 @@ class DeviceKeys:
 
 
 def advertise(device: int, context: bytes) -> DeviceKeys:
-    """Return new secrets of a device; its ``public`` keys are what it sends."""
+    """Return new secrets of a device; it sends its ``public`` keys."""
     return DeviceKeys(device, _secret(), _secret(), _secret(), context)
 
 
@@ -400,7 +400,7 @@ def _numbered(device: int) -> bytes:
 
 @cache
 def _cryptography() -> SimpleNamespace:
-    """Return what is used of cryptography, which simulations do without.
+    """Return the parts of cryptography in use; simulations need none.
 
     Raises:
         SettingError: it is not installed.

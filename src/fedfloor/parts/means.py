@@ -24,7 +24,7 @@ CHUNK = 1 << 14  # coordinates: 30 models of them are 2 MB, which stay in cache
 
 
 def rows(models: Models) -> list[Tensor]:
-    """Return the models as a list of flat vectors, views of what came in."""
+    """Return the models as a list of flat vectors, views of the inputs."""
     models = list(models)
     if not models:
         raise SettingError("no models to mix: at least one branch must come back.")
@@ -136,7 +136,7 @@ def q_fair(
 
     ``start``: w, the model the devices started from, float32 [P]. ``models``: w_k, float32 [n, P]. ``losses``: F_k,
     mean loss of w on all samples of device k, n numbers of at least 0. ``rate``: η; 1/η stands for the Lipschitz
-    constant. ``trained``: how many numbers at the front are trained; all if left out. What lies behind, such as batch
+    constant. ``trained``: how many numbers at the front are trained; all if left out. Numbers after them, such as batch
     norm's statistics, has no gradient: it takes w̃ and has no part in ‖u_k‖.
     """
     require(0 < rate < math.inf, "rate", rate, "a number above 0")

@@ -1,4 +1,4 @@
-"""How models that meet become one: the rules by name, and what a rule may look at."""
+"""Mixing rules, by which models that meet become one: by name, and with the facts that a rule may read."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Branch:
     Args:
         samples: samples of the distinct devices that trained in it.
         accuracy: their training accuracy in their last visits, weighted by samples, in [0, 1].
-        loss: mean loss of the model as it went out over all their samples; None where no ``Probe`` asked.
+        loss: mean loss of the model as it went out over all their samples; None without a ``Probe`` for it.
     """
 
     samples: int
@@ -37,7 +37,7 @@ class Branch:
 
 @dataclass(frozen=True)
 class Meeting:
-    """What a rule that looks at every model may look at.
+    """The facts for a rule that reads every model.
 
     Args:
         start: the model that went out, float32 [P].
@@ -98,7 +98,7 @@ class Mix(Protocol):
         return not self.whole
 
     def summand(self, change: Tensor, trained: int | None) -> Tensor:
-        """Return what a device adds to the sum of an additive rule, before the weight: its change [P], or less."""
+        """Return a device's term in the sum of an additive rule, before the weight: its change [P], or less."""
         return change
 
     def of_sum(self, start: Tensor, total: Tensor, weight: float, trained: int, rng: np.random.Generator) -> Tensor:
@@ -165,7 +165,7 @@ class InverseDistance(Mix):
     """IDA: weights by the inverse distance to the mean; see :func:`fedfloor.parts.means.inverse_distance`.
 
     Args:
-        factors: what the weights are multiplied by: ``none``; ``accuracy``, IDA + INTRAC's 1/max(1/C, training
+        factors: of the weights: ``none``; ``accuracy``, IDA + INTRAC's 1/max(1/C, training
             accuracy); ``samples``, IDA + FedAvg's n_k.
     """
 
@@ -355,7 +355,7 @@ class GeometricMedian(Mix):
 
     Args:
         smoothing: ν, the least distance that counts, above 0.
-        iterations: R, at most so many steps.
+        iterations: R, the most steps.
     """
 
     smoothing: float = 1e-6
@@ -515,7 +515,7 @@ class Private(Mix):
         if self.noise:
             require(self.delta < 1 / park_devices, "mix.delta", self.delta, f"below one over {park_devices} devices")
         if walk.probes(node):
-            raise _unfit("rounds of the method ask the devices questions, whose answers carry no noise")
+            raise _unfit("the method's rounds have questions to devices, whose answers carry no noise")
         if isinstance(node, nodes.Sequence) and len(node.children) == 1:
             node = node.children[0]  # beside it stood a question that the method's own rule asked
         at_once = isinstance(node, Parallel) and (node.at, node.mix) == (CLOUD, "private")
@@ -625,13 +625,13 @@ def to_spec(mix: Mix) -> tuple[str, dict[str, Scalar]]:
 
 
 def check(mix: Mix, name: str, branches: int) -> None:
-    """Check that a rule can do with so many branches."""
+    """Check that a rule can mix this many branches."""
     if branches < mix.least:
         fewer = replace(mix, guarantee=False).least if isinstance(mix, Krum | MultiKrum) else mix.least
         against = " mix.guarantee = false does with so few, against the rule's guarantee." if branches >= fewer else ""
         raise SettingError(
             f"mix '{name}' has {branches} models to mix: it needs at least {mix.least}. Let "
-            f"{mix.least - branches} more take part, or lower what it asks for (mix.outliers, mix.keep).{against}"
+            f"{mix.least - branches} more take part, or lower its settings (mix.outliers, mix.keep).{against}"
         )
 
 

@@ -27,9 +27,9 @@ def maker(noun: str, name: str, known: Makers, base: type[Any]) -> Callable[...,
         if not isinstance(made, type):  # a function would run with settings that a file names
             raise SettingError(f"{noun} '{name}' is {made!r:.40}: must be the name of a dataclass.")
         if base not in made.__mro__:  # a protocol, which issubclass refuses
-            raise SettingError(f"{noun} '{name}' is no {base.__name__}: derive it from {_path(base)}.")
+            raise SettingError(f"{noun} '{name}' is not a subclass of {_path(base)}.")
         if "__dataclass_fields__" not in vars(made):  # a plan could not write its settings down
-            raise SettingError(f"{noun} '{name}' is no dataclass: write @dataclass(frozen=True) before its class.")
+            raise SettingError(f"{noun} '{name}' is not a dataclass: put @dataclass(frozen=True) before its class.")
         return made
     if name not in known:
         raise unknown(noun, name, known)
@@ -44,7 +44,7 @@ def make(noun: str, name: str, settings: Mapping[str, Scalar], known: Makers, ba
 
 
 def complete(noun: str, name: str, part: object, base: type[Any], writes: Sequence[str]) -> None:
-    """Check that a part of your own offers what it must; those of the house do.
+    """Check the methods of a part of your own; those of the house are sound.
 
     ``noun``: such as ``objective``, for error messages. ``name``: ``module:Name``. ``writes``: the functions that
     ``base`` leaves open.
@@ -121,7 +121,7 @@ def to_spec(part: object, known: Makers) -> tuple[str, dict[str, Scalar]]:
 
 
 def rows(known: Makers) -> list[dict[str, str]]:
-    """Return one row per part: its name, what it is, and its settings with their defaults."""
+    """Return one row per part: its name, its summary, and its settings with their defaults."""
     rows = []
     for name, made in known.items():
         shown = fields(made) if is_dataclass(made) else ()

@@ -1,4 +1,4 @@
-"""What a device minimises in a visit: the contract, and the plain loss of the task."""
+"""The objective of a visit: its contract, and the plain loss of the task."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:  # methods name their objective, and looking at methods does n
 
 
 class Extractor(Protocol):
-    """What lies before the classifier of a network, as a visit that trains the classifier alone finds it: frozen."""
+    """The layers before the classifier, frozen in a visit that trains the classifier alone."""
 
     @property
     def name(self) -> str:
@@ -41,7 +41,7 @@ class Extractor(Protocol):
         ...
 
     def window(self, name: str = "") -> Tensor:
-        """Return the features of what the device holds now, [n, D]: by an earlier extractor where one is named."""
+        """Return the features of the device's present samples, [n, D]: by an earlier extractor where one is named."""
         ...
 
     def of(self, stored: Tensor) -> Tensor:
@@ -63,23 +63,23 @@ class SampleLosses(Protocol):
 
 @dataclass(frozen=True)
 class Visit:
-    """What an objective may read during one visit.
+    """The facts that an objective may read during one visit.
 
     Args:
-        start: the flat model as it arrived, float32 [P]; None unless the objective asks with ``needs_start``.
-        memory: what this device kept from earlier visits, by name; empty at first.
+        start: the flat model as it arrived, float32 [P]; None without ``needs_start``.
+        memory: the device's tensors from earlier visits, by name; empty at first.
         network: the network under training, for objectives that need to know how a flat vector is laid out.
-        packet: what travels beside the model ``w``, by name, as it arrived.
+        packet: the vectors beside the model ``w`` that arrived, by name.
         work: epochs or steps, rate, momentum.
         steps: mini-batches of the whole visit.
         gradient: works out the gradient of the mean cross-entropy over all the device's samples at the network's
             present weights, float32 [trained]; it costs a pass over the samples.
-        ready: what :meth:`Objective.begin` worked out on arrival.
+        ready: the result of :meth:`Objective.begin` on arrival.
         per_sample: the rows of :meth:`Objective.per_sample` for the present mini-batch.
         first: where in the flat model the weights begin that are trained; known while the device trains.
         extractor: of a visit on features; see :attr:`Objective.on_features`.
         data: the losses of samples that take the place of the task's; None: plain training.
-        task: what the model is asked for.
+        task: the task of the model.
     """
 
     start: Tensor | None
@@ -128,7 +128,7 @@ class Visit:
 
 
 class Objective(Protocol):
-    """A device's objective, a frozen dataclass of its settings. Most write only ``loss``; what they leave out is that
+    """A device's objective, a frozen dataclass of its settings. Most write only ``loss``; the rest is that
     of plain training."""
 
     # The function that is minimised: a loss of a mini-batch and a term of the weights.
@@ -150,13 +150,13 @@ class Objective(Protocol):
         return False
 
     def begin(self, visit: Visit) -> Mapping[str, Tensor]:
-        """Work out, once on arrival, what ``loss`` and ``penalty`` find in :attr:`Visit.ready`."""
+        """Return the values for :attr:`Visit.ready` that ``loss`` and ``penalty`` read; called once, on arrival."""
         return {}
 
     def per_sample(self, x: Tensor, visit: Visit) -> Mapping[str, Tensor]:
-        """Return what does not change while the device trains, one row per sample: {name: [samples, …]}.
+        """Return values that do not change while the device trains, one row per sample: {name: [samples, …]}.
 
-        Asked once per sample in the visit's first pass (without gradients), found in :attr:`Visit.per_sample` in every.
+        Called once per sample in a visit's first pass (without gradients), found in :attr:`Visit.per_sample` in every.
         """
         return {}
 
@@ -167,13 +167,13 @@ class Objective(Protocol):
     def penalty(self, weights: Tensor, visit: Visit) -> tuple[Tensor, Tensor] | None:
         """Return a term of the weights alone and its gradient ([], [trained]), or None for no such term.
 
-        Such a term (FedProx's pull) needs no automatic differentiation. It is asked once per mini-batch, after
+        Such a term (FedProx's pull) needs no automatic differentiation. It is called once per mini-batch, after
         ``loss``, with the weights that are trained, which begin at :attr:`Visit.first` of the model; the losses
-        reported include it. The gradient is read before it is asked for again, and never changed.
+        reported include it. The gradient is read before the next call, and never changed.
         """
         return None
 
-    # What a device keeps to itself from visit to visit.
+    # The device's memory from visit to visit.
 
     @property
     def remembers(self) -> bool:
@@ -186,20 +186,20 @@ class Objective(Protocol):
         return False
 
     def arrive(self, model: Tensor, memory: Mapping[str, Tensor], network: Network) -> None:
-        """Put what the device keeps to itself into the flat model [P], in place; before it is trained or evaluated.
+        """Put the device's own numbers into the flat model [P], in place; before it is trained or evaluated.
 
         Args:
             model: changed.
-            memory: what the device kept; empty where it kept nothing yet.
+            memory: the device's tensors; empty at first.
             network: with the layout of the model.
         """
         return
 
     def remember(self, model: Tensor, visit: Visit) -> Mapping[str, Tensor]:
-        """Return what the device keeps until its next visit, given the flat model it ended with."""
+        """Return the tensors that the device keeps until its next visit, given the flat model it ended with."""
         return {}
 
-    # What travels beside the model w.
+    # Vectors beside the model w.
 
     @property
     def travels(self) -> tuple[str, ...]:
@@ -208,11 +208,11 @@ class Objective(Protocol):
 
     @property
     def counts_equally(self) -> bool:
-        """Whether what it sends beside ``w`` is to be averaged with every device counting the same."""
+        """Whether the vectors beside ``w`` are averaged with equal weights."""
         return False
 
     def send(self, model: Tensor, visit: Visit) -> Mapping[str, Tensor]:
-        """Return what leaves the device beside ``w``, by name; a name left out passes on as it arrived."""
+        """Return the vectors that leave the device beside ``w``, by name; a name left out passes on as it arrived."""
         return {}
 
     # Training the classifier alone, on features in the place of samples.
@@ -221,21 +221,21 @@ class Objective(Protocol):
     def on_features(self) -> bool:
         """Whether it trains the classifier alone, on features that are extracted once; see :meth:`features`.
 
-        Its visits have :attr:`Visit.extractor`, and what the device keeps of one refers to that extractor.
+        Its visits have :attr:`Visit.extractor`, and the features that the device keeps refer to that extractor.
         """
         return False
 
     @property
     def refers(self) -> bool:
-        """Whether what the device keeps belongs to the extractor it was made with, and a reference to that is kept."""
+        """Whether the device's memory belongs to the extractor it was made with, and a reference to that is kept."""
         return self.on_features and self.remembers
 
     def features(self, visit: Visit) -> tuple[Tensor, Tensor]:
-        """Return what a visit on features is trained on in the place of samples: [n, D] and labels, int64 [n]."""
+        """Return the training data of a visit on features: [n, D] and labels, int64 [n]."""
         extractor = visit.frozen()
         return extractor.window(), extractor.labels
 
-    # What is added to the experiment's network, and which part of it is trained.
+    # Additions to the experiment's network, and the part that is trained.
 
     def adapt(
         self, module: nn.Module, classifier: str | None, classes: int, shape: tuple[int, ...]
@@ -259,7 +259,7 @@ class Objective(Protocol):
         """Return the part of the flat model that is trained."""
         return slice(0, network.trained)
 
-    # What a visit takes.
+    # The computation of a visit.
 
     @property
     def least_steps(self) -> int:
@@ -267,7 +267,7 @@ class Objective(Protocol):
         return 1
 
     def passes(self, trained: float) -> float:
-        """Return how many passes over the device's samples a visit computes as much as, for its price.
+        """Return the number of passes over the device's samples with the computation of a visit, for its price.
 
         A pass that trains is 1, one that only goes forward a third (:data:`fedfloor.plan.nodes.FORWARD`).
 
@@ -278,7 +278,7 @@ class Objective(Protocol):
 
 
 def adapting(task: Task, objective: Objective) -> Callable[..., tuple[nn.Module, str | None]]:
-    """Return what makes of an experiment's network the one that is trained: the task's, and then the objective's."""
+    """Return the function that adapts an experiment's network for training: by the task, then by the objective."""
 
     def adapt(
         module: nn.Module, classifier: str | None, classes: int, shape: tuple[int, ...]

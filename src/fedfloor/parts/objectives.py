@@ -82,7 +82,7 @@ def to_spec(goal: Objective) -> tuple[str, dict[str, Scalar]]:
 
 
 def beside(goal: Objective, name: str, packet: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return what an objective reads of a packet beside the model."""
+    """Return the vectors of a packet that an objective reads beside the model."""
     for wanted in goal.travels:
         if wanted not in packet:
             raise SettingError(
@@ -93,7 +93,7 @@ def beside(goal: Objective, name: str, packet: Mapping[str, Tensor]) -> dict[str
 
 
 def sent(name: str, values: Mapping[str, Tensor], arrived: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
-    """Return what an objective's ``send`` returned, once it is known to fit what arrived (see :func:`beside`).
+    """Check the result of an objective's ``send`` against the vectors that arrived (:func:`beside`), and return it.
 
     Of another size or type it could not be averaged with what a lost visit leaves as it was.
     """

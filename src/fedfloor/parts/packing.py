@@ -1,4 +1,4 @@
-"""Numbers and their places as bytes: the layout of what a codec is given, and how numbers are packed."""
+"""Numbers and their places as bytes: the layout of a codec's input, and the packing of numbers."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ def frozen(visit: Visit, x: Tensor, model: Tensor | None = None) -> Tensor:
 
 
 def features(visit: Visit, x: Tensor, layer: str, model: Tensor | None = None) -> Tensor:
-    """Return what goes into a layer of a flat model [batch, …]; as :func:`frozen`, nothing behind it is worked out."""
+    """Return the input of a layer of a flat model [batch, …]; as :func:`frozen`, without the layers after it."""
     with tapped(visit.resident().module.get_submodule(layer), stop=True) as seen, suppress(Reached):
         frozen(visit, x, model)
     if not seen:
@@ -58,7 +58,7 @@ def evaluating(module: nn.Module) -> Iterator[None]:
 
 @contextmanager
 def tapped(layer: nn.Module, *, stop: bool = False) -> Iterator[list[Tensor]]:
-    """Collect what goes into a layer, call by call; with ``stop`` the first call ends the forward pass.
+    """Collect the inputs of a layer, call by call; with ``stop`` the first call ends the forward pass.
 
     >>> import torch
     >>> net = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Linear(4, 2))
@@ -82,7 +82,7 @@ def tapped(layer: nn.Module, *, stop: bool = False) -> Iterator[list[Tensor]]:
 
 
 class Represented(Objective):
-    """F(w) + g(z), z the representation of a mini-batch, [batch, …]: what goes into the network's classifier.
+    """F(w) + g(z), z the representation of a mini-batch, [batch, …]: the input of the network's classifier.
 
     As the gradient ∂g/∂z is given, engines need no automatic differentiation where the network needs none.
     """
@@ -100,7 +100,7 @@ class Represented(Objective):
         network = visit.resident()
         if network.classifier is None:
             raise SettingError(
-                "the objective reads what goes into the network's classifier, and which layer that is, is not known. "
+                "the objective reads the input of the network's classifier, and that layer is unknown. "
                 "Name it with model.classifier."
             )
         with tapped(network.module.get_submodule(network.classifier)) as seen:

@@ -54,7 +54,7 @@ class Replay(Plain):
         if self.rule not in get_args(Rule):
             raise unknown("objective replay: rule", self.rule, get_args(Rule))
 
-    needs_classes = True  # what is kept of earlier ticks is drawn by class
+    needs_classes = True  # kept features are drawn by class
     remembers = True  # features
     on_features = True  # the classifier alone is trained
 
@@ -70,7 +70,7 @@ class Replay(Plain):
         return fused(extractor.window(), extractor.labels, *self._recalled(visit))
 
     def remember(self, model: Tensor, visit: Visit) -> Mapping[str, Tensor]:
-        """Return Z* and what may be kept of this period; after its last visit, Z."""
+        """Return Z* and the candidates of this period; after its last visit, Z."""
         import torch
 
         extractor, memory = visit.frozen(), visit.memory
@@ -116,7 +116,7 @@ class Replay(Plain):
 
 
 def calibrating(work: Work, goal: Replay | None, epochs: int | None) -> Work:
-    """Return the work of a visit that trains the classifier alone, by a replay if one is given, for so many epochs."""
+    """Return the work of a visit that trains the classifier alone, by a replay if given, for ``epochs`` epochs."""
     work = replace(work, trains="classifier")
     if epochs is not None:
         work = replace(work, epochs=epochs, steps=None)

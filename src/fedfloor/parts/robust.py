@@ -138,7 +138,7 @@ def foolsgold_weights(updates: Sequence[Tensor]) -> list[float]:
     most = cosines.max(axis=1)
     cosines *= np.minimum(1.0, most[:, None] / most.clip(1e-30)[None, :])
     weights = (1 - cosines.max(axis=1)).clip(0, 1)
-    if not weights.any():  # all push in one direction: no one can be told from the others
+    if not weights.any():  # all push in one direction: none differs from the others
         return [1.0] * len(updates)
     weights = (weights / weights.max()).clip(1e-6, 0.99)
     return [float(one) for one in (np.log(weights / (1 - weights)) + 0.5).clip(0, 1)]

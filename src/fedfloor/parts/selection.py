@@ -125,7 +125,7 @@ def choose(node: Select, census: np.ndarray, held: np.ndarray, rng: np.random.Ge
     """Choose devices by a node's policy.
 
     ``node``: one of :data:`POLICIES`, or a solver of :mod:`fedfloor.solvers.selection`; see :func:`chosen`. ``census``:
-    class counts that each candidate reports, [candidates, F]; no rows for policies that ask for none. ``held``: samples
+    class counts that each candidate reports, [candidates, F]; no rows for policies that need none. ``held``: samples
     that each candidate holds, [candidates].
 
     Returns:
@@ -183,7 +183,7 @@ def selected(
 ) -> list[int]:  # fmt: skip
     """Return the devices that a ``Select`` chooses at a tick of a round, ascending.
 
-    ``census``: asks devices for their class counts at a tick, int64 [devices, F]; the park is looked at if None.
+    ``census``: returns the class counts of devices at a tick, int64 [devices, F]; the park is looked at if None.
     """
     reporting = node.candidates if node.reads_census else ()
     counts = (
@@ -261,8 +261,8 @@ class DrawBySamples(Selection):
 class Poisson(Selection):
     """Poisson sampling: every device takes part with chance q, independently of the others.
 
-    A draw of nobody is repeated: a round cannot be empty. That moves the distribution of rounds by at most
-    P(nobody) = (1 − q)^K, which the accounting adds to δ.
+    An empty draw is repeated: a round cannot be empty. That moves the distribution of rounds by at most
+    P(empty) = (1 − q)^K, which the accounting adds to δ.
 
     Args:
         share: q, in (0, 1].

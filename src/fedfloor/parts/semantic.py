@@ -1,4 +1,4 @@
-"""HFedMS's semantic memory (SCC): what a device keeps of the samples it has seen, and how that is kept up to date.
+"""HFedMS's semantic memory (SCC): the features that a device keeps of earlier samples, and their update.
 
 A semantic is the feature z = h(x, φ) that goes into the classifier, D numbers in place of a sample, with its label. A
 device keeps Q of them. When the extractor has moved from φ_bak to φ, what it kept is out of date; it is moved by as
@@ -81,7 +81,7 @@ def nearest(
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """Return the Q candidates with the smallest δ_i = ‖z_i − μ_{y_i}‖₂, Eqs. (17)–(18), in the order they came in.
 
-    Of equally near ones the first, so that what stands in front, the old memory, stays. A class that is there once is
+    Of equally near ones the first, so that the old memory, in front, stays. A class that is there once is
     its own mean, δ = 0, and is kept before all others. Where there are no more than Q candidates all are kept.
 
     The paper writes the mean as μ_c^r, its symbol for that of the window of round r alone (Eq. 13), but lets z be any
@@ -100,7 +100,7 @@ def nearest(
     require(keep >= 0, "semantics to keep", keep, "a whole number of at least 0")
     if rule == "random":
         if rng is None:
-            raise SettingError("the rule 'random' draws what is kept: pass a generator as rng.")
+            raise SettingError("the rule 'random' draws the kept features: pass a generator as rng.")
         order = torch.from_numpy(rng.permutation(len(features))).to(labels.device)
     elif rule in RULES:
         classes = int(labels.max()) + 1 if len(labels) else 0
@@ -112,7 +112,7 @@ def nearest(
             centres = torch.where((counts > 0)[:, None], recent, centres)
         order = torch.linalg.vector_norm(features - centres[labels], dim=1).argsort(stable=True)
     else:
-        raise unknown("rule of what is kept", rule, RULES)
+        raise unknown("rule of the memory", rule, RULES)
     kept = order[:keep].sort().values
     return features[kept], labels[kept]
 

@@ -1,4 +1,4 @@
-"""What the cloud does with the mean that came back: it takes the round's change as a gradient and steps along it."""
+"""Servers: the cloud takes the round's change of the mean as a gradient and steps along it."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ class Server(Protocol):
 
         Args:
             model: w, the trained part of the global model the round started from, float32 [P].
-            mean: what the round's models were mixed to, float32 [P].
-            moments: what the last step returned, by name; empty before the first.
+            mean: of the round's models, float32 [P].
+            moments: those of the last step, by name; empty before the first.
             rng: for servers that draw, keyed by the seed and the round.
         """
         ...
@@ -180,7 +180,7 @@ def words(server: Server) -> str:
 
 
 def step(server: Server, model: Tensor, mean: Tensor, moments: Moments, rng: Generator | None = None) -> Stepped:
-    """Take one step of a server's optimiser, and check what it returns; nothing that goes in is changed."""
+    """Take one step of a server's optimiser, and check its result; the arguments are not changed."""
     after = server.step(model, mean, moments, rng)
     if not isinstance(after, tuple) or len(after) != 2 or getattr(after[0], "shape", None) != model.shape:
         raise SettingError(

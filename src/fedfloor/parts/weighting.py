@@ -247,7 +247,7 @@ class Reweighted(Objective):
 
     Args:
         part: the objective that has g.
-        data: what the losses of samples are.
+        data: the losses of samples.
     """
 
     part: Objective

@@ -1,4 +1,4 @@
-"""What devices do in a visit, as a user writes it: epochs or steps, batch size, optimiser, learning-rate schedule."""
+"""The work of a visit, as a user writes it: epochs or steps, batch size, optimiser, learning-rate schedule."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Exponential:
 
 @dataclass(frozen=True)
 class WorkSettings:
-    """The ``[work]`` table: what a visit does. None is a setting left out, so that tables can lie over each other.
+    """The ``[work]`` table: the work of a visit. None is a setting left out, so that tables can lie over each other.
 
     Args:
         epochs: passes over the device's data; exclusive with ``steps``. One where both are left out.
@@ -134,7 +134,7 @@ class WorkSettings:
                 )
 
     def over(self, below: WorkSettings) -> WorkSettings:
-        """Return these settings laid over others: what is left out here is taken from ``below``.
+        """Return these settings laid over others: missing ones are taken from ``below``.
 
         >>> work = WorkSettings(steps=1).over(WorkSettings(epochs=5, batch_size=10))
         >>> work.steps, work.epochs, work.batch_size
@@ -156,7 +156,7 @@ class WorkSettings:
         Args:
             round_number: from 1.
             rounds: of the whole schedule.
-            objective: what devices minimise; plain cross-entropy where it is left out.
+            objective: minimised by devices; plain cross-entropy where it is left out.
         """
         name, settings = to_spec(objective or Plain())
         full = self.over(DEFAULTS)

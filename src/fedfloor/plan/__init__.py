@@ -1,1 +1,1 @@
-"""What a round is: nodes, walks, JSON, drawings."""
+"""Plans of rounds: nodes, walks, JSON."""

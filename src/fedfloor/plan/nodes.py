@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 Scalar = str | int | float | bool | None
 LEAST_LOSS = "least_loss"  # the policy that reads the round's answers to "losses"
-BLIND = frozenset({"everyone", "uniform", LEAST_LOSS})  # policies that ask for no census
+BLIND = frozenset({"everyone", "uniform", LEAST_LOSS})  # policies that need no census
 MODEL = "w"  # the name of a packet's model; further ones are w/1, w/2, …
 KEEP = "keep"  # the rule of a Parallel whose branches have a model each
 
@@ -89,13 +89,13 @@ def model_name(number: int) -> str:
 
 @dataclass(frozen=True)
 class Work:
-    """What a visit does to the model: stochastic gradient descent on an objective, or Adam's.
+    """The work of a visit: stochastic gradient descent on an objective, or Adam.
 
     Exactly one of ``epochs`` and ``steps`` is set. With rate η and momentum β a step is v ← βv + ∇, w ← w − ηv, v = 0
     at the visit's start. The steps of the other optimisers stand at :func:`fedfloor.engine.steps.stepper`.
 
     Args:
-        objective: what the device minimises, by name.
+        objective: minimised by the device, by name.
         epochs: passes over the device's data.
         steps: mini-batches, reshuffled at the end of every pass.
         batch_size: samples of a mini-batch; the last one of a pass may be smaller.
@@ -166,7 +166,7 @@ class Work:
 
     @property
     def borrows(self) -> bool:
-        """Whether a part of the model neither travels nor is the device's own, which holds it as it is everywhere."""
+        """Whether a part of the model neither travels nor is the device's own: it is the same on every device."""
         return not self.sends and self.trains != "all"
 
     @property
@@ -176,7 +176,7 @@ class Work:
         return self.sends != ARRIVED
 
     def batches(self, samples: int) -> int:
-        """Return the number of mini-batches a visit to a device with so many samples takes.
+        """Return the number of mini-batches a visit to a device with ``samples`` samples takes.
 
         >>> Work(epochs=2, batch_size=32).batches(70)
         6
@@ -186,7 +186,7 @@ class Work:
         return (self.epochs or 0) * -(-samples // self.batch_size)
 
     def passes(self, samples: float) -> float:
-        """Return how often a visit goes through so many samples: its epochs, or steps · batch size / samples.
+        """Return the number of passes of a visit over ``samples`` samples: its epochs, or steps · batch size / samples.
 
         >>> Work(epochs=2).passes(70), Work(steps=3, batch_size=20).passes(30)
         (2.0, 2.0)
@@ -341,7 +341,7 @@ class Select:
         at, mix, settings, model: of the aggregation, as in :class:`Parallel`.
         random: of ``how_many``, so many are drawn uniformly before the others are chosen.
         share: class shares [F] that the samples of all together should have, for policies that read the census.
-        census_free: whether the census that the policy reads is not counted among what the candidates send.
+        census_free: whether the census that the policy reads is not counted in the bytes of the candidates.
     """
 
     policy: str
@@ -358,12 +358,12 @@ class Select:
 
     @property
     def reads_census(self) -> bool:
-        """Whether the policy asks the candidates for their census."""
+        """Whether the policy reads the census of the candidates."""
         return self.policy not in BLIND
 
     @cached_property
     def census(self) -> Probe | None:
-        """The question for the census, where it is asked and counted."""
+        """The question for the census, where it is put and counted."""
         return Probe(self.candidates, "census", self.at) if self.reads_census and not self.census_free else None
 
     @cached_property

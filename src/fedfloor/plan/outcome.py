@@ -29,7 +29,7 @@ class Receipt:
         accuracy: share of the samples of the last pass that were classified rightly before their step.
         bytes: size of the packet it sent on.
         lost: whether its result was lost; then the numbers above are 0 and nothing was trained.
-        memory: digest of what the device keeps, if it keeps something.
+        memory: digest of the device's memory, if it has one.
         seconds: on the network, from when the model set out until the result was where it went on; 0 without one.
         update: with a limit on the length of updates, its basis: rate · steps, and the length of each part.
         refused: why the update was refused, which then counts as lost.

@@ -485,7 +485,7 @@ class Driver(ABC):
 
     @abstractmethod
     def probe(self, request: ProbeRequest) -> Answers:
-        """Ask devices."""
+        """Put a question to devices."""
 
     @abstractmethod
     def broadcast(self, request: BroadcastRequest) -> None:

@@ -48,7 +48,7 @@ def fold(node: Node, combine: Callable[[Node, list[T]], T]) -> T:
 
 
 def span(node: Node) -> int:
-    """Return how many ticks of the park's clock the node takes.
+    """Return the number of ticks that the node takes on the park's clock.
 
     A ``Train`` or ``Select`` spans 0, a ``Sequence`` the sum, a ``Parallel`` the longest child, a ticking ``Repeat``
     times · max(1, child); a ``Repeat`` that does not tick spans times · child.
@@ -75,7 +75,7 @@ def number(visit: Train) -> int:
 
 
 def visits(node: Node, *, cloud: bool = False) -> Counter[int]:
-    """Return how often each device is visited for training; a ``Select`` is not yet known and counts nothing.
+    """Return the number of training visits of each device; the choice of a ``Select`` is unknown and not counted.
 
     With ``cloud`` its visits count, too, as those of device −1.
     """
@@ -188,7 +188,7 @@ def branches(node: Node) -> tuple[Node, ...]:
 
 
 def widest(node: Node) -> int:
-    """Return how many branches can run at the same time: the most of any outermost ``Parallel`` or ``Select``."""
+    """Return the number of branches that can run at once: the most of any outermost ``Parallel`` or ``Select``."""
     if getattr(node, "mix", nodes.KEEP) != nodes.KEEP:
         return getattr(node, "how_many", len(children(node)))
     return max((widest(child) for child in children(node)), default=1)

@@ -18,6 +18,7 @@ from fedfloor.report.groups import (
     half_width,
     judged,
     last_lines,
+    members,
     placed,
     task,
     values,
@@ -37,7 +38,7 @@ SHADE = "rgba(128,138,150,0.10)"
 
 
 def layout(height: int = 380) -> dict[str, Any]:
-    """Return what all charts have in common; the page's style sheet colours text and grid."""
+    """Return the layout that all charts share; the page's style sheet colours text and grid."""
     return {
         "template": "none",
         "height": height,
@@ -53,7 +54,7 @@ def layout(height: int = 380) -> dict[str, Any]:
 
 
 def faint(colour: str, share: float = 0.16) -> str:
-    """Return a colour that lets what is below shine through.
+    """Return a colour that is partly transparent.
 
     >>> faint("#ff0000")
     'rgba(255,0,0,0.16)'
@@ -62,12 +63,12 @@ def faint(colour: str, share: float = 0.16) -> str:
     return f"rgba({red},{green},{blue},{share:g})"
 
 
-MARKED = 12  # symbols along a curve: enough to tell curves apart without their colours
+MARKED = 12  # symbols along a curve: enough to distinguish curves without colours
 
 
 def headline_figure(compared: Sequence[Group], target: float | None = None) -> Any | None:
     """Draw the headline against rounds; None if nothing was evaluated."""
-    headline = judged(run for group in compared for run in group.runs)
+    headline = judged(members(compared))
     figure = _curves(compared, headline.read, headline.axis, share=headline.share)
     if figure is not None and target is not None:
         figure.add_hline(y=target, line={"color": GREY, "width": 1.3, "dash": "dot"})
@@ -75,7 +76,7 @@ def headline_figure(compared: Sequence[Group], target: float | None = None) -> A
 
 
 def cost_figure(compared: Sequence[Group], kind: str, target: float | None = None) -> Any | None:
-    """Draw the headline against what the rounds cost; None if nothing was evaluated or no run cost anything of it.
+    """Draw the headline against the cost of the rounds; None if nothing was evaluated or no run has such a cost.
 
     Args:
         kind: ``"seconds"``, ``"bytes"`` or ``"joules"``.
@@ -90,7 +91,7 @@ def cost_figure(compared: Sequence[Group], kind: str, target: float | None = Non
         used = use(line)
         return None if used is None else used / size
 
-    headline = judged(run for group in compared for run in group.runs)
+    headline = judged(members(compared))
     figure = _curves(compared, headline.read, headline.axis, share=headline.share, against=scaled)
     if figure is not None:
         figure.update_layout(xaxis_title_text=f"{NAMES[kind]} on the network ({symbol})", hovermode="closest")
@@ -103,23 +104,23 @@ def cost_figure(compared: Sequence[Group], kind: str, target: float | None = Non
 def loss_figure(compared: Sequence[Group]) -> Any | None:
     """Draw the loss against rounds; None if nothing was evaluated."""
     axes = {CLASSES: LOSS.axis, "reconstruction": "reconstruction error"}
-    axis = axes.get(task(run for group in compared for run in group.runs), "loss on scaled targets")
+    axis = axes.get(task(members(compared)), "loss on scaled targets")
     return _curves(compared, LOSS.read, axis, share=False)
 
 
 def _curves(
-    compared: Sequence[Group], what: Against, name: str, *, share: bool, against: Against | None = None
+    compared: Sequence[Group], read: Against, axis: str, *, share: bool, against: Against | None = None
 ) -> Any | None:
     import plotly.graph_objects as go
 
     traces: list[Any] = []
     for i, group in enumerate(compared):
-        traces += _group_traces(go, group, what, i, share=share, against=against)
+        traces += _group_traces(go, group, read, i, share=share, against=against)
     if not traces:
         return None
     figure = go.Figure(traces)
     figure.update_layout(**layout() | {"showlegend": len(compared) > 1}, hovermode="x unified")
-    figure.update_layout(xaxis_title_text="round", yaxis_title_text=name)
+    figure.update_layout(xaxis_title_text="round", yaxis_title_text=axis)
     longest = max(run.last for group in compared for run in group.runs)
     figure.update_xaxes(tickformat="d", **({"dtick": 1} if longest <= 10 else {}))
     if share:
@@ -127,8 +128,8 @@ def _curves(
     return figure
 
 
-def _group_traces(go: Any, group: Group, what: Against, i: int, *, share: bool, against: Against | None) -> list[Any]:
-    mean = curve(group, what, against)
+def _group_traces(go: Any, group: Group, read: Against, i: int, *, share: bool, against: Against | None) -> list[Any]:
+    mean = curve(group, read, against)
     colour = COLOURS[i % len(COLOURS)]
     traces = []
     if mean.half_width is not None and mean.rounds:
@@ -140,7 +141,7 @@ def _group_traces(go: Any, group: Group, what: Against, i: int, *, share: bool, 
         quiet = {"hoverinfo": "skip", "legendgroup": group.label, "showlegend": False}
         traces.append(go.Scatter(x=around, y=back, **band, **quiet))
     if len(group.runs) > 1 and mean.rounds:
-        traces += [_seed_trace(go, group, run, what, against, colour) for run in group.runs]
+        traces += [_seed_trace(go, group, run, read, against, colour) for run in group.runs]
     if mean.rounds:
         line = {"color": colour, "width": 2.6, "dash": DASHES[i % len(DASHES)]}
         marker = {"symbol": SYMBOLS[i % len(SYMBOLS)], "size": 8, "color": colour, "maxdisplayed": MARKED}
@@ -152,8 +153,8 @@ def _group_traces(go: Any, group: Group, what: Against, i: int, *, share: bool, 
     return traces
 
 
-def _seed_trace(go: Any, group: Group, run: RecordedRun, what: Against, against: Against | None, colour: str) -> Any:
-    series = values(run, what)
+def _seed_trace(go: Any, group: Group, run: RecordedRun, read: Against, against: Against | None, colour: str) -> Any:
+    series = values(run, read)
     places = values(run, against) if against else dict(zip(series, series, strict=True))
     points = [(places[number], value) for number, value in series.items() if number in places]
     line = {"color": colour, "width": 0.8}
@@ -202,15 +203,15 @@ def factory_figure(compared: Sequence[Group]) -> Any | None:
     """Draw the final models' headline per factory, a bar per experiment; None if no run has an evaluation of it."""
     import plotly.graph_objects as go
 
-    measure = placed(run for group in compared for run in group.runs)
+    measure = placed(members(compared))
     measured = [
-        (i, group, by_place(finals, lambda one: one.factories, measure))
+        (i, group, by_place(finals, "factories", measure))
         for i, group in enumerate(compared)
         if (finals := [r.evaluation for r in group.runs if r.evaluation])
     ]
-    called = compared[0].runs[0].park.names
+    site_names = compared[0].runs[0].park.names
     names = {
-        place[0]: place[1] or called.site("factory", place[0])
+        place[0]: place[1] or site_names.site("factory", place[0])
         for _, _, places in measured for place, values in places.items() if values
     }  # fmt: skip
     if not names:
@@ -240,7 +241,7 @@ def device_figure(compared: Sequence[Group]) -> Any | None:
     import plotly.graph_objects as go
 
     traces, rows = [], 0
-    measure = placed(run for group in compared for run in group.runs)
+    measure = placed(members(compared))
     for i, group in enumerate(compared):
         lines = last_lines(group, lambda line: line.spread(measure))
         spreads = [spread for line in lines if (spread := line.spread(measure))]
@@ -258,7 +259,7 @@ def device_figure(compared: Sequence[Group]) -> Any | None:
 
 
 def _axis(compared: Sequence[Group], headline: Figure) -> str:
-    expected = figures_of(run for group in compared for run in group.runs) == "expected"
+    expected = figures_of(members(compared)) == "expected"
     return f"{'expected ' if expected else ''}{headline.axis}"
 
 
@@ -277,12 +278,12 @@ def _spread(go: Any, group: Group, spreads: Sequence[Any], i: int, row: int) -> 
 def _dots(go: Any, group: Group, i: int, row: int, headline: Figure) -> list[Any]:
     """Return the single devices as dots below their bar, where the final models were evaluated device by device."""
     finals = [run.evaluation for run in group.runs if run.evaluation]
-    places = {place: values for place, values in by_place(finals, lambda one: one.devices, headline).items() if values}
+    places = {place: values for place, values in by_place(finals, "devices", headline).items() if values}
     if not places:
         return []
     means = [sum(values) / len(values) for values in places.values()]
-    called = group.runs[0].park.names
-    names = [name or called.site("device", number) for number, name, _ in places]
+    site_names = group.runs[0].park.names
+    names = [name or site_names.site("device", number) for number, name, _ in places]
     marker = {"size": 7, "color": faint(COLOURS[i % len(COLOURS)], 0.55), "symbol": "circle", "line": {"width": 0}}
     tips = {"text": names, "hovertemplate": "%{text}: %{x:.4f}<extra></extra>"}
     return [go.Scatter(x=means, y=[row + 0.24] * len(means), mode="markers", marker=marker, showlegend=False, **tips)]
@@ -317,10 +318,8 @@ def scatter(known: Sequence[tuple[Group, Sequence[ErrorsRecord]]]) -> Any:
     """Draw the samples of each group's first seed: the true number to the right, the predicted one upwards."""
     import plotly.graph_objects as go
 
-    every = [
-        value for _, errors in known for one in (errors[0].points.true, errors[0].points.predicted) for value in one
-    ]
-    ends = [min(every), max(every)]
+    every = [errors[0].points for _, errors in known]
+    ends = [extreme(extreme(*points.true, *points.predicted) for points in every) for extreme in (min, max)]
     line = {"color": GREY, "width": 1.3, "dash": "dot"}
     traces = [go.Scatter(x=ends, y=ends, mode="lines", line=line, showlegend=False, hoverinfo="skip")]
     for i, (group, errors) in enumerate(known):
@@ -334,15 +333,15 @@ def scatter(known: Sequence[tuple[Group, Sequence[ErrorsRecord]]]) -> Any:
             down = [value - low for low, value in zip(points.low, points.predicted, strict=True)]
             bars = {"type": "data", "symmetric": False, "array": up, "arrayminus": down}
             own["error_y"] = bars | {"thickness": 1, "width": 0, "color": faint(colour, 0.35)}
-        called = group.runs[0].park.names
-        names = [called.site("device", number) for number in points.device] or [""] * len(points.true)
+        site_names = group.runs[0].park.names
+        names = [site_names.site("device", number) for number in points.device] or [""] * len(points.true)
         tip = "%{text}: %{y:.4g} for %{x:.4g}<extra>%{fullData.name}</extra>"
         traces.append(go.Scatter(x=points.true, y=points.predicted, text=names, hovertemplate=tip, **own))
     figure = go.Figure(traces)
     first = known[0][1][0]
-    what = first.targets[0].name + (f" ({first.unit})" if first.unit else "")
+    target = first.targets[0].name + (f" ({first.unit})" if first.unit else "")
     figure.update_layout(**layout(460) | {"showlegend": len(known) > 1}, hovermode="closest")
-    figure.update_layout(xaxis_title_text=f"true {what}", yaxis_title_text=f"predicted {what}")
+    figure.update_layout(xaxis_title_text=f"true {target}", yaxis_title_text=f"predicted {target}")
     return figure
 
 
@@ -428,7 +427,7 @@ def _mark_factories(figure: Any, park: ParkRecord, factories: Sequence[int]) -> 
         start = i
 
 
-FEW = 14  # up to so many classes every cell has its number in it
+FEW = 14  # classes up to which every cell has its number in it
 
 
 def heat_map(matrix: Matrix, classes: Sequence[str]) -> str:
@@ -455,7 +454,7 @@ def heat_map(matrix: Matrix, classes: Sequence[str]) -> str:
     body += f'<rect class="frame" x="{left:g}" y="{top:g}" width="{side:g}" height="{side:g}"/>'
     for i, row in enumerate(matrix):
         body += _heat_row(row, i, classes, cell, left, top, numbers=few)
-    width, height = left + max(side + 4, 168), top + max(side + 4, 116)  # or what the axes' titles need
+    width, height = left + max(side + 4, 168), top + max(side + 4, 116)  # or the room of the axes' titles
     kind = "few" if few else "many"
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" class="ff-confusion {kind}" role="img" '

@@ -63,7 +63,7 @@ class Drawing:
     powers_dbm: Sequence[float]
 
 
-def svg(what: Drawing) -> str:
+def svg(drawing: Drawing) -> str:
     """Draw a floor, 400 wide and as wide as its place allows; colours follow the reader's light or dark scheme.
 
     A device is a circle of class ``device``: its colour and number are the channel, its size is the power, and an empty
@@ -72,19 +72,19 @@ def svg(what: Drawing) -> str:
     >>> svg(Drawing("p", (), (Spot("0", 3.0, 4.0, 0, 20.0, 1.0),), "0", 1, (0.0, 20.0))).count('class="on device"')
     1
     """
-    far = max(math.hypot(one.x_m, one.y_m) for one in what.spots)
+    far = max(math.hypot(spot.x_m, spot.y_m) for spot in drawing.spots)
     step = ring_step(far)
     scale = (CENTRE - MARGIN) / (math.ceil(far / step - 1e-9) * step)
     middle = TOP + CENTRE - MARGIN + 14
-    body = "".join([*_rings(far, step, scale, middle), *_base(middle), *_devices(what, scale, middle)])
-    key, height = _legend(what, TOP + 2 * (CENTRE - MARGIN) + 46)
-    head = "".join(_write(MARGIN, 46 + 16 * i, words, "soft") for i, words in enumerate(what.words))
-    label = f"The floor of {what.title}: {'; '.join(what.words)}"
+    body = "".join([*_rings(far, step, scale, middle), *_base(middle), *_devices(drawing, scale, middle)])
+    key, height = _legend(drawing, TOP + 2 * (CENTRE - MARGIN) + 46)
+    head = "".join(_write(MARGIN, 46 + 16 * i, words, "soft") for i, words in enumerate(drawing.words))
+    label = f"The floor of {drawing.title}: {'; '.join(drawing.words)}"
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" class="ff-floor" role="img" aria-label={quoteattr(label)} '
         f'viewBox="0 0 {WIDTH:g} {height:g}"><title>{escape(label)}</title><style>{STYLE}</style>'
         f'<rect class="paper" width="100%" height="100%" rx="10"/>'
-        f"{_write(MARGIN, 28, what.title, 'title')}{head}{body}{key}</svg>\n"
+        f"{_write(MARGIN, 28, drawing.title, 'title')}{head}{body}{key}</svg>\n"
     )
 
 
@@ -95,7 +95,7 @@ def ring_step(far: float) -> float:
     (10.0, 2.0, 0.1)
     """
     power = 10.0 ** math.floor(math.log10(far / 5))
-    return next(power * one for one in STEPS if math.ceil(far / (power * one) - 1e-9) <= 5)
+    return next(power * step for step in STEPS if math.ceil(far / (power * step) - 1e-9) <= 5)
 
 
 def _rings(far: float, step: float, scale: float, middle: float) -> Iterator[str]:
@@ -112,19 +112,19 @@ def _base(middle: float) -> Iterator[str]:
     yield f'<path class="base" d="{mast}{waves}"><title>base station</title></path>'
 
 
-def _devices(what: Drawing, scale: float, middle: float) -> Iterator[str]:
+def _devices(drawing: Drawing, scale: float, middle: float) -> Iterator[str]:
     """Yield the circles: silent devices first, so that none lies on one that sends."""
-    for one in sorted(what.spots, key=lambda one: one.channel is not None):
-        x, y = CENTRE + one.x_m * scale, middle - one.y_m * scale
-        words = f"device {one.name}, {math.hypot(one.x_m, one.y_m):.1f} m: "
-        if one.channel is None or one.power_dbm is None or one.latency_s is None:
+    for spot in sorted(drawing.spots, key=lambda spot: spot.channel is not None):
+        x, y = CENTRE + spot.x_m * scale, middle - spot.y_m * scale
+        words = f"device {spot.name}, {math.hypot(spot.x_m, spot.y_m):.1f} m: "
+        if spot.channel is None or spot.power_dbm is None or spot.latency_s is None:
             yield _circle(x, y, 4.0, "silent device", words + "silent")
             continue
-        r = radius(one.power_dbm, what.powers_dbm)
-        words += f"channel {one.channel}, {one.power_dbm:g} dBm, {one.latency_s:.3f} s"
-        yield _circle(x, y, r, "on device", words, colour(one.channel))
-        yield _write(x, y + 3.2, str(one.channel), "number", "middle")
-        if one.name == what.slowest:
+        r = radius(spot.power_dbm, drawing.powers_dbm)
+        words += f"channel {spot.channel}, {spot.power_dbm:g} dBm, {spot.latency_s:.3f} s"
+        yield _circle(x, y, r, "on device", words, colour(spot.channel))
+        yield _write(x, y + 3.2, str(spot.channel), "number", "middle")
+        if spot.name == drawing.slowest:
             yield f'<ellipse class="last" cx="{x:.1f}" cy="{y:.1f}" rx="{r + 4:.1f}" ry="{r + 4:.1f}"/>'
 
 
@@ -144,30 +144,30 @@ def colour(channel: int) -> str:
     return COLOURS[channel % len(COLOURS)]
 
 
-def _legend(what: Drawing, y: float) -> tuple[str, float]:
+def _legend(drawing: Drawing, y: float) -> tuple[str, float]:
     """Return the legend and where the picture ends."""
-    used = sorted({one.channel for one in what.spots if one.channel is not None})
+    used = sorted({spot.channel for spot in drawing.spots if spot.channel is not None})
     each = (WIDTH - 2 * MARGIN) / COLUMNS
     parts = []
     for i, channel in enumerate(used):
         x, below = MARGIN + 8 + each * (i % COLUMNS), y + 22 * (i // COLUMNS)
-        count = sum(one.channel == channel for one in what.spots)
+        count = sum(spot.channel == channel for spot in drawing.spots)
         parts.append(f'<ellipse cx="{x:.1f}" cy="{below - 3:.1f}" rx="8" ry="8" fill="{colour(channel)}"/>')
         parts.append(_write(x, below + 0.2, str(channel), "number", "middle"))
         parts.append(_write(x + 13, below + 1, f"channel {channel}: {count} device{'s' * (count > 1)}", "soft"))
     y += 22 * math.ceil(len(used) / COLUMNS) + 2
     x = MARGIN
-    for power in dict.fromkeys((what.powers_dbm[0], what.powers_dbm[-1])):
-        r = radius(power, what.powers_dbm)
+    for power in dict.fromkeys((drawing.powers_dbm[0], drawing.powers_dbm[-1])):
+        r = radius(power, drawing.powers_dbm)
         parts.append(f'<ellipse cx="{x + r:.1f}" cy="{y - 4:.1f}" rx="{r:.1f}" ry="{r:.1f}" fill="{GREY}"/>')
         parts.append(_write(x + 2 * r + 5, y, f"{power:g} dBm", "soft"))
         x += 2 * r + 60
     parts.append(f'<ellipse class="silent" cx="{x + 4:.1f}" cy="{y - 4:.1f}" rx="4" ry="4"/>')
-    silent = sum(one.channel is None for one in what.spots)
+    silent = sum(spot.channel is None for spot in drawing.spots)
     parts.append(_write(x + 14, y, f"silent: {silent}", "soft"))
     y += 24
     parts.append(f'<ellipse class="last" cx="{MARGIN + 8:.1f}" cy="{y - 4:.1f}" rx="7" ry="7"/>')
-    parts.append(_write(MARGIN + 21, y, f"last: device {what.slowest}", "soft"))
+    parts.append(_write(MARGIN + 21, y, f"last: device {drawing.slowest}", "soft"))
     return "".join(parts), y + 18
 
 

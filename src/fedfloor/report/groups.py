@@ -83,6 +83,11 @@ def groups(runs: Iterable[RecordedRun]) -> tuple[Group, ...]:
     return tuple(Group(_shown(label, runs[0]), runs) for label, runs in zip(labels, members, strict=True))
 
 
+def members(compared: Sequence[Group]) -> list[RecordedRun]:
+    """Return the runs of all groups."""
+    return [run for group in compared for run in group.runs]
+
+
 def contestants(compared: Sequence[Group]) -> list[Group]:
     """Return the groups of methods, without references; all where references stand alone."""
     return [group for group in compared if group.runs[0].method not in REFERENCES] or list(compared)
@@ -142,7 +147,7 @@ def task(runs: Iterable[RecordedRun]) -> str:
 def placed(runs: Iterable[RecordedRun]) -> Figure:
     """Return the figure of devices and factories: the headline, or the accuracy where that is not recorded.
 
-    It is not recorded by older runs, where no device has both classes that it tells apart, and for the loss.
+    It is not recorded by older runs, where no device has both of its classes, and for the loss.
 
     >>> placed([]).name
     'accuracy'
@@ -172,34 +177,33 @@ def half_width(values: Sequence[float]) -> float | None:
     n = len(values)
     if n < 2:
         return None
-    from scipy.special import stdtrit  # what scipy.stats.t.ppf calls, which takes a second to import
+    from scipy.special import stdtrit  # called by scipy.stats.t.ppf, which takes a second to import
 
     mean = sum(values) / n
     deviation = math.sqrt(sum((value - mean) ** 2 for value in values) / (n - 1))
     return float(stdtrit(n - 1, 0.975)) * deviation / math.sqrt(n)
 
 
-def values(run: RecordedRun, what: Callable[[RecordedRound], float | None]) -> dict[int, float]:
+def values(run: RecordedRun, read: Callable[[RecordedRound], float | None]) -> dict[int, float]:
     """Return a figure per round, without the rounds that lack it."""
-    return {line.round: value for line in run.rounds if (value := what(line)) is not None}
+    return {line.round: value for line in run.rounds if (value := read(line)) is not None}
 
 
-def curve(group: Group, what: Callable[[RecordedRound], float | None], against: Against | None = None) -> Curve:
+def curve(group: Group, read: Callable[[RecordedRound], float | None], against: Against | None = None) -> Curve:
     """Return a figure's mean over the seeds that did not diverge; it ends where the shortest run of them ends.
 
     Args:
-        what: picks the figure out of a ledger line.
-        against: picks what it is drawn against; the round where it is left out.
+        read: reads the figure from a ledger line.
+        against: reads the cost that it is drawn against; left out: the round.
     """
-    series = [values(run, what) for run in group.drawn]
+    series = [values(run, read) for run in group.drawn]
     places = [values(run, against or (lambda line: line.round)) for run in group.drawn]
-    common = sorted(set.intersection(*(set(one) for one in (*series, *places)))) if series else []
-    samples = [[one[number] for one in series] for number in common]
+    common = sorted(set.intersection(*(set(figures) for figures in (*series, *places)))) if series else []
+    samples = [[figures[number] for figures in series] for number in common]
     mean = tuple(sum(sample) / len(sample) for sample in samples)
-    rounds = tuple(sum(one[number] for one in places) / len(places) for number in common) if against else tuple(common)
-    if len(series) < 2:
-        return Curve(rounds, mean, None)
-    return Curve(rounds, mean, tuple(half_width(sample) or 0.0 for sample in samples))
+    rounds = [sum(costs[number] for costs in places) / len(places) for number in common] if against else common
+    widths = None if len(series) < 2 else tuple(half_width(sample) or 0.0 for sample in samples)
+    return Curve(tuple(rounds), mean, widths)
 
 
 def accuracy(line: RecordedRound) -> float | None:
@@ -212,17 +216,17 @@ def loss(line: RecordedRound) -> float | None:
     return line.loss
 
 
-def last_lines(group: Group, what: Callable[[RecordedRound], object]) -> tuple[RecordedRound, ...]:
+def last_lines(group: Group, read: Callable[[RecordedRound], object]) -> tuple[RecordedRound, ...]:
     """Return the ledger lines of the last round in which every seed has a figure, one per run; () if there is none.
 
-    Runs that diverged are left out: their last good round is not what they ended with.
+    Runs that diverged are left out: their last good round is not their end.
     """
-    having = [{line.round: line for line in run.rounds if what(line) is not None} for run in group.whole]
-    common = set.intersection(*(set(one) for one in having)) if having else set()
-    return tuple(one[max(common)] for one in having) if common else ()
+    having = [{line.round: line for line in run.rounds if read(line) is not None} for run in group.whole]
+    common = set.intersection(*(set(by_round) for by_round in having)) if having else set()
+    return tuple(by_round[max(common)] for by_round in having) if common else ()
 
 
-# What of [data] says where data lie, or what devices train on, and not what is tested
+# keys of [data] for the place of data and for training samples, not for test samples
 ELSEWHERE = ("name", "root", "path", "partition", "stream", "normalise", "samples_per_device")
 
 
@@ -234,7 +238,7 @@ def check_same_test(runs: Iterable[RecordedRun]) -> None:
     and whether it is test or validation data must be the same.
 
     Raises:
-        SettingError: two runs were measured on different data; both are named, and in what the data differ.
+        SettingError: two runs were measured on different data; both are named, with the difference of the data.
     """
     first: dict[int, RecordedRun] = {}
     for run in runs:
@@ -252,26 +256,26 @@ def check_same_test(runs: Iterable[RecordedRun]) -> None:
                 )
 
 
-def _different(one: RecordedRun, other: RecordedRun) -> Iterator[str]:
-    digests = one.park.test_sha256, other.park.test_sha256
+def _different(first: RecordedRun, second: RecordedRun) -> Iterator[str]:
+    digests = first.park.test_sha256, second.park.test_sha256
     known = None not in digests
     if known and digests[0] == digests[1]:
         return
-    contents = [run.settings.provenance.get("data_sha256") for run in (one, other)]
+    contents = [run.settings.provenance.get("data_sha256") for run in (first, second)]
     same = None not in contents and contents[0] == contents[1]
-    facts: list[tuple[str, Any, Any]] = [("measured on", one.on, other.on)]
+    facts: list[tuple[str, Any, Any]] = [("measured on", first.on, second.on)]
     if not same:
-        facts += [("data set", one.park.dataset, other.park.dataset)]
-        facts += [("classes", len(one.park.classes), len(other.park.classes))]
-    if one.seed == other.seed:
-        facts += [("test samples", one.park.test_samples, other.park.test_samples)]
+        facts += [("data set", first.park.dataset, second.park.dataset)]
+        facts += [("classes", len(first.park.classes), len(second.park.classes))]
+    if first.seed == second.seed:
+        facts += [("test samples", first.park.test_samples, second.park.test_samples)]
         if None not in contents:
             facts.append(("content (data_sha256)", str(contents[0])[:12], str(contents[1])[:12]))
-        a, b = one.settings.data, other.settings.data
+        a, b = first.settings.data, second.settings.data
         facts += [(f"[data] {key}", a.get(key), b.get(key)) for key in sorted({*a, *b} - {*ELSEWHERE})]
     named = [f"{name} {_short(a)} and {_short(b)}" for name, a, b in facts if a != b]
     yield from named
-    if known and not named and one.seed == other.seed:
+    if known and not named and first.seed == second.seed:
         yield f"test samples (test_sha256) {str(digests[0])[:12]} and {str(digests[1])[:12]}"
 
 

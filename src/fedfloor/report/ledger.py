@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 import numpy as np
 
@@ -28,7 +28,6 @@ from fedfloor.report.records import (
     LineRecord,
     NetworkCost,
     ParkRecord,
-    PlaceRecord,
     PlanRecord,
     PrivacyRecord,
     PrivateModelsRecord,
@@ -52,19 +51,16 @@ def summed(evaluations: Sequence[EvaluationRecord]) -> Matrix:
 
 
 def by_place(
-    evaluations: Sequence[EvaluationRecord],
-    pick: Callable[[EvaluationRecord], Sequence[PlaceRecord] | None],
-    figure: Figure = ACCURACY,
+    evaluations: Sequence[EvaluationRecord], kind: Literal["devices", "factories", "shared"], figure: Figure = ACCURACY
 ) -> dict[tuple[int, str | None, int | None], list[float]]:
     """Return the values of a figure by device or factory (number, name, factory), one per evaluation that has it.
 
-    Args:
-        evaluations: of several seeds.
-        pick: the places, such as ``lambda evaluation: evaluation.factories``.
+    ``shared``: of the devices by the shared model.
     """
     places: dict[tuple[int, str | None, int | None], list[float]] = defaultdict(list)
     for evaluation in evaluations:
-        for place in pick(evaluation) or ():
+        record = evaluation.shared if kind == "shared" else evaluation
+        for place in getattr(record, "factories" if kind == "factories" else "devices", None) or ():
             values = places[place.number, place.name, place.factory]
             if (value := place.value(figure)) is not None:
                 values.append(value)
@@ -72,7 +68,7 @@ def by_place(
 
 
 def frequent(matrix: Matrix, classes: Sequence[str], most: int = 5) -> list[tuple[str, str, int, int]]:
-    """Return the most frequent confusions: true class, class it is taken for, how often, and of how many samples.
+    """Return the most frequent confusions: true class, predicted class, their number, and samples of the true class.
 
     >>> frequent(((8, 2), (0, 3)), ["a", "b"])
     [('a', 'b', 2, 10)]
@@ -84,7 +80,7 @@ def frequent(matrix: Matrix, classes: Sequence[str], most: int = 5) -> list[tupl
 
 log = logging.getLogger(__name__)
 
-# Where a run was made and which copy of an experiment it is does not change what the experiment is.
+# keys that differ between runs of one experiment
 NOT_THE_EXPERIMENT = ("name", "seed", "provenance")
 DIVERGED = "diverged.json"
 
@@ -105,7 +101,7 @@ class RecordedRun:
         rounds: the ledger; empty only where training diverged in the first round.
         plan: the first round's plan, where the run's folder has one that can be read.
         config: the resolved configuration as text; ``settings`` are the part of it that reports read.
-        planned: rounds of its schedule; None where the configuration does not say.
+        planned: rounds of its schedule; None where the configuration does not have them.
         on: the data of its evaluations, ``"test"`` or ``"validation"``.
         evaluation: of the final model, where the run wrote it.
         diverged: the round in which training diverged; None where it did not.
@@ -148,7 +144,7 @@ def collect(paths: Iterable[Path]) -> tuple[RecordedRun, ...]:
         paths: folders; one that is named twice, or both by itself and by its parent, is read once.
 
     Raises:
-        SettingError: a path is no run folder and contains none, or a file in it cannot be read.
+        SettingError: a path is not a run folder and contains none, or a file in it cannot be read.
     """
     folders: dict[Path, None] = {}
     for path in paths:
@@ -160,11 +156,11 @@ def collect(paths: Iterable[Path]) -> tuple[RecordedRun, ...]:
 
 def with_references(paths: Iterable[Path]) -> list[Path]:
     """Return folders of runs with those of the references that were made beside a run, after it."""
-    found: list[Path] = []
+    folders: list[Path] = []
     for path in map(Path, paths):
         inside = sorted((*path.glob(f"{REFERENCES_FOLDER}/*"), *path.glob(f"*/{REFERENCES_FOLDER}/*")))
-        found += [path, *(one for one in inside if _is_run(one) and _has_begun(one))]
-    return found
+        folders += [path, *(folder for folder in inside if _is_run(folder) and _has_begun(folder))]
+    return folders
 
 
 def _has_begun(folder: Path) -> bool:
@@ -179,8 +175,8 @@ def _run_folders(path: Path) -> list[Path]:
     if inside and not started:
         raise SettingError(f"{path}: {len(inside)} runs, none of which has finished a round. Wait for the first ones.")
     if not started:
-        what = "has no experiment.toml, and neither has a folder in it" if path.is_dir() else "is not a folder"
-        raise SettingError(f"{path} is not a run folder: it {what}. Name what `fedfloor run --out` was given.")
+        reason = "has no experiment.toml, and neither has a folder in it" if path.is_dir() else "is not a folder"
+        raise SettingError(f"{path} is not a run folder: it {reason}. Name the folder given to `fedfloor run --out`.")
     return started
 
 
@@ -247,7 +243,7 @@ def read_run(folder: Path) -> RecordedRun:
 
 
 def read_ledger(path: Path, classes: int) -> tuple[RecordedRound, ...]:
-    """Read a ledger of a run with so many classes; a last line that is only partly written is ignored.
+    """Read a ledger of a run with ``classes`` classes; a last line that is only partly written is ignored.
 
     Raises:
         SettingError: there is no finished round, or a line is damaged.

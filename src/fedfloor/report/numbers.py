@@ -18,7 +18,7 @@ def figure(value: float | None, digits: int = 4) -> str:
 
 
 def decimals(values: Sequence[float]) -> int:
-    """Return how many decimals show four digits or more of the largest of several numbers, four of one below 10.
+    """Return the decimals that show four digits or more of the largest of several numbers, four of one below 10.
 
     >>> decimals([0.5595]), decimals([22.2827]), decimals([20799.3, 1.0]), decimals([])
     (4, 2, 0, 4)
@@ -85,7 +85,7 @@ def unit(kind: str, most: float) -> tuple[float, str]:
     >>> unit("seconds", 7200.0), unit("bytes", 2.5e6)
     ((3600.0, 'h'), (1000000.0, 'MB'))
     """
-    fitting = [one for one in UNITS[kind] if one[0] <= most]
+    fitting = [entry for entry in UNITS[kind] if entry[0] <= most]
     return fitting[-1] if fitting else UNITS[kind][0]
 
 

@@ -13,7 +13,7 @@ from markupsafe import Markup
 
 from fedfloor._version import __version__
 from fedfloor.report import personal, sections, words
-from fedfloor.report.groups import groups
+from fedfloor.report.groups import groups, members
 from fedfloor.report.ledger import RecordedRun, collect
 from fedfloor.report.story import MOST, story
 from fedfloor.report.table import Budget, natural_target
@@ -34,14 +34,14 @@ def write(paths: Iterable[Path], out: Path, target: float | None = None, budget:
     """Write the report of run folders as one self-contained HTML page.
 
     Args:
-        target: the value of the headline whose first round is compared; by default the best round one that was reached.
-        budget: the methods are also compared when so much is used up.
+        target: the value of the headline whose first round is compared; default: the best round value that was reached.
+        budget: an amount at which the methods are compared, too.
 
     Returns:
         ``out``.
 
     Raises:
-        SettingError: a path is no run folder, a file in it is damaged, or the runs have no price for the budget.
+        SettingError: a path is not a run folder, a file in it is damaged, or the runs have no price for the budget.
     """
     page = render(collect(paths), target, budget)
     out = Path(out)
@@ -82,13 +82,14 @@ def render(runs: Sequence[RecordedRun], target: float | None = None, budget: Bud
     )
     names = list(dict.fromkeys(run.name for run in runs))
     title = names[0] if len(names) == 1 else f"{len(names)} experiments"
-    told = story(compared, target) + [personal.story(compared, group) for group in personal.known(compared)[:MOST]]
+    paragraphs = story(compared, target)
+    paragraphs += [personal.story(compared, group) for group in personal.known(compared)[:MOST]]
     if budget is not None:
-        told.insert(1, sections.budget_story(runs, budget))
-    parks = dict.fromkeys(words.park_words(run.park) for run in words.members(compared))
+        paragraphs.insert(1, sections.budget_story(runs, budget))
+    parks = dict.fromkeys(words.park_words(run.park) for run in members(compared))
     contents = re.findall(r'<section id="(s-[a-z]+)"><h2>(.*?)</h2>', main)
     return fill(
-        "fedfloor.report", "page.html", title=title, about="; ".join(parks), story=told, main=main, policy=POLICY,
+        "fedfloor.report", "page.html", title=title, about="; ".join(parks), story=paragraphs, main=main, policy=POLICY,
         contents=[(name, Markup(heading)) for name, heading in contents], icon=ICON, version=__version__,
         figures=_json(drawn), style=_file("page.css"), library=_file(LIBRARY), script=_file("page.js"),
     )  # fmt: skip

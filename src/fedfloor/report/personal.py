@@ -1,4 +1,4 @@
-"""The report on models of devices' own: each beside the shared model, and beside what a device trains by itself."""
+"""The report on models of devices' own: each beside the shared model, and beside one that a device trains by itself."""
 
 from __future__ import annotations
 
@@ -11,12 +11,11 @@ from markupsafe import Markup
 from fedfloor.figures import Figure
 from fedfloor.names import LOCAL_ONLY, count
 from fedfloor.report.charts import AT_ONCE, COLOURS, GREY, SYMBOLS, faint, layout
-from fedfloor.report.groups import Group, display_name, figures_of, placed
+from fedfloor.report.groups import Group, display_name, figures_of, members, placed
 from fedfloor.report.ledger import by_place
 from fedfloor.report.numbers import figure, percent
 from fedfloor.report.records import EvaluationRecord
 from fedfloor.report.sections import chart, folded, scroll, section, table
-from fedfloor.report.words import members
 
 ByDevice = Mapping[int, float]  # a device's number → its figure, the mean over the seeds
 HEAD = ["method", "shared", "own", "gain", "lose", "worst: shared", "worst: own"]
@@ -29,7 +28,7 @@ def known(compared: Sequence[Group]) -> list[Group]:
 
 
 def story(compared: Sequence[Group], first: Group) -> str:
-    """Return how many devices gain by a model of their own, against the shared one and against local training."""
+    """Return how many devices gain by their own model, against the shared one and against local training."""
     measure, own, shared = placed(members(compared)), _own(first, compared), _shared(first, compared)
     pairs = [(own[k], shared[k]) for k in own.keys() & shared.keys()]
     if not pairs:
@@ -101,15 +100,12 @@ def _row(group: Group, compared: Sequence[Group], others: Mapping[str, ByDevice]
 
 
 def _gains(pairs: Sequence[tuple[float, float]], headline: Figure) -> tuple[int, int]:
-    """Return how many of the first values are better than the second, and how many worse."""
+    """Return the number of first values that are better than the second, and of those that are worse."""
     return sum(headline.gain(a, b) > 0 for a, b in pairs), sum(headline.gain(a, b) < 0 for a, b in pairs)
 
 
 def _means(finals: Sequence[EvaluationRecord], headline: Figure, shared: bool) -> dict[int, float]:
-    if shared:
-        places = by_place(finals, lambda final: final.shared.devices if final.shared else (), headline)
-    else:
-        places = by_place(finals, lambda final: final.devices, headline)
+    places = by_place(finals, "shared" if shared else "devices", headline)
     return {number: mean(values) for (number, _, _), values in places.items() if values}
 
 

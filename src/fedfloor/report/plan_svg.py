@@ -2,7 +2,7 @@
 
 Every node is a block with the place where the model comes in and the place where it goes out. In chains and rings of
 devices the model enters at the first device and leaves from the last. A node that has no picture of its own is a frame
-with its :func:`~fedfloor.report.plan_text.heading`, around what is below it.
+with its :func:`~fedfloor.report.plan_text.heading`, around the nodes below it.
 """
 
 from __future__ import annotations
@@ -198,10 +198,10 @@ def draw(node: Node, pen: Pen, room: float, here: Site) -> Shape:
     """Draw a node.
 
     Args:
-        node: what is drawn.
-        pen: what all pieces share.
+        node: the node to draw.
+        pen: shared by all pieces.
         room: the width in pixels that the piece should not exceed by much.
-        here: where the model is when it gets here.
+        here: where the model is before the node.
     """
     match node:
         case Train():
@@ -256,11 +256,11 @@ def with_relays(node: Node, factory_of: Callable[[int], int]) -> Node:
     if node.at != CLOUD or any(starts_at(child) for child in node.children):
         return node
     factories = [{factory_of(k) for k in devices(child)} for child in node.children]
-    if not node.children or any(len(found) != 1 for found in factories):
+    if not node.children or any(len(visited) != 1 for visited in factories):
         return node
     groups: dict[int, list[Node]] = {}
-    for child, found in zip(node.children, factories, strict=True):
-        groups.setdefault(next(iter(found)), []).append(child)
+    for child, visited in zip(node.children, factories, strict=True):
+        groups.setdefault(next(iter(visited)), []).append(child)
     relays = (Parallel(tuple(group), edge(m), RELAY) for m, group in sorted(groups.items()))
     return replace(node, children=tuple(relays))
 
@@ -454,7 +454,7 @@ def _chip(node: Train, centre: Point, pen: Pen) -> str:
 
 
 def _chain(node: Sequence, pen: Pen, room: float, times: int = 1, unit: str = "") -> Shape:
-    """Draw a chain of visits; with ``times`` above 1 a loop that is walked so many times."""
+    """Draw a chain of visits; with ``times`` above 1 a loop of that many turns."""
     visits = [child for child in node.children if isinstance(child, Train)]
     stops: list[Train | int] = list(visits)
     if len(stops) > pen.limit:
@@ -608,7 +608,7 @@ def _works(node: Node) -> Iterator[str]:
 
 
 def _limit(node: Node) -> int:
-    """Return how many children of a node to draw so that the picture has about a hundred devices at most."""
+    """Return the number of children of a node to draw, so that the picture has about a hundred devices at most."""
 
     def leaves(limit: int) -> int:
         return fold(node, lambda at, below: sum(below[:limit]) if children(at) else 1 if is_visit(at) else 4)

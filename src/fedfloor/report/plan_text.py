@@ -35,7 +35,7 @@ ADAMS = {"adam": "Adam", "adamw": "AdamW"}
 
 
 def work_words(work: Work) -> str:
-    """Describe what a visit does.
+    """Describe the work of a visit.
 
     >>> work_words(Work(epochs=1, rate=0.01, momentum=0.5))
     '1 epoch, b 32, η 0.01, momentum 0.5'
@@ -47,7 +47,7 @@ def work_words(work: Work) -> str:
     length = count(work.steps, "step") if work.steps is not None else count(work.epochs or 0, "epoch")
     parts = [length, f"b {work.batch_size}", f"η {work.rate:.4g}"]
     if work.optimizer != "sgd":
-        own = [f"{name} {one:.4g}" for name, one in _adam_numbers(work)]
+        own = [f"{name} {value:.4g}" for name, value in _adam_numbers(work)]
         parts.append(ADAMS[work.optimizer] + (f" ({', '.join(own)})" if own else ""))
     if work.momentum:
         parts.append(f"momentum {work.momentum:.4g}")
@@ -128,7 +128,7 @@ def times_words(node: Repeat) -> str:
 
 
 def heading(node: Node, names: Names = NUMBERED) -> str:
-    """Describe a node in one line, without what is below it; ``names`` are those of sites.
+    """Describe a node in one line, without the nodes below it; ``names`` are those of sites.
 
     >>> heading(Parallel((Train(Site("device", 1), Work(epochs=1)),)))
     'in parallel: 1 branch, meets at the cloud (mean by samples)'
@@ -156,13 +156,13 @@ def heading(node: Node, names: Names = NUMBERED) -> str:
 
 def _own(node: Node) -> dict[str, object]:
     """Return the fields of a node, but for the nodes below it."""
-    values = {one.name: getattr(node, one.name) for one in fields(node) if one.name not in ("child", "children")}
+    values = {field.name: getattr(node, field.name) for field in fields(node) if "child" not in field.name}
     return {name: work_words(value) if isinstance(value, Work) else value for name, value in values.items()}
 
 
 def _settings(settings: Mapping[str, object]) -> list[str]:
     """Return each setting with its value, which is written as in an experiment file."""
-    return [f"{name} {str(one).lower() if isinstance(one, bool) else one}" for name, one in settings.items()]
+    return [f"{name} {str(value).lower() if isinstance(value, bool) else value}" for name, value in settings.items()]
 
 
 def _devices(numbers: tuple[int, ...], names: Names) -> str:
@@ -178,7 +178,7 @@ def _the(site: Site, names: Names) -> str:
 
 
 def shape(node: Node) -> Hashable:
-    """Return what two nodes must share to look alike: everything but the numbers of sites and candidates."""
+    """Return the properties that nodes of equal looks share: all but the numbers of sites and candidates."""
     match node:
         case Train():
             return ("train", node.site.kind, work_words(node.work), node.radio is not None)
@@ -238,6 +238,6 @@ def _entries(siblings: tuple[Node, ...], limit: int, names: Names) -> Iterator[N
             yield from alike
             continue
         yield from alike[:2]
-        hidden = set().union(*(devices(one) for one in alike[2:]))
+        hidden = set().union(*(devices(node) for node in alike[2:]))
         who = f" (devices {names.many(hidden)})" if hidden else ""
         yield f"… {len(alike) - 2} more like this{who}"

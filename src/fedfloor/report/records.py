@@ -166,7 +166,7 @@ class LineRecord:
     backdoor: OptionalShare = None
 
     def spread(self, figure: Figure) -> HeadlineRecord | None:
-        """Return how a figure is spread over devices; None where that is not recorded."""
+        """Return the spread of a figure over devices; None where that is not recorded."""
         if figure != ACCURACY:
             return (self.headlines or {}).get(figure.name)
         spread = self.by_device
@@ -311,7 +311,7 @@ class PointsRecord:
     device: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
-        sizes = {len(self.predicted), *(len(one) for one in (self.low, self.high, self.device) if one)}
+        sizes = {len(self.predicted), *(len(values) for values in (self.low, self.high, self.device) if values)}
         if sizes != {len(self.true)} or bool(self.low) != bool(self.high):
             raise ValueError(f"{len(self.true)} true numbers and {sorted(sizes)} others")
 
@@ -329,7 +329,7 @@ class ErrorsRecord:
     levels: tuple[Share, ...] = ()
 
     def __post_init__(self) -> None:
-        if any(len(one.below) != len(self.levels) for one in (*self.targets, *self.ranges)):
+        if any(len(errors_of.below) != len(self.levels) for errors_of in (*self.targets, *self.ranges)):
             raise ValueError(f"shares of other levels than {list(self.levels)}")
 
 
@@ -427,14 +427,14 @@ class PrivacyRecord:
 
 
 def content(path: Path) -> bytes:
-    """Return what a file of a run folder holds.
+    """Return the content of a run folder's file.
 
     Raises:
         SettingError: it is not there, no file, or cannot be read.
     """
     try:
         if path.exists() and not path.is_file():
-            raise SettingError(f"{path} cannot be read: it is no file. A run folder has one of this name.")
+            raise SettingError(f"{path} cannot be read: it is not a file. A run folder has a file of this name.")
         return path.read_bytes()
     except OSError as error:
         raise SettingError(
@@ -455,7 +455,7 @@ def experiment(path: Path) -> tuple[str, dict[str, Any], ExperimentRecord]:
     """Return a resolved ``experiment.toml`` as text, as tables, and as far as a report reads it.
 
     Raises:
-        SettingError: it cannot be read, is no TOML, or no resolved experiment.
+        SettingError: it cannot be read, is not TOML, or is not a resolved experiment.
     """
     noun, advice = "a resolved experiment", "Name a folder that `fedfloor run` wrote."
     raw = content(path)

@@ -1,4 +1,4 @@
-"""The report's sections, each from the groups of runs; what they show is escaped by the pieces of ``pieces.html``."""
+"""The report's sections, each from the groups of runs; their content is escaped by the pieces of ``pieces.html``."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fedfloor.figures import ACCURACY, LOSS, Figure
 from fedfloor.names import count
 from fedfloor.report import charts, words
 from fedfloor.report.charts import AT_ONCE, FEW, FEW_POINTS, heat_map, scatter
-from fedfloor.report.groups import CLASSES, Group, contestants, display_name, judged, placed, task
+from fedfloor.report.groups import CLASSES, Group, contestants, display_name, judged, members, placed, task
 from fedfloor.report.ledger import RecordedRun, by_place, summed
 from fedfloor.report.numbers import COSTS, NAMES, amount, figure, interval, listed
 from fedfloor.report.plan_svg import svg
@@ -78,7 +78,7 @@ def decision_section(compared: Sequence[Group]) -> str:
 
 def curve_sections(compared: Sequence[Group], target: float | None, drawn: Drawn) -> str:
     """Return the curves of the headline and of the loss."""
-    headline = judged(words.members(compared))
+    headline = judged(members(compared))
     upper = chart("accuracy", charts.headline_figure(compared, target), words.headline_caption(compared, target), drawn)
     if headline == LOSS:
         return section("Loss against rounds", upper, "loss")
@@ -94,7 +94,7 @@ def device_section(compared: Sequence[Group], drawn: Drawn) -> str:
     known = any(run.evaluation and run.evaluation.devices for group in compared for run in group.runs)
     body = chart("devices", charts.device_figure(compared), words.devices_caption(compared, dots=known), drawn)
     if known:
-        several = any(run.park.factories > 1 for run in words.members(compared))
+        several = any(run.park.factories > 1 for run in members(compared))
         rows = _device_rows(compared, several=several)
         head = ["device", *(["factory"] if several else []), *[display_name(group.label) for group in compared]]
         caption = soft(words.places_caption(compared, "device", spread=False))
@@ -105,13 +105,12 @@ def device_section(compared: Sequence[Group], drawn: Drawn) -> str:
 
 def _device_rows(compared: Sequence[Group], *, several: bool) -> list[list[str]]:
     finals = [[run.evaluation for run in group.runs if run.evaluation] for group in compared]
-    measure = placed(words.members(compared))
-    columns = [
-        {key[0]: values for key, values in by_place(one, lambda e: e.devices, measure).items()} for one in finals
-    ]
-    every: dict[int, PlaceRecord] = {place.number: place for one in finals for e in one for place in e.devices or ()}
+    measure = placed(members(compared))
+    columns = [{key[0]: values for key, values in by_place(own, "devices", measure).items()} for own in finals]
+    whole = [final for own in finals for final in own]
+    every: dict[int, PlaceRecord] = {place.number: place for final in whole for place in final.devices or ()}
     names = compared[0].runs[0].park.names
-    halls = {place.factory: place.name for one in finals for e in one for place in e.factories or () if place.name}
+    halls = {place.factory: place.name for final in whole for place in final.factories or () if place.name}
     rows = []
     for number, place in sorted(every.items()):
         cells = [column.get(number) or [] for column in columns]
@@ -127,12 +126,12 @@ def _device_rows(compared: Sequence[Group], *, several: bool) -> list[list[str]]
 def cohort_section(compared: Sequence[Group]) -> str:
     """Return the members of each run's cohorts, or nothing where all devices have one model."""
     rows = []
-    for run in words.members(compared):
+    for run in members(compared):
         cohorts = (run.evaluation and run.evaluation.cohorts) or ()
         for cohort in sorted(set(cohorts)):
-            members = [k for k, number in enumerate(cohorts) if number == cohort]
-            named = run.park.names.many(members, len(members))
-            rows.append([run.title, str(run.seed), str(cohort), str(len(members)), named])
+            devices = [k for k, number in enumerate(cohorts) if number == cohort]
+            named = run.park.names.many(devices, len(devices))
+            rows.append([run.title, str(run.seed), str(cohort), str(len(devices)), named])
     if not rows:
         return ""
     caption = "The devices that have one model in the end. Those that never trained have the one of their least loss."
@@ -152,7 +151,7 @@ def factory_section(compared: Sequence[Group], drawn: Drawn) -> str:
 
 def class_section(compared: Sequence[Group], drawn: Drawn) -> str:
     """Return the accuracy per class, or nothing where classes are not predicted."""
-    if task(words.members(compared)) != CLASSES:
+    if task(members(compared)) != CLASSES:
         return ""
     drawing = charts.class_figure(compared)
     body = chart("classes", drawing, words.classes_caption(compared), drawn)
@@ -164,12 +163,12 @@ def class_section(compared: Sequence[Group], drawn: Drawn) -> str:
 
 def confusion_section(compared: Sequence[Group]) -> str:
     """Return the confusions of classes, or nothing where no final model was evaluated or no classes are predicted."""
-    if task(words.members(compared)) != CLASSES:
+    if task(members(compared)) != CLASSES:
         return ""
     parts: list[Markup] = []
     for group in compared:
         finals = [run.evaluation for run in group.runs if run.evaluation]
-        if not finals or len({one.classes for one in finals}) > 1:
+        if not finals or len({final.classes for final in finals}) > 1:
             continue
         matrix, classes = summed(finals), finals[0].classes
         mistaken = words.confusions(matrix, classes)
@@ -240,14 +239,14 @@ def config_section(compared: Sequence[Group]) -> str:
 # -- costs and budgets -------------------------------------------------------------------------------------------------
 
 CURVES = (
-    "{title} against what all rounds so far cost on the network, as the experiments describe it. {how} The mean over "
+    "{title} against the cost of all rounds so far on the network, as the experiments describe it. {how} The mean over "
     "seeds is taken round by round, of the {name} and of the cost.{line}"
 )
 
 
 def cost_section(compared: Sequence[Group], target: float | None, drawn: Drawn) -> str:
-    """Return what the target and all rounds cost, and the curves against it; nothing where no round has a price."""
-    rows, headline = summary(words.members(compared), target), judged(words.members(compared))
+    """Return the cost of the target and of all rounds, and the curves against it; "" where no round has a price."""
+    rows, headline = summary(members(compared), target), judged(members(compared))
     kinds = [kind for kind in COSTS if any(row[kind] for row in rows)]
     if not kinds:
         return ""
@@ -269,7 +268,7 @@ def cost_section(compared: Sequence[Group], target: float | None, drawn: Drawn) 
         heading = f"{headline.title} against {NAMES[kind]}"
         parts.append(title(heading) + chart(f"cost-{kind}", drawing, f"{heading} on the network.", drawn))
     body += title("Curves") + soft(caption) + PIECES.boxes(parts, "pair")
-    return section("What it costs on the network", body, "cost")
+    return section("Costs on the network", body, "cost")
 
 
 def _cost_cells(row: Row, kinds: Sequence[str]) -> list[str]:
@@ -317,14 +316,14 @@ def budget_story(runs: Sequence[RecordedRun], budget: Budget) -> str:
     )
     if not known:
         return f"After {budget.words}, no method has {headline.phrase} with every seed."
-    told = [
+    results = [
         f"{display_name(row['method'])} {interval(row[headline.key], row['half_width'], 3)}" for row in known[:MOST]
     ]
     more = f", and {len(known) - MOST} more below" if len(known) > MOST else ""
     none = [display_name(row["method"]) for row in rows if row[headline.key] is None]
     rest = f"; {listed(none) if len(none) <= MOST else f'{len(none)} methods'} had none by then" if none else ""
     values = "accuracies are" if headline == ACCURACY else f"values of {headline.name} are"
-    return f"After {budget.words}, the {values}: {', '.join(told)}{more}{rest}."
+    return f"After {budget.words}, the {values}: {', '.join(results)}{more}{rest}."
 
 
 def _paired(headline: Figure) -> str:
@@ -357,9 +356,9 @@ def _budget_cells(row: Row, headline: Figure) -> list[str]:
 # -- predicted numbers -------------------------------------------------------------------------------------------------
 
 FIGURES: dict[str, Callable[[ErrorsOfRecord], float]] = {
-    "RMSE": lambda one: one.rmse,
-    "mean absolute error": lambda one: one.mae,
-    "mean error": lambda one: one.bias,
+    "RMSE": lambda errors: errors.rmse,
+    "mean absolute error": lambda errors: errors.mae,
+    "mean error": lambda errors: errors.bias,
 }
 
 
@@ -372,11 +371,11 @@ def errors_section(compared: Sequence[Group], drawn: Drawn) -> str:
         return ""
     first = known[0][1][0]
     body = chart("predicted", scatter(known), _errors_caption(known), drawn)
-    body += title("Error by range") + _by_name(known, [one.name for one in first.ranges], "ranges", first)
+    body += title("Error by range") + _by_name(known, [errors_of.name for errors_of in first.ranges], "ranges", first)
     if first.levels:
         body += title("How often the learnt levels hold") + _calibration(known, first)
     if len(first.targets) > 1:
-        names = [one.name for one in first.targets]
+        names = [errors_of.name for errors_of in first.targets]
         body += folded(f"All {len(names)} targets", scroll(_by_name(known, names, "targets", first), "all targets"))
     return section("Predicted against true", body, "predicted")
 
@@ -412,13 +411,13 @@ def _by_name(
     for name in names:
         cells = []
         for _, errors in known:
-            mine = [one for every in errors for one in getattr(every, part) if one.name == name]
-            values = [_mean_number([read(one) for one in mine]) for read in FIGURES.values()]
+            own = [entry for every in errors for entry in getattr(every, part) if entry.name == name]
+            values = [_mean_number([read(entry) for entry in own]) for read in FIGURES.values()]
             if len(known) > 1:
                 cells.append(f"{values[0]} ({values[-1]})")
                 continue
-            cells += [*values, *([_mean_percent([one.inside or 0.0 for one in mine])] if first.levels else [])]
-        many = next((one.samples for one in getattr(first, part) if one.name == name), 0)
+            cells += [*values, *([_mean_percent([entry.inside or 0.0 for entry in own])] if first.levels else [])]
+        many = next((entry.samples for entry in getattr(first, part) if entry.name == name), 0)
         rows.append([name, f"{many:,}", *cells])
     unit = f" in {first.unit}" if first.unit else ""
     several = "; means over the seeds" if any(len(errors) > 1 for _, errors in known) else ""

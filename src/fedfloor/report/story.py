@@ -1,4 +1,4 @@
-"""The results in plain words: the target, the winner, chance, references, thresholds, and what a figure hides."""
+"""The results in plain words: the target, the winner, chance, references, thresholds, and caveats."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from fedfloor.report.groups import (
     figures_of,
     judged,
     last_lines,
+    members,
     placed,
     task,
     values,
@@ -32,29 +33,22 @@ LEAST = {
     "joules": "the least energy",
 }  # fmt: skip
 MOST = 4  # methods that are named one by one
+SEEDED = " The noise of a simulation is drawn from its public seed and protects nobody."
 
 
 def story(compared: Sequence[Group], target: float | None) -> list[str]:
     """Return the runs' results in words; every element is a paragraph of one or two sentences."""
     rivals = contestants(compared)
-    runs = [run for group in rivals for run in group.runs]
+    runs = members(rivals)
     rows, headline, best = summary(runs, target), judged(runs), _leader(rivals)
     place = standing(rivals)
     reached = "" if place and target is None else verdict(rows, headline)
-    decisions = [decision_story(one) for one in best]
-    told = [apart(compared), reached, prices(rows, headline), place, *decisions, *remarks(rivals), winner(rivals)]
-    told += [contrast(compared, one) for one in best]
-    told += [devices(one) for one in best]
-    told += [
-        untrained(compared),
-        diverged(compared),
-        unfinished(compared),
-        lost(compared),
-        private(compared),
-        reported(compared),
-    ]
-    return [sentence[0].upper() + sentence[1:] if sentence.startswith("centralised") else sentence
-            for sentence in told if sentence]  # fmt: skip
+    paragraphs = [
+        apart(compared), reached, prices(rows, headline), place, *map(decision_story, best), *remarks(rivals),
+        winner(rivals), *(contrast(compared, group) for group in best), *map(devices, best),
+    ]  # fmt: skip
+    paragraphs += [note(compared) for note in (untrained, diverged, unfinished, lost, private, reported)]
+    return [text[0].upper() + text[1:] if text.startswith("centralised") else text for text in paragraphs if text]
 
 
 def apart(compared: Sequence[Group]) -> str:
@@ -66,7 +60,7 @@ def apart(compared: Sequence[Group]) -> str:
 
 
 def verdict(rows: Sequence[Row], headline: Figure = ACCURACY) -> str:
-    """Return the rounds in which methods reached the target of the headline ``of``, in words.
+    """Return the rounds in which methods reached the target of the headline, in words.
 
     >>> row = {"method": "fedsr", "seeds": [0], "target": 0.9, "reached": 1, "rounds_to_target": 6.0, "rounds": 8}
     >>> verdict([row, row | {"method": "fedavg", "reached": 0, "rounds_to_target": None}])
@@ -79,14 +73,14 @@ def verdict(rows: Sequence[Row], headline: Figure = ACCURACY) -> str:
     )
     target = f"{rows[0]['target']:.2f}" if round(rows[0]["target"], 2) == rows[0]["target"] else str(rows[0]["target"])
     target = headline.amount(f"{rows[0]['target']:g}") if headline.own else target
-    there = [row for row in order if row["reached"]]
-    parts = [_reached(row, "it" if i else f"{headline.phrase} of {target}") for i, row in enumerate(there)]
+    reached = [row for row in order if row["reached"]]
+    parts = [_reached(row, "it" if i else f"{headline.phrase} of {target}") for i, row in enumerate(reached)]
     missed = [row for row in order if not row["reached"] and not row.get("diverged")]
     for rounds in sorted({row["rounds"] for row in missed}):
         names = [display_name(row["method"]) for row in missed if row["rounds"] == rounds]
-        who = listed(names) if len(names) <= MOST else f"{len(names)} {'others' if parts else 'methods'}"
+        methods = listed(names) if len(names) <= MOST else f"{len(names)} {'others' if parts else 'methods'}"
         within = f"within {rounds}" if parts else f"reach {headline.phrase} of {target} within {count(rounds, 'round')}"
-        parts.append(f"{who} did not {within}")
+        parts.append(f"{methods} did not {within}")
     return "; ".join(parts) + "." if parts else f"No run that did not diverge reached {headline.phrase} to compare."
 
 
@@ -95,41 +89,38 @@ def prices(rows: Sequence[Row], headline: Figure = ACCURACY) -> str:
 
     Only methods are compared all of whose seeds reached the target.
     """
-    there = [row for row in rows if row["rounds_to_target"] is not None]
-    kinds = [kind for kind in COSTS if any(row[f"{kind}_to_target"] for row in there)]
+    reached = [row for row in rows if row["rounds_to_target"] is not None]
+    kinds = [kind for kind in COSTS if any(row[f"{kind}_to_target"] for row in reached)]
     if not kinds:
         return ""
     first: dict[str, list[str]] = {}
     for kind in ("rounds", *kinds):
-        known = [row for row in there if row[f"{kind}_to_target"] is not None]
+        known = [row for row in reached if row[f"{kind}_to_target"] is not None]
         least = min(row[f"{kind}_to_target"] for row in known)
-        who = listed([display_name(row["method"]) for row in known if row[f"{kind}_to_target"] == least])
-        much = f"{least:g}" if kind == "rounds" else amount(kind, least)
-        first.setdefault(who, []).append(f"{LEAST[kind]} ({much})")
+        methods = listed([display_name(row["method"]) for row in known if row[f"{kind}_to_target"] == least])
+        cost = f"{least:g}" if kind == "rounds" else amount(kind, least)
+        first.setdefault(methods, []).append(f"{LEAST[kind]} ({cost})")
     target = headline.amount(f"{rows[0]['target']:g}")
-    if len(there) == 1:
-        parts = [amount(kind, there[0][f"{kind}_to_target"]) for kind in kinds]
-        return (
-            f"To {headline.phrase} of {target}, {display_name(there[0]['method'])} used {listed(parts)} on the network."
-        )
-    told = [f"{who} needed {listed(least)}" for who, least in first.items()]
-    if len(told) == 1:
-        return f"To {headline.phrase} of {target}, {told[0]}: the first by every measure."
-    return f"To {headline.phrase} of {target}, {'; '.join(told)}: the order of the methods depends on the measure."
+    if len(reached) == 1:
+        costs = listed([amount(kind, reached[0][f"{kind}_to_target"]) for kind in kinds])
+        return f"To {headline.phrase} of {target}, {display_name(reached[0]['method'])} used {costs} on the network."
+    needs = [f"{methods} needed {listed(least)}" for methods, least in first.items()]
+    end = "the first by every measure" if len(needs) == 1 else "the order of the methods depends on the measure"
+    return f"To {headline.phrase} of {target}, {'; '.join(needs)}: {end}."
 
 
-def _reached(row: Row, what: str) -> str:
+def _reached(row: Row, target: str) -> str:
     name, seeds = display_name(row["method"]), len(row["seeds"])
     if row["rounds_to_target"] is None:
-        return f"{name} reached {what} with {row['reached']} of {seeds} seeds within {count(row['rounds'], 'round')}"
+        return f"{name} reached {target} with {row['reached']} of {seeds} seeds within {count(row['rounds'], 'round')}"
     rounds = float(row["rounds_to_target"])
     length = count(int(rounds), "round") if rounds.is_integer() else f"{rounds:.1f} rounds"
-    return f"{name} reached {what} after {length}" + (f" (mean of {seeds} seeds)" if seeds > 1 else "")
+    return f"{name} reached {target} after {length}" + (f" (mean of {seeds} seeds)" if seeds > 1 else "")
 
 
 def standing(compared: Sequence[Group]) -> str:
     """Return each method's headline in the last round that all its seeds evaluated, the best first, in words."""
-    every = [run for group in compared for run in group.runs]
+    every = members(compared)
     rows, headline = {row["method"]: row for row in summary(every)}, judged(every)
     known = sorted((g for g in compared if rows[g.label][headline.key] is not None),
                    key=lambda g: -headline.gain(rows[g.label][headline.key], 0.0))  # fmt: skip
@@ -152,15 +143,15 @@ def standing(compared: Sequence[Group]) -> str:
     mean += f", {seeds} each)" if mean and equal and len(known) > 1 else f", {seeds})" if mean and equal else ""
     mean += ")" if mean and not equal else ""
     right = "of the test samples" if known[0].runs[0].on == "test" else f"of the {known[0].runs[0].on} samples"
-    what = f"the share {right} that the global model gets right"
+    figure_of = f"the share {right} that the global model gets right"
     if headline != ACCURACY:
-        what = f"the {headline.name} of the global model {right.replace('of', 'on', 1)}"
-    return f"{opening}, {what}{mean}: {', '.join(parts)}{more}."
+        figure_of = f"the {headline.name} of the global model {right.replace('of', 'on', 1)}"
+    return f"{opening}, {figure_of}{mean}: {', '.join(parts)}{more}."
 
 
 def _leader(compared: Sequence[Group]) -> list[Group]:
     """Return the best group of several, or the only one; [] where none was evaluated."""
-    runs = [run for group in compared for run in group.runs]
+    runs = members(compared)
     rows, headline = summary(runs), judged(runs)
     scored = [
         (headline.gain(row[headline.key], 0.0), -i) for i, row in enumerate(rows) if row[headline.key] is not None
@@ -173,19 +164,19 @@ def winner(compared: Sequence[Group]) -> str:
     if len(compared) < 2:
         single = len(compared) == 1 and len(compared[0].runs) == 1
         return "This is one run with one seed: how far another seed would differ is not known." if single else ""
-    pairs = paired([run for group in compared for run in group.runs])
+    pairs = paired(members(compared))
     if not pairs:
         return "No two methods were evaluated with a common seed, so they cannot be compared seed by seed."
     best = leader(compared, pairs)
     first = next(group for group in compared if group.label == best)
-    headline = judged(run for group in compared for run in group.runs)
+    headline = judged(members(compared))
     seen = (seen_from(row, best) for row in pairs if best in (row["method"], row["against"]))
     rivals = sorted(seen, key=lambda row: headline.gain(row["difference"], 0.0))
-    told = [_difference(first, row, headline) for row in rivals[:MOST]]
+    sentences = [_difference(first, row, headline) for row in rivals[:MOST]]
     if len(rivals) > MOST:
         clear = sum(_beyond_chance(row) for row in rivals[MOST:])
-        told.append(f"Of the {len(rivals) - MOST} methods further behind, {clear} are behind by more than chance.")
-    return " ".join(told)
+        sentences.append(f"Of the {len(rivals) - MOST} methods further behind, {clear} are behind by more than chance.")
+    return " ".join(sentences)
 
 
 def _beyond_chance(row: Row) -> bool:
@@ -210,13 +201,14 @@ def _difference(first: Group, row: Row, headline: Figure) -> str:
     words += f" (95 % interval {figure(gap - width, 3)} to {figure(gap + width, 3)}, {len(row['seeds'])} seeds)"
     if _beyond_chance(row):
         return f"{words}: more than chance explains."
-    return f"No difference can be told: {words}; the interval contains 0."
+    return f"No significant difference: {words}; the interval contains 0."
 
 
 def devices(group: Group) -> str:
     """Return the headline of a group's model on nine devices of ten, in words."""
     measure = placed(group.runs)
-    spreads = [one for line in last_lines(group, lambda line: line.spread(measure)) if (one := line.spread(measure))]
+    lines = last_lines(group, lambda line: line.spread(measure))
+    spreads = [spread for line in lines if (spread := line.spread(measure))]
     if not spreads:
         return ""
     higher = measure.kind.better == "higher"
@@ -229,8 +221,8 @@ def devices(group: Group) -> str:
         return f"On nine in ten of the devices {which}, the model of {name} gets {right}."
     if kind == "expected":
         return (
-            f"By the classes they hold, nine devices in ten can expect the model of {name} to get {right}; that is no "
-            "measurement, for no test sample belongs to a device."
+            f"By the classes they hold, nine devices in ten can expect the model of {name} to get {right}; this is not "
+            "a measurement, as no test sample belongs to a device."
         )
     return (
         f"On nine devices in ten, the model of {name} gets {right}, measured or expected by the classes they hold: the "
@@ -251,20 +243,18 @@ def untrained(compared: Sequence[Group]) -> str:
 
 def diverged(compared: Sequence[Group]) -> str:
     """Return the runs that diverged, in words, and the consequence for the figures."""
-    told = []
+    parts = []
     for group in compared:
-        gone = [run for run in group.runs if run.diverged is not None]
-        each = [f"seed {run.seed} in round {run.diverged}" for run in gone]
-        if gone:
-            told.append(f"{display_name(group.label)} ({listed(each)})")
-    if not told:
-        return ""
-    return f"Training diverged: {'; '.join(told)}. Such a method has no mean, and no difference counts that seed."
+        rounds = [f"seed {run.seed} in round {run.diverged}" for run in group.runs if run.diverged is not None]
+        if rounds:
+            parts.append(f"{display_name(group.label)} ({listed(rounds)})")
+    end = "Such a method has no mean, and no difference includes that seed."
+    return f"Training diverged: {'; '.join(parts)}. {end}" if parts else ""
 
 
 def unfinished(compared: Sequence[Group]) -> str:
     """Return the runs that have not done all rounds of their schedule, in words."""
-    told, whole = [], 0
+    parts, whole = [], 0
     for group in compared:
         short = [run for run in group.whole if run.planned is not None and run.last < run.planned]
         whole += len(group.whole) - len(short)
@@ -273,65 +263,61 @@ def unfinished(compared: Sequence[Group]) -> str:
             where = str(done[0]) if len(done) == 1 else f"{done[0]} to {done[-1]}"
             some = len(short) < len(group.runs)
             seeds = f" (seed {listed([str(run.seed) for run in short])})" if some else ""
-            told.append(f"{display_name(group.label)}{seeds} did {where} of {short[0].planned} rounds")
-    if not told:
-        return ""
+            parts.append(f"{display_name(group.label)}{seeds} did {where} of {short[0].planned} rounds")
     rest = " All other runs did all rounds." if whole else ""
-    return f"Not the whole schedule: {'; '.join(told)}, stopped early or still at work.{rest}"
+    return f"Schedule not finished: {'; '.join(parts)}, stopped early or still running.{rest}" if parts else ""
 
 
 def lost(compared: Sequence[Group]) -> str:
     """Return the number of lost visits in words, if any."""
-    told = []
+    parts = []
     for group in compared:
-        gone = sum(line.lost or 0 for run in group.runs for line in run.rounds)
+        visits = sum(line.lost or 0 for run in group.runs for line in run.rounds)
         rounds = sum(len(run.rounds) for run in group.runs) or 1
-        if gone:
-            told.append(f"{count(gone, 'visit')} of {display_name(group.label)} ({gone / rounds:.1f} a round)")
-    return f"Lost on the way: {listed(told)}." if told else ""
+        if visits:
+            parts.append(f"{count(visits, 'visit')} of {display_name(group.label)} ({visits / rounds:.1f} a round)")
+    return f"Lost on the way: {listed(parts)}." if parts else ""
 
 
 def private(compared: Sequence[Group]) -> str:
     """Return the privacy loss of each group's models, and whether their noise protects anybody."""
     parts, seeded = [], False
     for group in compared:
-        every = [one for run in group.runs for one in private_models(run)]
-        for whom in dict.fromkeys(one.protects for one in every):
-            known = [one for one in every if one.protects == whom]
-            most = max(known, key=lambda one: math.inf if one.epsilon is None else one.epsilon)
+        statements = [statement for run in group.runs for statement in private_models(run)]
+        for protected in dict.fromkeys(statement.protects for statement in statements):
+            own = [statement for statement in statements if statement.protects == protected]
+            most = max(own, key=lambda statement: math.inf if statement.epsilon is None else statement.epsilon)
             seeded = seeded or most.noise != "secret"
             loss = "no bound" if most.epsilon is None else f"ε = {most.epsilon:.4g} with δ = {most.delta:g}"
-            length = count(most.rounds, "step" if whom.startswith("a sample") else "round")
-            parts.append(f"{whom} in {display_name(group.label)} after {length}: {loss}")
-    public = " The noise of a simulation is drawn from its public seed and protects nobody." if seeded else ""
-    return f"Privacy towards whoever has the models: {'; '.join(parts)}.{public}" if parts else ""
+            length = count(most.rounds, "step" if protected.startswith("a sample") else "round")
+            parts.append(f"{protected} in {display_name(group.label)} after {length}: {loss}")
+    return f"Privacy loss of the models: {'; '.join(parts)}.{SEEDED * seeded}" if parts else ""
 
 
 def reported(compared: Sequence[Group]) -> str:
-    """Return which ε noisy censuses come to, of the seed with most, and whether their noise protects anybody."""
+    """Return the privacy loss of noisy censuses, of the seed with most, and whether their noise protects anybody."""
     parts, seeded = [], False
     for group in compared:
-        told = [one for one in map(privacy, group.runs) if one is not None and one.reports]
-        if told:
-            most = max(told, key=lambda one: one.epsilon)
+        spent = [loss for loss in map(privacy, group.runs) if loss is not None and loss.reports]
+        if spent:
+            most = max(spent, key=lambda loss: loss.epsilon)
             seeded = seeded or not most.secret
             where = "" if most.secret else "on real machines "
             better = f", or {most.advanced:.4g} with δ = {most.delta:g}" if most.advanced < most.epsilon else ""
             parts.append(
-                f"in {display_name(group.label)} a device told its class counts {count(most.reports, 'time')}, "
+                f"in {display_name(group.label)} a device sent its class counts {count(most.reports, 'time')}, "
                 f"{where}together ε = {most.epsilon:.4g}{better}"
             )
-    public = " The noise of a simulation is drawn from its public seed and protects nobody." if seeded else ""
-    return f"With noise: {listed(parts)}.{public}" if parts else ""
+    return f"With noise: {listed(parts)}.{SEEDED * seeded}" if parts else ""
 
 
-SMOOTH = 3  # evaluations whose median is looked at: one bad round is no trend
+SMOOTH = 3  # evaluations whose median is looked at: one bad round is not a trend
 RISE = 1.1  # times the lowest
 
 
 def remarks(compared: Sequence[Group]) -> list[str]:
     """Return the baseline, the models that predict one class only, and the losses that rise."""
-    classes = task(run for group in compared for run in group.runs) == CLASSES
+    classes = task(members(compared)) == CLASSES
     own = (baseline(compared), one_class(compared)) if classes else (mean_baseline(compared),)
     return [text for text in (attacked(compared), *own, rising(compared)) if text]
 
@@ -347,39 +333,39 @@ def attacked(compared: Sequence[Group]) -> str:
             which = many or f"device {listed([str(device) for device in acting.devices or ('?',)])}"
             attacks.setdefault(f"{which} by '{acting.kind}'", []).append(display_name(group.label))
     everyone = [labels for labels in attacks.values() if len(labels) == len(compared)]
-    told = list(attacks) if everyone else [f"{how} in {listed(labels)}" for how, labels in attacks.items()]
-    return f"Attackers: {'; '.join(told)}." if told else ""
+    parts = list(attacks) if everyone else [f"{how} in {listed(labels)}" for how, labels in attacks.items()]
+    return f"Attackers: {'; '.join(parts)}." if parts else ""
 
 
 def baseline(compared: Sequence[Group]) -> str:
-    """Return what always answering the most frequent class of the test samples would reach, in words."""
-    runs = [run for group in compared for run in group.runs]
+    """Return the figures of always predicting the most frequent class of the test samples, in words."""
+    runs = members(compared)
     finals = {tuple(map(sum, run.evaluation.confusion)): run.evaluation for run in runs if run.evaluation}
-    if not finals or len({one.classes for one in finals.values()}) > 1:
+    if not finals or len({final.classes for final in finals.values()}) > 1:
         return ""
     headline = judged(runs)
-    told = []
-    for one in (ACCURACY, headline) if headline != ACCURACY else (ACCURACY,):
-        reached = [value for final in finals.values() if (value := constant(final, one)) is not None]
+    parts = []
+    for measure in dict.fromkeys((ACCURACY, headline)):
+        reached = [value for final in finals.values() if (value := constant(final, measure)) is not None]
         if reached:
             low, high = (figure(value, _digits(value)) for value in (min(reached), max(reached)))
-            told.append(f"{one.phrase} of {low if low == high else f'{low} to {high}'}")
+            parts.append(f"{measure.phrase} of {low if low == high else f'{low} to {high}'}")
     names = " or ".join(dict.fromkeys(f"'{majority(final)}'" for final in finals.values()))
-    return f"Always predicting {names} would reach {' and '.join(told)}." if told else ""
+    return f"Always predicting {names} would reach {' and '.join(parts)}." if parts else ""
 
 
 def mean_baseline(compared: Sequence[Group]) -> str:
-    """Return what always predicting the mean of the test values would reach, in words.
+    """Return the RMSE of always predicting the mean of the test values, in words.
 
-    It follows from the figures of any model of one target: R² = 1 − RMSE²/s², with s the RMSE of the mean. Arrays may
-    have several targets, whose mean figures do not tell it.
+    It follows from the figures of any model of one target: R² = 1 − RMSE²/s², with s the RMSE of the mean. It does not
+    follow from mean figures of several targets, as arrays may have.
     """
-    runs = [run for group in compared for run in group.runs]
+    runs = members(compared)
     several = any(str(run.settings.data.get("path", "")).endswith(".npz") for run in runs)
     if task(runs) != "regression" or judged(runs).kind.name != "RMSE" or several:
         return ""
     figures = [run.rounds[-1].figures or {} for run in runs if run.rounds]
-    both = [(one.get("RMSE"), one.get("R2")) for one in figures]
+    both = [(row.get("RMSE"), row.get("R2")) for row in figures]
     reached = [rmse / math.sqrt(1 - r2) for rmse, r2 in both if rmse is not None and r2 is not None and r2 < 1]
     if not reached:
         return ""
@@ -389,7 +375,7 @@ def mean_baseline(compared: Sequence[Group]) -> str:
 
 
 def _digits(value: float) -> int:
-    """Return the decimals that tell a share from 0 and from 1."""
+    """Return the decimals at which a share differs from 0 and from 1."""
     return 3 if 0 < value < 0.01 or 0.985 < value < 1 else 2
 
 
@@ -411,22 +397,21 @@ def constant(final: EvaluationRecord, headline: Figure) -> float | None:
     table = np.zeros((len(counts), len(counts)), np.int64)
     table[:, int(np.argmax(counts))] = counts
     mix = counts[counts > 0] / counts.sum()
-    asked = headline.scored(final.classes)
-    ranked = {c: Ranking(counts[[c]], (counts.sum() - counts[c])[None]) for c in asked}
+    scored = headline.scored(final.classes)
+    ranked = {c: Ranking(counts[[c]], (counts.sum() - counts[c])[None]) for c in scored}
     return headline.value(Predictions(table, float(-(mix * np.log(mix)).sum()), ranked), final.classes)
 
 
 def one_class(compared: Sequence[Group]) -> str:
     """Return which final models predict one class for every test sample, in words."""
-    told = []
+    parts = []
     for group in compared:
-        known = [(run, run.evaluation) for run in group.runs if run.evaluation]
-        same = [(run, name) for run, one in known if (name := only(one)) is not None]
+        same = [(run, name) for run in group.runs if run.evaluation and (name := only(run.evaluation)) is not None]
         if same:
             names = listed(list(dict.fromkeys(f"'{name}'" for _, name in same)))
             seeds = "" if len(same) == len(group.runs) else f" with seed {listed([str(run.seed) for run, _ in same])}"
-            told.append(f"that of {display_name(group.label)}{seeds} predicts {names} for every test sample")
-    return f"A model that has not learnt to tell the classes apart: {'; '.join(told)}." if told else ""
+            parts.append(f"that of {display_name(group.label)}{seeds} predicts {names} for every test sample")
+    return f"A model that does not separate the classes: {'; '.join(parts)}." if parts else ""
 
 
 def only(final: EvaluationRecord) -> str | None:
@@ -438,22 +423,20 @@ def only(final: EvaluationRecord) -> str | None:
 
 def rising(compared: Sequence[Group]) -> str:
     """Return where the loss on the test data rises while training goes on, in words."""
-    told = []
+    parts = []
     for group in compared:
         risen = [(run, *ends) for run in group.runs if (ends := risen_from(run)) is not None]
         if risen:
             run, best, low, high = risen[0]
             seeds = "" if len(group.runs) == 1 else f" (seed {run.seed}; {len(risen)} of {len(group.runs)} seeds)"
-            told.append(f"{display_name(group.label)} from {low:.3g} in round {best} to {high:.3g} in the last{seeds}")
-    if not told:
-        return ""
-    more = (
-        "The model grows too sure of its mistakes, and its probabilities are less to be trusted than before: fewer "
-        "rounds, a smaller learning rate or calibrated confidence help."
+            parts.append(f"{display_name(group.label)} from {low:.3g} in round {best} to {high:.3g} in the last{seeds}")
+    advice = (
+        "The model becomes overconfident, and its probabilities are less reliable than before: fewer rounds, a smaller "
+        "learning rate or calibrated confidence help."
     )
-    if task(run for group in compared for run in group.runs) != CLASSES:
-        more = "The model fits its training samples ever closer, and others no longer: fewer rounds, or a smaller rate."
-    return f"The test loss rises: {'; '.join(told)}. {more}"
+    if task(members(compared)) != CLASSES:
+        advice = "The model overfits its training samples: fewer rounds or a smaller learning rate help."
+    return f"The test loss rises: {'; '.join(parts)}. {advice}" if parts else ""
 
 
 def risen_from(run: RecordedRun) -> tuple[int, float, float] | None:
@@ -461,8 +444,8 @@ def risen_from(run: RecordedRun) -> tuple[int, float, float] | None:
 
     Both are medians of three evaluations.
     """
-    found = values(run, LOSS.read)
-    rounds, losses = list(found), list(found.values())
+    by_round = values(run, LOSS.read)
+    rounds, losses = list(by_round), list(by_round.values())
     smooth = [median(losses[i - SMOOTH : i]) for i in range(SMOOTH, len(losses) + 1)]
     if len(smooth) < SMOOTH + 1:
         return None
@@ -478,7 +461,7 @@ ABOUT = {
     PERSISTENCE: "persistence (the last value goes on)",
     SEASONAL: "the seasonal forecast (the value a season before)",
 }
-# where the method is behind, and where it is ahead: the method, the reference, by how much, of which figure
+# where the method is behind, and where it is ahead: filled with the method, the reference, the difference, the figure
 PLAIN = ("{} is behind {} by {} of {}", "{} is ahead of {} by {} of {}")
 OPENINGS = {
     POOLED: (
@@ -489,25 +472,17 @@ OPENINGS = {
         "Federation brings nothing: {} is behind {} by {} of {}",
         "Federation brings a gain: {} is ahead of {} by {} of {}",
     ),
-    SCIKIT_LEARN: PLAIN,
-    PERSISTENCE: PLAIN,
-    SEASONAL: PLAIN,
-}
+} | dict.fromkeys((SCIKIT_LEARN, PERSISTENCE, SEASONAL), PLAIN)
 
 
 def contrast(compared: Sequence[Group], first: Group) -> str:
-    """Return what federation costs against pooled training and brings against local training, seed by seed.
-
-    Args:
-        found: all groups of a report.
-        first: the method that is compared.
-    """
-    told, headline = list[str](), judged([*first.runs, *(run for group in compared for run in group.runs)])
+    """Return the lead of the method ``first`` over each reference, such as pooled and local training, seed by seed."""
+    sentences, headline = list[str](), judged([*first.runs, *members(compared)])
     for name in OPENINGS:
         same = [group for group in compared if group.runs[0].method == name and group.label != first.label]
         rows = paired([*first.runs, *same[0].runs]) if len(same) == 1 else []
-        told += [_sentence(name, first, seen_from(row, first.label), headline) for row in rows]
-    return " ".join(told)
+        sentences += [_sentence(name, first, seen_from(row, first.label), headline) for row in rows]
+    return " ".join(sentences)
 
 
 def _sentence(name: str, first: Group, row: Row, headline: Figure) -> str:
@@ -515,13 +490,13 @@ def _sentence(name: str, first: Group, row: Row, headline: Figure) -> str:
     if gap == 0 and not width:
         equal = "are equally accurate" if headline == ACCURACY else f"have the same {headline.name}"
         return f"{first.label.shown} and {ABOUT[name]} {equal}."
-    said = (first.label.shown, ABOUT[name], headline.amount(figure(abs(gap), 3)), headline.name)
+    facts = (first.label.shown, ABOUT[name], headline.amount(figure(abs(gap), 3)), headline.name)
     if width is None:
-        return f"{PLAIN[gap > 0].format(*said)} with one common seed: whether that is chance, more seeds show."
+        return f"{PLAIN[gap > 0].format(*facts)} with one common seed: only more seeds can exclude chance."
     ends = f"95 % interval {figure(abs(gap) - width, 3)} to {figure(abs(gap) + width, 3)}, {len(row['seeds'])} seeds"
     if abs(gap) <= width:
-        return f"No difference can be told: {PLAIN[gap > 0].format(*said)} ({ends}); the interval contains 0."
-    return f"{OPENINGS[name][gap > 0].format(*said)} ({ends})."
+        return f"No significant difference: {PLAIN[gap > 0].format(*facts)} ({ends}); the interval contains 0."
+    return f"{OPENINGS[name][gap > 0].format(*facts)} ({ends})."
 
 
 DECISION_HEAD = ["method", "seed", "decided", "recall", "precision", "F1", "found", "missed", "false alarms"]
@@ -530,7 +505,7 @@ COUNTS = ("found", "missed", "false_alarms")
 
 
 def decided(run: RecordedRun) -> tuple[str, DecideRecord] | None:
-    """Return the class that has a threshold in a run's last model, and what is known of it; None without one."""
+    """Return the class that has a threshold in a run's last model, and the decision's record; None without one."""
     final = run.evaluation
     if final is None or final.decide is None or final.decide.positive is None:
         return None
@@ -539,7 +514,7 @@ def decided(run: RecordedRun) -> tuple[str, DecideRecord] | None:
 
 def decision_story(group: Group) -> str:
     """Return a group's threshold and its figures beside those of the likeliest class, means over the seeds."""
-    known = [one for one in map(decided, group.runs) if one is not None]
+    known = [decision for decision in map(decided, group.runs) if decision is not None]
     if not known or len({(name, made.validation.by) for name, made in known}) > 1:
         return ""
     (name, first), every = known[0], [made for _, made in known]
@@ -578,25 +553,23 @@ def _decided_on(run: RecordedRun) -> str:
 
 
 def decision_rows(compared: Sequence[Group]) -> list[list[str]]:
-    """Return two rows of text per run that has a threshold: what it comes to, and the likeliest class."""
+    """Return two rows of text per run that has a threshold: decisions by it, and by the likeliest class."""
     cells = []
-    for group in compared:
-        for run in group.runs:
-            if (known := decided(run)) is None:
-                continue
-            name, made = known
-            ways = {f"'{name}' from {made.threshold:.4g} on": made.decided, "likeliest class": made.likeliest}
-            for way, one in ways.items():
-                shares = [figure(getattr(one, of)) for of in SHARES]
-                cells.append([display_name(group.label), str(run.seed), way, *shares,
-                              *[f"{getattr(one, of):,}" for of in COUNTS]])  # fmt: skip
+    for group, run in [(runs_of, run) for runs_of in compared for run in runs_of.runs]:
+        if (known := decided(run)) is None:
+            continue
+        name, made = known
+        ways = {f"'{name}' from {made.threshold:.4g} on": made.decided, "likeliest class": made.likeliest}
+        for way, figures in ways.items():
+            numbers = [figure(getattr(figures, key)) for key in SHARES]
+            numbers += [f"{getattr(figures, key):,}" for key in COUNTS]
+            cells.append([display_name(group.label), str(run.seed), way, *numbers])
     return cells
 
 
 def decision_caption(compared: Sequence[Group]) -> str:
-    """Return how the thresholds were chosen, and on which samples the figures are."""
-    runs = [run for group in compared for run in group.runs]
-    known = [(run, *one) for run in runs if (one := decided(run)) is not None]
+    """Return the rules that chose the thresholds, and the samples of the figures."""
+    known = [(run, *decision) for run in members(compared) if (decision := decided(run)) is not None]
     ways = listed(list(dict.fromkeys(_decision_rule(name, made) for _, name, made in known)))
     on = listed(list(dict.fromkeys(_decided_on(run) for run, _, _ in known)))
     return (

@@ -20,6 +20,7 @@ from fedfloor.report.groups import (
     half_width,
     judged,
     last_lines,
+    members,
     task,
     values,
 )
@@ -52,7 +53,7 @@ def summary(runs: Iterable[RecordedRun], target: float | None = None) -> list[Ro
 def _row(group: Group, target: float | None, figure: Figure) -> Row:
     known = len(group.whole) == len(group.runs)
     last = _last(group, figure)
-    best = [figure.best(found.values()) for run in group.runs if (found := values(run, figure.read))]
+    best = [figure.best(by_round.values()) for run in group.runs if (by_round := values(run, figure.read))]
     finals = [run.evaluation.macro_f1 if run.evaluation else None for run in group.runs]
     reached = [rounds_to(run, target, figure) for run in group.runs]
     row = {
@@ -64,7 +65,7 @@ def _row(group: Group, target: float | None, figure: Figure) -> Row:
         f"best_{figure.key}": _mean(best) if known else None,
     }
     beside = (ACCURACY,) if task(group.runs) == CLASSES else of_task(task(group.runs))
-    others = {one.key: _mean(_last(group, one)) if known else None for one in beside if one.key != figure.key}
+    others = {other.key: _mean(_last(group, other)) if known else None for other in beside if other.key != figure.key}
     others |= {"macro_f1": _whole_mean(finals)} if task(group.runs) == CLASSES else {}
     others |= {"loss": _mean(_last(group, LOSS)) if known else None}
     row |= {key: value for key, value in others.items() if key not in row}
@@ -107,13 +108,13 @@ def rounds_to(run: RecordedRun, target: float | None, figure: Figure = ACCURACY)
 
 
 def cost_to(run: RecordedRun, target: float | None, kind: str, figure: Figure = ACCURACY) -> float | None:
-    """Return how many seconds, bytes or joules a run's rounds cost up to the one of :func:`rounds_to`."""
+    """Return the seconds, bytes or joules of a run's rounds up to that of :func:`rounds_to`."""
     number = rounds_to(run, target, figure)
     return None if number is None else next(spent(kind)(line) for line in run.rounds if line.round == number)
 
 
 def cost(run: RecordedRun, kind: str) -> float | None:
-    """Return how many seconds, bytes or joules all rounds of a run cost; None if they have no price."""
+    """Return the seconds, bytes or joules of all rounds of a run; None if they have no price."""
     return spent(kind)(run.rounds[-1]) if run.rounds else None
 
 
@@ -125,14 +126,14 @@ def natural_target(runs: Iterable[RecordedRun]) -> float | None:
     """
     runs = list(runs)
     figure = judged(runs)
-    found = [[list(values(run, figure.read).values()) for run in group.runs] for group in contestants(groups(runs))]
-    return figure.round_target(figure.worst(map(figure.best, every)) for every in found if all(every))
+    by_method = [[list(values(run, figure.read).values()) for run in group.runs] for group in contestants(groups(runs))]
+    return figure.round_target(figure.worst(map(figure.best, seeds)) for seeds in by_method if all(seeds))
 
 
 def last_difference(one: RecordedRun, other: RecordedRun, figure: Figure = ACCURACY) -> tuple[int, float] | None:
     """Return the last round that both evaluated, and the first's value of a figure in it minus the second's.
 
-    None if there is no such round, or if one of them diverged: its last good value is not what it ended with.
+    None if there is no such round, or if one of them diverged: its last good value is not its end.
     """
     a, b = values(one, figure.read), values(other, figure.read)
     common = a.keys() & b.keys()
@@ -159,14 +160,14 @@ def paired(runs: Iterable[RecordedRun], difference: Difference | None = None) ->
     difference = difference or partial(last_difference, figure=judged(runs))
     for one, other in combinations(groups(runs), 2):
         by_seed = {run.seed: run for run in other.runs}
-        found = {run.seed: difference(run, by_seed[run.seed]) for run in one.runs if run.seed in by_seed}
-        differences = {seed: value for seed, value in found.items() if value is not None}
+        by_seed_difference = {run.seed: difference(run, by_seed[run.seed]) for run in one.runs if run.seed in by_seed}
+        differences = {seed: value for seed, value in by_seed_difference.items() if value is not None}
         if differences:
             rounds = sorted({number for number, _ in differences.values()})
             numbers = [value for _, value in differences.values()]
             row: Row = {"method": one.label, "against": other.label, "seeds": list(differences), "rounds": rounds}
             row |= {"difference": _mean(numbers), "half_width": half_width(numbers)}
-            rows.append(row | {"left_out": [seed for seed in found if seed not in differences]})
+            rows.append(row | {"left_out": [seed for seed in by_seed_difference if seed not in differences]})
     return rows
 
 
@@ -179,7 +180,7 @@ def seen_from(row: Row, label: str) -> Row:
 
 def leader(compared: Sequence[Group], pairs: Sequence[Row]) -> str:
     """Return the label that is ahead of most others, and of equals furthest; of those without a run that diverged."""
-    figure = judged(run for group in compared for run in group.runs)
+    figure = judged(members(compared))
     sound = [group for group in compared if len(group.whole) == len(group.runs)] or compared
 
     def ahead(group: Group) -> tuple[int, float]:
@@ -193,10 +194,10 @@ def leader(compared: Sequence[Group], pairs: Sequence[Row]) -> str:
 def shown(runs: Iterable[RecordedRun], pairs: Sequence[Row]) -> list[Row]:
     """Return the pairs to print: all of up to six methods, else those of the leading one, nearest first."""
     runs = list(runs)
-    found, figure = groups(runs), judged(runs)
-    if len(found) <= MANY or not pairs:
+    compared, figure = groups(runs), judged(runs)
+    if len(compared) <= MANY or not pairs:
         return list(pairs)
-    best = leader(contestants(found), pairs)
+    best = leader(contestants(compared), pairs)
     rows = [seen_from(row, best) for row in pairs if best in (row["method"], row["against"])]
     return sorted(rows, key=lambda row: figure.gain(row["difference"], 0.0))
 
@@ -222,7 +223,7 @@ class Budget:
 
     @property
     def words(self) -> str:
-        """The budget as people say it, with all its digits.
+        """The budget in words, with all its digits.
 
         >>> Budget("seconds", 3600).words, Budget("seconds", 100).words, Budget("rounds", 5).words
         ('1 h on the network', '100 s on the network', '5 rounds')

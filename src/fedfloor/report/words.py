@@ -7,14 +7,14 @@ from collections.abc import Iterable, Sequence
 from fedfloor.figures import ACCURACY, KINDS, LOSS, MACRO_F1, Figure
 from fedfloor.names import count
 from fedfloor.report.charts import MOST_DEVICES
-from fedfloor.report.groups import CLASSES, Group, display_name, figures_of, judged, last_lines, placed, task
+from fedfloor.report.groups import CLASSES, Group, display_name, figures_of, judged, last_lines, members, placed, task
 from fedfloor.report.ledger import RecordedRun, frequent
 from fedfloor.report.numbers import COSTS, NAMES, amount, decimals, figure, interval, listed, percent
 from fedfloor.report.records import ParkRecord
 from fedfloor.report.table import Budget, Row, at, paired, summary
 
 CLASSED = (CLASSES, "reconstruction")  # tasks whose bins are classes
-LOSSES = {CLASSES: "cross-entropy", "reconstruction": "reconstruction error"}  # what the loss is, by task
+LOSSES = {CLASSES: "cross-entropy", "reconstruction": "reconstruction error"}  # the loss, by task
 SPREAD = "Mean over seeds; the whiskers are its 95 % Student-t interval, cut at 0{one}."
 
 
@@ -34,14 +34,9 @@ def on(runs: Sequence[RecordedRun]) -> str:
     return " or ".join(dict.fromkeys(run.on for run in runs)) or "test"
 
 
-def members(compared: Sequence[Group]) -> list[RecordedRun]:
-    """Return the runs of all groups."""
-    return [run for group in compared for run in group.runs]
-
-
-def when(compared: Sequence[Group], what: object = None) -> str:
-    """Return the last evaluated rounds in words; ``what`` picks the figure out of a ledger line."""
-    pick = what if callable(what) else judged(members(compared)).read
+def when(compared: Sequence[Group], read: object = None) -> str:
+    """Return the last evaluated rounds in words; ``read`` reads the figure from a ledger line."""
+    pick = read if callable(read) else judged(members(compared)).read
     last = sorted({lines[0].round for group in compared if (lines := last_lines(group, pick))})
     if not last:
         return "in the last evaluated round"
@@ -77,13 +72,13 @@ def _named(headline: Figure) -> str:
 
 def beside(rows: Sequence[Row], headline: Figure) -> list[tuple[str, str, int]]:
     """Return the figures that stand beside the headline ``of``: column name, key, decimals that its size leaves."""
-    every = (ACCURACY, MACRO_F1, *(Figure(kind) for kind in KINDS if kind.tasks))
-    others = [one for one in every if one.key != headline.key]
-    known = [(one, [row[one.key] for row in rows if row.get(one.key) is not None]) for one in others]
-    found = [(one.name, one.key, decimals(values)) for one, values in known if values]
-    found += [("backdoor", "backdoor", 4)] if any(row.get("backdoor") is not None for row in rows) else []
+    figures = (ACCURACY, MACRO_F1, *(Figure(kind) for kind in KINDS if kind.tasks))
+    others = [other for other in figures if other.key != headline.key]
+    known = [(other, [row[other.key] for row in rows if row.get(other.key) is not None]) for other in others]
+    columns = [(other.name, other.key, decimals(values)) for other, values in known if values]
+    columns += [("backdoor", "backdoor", 4)] if any(row.get("backdoor") is not None for row in rows) else []
     unit = " (nats)" if "macro_f1" in rows[0] or headline == ACCURACY else ""
-    return found + ([] if headline == LOSS else [(f"loss{unit}", "loss", 3)])
+    return columns + ([] if headline == LOSS else [(f"loss{unit}", "loss", 3)])
 
 
 def summary_cells(
@@ -92,7 +87,7 @@ def summary_cells(
     """Return one line of the summary as text.
 
     Args:
-        more: what stands beside it, of :func:`beside`.
+        more: the columns of :func:`beside`.
         lost: whether a run of some line diverged.
     """
     seeds = ", ".join(map(str, row["seeds"])) if len(row["seeds"]) <= 4 else str(len(row["seeds"])) + " seeds"
@@ -117,7 +112,7 @@ def diverged(row: Row) -> str | None:
     >>> diverged({"diverged": [{"seed": 1, "round": 3}, {"seed": 2, "round": 5}]})
     'seed 1 in round 3, seed 2 in round 5'
     """
-    return ", ".join(f"seed {one['seed']} in round {one['round']}" for one in row["diverged"]) or None
+    return ", ".join(f"seed {run['seed']} in round {run['round']}" for run in row["diverged"]) or None
 
 
 def summary_caption(rows: Sequence[Row], where: str, headline: Figure = ACCURACY, *, hindsight: bool) -> str:
@@ -236,7 +231,9 @@ def _defined(compared: Sequence[Group]) -> str:
     """Return the number of devices for which the headline is defined, in words; nothing for the accuracy."""
     measure, judged_by = placed(members(compared)), judged(members(compared))
     if measure != judged_by:
-        return f" The {judged_by.name} is not known device by device: no device has what it needs, or runs are older."
+        return (
+            f" The {judged_by.name} is not known device by device: no device has the samples for it, or runs are older."
+        )
     lines = [line for group in compared for line in last_lines(group, lambda line: line.spread(measure))]
     known = [spread.devices for line in lines if (spread := line.spread(measure)) and spread.devices is not None]
     if not known:
@@ -313,14 +310,14 @@ def confusion_caption(group: Group, *, numbers: bool) -> str:
     """Return the caption of a confusion matrix; ``numbers``: whether cells show their share."""
     percent = ", which is written in it in %" if numbers else ""
     known = [run.evaluation for run in group.runs if run.evaluation]
-    rounds = sorted({one.round for one in known})
+    rounds = sorted({final.round for final in known})
     model = f"round {rounds[0]}" if len(rounds) == 1 else f"rounds {rounds[0]} to {rounds[-1]}"
     several = f", {len(known)} seeds added up" if len(known) > 1 else f", seed {group.runs[0].seed}"
     return (
         f"{display_name(group.label)}, final model ({model}{several}), on the {on(group.runs)} data. "
         "A row is the true class, a column a predicted one; a cell's colour grows with the square root of its share "
         f"of the row{percent}. "
-        "The diagonal is what is right."
+        "The diagonal holds correct predictions."
     )
 
 
@@ -396,7 +393,7 @@ MARKDOWN_HEAD = ("method", "{headline}", "minus {first}", "loss", "rounds", "see
 def markdown(runs: Iterable[RecordedRun], target: float | None = None, budget: Budget | None = None) -> str:
     """Return a line per method: the headline and its paired difference to the first method, with 95 % intervals.
 
-    Further columns: what the target and all rounds cost where rounds have a price, the headline when a budget is
+    Further columns: the cost of the target and of all rounds, where rounds have a price, the headline when a budget is
     used, and the runs that diverged, if any did.
 
     Args:
@@ -407,7 +404,7 @@ def markdown(runs: Iterable[RecordedRun], target: float | None = None, budget: B
     first = rows[0]["method"]
     apart = {row["against"]: row for row in paired(runs) if row["method"] == first}
     more = _cost_columns(rows, target) + _budget_columns(runs, budget) + _lost_columns(rows)
-    figures = [one for one in beside(rows, headline) if one[1] not in ("accuracy", "macro_f1", "loss")]
+    figures = [column for column in beside(rows, headline) if column[1] not in ("accuracy", "macro_f1", "loss")]
     figures = figures or [("macro-F1", "macro_f1", 4)]
     head = [of_head.format(first=first, headline=headline.name) for of_head in MARKDOWN_HEAD]
     head = [*head[:3], *[name for name, _, _ in figures], *head[3:], *[name for name, _ in more]]
@@ -428,13 +425,13 @@ def markdown(runs: Iterable[RecordedRun], target: float | None = None, budget: B
 def _cost_columns(rows: Sequence[Row], target: float | None) -> list[tuple[str, list[str]]]:
     """Return the columns of price, each a name and its cells; none where no run has a price."""
     kinds = [kind for kind in COSTS if any(row[kind] for row in rows)]
-    found = [(NAMES[kind], [amount(kind, row[kind]) for row in rows]) for kind in kinds]
+    totals = [(NAMES[kind], [amount(kind, row[kind]) for row in rows]) for kind in kinds]
     if target is None or not kinds:
-        return found
+        return totals
     rounds = [figure(row["rounds_to_target"], 1).removesuffix(".0") for row in rows]
     reach = [(f"{NAMES[kind]} to {target:g}", [amount(kind, row[f"{kind}_to_target"]) for row in rows])
              for kind in kinds]  # fmt: skip
-    return [(f"rounds to {target:g}", rounds), *reach, *found]
+    return [(f"rounds to {target:g}", rounds), *reach, *totals]
 
 
 def _budget_columns(runs: Sequence[RecordedRun], budget: Budget | None) -> list[tuple[str, list[str]]]:

@@ -1,1 +1,1 @@
-"""What happened: the loop, the ledger, checkpoints."""
+"""Runs: the loop, the ledger, checkpoints."""

@@ -137,10 +137,10 @@ def run(
     experiment: Experiment, out: Path | str | None = None, *, ranks: int | None = None, resume: bool = False,
     force: bool = False, limits: Limits | None = None, report: Callable[[Line], None] | None = None,
 ) -> Run:  # fmt: skip
-    """Run an experiment and return what came of it.
+    """Run an experiment and return its run.
 
     Args:
-        experiment: what to run.
+        experiment: the experiment.
         out: the run's folder; ``runs/NAME`` where it is left out.
         ranks: processes; as many as there are cores where it is left out.
         resume: go on from the folder's last checkpoint.

@@ -102,7 +102,7 @@ class Checkpoint:
     tick: int  # the park's clock
     state: State  # the method's state
     receipts: tuple[Receipt, ...]  # the last round's
-    memory: dict[int, str]  # device → digest of what it keeps
+    memory: dict[int, str]  # device → digest of its memory
     line: Line | None = None  # the last round's ledger line, because a kill can fall between checkpoint and ledger
     visits: Mapping[int, int] = field(default_factory=dict)  # device → how often it was trained so far
     reports: Mapping[int, int] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""What must hold before the first round: ranks that are about to do the same, and mini-batches that fit."""
+"""Checks before the first round: ranks with equal experiments, and mini-batches that fit."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from fedfloor.chance import generator
 from fedfloor.checking import toml_text
 from fedfloor.config import resolved
 from fedfloor.engine import local_update
-from fedfloor.engine.attackers import AttackingExecutor
 from fedfloor.engine.engine import Engine
+from fedfloor.engine.executor import AttackingExecutor
 from fedfloor.engine.team import Team
 from fedfloor.errors import SettingError
 from fedfloor.experiment import Experiment
@@ -51,7 +51,7 @@ def agree(
         model=replace(experiment.model, init_from=None),
     )
     whole = toml_text(resolved(plain), "the resolved experiment")
-    whole.get("network", {}).pop("profile", None)  # all that it says stands there
+    whole.get("network", {}).pop("profile", None)  # its content is resolved there
     mine = {
         "experiment": whole,
         "versions": {k: v for k, v in folder.provenance(park.dataset.digest).items() if k not in folder.FREE},
@@ -179,7 +179,7 @@ def attacking(experiment: Experiment, park: Park, *, live: bool) -> AttackingExe
 
 
 def doubts(plan: Node) -> list[str]:
-    """Return why mixing rules of a plan may fail to bear what they should: too few models meet for their guarantee."""
+    """Return the mixing rules of a plan for whose guarantee too few models meet, in words."""
     found = []
     for node in walk.mixes(plan):
         rule = mix.rule(node.mix, node.settings)
@@ -217,7 +217,7 @@ def batches_fit(experiment: Experiment, park: Park, largest: int) -> None:
         return
     if park.stream.kind != "static":
         raise SettingError(
-            f"work.batch_size = {largest} is larger than what a device holds at a time (data.stream.window = "
+            f"work.batch_size = {largest} is larger than the samples of a device at a time (data.stream.window = "
             f"{park.holdings[smallest]}). Lower work.batch_size, or raise the window; or let devices train with fewer "
             "samples at a time: work.short_batches = true."
         )
@@ -226,7 +226,7 @@ def batches_fit(experiment: Experiment, park: Park, largest: int) -> None:
     enough = math.ceil(largest / (1 - held)) + bool(held)
     kind = getattr(experiment.data.partition, "kind", "")
     larger = {"dominant": f"samples = {enough}"} | dict.fromkeys(("natural", "dirichlet"), f"at_least = {enough}")
-    more = f", or ask for larger ones with the partition's {larger[kind]}" if kind in larger else ""
+    more = f", or set larger ones with the partition's {larger[kind]}" if kind in larger else ""
     raise SettingError(
         f"work.batch_size = {largest} is larger than what {park.display_names.site('device', smallest)} holds "
         f"({park.sizes[smallest]} samples{aside}). Lower work.batch_size, use fewer devices{more}; or let such "

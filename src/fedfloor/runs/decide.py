@@ -25,14 +25,14 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, eq=False)
 class Decided:
-    """A model that a run leaves behind."""
+    """A model that a run writes."""
 
     which: str  # the last round's, or the best one's
     round: int  # its number
     model: Tensor  # flat, [P]
-    decision: Decision | None = None  # what becomes of its logits; None: the likeliest class
-    chosen: Mapping[str, Any] = field(default_factory=dict)  # what the decision came to on validation data, as JSON
-    figures: Mapping[str, Any] = field(default_factory=dict)  # what it comes to where the run is evaluated, as JSON
+    decision: Decision | None = None  # by its logits; None: the likeliest class
+    chosen: Mapping[str, Any] = field(default_factory=dict)  # figures of the decision on validation data, as JSON
+    figures: Mapping[str, Any] = field(default_factory=dict)  # figures of it where the run is evaluated, as JSON
 
     @property
     def header(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""A run's folder: who may write in it, what it records about its making, and whether a resume fits it."""
+"""A run's folder: its lock, its record of versions and hardware, and whether a resume fits it."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def write(path: Path, data: bytes | str) -> None:
 
 
 def flush(path: Path) -> None:
-    """Put a file, or the names in a folder, on the disk."""
+    """Write a file, or the entries of a folder, through to the disk."""
     if path.exists():
         handle = os.open(path, os.O_RDONLY)
         try:
@@ -93,7 +93,7 @@ def flush(path: Path) -> None:
 
 
 def provenance(data_digest: str) -> dict[str, Any]:
-    """Return what else determines a run's bits: versions, the kind of CPU, the data."""
+    """Return the other facts that determine a run's bits: versions, the kind of CPU, the data."""
     import numpy
     import torch
 

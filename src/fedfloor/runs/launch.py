@@ -37,7 +37,7 @@ GRACE_S = 1.0  # for the other ranks to raise a failure; they are killed then
 
 
 def single_threaded() -> bool:
-    """Return whether this process has one thread, as far as can be told."""
+    """Return whether this process has one thread; False where the system does not state it."""
     try:
         return len(os.listdir("/proc/self/task")) == 1
     except OSError:
@@ -206,7 +206,7 @@ def _named(park: Park) -> Iterator[None]:
     try:
         yield
     except RunError as error:
-        error.args = (park.display_names.told(str(error)),)
+        error.args = (park.display_names.insert(str(error)),)
         raise
 
 

@@ -25,13 +25,13 @@ class Line:
         headlines: name → 10th, 50th and 90th percentile over the devices that a headline which is not the accuracy is
             defined for, and how many these are.
         by_device: 10th, 50th and 90th percentile of the devices' accuracies, measured or expected
-            as ``park.json`` says.
+            as stated in ``park.json``.
         priced: seconds, joules and bytes on the network, of this round and (``total``) of all rounds up to it; None
             without a network.
-        measured: on real machines, what the round took there: seconds, bytes per link, who was absent or refused.
+        measured: on real machines, the measurements of the round: seconds, bytes per link, who was absent or refused.
         backdoor: share of the test samples of other classes that a backdoor's trigger turns into its target; None in
             rounds without evaluation, and without a backdoor.
-        coverage: ``samples`` and ``devices`` of each class that the round trained on, where the experiment asks for it.
+        coverage: ``samples`` and ``devices`` of each class that the round trained on, with ``evaluate.coverage``.
     """
 
     round: int  # from 1
@@ -45,7 +45,7 @@ class Line:
     participants: int  # devices that were visited
     lost: int  # visits whose result was lost
     plan_hash: str  # SHA-256 of the resolved plan
-    info: Mapping[str, Any] = field(default_factory=dict)  # what the method reports
+    info: Mapping[str, Any] = field(default_factory=dict)  # reported by the method
     macro_f1: float | None = None  # mean of F1 over the classes
     measured: dict[str, Any] | None = None
     coverage: dict[str, list[float]] | None = None
@@ -100,7 +100,7 @@ def total(last: Line | None) -> dict[str, float] | None:
 
 
 def to_row(line: Line) -> dict[str, Any]:
-    """Return a line as it is written: a headline of its own first, and without what the run does not record."""
+    """Return a line as it is written: a headline of its own first, and without fields that the run does not record."""
     row = asdict(line)
     first = {"round": line.round} | ({"figures": row["figures"]} if line.figures else {})
     optional = ("measured", "coverage", "figures", "headlines", "backdoor")
@@ -130,7 +130,7 @@ def cut(path: Path, last: Line | None) -> None:
 
 
 def check(path: Path, last: Line | None) -> int:
-    """Return the bytes of a ledger's lines before the checkpoint's, ``last``; what comes after them is made anew."""
+    """Return the bytes of a ledger's lines before the checkpoint's, ``last``; the lines after them are made anew."""
     kept, before = 0, 0 if last is None else last.round - 1
     texts = path.read_bytes().split(b"\n", before)[:-1] if path.exists() else []
     for number, text in enumerate(texts, start=1):

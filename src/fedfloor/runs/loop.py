@@ -16,10 +16,9 @@ import torch
 from fedfloor.chance import generator, secret
 from fedfloor.config import combined
 from fedfloor.engine import ranks, separate
-from fedfloor.engine.attackers import triggered
 from fedfloor.engine.engine import Engine, RemoteExecutor
 from fedfloor.engine.evaluate import Score, evaluate, tested_on
-from fedfloor.engine.executor import executor_of
+from fedfloor.engine.executor import executor_of, triggered
 from fedfloor.engine.memory import DeviceMemory
 from fedfloor.engine.team import Team
 from fedfloor.errors import DivergedError, RunError, SettingError
@@ -96,7 +95,7 @@ def execute(
     if team.rank == 0:  # nothing was changed so far
         if orders.resume:
             record(experiment, orders.out, park, live=live is not None)
-        # what an earlier attempt left behind the checkpoint; after a power cut other memories may be damaged
+        # remains of an earlier attempt after the checkpoint; after a power cut other memories may be damaged
         checkpoint.discard_after(orders.out / "checkpoint", point.round if point else 0)
         ledger.cut(orders.out / "ledger.jsonl", point.line if point else None)
         results.forget(orders.out)
@@ -236,7 +235,7 @@ class _Run:
         return Checkpoint(number, tick, state, outcome.receipts, held, new, visits, reports, holders, updates, kept)
 
     def evaluate(self, state: State, number: int, tick: int, park: Park | None = None) -> Score:
-        """Evaluate a global model, or every device's own, by the figures that the experiment asks for.
+        """Evaluate a global model, or every device's own, by the experiment's figures.
 
         With a ``park``, by the accuracy on its test samples.
         """
@@ -314,7 +313,7 @@ class _Run:
                 )
 
     def write(self, point: Checkpoint, *, now: bool) -> None:
-        """Checkpoint first, when it is time; then the ledger line."""
+        """Write a checkpoint where one is due, then the ledger line."""
         if now or time.monotonic() - self.saved > CHECKPOINT_S:
             self.save(point)
         if point.line is not None:
@@ -341,7 +340,7 @@ class _Run:
         return any(bytes(part) == b"1" for (part,) in self.engine.team.gather([b"1" if self.interrupted() else b"0"]))
 
     def end(self, point: Checkpoint) -> None:
-        """Evaluate the last model, on every rank, unless it has just been; the first one writes what is left."""
+        """Evaluate the last model, on every rank, unless it has just been; the first one writes the results."""
         number, score = self.scored
         if score is None or number != point.round:
             score = self.evaluate(point.state, point.round, point.tick)
@@ -353,7 +352,7 @@ class _Run:
         beside = self.beside(shared.state) if one_model else {}
         models = decide.models(self.experiment, self.engine, self.method, shared) if one_model else []
         packet, cohorts = point.state.packet, dict[int, int]()
-        if several(packet):  # every rank asks its share of the devices that have none yet
+        if several(packet):  # every rank puts the question to its share of the devices without one
             cohorts = separate.cohorts_of(self.engine, packet, point.state.cohorts)
         if not self.first:
             return
@@ -362,7 +361,7 @@ class _Run:
         spent = privacy.rounds_begun(self.orders.out, point.round)
         trained = privacy.visits_begun(self.orders.out, point.visits)
         revealed = privacy.statement(self.method, spent, park.holdings.tolist(), trained)
-        results.tell(self.orders.out, self.experiment, point.reports, park, revealed, secret=real)
+        results.write_privacy(self.orders.out, self.experiment, point.reports, park, revealed, secret=real)
         results.write_memory(self.orders.out, self.engine.memory)
         more = (decide.about(models) if models else {}) | beside
         more |= {"cohorts": [cohorts[k] for k in sorted(cohorts)]} if cohorts else {}

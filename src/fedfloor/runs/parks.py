@@ -44,7 +44,7 @@ def load_data(experiment: Experiment) -> Dataset:
 def warn_of_gaps(park: Park) -> None:
     """Warn by name of classes and values that a split leaves to the test or the training data, wholly or nearly so."""
     if park.dataset.task.calibrates:
-        return  # anomalies are what no training sample has
+        return  # no training sample has anomalies
     beyond = {} if park.remote is not None else values_beyond(park.dataset)
     if beyond:
         log.warning(
@@ -101,7 +101,7 @@ def build_park(experiment: Experiment) -> Park:
 
 
 def packet_bytes(experiment: Experiment, park: Park) -> int:
-    """Return the size of a model, with what its objective adds to the network."""
+    """Return the size of a model, with the additions of its objective."""
     from fedfloor import models
 
     model, data = experiment.model, park.dataset

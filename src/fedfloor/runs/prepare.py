@@ -1,4 +1,4 @@
-"""From an experiment to what its first round needs: weights, engine, state, folder."""
+"""Preparation of an experiment's first round: weights, engine, state, folder."""
 
 from __future__ import annotations
 
@@ -54,11 +54,11 @@ def digest(model: ModelSettings) -> dict[str, str]:
         return {"init_sha256": hashlib.sha256(path.read_bytes()).hexdigest()}
 
 
-def begin(network: Network, model: ModelSettings, data: Dataset, *, tell: bool) -> None:
+def begin(network: Network, model: ModelSettings, data: Dataset, *, logged: bool) -> None:
     """Put a trained model's numbers into a network, in place of those drawn by the seed.
 
     Every tensor of the file must find its place, but those of a classifier that the network has replaced; and every
-    tensor of the network must be in the file, but those of its classifier and of what was added to ``[model] name``.
+    tensor of the network must be in the file, but those of its classifier and of additions to ``[model] name``.
     A tensor's place is the one of its name and shape; that the whole network was wrapped in another is allowed for. A
     classifier is taken whole or not at all.
     """
@@ -83,7 +83,7 @@ def begin(network: Network, model: ModelSettings, data: Dataset, *, tell: bool) 
         )
     for name, span in pairs.items():
         into[span].copy_(tensors[name])
-    if tell:
+    if logged:
         taken, fresh = set(pairs.values()), [name for name in into if name not in pairs.values()]
         rest = f"begun afresh: {listed(fresh)}" if fresh else "none is begun afresh"
         log.info("model.init_from: %d of %d tensors are those of %s (round %s); %s.", len(taken), len(into), path,
@@ -195,7 +195,7 @@ def engine(
     adapt = adapting(data.task, method.objective)
     seed = experiment.seed
     network = models.build(model.name, data.shape, data.outputs, seed, model.classifier, adapt, model.init)
-    begin(network, model, data, tell=team.rank == 0)
+    begin(network, model, data, logged=team.rank == 0)
     parts = (network.trained, network.classifier_parameters, partial(travel.coded, network))
     costs = pricing.tariff(experiment, park, *parts, method.coded(Work()))
     sites = None if costs is None else costs.sites
@@ -249,7 +249,7 @@ def first_state(engine: Engine, method: ConfiguredMethod, view: View) -> tuple[N
 
 
 def prepare(experiment: Experiment, orders: Orders, park: Park, *, live: bool = False) -> None:
-    """Make a run's folder ready, before any rank starts: refuse what must not be overwritten, describe a new run.
+    """Make a run's folder ready, before any rank starts: refuse to overwrite a run, describe a new one.
 
     A resume leaves the folder as it is until nothing can refuse it any more, and then calls :func:`record`.
     """
@@ -272,7 +272,7 @@ def prepare(experiment: Experiment, orders: Orders, park: Park, *, live: bool = 
 
 
 def record(experiment: Experiment, out: Path, park: Park, *, live: bool = False) -> None:
-    """Write what describes a run, of real machines or simulated: ``experiment.toml`` and ``park.json``."""
+    """Write the description of a run, of real machines or simulated: ``experiment.toml`` and ``park.json``."""
     folder.write(out / "experiment.toml", _document(experiment, out, park, live=live))
     skew = label_skew(park)
     folder.write_json(out / "park.json", describe(park) | ({} if skew is None else {"label_skew": skew._asdict()}))

@@ -1,4 +1,4 @@
-"""A run's rounds on its network: sizes of what travels, who stands where, and the price of each round."""
+"""A run's rounds on its network: sizes of parcels, places of devices, and the price of each round."""
 
 from __future__ import annotations
 
@@ -41,15 +41,15 @@ from fedfloor.plan.schedule import single
 if TYPE_CHECKING:
     from torch import Tensor
 
-MOST = 1e20  # s or J of a round; so that a ledger's sums stay below what a report reads
+MOST = 1e20  # s or J of a round; so that a ledger's sums stay in the range of a report
 
 
 @dataclass(frozen=True, eq=False)
 class Tariff:
-    """What a run's rounds are priced by.
+    """The price model of a run's rounds.
 
     Args:
-        parcel: what travels of the model, by part and codecs: see :func:`fedfloor.engine.travel.coded`.
+        parcel: the parcel of the model, by part and codecs: see :func:`fedfloor.engine.travel.coded`.
     """
 
     sites: Sites  # the devices on the network
@@ -69,7 +69,7 @@ class Tariff:
         return replace(self, sites=sites, air=None if self.air is None else radio_uplink(sites, self.air.seed))
 
     def payload(self, packet: Mapping[str, Tensor], works: Collection[Work] = ()) -> Payload:
-        """Return the sizes of what travels: all tensors of the packet, down and up, and answers to questions.
+        """Return the sizes of parcels: all tensors of the packet, down and up, and answers to questions.
 
         A visit, a hop or a handing out whose scope is the classifier carries the classifier's numbers alone. Where the
         radio fixes the payload, in nats, it takes the place of the packet's size and of a gradient's, and what a
@@ -121,7 +121,7 @@ class Tariff:
 
         Raises:
             SettingError: the plan carries a part of the model whose size is not known, or there is no such part, or the
-                price is beyond what is counted.
+                price is out of range.
         """
         walk.check(plan, len(self.sites.samples))
         visits = None if receipts is None else [receipt.visit for receipt in receipts]
@@ -167,7 +167,7 @@ def tariff(
 
 
 def effort(work: Work, samples: float) -> float:
-    """Return how many passes over so many samples a visit computes as much as, with what its objective adds.
+    """Return the number of passes over ``samples`` with the computation of a visit, its objective's included.
 
     On the classifier alone, training and objective are left out: see :func:`fedfloor.network.sites.equivalent_passes`.
     """
@@ -183,7 +183,7 @@ def _objective(name: str, settings: tuple[tuple[str, Scalar], ...]) -> Objective
 
 
 def stamped(outcome: Outcome, paid: Price | None) -> Outcome:
-    """Return an outcome whose receipts say how long each visit took on the network."""
+    """Return an outcome whose receipts have the seconds that each visit took on the network."""
     if paid is None:
         return outcome
     pairs = zip(outcome.receipts, paid.visits, strict=True)

@@ -32,7 +32,7 @@ def epsilon(noise: float, share: float, rounds: int, delta: float, devices: int 
     """Return ε, so that the models of all rounds together are (ε, δ)-differentially private for every device.
 
     Neighbours are parks with one device more or less. The privacy loss distribution of the Poisson-subsampled Gaussian
-    mechanism is composed by Google's dp-accounting (pessimistic estimate). A draw of nobody is repeated: with
+    mechanism is composed by Google's dp-accounting (pessimistic estimate). An empty draw is repeated: with
     P = 1 − (1 − (1 − q)^K)^T, the chance that one of T rounds would have been empty, the mechanism without those rounds
     has δ = (δ₀ + e^ε·P)/(1 − P), and ε is that for δ₀ = δ(1 − P) − e^ε·P.
 
@@ -77,7 +77,7 @@ def epsilon(noise: float, share: float, rounds: int, delta: float, devices: int 
 
 
 def rounds_within(budget: float, noise: float, share: float, delta: float, devices: int, most: int) -> int:
-    """Return how many rounds, at most ``most``, keep ε within a budget: ε grows with the rounds.
+    """Return the number of rounds, at most ``most``, that keep ε within a budget: ε grows with the rounds.
 
     Raises:
         SettingError: not even one does.
@@ -170,7 +170,7 @@ def begin_round(folder: Path) -> None:
 
 
 def rounds_begun(folder: Path, done: int) -> int:
-    """Return how many rounds were begun, at least those that are done.
+    """Return the number of rounds that were begun, at least those that are done.
 
     Raises:
         SettingError: the file that counts them is damaged.
@@ -205,7 +205,7 @@ def visits_begun(folder: Path, done: Mapping[int, int]) -> Mapping[int, int]:
 def statement(
     method: ConfiguredMethod, rounds: int, held: Sequence[int], visits: Mapping[int, int]
 ) -> dict[str, dict[str, Any]]:
-    """Return what a run's models reveal of a device and of a sample, for ``privacy.json``; only where noise is added.
+    """Return the privacy loss of a run's models for a device and for a sample; empty where no noise is added.
 
     Args:
         method: its parts and its work have the noise.

@@ -1,4 +1,4 @@
-"""What a run writes beside its ledger: results, coverage, what devices revealed, where it diverged."""
+"""The files of a run beside its ledger: results, coverage, privacy, divergence."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ def write_model(out: Path, experiment: Experiment, engine: Engine, made: Decided
 
 
 class Coverage:
-    """Counts what a park's rounds train on; the windows it looks at are its own, so that the park's stay cached.
+    """Counts the training samples of a park's rounds; its windows are its own, so that the park's stay cached.
 
     A visit whose work counts epochs trains on every sample it holds, once per epoch. One whose work counts steps trains
     on steps · min(batch size, n) of the n samples it holds, which are spread over the classes as these n are: exact
@@ -183,17 +183,17 @@ log = logging.getLogger(__name__)
 DELTA = 1e-5
 SECRET, SEEDED = "secret", "seeded"
 SEEDED_NOTE = (
-    "The noise is drawn from the experiment's public seed: it shows what privacy costs and protects nobody. "
+    "The noise is drawn from the experiment's public seed: it shows the cost of privacy and protects nobody. "
     "ε holds on real machines, whose noise is secret."
 )
 
 
 def reports(experiment: Experiment, plan: Node, before: int = 0) -> Counter[int]:
-    """Return how often each device reports its census in a round; nothing where censuses carry no noise.
+    """Return the number of census reports of each device in a round; nothing where censuses carry no noise.
 
-    A ``Probe`` for the census or the classes, and a ``Select`` whose policy reads the census, ask all that they name.
-    What is asked again in the same tick is the same report, but for recycled streams, where another visit can have
-    brought another window: there every question counts, which is never too few.
+    A ``Probe`` for the census or the classes, and a ``Select`` whose policy reads the census, have reports of all
+    devices that they name. A second report in the same tick is the same one, but for recycled streams, where another
+    visit can have brought another window: there every question counts, which is never too few.
     """
     epsilon = experiment.park.census_epsilon
     if epsilon is None or math.isinf(epsilon):
@@ -231,13 +231,13 @@ class _CensusReports(Dry):
         return NodeResult(request.packet, request.node)
 
 
-def tell(
+def write_privacy(
     out: Path, experiment: Experiment, counted: Mapping[int, int], park: Park,
     models: Mapping[str, Mapping[str, Any]] | None = None, *, secret: bool = False,
 ) -> None:  # fmt: skip
-    """Write ``privacy.json``: what models and censuses with noise and the normalisation's questions reveal.
+    """Write ``privacy.json``: the privacy loss of models and censuses with noise, and the normalisation's answers.
 
-    A sample stands up to ⌈n/size⌉ times in a window of n, so that a report tells as many ε of it.
+    A sample stands up to ⌈n/size⌉ times in a window of n, so that a report has as many ε of it.
     """
     revealed = asked(park, experiment.data.normalise)
     epsilon = experiment.park.census_epsilon
@@ -269,7 +269,7 @@ def _censuses(epsilon: float, counted: Mapping[int, int], park: Park, *, secret:
     figures |= {"epsilon_advanced": advanced, "delta": DELTA}
     source = {"noise": SECRET} if secret else {"noise": SEEDED, "note": SEEDED_NOTE}
     if not most:
-        log.info("census: no device was asked for its own.")
+        log.info("census: no device reported its own.")
         return {**figures, **source}
     log.info(
         "census: at most %d reports of a device with ε = %g each, together ε = %g (or ε = %.4g with δ = %g).",
@@ -279,7 +279,7 @@ def _censuses(epsilon: float, counted: Mapping[int, int], park: Park, *, secret:
         log.info("census: %s", SEEDED_NOTE)
     if each > epsilon:
         log.warning(
-            "census: windows hold samples of device %d up to %d times, and a report tells as many times "
+            "census: windows hold samples of device %d up to %d times, and a report has as many times "
             "park.census_epsilon of them.", worst, int(times[worst]),
         )  # fmt: skip
     return {**figures, **source}

@@ -88,7 +88,7 @@ def split(text: str) -> list[str]:
             inside.append(sign)
         elif sign in PAIRS:
             if not inside or inside.pop() != PAIRS[sign]:
-                raise SettingError(f"--grid values {text}: '{sign}' closes what was not opened.")
+                raise SettingError(f"--grid values {text}: '{sign}' closes nothing.")
         elif sign == "," and not inside:
             pieces.append("")
             continue
@@ -180,7 +180,7 @@ class Trial:
 
 @dataclass(frozen=True)
 class Sweep:
-    """What a sweep does."""
+    """A planned sweep."""
 
     original: Experiment
     axes: tuple[Axis, ...]
@@ -205,7 +205,7 @@ class Sweep:
 
 @dataclass(frozen=True)
 class Result:
-    """What came of a trial.
+    """The result of a trial.
 
     Args:
         values: per seed, the final model's headline on validation data; None where training diverged.
@@ -236,7 +236,7 @@ def plan(
         methods: names; each gets the same number of trials.
         axes: which settings, which values.
         seeds: each trial is run with each of them.
-        trials: of each method; as many as the smallest grid has points if None. Of larger grids so many points are
+        trials: of each method; as many as the smallest grid has points if None. Of larger grids that many points are
             drawn, without replacement, by the experiment's seed.
     """
     each_once("methods", methods)
@@ -245,7 +245,7 @@ def plan(
     sizes = {name: grid.size for name, grid in grid_of.items()}
     budget = _budget(sizes, trials)
     for seed in seeds:
-        replace(experiment, seed=seed)  # refuses what is no seed, before anything is trained
+        replace(experiment, seed=seed)  # refuses a wrong seed before the training
     every = []
     for name, grid in grid_of.items():
         for setting, values in grid.axes.items():
@@ -351,14 +351,14 @@ def document(sweep: Sweep, best: Mapping[str, Result], rounds: int, out: Path) -
         f"Compared was the final model's {evaluate.figure.name} on validation data, {evaluate.validation:.3g} of",
         "every device's training samples, held out. The test data were not used.",
         *(f"  --grid {axis.key}={','.join(map(shown, axis.values))}" for axis in sweep.axes),
-        *(f"  {name}: {told(result)} with {chosen(result)}" for name, result in best.items()),
+        *(f"  {name}: {score_text(result)} with {chosen(result)}" for name, result in best.items()),
         "A fair test on the test data:",
         f"  fedfloor compare best.toml --methods {','.join(best)} --seeds {seeds}",
     ]
     return "".join(f"# {line}\n" for line in lines) + config.brief(config.placed(tuned(sweep, best), out))
 
 
-def told(result: Result) -> str:
+def score_text(result: Result) -> str:
     """Return a trial's mean figure as text."""
     return "diverged" if result.score is None else f"{result.score:.4f}"
 

@@ -107,7 +107,7 @@ def join(experiment: Experiment, orders: Orders, report: Callable[[Line], None])
         with ExitStack() as stack:
             with _sent_to_all() as decision:
                 stack.enter_context(owned(orders.out))
-                # only what this job itself began is resumed; the mark of another one is taken away
+                # only a run of this job is resumed; the mark of another one is removed
                 mark = orders.out / MARK
                 if max(restarts) and mark.exists() and not orders.resume:
                     log.info("torchrun started this job again: it goes on from the last checkpoint.")
@@ -189,7 +189,7 @@ def _execute(
 
 
 def _host() -> str:
-    """Name what ranks must share to share memory: a running system, and its namespace of shared memory."""
+    """Identify the system and its namespace of shared memory, which ranks must have in common to share memory."""
     return Path("/proc/sys/kernel/random/boot_id").read_text() + os.readlink("/proc/self/ns/mnt")
 
 

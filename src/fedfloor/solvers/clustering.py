@@ -121,7 +121,7 @@ def purity(groups: Integers, kinds: Integers) -> float:
     0.8
     """
     groups, kinds = np.asarray(groups), np.asarray(kinds)
-    require(groups.ndim == 1 and groups.size > 0, "shape of groups", groups.shape, "(n,), with somebody in a group")
+    require(groups.ndim == 1 and groups.size > 0, "shape of groups", groups.shape, "(n,), with a member in a group")
     require(groups.shape == kinds.shape, "shape of kinds", kinds.shape, f"{groups.shape}, that of groups")
     pairs, count = np.unique(np.stack([groups, kinds]), axis=1, return_counts=True)
     _, start = np.unique(pairs[0], return_index=True)  # pairs are sorted by group
@@ -199,7 +199,7 @@ def fewest_functions(groups: int, width: float) -> int:
     (3, 4, 2)
     """
     require(groups >= 1, "groups", groups, "a whole number of at least 1")
-    allowed = "above 1 and finite: the bound takes every function to have r values, and with one value none tells apart"
+    allowed = "above 1 and finite: the bound takes every function to have r values, and one value separates nothing"
     require(1 < width < math.inf, "width", width, allowed)
     h = math.log(groups) / math.log(width)
     return round(h) if math.isclose(h, round(h), rel_tol=SAME) else math.ceil(h)
@@ -260,7 +260,7 @@ def squared_distances_from(vectors: NDArray[np.floating], rows: Integers, centre
     bad = rows[~np.isfinite(total)]
     if bad.size:
         raise SettingError(
-            f"vectors: rows {centre} and {bad[0]} are no finite distance apart; leave out what holds numbers that are "
+            f"vectors: rows {centre} and {bad[0]} have no finite distance; leave out vectors with numbers that are "
             "not finite, or scale all of them down."
         )
     return total

@@ -1,1 +1,1 @@
-"""Tasks: what a model is asked for, and how good its outputs are. Known here and nowhere else."""
+"""Tasks of models, and the quality of their outputs: known here and nowhere else."""

@@ -1,4 +1,4 @@
-"""Answers: what a model is to whoever uses it, a person, a machine's control, or a program that reads ONNX."""
+"""Answers: the output of a model for a person, a machine's control, or a program that reads ONNX."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ Words = dict[str, Any]
 
 @dataclass(frozen=True, eq=False)
 class Answer(ABC):
-    """What a model answers for n samples. Its parts have the samples as their first axis; other fields state what they
+    """A model's answers for n samples. Its parts have the samples as their first axis; other fields state what they
     mean."""
 
     def parts(self) -> dict[str, Part]:
-        """Return what it is made of, by name; ONNX files give these, in this order."""
+        """Return its parts by name, in the order of an ONNX file's outputs."""
         named = {key.name: getattr(self, key.name) for key in fields(self)}
         return {name: part for name, part in named.items() if hasattr(part, "shape")}
 
     def changed(self: A, change: Callable[[str, Part], Part]) -> A:
-        """Return it with each part replaced, given its name and what it is."""
+        """Return it with each part replaced by a function of its name and value."""
         return replace(self, **{name: change(name, part) for name, part in self.parts().items()})
 
     @abstractmethod
     def sizes(self) -> Mapping[str, NDArray[Any] | float]:
-        """Return what rounding errors of each part are a share of, above 0; of an answer made of arrays."""
+        """Return the scale of rounding errors of each part, above 0; of an answer made of arrays."""
 
     @abstractmethod
     def document(self, i: int) -> Words:
@@ -50,7 +50,7 @@ class Answer(ABC):
 
     @property
     def phrase(self) -> str:
-        """What is answered, in words, with its unit."""
+        """The quantity in words, with its unit."""
         return ""
 
 
@@ -110,8 +110,8 @@ class Numbers(Answer):
 
     def document(self, i: int) -> Words:
         """Return ``predicted``, and ``low`` and ``high`` where there is an interval, each by name."""
-        said = {"predicted": self.value, "low": self.low, "high": self.high}
-        return {key: self._named(part[i].tolist()) for key, part in said.items() if part is not None}
+        parts = {"predicted": self.value, "low": self.low, "high": self.high}
+        return {key: self._named(part[i].tolist()) for key, part in parts.items() if part is not None}
 
     def cells(self, i: int) -> Words:
         """Return each number with its interval; of a path, the next row's and the last one's."""
@@ -143,7 +143,7 @@ class Numbers(Answer):
 
 @dataclass(frozen=True, eq=False)
 class Alarms(Answer):
-    """How abnormal.
+    """The anomaly scores of samples.
 
     Args:
         score: [n], as multiples of the threshold: there is an alarm above 1, and for NaN. Without a threshold, mean
@@ -170,7 +170,7 @@ class Alarms(Answer):
 
     @property
     def phrase(self) -> str:
-        """What the score is."""
+        """The score in words."""
         return "score, an alarm above 1" if self.known else "score (the model has no threshold)"
 
 

@@ -64,7 +64,7 @@ class Classification(Task):
     def judged(
         self, table: Counts, loss: float, y: NDArray[Any], scores: NDArray[Any], scored: Sequence[int]
     ) -> Predictions:
-        """Return the confusion table, the loss, and how the samples are ranked by the classes asked for."""
+        """Return the confusion table, the loss, and the rankings of the samples by the scored classes."""
         return Predictions(table, loss, {c: ranking(scores[:, i], y == c) for i, c in enumerate(scored)})
 
     def unboosted(self, targets: int) -> str:  # noqa: ARG002

@@ -1,4 +1,4 @@
-"""Reconstruction: anomalies without labels, as what a model of normal operation cannot reproduce."""
+"""Reconstruction: anomalies without labels, as samples that a model of normal operation cannot reproduce."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ NORMAL = ("normal", "0", "0.0", "ok", "no", "none", "false")  # names that the c
 
 @dataclass(frozen=True)
 class Reconstruction(Task):
-    """The sample itself: a network's residual r = x̂ − x is small on what it learnt to reproduce, normal operation.
+    """The sample itself: a network's residual r = x̂ − x is small on normal operation, which it learnt to reproduce.
 
     The score of a sample is the mean of r² over its numbers, or those of a window's last row; an alarm is a score above
     a threshold. Labels train nothing: where there are any, they judge, and training samples with an abnormal row are
@@ -47,7 +47,7 @@ class Reconstruction(Task):
 
     headline: ClassVar[str] = "AUROC"
     labelled: ClassVar[bool] = False
-    offers: ClassVar[str] = "learns normal operation, and scores what differs from it"
+    offers: ClassVar[str] = "learns normal operation, and scores differences from it"
     calibrates: ClassVar[bool] = True
 
     kind: Literal["reconstruction"] = "reconstruction"
@@ -80,7 +80,7 @@ class Reconstruction(Task):
         return math.prod(shape)
 
     def around(self, module: nn.Module, classifier: str | None) -> tuple[nn.Module, str | None]:
-        """Return the network with its residuals x̂ − x as outputs, unless they are what it gives (``residuals``)."""
+        """Return the network with its residuals x̂ − x as outputs, unless it has them already (``residuals``)."""
         if getattr(module, "residuals", False):
             return module, classifier
         from fedfloor.tasks.residual import Residual
@@ -123,13 +123,13 @@ class Reconstruction(Task):
         return Alarms(self.errors(out) / (self.threshold or 1.0), self.threshold is not None)
 
     def check_fitted(self, bins: int, columns: Sequence[str]) -> None:  # noqa: ARG002
-        """Refuse a threshold that is no number above 0.
+        """Refuse a threshold that is not a number above 0.
 
         Raises:
             ValueError: so it is.
         """
         if self.threshold is not None and not 0 < self.threshold < math.inf:
-            raise ValueError("a threshold that is no number above 0")
+            raise ValueError("a threshold that is not a number above 0")
 
     def judged(
         self, table: Counts, loss: float, y: NDArray[Any], scores: NDArray[Any], scored: Sequence[int]  # noqa: ARG002

@@ -1,4 +1,4 @@
-"""What a model is asked for: the contract of a task."""
+"""The contract of a task, such as classification."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Reduction = Literal["none", "mean", "sum"]
 
 
 class Task(ABC):
-    """What a model is asked for, a frozen dataclass of its settings.
+    """A task of models, a frozen dataclass of its settings.
 
     Every sample has a *bin*: its class, the range that its number lies in, or whether it is an anomaly. Partitions,
     drift, census, device memory, grouping, selection and the confusion table count bins; losses and figures read
@@ -33,7 +33,7 @@ class Task(ABC):
         kind: as ``[data] task`` names it.
         headline: the figure that a run is judged by where the experiment names none.
         labelled: whether data of one's own need a column of labels.
-        offers: what it does for data without labels, for people; empty where it needs labels.
+        offers: its use for data without labels, in words; empty where it needs labels.
         calibrates: whether alarms need a threshold, which held-out training samples give.
     """
 
@@ -54,7 +54,7 @@ class Task(ABC):
         return 0
 
     def called(self) -> tuple[str, ...]:
-        """Return the names of what is predicted: targets, or sensors."""
+        """Return the names of the predicted quantities: targets, or sensors."""
         return ()
 
     @property
@@ -64,7 +64,7 @@ class Task(ABC):
 
     @abstractmethod
     def outputs(self, bins: int, targets: int, shape: tuple[int, ...]) -> int:
-        """Return how many numbers the network gives for a sample.
+        """Return the number of outputs of the network for a sample.
 
         Args:
             bins: F.
@@ -73,7 +73,7 @@ class Task(ABC):
         """
 
     def around(self, module: nn.Module, classifier: str | None) -> tuple[nn.Module, str | None]:
-        """Return what is trained of an experiment's network, and the path of its classifier."""
+        """Return the module of an experiment's network that is trained, and the path of its classifier."""
         return module, classifier
 
     @abstractmethod
@@ -95,7 +95,7 @@ class Task(ABC):
         """Return whether each sample was taken for its bin, bool [n]."""
 
     def scores(self, out: Tensor, y: Tensor, bins: Sequence[int]) -> Tensor:
-        """Return what figures read beside the predicted bins, float32 [n, S]; nothing, [n, 0], where they read nothing.
+        """Return the numbers that figures read beside the predicted bins, float32 [n, S]; [n, 0] where they read none.
 
         Args:
             out: the network's outputs, [n, outputs].
@@ -108,13 +108,13 @@ class Task(ABC):
     def judged(
         self, table: Counts, loss: float, y: NDArray[Any], scores: NDArray[Any], scored: Sequence[int]
     ) -> Predictions:
-        """Return what figures are worked out from.
+        """Return the predictions that figures are computed from.
 
         Args:
             table: int64 [F, F], how many samples of bin i (row) were taken for bin j (column).
             loss: mean loss.
             y: int64 [n], the samples' bins.
-            scores: [n, S], what :meth:`scores` gave.
+            scores: [n, S], those of :meth:`scores`.
             scored: bins by which the headline ranks the samples.
         """
         del y, scores, scored
@@ -122,7 +122,7 @@ class Task(ABC):
 
     @abstractmethod
     def answer(self, out: Tensor, x: Tensor) -> Answer:
-        """Return what a person, a machine's control or an ONNX file gets, in the targets' unit.
+        """Return the answer for a person, a machine's control or an ONNX file, in the targets' unit.
 
         It is made of operations that ONNX has, on any number of samples.
 
@@ -132,7 +132,7 @@ class Task(ABC):
         """
 
     def judge(self, answer: Answer, target: NDArray[Any]) -> Predictions | None:
-        """Return what figures are worked out from, of answers whose truth is known; None where there is no such.
+        """Return the predictions of figures, of answers whose truth is known; None where there are none.
 
         Args:
             answer: of n samples, made of arrays.
@@ -146,7 +146,7 @@ class Task(ABC):
         return labels
 
     def check_fitted(self, bins: int, columns: Sequence[str]) -> None:
-        """Refuse what no training samples can have given: a model's file may come from anywhere.
+        """Refuse settings that no training samples can have given: a model's file may come from anywhere.
 
         Args:
             bins: F of the model.
@@ -162,7 +162,7 @@ class Task(ABC):
         return targets.reshape(-1).astype(np.int64)
 
     def fitted(self, targets: NDArray[Any]) -> Task:
-        """Return the task with what it takes from the training samples' targets [N, targets], such as their scale."""
+        """Return the task with facts of the training samples' targets [N, targets], such as their scale."""
         del targets
         return self
 

@@ -15,15 +15,14 @@ from typing import TYPE_CHECKING
 
 from fedfloor.errors import FedfloorError, RunError
 from fedfloor.runs.folder import owned
-from fedfloor.tracking.points import Point, about, figures, points, safe_round
-from fedfloor.tracking.sinks import Sink, check, make
+from fedfloor.tracking.sinks import Point, Sink, about, check, figures, make, points, safe_round
 
 if TYPE_CHECKING:  # it brings PyTorch, which takes seconds
     from fedfloor.runs.ledger import Line
 
 log = logging.getLogger(__name__)
 
-RETRY_S = 60.0  # a sink that failed is asked again after so long,
+RETRY_S = 60.0  # until a sink that failed is tried again,
 PATIENCE = 20.0  # and after so many times as long as it took to fail: one that hangs costs a twentieth at most
 FILES = ("experiment.toml", "model.safetensors", "report.html")
 

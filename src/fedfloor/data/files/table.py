@@ -72,7 +72,7 @@ def _difference(names: Sequence[str], others: Sequence[str]) -> str:
     return ", ".join([*missing, *added]) or "in another order"
 
 
-class Joined:
+class JoinedTables:
     """Several tables as one."""
 
     def __init__(self, sheets: Sequence[Sheet]) -> None:
@@ -331,7 +331,7 @@ def write(
         part: int8, of every row 0 training or 1 test, where the tables come split.
     """
     roles = reading.columns.roles()
-    everything = Joined(sheets)
+    everything = JoinedTables(sheets)
     _check_ids(sheets, roles["id"])
     least = 1 if reading.whole or not reading.asked.labelled else 2
     target, classes = None, tuple[str, ...]([""])  # bins of numbers follow from the split
@@ -398,7 +398,7 @@ def _check_ids(sheets: Sequence[Sheet], column: str) -> None:
 
 
 def _factory_of(
-    rows: Joined, owner: NDArray[np.int32], devices: Sequence[str], factory: Sequence[str] | None, column: str
+    rows: JoinedTables, owner: NDArray[np.int32], devices: Sequence[str], factory: Sequence[str] | None, column: str
 ) -> tuple[list[str], list[int] | None]:
     """Return the factories' names and the factory of each device."""
     if factory is None:

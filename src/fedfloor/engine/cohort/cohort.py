@@ -47,7 +47,7 @@ class Cohort:
     """
 
     precision: Precision = "float32"
-    room_bytes: int | None = None  # what models and activations may take at a time; None: most of what is free
+    room_bytes: int | None = None  # room for models and activations; None: most of the free memory
     record: bool = True  # whether steps are recorded as CUDA graphs, where there is CUDA
     fixed: bool | None = None
     _programs: OrderedDict[tuple[object, ...], Program] = field(default_factory=OrderedDict, repr=False)
@@ -73,7 +73,7 @@ class Cohort:
         return aggregation, [replace(result, receipts=settled(result.receipts)) for result in done]
 
     def _room(self, engine: Engine) -> int:
-        """Return how many models there is room for; what the engine finds out once is known to its branches' copies."""
+        """Return the number of models that fit; lazy facts of the engine are computed before its branches copy it."""
         _ = engine.separable, engine.headed
         return data.models(self.room_bytes, engine)
 
@@ -151,7 +151,7 @@ class Cohort:
             self._forwards[path] = f"model '{name}' cannot be stacked ({why})" if why else made
             if not why and kind == "vmap" and not path:
                 self._log(
-                    engine, f"model '{name}' is no plain chain of known layers: it is stacked by torch.func.vmap."
+                    engine, f"model '{name}' is not a plain chain of known layers: it is stacked by torch.func.vmap."
                 )
         return self._forwards[path]
 

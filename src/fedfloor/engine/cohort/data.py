@@ -15,21 +15,21 @@ from fedfloor.engine.cohort.walk import Job, UnionJob, VisitJob, work_of
 from fedfloor.engine.engine import Engine, scaling
 from fedfloor.park.stream import Altering
 
-ON_PROCESSORS = 1 << 30  # bytes, where nobody said how many
+ON_PROCESSORS = 1 << 30  # bytes by default
 FREE_SHARE = 0.6  # of an accelerator's free memory
-COPIES = 6  # of the trained numbers: the models that came and go, the step's, gradients, velocity, what arrived
+COPIES = 6  # of the trained numbers: models before and after, the step's, gradients, velocity, models that arrived
 UNFOLDED = 2.0  # activations are kept for the backward pass, and their gradients beside them
 RESIDENT_SHARE = 0.25  # of the accelerator's memory, that all devices' samples may take
 
 
 def models(room_bytes: int | None, engine: Engine) -> int:
-    """Return how many branches there is room for at a time."""
+    """Return the number of branches that fit at a time."""
     flat = engine.network.flat
     return max(1, _room(room_bytes, flat.device) // (COPIES * engine.network.size))
 
 
 def batch(engine: Engine, job: Job) -> int:
-    """Return how many samples a step of an job takes at most."""
+    """Return the most samples of a step of a job."""
     work = work_of(job)
     if isinstance(job, UnionJob):
         return len(job.node.children) * work.batch_size
@@ -38,7 +38,7 @@ def batch(engine: Engine, job: Job) -> int:
 
 
 def stackable(room_bytes: int | None, engine: Engine, batch: int) -> int:
-    """Return how many models there is room for side by side, each with a mini-batch of activations; at least 1."""
+    """Return the number of models that fit side by side, each with a mini-batch of activations; at least 1."""
     flat = engine.network.flat
     numbers = COPIES * flat.numel() + UNFOLDED * batch * activations(engine)
     return max(1, int(_room(room_bytes, flat.device) / (numbers * flat.element_size())))
@@ -64,7 +64,7 @@ def _room(room_bytes: int | None, device: torch.device) -> int:
 
 
 def activations(engine: Engine) -> int:
-    """Return how many numbers the layers make of a sample, and a convolution of its patches."""
+    """Return the number of activations of a sample in all layers, and in the patches of convolutions."""
     total = 0
 
     def note(layer: nn.Module, _inputs: tuple[Tensor, ...], out: object) -> None:
@@ -114,7 +114,7 @@ class Pool:
 
 
 class Scale:
-    """What turns stored samples [n, C, …] into floats, as :class:`fedfloor.engine.engine.Samples` does."""
+    """Turns stored samples [n, C, …] into floats, as :class:`fedfloor.engine.engine.Samples` does."""
 
     def __init__(self, engine: Engine, stored: Tensor) -> None:
         data = engine.park.dataset

@@ -73,7 +73,7 @@ def _padding(layer: nn.Conv2d) -> tuple[int, int]:
 
 
 def stacked(network: Network, convolve: Convolve, path: str = "") -> tuple[Forward, str]:
-    """Return a network's stacked forward pass, and what it is: ``"layers"`` or ``"vmap"``."""
+    """Return a network's stacked forward pass, and its kind: ``"layers"`` or ``"vmap"``."""
     module = network.module.get_submodule(path) if path else network.module
     steps = _chain(module, path, convolve)
     if steps is not None:
@@ -146,7 +146,7 @@ def _samplewise(layer: nn.Module, numbers: Numbers, x: Tensor) -> Tensor:  # noq
 
 
 def views(network: Network, flat: Tensor, begin: int = 0) -> dict[str, Tensor]:
-    """Return what K flat models hold, by name, each [K, *shape], as views.
+    """Return the tensors of K flat models by name, each [K, *shape], as views.
 
     Args:
         flat: [K, P], or the piece of the models that begins at ``begin``.
@@ -167,7 +167,7 @@ def views(network: Network, flat: Tensor, begin: int = 0) -> dict[str, Tensor]:
 
 
 def agrees(network: Network, forward: Forward, shape: tuple[int, ...]) -> str:
-    """Return why a stacked forward pass cannot stand for the network; nothing where it says the same."""
+    """Return why a stacked forward pass cannot replace the network; "" where their outputs agree."""
     flat = network.flat
     x = torch.linspace(-1, 1, 3 * int(torch.Size(shape).numel())).to(flat).view(3, *shape)
     was_training = network.module.training
@@ -181,7 +181,7 @@ def agrees(network: Network, forward: Forward, shape: tuple[int, ...]) -> str:
     finally:
         network.module.train(was_training)
     near = torch.allclose(beside, torch.stack([alone, alone.flip(0)]), rtol=NEAR, atol=NEAR * float(alone.abs().max()))
-    return "" if near else "side by side its models say something else than one by one"
+    return "" if near else "stacked models have other outputs than single ones"
 
 
 log = logging.getLogger(__name__)

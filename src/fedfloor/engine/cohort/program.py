@@ -33,7 +33,7 @@ WHY = {
     "reweighted": "a term of its own stands beside losses that samples are weighed by",
     "gated": "every device has numbers of its own in the network",
 }
-WARM_UPS = 3  # before recording, so that libraries have chosen and allocated what they need
+WARM_UPS = 3  # before recording, so that libraries have chosen kernels and allocated memory
 
 
 @dataclass(frozen=True)
@@ -180,7 +180,7 @@ class Order(NamedTuple):
     """The samples that the models step on."""
 
     rows: np.ndarray  # int64 [S, K, B], rows of the pool; a short mini-batch is filled up with a row of its own
-    share: np.ndarray  # [S, K, B], each sample's weight in the loss, 0 for what fills up
+    share: np.ndarray  # [S, K, B], each sample's weight in the loss, 0 for padding
     many: np.ndarray  # [S], how many models step; they are the first ones
 
 

@@ -38,7 +38,7 @@ from fedfloor.parts.mix import weigh
 from fedfloor.parts.objective import Objective, Visit
 from fedfloor.plan.nodes import Work
 
-# of a work, what visits side by side implement
+# fields of a work that visits side by side implement
 FIELDS = ("objective", "settings", "epochs", "steps", "batch_size", "rate", "momentum", "weight_decay", "trains")
 
 
@@ -181,7 +181,7 @@ def _left(stack: _Stack, index: int, model: Tensor, ends: _Full, stats: Sequence
 
 
 class _Full:
-    """The gradients over all of the devices' samples at given models, worked out side by side when first asked for."""
+    """The gradients over all of the devices' samples at given models, computed side by side at the first use."""
 
     def __init__(self, cohort: Programs, engine: Engine, pool: Pool, held: list[Indices], weights: Tensor) -> None:
         self._cohort, self._engine, self._pool, self._held, self._weights = cohort, engine, pool, held, weights

@@ -114,7 +114,7 @@ def answered(driven: Generator[list[Job], list[CohortAnswer], T], do: Callable[[
 
 
 def lockstep(walks: Sequence[Driven]) -> Generator[list[Job], list[CohortAnswer], list[NodeResult]]:
-    """Go through several branches at the same time; return what came out of each."""
+    """Go through several branches at the same time; return the result of each."""
     done: dict[int, NodeResult] = {}
     answers: dict[int, list[CohortAnswer] | None] = dict.fromkeys(range(len(walks)))
     while answers:

@@ -1,7 +1,7 @@
 """Compiled kernels of the allocation: the least powers on a channel, first fillings, and all sets of devices.
 
 A channel can serve a set within a latency exactly if the *least* powers do. They are found from below: everyone starts
-at the weakest level and goes up while the others' power asks for it; no one ever passes the level of any solution,
+at the weakest level and goes up while the others' power requires it; no device ever passes the level of any solution,
 since more interference never lets a device go down. That is power control with a standard interference function (Yates,
 IEEE JSAC 13(7), 1995), on a finite set of levels and for both models of reception.
 """
@@ -59,7 +59,7 @@ def log_budgets(data: ChannelData, members: Integers, size: int, limit: float, w
     """Write ln(limit − compute) of the members; return False if they cannot all meet the limit, whatever the powers.
 
     With b the most −ln q a device can bear, ``"mean"`` reception needs Σ 1/(1 + b/γ) ≤ 1 and fading
-    Σ b ≥ m(m − 1) ln(1 + γ): see :func:`fedfloor.solvers.allocation.bound.lower_bound`.
+    Σ b ≥ m(m − 1) ln(1 + γ): see :func:`fedfloor.solvers.allocation.problem.lower_bound`.
     """
     compute, _, _, _, threshold, fading, alone, log_upload = data
     shares, bears = 0.0, 0.0

@@ -70,7 +70,7 @@ class SelectionProblem:
             return self.share
         whole = self.target + self.already
         if whole.min() < 0 or whole.sum() <= 0:
-            raise SettingError("share is not given, and target + given are no class shares: give share [F].")
+            raise SettingError("share is not given, and target + given are not class shares: give share [F].")
         return np.asarray(whole / whole.sum())
 
 

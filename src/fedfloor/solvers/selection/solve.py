@@ -1,4 +1,5 @@
-"""fedfloor's selection solvers, by exchanges and by branch and bound, and every selection solver by name."""
+"""The selection solvers by name: GBP-CS of FedGS (arXiv 2202.01512), the samplers that its Section VII compares with,
+and fedfloor's own, by exchanges and by branch and bound."""
 
 from __future__ import annotations
 
@@ -6,19 +7,258 @@ import heapq
 import itertools
 import math
 import time
+import warnings
 from collections.abc import Callable, Mapping
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedfloor.errors import require, unknown
-from fedfloor.solvers.selection.problem import SelectionProblem, check, value, whole_bound
-from fedfloor.solvers.selection.published import bayesian, brute, gbpcs, genetic, initial_exchange, monte_carlo, random
+from fedfloor.errors import SettingError, require, unknown
+from fedfloor.solvers.selection.problem import SelectionProblem, check, divergence, value, whole_bound
 from fedfloor.solvers.solution import Floats, Integers, Solution, solved
 
+PaperStart = Literal["mpinv", "zero", "random"]
+Trace = list[Integers]
+
+
+def gbpcs(
+    problem: SelectionProblem, init: PaperStart = "mpinv", *, seed: int = 0, trace: Trace | None = None
+) -> Solution[Integers]:
+    """Exchange the two candidates with the steepest opposite gradients for as long as d falls (Algorithm 2).
+
+    With g = Aᵀ(A x − y), i = argmin of g over x = 0 and j = argmax of g over x = 1: set xᵢ = 1, xⱼ = 0, if
+    d(x) = ‖A x − y‖₂ gets smaller; otherwise stop at the x before. Ties: the first candidate.
+
+    ``init``: ``mpinv``: the L largest entries of A⁺y (Eq. 14); ``zero``: L warm-up steps; ``random``: any L. ``trace``:
+    receives every choice on the way, the warm-up's too, for :func:`curve`.
+
+    >>> from fedfloor.solvers.selection.problem import SelectionProblem
+    >>> gbpcs(SelectionProblem(np.array([[4.0, 0, 2], [0, 4, 2]]), np.array([5.0, 3]), 2)).choice
+    array([0, 2])
+    """
+    began = time.perf_counter()
+    x = initial_exchange(problem, init, seed=seed, trace=trace)
+    A, y = problem.counts, problem.target
+    rest = A[:, x].sum(1) - y
+    best = rest @ rest
+    while 0 < problem.how_many < problem.candidates:
+        g = rest @ A
+        i = int(np.where(x, np.inf, g).argmin())
+        j = int(np.where(x, g, -np.inf).argmax())
+        moved = rest + A[:, i] - A[:, j]
+        length = moved @ moved
+        if not length < best:
+            break
+        rest, best = moved, length
+        x[i], x[j] = True, False
+        if trace is not None:
+            trace.append(np.flatnonzero(x))
+    choice = np.flatnonzero(x)
+    return solved(value(problem, choice), whole_bound(problem), choice, time.perf_counter() - began)
+
+
+def initial_exchange(
+    problem: SelectionProblem, init: PaperStart, *, seed: int = 0, trace: Trace | None = None
+) -> np.ndarray:
+    """Return the start of :func:`gbpcs` as x, bool [N]."""
+    if init not in get_args(PaperStart):
+        raise unknown("start of GBP-CS", init, get_args(PaperStart))
+    n, k = problem.candidates, problem.how_many
+    x = np.zeros(n, np.bool_)
+    if init == "zero":
+        return _warmed_up(problem, x, trace)
+    if init == "mpinv":
+        z = np.linalg.pinv(problem.counts, rcond=max(problem.counts.shape) * np.finfo(float).eps) @ problem.target
+        x[np.argsort(-z, kind="stable")[:k]] = True
+    else:
+        x[np.random.default_rng(seed).permutation(n)[:k]] = True
+    if trace is not None:
+        trace.append(np.flatnonzero(x))
+    return x
+
+
+def _warmed_up(problem: SelectionProblem, x: np.ndarray, trace: Trace | None) -> np.ndarray:
+    """Set the zero with the smallest gradient to one, L times, towards the target of the batches chosen so far.
+
+    With n = Σ y/L samples a batch and c ones: y_c = (n·c + Σ b)·P − b, which is y in the end; y·c/L if P is not known.
+    """
+    A, k = problem.counts, problem.how_many
+    if k == 0:
+        return x
+    y, b = problem.target, problem.already
+    held = np.zeros(y.shape)
+    for c in range(k):
+        known = problem.share is not None
+        target = (y.sum() * c / k + b.sum()) * problem.share - b if known else y * c / k
+        g = (held - target) @ A
+        i = int(np.where(x, np.inf, g).argmin())
+        x[i] = True
+        held += A[:, i]
+        if trace is not None:
+            trace.append(np.flatnonzero(x))
+    return x
+
+
+def curve(problem: SelectionProblem, trace: Trace) -> Floats:
+    """Return the class divergence (Eq. 6) of every choice of a trace, as in the paper's Fig. 3."""
+    return np.array([divergence(problem, choice) for choice in trace])
+
+
+Chromosomes = NDArray[np.bool_]
+TOURNAMENT = 3
+
+
+def genetic(
+    problem: SelectionProblem, *, population: int = 100, generations: int = 100, mutation: float = 0.001, seed: int = 0
+) -> Solution[Integers]:
+    """Return the best choice of all generations.
+
+    A generation: tournaments of three, drawn with replacement, fill the population up; consecutive pairs exchange the
+    genes between two random ones of those in which they differ; a chromosome mutates by one 0 → 1 and one 1 → 0, or is
+    repaired if crossing broke its number of ones; those still broken are eliminated. Where none would be left, the
+    parents stay. The paper has 100 generations; ``mutation`` is the probability for a chromosome.
+    """
+    require(population >= 2 and population % 2 == 0, "population", population, "an even number of at least 2")
+    require(generations >= 1, "generations", generations, "a whole number of at least 1")
+    require(0 <= mutation <= 1, "mutation", mutation, "within 0 … 1")
+    began = time.perf_counter()
+    rng = np.random.default_rng(seed)
+    n, k = problem.candidates, problem.how_many
+    X = np.zeros((population, n), np.bool_)
+    np.put_along_axis(X, rng.random((population, n)).argsort(1)[:, :k], True, 1)
+    best, best_chromosome = np.inf, X[0]
+    for _ in range(generations):
+        distance = np.linalg.norm(X @ problem.counts.T - problem.target, axis=1)
+        first = int(distance.argmin())
+        if distance[first] < best:
+            best, best_chromosome = distance[first], X[first]
+        drawn = rng.integers(len(X), size=(population, TOURNAMENT))
+        parents = X[drawn[np.arange(population), distance[drawn].argmin(1)]]
+        children = cross(parents, rng)
+        for row in np.flatnonzero(rng.random(len(children)) < mutation):
+            mutate(children[row], k, rng)
+        whole = children.sum(1) == k
+        X = children[whole] if whole.any() else parents
+    choice = np.flatnonzero(best_chromosome)
+    return solved(value(problem, choice), whole_bound(problem), choice, time.perf_counter() - began)
+
+
+def cross(parents: Chromosomes, rng: np.random.Generator) -> Chromosomes:
+    """Return the children of consecutive pairs [P, N]: the genes between two differing ones are exchanged."""
+    left, right = parents[0::2], parents[1::2]
+    keys = np.where(left != right, rng.random(left.shape), 2.0)
+    ends = np.argpartition(keys, 1, axis=1)[:, :2] if keys.shape[1] > 1 else np.zeros((len(keys), 2), np.int64)
+    at = np.arange(keys.shape[1])
+    between = (at >= ends.min(1)[:, None]) & (at <= ends.max(1)[:, None]) & (left != right)  # equal genes stay anyway
+    children = parents.copy()
+    children[0::2] = np.where(between, right, left)
+    children[1::2] = np.where(between, left, right)
+    return children
+
+
+def mutate(chromosome: Chromosomes, k: int, rng: np.random.Generator) -> None:
+    """Give a chromosome [N] k ones again, or exchange a one and a zero if it has k; in place."""
+    zeros, ones = np.flatnonzero(~chromosome), np.flatnonzero(chromosome)
+    more = k - ones.size
+    swapped = int(more == 0 and zeros.size > 0 and ones.size > 0)
+    chromosome[rng.permutation(zeros)[: swapped + max(more, 0)]] = True
+    chromosome[rng.permutation(ones)[: swapped + max(-more, 0)]] = False
+
+
+DRAWS = 1000
+
+
+def random(problem: SelectionProblem, *, seed: int = 0) -> Solution[Integers]:
+    """Return L candidates, every set as likely as any other."""
+    began = time.perf_counter()
+    choice = np.sort(np.random.default_rng(seed).permutation(problem.candidates)[: problem.how_many])
+    return solved(value(problem, choice), whole_bound(problem), choice, time.perf_counter() - began)
+
+
+def monte_carlo(problem: SelectionProblem, *, draws: int = DRAWS, seed: int = 0) -> Solution[Integers]:
+    """Return the best of many random choices, 1000 in the paper."""
+    require(draws >= 1, "draws", draws, "a whole number of at least 1")
+    began = time.perf_counter()
+    rng = np.random.default_rng(seed)
+    best, choice = np.inf, np.empty(0, np.int64)
+    for _ in range(draws):
+        drawn = rng.permutation(problem.candidates)[: problem.how_many]
+        rest = problem.counts[:, drawn].sum(1) - problem.target
+        length = rest @ rest
+        if length < best:
+            best, choice = length, drawn
+    choice = np.sort(choice)
+    return solved(value(problem, choice), whole_bound(problem), choice, time.perf_counter() - began)
+
+
+POINTS, ITERATIONS = 5, 25
+ABSENT = "the Bayesian sampler needs bayesian-optimization: pip install 'fedfloor[samplers]'"
+
+
+def bayesian(
+    problem: SelectionProblem, *, points: int = POINTS, iterations: int = ITERATIONS, seed: int = 0
+) -> Solution[Integers]:
+    """Maximise −d over L continuous variables, one for each of L intervals of candidates of equal size.
+
+    Variable i, cut to a whole number, is the candidate ⌊i·N/L⌋ … ⌊(i+1)·N/L⌋ − 1, so that none is chosen twice. A
+    Gaussian process with the defaults of the library bayesian-optimization proposes the points (Snoek, Larochelle,
+    Adams, NeurIPS 2012), after some random ones; FedGS's reference code compares with it, with 5 and 25 points.
+    """
+    try:
+        from bayes_opt import BayesianOptimization
+    except ImportError as absent:
+        raise SettingError(ABSENT) from absent
+    require(points >= 1, "points", points, "a whole number of at least 1")
+    require(iterations >= 0, "iterations", iterations, "a whole number of at least 0")
+    began = time.perf_counter()
+    n, k = problem.candidates, problem.how_many
+    edges = [i * n // max(k, 1) for i in range(k + 1)]
+    names = [f"x{i:05d}" for i in range(k)]
+
+    def chosen(point: dict[str, float]) -> Integers:
+        return np.array([min(int(point[name]), edges[i + 1] - 1) for i, name in enumerate(names)], np.int64)
+
+    choice = np.empty(0, np.int64)
+    if k:
+        optimizer = BayesianOptimization(
+            lambda **point: -value(problem, chosen(point)),
+            {name: (edges[i], edges[i + 1]) for i, name in enumerate(names)},
+            random_state=seed,
+            verbose=0,
+            allow_duplicate_points=True,
+        )
+        with warnings.catch_warnings():  # of its Gaussian process, which takes cut points for steps
+            warnings.simplefilter("ignore")
+            optimizer.maximize(init_points=points, n_iter=iterations)
+        choice = chosen({} if optimizer.max is None else dict(optimizer.max["params"]))
+    return solved(value(problem, choice), whole_bound(problem), choice, time.perf_counter() - began)
+
+
+MOST = 10**11  # choices: some minutes
+
+
+def brute(problem: SelectionProblem) -> Solution[Integers]:
+    """Return the best of all C(N, L) choices; of equal ones the first in the order of their numbers."""
+    n, k = problem.candidates, problem.how_many
+    if math.comb(n, k) > MOST:
+        raise SettingError(
+            f"{k} of {n} candidates can be chosen in {math.comb(n, k):.1e} ways, too many to enumerate. Take "
+            "'exact', which proves the same with fewer."
+        )
+    began = time.perf_counter()
+    choice = np.arange(k)
+    if 0 < k < n:
+        from fedfloor.solvers.selection import kernels
+
+        A, y = problem.counts, problem.target
+        kernels.best_subset(A.T @ A, y @ A, k, choice)
+    least = value(problem, choice)
+    return solved(least, least, choice, time.perf_counter() - began)
+
+
 Flags = NDArray[np.bool_]
-Start = Literal["greedy", "mpinv", "zero", "random"]
+Start = Literal["greedy"] | PaperStart
 STARTS = ("greedy", "mpinv", "zero", "random")
 KICKS = 60
 STRENGTH = 3  # random exchanges of a kick

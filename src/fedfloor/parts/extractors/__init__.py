@@ -1,1 +1,0 @@
-"""Feature extractors: the numbers by which devices are compared before training."""
