@@ -25,7 +25,7 @@ from fedfloor.runs import privacy
 
 DEVICES, ROUNDS, SHARE, DELTA = 1_000, 60, 0.1, 1e-4
 EPSILONS, SEEDS, MODELS = (math.inf, 10.0, 3.0, 1.0), (0, 1, 2), ("logistic", "mlp-2nn")
-CLIP, RATE = 1.0, 0.1
+CLIP, RATE, BATCH = 1.0, 0.1, 10
 PARTITIONS: dict[str, dict[str, Any]] = {"iid": {"kind": "iid"}, "two labels": {"kind": "shards", "per_device": 2}}
 
 
@@ -41,17 +41,33 @@ def multiplier(epsilon: float) -> float:
     return high / 1000
 
 
-def accuracy(model: str, partition: str, noise: float, seed: int) -> float:
-    """Return the accuracy after the last round; without noise updates are not clipped, either."""
+def known_multiplier(epsilon: float) -> float:
+    """Return the noise multiplier of an ε from the results that are there."""
+    rows = json.loads((Path(__file__).parents[1] / "results/private.json").read_text())
+    return next(float(row["noise"]) for row in rows if row["epsilon"] == shown(epsilon))
+
+
+def shown(epsilon: float) -> str:
+    """Return an ε as results have it."""
+    return "∞" if math.isinf(epsilon) else f"{epsilon:g}"
+
+
+def table(model: str, partition: str, noise: float, seed: int) -> dict[str, Any]:
+    """Return the experiment; without noise updates are not clipped, either."""
     mix = {"kind": "private", "clip": CLIP if noise else math.inf, "noise": noise, "delta": DELTA}
-    table = {
+    return {
         "name": "private", "seed": seed, "rounds": ROUNDS,
         "data": {"name": "mnist", "partition": PARTITIONS[partition]}, "park": {"devices": DEVICES, "factories": 4},
-        "model": {"name": model}, "evaluate": {"every": ROUNDS}, "work": {"epochs": 1, "batch_size": 10, "lr": RATE},
+        "model": {"name": model}, "evaluate": {"every": ROUNDS}, "work": {"epochs": 1, "batch_size": BATCH, "lr": RATE},
         "method": {"name": "fedavg", "mix": mix, "selection": {"kind": "poisson", "share": SHARE}},
     }  # fmt: skip
+
+
+def accuracy(model: str, partition: str, noise: float, seed: int) -> float:
+    """Return the accuracy after the last round."""
+    what = config.checked(fedfloor.Experiment, table(model, partition, noise, seed), "")
     with tempfile.TemporaryDirectory() as folder:
-        done = fedfloor.run(config.checked(fedfloor.Experiment, table, ""), Path(folder) / "run", ranks=1)
+        done = fedfloor.run(what, Path(folder) / "run", ranks=1)
     return float(done.lines[-1].accuracy or math.nan)
 
 
@@ -78,7 +94,7 @@ def page(rows: list[dict[str, Any]]) -> str:
         "|---|---|" + "---|" * len(heads),
     ]
     for epsilon in EPSILONS:
-        name, cells = "∞" if math.isinf(epsilon) else f"{epsilon:g}", []
+        name, cells = shown(epsilon), list[str]()
         noise = next((row["noise"] for row in rows if row["epsilon"] == name), math.nan)
         for model in MODELS:
             for partition in PARTITIONS:
@@ -104,7 +120,7 @@ def main() -> None:
     known = {(row["model"], row["partition"], row["epsilon"], row["seed"]) for row in rows}
     for model in MODELS:
         for epsilon in EPSILONS:
-            noise, name = multiplier(epsilon), "∞" if math.isinf(epsilon) else f"{epsilon:g}"
+            noise, name = multiplier(epsilon), shown(epsilon)
             for partition in PARTITIONS:
                 for seed in SEEDS:
                     if (model, partition, name, seed) in known:

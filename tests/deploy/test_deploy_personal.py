@@ -128,8 +128,8 @@ def test_after_the_first_visit_only_the_shared_part_travels(tmp_path: Path) -> N
         assert one["device_edge_up"] < network.size
 
 
-def worker(folder: Path, method: str = "fedper") -> Worker:
-    what = experiment(folder, method, devices=4, model="mlp-2nn")
+def worker(folder: Path, method: str = "fedper", more: str = "") -> Worker:
+    what = experiment(folder, method, devices=4, model="mlp-2nn", more=more)
     read = config.read(what, [])
     park = own.alone(build_park(read), read, 1, tests=True)
     return Worker(device_settings(folder, what, 1, 0), read, combined(read), names.table(read), park)
@@ -154,6 +154,39 @@ def test_a_device_refuses_to_send_what_its_experiment_keeps(tmp_path: Path, send
     assert arrays["w"].size == one.engine.network.parcel("body").numbers  # although all of the model came
     with pytest.raises(RefusedError, match="this device's experiment keeps 'head'"):
         one.reply(visit(one, replace(allowed, sends=sends), "all", size))
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"travel": ""}, "its update would leave as it is"),
+        ({"travel": "quantise bits=8 bucket=512"}, "its update would leave as it is"),  # the codec of the way down
+        ({"objective": "corrected"}, "'grad' would leave as it is"),  # FEDL's, from which the update follows
+    ],
+)
+def test_a_device_with_secure_sums_sends_nothing_without_a_mask(
+    tmp_path: Path, change: dict[str, str], words: str
+) -> None:
+    more = "method.travel = 'secure-sum'\nmethod.travel_down = 'int8'\ndeploy.norm_limit = false\n"
+    device = worker(tmp_path, "fedavg", more)
+    honest = Work(epochs=1, travel="secure-sum bits=32 bound=8.0 threshold=0.6")
+    size = device.engine.network.flat.numel()
+    with pytest.raises(RefusedError, match="its sum is no table"):  # it trains, and looks for keys
+        device.reply(visit(device, honest, "all", size))
+    with pytest.raises(RefusedError, match=words):
+        device.reply(visit(device, replace(honest, **change), "all", size))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("change", [{"sample_clip": None}, {"sample_noise": 0.1}, {"batch_size": 20}])
+def test_a_device_does_not_train_with_less_privacy_than_its_experiment(
+    tmp_path: Path, change: dict[str, float | None]
+) -> None:
+    device = worker(tmp_path, "fedavg", "methods.fedavg.work = { sample_clip = 1.0, sample_noise = 1.0 }\n")
+    honest = Work(epochs=1, batch_size=10, sample_clip=1.0, sample_noise=1.0)
+    size = device.engine.network.flat.numel()
+    assert device.reply(visit(device, honest, "all", size))[0] == "update"
+    with pytest.raises(RefusedError, match="not as private as this device's experiment"):
+        device.reply(visit(device, replace(honest, **change), "all", size))  # type: ignore[arg-type]
 
 
 def test_a_device_refuses_other_shapes_and_questions_that_it_did_not_agree_to(tmp_path: Path) -> None:

@@ -66,6 +66,8 @@ class Worker:
         self.layout = layout_digest(self.engine.network)
         self._batches = most_batches(method, int(park.holdings[self.device]))
         self._batch, self._features = largest_batch(method), asked_features(method)
+        usual = getattr(method.method, "work", None)
+        self._private = usual.at(1, 1) if isinstance(usual, WorkSettings) else Work()
         self._own = method.needs.own
         self._sends = {""} if not self._own else {"", keeping(self._own), *([ARRIVED] if self._own == "all" else [])}
         self._keeps = method.needs.remembers or method.objective.remembers or keeps_moments(method)
@@ -147,8 +149,11 @@ class Worker:
                 "work",
                 f"it sends '{printable(work.sends)}'; this device's experiment keeps '{self._own or 'nothing'}'.",
             )
-        if self._sum is not None and not work.travel and work.sends not in ("nothing", ARRIVED):
-            raise RefusedError("codec", "its update would leave as it is; this device's experiment has 'secure-sum'.")
+        if self._sum is not None:
+            self._check_masked(work)
+        own, given = ((w.sample_clip, w.sample_noise) for w in (self._private, work))
+        if own[0] is not None and (own != given or work.batch_size > self._private.batch_size):
+            raise RefusedError("work", "it is not as private as this device's experiment: clip, noise or batch size.")
         samples = int(self.engine.park.holdings[self.device])
         batches, batch = work.batches(samples), min(work.batch_size, samples)
         if batches > self._batches:
@@ -158,6 +163,20 @@ class Worker:
                 "work", f"mini-batches of {batch} samples; at most {self._batch} by this device's experiment."
             )
         return work
+
+    def _check_masked(self, work: Work) -> None:
+        """Refuse a visit whose update, or what an objective sends beside it, would leave without a mask.
+
+        Raises:
+            RefusedError: it would.
+        """
+        summed = travel.summed(travel.up(self.engine.network, work)) is not None
+        if not summed and work.sends not in ("nothing", ARRIVED):
+            raise RefusedError("codec", "its update would leave as it is; this device's experiment has 'secure-sum'.")
+        if beside := sorted(objectives.objective(work.objective, work.settings).travels):
+            raise RefusedError(
+                "codec", f"'{beside[0]}' would leave as it is; this device's experiment has 'secure-sum'."
+            )
 
     def _may_keep(self, work: Work, about: Mapping[str, Any]) -> None:
         """Refuse a visit that lets a device keep what its experiment's method does not, or too much.

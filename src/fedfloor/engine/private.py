@@ -90,7 +90,7 @@ def _by_samples(
 ) -> Adder:
     """Return the sum of clipped gradients of any network, from the gradient of each sample."""
     names = {id(value): name for name, value in network.module.named_parameters()}
-    keys = [names[id(one)] for one in parameters]
+    keys = [names[id(parameter)] for parameter in parameters]
 
     def loss_of(values: dict[str, Tensor], x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
         called = lambda batch: functional_call(network.module, values, (batch,))  # noqa: E731
@@ -100,13 +100,13 @@ def _by_samples(
     single = vmap(grad_and_value(loss_of, has_aux=True), in_dims=(None, 0, 0), randomness="different")
 
     def add(x: Tensor, y: Tensor, views: list[Tensor]) -> tuple[Tensor, Tensor]:
-        values = {name: one.detach() for name, one in zip(keys, parameters, strict=True)}
+        values = {name: parameter.detach() for name, parameter in zip(keys, parameters, strict=True)}
         with sdpa_kernel(SDPBackend.MATH):  # fused attention has no gradients of single samples
             gradients, (losses, outputs) = single(values, x, y)
         rows = [gradients[name].flatten(1) for name in keys]
-        scale = _scale(torch.stack([one.square().sum(1) for one in rows]).sum(0), clip)
-        for one, view in zip(rows, views, strict=True):
-            view.add_((scale @ one).view_as(view))
+        scale = _scale(torch.stack([gradient.square().sum(1) for gradient in rows]).sum(0), clip)
+        for gradient, view in zip(rows, views, strict=True):
+            view.add_((scale @ gradient).view_as(view))
         return losses.mean(), outputs
 
     return add
@@ -120,10 +120,11 @@ def _by_layers(
     A linear layer's gradient of sample i is δ_i·a_iᵀ, of norm ‖δ_i‖·‖a_i‖ (Goodfellow, arXiv 1510.01799): it is never
     written down. Those of convolutions are products with the unfolded input.
     """
-    known = {id(one): place for place, one in enumerate(parameters)}
-    layers = [one for one in network.module.modules() if any(id(p) in known for p in one.parameters(recurse=False))]
-    owned = [id(p) for one in layers for p in one.parameters(recurse=False)]
-    fits = all(type(one) is nn.Linear or (type(one) is nn.Conv2d and _unfolds(one)) for one in layers)
+    known = {id(parameter): place for place, parameter in enumerate(parameters)}
+    modules = network.module.modules()
+    layers = [layer for layer in modules if any(id(p) in known for p in layer.parameters(recurse=False))]
+    owned = [id(p) for layer in layers for p in layer.parameters(recurse=False)]
+    fits = all(type(layer) is nn.Linear or (type(layer) is nn.Conv2d and _unfolds(layer)) for layer in layers)
     if not fits or sorted(owned) != sorted(known) or any(not p.requires_grad for p in parameters):
         return None
 
@@ -161,8 +162,8 @@ def _by_layers(
                 squares += bias.square().sum(1)
                 adding.append(partial(_add_rows, views[known[id(layer.bias)]], bias))
         scale = _scale(squares, clip)
-        for one in adding:
-            one(scale)
+        for add_scaled in adding:
+            add_scaled(scale)
         return loss.detach(), outputs.detach()
 
     return add
@@ -199,7 +200,7 @@ def _check(network: Network, work: Work) -> None:
             f"work.sample_clip with objective '{work.objective}': its loss is not known to be a mean over samples, "
             f"whose gradients could be clipped one by one. Use one of {', '.join(SEPARATE)}."
         )
-    mixing = next((type(one).__name__ for one in network.module.modules() if isinstance(one, MIXING)), None)
+    mixing = next((type(layer).__name__ for layer in network.module.modules() if isinstance(layer, MIXING)), None)
     if mixing is not None:
         raise SettingError(
             f"work.sample_clip with a network that has {mixing}: it gives no gradients of single samples. Use one "

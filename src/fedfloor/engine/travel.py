@@ -33,7 +33,7 @@ def coded(network: Network, travels: str, codecs: str = "") -> Parcel:
         codecs: see :func:`fedfloor.parts.codecs.chain`.
     """
     cut, steps = network.parcel(travels), chain(codecs)
-    if any(one.summed for one in steps):  # masked whole, statistics included
+    if any(step.summed for step in steps):  # masked whole, statistics included
         return Parcel(cut.parts, cut.model, Coding(steps, NumberLayout(((1, cut.numbers),))))
     if not steps or not cut.among(network.trained):
         return cut
@@ -62,7 +62,7 @@ def down(network: Network, work: Work) -> Parcel:
 
 def keeps(network: Network, work: Work) -> bool:
     """Return whether devices keep the error of their uploads."""
-    return any(one.feedback for one in chain(work.travel)) and up(network, work).coding is not None
+    return any(codec.feedback for codec in chain(work.travel)) and up(network, work).coding is not None
 
 
 def summed(way: Parcel) -> SecureSum | None:

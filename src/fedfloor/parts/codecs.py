@@ -404,8 +404,8 @@ def chain(text: str) -> tuple[Codec, ...]:
         SettingError: an unknown codec or setting, one out of its range, or codecs in an order that makes no sense.
     """
     made = [codec(_settings(part)) for part in text.split(",")] if text else []
-    if len(made) > 1 and any(one.summed for one in made):
-        other = next(one for one in made if not one.summed)
+    if len(made) > 1 and any(step.summed for step in made):
+        other = next(step for step in made if not step.summed)
         name = named.to_spec(other, CODECS)[0]
         raise SettingError(
             f"travel: 'secure-sum' beside '{name}': {UNSUMMED.get(name, 'it does not code vectors of numbers')}, and "
@@ -413,9 +413,9 @@ def chain(text: str) -> tuple[Codec, ...]:
             f"'{name}' out; secure-sum has bits = 16 for half the bytes."
         )
     layout = NumberLayout(((64, 64),))
-    for one in made:
-        layout = one.after(layout)
-    return tuple(one for one in made if not one.whole)
+    for step in made:
+        layout = step.after(layout)
+    return tuple(step for step in made if not step.whole)
 
 
 def _settings(text: str) -> Mapping[str, Any]:
@@ -488,9 +488,9 @@ class Coding:
     def steps(self) -> tuple[tuple[Codec, NumberLayout], ...]:
         """Each codec, and the layout of its input."""
         layout, steps = self.layout, []
-        for one in self.codecs:
-            steps.append((one, layout))
-            layout = one.after(layout)
+        for step in self.codecs:
+            steps.append((step, layout))
+            layout = step.after(layout)
         return tuple(steps)
 
     @cached_property
@@ -507,23 +507,23 @@ class Coding:
     @cached_property
     def bytes(self) -> int:
         """Bytes of a payload."""
-        return sum(one.side(layout) for one, layout in self.steps) + self.last.bytes
+        return sum(step.side(layout) for step, layout in self.steps) + self.last.bytes
 
     @property
     def summed(self) -> SecureSum | None:
         """The codec whose payloads are decoded only once they are added up, where there is one."""
-        return next((one for one in self.codecs if isinstance(one, SecureSum)), None)
+        return next((step for step in self.codecs if isinstance(step, SecureSum)), None)
 
     @property
     def feedback(self) -> bool:
         """Whether the error is kept and added to the next change."""
-        return any(one.feedback for one in self.codecs)
+        return any(step.feedback for step in self.codecs)
 
     def leave(self, x: Numbers, chance: Chance) -> Bytes:
         """Return the payload of numbers [n]: uint8 [bytes]."""
         parts = []
-        for place, (one, layout) in enumerate(self.steps):
-            side, x = one.leave(x, layout, chance(place))
+        for place, (step, layout) in enumerate(self.steps):
+            side, x = step.leave(x, layout, chance(place))
             parts.append(side)
         return np.concatenate([*parts, pack_numbers(x, self.last)])
 
@@ -535,9 +535,9 @@ class Coding:
         """
         if payload.shape != (self.bytes,):
             raise RefusedError("payload", f"{payload.size} bytes came; {self.bytes} are waited for.")
-        ends = np.cumsum([one.side(layout) for one, layout in self.steps])
+        ends = np.cumsum([step.side(layout) for step, layout in self.steps])
         *sides, packed = np.split(payload, ends)
         x = unpack_numbers(packed, self.last)
-        for place, (one, layout) in reversed(list(enumerate(self.steps))):
-            x = one.arrive(sides[place], x, layout, chance(place))
+        for place, (step, layout) in reversed(list(enumerate(self.steps))):
+            x = step.arrive(sides[place], x, layout, chance(place))
         return x

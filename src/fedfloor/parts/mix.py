@@ -256,23 +256,22 @@ class TrimmedMean(Mix):
 
 
 @dataclass(frozen=True)
-class Krum(Mix):
-    """The one model nearest to its neighbours; see :func:`fedfloor.parts.means.krum`.
-
-    Args:
-        outliers: f, how many models may be anything; n ≥ 2f + 3 models must take part.
-        guarantee: whether fewer are refused; with ``false`` f + 3 will do, against the guarantee, and a warning is
-            logged.
-    """
+class _Bearing(Mix):
+    """Rules that bear a number of models that may be anything."""
 
     outliers: int = 1
-    guarantee: bool = True
-    kind: Literal["krum"] = "krum"
     whole: ClassVar[bool] = True
     bounded: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         require(self.outliers >= 0, "mix.outliers", self.outliers, "a whole number of at least 0")
+
+
+@dataclass(frozen=True)
+class _ByNeighbours(_Bearing):
+    """Rules by Krum's scores, the distances to a model's n − f − 2 nearest neighbours."""
+
+    guarantee: bool = True
 
     @property
     def least(self) -> int:
@@ -282,6 +281,19 @@ class Krum(Mix):
     def sound(self) -> int:
         return 2 * self.outliers + 3
 
+
+@dataclass(frozen=True)
+class Krum(_ByNeighbours):
+    """The one model nearest to its neighbours; see :func:`fedfloor.parts.means.krum`.
+
+    Args:
+        outliers: f, how many models may be anything; n ≥ 2f + 3 models must take part.
+        guarantee: whether fewer are refused; with ``false`` f + 3 will do, against the guarantee, and a warning is
+            logged.
+    """
+
+    kind: Literal["krum"] = "krum"
+
     def mixed(self, met: Meeting) -> Tensor:
         from fedfloor.parts.means import krum
 
@@ -289,33 +301,25 @@ class Krum(Mix):
 
 
 @dataclass(frozen=True)
-class MultiKrum(Mix):
+class MultiKrum(_ByNeighbours):
     """The plain mean of the models with the best Krum scores; see :func:`fedfloor.parts.means.multi_krum`.
 
     Args:
         outliers: f, as in Krum; m + f models must take part, too.
-        keep: m, how many are kept; n − f where it is left out.
         guarantee: as in Krum.
+        keep: m, how many are kept; n − f where it is left out.
     """
 
-    outliers: int = 1
     keep: int | None = None
-    guarantee: bool = True
     kind: Literal["multi_krum"] = "multi_krum"
-    whole: ClassVar[bool] = True
-    bounded: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        require(self.outliers >= 0, "mix.outliers", self.outliers, "a whole number of at least 0")
+        super().__post_init__()
         require(self.keep is None or self.keep >= 1, "mix.keep", self.keep, "a whole number of at least 1")
 
     @property
     def least(self) -> int:
-        return max(self.sound if self.guarantee else self.outliers + 3, (self.keep or 0) + self.outliers)
-
-    @property
-    def sound(self) -> int:
-        return 2 * self.outliers + 3
+        return max(super().least, (self.keep or 0) + self.outliers)
 
     def mixed(self, met: Meeting) -> Tensor:
         from fedfloor.parts.means import multi_krum
@@ -324,20 +328,14 @@ class MultiKrum(Mix):
 
 
 @dataclass(frozen=True)
-class Bulyan(Mix):
+class Bulyan(_Bearing):
     """Krum's choice, then the middle of every coordinate; see :func:`fedfloor.parts.robust.bulyan`.
 
     Args:
         outliers: f, how many models may be anything; n ≥ 4f + 3 models must take part.
     """
 
-    outliers: int = 1
     kind: Literal["bulyan"] = "bulyan"
-    whole: ClassVar[bool] = True
-    bounded: ClassVar[bool] = True
-
-    def __post_init__(self) -> None:
-        require(self.outliers >= 0, "mix.outliers", self.outliers, "a whole number of at least 0")
 
     @property
     def least(self) -> int:
@@ -627,7 +625,7 @@ def to_spec(mix: Mix) -> tuple[str, dict[str, Scalar]]:
 def check(mix: Mix, name: str, branches: int) -> None:
     """Check that a rule can mix this many branches."""
     if branches < mix.least:
-        fewer = replace(mix, guarantee=False).least if isinstance(mix, Krum | MultiKrum) else mix.least
+        fewer = replace(mix, guarantee=False).least if isinstance(mix, _ByNeighbours) else mix.least
         against = " mix.guarantee = false does with so few, against the rule's guarantee." if branches >= fewer else ""
         raise SettingError(
             f"mix '{name}' has {branches} models to mix: it needs at least {mix.least}. Let "

@@ -16,7 +16,7 @@ ANSWERED = (*HARMLESS, "moments", "scores", "outputs", "survey")  # beside sums,
 
 def secure(text: str) -> bool:
     """Return whether codecs, by their text, are those of secure sums."""
-    return any(one.summed for one in codecs.chain(text))
+    return any(codec.summed for codec in codecs.chain(text))
 
 
 def check(node: Node, factories: Sequence[Sequence[int]]) -> None:
@@ -76,7 +76,9 @@ def _visits(node: Parallel | Select, count: int) -> None:
             f"mix '{node.mix}' looks at each device's model",
             "Choose a mean: by_samples, equal, or private without a quantile",
         )
-    if count and (len(walk.devices(node)) < count or not all(isinstance(one, Train) for one in walk.children(node))):
+    if count and (
+        len(walk.devices(node)) < count or not all(isinstance(child, Train) for child in walk.children(node))
+    ):
         raise _unfit(
             "branches that meet are more than one visit to a device each",
             "Choose a method whose devices train once, in parallel, such as fedavg or hierfavg",
