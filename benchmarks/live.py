@@ -1,27 +1,36 @@
 """What real machines cost beside the training itself: a visit through a broker, a round of FedGS, an idle agent.
 
 A Mosquitto broker, with and without TLS, and agents as processes of this machine; the edge is in this process. Overhead
-of a visit is the time from handing the model over until what came back may be mixed, less the seconds of training.
+of a visit is the time from handing the model over until what came back may be mixed, less the seconds of training. That
+of the cloud's round is the time from encoding the model for each factory until all have come back and are decoded, over
+the cloud's broker, from edges that are processes of their own and send it back at once.
 """
 
 from __future__ import annotations
 
 import getpass
+import multiprocessing
 import shutil
 import socket
 import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from itertools import count
 from pathlib import Path
 
+import numpy as np
+
 from fedfloor.deploy import cloud, edge, provision
+from fedfloor.deploy.message import MOST_BYTES, Message, decode, encode
 from fedfloor.deploy.park_file import CloudTable, DeviceTable, FactoryTable, ParkFile
 from fedfloor.deploy.settings import (
+    CLOUD,
     CloudEdge,
     CloudSettings,
     DeviceSettings,
@@ -29,8 +38,10 @@ from fedfloor.deploy.settings import (
     Endpoint,
     Named,
     Tls,
+    read,
     to_toml,
 )
+from fedfloor.deploy.uplink import Downlink, Uplink
 from fedfloor.engine.engine import FrozenExtractor
 from fedfloor.errors import RunError
 from fedfloor.plan.nodes import Work
@@ -39,7 +50,7 @@ from fedfloor.runs import ledger
 
 Row = dict[str, object]
 FIGURES = ("payload_mb", "least_ms", "overhead_ms", "most_ms", "first_visit_s", "round_s", "most_s", "training_s")
-PARK = "bench"
+PARK, HERE = "bench", "127.0.0.1"
 FEDGS = """
 rounds = {rounds}
 seed = 0
@@ -55,12 +66,13 @@ engine.shortcuts = "off"
 
 @dataclass(frozen=True)
 class Case:
-    """What is measured: visits of a network to one device, or rounds of FedGS with several."""
+    """What is measured: visits to one device, rounds of FedGS with several, or the cloud's with factories."""
 
     name: str
     model: str
     devices: int = 1
     tls: bool = False
+    factories: int = 0
 
 
 PLAIN = (
@@ -68,7 +80,13 @@ PLAIN = (
     Case("visit FedGS's CNN", "cnn-fedgs"),
     Case("FedGS round, T = 50", "mlp-2nn", 10),
 )
-CASES = (*PLAIN, *(replace(one, name=f"{one.name}, TLS", tls=True) for one in PLAIN))
+NUMBERS = {"mlp-2nn": 209_662, "cnn-fedgs": 6_603_710}  # of 62 classes
+CASES = (
+    *PLAIN,
+    *(replace(one, name=f"{one.name}, TLS", tls=True) for one in PLAIN),
+    Case("cloud's round 2NN, 2 factories, TLS", "mlp-2nn", tls=True, factories=2),
+    Case("cloud's round FedGS's CNN, 2 factories, TLS", "cnn-fedgs", tls=True, factories=2),
+)
 
 
 def measure(cases: Sequence[Case], repeats: int, say: Callable[[str], None]) -> list[Row]:
@@ -85,6 +103,10 @@ def measure(cases: Sequence[Case], repeats: int, say: Callable[[str], None]) -> 
     rows = []
     for case in cases:
         say(case.name)
+        if case.factories:
+            with tempfile.TemporaryDirectory(prefix="ff-") as folder:
+                rows.append({"case": case.name, **dict.fromkeys(FIGURES), **_exchanges(Path(folder), case, repeats)})
+            continue
         with tempfile.TemporaryDirectory(prefix="ff-") as folder, _floor(Path(folder), case, repeats) as floor:
             row = _rounds(floor) if case.devices > 1 else _visits(floor, repeats)
             idle, busy = floor.idle_mib, max(_resident(one.pid) for one in floor.agents)
@@ -98,6 +120,60 @@ def measure(cases: Sequence[Case], repeats: int, say: Callable[[str], None]) -> 
             }
         )
     return rows
+
+
+def _exchanges(folder: Path, case: Case, repeats: int) -> Row:
+    """Time rounds of the cloud with edges that send back what they receive."""
+    what = folder / "experiment.toml"
+    what.write_text('name = "bench"\n')
+    factories = tuple(FactoryTable(f"e{m}", HERE, free_port(), HERE) for m in range(case.factories))
+    devices = tuple(DeviceTable(f"d{m}", one.name) for m, one in enumerate(factories))
+    park = ParkFile(PARK, what, CloudTable(HERE, free_port(), HERE), factories, devices, folder=folder)
+    place = folder / "park"
+    provision.provision(park, place, user=getpass.getuser())
+    (place / "cloud/state").mkdir()
+    broker, over = started_broker(place / "cloud"), list[float]()
+    files = [place / "factories" / one.name / f"edge-{one.name}.toml" for one in factories]
+    edges = [multiprocessing.get_context("spawn").Process(target=_send_back, args=(one,), daemon=True) for one in files]
+    for process in edges:
+        process.start()
+    model, session = {"w": np.random.default_rng(0).standard_normal(NUMBERS[case.model], np.float32)}, time.time_ns()
+    most = dict.fromkeys(range(case.factories), MOST_BYTES)
+    try:
+        with Downlink(read(CloudSettings, place / "cloud/cloud.toml")) as way:
+            for number in range(repeats + 1):
+                began = time.perf_counter()
+                asked = {m: encode(Message("walk", CLOUD, session=session, number=2 * number + m + 1, arrays=model))
+                         for m in most}  # fmt: skip
+                came = [decode(one) for one in way.ask(asked, 120.0, most).values()]
+                over.append(1000 * (time.perf_counter() - began))
+                if len(came) < case.factories or not np.array_equal(came[-1].arrays["w"], model["w"]):
+                    raise RunError("an edge did not answer: try again.")
+    finally:
+        for process in edges:
+            process.terminate()
+        broker.terminate()
+        broker.wait()
+    told = {"least_ms": min(over[1:]), "overhead_ms": statistics.median(over[1:]), "most_ms": max(over[1:])}
+    return {
+        "payload_mb": round(4 * NUMBERS[case.model] / 1e6, 2),
+        **{name: round(one, 1) for name, one in told.items()},
+    }
+
+
+def _send_back(file: Path) -> None:
+    """Run an edge that sends back what it receives, until it is terminated."""
+    numbers, session = count(1), time.time_ns()
+
+    def answer(request: bytes) -> bytes:
+        got = decode(request)
+        back = Message("walked", name, session=session, number=next(numbers), answers=got.identity, arrays=got.arrays)
+        return encode(back)
+
+    settings = read(EdgeSettings, file)
+    name = settings.name
+    with Uplink(settings, answer, session):
+        threading.Event().wait()
 
 
 def _visits(floor: _Floor, repeats: int) -> Row:
@@ -121,7 +197,7 @@ def _visits(floor: _Floor, repeats: int) -> Row:
 
 
 def _rounds(floor: _Floor) -> Row:
-    settings = CloudSettings(PARK, floor.what, floor.folder / "run", (CloudEdge("e0", 0, Endpoint("127.0.0.1", 1)),))
+    settings = CloudSettings(PARK, floor.what, floor.folder / "run", (CloudEdge("e0", 0),), Endpoint("127.0.0.1", 1))
     cloud.run(settings, floor)
     lines = ledger.read(settings.out / "ledger.jsonl")[1:]  # in the first round the agents import PyTorch
     walls = [line.wall_s for line in lines]
@@ -143,7 +219,9 @@ class _Floor:
     agents: list[subprocess.Popen[bytes]]
     idle_mib: float = field(default=0.0)
 
-    def ask(self, messages: Mapping[int, bytes], deadline_s: float) -> dict[int, bytes]:  # noqa: ARG002
+    def ask(
+        self, messages: Mapping[int, bytes], deadline_s: float, most: Mapping[int, int]  # noqa: ARG002
+    ) -> dict[int, bytes]:  # fmt: skip
         """Ask the edge."""
         return {factory: self.edge.answer(frame) for factory, frame in messages.items()}
 
@@ -167,9 +245,7 @@ def _floor(folder: Path, case: Case, repeats: int) -> Iterator[_Floor]:
             file.write_text(to_toml(device))
             started.append(subprocess.Popen([sys.executable, "-m", "fedfloor", "device", str(file)]))
         tls = _tls(folder, "e0", "edge") if case.tls else None
-        made = edge.of(
-            EdgeSettings(PARK, "e0", 0, where, Endpoint(socket=folder / "door"), what, folder, names, tls=tls)
-        )
+        made = edge.of(EdgeSettings(PARK, "e0", 0, where, what, folder, names, tls=tls))
         made.start()
         made.line.attend()
         floor = _Floor(folder, what, made, started[1:])
@@ -192,9 +268,8 @@ def open_to_anybody(folder: Path, port: int) -> Path:
 
 def _provisioned(folder: Path, what: Path, port: int, names: Sequence[Named]) -> Path:
     """Write certificates, and the settings of a broker that asks for them; return its folder."""
-    here = "127.0.0.1"
     devices = tuple(DeviceTable(one.name, "e0") for one in names)
-    park = ParkFile(PARK, what, CloudTable(here), (FactoryTable("e0", here, port, bind=here),), devices, folder=folder)
+    park = ParkFile(PARK, what, CloudTable(HERE), (FactoryTable("e0", HERE, port, bind=HERE),), devices, folder=folder)
     provision.provision(park, folder / "park", user=getpass.getuser())
     place = folder / "park" / "factories" / "e0"
     (place / "state").mkdir()

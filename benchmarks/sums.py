@@ -1,7 +1,7 @@
 """What secure sums cost a round of real processes, 8 devices in 2 factories, beside the same round in the clear.
 
-Two parks of processes on this machine, with a Mosquitto broker: their rounds take turns, so that other work on the
-machine reaches both. Seconds are the cloud's, of a round; processor seconds are those of broker, devices and edges.
+Two parks of processes on this machine, each with two Mosquitto brokers: their rounds take turns, so that other work on
+the machine reaches both. Seconds are the cloud's, of a round; processor seconds those of brokers, devices and edges.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
@@ -25,6 +24,7 @@ from fedfloor.deploy import cloud
 from fedfloor.deploy.settings import (
     CloudEdge,
     CloudSettings,
+    Deadlines,
     DeviceSettings,
     EdgeSettings,
     Endpoint,
@@ -151,29 +151,27 @@ def _computed_s(process: subprocess.Popen[bytes]) -> float:
 
 @contextmanager
 def _park(folder: Path, name: str, text: str) -> Iterator[Park]:
-    """Yield a park whose broker, devices and edges run."""
-    folder.mkdir()
-    what, where = folder / "experiment.toml", Endpoint("127.0.0.1", free_port())
+    """Yield a park whose brokers, devices and edges run, or are started."""
+    above = folder / "cloud"
+    above.mkdir(parents=True)
+    what, where, over = folder / "experiment.toml", *(Endpoint("127.0.0.1", free_port()) for _ in range(2))
     what.write_text(text)
     places, started = build_park(config.read(what, [])).factory_of.tolist(), list[subprocess.Popen[bytes]]()
-    doors = {m: Endpoint(socket=folder / f"e{m}.sock") for m in sorted(set(places))}
+    factories = sorted(set(places))
     try:
-        started.append(started_broker(open_to_anybody(folder, where.port)))
+        for place, port in ((folder, where.port), (above, over.port)):
+            started.append(started_broker(open_to_anybody(place, port)))
         for k, m in enumerate(places):
             own = folder / f"d{k}"
             device = DeviceSettings(name, own.name, m, k, where, what, own, own, edge=f"e{m}")
             started.append(_process("device", folder / f"{own.name}.toml", device))
-        for m, door in doors.items():
+        for m in factories:
             devices = tuple(Named(f"d{k}", k) for k, place in enumerate(places) if place == m)
-            edge = EdgeSettings(name, f"e{m}", m, where, door, what, folder, devices)
+            edge = EdgeSettings(name, f"e{m}", m, where, what, folder, devices, cloud=over)
             started.append(_process("edge", folder / f"e{m}.toml", edge))
-        until = time.monotonic() + WAIT_S
-        while not all((folder / f"e{m}.sock").exists() for m in doors):  # an edge waits for its devices first
-            if time.monotonic() > until:
-                raise RunError(f"the processes of a park did not come up within {WAIT_S:g} s.")
-            time.sleep(0.1)
-        edges = tuple(CloudEdge(f"e{m}", m, door) for m, door in doors.items())
-        yield Park(CloudSettings(name, what, folder / "run", edges), started)
+        edges = tuple(CloudEdge(f"e{m}", m) for m in factories)
+        waits = Deadlines(join_s=WAIT_S)  # an edge waits for its devices first
+        yield Park(CloudSettings(name, what, folder / "run", edges, over, deadlines=waits), started)
     finally:
         for process in reversed(started):
             process.terminate()

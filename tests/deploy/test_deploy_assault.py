@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import getpass
 import hashlib
 import io
@@ -45,7 +44,7 @@ from test_deploy_survey import written as survey_of
 import fedfloor
 from fedfloor import __version__, cli, config
 from fedfloor.data.dataset import Inputs
-from fedfloor.deploy import broker, checks, device, facts, joining, machines, mqtt, provision, subtasks, superlink
+from fedfloor.deploy import broker, checks, device, facts, joining, machines, mqtt, provision, subtasks
 from fedfloor.deploy.channel import DeviceChannel, Flow, _Open
 from fedfloor.deploy.checks import MessageFilter
 from fedfloor.deploy.cloud import CloudExecutor, _room
@@ -1039,107 +1038,32 @@ def _named(folder: Path, sender: str, answers: str = "", failed: Any = None) -> 
     what = experiment(folder, "fedavg", rounds=1)
     said = Message("walked", sender, session=1, number=1, answers=answers, about={"failed": failed or {}})
     edges = (
-        CloudEdge("e0", 0, NOWHERE, devices=(Named("d0", 0),)),
-        CloudEdge("e1", 1, NOWHERE, devices=(Named("d1", 1),)),
+        CloudEdge("e0", 0, devices=(Named("d0", 0),)),
+        CloudEdge("e1", 1, devices=(Named("d1", 1),)),
     )
-    way: Any = SimpleNamespace(ask=lambda messages, _: {m: encode(said) for m in messages if m == 0})
-    one = CloudExecutor(CloudSettings("trial", what, folder / "run", edges), way, [0, 1], table(config.read(what, [])))
+    way: Any = SimpleNamespace(ask=lambda messages, *_: {m: encode(said) for m in messages if m == 0})
+    one = CloudExecutor(
+        CloudSettings("trial", what, folder / "run", edges, NOWHERE), way, [0, 1], table(config.read(what, []))
+    )
     expect(one._exchange({0: ("walk", {"mine": [0]}, {})}) == {}, "it is taken")
     return REFUSED
 
 
 # -- network reach only -----------------------------------------------------------------------------------------------
 
-HERE, THERE = ("10.42.0.1", 9092), ("10.42.0.2", 40_000)
 
-
-def through_the_fence(tally: Tally, folder: Path) -> None:
-    def reached(
-        path: str, client: Any, kind: str = "http", headers: Sequence[tuple[bytes, bytes]] = ()
-    ) -> Callable[[], str]:
-        def do() -> str:
-            said: list[Any] = []
-
-            async def app(*_: Any) -> None:
-                said.append("passed")
-
-            async def send(message: Any) -> None:
-                said.append(message.get("status"))
-
-            scope = {"type": kind, "path": path, "client": client, "server": HERE, "headers": headers}
-            asyncio.run(superlink.Fence(app)(scope, None, send))  # type: ignore[arg-type]
-            expect("passed" not in said, "it reaches Flower's interface")
-            return REFUSED
-
-        return do
-
-    for path in (
-        "/", "/v1/control/start-run", "/v1/control/register-node", "/v1/runtime/x", "/v1/fleet", "//v1/fleet/x",
-        "/V1/FLEET/x",
-        "/v1/fleetx", "/v1//fleet/x", "v1/fleet/x", "/../v1/fleet/x", "/v1/control/../fleet/x", "/docs",
-        "/openapi.json", "*", "",
-        "/v1/\0/fleet/", "http://x/v1/fleet/", "/v2/fleet/x", "/v1/fleet%2fx",
-    ):  # fmt: skip
-        for kind in ("http", "websocket"):
-            tally.attempt(f"{kind} {path!r}", reached(path, THERE, kind))
-    for client in (
-        None,
-        ("", 0),
-        ("localhost", 1),
-        ("127.0.0.1.evil", 1),
-        ("::ffff:10.42.0.2", 1),
-        ("10.42.0.1 ", 1),
-        ("0x7f.1", 1),
-    ):
-        tally.attempt(f"from {client}", reached("/v1/control/start-run", client))
-    for name in (b"x-forwarded-for", b"forwarded", b"x-real-ip", b"host"):
-        tally.attempt(f"with {name!r}", reached("/v1/control/start-run", THERE, headers=[(name, b"127.0.0.1")]))
-    for length in (superlink.BODY_BYTES + 1, 1 << 62):
-        tally.attempt(
-            f"a body of {length}", reached("/v1/fleet/x", THERE, headers=[(b"content-length", str(length).encode())])
-        )
-    tally.attempt("one address holds the room for all bodies", _bodies_of_one)
-    rules = broker.conf(_park(folder), _park(folder).factory[0])
-    for line in ("allow_anonymous false", "require_certificate true", "use_identity_as_username true",
-                 "tls_version tlsv1.3",
-                 "crlfile revoked.crl", "acl_file acl", "max_packet_size", "memory_limit",
-                 "max_connections"):  # fmt: skip
-        tally.attempt(f"a broker without '{line}'", partial(_has, rules, line))
+def at_the_brokers_gates(tally: Tally, folder: Path) -> None:
+    park = _park(folder)
+    for hub in (park.cloud, *park.factory):
+        rules = broker.conf(park, hub)
+        for line in ("allow_anonymous false", "require_certificate true", "use_identity_as_username true",
+                     "use_username_as_clientid true", "tls_version tlsv1.3", "crlfile revoked.crl", "acl_file acl",
+                     "max_packet_size", "memory_limit", "max_connections"):  # fmt: skip
+            tally.attempt(f"a broker without '{line}'", partial(_has, rules, line))
 
 
 def _has(rules: str, line: str) -> str:
     expect(line in rules, "it is open")
-    return REFUSED
-
-
-def _bodies_of_one() -> str:
-    fence = superlink.Fence(None)  # type: ignore[arg-type]
-    size = superlink.BODY_BYTES
-    passed = Counter[str]()
-
-    async def app(scope: Any, receive: Any, _: Any) -> None:
-        got = await receive()
-        passed[scope["client"][0]] += got["type"] == "http.request"
-        await asyncio.sleep(0.3)
-
-    async def request(client: str) -> None:
-        async def receive() -> Any:
-            return {"type": "http.request", "body": bytes(size), "more_body": True}
-
-        async def send(_: Any) -> None: ...
-
-        await fence({"type": "http", "path": "/v1/fleet/x", "client": (client, 1), "server": HERE}, receive, send)
-
-    async def all_of_them() -> None:
-        held = [asyncio.create_task(request("10.42.0.66")) for _ in range(2 * superlink.HELD_BYTES // size)]
-        await asyncio.sleep(0.1)
-        await request("10.42.0.2")
-        await asyncio.gather(*held)
-
-    fence.app = app
-    asyncio.run(all_of_them())
-    expect(passed["10.42.0.2"] == 1, "no SuperNode can be heard")
-    expect(not fence.held, "room is lost for good")
     return REFUSED
 
 
@@ -1168,6 +1092,12 @@ OWN = {f"{TOP}/in/north/n0", f"{TOP}/in/south/n0"}  # what a device may read
 ABROAD = (f"{TOP}/in/south/n0", f"{TOP}/out/n0/north", f"{TOP}/status/n0", f"{TOP}/in/north/n1", f"{TOP}/out/s1/south")
 
 
+OF_THE_CLOUD = (
+    "out/s1/south", "in/south/s1", "in/south/n1", "status/s1", "out/s1/north", "in/cloud/north", "in/cloud/south",
+    "out/south/cloud", "status/south", "status/cloud", "out/cloud/north",
+)  # fmt: skip
+
+
 @dataclass
 class Plant:
     """A park's brokers as real processes, and the clients of its members."""
@@ -1177,10 +1107,10 @@ class Plant:
     made: weakref.WeakSet[Any] = field(default_factory=weakref.WeakSet)  # paho clients that still run
 
     def client(self, name: str, at: str = "", stem: str = "", **more: Any) -> Client:
-        edge = name in self.ports
-        home = at or (name if edge else "north" if name.startswith("n") else "south")
-        where = self.folder / "out" / ("factories" if edge else "devices") / name
-        one = Client(self.ports[home], where, stem or ("edge" if edge else "device"), **more)
+        kind = name if name == "cloud" else "edge" if name in self.ports else "device"
+        home = at or (name if name in self.ports else "north" if name.startswith("n") else "south")
+        where = self.folder / "out" / {"cloud": "cloud", "edge": f"factories/{name}"}.get(kind, f"devices/{name}")
+        one = Client(self.ports[home], where, stem or kind, **more)
         self.made.add(one.mqtt)
         return one
 
@@ -1196,16 +1126,17 @@ class Plant:
 
 @contextmanager
 def plant_of(folder: Path) -> Iterator[Plant]:
-    """Two factories' brokers; they are bridged."""
+    """The cloud's broker and two factories', which it bridges."""
     from parks import broker as started
 
     made = plant(folder)
-    made = replace(made, factory=tuple(replace(one, port=free_port()) for one in made.factory))
+    factories = tuple(replace(one, port=free_port()) for one in made.factory)
+    made = replace(made, factory=factories, cloud=replace(made.cloud, port=free_port()))
     provision.provision(made, folder / "out", user=getpass.getuser())
     with ExitStack() as stack:
-        for one in reversed(made.factory):  # north dials south
-            stack.enter_context(started(folder / "out" / "factories" / one.name, one.port))
-        at = Plant(folder, {one.name: one.port for one in made.factory})
+        for place, one in provision.hubs(made):
+            stack.enter_context(started(folder / "out" / place, one.port))
+        at = Plant(folder, {one.name: one.port for _, one in provision.hubs(made)})
         try:
             yield at
         finally:
@@ -1228,10 +1159,15 @@ def members_at_brokers(tally: Tally, folder: Path) -> None:
                 tally.attempt(
                     f"{name} writes {topic} at north's broker", partial(_forges, at, name, topic, False, "north")
                 )
-        for topic in (f"{TOP}/out/s1/south", f"{TOP}/in/south/s1", f"{TOP}/status/s1", f"{TOP}/out/s1/north"):
-            for retain in (False, True):
-                attempt = partial(_forges, at, "north", topic, retain, "south", "bridge")
-                tally.attempt(f"the bridge writes {topic}", attempt)
+        for topic, retain in product(OF_THE_CLOUD, (False, True)):
+            for stem in ("bridge", "edge"):
+                attempt = partial(_forges_at_the_cloud, at, stem, topic, retain)
+                tally.attempt(f"the {stem} of north writes {topic} at the cloud's broker", attempt)
+        for pattern in ("#", f"{TOP}/in/cloud/+", f"{TOP}/in/cloud/south", f"{TOP}/out/+/cloud", "$share/g/#"):
+            for name, stem in (("north", "bridge"), ("north", "edge"), ("n0", "device")):
+                tally.attempt(
+                    f"the {stem} of {name} reads {pattern}", partial(_nosy_at_the_cloud, at, name, stem, pattern)
+                )
         for topic in (f"{TOP}/out/n1/north", f"{TOP}/in/north/n1", f"{TOP}/status/n1"):
             tally.attempt(f"a last will on {topic}", partial(_wills, at, topic))
         for kind in (
@@ -1292,6 +1228,32 @@ def _forges(at: Plant, name: str, topic: str, retain: bool, broker: str = "", st
         late.subscribe(f"{TOP}/status/+")
         while (got := late.hears(0.1)) is not None:
             expect(got[1] != b"forged", f"{got[0]} is retained")
+    return REFUSED
+
+
+def _forges_at_the_cloud(at: Plant, stem: str, topic: str, retain: bool) -> str:
+    """A factory writes at the cloud's broker what is another's, or the cloud's; neither hears anything of it."""
+    forger, cloud = at.client("north", "cloud", stem), at.client("cloud")
+    with at.talk("south") as (south,):
+        cloud.subscribe(f"{TOP}/#")
+        south.subscribe("#")
+        expect(forger.publish(f"{TOP}/{topic}", b"forged", retain=retain) == DENIED, "the broker takes it")
+        expect(cloud.hears(0.05) is None and south.hears(0.05) is None, "it is heard")
+    for one in (forger, cloud):
+        one.close()
+    return REFUSED
+
+
+def _nosy_at_the_cloud(at: Plant, name: str, stem: str, pattern: str) -> str:
+    """A member subscribes to more than its own at the cloud's broker; then the cloud and another edge talk."""
+    nosy, cloud, south = at.client(name, "cloud", stem), at.client("cloud"), at.client("south", "cloud")
+    nosy.subscribe(pattern)
+    south.subscribe(f"{TOP}/in/cloud/south")
+    expect(cloud.says(f"{TOP}/in/cloud/south", b"secret") and south.hears() is not None, "the edge gets no message")
+    expect(south.says(f"{TOP}/out/south/cloud", b"secret"), "it may not answer")
+    expect(nosy.hears(0.05) is None, "it is read")
+    for one in (nosy, cloud, south):
+        one.close()
     return REFUSED
 
 
@@ -1384,7 +1346,7 @@ def _strangers(at: Plant, kind: str) -> str:
                 return REFUSED
         raise ThroughError("it is let in")
     folder, stem = {
-        "no certificate": (where, None), "cloud": (at.folder / "out/cloud", "superlink"),
+        "no certificate": (where, None), "cloud": (at.folder / "out/cloud", "broker"),
         "authority": (at.folder / "out/authority", "ca"),
     }[kind]  # fmt: skip
     got = Client(port, folder, stem, ca=where / "ca.crt")
@@ -1404,10 +1366,10 @@ def _park(folder: Path) -> Any:
 def _document(folder: Path) -> dict[str, Any]:
     (folder / "given.toml").write_text('name = "given"\n')
     return {
-        "name": "plant", "experiment": "given.toml", "cloud": {"address": "10.0.0.1", "port": 9092, "bind": "0.0.0.0"},
+        "name": "plant", "experiment": "given.toml", "cloud": {"address": "10.0.0.1", "port": 8883, "bind": "0.0.0.0"},
         "folder": "/srv/fedfloor", "programs": "/opt/fedfloor/bin", "user": "fedfloor", "message_mb": 8,
         "valid_days": 9,
-        "factory": [{"name": "north", "address": "10.0.0.2", "port": 8883, "node_port": 9094, "bind": "0.0.0.0"}],
+        "factory": [{"name": "north", "address": "10.0.0.2", "port": 8883, "bind": "0.0.0.0"}],
         "device": [{"name": "n0", "factory": "north", "number": 0, "x_m": 1.0, "y_m": 1.0, "clock_hz": 1e9,
                     "data": {"kind": "folder", "path": "samples"}}],
     }  # fmt: skip
@@ -1617,7 +1579,7 @@ def _written(document: Any, folder: Path) -> str:
     expect("#" not in acl.split("\n", 1)[1] and "$" not in acl, "a rule for every topic is added")
     for service in (
         *machines.cloud_services(park),
-        *machines.factory_services(park, first),
+        *machines.factory_services(first),
         *machines.device_services(park.device[0]),
     ):
         text = machines.unit(service, park)
@@ -1685,7 +1647,7 @@ CLASSES: Mapping[str, tuple[str, str, Callable[[Tally, Path], None]]] = {
     "claims": ("A device, its edge", "count for more, end a run: every field", claims_of_devices),
     "says": ("A device, its edge and other devices", "speak for others, poison, flood", what_a_device_says),
     "edges": ("A taken-over edge, the cloud", "poison, end a run, fill its memory", answers_of_edges),
-    "network": ("Network reach only", "control Flower, enter a broker, fill its memory", through_the_fence),
+    "network": ("Network reach only", "enter a broker, fill its memory", at_the_brokers_gates),
     "files": ("A stranger's park file, model file", "run code, add rules or units", files_of_strangers),
     "folders": ("A stranger's run folder, model", "run code, scripts in pages, begin a run", folders_of_strangers),
     "brokers": ("A device or another factory, real brokers", "read, write, end or pose as others", members_at_brokers),

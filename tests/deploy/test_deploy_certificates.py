@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.serialization import load_ssh_private_key, load_ssh_public_key
 from cryptography.x509.oid import ExtendedKeyUsageOID
 from cryptography.x509.verification import PolicyBuilder, Store
 from hypothesis import given
@@ -29,7 +28,7 @@ def test_every_certificate_leads_to_the_authority_and_names_its_holder(tmp_path:
     done = provisioned(park, tmp_path)
     root = authority.certificate(tmp_path / "out/authority/ca.crt")
     verifier = PolicyBuilder().store(Store([root])).time(NOW).build_client_verifier
-    assert [row["state"] for row in done.rows] == ["new"] * 11  # cloud, 2 × (broker, bridge, edge), 4 devices
+    assert [row["state"] for row in done.rows] == ["new"] * 12  # cloud, broker; 2 × (broker, bridge, edge); 4 devices
     for name, stem in (("factories/north", "edge"), ("devices/s1", "device"), ("factories/south", "bridge")):
         cert = authority.certificate(tmp_path / "out" / name / f"{stem}.crt")
         holder = {"edge": "north", "device": "s1", "bridge": "bridge-south"}[stem]
@@ -50,7 +49,9 @@ def test_every_certificate_leads_to_the_authority_and_names_its_holder(tmp_path:
 
 def test_openssl_agrees(tmp_path: Path) -> None:
     provision.provision(plant(tmp_path), tmp_path / "out")
-    for place, stem, purpose in (("devices/n0", "device", "sslclient"), ("cloud", "superlink", "sslserver")):
+    for place, stem, purpose in (
+        ("devices/n0", "device", "sslclient"), ("cloud", "cloud", "sslclient"), ("cloud", "broker", "sslserver"),
+    ):  # fmt: skip
         words = ["openssl", "verify", "-x509_strict", "-purpose", purpose, "-crl_check", "-CRLfile",
                  str(tmp_path / "out/authority/revoked.crl"), "-CAfile", str(tmp_path / "out/authority/ca.crt"),
                  str(tmp_path / "out" / place / f"{stem}.crt")]  # fmt: skip
@@ -65,7 +66,7 @@ def test_private_keys_are_their_owners_alone(tmp_path: Path) -> None:
         for path in (tmp_path / "out").rglob("*")
         if path.is_file() and b"PRIVATE KEY" in path.read_bytes()
     }
-    assert len(modes) == 14  # 11 certificates, 2 Flower nodes, the authority
+    assert len(modes) == 13  # 12 certificates, the authority
     assert set(modes.values()) == {0o600}
 
 
@@ -74,17 +75,6 @@ def test_the_authoritys_key_goes_to_no_machine(tmp_path: Path) -> None:
     key = (tmp_path / "out/authority/ca.key").read_bytes()
     holders = [p for p in (tmp_path / "out").rglob("*") if p.is_file() and key in p.read_bytes()]
     assert holders == [tmp_path / "out/authority/ca.key"]
-
-
-def test_flower_nodes_have_keys_in_ssh_format(tmp_path: Path) -> None:
-    provisioned(plant(tmp_path), tmp_path)
-    private = load_ssh_private_key((tmp_path / "out/factories/north/node").read_bytes(), None)
-    line = (tmp_path / "out/cloud/nodes/north.pub").read_bytes()
-    public = load_ssh_public_key(line)
-    assert isinstance(private, ec.EllipticCurvePrivateKey)
-    assert private.curve.name == "secp384r1"
-    assert private.public_key() == public
-    assert line.startswith(b"ecdsa-sha2-nistp384 ")
 
 
 # -- what is wrong with a certificate ----------------------------------------------------------------------------------

@@ -683,7 +683,7 @@ class Replayed:
     forged: dict[str, Message] = field(default_factory=dict)
     numbers: Iterator[int] = field(default_factory=lambda: count(time.monotonic_ns()))
 
-    def ask(self, messages: Mapping[int, bytes], deadline_s: float) -> dict[int, bytes]:
+    def ask(self, messages: Mapping[int, bytes], deadline_s: float, most: Mapping[int, int]) -> dict[int, bytes]:
         found = {}
         for factory, frame in messages.items():
             kind = decode(frame).kind
@@ -743,7 +743,7 @@ class Inventing:
 
     asked: int = 0
 
-    def ask(self, messages: Mapping[int, bytes], deadline_s: float) -> dict[int, bytes]:
+    def ask(self, messages: Mapping[int, bytes], deadline_s: float, most: Mapping[int, int]) -> dict[int, bytes]:
         self.asked += 1
         failures = {f"x{self.asked}-{i}": ["visit", "RunError", "why"] for i in range(3)}
         about = {"held": {}, "devices": [0], "lacking": ["d0"], "wrong": {}, "failed": failures}
@@ -756,8 +756,10 @@ def test_failures_of_invented_devices_do_not_add_up_and_do_not_count_where_devic
 ) -> None:
     monkeypatch.setattr(joining, "LOOK_S", 0.0)
     what = experiment(tmp_path, "fedavg", rounds=1)
-    edges, made = (CloudEdge("e0", 0, NOWHERE, devices=(Named("d0", 0),) * listed),), Inventing()
-    settings = CloudSettings("trial", what, tmp_path / "run", edges, deadlines=Deadlines(join_s=0.5), samples="devices")
+    edges, made = (CloudEdge("e0", 0, devices=(Named("d0", 0),) * listed),), Inventing()
+    settings = CloudSettings(
+        "trial", what, tmp_path / "run", edges, NOWHERE, deadlines=Deadlines(join_s=0.5), samples="devices"
+    )
     found = config.read(what, [])
     live_cloud = cloud.CloudExecutor(settings, made, [], names.table(found))
     with pytest.raises(RunError, match="had not said what they hold"):

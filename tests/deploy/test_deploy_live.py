@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -18,7 +19,7 @@ from live_park import experiment, figures, simulated
 from live_processes import broker, needs_broker, processes, rounds
 
 pytestmark = [pytest.mark.slow, pytest.mark.live, needs_broker]
-METHODS = ("fedavg", "fedsr", "fedgs")  # HFedMS: below, killed and resumed; HierFAVG, over Flower: test_deploy_up.py
+METHODS = ("fedavg", "fedsr", "fedgs")  # HFedMS: below, killed and resumed; HierFAVG, behind TLS: test_deploy_up.py
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -64,12 +65,35 @@ def test_a_run_goes_on_without_whoever_is_gone_and_with_whoever_comes_back(tmp_p
         park.edges[1].kill()
         lines = rounds(park, last(lambda line: line.measured["absent"] == ["e1"], before))  # type: ignore[index]
         assert lines[-1].lost == 4
-        (tmp_path / "e1.sock").unlink(missing_ok=True)
         park.start_edge(1)
         rounds(park, last(whole, len(lines)))
 
         cloud.send_signal(signal.SIGINT)
         assert cloud.wait(60) == 130
+
+
+def test_the_clouds_broker_is_killed_and_hangs_and_no_bit_changes(tmp_path: Path) -> None:
+    what = experiment(tmp_path, "fedsr", rounds=100_000, devices=4)
+    with processes(tmp_path, what) as park:
+        cloud = park.cloud()
+        before = len(rounds(park, last(whole, 2)))
+        for _ in range(3):
+            park.cloud_broker.kill()
+            park.cloud_broker.wait()
+            park.cloud_broker = broker(tmp_path, park.cloud_port)
+            before = len(rounds(park, last(whole, before + 2)))
+        park.cloud_broker.send_signal(signal.SIGSTOP)
+        time.sleep(3)
+        stalled = len(ledger.read(tmp_path / "live/ledger.jsonl"))
+        time.sleep(3)
+        assert len(ledger.read(tmp_path / "live/ledger.jsonl")) == stalled  # the round waits
+        park.cloud_broker.send_signal(signal.SIGCONT)
+        rounds(park, last(whole, stalled + 2))
+        cloud.send_signal(signal.SIGINT)
+        assert cloud.wait(60) == 130, park.logs()
+    got = ledger.read(tmp_path / "live/ledger.jsonl")
+    _, wanted = simulated(what, tmp_path / "simulated", len(got))
+    assert [figures(line) for line in got] == [figures(line) for line in wanted]
 
 
 @pytest.mark.parametrize(

@@ -202,9 +202,13 @@ TIERS = {
     "edge": (
         ["edge"],
         ["edge.Edge", "edge.FactoryExecutor", "channel.DeviceChannel", "checks.MessageFilter", "joining", "subtasks",
-         "mqtt.MqttConnection", "edge_socket.EdgeSocket", "message"],
+         "mqtt.MqttConnection", "uplink.Uplink", "message"],
     ),
-    "cloud": (["cloud"], ["cloud.CloudExecutor", "checks.MessageFilter", "joining", "subtasks", "message"]),
+    "cloud": (
+        ["cloud"],
+        ["cloud.CloudExecutor", "uplink.Downlink", "channel.DeviceChannel", "checks.MessageFilter", "joining",
+         "subtasks", "message"],
+    ),
 }  # fmt: skip
 
 

@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -19,11 +20,11 @@ from test_deploy_data import DEVICES, pictures, told
 from fedfloor import config
 from fedfloor.deploy import cloud, machines, provision
 from fedfloor.deploy.park_file import CloudTable, DeviceTable, FactoryTable, ParkFile
-from fedfloor.deploy.settings import CloudEdge, CloudSettings, Deadlines, Endpoint
+from fedfloor.deploy.settings import CloudSettings, Deadlines, read
 from fedfloor.runs import ledger
 from fedfloor.runs.parks import build_park
 from live_park import experiment, simulated
-from parks import MOSQUITTO, free_port, needs_mosquitto, until
+from parks import MOSQUITTO, free_port, needs_mosquitto
 
 __all__ = ["pictures"]
 HERE = "127.0.0.1"
@@ -89,11 +90,11 @@ def test_folders_and_functions_behind_tls_are_the_simulations_bits(tmp_path: Pat
         {"kind": "function", "name": "sensor:see"} for k in range(DEVICES)
     ]  # fmt: skip
     park = ParkFile(
-        "trial", what, CloudTable(HERE), (FactoryTable("e0", HERE, free_port(), free_port(), HERE),),
+        "trial", what, CloudTable(HERE, free_port(), HERE), (FactoryTable("e0", HERE, free_port(), HERE),),
         tuple(DeviceTable(f"d{k}", "e0", data=one) for k, one in enumerate(sources)), folder=tmp_path,
     )  # fmt: skip
     provision.provision(park, out, user=getpass.getuser())
-    broker, edge, _ = machines.factory_services(park, park.factory[0])
+    broker, edge = machines.factory_services(park.factory[0])
     place = out / "factories/e0"
     with ExitStack() as stack:
 
@@ -107,12 +108,11 @@ def test_folders_and_functions_behind_tls_are_the_simulations_bits(tmp_path: Pat
                 np.savez(out / f"devices/d{k}/seen.npz", x=x, y=y)
                 (out / f"devices/d{k}/sensor.py").write_text(SENSOR)
             start(*machines.device_services(device), out / f"devices/d{k}")
+        start(broker, out / "cloud")
         start(broker, place)
         start(edge, place)
-        door = Endpoint(socket=place / "state/door.sock")
-        assert until(lambda: (place / "state/door.sock").exists(), 60), logs(out)
-        edges, most = (CloudEdge("e0", 0, door),), Deadlines(round_s=120)
-        settings = CloudSettings("trial", what, tmp_path / "live", edges, deadlines=most, samples="devices")
-        assert cloud.run(settings) == "finished"
+        given = read(CloudSettings, out / "cloud/cloud.toml")
+        settings = replace(given, out=tmp_path / "live", deadlines=Deadlines(round_s=120, join_s=120))
+        assert cloud.run(settings) == "finished", logs(out)
     assert (tmp_path / "live/model.safetensors").read_bytes() == (tmp_path / "simulated/model.safetensors").read_bytes()
     assert [told(one) for one in ledger.read(tmp_path / "live/ledger.jsonl")] == [told(line) for line in wanted]

@@ -37,7 +37,8 @@ TOP = 'experiment = "tiny.toml"'
         ('name = "robot"', 'name = "camera"', ["two of one name", "'camera'", "factory 'north'", "factory 'south'"]),
         ('name = "robot"', 'name = "broker-north"', ["two of one name", "the broker of factory 'north'"]),
         ('name = "robot"', 'name = "South"', ["two of one name", "the edge of factory 'south'"]),
-        ('name = "robot"', 'name = "superlink"', ["two of one name", "the cloud"]),
+        ('name = "robot"', 'name = "cloud"', ["two of one name", "the cloud"]),
+        ('"cloud.example"', '"cloud.example"\ntransport = "http"', ["cloud.transport = 'http'", "mqtt or flower"]),
         ('factory = "south"', 'factory = "soth"', ["device 'robot'", "unknown factory 'soth'", "Did you mean 'south'"]),
         ('name = "robot"', 'name = "a/+"', ["device name = 'a/+'", "letters"]),
         ('name = "robot"', f'name = "{56 * "r"}"', ["device name", "1 to 55"]),
@@ -45,7 +46,7 @@ TOP = 'experiment = "tiny.toml"'
         ('"10.0.0.3"', '"10.0.0.3"\nbind = "0.0.0.0\\nallow_anonymous true"', ["bind", "a host name or an IP"]),
         ('name = "robot"', 'name = "robot"\nnumber = 0', ["'camera' and 'robot'", "number 0"]),
         ('"10.0.0.3"', '"10.0.0.2"', ["broker of factory 'north'", "factory 'south'", "port 8883 of 10.0.0.2"]),
-        ('"cloud.example"', '"10.0.0.2"\nport = 8883', ["SuperLink", "broker of factory 'north'", "port 8883"]),
+        ('"cloud.example"', '"10.0.0.2"\nport = 8883', ["the cloud's broker", "factory 'north'", "port 8883"]),
         ('"10.0.0.3"', '"10.42.0.300"', ["address = '10.42.0.300'", "a host name or an IP address"]),
         ('"10.0.0.3"', '"10.0.0.3:8883"', ["address = '10.0.0.3:8883'", "without a port"]),
         ('"10.0.0.3"', '"10.0.0.3"\nport = 70000', ["port = 70000", "65535"]),
@@ -87,7 +88,7 @@ def test_the_longest_names_have_certificates(tmp_path: Path) -> None:
     longest = park_file.LONGEST
     (tmp_path / "e.toml").write_text("")
     park = park_file.ParkFile(
-        longest * "p", tmp_path / "e.toml", park_file.CloudTable("127.0.0.1"),
+        longest * "p", tmp_path / "e.toml", park_file.CloudTable("127.0.0.2"),
         (park_file.FactoryTable(longest * "f", "127.0.0.1"),), (park_file.DeviceTable(longest * "d", longest * "f"),),
     )  # fmt: skip
     for one in certified(park):
@@ -98,7 +99,7 @@ def test_the_longest_names_have_certificates(tmp_path: Path) -> None:
 
 @given(NAMES, st.data())
 def test_a_park_file_survives_being_written(names: list[str], data: st.DataObject) -> None:
-    reserved = {"superlink"}
+    reserved = {"cloud"}
     names = [name for name in names if name not in reserved] or ["a", "b"]
     factories = tuple(
         park_file.FactoryTable(name, f"10.0.0.{i + 1}") for i, name in enumerate(names[: max(1, len(names) // 3)])

@@ -44,12 +44,12 @@ def test_a_new_device_leaves_the_others_files_alone(tmp_path: Path) -> None:
     done = provisioned(more, tmp_path)
     after = content(tmp_path / "out")
     changed = {name for name in before if before[name] != after[name]}
-    # Its own broker's rights and bridge, the edges that may visit it, the other end of the bridge, the cloud's list of
-    # devices, the memory, and the last entry of the journal.
+    # Its own broker's rights and bridge, the edges that may visit it, the other bridge, what the cloud's broker relays,
+    # the cloud's list of devices, the memory, and the last entry of the journal.
     assert changed == {
         "factories/north/acl", "factories/north/mosquitto.conf", "factories/north/edge-north.toml",
-        "factories/south/acl", "factories/south/edge-south.toml", "authority/index.json", "cloud/cloud.toml",
-        "authority/journal.head",
+        "factories/south/mosquitto.conf", "factories/south/edge-south.toml", "authority/index.json", "cloud/cloud.toml",
+        "cloud/acl", "authority/journal.head",
     }  # fmt: skip
     listed = [
         [one.name for one in edge.devices]
@@ -81,14 +81,14 @@ def test_revoked_serials_are_listed_and_nobody_elses(tmp_path: Path) -> None:
     serial = authority.certificate(tmp_path / "out/devices/n0/device.crt").serial_number
     done = provisioned(park, tmp_path, revoke=["n0"])
     root = authority.certificate(tmp_path / "out/authority/ca.crt")
-    for place in ("authority", "factories/north", "factories/south"):
+    for place in ("authority", "cloud", "factories/north", "factories/south"):
         listed = x509.load_pem_x509_crl((tmp_path / "out" / place / "revoked.crl").read_bytes())
         assert [one.serial_number for one in listed] == [serial]
         assert listed.is_signature_valid(root.public_key())  # type: ignore[arg-type]
         assert listed.next_update_utc == root.not_valid_after_utc  # one that ran out would shut everybody out
     assert "user n0\n" not in (tmp_path / "out/factories/north/acl").read_text()
     assert not list((tmp_path / "out/devices/n0").glob("*"))
-    assert sum("reload" in note for note in done.notes) == 2
+    assert sum("reload" in note for note in done.notes) == 3
     again = provisioned(park, tmp_path)  # it stays out although the park file still names it
     assert {row["state"] for row in again.rows if row["name"] == "n0"} == {"revoked"}
     assert not again.written
@@ -181,8 +181,24 @@ def test_every_process_can_read_its_settings(tmp_path: Path) -> None:
     assert [(one.name, one.device) for one in edge.devices] == [("s0", 2), ("s1", 3)]
     assert [(one.name, one.device, one.edge) for one in edge.neighbours] == [("n0", 0, "north"), ("n1", 1, "north")]
     assert (device.device, device.factory, device.broker) == (3, 1, edge.broker)
+    assert cloud.broker == edge.cloud == settings.Endpoint("127.0.0.1", 8883)
+    assert cloud.tls is not None
+    authority.check(cloud.tls, "cloud", NOW)
     assert device.tls is not None
     authority.check(device.tls, "s1", NOW)
+
+
+def test_with_flower_the_cloud_has_no_broker(tmp_path: Path) -> None:
+    park = plant(tmp_path)
+    park = dataclasses.replace(park, cloud=dataclasses.replace(park.cloud, transport="flower"))
+    with pytest.raises(SettingError, match=r"'ring' crosses factories.*cloud\.transport = 'mqtt'"):
+        provisioned(park, tmp_path)
+    park.experiment.write_text('name = "given"\nmethod.name = "hierfavg"\n')
+    provisioned(park, tmp_path)
+    assert {path.name for path in (tmp_path / "out/cloud").iterdir()} == {"ca.crt", "cloud.toml", "experiment.toml"}
+    cloud = settings.read(CloudSettings, tmp_path / "out/cloud/cloud.toml")
+    assert (cloud.transport, cloud.broker) == ("flower", None)
+    assert settings.read(EdgeSettings, tmp_path / "out/factories/south/edge-south.toml").cloud is None
 
 
 # -- the command -------------------------------------------------------------------------------------------------------
@@ -261,6 +277,7 @@ def test_where_rounds_stay_within_factories_no_other_factorys_edge_has_a_way_to_
         assert "connection " not in (place / "mosquitto.conf").read_text()
         assert not any(far in line for line in (place / "acl").read_text().splitlines())
         assert "in/+/" not in (place / "acl").read_text()
+        assert "bridge" not in (tmp_path / "out/cloud/acl").read_text()
         read = settings.read(EdgeSettings, place / f"edge-{one.name}.toml")
         assert (read.reach, read.neighbours) == ("factory", ())
         link: Any = None
@@ -271,5 +288,5 @@ def test_where_rounds_stay_within_factories_no_other_factorys_edge_has_a_way_to_
     park.experiment.write_text('name = "given"\nmethod.name = "ring"\n')
     done = provisioned(park, tmp_path)
     assert any("restart its broker" in note for note in done.notes)
-    assert "connection north-south" in (tmp_path / "out/factories/north/mosquitto.conf").read_text()
-    assert "fedfloor/plant/in/south/n0" in (tmp_path / "out/factories/south/acl").read_text()
+    assert "connection north-cloud" in (tmp_path / "out/factories/north/mosquitto.conf").read_text()
+    assert "topic write fedfloor/plant/in/south/n0" in (tmp_path / "out/cloud/acl").read_text()

@@ -1,20 +1,16 @@
-"""The files that processes are started with, their door, and how long they wait for a broker."""
+"""The files that processes are started with, and how long they wait for a broker."""
 
 from __future__ import annotations
 
-import contextlib
-import socket
 import subprocess
 import sys
 import threading
-import time
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from fedfloor.deploy import edge_socket, mqtt
-from fedfloor.deploy.edge_socket import EdgeSocket
+from fedfloor.deploy import mqtt
 from fedfloor.deploy.mqtt import MqttConnection
 from fedfloor.deploy.settings import (
     CloudSettings,
@@ -28,14 +24,14 @@ from fedfloor.deploy.settings import (
     read,
     to_toml,
 )
-from fedfloor.errors import RunError, SettingError
+from fedfloor.errors import SettingError
 from parks import free_port
 
 EDGE = EdgeSettings(
-    "trial", "north", 0, Endpoint("10.0.0.1", 8883), Endpoint(socket=Path("/run/door")), Path("/e.toml"),
+    "trial", "north", 0, Endpoint("10.0.0.1", 8883), Path("/e.toml"),
     Path("/state"), (Named("a", 0), Named("b", 1)), (Named("c", 3, "south"),),
     Tls(Path("/ca"), Path("/crt"), Path("/key")),
-    Deadlines(visit_s=5.0),
+    Deadlines(visit_s=5.0), cloud=Endpoint("10.0.0.9", 8883),
 )  # fmt: skip
 
 
@@ -79,10 +75,14 @@ def test_data_come_from_one_of_three_places() -> None:
         DataSource("folder")
 
 
-def test_a_cloud_without_a_superlink_needs_doors(tmp_path: Path) -> None:
-    (tmp_path / "c.toml").write_text('park = "p"\nexperiment = "e"\nout = "o"\n[[edges]]\nname = "n"\nfactory = 0\n')
-    with pytest.raises(SettingError, match="edges without a door"):
-        read(CloudSettings, tmp_path / "c.toml")
+def test_a_cloud_needs_a_broker_unless_flower_carries_its_messages(tmp_path: Path) -> None:
+    text = 'park = "p"\nexperiment = "e"\nout = "o"\ntransport = "{}"\n[[edges]]\nname = "n"\nfactory = 0\n'
+    for transport, wanted in (("mqtt", "broker = None: must be a host and a port"), ("http", "must be mqtt or flower")):
+        (tmp_path / "c.toml").write_text(text.format(transport))
+        with pytest.raises(SettingError, match=wanted):
+            read(CloudSettings, tmp_path / "c.toml")
+    (tmp_path / "c.toml").write_text(text.format("flower"))
+    assert read(CloudSettings, tmp_path / "c.toml").broker is None
 
 
 def test_no_file_says_where_files_come_from(tmp_path: Path) -> None:
@@ -95,58 +95,6 @@ def test_a_device_reads_and_writes_below_its_own_name() -> None:
     assert mqtt.topic_parts(mqtt.outbox_topic("p", "a", "north")) == ("out", ("a", "north"))
     assert mqtt.topic_parts(mqtt.status_topic("p", "a")) == ("status", ("a",))
     assert mqtt.topic_parts("else/p/status/a") == ("", ())
-
-
-@pytest.mark.parametrize("kind", ["socket", "port"])
-def test_a_door_answers_each_frame(tmp_path: Path, kind: str) -> None:
-    where = Endpoint(socket=tmp_path / "door") if kind == "socket" else Endpoint("127.0.0.1", free_port())
-    one = EdgeSocket(where, lambda frame: frame[::-1])
-    try:
-        assert edge_socket.ask(where, b"abc", 5.0) == b"cba"
-        assert edge_socket.ask(where, bytes(3_000_000), 5.0) == bytes(3_000_000)
-        with pytest.raises(RunError, match="cannot be opened"):
-            EdgeSocket(where, lambda frame: frame)
-    finally:
-        one.close()
-    with pytest.raises(OSError):  # noqa: PT011
-        edge_socket.ask(where, b"abc", 1.0)
-
-
-def test_an_answer_that_comes_byte_by_byte_is_late_all_the_same(tmp_path: Path) -> None:
-    where = Endpoint(socket=tmp_path / "door")
-
-    def drip(listening: socket.socket) -> None:
-        to, _ = listening.accept()
-        with to, contextlib.suppress(OSError):
-            to.sendall(edge_socket.LENGTH.pack(1 << 20))
-            for _ in range(100):
-                to.sendall(b"x")
-                time.sleep(0.05)
-
-    with socket.socket(socket.AF_UNIX) as listening:
-        listening.bind(str(where.socket))
-        listening.listen()
-        threading.Thread(target=drip, args=(listening,), daemon=True).start()
-        began = time.monotonic()
-        with pytest.raises(TimeoutError):
-            edge_socket.ask(where, b"abc", 0.3)
-        assert time.monotonic() - began < 3
-
-
-def test_a_door_that_a_kill_left_behind_is_taken_over(tmp_path: Path) -> None:
-    where = Endpoint(socket=tmp_path / "door")
-    with socket.socket(socket.AF_UNIX) as killed:  # its file stays
-        killed.bind(str(where.socket))
-    one = EdgeSocket(where, lambda frame: frame)
-    assert edge_socket.ask(where, b"x", 5.0) == b"x"
-    one.close()
-
-
-def test_a_door_takes_no_frame_larger_than_it_is_told() -> None:
-    ours, theirs = socket.socketpair()
-    ours.sendall(edge_socket.LENGTH.pack(1 << 60))
-    with pytest.raises(OSError, match="at most 10 are taken"):
-        edge_socket.receive(theirs, 10)
 
 
 def test_a_link_tries_for_an_hour_and_then_connects(tmp_path: Path) -> None:

@@ -278,8 +278,12 @@ def back(park: Processes) -> bool:
 def observer(park: Processes, wire: list[bytes]) -> mqtt.MqttConnection:
     """Return a client that keeps everything that is on the wire, and kills a device when its stage begins."""
     link, killed = mqtt.MqttConnection("observer", Endpoint("127.0.0.1", park.port)), set[int]()
+    assembler = mqtt.Assembler()
 
-    def listen(topic: str, payload: bytes) -> None:
+    def listen(topic: str, packet: bytes) -> None:
+        payload = assembler.add(topic, packet, 1 << 30)
+        if payload is None:
+            return
         wire.append(payload)
         kind, names = mqtt.topic_parts(topic)
         if kind != "in" or names[-1] != f"d{WHO}":

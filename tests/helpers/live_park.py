@@ -29,7 +29,7 @@ from fedfloor.experiment import Experiment
 from fedfloor.methods.fedavg import FedAvg
 from fedfloor.park.park import Park
 from fedfloor.runs import launch, ledger
-from fedfloor.runs.orders import Orders
+from fedfloor.runs.orders import Limits, Orders
 from fedfloor.runs.parks import build_park
 
 NOWHERE = Endpoint("127.0.0.1", 1)
@@ -155,14 +155,14 @@ def device_settings(
 
 def edge_settings(
     folder: Path, what: Path, park: Park, factory: int, broker: Endpoint = NOWHERE, deadlines: Deadlines | None = None,
-    listen: Endpoint | None = None,
+    cloud: Endpoint | None = NOWHERE,
 ) -> EdgeSettings:  # fmt: skip
     every = {k: int(m) for k, m in enumerate(park.factory_of)}
     own = tuple(Named(f"d{k}", k) for k, m in every.items() if m == factory)
     others = tuple(Named(f"d{k}", k, f"e{m}") for k, m in every.items() if m != factory)
     return EdgeSettings(
-        "trial", f"e{factory}", factory, broker, listen or Endpoint(socket=folder / f"e{factory}.sock"), what, folder,
-        own, others, deadlines=deadlines or Deadlines(60, 60, 20, 120),
+        "trial", f"e{factory}", factory, broker, what, folder, own, others,
+        deadlines=deadlines or Deadlines(60, 60, 20, 120), cloud=cloud,
     )  # fmt: skip
 
 
@@ -172,7 +172,7 @@ class Inside:
 
     edges: Mapping[int, Edge]
 
-    def ask(self, messages: Mapping[int, bytes], deadline_s: float) -> dict[int, bytes]:
+    def ask(self, messages: Mapping[int, bytes], deadline_s: float, most: Mapping[int, int]) -> dict[int, bytes]:
         found: dict[int, bytes] = {}
         threads = [
             threading.Thread(target=lambda m=m, one=one: found.update({m: self.edges[m].answer(one)}))
@@ -201,9 +201,9 @@ class Live:
     deadlines: Deadlines = field(default_factory=lambda: Deadlines(round_s=120))
 
     def settings(self, out: str = "live") -> CloudSettings:
-        known = tuple(CloudEdge(f"e{m}", m, Endpoint(socket=self.folder / f"e{m}.sock")) for m in self.edges)
+        known = tuple(CloudEdge(f"e{m}", m) for m in self.edges)
         return CloudSettings(
-            "trial", self.what, self.folder / out, known, deadlines=self.deadlines, samples=self.samples
+            "trial", self.what, self.folder / out, known, NOWHERE, deadlines=self.deadlines, samples=self.samples
         )
 
     def run(self, out: str = "live", **more: object) -> list[ledger.Line]:
@@ -258,9 +258,9 @@ def live(
             edge.stop()
 
 
-def simulated(what: Path, out: Path) -> tuple[Experiment, list[ledger.Line]]:
+def simulated(what: Path, out: Path, rounds: int | None = None) -> tuple[Experiment, list[ledger.Line]]:
     read = config.read(what, [])
-    launch.start(read, Orders(out), 1, launch.ignore)
+    launch.start(read, Orders(out, limits=Limits(stop_after=rounds)), 1, launch.ignore)
     return read, ledger.read(out / "ledger.jsonl")
 
 

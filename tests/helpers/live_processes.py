@@ -31,7 +31,7 @@ def broker(
     folder: Path, port: int, host: str = "127.0.0.1", inside: Sequence[str] = ()
 ) -> subprocess.Popen[bytes]:  # fmt: skip
     """Start a broker that takes anybody."""
-    file = folder / "mosquitto.conf"
+    file = folder / f"mosquitto-{port}.conf"
     file.write_text(f"listener {port} {host}\nallow_anonymous true\nset_tcp_nodelay true\nmax_queued_messages 0\n")
     words = [*inside, str(BROKER), "-c", str(file)]
     process = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
@@ -56,6 +56,8 @@ class Processes:
     what: Path
     port: int
     broker: subprocess.Popen[bytes]
+    cloud_port: int
+    cloud_broker: subprocess.Popen[bytes]
     devices: dict[int, subprocess.Popen[bytes]] = field(default_factory=dict)
     edges: dict[int, subprocess.Popen[bytes]] = field(default_factory=dict)
     others: list[subprocess.Popen[bytes]] = field(default_factory=list)
@@ -73,46 +75,47 @@ class Processes:
         )
 
     def cloud(self, *more: str) -> subprocess.Popen[bytes]:
-        self.others.append(command("cloud", self.folder / "cloud.toml", *more, log=self.folder / "cloud.log"))
+        self.others.append(
+            command("cloud", self.folder / "cloud.toml", *more, log=self.folder / "cloud.log", inside=self.hall)
+        )
         return self.others[-1]
-
-    def wait_for_doors(self, deadline_s: float = 60) -> None:
-        until = time.monotonic() + deadline_s
-        while not all((self.folder / f"e{m}.sock").exists() for m in self.edges):
-            if time.monotonic() > until:
-                raise TimeoutError(self.logs())
-            time.sleep(0.05)
 
     def logs(self) -> str:
         return "\n".join(f"--- {one.name}\n{one.read_text()[-2000:]}" for one in sorted(self.folder.glob("*.log")))
 
     def everyone(self) -> Sequence[subprocess.Popen[bytes]]:
-        return [*self.others, *self.edges.values(), *self.devices.values(), self.broker]
+        return [*self.others, *self.edges.values(), *self.devices.values(), self.broker, self.cloud_broker]
 
 
 @contextmanager
 def processes(
     folder: Path, what: Path, deadlines: Deadlines | None = None, host: str = "127.0.0.1",
     hall: Sequence[str] = (), floor: Sequence[str] = (), data: Callable[[int], DataSource] | None = None,
-    fork: Callable[[Path], Any] | None = None,
+    fork: Callable[[Path], Any] | None = None, flower: bool = False,
 ) -> Iterator[Processes]:  # fmt: skip
     park, port = build_park(config.read(what, [])), free_port()
     where, samples = Endpoint(host, port), "devices" if data else "experiment"
-    made = Processes(folder, what, port, broker(folder, port, host, hall), hall=hall, floor=floor, fork=fork)
+    above = Endpoint("127.0.0.1", free_port())
+    brokers = broker(folder, port, host, hall), above.port, broker(folder, above.port, inside=hall)
+    made = Processes(folder, what, port, *brokers, hall=hall, floor=floor, fork=fork)
     try:
         for k in range(park.devices):
             settings = device_settings(folder, what, k, int(park.factory_of[k]), where, data(k) if data else None)
             (folder / f"device-d{k}.toml").write_text(to_toml(settings))
             made.start_device(k)
         for m in range(park.factories):
-            edge = replace(edge_settings(folder, what, park, m, where, deadlines), samples=samples)
+            edge = replace(
+                edge_settings(folder, what, park, m, where, deadlines, None if flower else above), samples=samples
+            )
+            edge = replace(edge, state=folder / f"state-{m}")
+            edge.state.mkdir()
             (folder / f"edge-e{m}.toml").write_text(to_toml(edge))
             made.start_edge(m)
-        known = tuple(CloudEdge(f"e{m}", m, Endpoint(socket=folder / f"e{m}.sock")) for m in made.edges)
-        cloud = CloudSettings("trial", what, folder / "live", known, deadlines=deadlines or Deadlines(round_s=300),
-                              samples=samples)  # fmt: skip
+        known = tuple(CloudEdge(f"e{m}", m) for m in made.edges)
+        waits = replace(deadlines or Deadlines(round_s=300), join_s=120.0)  # the cloud begins before edges are there
+        way: dict[str, Any] = {"transport": "flower"} if flower else {"broker": above}
+        cloud = CloudSettings("trial", what, folder / "live", known, deadlines=waits, samples=samples, **way)
         (folder / "cloud.toml").write_text(to_toml(cloud))
-        made.wait_for_doors()
         yield made
     finally:
         for one in made.everyone():

@@ -60,8 +60,7 @@ def plant(folder: Path, devices: tuple[tuple[str, str], ...] = (), **more: Any) 
         experiment.write_text('name = "given"\nmethod.name = "ring"\n')  # its rounds cross factories
     listed = devices or (("n0", "north"), ("n1", "north"), ("s0", "south"), ("s1", "south"))
     factories = tuple(
-        FactoryTable(name, "127.0.0.1", port=18831 + i, node_port=19094 + i, bind="127.0.0.1")
-        for i, name in enumerate(("north", "south"))
+        FactoryTable(name, "127.0.0.1", port=18831 + i, bind="127.0.0.1") for i, name in enumerate(("north", "south"))
     )
     made = tuple(DeviceTable(name, factory) for name, factory in listed)
     return ParkFile("plant", experiment, CloudTable("127.0.0.1"), factories, made, **more)

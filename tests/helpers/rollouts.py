@@ -88,7 +88,7 @@ def provisioned(folder: Path, devices: int = 4) -> Path:
     """Provision a park whose devices stand in two factories in turn, on ports that are free; return its folder."""
     what = folder / "experiment.toml"
     what.write_text('name = "e"\nmodel.name = "logistic"\nmethod.name = "fedavg"\ndata.samples_per_device = 8\n')
-    factories = tuple(FactoryTable(name, HERE, free_port(), free_port(), HERE) for name in ("north", "south"))
+    factories = tuple(FactoryTable(name, HERE, free_port(), HERE) for name in ("north", "south"))
     homes = [factories[k % 2].name for k in range(devices)]
     listed = tuple(DeviceTable(f"d{k}", home, predict=str(folder / f"rows-d{k}")) for k, home in enumerate(homes))
     for one in listed:

@@ -36,7 +36,7 @@ class Secured:
 def described(folder: Path, what: Path) -> ParkFile:
     """The park of an experiment, on ports that are free."""
     stands = build_park(config.read(what, [])).factory_of.tolist()
-    factories = tuple(FactoryTable(f"e{m}", HERE, free_port(), free_port(), HERE) for m in range(max(stands) + 1))
+    factories = tuple(FactoryTable(f"e{m}", HERE, free_port(), HERE) for m in range(max(stands) + 1))
     devices = tuple(DeviceTable(f"d{k}", f"e{m}") for k, m in enumerate(stands))
     return ParkFile("trial", what, CloudTable(HERE, free_port(), HERE), factories, devices, folder=folder)
 
@@ -53,9 +53,7 @@ def secured(folder: Path, what: Path, deadlines: Deadlines | None = None) -> Ite
         return MqttConnection(name, Endpoint(HERE, park.factory[factory].port), files, will)
 
     with ExitStack() as stack:
-        brokers = {
-            m: stack.enter_context(broker(out / "factories" / one.name, one.port))
-            for m, one in reversed(list(enumerate(park.factory)))  # the first dials the last
-        }
+        started = [stack.enter_context(broker(out / place, one.port)) for place, one in provision.hubs(park)]
+        brokers = dict(enumerate(started[1:]))
         running = stack.enter_context(live(folder, what, deadlines, connect))
         yield Secured(running, park, brokers, out)

@@ -34,7 +34,7 @@ def entries(out: Path) -> list[journal.Entry]:
 def test_a_journal_holds_what_was_done(out: Path) -> None:
     found = entries(out)
     assert [one.action for one in found] == ["provision", "register", "release", "promote"]
-    assert set(found[0].about["certificates"]) >= {"d0", "d3", "north", "broker-south", "superlink"}
+    assert set(found[0].about["certificates"]) >= {"d0", "d3", "north", "broker-south", "broker-cloud", "cloud"}
     assert found[3].about == {"version": 1, "devices": ["d2"]}
     assert audit.check(out) == (tuple(found), [])
 
@@ -123,7 +123,7 @@ def test_a_certificate_that_the_journal_lacks_is_named(tmp_path: Path) -> None:
     out = provisioned(tmp_path)
     (out / FOLDER / "1.json").unlink()
     (out / HEAD).unlink()
-    assert "provision of 'superlink' is in authority/index.json, not in the journal." in audit.check(out)[1]
+    assert "provision of 'broker-cloud' is in authority/index.json, not in the journal." in audit.check(out)[1]
 
 
 def test_audit_by_the_command_line(out: Path) -> None:

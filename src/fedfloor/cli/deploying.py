@@ -142,17 +142,13 @@ def cloud(config: Config, resume: Resume = False, stop_after: Stop = None) -> No
     from fedfloor.cli import options
     from fedfloor.config import read as read_experiment
     from fedfloor.deploy import cloud as clouds
-    from fedfloor.deploy import submit
     from fedfloor.deploy.settings import CloudSettings, read
     from fedfloor.terminal import progress
 
     settings = read(CloudSettings, config)
     what, limits = read_experiment(settings.experiment, []), options.limits(stop_after, None)
     with progress(what.name, min(what.rounds, limits.stop_after or what.rounds)) as follow:
-        if settings.superlink is None:
-            why = clouds.run(settings, resume=resume, limits=limits, report=follow)
-        else:
-            why = submit.run(settings, config, resume=resume, limits=limits, report=follow)
+        why = clouds.run(settings, resume=resume, limits=limits, report=follow)
     print(f"{why}. Report: fedfloor report {settings.out}", file=sys.stderr)
     if why == "interrupted":
         raise typer.Exit(130)

@@ -146,16 +146,6 @@ def _purposed(purpose: str, text: str) -> bytes:
     return f"fedfloor {purpose}\n{text}".encode()
 
 
-def node_key(name: str) -> tuple[bytes, bytes]:
-    """Return a Flower node's private key (ECDSA P-384, OpenSSH format) and its public key's line."""
-    key = ec.generate_private_key(ec.SECP384R1())
-    private = key.private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.OpenSSH, serialization.NoEncryption()
-    )
-    public = key.public_key().public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
-    return private, public + b" " + name.encode() + b"\n"
-
-
 def certificate(path: Path) -> x509.Certificate:
     """Read a certificate.
 

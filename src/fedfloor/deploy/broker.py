@@ -1,8 +1,8 @@
 """Mosquitto's configuration: who may connect, read and write, how factories' brokers are bridged, and revoked rights.
 
 Topics begin with ``fedfloor/PARK``: ``in/EDGE/DEVICE`` goes to a device, ``out/DEVICE/EDGE`` comes from it,
-``status/DEVICE`` holds whether it is connected. Of two factories' brokers the first in the park file dials the other,
-and the one connection carries both ways only what crosses factories.
+``status/DEVICE`` holds whether it is connected; likewise ``in/cloud/EDGE``, ``out/EDGE/cloud`` and ``status/EDGE`` at
+the cloud's broker. Where rounds cross factories each factory's broker dials the cloud's, which passes on what crosses.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fedfloor.deploy.mqtt import PACKET_BYTES, topic_parts
-from fedfloor.deploy.park_file import RELEASES, FactoryTable, ParkFile
+from fedfloor.deploy.park_file import RELEASES, CloudTable, FactoryTable, ParkFile
 from fedfloor.errors import SettingError
 
 BROKER = "mosquitto"
@@ -79,7 +79,10 @@ SPARE_MODELS = 8  # messages of the largest size for which a broker has room bes
 PID = "state/broker.pid"
 
 
-def conf(park: ParkFile, factory: FactoryTable, user: str | None = None, *, crosses: bool = True) -> str:
+Hub = CloudTable | FactoryTable  # whose broker it is
+
+
+def conf(park: ParkFile, hub: Hub, user: str | None = None, *, crosses: bool = True) -> str:
     """Return a broker's ``mosquitto.conf``; its paths begin in the folder in which the broker is started.
 
     Args:
@@ -88,32 +91,36 @@ def conf(park: ParkFile, factory: FactoryTable, user: str | None = None, *, cros
     """
     from fedfloor.templates import render
 
-    at, limit = park.factory.index(factory), park.message_mb * 1_000_000
+    limit = park.message_mb * 1_000_000
+    clients = park.devices_of(hub) if isinstance(hub, FactoryTable) else park.factory
     return render(
-        "fedfloor.deploy", "mosquitto.conf", factory=factory, user=user, top=f"fedfloor/{park.name}", limit=limit,
-        packet=PACKET_BYTES + ENVELOPE, inflight=INFLIGHT, queued=QUEUED, pid=PID,
-        room=SPARE_MODELS + len(park.devices_of(factory)), connections=FILES - SPARE_FILES, devices=_allowed(park),
-        dialled=park.factory[at + 1 :] if crosses else (),
+        "fedfloor.deploy", "mosquitto.conf", hub=hub, park=park, user=user, top=f"fedfloor/{park.name}", limit=limit,
+        packet=PACKET_BYTES + ENVELOPE, inflight=INFLIGHT, queued=QUEUED, pid=PID, room=SPARE_MODELS + len(clients),
+        connections=FILES - SPARE_FILES, devices=_allowed(park), dials=crosses and hub is not park.cloud,
     )  # fmt: skip
 
 
-def acl(park: ParkFile, factory: FactoryTable, shut_out: Sequence[str] = (), *, crosses: bool = True) -> str:
-    """Return the access list of a factory's broker; a client that is not named has no rights.
+def acl(park: ParkFile, hub: Hub, shut_out: Sequence[str] = (), *, crosses: bool = True) -> str:
+    """Return the access list of a broker; a client that is not named has no rights.
 
     A device reads its own inbox, writes its own outbox, to edges that there are, and status:
     topics without end would hold retained messages without end. The edge writes to any device
-    under its own name and reads what is for it. A bridge speaks only for its own factory's edge and devices.
+    under its own name and reads what is for it. At the cloud's broker the cloud has an edge's rights, and edges have
+    devices'; a bridge speaks there only for its own factory's edge and devices.
 
     Args:
-        crosses: whether rounds cross factories; without that only this factory's edge and devices have rights.
+        crosses: whether rounds cross factories; without that only a factory's own edge and devices have rights there.
     """
     from fedfloor.templates import render
 
-    before = park.factory[: park.factory.index(factory)]
+    top, devices = f"fedfloor/{park.name}", _allowed(park, shut_out)
+    if not isinstance(hub, FactoryTable):
+        edges = [one for one in park.factory if one.name not in shut_out]
+        bridges = [one for one in park.factory if crosses and one.bridge not in shut_out]
+        return render("fedfloor.deploy", "acl-cloud", top=top, edges=edges, bridges=bridges, devices=devices, park=park)
     return render(
-        "fedfloor.deploy", "acl", factory=factory, top=f"fedfloor/{park.name}", shut_out=shut_out, crosses=crosses,
-        edges=park.factory if crosses else (factory,), devices=_allowed(park, shut_out),
-        dialling=before if crosses else (), releases=RELEASES,
+        "fedfloor.deploy", "acl", factory=hub, top=top, shut_out=shut_out, crosses=crosses,
+        edges=park.factory if crosses else (hub,), devices=devices, releases=RELEASES,
     )  # fmt: skip
 
 

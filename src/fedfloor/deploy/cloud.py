@@ -22,12 +22,12 @@ from fedfloor.deploy import facts as facts_of
 from fedfloor.deploy.channel import ENVELOPE, VECTOR_BYTES
 from fedfloor.deploy.checks import Measured, MessageFilter
 from fedfloor.deploy.device import foreign
-from fedfloor.deploy.edge import CLOUD, KINDS, Failure, failed
-from fedfloor.deploy.edge_socket import Direct, Edges
+from fedfloor.deploy.edge import KINDS, Failure, failed
 from fedfloor.deploy.facts import Facts
 from fedfloor.deploy.message import MOST_BYTES, MOST_HEADER, Message, encode
 from fedfloor.deploy.names import PartNames, table
-from fedfloor.deploy.settings import CloudSettings
+from fedfloor.deploy.settings import CLOUD, CloudSettings
+from fedfloor.deploy.uplink import Downlink, Edges
 from fedfloor.engine.aggregation import Aggregation
 from fedfloor.engine.engine import Engine, FrozenExtractor, Shown, Subtask
 from fedfloor.engine.limit import Limit
@@ -374,7 +374,7 @@ class CloudExecutor:
         return found
 
     def _exchange(self, asked: Mapping[int, Asked], scope: str = "all") -> dict[int, Message]:
-        frames, identities = {}, {}
+        frames, identities, rooms = dict[int, bytes](), dict[int, str](), dict[int, tuple[int, int]]()
         for factory, (kind, about, arrays) in asked.items():
             self._number += 1
             message = Message(
@@ -382,10 +382,12 @@ class CloudExecutor:
                 arrays=arrays,
             )  # fmt: skip
             frames[factory], identities[factory] = encode(message), message.identity
-        came = self._edges.ask(frames, self._settings.deadlines.round_s)
+            rooms[factory] = _room(kind, about, arrays)
+        most = {factory: size for factory, (size, _) in rooms.items()}
+        came = self._edges.ask(frames, self._settings.deadlines.round_s, most)
         found, walked, broken = {}, [0.0], dict[int, FedfloorError]()
         for factory, frame in came.items():
-            answer = self._gate.take(frame, self._names[factory], *_room(*asked[factory]))
+            answer = self._gate.take(frame, self._names[factory], *rooms[factory])
             if answer is None or answer.answers not in (identities[factory], ""):
                 continue
             request = asked[factory][0]
@@ -441,16 +443,20 @@ def run(
 
     Args:
         settings: the cloud's.
-        edges: the way to the edges; through their doors where it is left out.
+        edges: the way to the edges; over the cloud's broker where it is left out.
         interrupted: returns whether the user wants to stop; Ctrl-C does where it is left out.
     """
+    if edges is None:
+        if settings.transport == "flower":
+            app = f"flwr run {Path(__file__).parent / 'flower_app'} SUPERLINK --run-config 'settings=\"FILE\"'"
+            raise SettingError(f"transport = 'flower': Flower starts the loop: {app}.")
+        with Downlink(settings) as link:
+            return run(settings, link, resume=resume, limits=limits, report=report, interrupted=interrupted)
     experiment = read_experiment(Path(settings.experiment), [])
     method = combined(experiment)
     away, names = settings.samples == "devices", table(experiment)
     park = None if away else build_park(experiment)
-    live = CloudExecutor(
-        settings, edges or Direct(settings.edges), [] if park is None else park.factory_of.tolist(), names
-    )
+    live = CloudExecutor(settings, edges, [] if park is None else park.factory_of.tolist(), names)
     park = live.gather(experiment, method) if park is None else park
     orders = Orders(settings.out, resume=resume, limits=limits or Limits())
     with owned(orders.out), interrupts() as asked:

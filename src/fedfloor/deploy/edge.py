@@ -6,7 +6,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -18,20 +18,20 @@ from numpy.typing import NDArray
 from fedfloor import ranges
 from fedfloor.config import combined
 from fedfloor.config import read as read_experiment
-from fedfloor.deploy import broker, checks, joining, names, subtasks
+from fedfloor.deploy import broker, checks, door, joining, names, subtasks
 from fedfloor.deploy import facts as facts_of
 from fedfloor.deploy.broker import PID
 from fedfloor.deploy.channel import DeviceChannel, side_by_side
 from fedfloor.deploy.checks import MessageFilter, printable
 from fedfloor.deploy.device import foreign
-from fedfloor.deploy.edge_socket import EdgeSocket
 from fedfloor.deploy.facts import read as read_facts
 from fedfloor.deploy.joining import Joining
-from fedfloor.deploy.message import Message, check_visit, encode, fits, layout_digest, returned
+from fedfloor.deploy.message import Message, check_visit, encode, fits, identity, layout_digest, returned
 from fedfloor.deploy.mqtt import Connection, MqttConnection
 from fedfloor.deploy.names import PartNames
-from fedfloor.deploy.settings import Deadlines, EdgeSettings
+from fedfloor.deploy.settings import CLOUD, Deadlines, EdgeSettings
 from fedfloor.deploy.summing import EdgeSum, common
+from fedfloor.deploy.uplink import Uplink
 from fedfloor.engine import limit, ranks, travel
 from fedfloor.engine.aggregation import Aggregation
 from fedfloor.engine.engine import Engine, FrozenExtractor
@@ -278,9 +278,6 @@ def _told(work: Work) -> dict[str, Any]:
     return {**asdict(work), "settings": dict(work.settings)}
 
 
-CLOUD = "cloud"  # the name under which the cloud speaks
-
-
 class Edge:
     """An edge.
 
@@ -312,7 +309,7 @@ class Edge:
         self.joining, self.ready = Joining(self.line, settings.deadlines.probe_s), False
         if park is not None:
             self._begin(park)
-        self._busy, self._session, self._number = threading.Lock(), time.time_ns(), 0
+        self._busy, self.session, self._number = threading.Lock(), time.time_ns(), 0
 
     def _begin(self, park: Park) -> None:
         _check_places(self.settings, park)
@@ -349,7 +346,7 @@ class Edge:
         """Serve a request of the cloud and return the answer, one at a time."""
         message = self.gate.take(frame, CLOUD)
         if message is None:
-            return encode(self._message("refused", None, {"text": f"{self.settings.name} took no such message"}))
+            return encode(self._refusal(frame))
         if self._busy.locked():  # the cloud asks one thing at a time: it waits for the last one no more
             self.line.abandon("the cloud asks for something else")
         with self._busy:
@@ -363,6 +360,13 @@ class Edge:
             about |= {"measured": measured, "here": sorted(self.line.here), "refused": self.line.gate.counts()}
             about["failed"] = {who: [one.kind, one.error, one.text] for who, one in self._failed().items()}
             return encode(self._message(kind, message, about, arrays))
+
+    def _refusal(self, frame: bytes) -> Message:
+        """Return the answer to a request that was refused as a message."""
+        made = self._message("refused", None, {"text": f"{self.settings.name} took no such message"})
+        with suppress(RefusedError):
+            return replace(made, answers=identity(frame))
+        return made
 
     def _trained(self) -> float:
         return self.factory.trained_s if self.ready else 0.0
@@ -450,9 +454,9 @@ class Edge:
         self, kind: str, asked: Message | None, about: dict[str, Any], arrays: dict[str, Any] | None = None
     ) -> Message:
         self._number += 1
-        run, number, identity = (asked.run, asked.round, asked.identity) if asked else ("", 0, "")
+        run, number, answers = (asked.run, asked.round, asked.identity) if asked else ("", 0, "")
         return Message(
-            kind, self.settings.name, run, number, self._session, self._number, answers=identity, about=about,
+            kind, self.settings.name, run, number, self.session, self._number, answers=answers, about=about,
             arrays=arrays or {},
         )  # fmt: skip
 
@@ -483,9 +487,12 @@ def of(settings: EdgeSettings, experiment: Experiment | None = None) -> Edge:
 def serve(edge: Edge, wait: Callable[[], object]) -> None:
     """Run an edge until ``wait`` returns."""
     edge.start()
-    door = EdgeSocket(edge.settings.listen, edge.answer)
+    flower = edge.settings.cloud is None
+    way: AbstractContextManager[object] = (
+        door.opened(edge.settings.state, edge.answer) if flower else Uplink(edge.settings, edge.answer, edge.session)
+    )
     try:
-        wait()
+        with way:
+            wait()
     finally:
-        door.close()
         edge.stop()

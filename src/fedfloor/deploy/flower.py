@@ -1,24 +1,22 @@
-"""The adapter to Flower: the cloud's loop as a ServerApp, and the factories' nodes, which pass frames to edges.
+"""The adapter to Flower: the cloud's loop as a ServerApp, and a ClientApp that passes its messages to edges.
 
 Flower starts a process for every message of a node: importing this module must not load PyTorch.
 """
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import time
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, RecordDict
 
-from fedfloor.deploy import edge_socket
+from fedfloor.deploy import door
 from fedfloor.deploy.checks import printable
 from fedfloor.deploy.settings import CloudEdge, CloudSettings, EdgeSettings, read
-from fedfloor.errors import FedfloorError, RunError
+from fedfloor.errors import RunError
 
 if TYPE_CHECKING:
     from flwr.serverapp import Grid
@@ -30,22 +28,11 @@ def factory(message: Message, context: Context) -> Message:
     return Message(RecordDict({"factory": ConfigRecord({"number": number})}), reply_to=message)
 
 
-def pass_on(message: Message, context: Context) -> Message:
-    """Pass a frame on to the edge's door and its answer back.
-
-    The edge is the one whose settings ``FEDFLOOR_EDGE`` names, or ``--node-config edge="FILE"``.
-
-    Raises:
-        RunError: the edge does not listen, or takes too long.
-    """
-    file = str(context.node_config.get("edge") or os.environ.get("FEDFLOOR_EDGE", ""))
-    settings = read(EdgeSettings, file)
+def pass_on(message: Message, _: Context) -> Message:
+    """Pass a message of the cloud on to the edge whose settings ``FEDFLOOR_EDGE`` names, and its answer back."""
+    settings = read(EdgeSettings, os.environ.get("FEDFLOOR_EDGE", ""))
     deadline_s = float(message.content.config_records["about"]["deadline_s"])  # type: ignore[arg-type]
-    try:
-        answer = edge_socket.ask(settings.listen, frame_of(message), deadline_s)
-    except OSError as error:
-        raise RunError(f"the edge {settings.name} at {settings.listen}: {error}.") from error
-    return Message(content(answer), reply_to=message)
+    return Message(content(door.ask(settings.state, frame_of(message), deadline_s)), reply_to=message)
 
 
 def content(frame: bytes) -> RecordDict:
@@ -55,11 +42,7 @@ def content(frame: bytes) -> RecordDict:
 
 
 def frame_of(message: Message) -> bytes:
-    """Return the bytes that Flower carried.
-
-    Raises:
-        RunError: the message holds no frame.
-    """
+    """Return the bytes that Flower carried, or raise RunError where there are none."""
     try:
         return bytes(message.content.array_records["frame"]["frame"].data)
     except (KeyError, TypeError, ValueError) as error:
@@ -74,34 +57,28 @@ AGAIN_S = 10.0  # for a factory that was without a node
 
 
 class ByGrid:
-    """Edges that are reached through Flower.
-
-    Args:
-        grid: of the ServerApp.
-        edges: whose nodes are asked for, where they are not known.
-    """
+    """Edges that are reached through Flower: the grid of a ServerApp, and the edges whose nodes are looked for."""
 
     def __init__(self, grid: Grid, edges: Sequence[CloudEdge]) -> None:
         self._grid = grid
-        self._known = {one.factory: one.node for one in edges if one.node is not None}
         self._nodes: dict[int, int] = {}
         self._met = False  # whether any node was there
         self._refused = set[int]()  # nodes whose statement of their factory was refused
         self._wanted = {one.factory for one in edges}
 
-    def ask(self, messages: Mapping[int, bytes], deadline_s: float) -> dict[int, bytes]:
-        """Send a message to each factory's node.
+    def ask(
+        self, messages: Mapping[int, bytes], deadline_s: float, most: Mapping[int, int]  # noqa: ARG002
+    ) -> dict[int, bytes]:  # fmt: skip
+        """Send a message to each factory's node; the cloud's loop checks what comes.
 
         Raises:
-            RunError: not a single node is there before the first question.
+            RunError: no node is there before the first message.
         """
         if not set(messages) <= set(self._nodes):
             self._find(AGAIN_S if self._met else FIND_S)
         if not self._nodes and not self._met:
             raise RunError(
-                f"no factory's SuperNode answered within {FIND_S:g} s. A SuperLink that was started again knows none: "
-                "flwr supernode ls park lists them, flwr supernode register nodes/NAME.pub park adds one. "
-                "Then --resume."
+                f"no factory's SuperNode answered within {FIND_S:g} s: flwr supernode ls lists those that are there."
             )
         self._met = True
         asked = [factory for factory in messages if factory in self._nodes]
@@ -122,7 +99,6 @@ class ByGrid:
     def _find(self, deadline_s: float) -> None:
         """Query the connected nodes for their factories until all are known."""
         until = time.monotonic() + deadline_s
-        self._nodes |= self._known
         while not self._wanted <= set(self._nodes) and time.monotonic() < until:
             strange = set(self._grid.get_node_ids()) - set(self._nodes.values())
             asked = [Message(RecordDict(), dst_node_id=node, message_type="query.factory") for node in strange]
@@ -136,15 +112,12 @@ class ByGrid:
     def _claimed(self, claims: Mapping[int, int | None]) -> None:
         """Accept the factories that nodes state; refuse one that is of no edge, has its node, or is stated twice."""
         for node, number in claims.items():
-            if (
-                number is not None
-                and number in self._wanted - set(self._nodes)
-                and list(claims.values()).count(number) == 1
-            ):
+            free = number in self._wanted - set(self._nodes) and list(claims.values()).count(number) == 1
+            if number is not None and free:
                 self._nodes[number] = node
             elif node not in self._refused:
                 self._refused.add(node)
-                text = "is refused: it is of no edge, or another node states it. [[edges]] node = N chooses one"
+                text = "is refused: it is of no edge, or another node states it"
                 log.warning("node %d: its factory %s %s.", node, printable(repr(number)), text)
 
     def _rpc(self, messages: Sequence[Message], deadline_s: float) -> list[tuple[int, Message]]:
@@ -163,28 +136,15 @@ class ByGrid:
 
 
 def serve(grid: Grid, context: Context) -> None:
-    """Run the cloud's loop in a ServerApp and write how it ended into the run's folder."""
+    """Run the cloud's loop in a ServerApp."""
     from fedfloor.deploy import cloud
     from fedfloor.runs.orders import Limits
 
     told = context.run_config
     settings = read(CloudSettings, str(told["settings"]))
-    last = int(told["stop-after"]) or None
-    edges = ByGrid(grid, settings.edges)
-    try:
-        why = cloud.run(settings, edges, resume=bool(told["resume"]), limits=Limits(stop_after=last))
-        _ended(settings.out, {"why": why})
-    except FedfloorError as error:
-        _ended(settings.out, {"error": type(error).__name__, "text": str(error)})
-        raise
-
-
-def _ended(out: Path, told: Mapping[str, str]) -> None:
-    from fedfloor.deploy.submit import ENDED
-    from fedfloor.runs import folder
-
-    out.mkdir(parents=True, exist_ok=True)
-    folder.write(out / ENDED, json.dumps(told))
+    limits = Limits(stop_after=int(told["stop-after"]) or None)
+    why = cloud.run(settings, ByGrid(grid, settings.edges), resume=bool(told["resume"]), limits=limits)
+    log.info("%s. Report: fedfloor report %s", why, settings.out)
 
 
 def _number(answer: Message) -> int | None:

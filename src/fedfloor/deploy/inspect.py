@@ -21,8 +21,7 @@ KINDS: dict[str, type[DeviceSettings | EdgeSettings | CloudSettings]] = {
     "cloud": CloudSettings,
 }
 NEEDED = {
-    "mosquitto.conf": ("acl", "revoked.crl", "ca.crt", "broker.crt", "broker.key", "bridge.crt", "bridge.key", "node"),
-    "cloud.toml": ("superlink.crt", "superlink.key", "ca.crt", "nodes"),
+    "mosquitto.conf": ("acl", "revoked.crl", "ca.crt", "broker.crt", "broker.key"),
 }
 SOON = dt.timedelta(days=30)
 
@@ -74,7 +73,7 @@ def _faults(place: Path, at: dt.datetime) -> Iterator[str]:
 
 
 def _modes(place: Path) -> Iterator[str]:
-    for path in [*sorted(place.glob("*.key")), place / "node"]:
+    for path in sorted(place.glob("*.key")):
         mode = stat.S_IMODE(path.stat().st_mode) if path.exists() else 0
         if mode & 0o077:
             yield f"{path} is a private key that others can read (mode {mode:04o}): chmod 600 {path}"
@@ -101,7 +100,7 @@ def _settings(place: Path) -> Iterator[str]:
             continue
         files = [
             read.experiment,
-            *([] if isinstance(read, CloudSettings) or read.tls is None else vars(read.tls).values()),
+            *([] if read.tls is None else vars(read.tls).values()),
         ]
         yield from (f"{one} is missing; {path.name} names it" for one in files if not one.exists())
 

@@ -9,7 +9,7 @@ import shutil
 import socket
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from fedfloor.config import with_paths
 from fedfloor.deploy import broker, machines, processes, provision, settings
 from fedfloor.deploy.park_file import CloudTable, DeviceTable, FactoryTable, ParkFile
 from fedfloor.deploy.processes import LIST, Crew, ParkProcess, resident_mb
-from fedfloor.deploy.settings import CloudSettings, EdgeSettings, Endpoint
+from fedfloor.deploy.settings import CloudSettings
 from fedfloor.errors import RunError, SettingError, require
 from fedfloor.experiment import Experiment
 from fedfloor.plan import walk
@@ -28,23 +28,17 @@ HERE = "127.0.0.1"
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 MOST_DEVICES = 32  # that are started without being named: each holds PyTorch in its memory
 READY_S = 300.0  # for something to be up; PyTorch alone takes seconds where ten processes begin at once
-SOCKET_CHARS = 107  # what Linux allows a Unix socket's path
-INSTALL = {
-    "mosquitto": "Mosquitto, the MQTT broker: apt install mosquitto, dnf install mosquitto, or brew install mosquitto",
-    "flower-superlink": "Flower: pip install 'fedfloor[deploy]'",
-    "flower-supernode": "Flower: pip install 'fedfloor[deploy]'",
-    "flwr": "Flower: pip install 'fedfloor[deploy]'",
-}
+INSTALL = "Mosquitto, the MQTT broker: apt install mosquitto, dnf install mosquitto, or brew install mosquitto"
 Say = Callable[[str], None]
 
 
 @dataclass(frozen=True)
 class TrialPark:
-    """A trial park: its folder, its park file and its programs."""
+    """A trial park: its folder, its park file and Mosquitto's program."""
 
     folder: Path
     park: ParkFile
-    programs: Mapping[str, str]
+    mosquitto: str
 
     @property
     def place(self) -> Path:
@@ -57,20 +51,17 @@ class TrialPark:
         return self.folder / "run"
 
 
-def programs() -> dict[str, str]:
-    """Return where the programs lie that a park needs.
+def mosquitto() -> str:
+    """Return where Mosquitto lies.
 
     Raises:
-        SettingError: one is not installed, with how to get it; or Mosquitto is too old.
+        SettingError: it is not installed, with how to get it; or it is too old.
     """
-    beside = os.pathsep.join((str(Path(sys.executable).parent), os.environ.get("PATH", ""), "/usr/sbin"))
-    found = {name: shutil.which(name, path=beside) for name in INSTALL}
-    absent = [INSTALL[name] for name, path in found.items() if path is None]
-    if absent:
-        raise SettingError(f"a live park needs {'; and '.join(dict.fromkeys(absent))}.")
-    present = {name: path for name, path in found.items() if path is not None}
-    broker.check_version(present["mosquitto"])
-    return present
+    found = shutil.which("mosquitto", path=os.pathsep.join((os.environ.get("PATH", ""), "/usr/sbin")))
+    if found is None:
+        raise SettingError(f"a live park needs {INSTALL}.")
+    broker.check_version(found)
+    return found
 
 
 def prepare(
@@ -84,24 +75,22 @@ def prepare(
         first_port: of those it needs, in a row; left out, any that are free.
 
     Raises:
-        SettingError: a program is missing; the folder is not empty, or too deep; too many devices for one machine.
+        SettingError: Mosquitto is missing; the folder is not empty; too many devices for one machine.
         RunError: a port is in use; a park runs there already.
     """
     folder = folder.resolve()
-    found = programs()
+    found = mosquitto()
     _fresh(folder)
     what, stands = _sized(experiment, factories, devices)
     count = what.park.factories or 1
     names = [f"factory-{LETTERS[m]}" if m < len(LETTERS) else f"factory-{m}" for m in range(count)]
-    long = max(len(str(_door(folder, name))) for name in names) > SOCKET_CHARS
-    require(not long, "--out", str(folder), "a shorter path: sockets lie in it")
-    chosen = processes.free(1 + 2 * count, first_port)
+    chosen = processes.free(1 + count, first_port)
     folder.mkdir(parents=True, exist_ok=True)
     (folder / LIST).write_text("[]\n", encoding="utf-8")  # from here on it is a park's folder
     (folder / "experiment.toml").write_text(config.brief(what), encoding="utf-8")
     park = ParkFile(
         "trial", folder / "experiment.toml", CloudTable(HERE, chosen[0], HERE),
-        tuple(FactoryTable(n, HERE, chosen[1 + 2 * m], chosen[2 + 2 * m], HERE) for m, n in enumerate(names)),
+        tuple(FactoryTable(n, HERE, chosen[1 + m], HERE) for m, n in enumerate(names)),
         tuple(DeviceTable(f"device-{k}", names[int(m)]) for k, m in enumerate(stands)),
         valid_days=30, folder=folder / "park" / "cloud",
     )  # fmt: skip
@@ -140,10 +129,6 @@ def _sized(experiment: Experiment, factories: int | None, devices: int | None) -
     return replace(what, park=whole), stands
 
 
-def _door(folder: Path, name: str) -> Path:
-    return folder / f"{name}.sock"
-
-
 def _fresh(folder: Path) -> None:
     if Crew(folder).left():
         raise RunError(f"a park runs in {folder} already: fedfloor live down --out {folder} ends it.")
@@ -155,17 +140,14 @@ def _provision(trial: TrialPark) -> None:
     user = getpass.getuser() if hasattr(os, "getuid") and os.getuid() == 0 else None
     provision.provision(trial.park, trial.place, user=user)
     (trial.folder / "park.toml").write_text(settings.to_toml(trial.park), encoding="utf-8")
-    for one in trial.park.factory:
-        listen = Endpoint(socket=_door(trial.folder, one.name))
-        path = trial.place / "factories" / one.name / f"edge-{one.name}.toml"
-        path.write_text(settings.to_toml(replace(settings.read(EdgeSettings, path), listen=listen)), encoding="utf-8")
     path = trial.place / "cloud" / "cloud.toml"
     cloud = settings.read(CloudSettings, path)
-    path.write_text(settings.to_toml(replace(cloud, out=trial.run)), encoding="utf-8")
+    patient = replace(cloud.deadlines, join_s=READY_S)  # the loop begins before the edges are there
+    path.write_text(settings.to_toml(replace(cloud, out=trial.run, deadlines=patient)), encoding="utf-8")
 
 
 def up(trial: TrialPark, say: Say) -> Crew:
-    """Start every process of a park but the cloud's loop, and wait until all are there.
+    """Start every process of a park but the cloud's loop, and wait until the brokers listen.
 
     Raises:
         RunError: a process died, or did not come up in time.
@@ -173,46 +155,18 @@ def up(trial: TrialPark, say: Say) -> Crew:
     crew = Crew(trial.folder)
     (trial.folder / "tmp").mkdir(exist_ok=True)
     park, place = trial.park, trial.place
-    for one in reversed(park.factory):  # the first dial the last
-        service = machines.factory_services(park, one)[0]
-        process = _start(crew, trial, service, f"broker-{one.name}", "broker", place / "factories" / one.name)
-        crew.wait(process.name, lambda port=one.port: listens(port), [process], READY_S)  # type: ignore[misc]
-        say(f"{process.name} listens on port {one.port}")
-    link = _start(crew, trial, machines.cloud_services(park)[0], "superlink", "superlink", place / "cloud")
-    edges = _agents(crew, trial)
-    crew.wait("superlink", lambda: listens(park.cloud.port), [link], READY_S)
-    say(f"superlink listens on port {park.cloud.port}")
-    _nodes(crew, trial, say)
-    for one, process in zip(park.factory, edges, strict=True):
-        crew.wait(f"the door of {one.name}", _door(trial.folder, one.name).exists, list(crew.members), READY_S)
-        say(f"{process.name} is there with {len(park.devices_of(one))} devices")
+    service = machines.cloud_services(park)[0]
+    for folder, hub in provision.hubs(park):
+        process = _start(crew, trial, service, hub.broker, "broker", place / folder)
+        crew.wait(process.name, lambda port=hub.port: listens(port), [process], READY_S)  # type: ignore[misc]
+        say(f"{process.name} listens on port {hub.port}")
+    for device in park.device:
+        service = machines.device_services(device)[0]
+        _start(crew, trial, service, device.name, "device", place / "devices" / device.name)
+    for one in park.factory:
+        service = machines.factory_services(one)[1]
+        _start(crew, trial, service, f"edge-{one.name}", "edge", place / "factories" / one.name)
     return crew
-
-
-def _agents(crew: Crew, trial: TrialPark) -> list[ParkProcess]:
-    """Start the devices and the edges."""
-    for device in trial.park.device:
-        where = trial.place / "devices" / device.name
-        _start(crew, trial, machines.device_services(device)[0], device.name, "device", where)
-    return [
-        _start(crew, trial, machines.factory_services(trial.park, one)[1], f"edge-{one.name}", "edge",
-               trial.place / "factories" / one.name)
-        for one in trial.park.factory
-    ]  # fmt: skip
-
-
-def _nodes(crew: Crew, trial: TrialPark, say: Say) -> None:
-    """Register the factories' public keys at the SuperLink, and start their SuperNodes."""
-    cloud = trial.place / "cloud"
-    flower = machines.environment(machines.cloud_services(trial.park)[0], cloud)
-    for one in trial.park.factory:
-        words = [trial.programs["flwr"], "supernode", "register", str(cloud / "nodes" / f"{one.name}.pub"), "park"]
-        done = crew.call(words, cloud, _env(trial, flower))
-        if done.returncode:
-            raise RunError(f"flwr supernode register {one.name}: {(done.stdout + done.stderr).strip()[-800:]}")
-        node = _start(crew, trial, machines.factory_services(trial.park, one)[2], f"supernode-{one.name}", "supernode",
-                      trial.place / "factories" / one.name)  # fmt: skip
-        say(f"{node.name} knows its key")
 
 
 def cloud(crew: Crew, trial: TrialPark) -> ParkProcess:
@@ -223,15 +177,9 @@ def cloud(crew: Crew, trial: TrialPark) -> ParkProcess:
 def _start(crew: Crew, trial: TrialPark, service: machines.Service, name: str, kind: str, where: Path) -> ParkProcess:
     (where / machines.STATE).mkdir(exist_ok=True)
     first, *rest = service.words
-    ours = {"fedfloor": [sys.executable, "-m", "fedfloor"], "python": [sys.executable]}
-    words = [*(ours.get(first) or [trial.programs[first]]), *rest]
-    return crew.start(name, kind, words, where, _env(trial, machines.environment(service, where)), service.files)
-
-
-def _env(trial: TrialPark, env: Mapping[str, str]) -> dict[str, str]:
-    """A service's environment; temporary files and Flower's home lie in the park's folder, programs beside Python."""
-    path = os.pathsep.join((str(Path(sys.executable).parent), os.environ.get("PATH", "")))
-    return {**env, "TMPDIR": str(trial.folder / "tmp"), "PATH": path, "PYTHONUNBUFFERED": "1"}
+    words = [*([sys.executable, "-m", "fedfloor"] if first == "fedfloor" else [trial.mosquitto]), *rest]
+    environment = {**service.env, "TMPDIR": str(trial.folder / "tmp"), "PYTHONUNBUFFERED": "1"}
+    return crew.start(name, kind, words, where, environment, service.files)
 
 
 def listens(port: int) -> bool:
@@ -293,9 +241,6 @@ def down(folder: Path, keep: bool = False) -> int:
     known = (folder / LIST).exists()  # else files of these names are not ours
     count = Crew.of(folder).stop()
     if known and not keep:
-        for path in (
-            *(folder / name for name in ("park", "tmp", "park.toml", "experiment.toml")),
-            *folder.glob("*.sock"),
-        ):
+        for path in (folder / name for name in ("park", "tmp", "park.toml", "experiment.toml")):
             shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink(missing_ok=True)
     return count

@@ -10,8 +10,9 @@ from pathlib import Path, PurePath, PurePosixPath
 
 from fedfloor.deploy.authority import Holder
 from fedfloor.deploy.broker import FILES
-from fedfloor.deploy.park_file import SUPERLINK, DeviceTable, FactoryTable, ParkFile
+from fedfloor.deploy.park_file import DeviceTable, FactoryTable, ParkFile
 from fedfloor.deploy.settings import (
+    CLOUD,
     CloudEdge,
     CloudSettings,
     DeviceSettings,
@@ -25,11 +26,6 @@ from fedfloor.errors import SettingError
 
 STATE = "state"  # what a process writes lies here; the rest of its folder is never written to
 ACL = "acl"
-NODE_STATE = "state/node"
-FLOWER = {
-    "FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1", "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.05",
-    "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
-}  # fmt: skip
 CACHES = {"FEDFLOOR_CACHE": f"{STATE}/cache", "NUMBA_CACHE_DIR": f"{STATE}/cache/numba"}  # a service has no home
 ALONE = {"OMP_NUM_THREADS": "1"}  # two threads change results (and a gateway has other work)
 
@@ -43,7 +39,6 @@ class Service:
         about: what it is.
         words: its command; relative paths begin in the machine's folder.
         env: its environment, beside what it inherits.
-        paths: more of it: files in the machine's folder, made absolute at the start.
         after: services of the same machine that must be there before.
         idle: whether it ends by itself, with its work.
         files: how many it may have open; 0: the system's usual number.
@@ -54,47 +49,33 @@ class Service:
     about: str
     words: Sequence[str]
     env: Mapping[str, str] = field(default_factory=dict)
-    paths: Mapping[str, str] = field(default_factory=dict)
     after: Sequence[str] = ()
     idle: bool = False
     files: int = 0
     writes: str = ""
 
 
+BROKER_WORDS = "mosquitto", "-c", "mosquitto.conf"
+
+
 def cloud_services(park: ParkFile) -> tuple[Service, ...]:
-    """Return what runs on the cloud's machine: Flower's SuperLink and, for a run, the cloud's loop."""
-    link = (
-        "python", "-m", "fedfloor.deploy.superlink", "--ssl-ca-certfile", "ca.crt", "--ssl-certfile", "superlink.crt",
-        "--ssl-keyfile", "superlink.key", "--enable-supernode-auth", "--host", park.cloud.bind, "--port",
-        str(park.cloud.port), "--disable-runtime-dependency-installation",
-    )  # fmt: skip
-    flower, home = FLOWER | ALONE, {"FLWR_HOME": "state/flwr"}
+    """Return what runs on the cloud's machine: the broker and, for a run, the cloud's loop; with Flower nothing."""
+    if park.cloud.transport == "flower":
+        return ()
     return (
-        Service("fedfloor-superlink", "Flower SuperLink", link, flower, home),
-        Service("fedfloor-cloud", "fedfloor cloud", ("fedfloor", "cloud", "cloud.toml"), flower, home,
-                ("fedfloor-superlink",), idle=True),
+        Service("fedfloor-broker", "broker of the cloud", BROKER_WORDS, files=FILES),
+        Service("fedfloor-cloud", "fedfloor cloud", ("fedfloor", "cloud", "cloud.toml"), ALONE,
+                after=("fedfloor-broker",), idle=True),
     )  # fmt: skip
 
 
-def factory_services(park: ParkFile, one: FactoryTable) -> tuple[Service, ...]:
-    """Return what runs on a factory's base station: the broker, the edge and the SuperNode."""
-    node = (
-        "flower-supernode", "--root-certificates", "ca.crt", "--superlink", park.cloud.place,
-        "--host", "127.0.0.1", "--port", str(one.node_port), "--auth-supernode-private-key", "node",
-        "--node-config", node_config(park, one),
-    )  # fmt: skip
-    flower, paths = FLOWER | ALONE, {"FLWR_HOME": NODE_STATE, "FEDFLOOR_EDGE": f"edge-{one.name}.toml"}
+def factory_services(one: FactoryTable) -> tuple[Service, ...]:
+    """Return what runs on a factory's base station: the broker and the edge."""
     return (
-        Service("fedfloor-broker", f"broker of {one.name}", ("mosquitto", "-c", "mosquitto.conf"), files=FILES),
+        Service("fedfloor-broker", f"broker of {one.name}", BROKER_WORDS, files=FILES),
         Service("fedfloor-edge", f"edge of {one.name}", ("fedfloor", "edge", f"edge-{one.name}.toml"), ALONE,
                 after=("fedfloor-broker",), writes=ACL),
-        Service("fedfloor-supernode", f"Flower SuperNode of {one.name}", node, flower, paths, ("fedfloor-edge",)),
     )  # fmt: skip
-
-
-def node_config(park: ParkFile, one: FactoryTable) -> str:
-    """Return the ``--node-config`` of a SuperNode."""
-    return f"factory={park.factory.index(one)}"
 
 
 def device_services(one: DeviceTable) -> tuple[Service, ...]:
@@ -103,15 +84,10 @@ def device_services(one: DeviceTable) -> tuple[Service, ...]:
     return (Service("fedfloor-device", f"device {one.name}", words, ALONE),)
 
 
-def environment(service: Service, folder: PurePath) -> dict[str, str]:
-    """Return a service's environment where its machine's folder is ``folder``."""
-    return {**service.env, **{name: str(folder / path) for name, path in service.paths.items()}}
-
-
-def _shut_in(service: Service, folder: PurePath) -> dict[str, str]:
-    """Return a service's environment where it may write to its state only."""
+def _environment(service: Service, folder: PurePath) -> dict[str, str]:
+    """Return a service's environment where its machine's folder is ``folder`` and it may write to its state only."""
     caches = {} if service.words[0] == "mosquitto" else {name: str(folder / path) for name, path in CACHES.items()}
-    return environment(service, folder) | caches
+    return {**service.env, **caches}
 
 
 def unit(service: Service, park: ParkFile) -> str:
@@ -122,7 +98,7 @@ def unit(service: Service, park: ParkFile) -> str:
     return render(
         "fedfloor.deploy", "unit.service", service=service, park=park, mosquitto=mosquitto,
         program="/usr/sbin/mosquitto" if mosquitto else str(park.programs / service.words[0]),
-        arguments=shlex.join(service.words[1:]), environment=_shut_in(service, park.folder),
+        arguments=shlex.join(service.words[1:]), environment=_environment(service, park.folder),
         state=f"{park.folder}/{STATE}",
     )  # fmt: skip
 
@@ -139,7 +115,7 @@ def compose(services: Sequence[Service], park: ParkFile) -> str:
         {
             "name": one.name.removeprefix("fedfloor-"), "idle": one.idle, "files": one.files,
             "command": _listed(["sh", "-c", f"mkdir -p {STATE} && exec {shlex.join(one.words)}"]),
-            "environment": _shut_in(one, PurePosixPath("/park")),
+            "environment": _environment(one, PurePosixPath("/park")),
             "after": one.after and _listed([name.removeprefix("fedfloor-") for name in one.after]),
         }
         for one in services
@@ -153,7 +129,6 @@ def _listed(words: Sequence[str]) -> str:
 
 
 LOCAL = ("localhost", "127.0.0.1")
-DOOR = Endpoint(socket=Path("state/door.sock"))
 EXPERIMENT, STATE_PATH = Path("experiment.toml"), Path(STATE)
 Files = dict[PurePosixPath, bytes]
 
@@ -175,7 +150,12 @@ def certified(park: ParkFile) -> list[Certified]:
         place = PurePosixPath(folder)
         return Certified(holder, what, place / f"{stem}.crt", place / f"{stem}.key")
 
-    found = [one(Holder(SUPERLINK, _distinct(park.cloud.address), client=False), "cloud", "cloud", SUPERLINK)]
+    found = []
+    if park.cloud.transport == "mqtt":
+        found += [
+            one(Holder(park.cloud.broker, _distinct(park.cloud.address), client=False), "broker", "cloud", "broker"),
+            one(Holder(CLOUD), "cloud", "cloud", CLOUD),
+        ]
     for factory in park.factory:
         place = f"factories/{factory.name}"
         found += [
@@ -207,15 +187,14 @@ def settings_files(park: ParkFile, shut_out: Sequence[str], *, crosses: bool = T
         ) from error
     files: Files = {}
     _machine(files, park, PurePosixPath("cloud"), "cloud.toml", to_toml(_cloud(park, shut_out)), cloud_services(park))
-    files[PurePosixPath("cloud/state/flwr/config.toml")] = _connection(park)
     for one in park.factory:
         place, text = PurePosixPath("factories", one.name), to_toml(_edge(park, one, shut_out, crosses=crosses))
-        _machine(files, park, place, f"edge-{one.name}.toml", text, factory_services(park, one))
+        _machine(files, park, place, f"edge-{one.name}.toml", text, factory_services(one))
     for device in park.device:
         if device.name not in shut_out:
             place, text = PurePosixPath("devices", device.name), to_toml(_device(park, device))
             _machine(files, park, place, f"device-{device.name}.toml", text, device_services(device))
-    for place in {path.parent for path in files if path.suffix == ".yaml"}:
+    for place in {path.parent for path in files}:
         files[place / EXPERIMENT.name] = experiment
     return files
 
@@ -224,18 +203,10 @@ def _machine(
     files: Files, park: ParkFile, place: PurePosixPath, name: str, text: str, services: Sequence[Service]
 ) -> None:
     files[place / name] = text.encode()
-    files[place / "compose.yaml"] = compose(services, park).encode()
+    if services:
+        files[place / "compose.yaml"] = compose(services, park).encode()
     for service in services:
         files[place / f"{service.name}.service"] = unit(service, park).encode()
-
-
-def _connection(park: ParkFile) -> bytes:
-    """How Flower's own commands reach the SuperLink."""
-    root = park.folder / "ca.crt"
-    return (
-        f'[superlink]\ndefault = "park"\n\n[superlink.park]\naddress = "{park.cloud.place}"\n'
-        f'root-certificates = "{root}"\n'
-    ).encode()
 
 
 def _tls(stem: str) -> Tls:
@@ -254,9 +225,9 @@ def _edge(park: ParkFile, one: FactoryTable, shut_out: Sequence[str], *, crosses
     ]
     return EdgeSettings(
         park=park.name, name=one.name, factory=park.factory.index(one), broker=Endpoint(one.address, one.port),
-        listen=DOOR, experiment=EXPERIMENT, state=STATE_PATH, devices=_named(park.devices_of(one), shut_out),
+        experiment=EXPERIMENT, state=STATE_PATH, devices=_named(park.devices_of(one), shut_out),
         neighbours=tuple(near), tls=_tls("edge"), samples=_samples(park), acl=Path(ACL),
-        reach="park" if crosses else "factory",
+        reach="park" if crosses else "factory", cloud=_cloud_broker(park),
     )  # fmt: skip
 
 
@@ -272,12 +243,17 @@ def _device(park: ParkFile, one: DeviceTable) -> DeviceSettings:
 
 def _cloud(park: ParkFile, shut_out: Sequence[str]) -> CloudSettings:
     return CloudSettings(
-        park=park.name, experiment=EXPERIMENT, out=STATE_PATH / "run", root=Path("ca.crt"),
+        park=park.name, experiment=EXPERIMENT, out=STATE_PATH / "run",
         edges=tuple(
             CloudEdge(one.name, i, devices=_named(park.devices_of(one), shut_out)) for i, one in enumerate(park.factory)
         ),
-        superlink=Endpoint(park.cloud.address, park.cloud.port), samples=_samples(park),
+        samples=_samples(park), broker=_cloud_broker(park), tls=_tls(CLOUD) if _cloud_broker(park) else None,
+        transport=park.cloud.transport,
     )  # fmt: skip
+
+
+def _cloud_broker(park: ParkFile) -> Endpoint | None:
+    return Endpoint(park.cloud.address, park.cloud.port) if park.cloud.transport == "mqtt" else None
 
 
 def _samples(park: ParkFile) -> str:

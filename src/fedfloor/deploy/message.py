@@ -135,6 +135,16 @@ def split(data: bytes, most: int = MOST_BYTES, header: int = MOST_HEADER) -> tup
     return _header(bytes(view[START.size : START.size + length])), view[START.size + length :]
 
 
+def identity(data: bytes) -> str:
+    """Return the :attr:`Message.identity` of an encoded message.
+
+    Raises:
+        RefusedError: as :func:`split`.
+    """
+    said, _ = split(data)
+    return f"{said['session']}-{said['number']}"
+
+
 def _header(text: bytes) -> dict[str, Any]:
     try:
         said = json.loads(text)

@@ -11,13 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from fedfloor.checking import checked, toml
-from fedfloor.deploy.settings import NAME, DataSource
+from fedfloor.deploy.settings import CLOUD, NAME, TRANSPORTS, DataSource
 from fedfloor.errors import SettingError, require, unknown
 
 HOST = re.compile(r"(?=.{1,253}$)[A-Za-z0-9]([A-Za-z0-9-]{0,62})(\.[A-Za-z0-9]([A-Za-z0-9-]{0,62}))*\.?")
 PATH = re.compile(r"(/[\w.,:=~+@-]+)+")
 USER = re.compile(r"[a-z_][a-z0-9_-]{0,31}")
-SUPERLINK = "superlink"  # the common name of the cloud's certificate
 RELEASES = "releases"  # the name under which the authority's holder releases models at brokers
 LONGEST = 55  # 64 that a certificate's common name may have, less "fedfloor " before a park's
 LISTED = ("factory", "device")
@@ -30,41 +29,39 @@ class CloudTable:
 
     Args:
         address: name or IP address under which factories reach it.
-        port: of Flower's SuperLink.
-        bind: the local address it listens on; default: all.
+        port: of its broker.
+        bind: the local address the broker listens on; default: all.
+        transport: ``"mqtt"``, or ``"flower"`` where requests to edges go through a SuperLink that runs already.
     """
 
     address: str
-    port: int = 9092
+    port: int = 8883
     bind: str = "0.0.0.0"
+    transport: str = "mqtt"
+    name = CLOUD
+    broker = f"broker-{CLOUD}"  # the common name of its broker's certificate
 
     def __post_init__(self) -> None:
         _address("cloud.address", self.address)
         _address("cloud.bind", self.bind)
         _port("cloud.port", self.port)
-
-    @property
-    def place(self) -> str:
-        """Address and port, as Flower wants them."""
-        return f"[{self.address}]:{self.port}" if ":" in self.address else f"{self.address}:{self.port}"
+        require(self.transport in TRANSPORTS, "cloud.transport", self.transport, " or ".join(TRANSPORTS))
 
 
 @dataclass(frozen=True)
 class FactoryTable:
-    """A ``[[factory]]``: a base station with a broker, an edge and a Flower SuperNode.
+    """A ``[[factory]]``: a base station with a broker and an edge.
 
     Args:
         name: also its edge's.
-        address: name or IP address under which devices and other factories reach its broker.
+        address: name or IP address under which devices reach its broker.
         port: of the broker.
-        node_port: of the SuperNode, on the machine itself only.
         bind: the local address the broker listens on; default: all.
     """
 
     name: str
     address: str
     port: int = 8883
-    node_port: int = 9094
     bind: str = "0.0.0.0"
 
     def __post_init__(self) -> None:
@@ -72,7 +69,6 @@ class FactoryTable:
         _address(f"factory '{self.name}' address", self.address)
         _address(f"factory '{self.name}' bind", self.bind)
         _port(f"factory '{self.name}' port", self.port)
-        _port(f"factory '{self.name}' node_port", self.node_port)
 
     @property
     def broker(self) -> str:
@@ -81,7 +77,7 @@ class FactoryTable:
 
     @property
     def bridge(self) -> str:
-        """The common name of the certificate with which its broker dials other factories' brokers."""
+        """The common name of the certificate with which its broker dials the cloud's."""
         return f"bridge-{self.name}"
 
 
@@ -143,7 +139,7 @@ class ParkFile:
         message_mb: the largest message that a broker has room for, in millions of bytes, 268 at most.
         valid_days: of certificates; they are renewed by running ``provision`` in their last 30 days.
         folder: where a machine's folder lies on that machine; for its systemd units.
-        programs: where ``fedfloor``, ``python`` and ``flower-supernode`` lie there.
+        programs: where ``fedfloor`` and ``python`` lie there.
         user: account that runs them there.
     """
 
@@ -243,7 +239,11 @@ def _numbered(devices: Iterable[DeviceTable]) -> Iterator[DeviceTable]:
 
 def _own_names(park: ParkFile) -> None:
     """Every certificate has a name of its own, as brokers know their clients by it."""
-    holders: dict[str, str] = {SUPERLINK: "the cloud", RELEASES: "whoever releases models"}
+    holders: dict[str, str] = {
+        CLOUD: "the cloud",
+        park.cloud.broker: "the cloud's broker",
+        RELEASES: "whoever releases models",
+    }
     for factory in park.factory:
         for name, what in (
             (factory.name, f"the edge of factory '{factory.name}'"),
@@ -277,12 +277,11 @@ def _own_numbers(devices: Iterable[DeviceTable]) -> None:
 
 
 def _own_ports(park: ParkFile) -> None:
-    seen: dict[tuple[str, int], str] = {(park.cloud.address.lower(), park.cloud.port): "the cloud's SuperLink"}
+    seen: dict[tuple[str, int], str] = {(park.cloud.address.lower(), park.cloud.port): "the cloud's broker"}
     for factory in park.factory:
-        for port, what in ((factory.port, "broker"), (factory.node_port, "SuperNode")):
-            place, who = (factory.address.lower(), port), f"the {what} of factory '{factory.name}'"
-            if place in seen:
-                raise SettingError(
-                    f"{seen[place]} and {who} both want port {port} of {factory.address}: change one of them."
-                )
-            seen[place] = who
+        place, who = (factory.address.lower(), factory.port), f"the broker of factory '{factory.name}'"
+        if place in seen:
+            raise SettingError(
+                f"{seen[place]} and {who} both want port {factory.port} of {factory.address}: change one of them."
+            )
+        seen[place] = who

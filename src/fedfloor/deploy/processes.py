@@ -91,7 +91,7 @@ class ParkProcess:
 
     Args:
         name: shown to people.
-        kind: ``broker``, ``superlink``, ``supernode``, ``edge``, ``device`` or ``cloud``.
+        kind: ``broker``, ``edge``, ``device`` or ``cloud``.
         pid: its number.
         log: file of its output.
     """
@@ -158,14 +158,6 @@ class Crew:
         rows = [asdict(one) for one in self.members]
         (self.folder / LIST).write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
         return self.members[-1]
-
-    def call(self, words: Sequence[str], cwd: Path, env: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
-        """Run a command that ends by itself, in at most three minutes."""
-        whole = {**os.environ, **env, MARK: str(self.folder)}
-        try:
-            return subprocess.run(list(words), cwd=cwd, env=whole, capture_output=True, text=True, timeout=180)
-        except subprocess.TimeoutExpired as error:
-            raise RunError(f"{' '.join(words[:3])}: no answer within three minutes.") from error
 
     def alive(self, one: ParkProcess) -> bool:
         """Return whether a process runs; another one that has its number by now does not count."""

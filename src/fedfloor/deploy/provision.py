@@ -18,8 +18,8 @@ from fedfloor import config
 from fedfloor.deploy import authority, broker, journal
 from fedfloor.deploy.authority import Authority, Holder
 from fedfloor.deploy.device import foreign
-from fedfloor.deploy.machines import Certified, Files, certified, settings_files
-from fedfloor.deploy.park_file import FactoryTable, ParkFile
+from fedfloor.deploy.machines import EXPERIMENT, Certified, Files, certified, settings_files
+from fedfloor.deploy.park_file import ParkFile
 from fedfloor.errors import RunError, SettingError, unknown
 
 
@@ -227,30 +227,39 @@ def _settings(
     serials = [(serial, dt.datetime.fromisoformat(when)) for _, serial, when in revoked]
     crl = listed.read_bytes() if listed.exists() and not renewed else authority.revocations(ca, serials, at)
     files[PurePosixPath("authority/revoked.crl")] = crl
-    for one in park.factory:
-        place = PurePosixPath("factories", one.name)
+    for place, hub in hubs(park):
         files[place / "revoked.crl"] = crl
-        files[place / "mosquitto.conf"] = broker.conf(park, one, user, crosses=reach).encode()
-        files[place / "acl"] = broker.acl(park, one, gone, crosses=reach).encode()
-        _node(one, out, files)
+        files[place / "mosquitto.conf"] = broker.conf(park, hub, user, crosses=reach).encode()
+        files[place / "acl"] = broker.acl(park, hub, gone, crosses=reach).encode()
     root = ca.pem()[0]
     for path, text in settings_files(park, gone, crosses=reach).items():
         files[path] = text
-        if path.suffix == ".yaml":  # one per machine
+        if path.name == EXPERIMENT.name:  # one per machine
             files[path.parent / "ca.crt"] = root
 
 
 def crosses(park: ParkFile) -> bool:
-    """Return whether the experiment's rounds reach devices of other factories."""
+    """Return whether the experiment's rounds reach devices of other factories.
+
+    Raises:
+        SettingError: they do, and there is no broker at the cloud to relay what crosses.
+    """
     experiment = config.read(park.experiment)
-    return bool(foreign(experiment, config.combined(experiment)))
+    found = bool(foreign(experiment, config.combined(experiment)))
+    if found and park.cloud.transport == "flower":
+        raise SettingError(
+            f"method '{experiment.method.name}' crosses factories, which the cloud's broker relays: set "
+            "cloud.transport = 'mqtt' in the park file."
+        )
+    return found
 
 
-def _node(one: FactoryTable, out: Path, files: Files) -> None:
-    """Put a factory's Flower key into ``files`` unless there is one."""
-    secret, public = PurePosixPath("factories", one.name, "node"), PurePosixPath("cloud", "nodes", f"{one.name}.pub")
-    if not ((out / secret).exists() and (out / public).exists()):
-        files[secret], files[public] = authority.node_key(one.name)
+def hubs(park: ParkFile) -> Iterator[tuple[PurePosixPath, broker.Hub]]:
+    """Yield each broker's folder, and whose broker it is."""
+    if park.cloud.transport == "mqtt":
+        yield PurePosixPath("cloud"), park.cloud
+    for one in park.factory:
+        yield PurePosixPath("factories", one.name), one
 
 
 def _left(name: str, holders: Mapping[str, Certified], out: Path) -> list[Path]:
@@ -285,7 +294,7 @@ def _write(out: Path, files: Files, gone: Sequence[Path]) -> list[PurePosixPath]
 
 def secret(path: PurePosixPath) -> bool:
     """Return whether a file is a private key."""
-    return path.suffix == ".key" or path.name == "node"
+    return path.suffix == ".key"
 
 
 def _same(path: Path, text: bytes) -> bool:
@@ -321,16 +330,15 @@ def _notes(
 ) -> Iterator[str]:  # fmt: skip
     """Yield what is to be done now."""
     names = {one.name for one in park.device}
-    changed = {(path.parts[1], path.name) for path in written if path.parts[0] == "factories"}
     again = bool(index.numbers)  # else nothing runs yet
-    for one in park.factory if again else ():
-        mine = {name for factory, name in changed if factory == one.name}
+    for place, hub in hubs(park) if again else ():
+        mine = {path.name for path in written if path.parent == place}
         if "mosquitto.conf" in mine or {"broker.crt", "bridge.crt"} & mine:
-            yield f"copy factories/{one.name} and restart its broker: systemctl restart fedfloor-broker"
+            yield f"copy {place} and restart its broker: systemctl restart fedfloor-broker"
         elif {"acl", "revoked.crl"} & mine:
-            yield f"copy acl and revoked.crl of factories/{one.name} and reload: systemctl reload fedfloor-broker"
-        if f"edge-{one.name}.toml" in mine:
-            yield f"copy edge-{one.name}.toml and restart the edge of {one.name}: systemctl restart fedfloor-edge"
+            yield f"copy acl and revoked.crl of {place} and reload: systemctl reload fedfloor-broker"
+        if f"edge-{hub.name}.toml" in mine:
+            yield f"copy edge-{hub.name}.toml and restart the edge of {hub.name}: systemctl restart fedfloor-edge"
     if again and PurePosixPath("cloud/cloud.toml") in written:
         yield "copy cloud/cloud.toml to the cloud's machine: it lists the devices of every factory"
     for name in revoke:

@@ -100,30 +100,28 @@ def _value(hint: Any, value: object, where: str, folder: Path) -> Any:
     return value
 
 
+CLOUD = "cloud"  # the name under which the cloud asks
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")  # no '/', '+' or '#': names are parts of topics
 
 
 @dataclass(frozen=True)
 class Endpoint:
-    """Where something listens: a host and port, or a Unix socket.
+    """Where something listens.
 
     Args:
         host: name or IP address.
         port: TCP port, 1 to 65535.
-        socket: path of a Unix socket, instead of the two.
     """
 
-    host: str = ""
-    port: int = 0
-    socket: Path | None = None
+    host: str
+    port: int
 
     def __post_init__(self) -> None:
-        if self.socket is None:
-            require(bool(self.host), "host", self.host, "a name or an IP address, or give socket instead")
-            require(1 <= self.port <= 65535, "port", self.port, "from 1 to 65535")
+        require(bool(self.host), "host", self.host, "a name or an IP address")
+        require(1 <= self.port <= 65535, "port", self.port, "from 1 to 65535")
 
     def __str__(self) -> str:
-        return f"{self.host}:{self.port}" if self.socket is None else str(self.socket)
+        return f"{self.host}:{self.port}"
 
 
 @dataclass(frozen=True)
@@ -156,6 +154,7 @@ class DataSource:
 
 
 SAMPLES = ("experiment", "devices")
+TRANSPORTS = ("mqtt", "flower")
 REACH = ("park", "factory")
 
 
@@ -242,7 +241,6 @@ class EdgeSettings:
         name: the edge's, and its certificate's.
         factory: its factory's number.
         broker: the MQTT broker of its factory.
-        listen: where it listens for the cloud.
         experiment: the experiment file.
         state: folder for its log and counters.
         devices: those of its factory.
@@ -254,13 +252,13 @@ class EdgeSettings:
             rights there.
         reach: ``"factory"`` where it was provisioned for experiments whose rounds stay within factories: then it may
             send nothing to other factories' devices.
+        cloud: the cloud's MQTT broker; left out, requests come through Flower's SuperNode on the same machine.
     """
 
     park: str
     name: str
     factory: int
     broker: Endpoint
-    listen: Endpoint
     experiment: Path
     state: Path
     devices: tuple[Named, ...]
@@ -270,6 +268,7 @@ class EdgeSettings:
     samples: str = "experiment"
     acl: Path | None = None
     reach: str = "park"
+    cloud: Endpoint | None = None
 
     def __post_init__(self) -> None:
         require(self.samples in SAMPLES, "samples", self.samples, " or ".join(SAMPLES))
@@ -287,16 +286,12 @@ class CloudEdge:
 
     Args:
         name: its name.
-        factory: its factory's number; its SuperNode says ``factory=N`` in its ``--node-config``.
-        door: where its door listens, to be reached directly, without Flower.
-        node: its Flower node's number, where it is known; else nodes are asked for their factory.
+        factory: its factory's number.
         devices: of its factory; where they are given, an edge that lists others is refused.
     """
 
     name: str
     factory: int
-    door: Endpoint | None = None
-    node: int | None = None
     devices: tuple[Named, ...] = ()
 
     def __post_init__(self) -> None:
@@ -313,8 +308,9 @@ class CloudSettings:
         experiment: the experiment file.
         out: the run's folder.
         edges: one per factory.
-        superlink: address of the control API of Flower's SuperLink; without it every edge needs a ``door``.
-        root: certificate of the authority that signed the SuperLink's; without it nothing is encrypted.
+        broker: the cloud's MQTT broker.
+        tls: without it, nothing is encrypted: for tests only.
+        transport: ``"mqtt"``, or ``"flower"`` where the loop runs as Flower's ServerApp and needs no broker.
         deadlines: how long a round may take.
         samples: ``"experiment"`` where all devices hold their share of the experiment's data, ``"devices"`` where each
             says what it holds.
@@ -324,8 +320,9 @@ class CloudSettings:
     experiment: Path
     out: Path
     edges: tuple[CloudEdge, ...]
-    superlink: Endpoint | None = None
-    root: Path | None = None
+    broker: Endpoint | None = None
+    tls: Tls | None = None
+    transport: str = "mqtt"
     deadlines: Deadlines = Deadlines()
     samples: str = "experiment"
 
@@ -334,9 +331,9 @@ class CloudSettings:
         _name(self.park, "park")
         _distinct("factory", [one.factory for one in self.edges])
         _distinct("name", [one.name for one in self.edges])
-        if self.superlink is None:
-            shut = [one.name for one in self.edges if one.door is None]
-            require(not shut, "edges without a door", shut, "none, or give the superlink that reaches them")
+        require(self.transport in TRANSPORTS, "transport", self.transport, " or ".join(TRANSPORTS))
+        needs = self.transport == "mqtt" and self.broker is None
+        require(not needs, "broker", None, "a host and a port, where transport = 'mqtt'")
 
 
 def _name(name: str, what: str) -> None:

@@ -1,0 +1,165 @@
+"""The way between cloud and edges over the cloud's broker, which edges dial: the end that asks, and that which answers.
+
+Topics and messages are those between an edge and its devices: the cloud stands in the edge's place, edges in devices'.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Mapping
+from typing import Protocol
+
+from fedfloor._version import __version__
+from fedfloor.deploy import mqtt
+from fedfloor.deploy.channel import DeviceChannel, side_by_side
+from fedfloor.deploy.checks import MessageFilter
+from fedfloor.deploy.message import MOST_BYTES, MOST_HEADER, Message, encode, identity
+from fedfloor.deploy.mqtt import Assembler, Connection, MqttConnection
+from fedfloor.deploy.settings import CLOUD, CloudSettings, EdgeSettings, Named
+from fedfloor.errors import RunError, SettingError
+from fedfloor.ranges import RefusedError
+
+log = logging.getLogger(__name__)
+
+WAITING = 4  # requests of the cloud that wait or are under way: a later one ends the one before
+
+
+class Edges(Protocol):
+    """The way from the cloud to the edges."""
+
+    def ask(self, messages: Mapping[int, bytes], deadline_s: float, most: Mapping[int, int]) -> dict[int, bytes]:
+        """Send a message to each factory's edge, all at the same time.
+
+        Args:
+            messages: factory → message.
+            most: factory → bytes that its answer may have.
+
+        Returns:
+            Factory → answer, of those that answered in time.
+        """
+        ...
+
+
+class Downlink:
+    """The cloud's end.
+
+    Args:
+        settings: the cloud's.
+        link: its connection; made from the settings where it is left out.
+    """
+
+    def __init__(self, settings: CloudSettings, link: Connection | None = None) -> None:
+        self._settings = settings
+        if settings.broker is None:
+            raise SettingError("cloud.toml names no broker.")
+        edges = {one.factory: Named(one.name, one.factory) for one in settings.edges}
+        link = link or MqttConnection(CLOUD, settings.broker, settings.tls)
+        self.channel = DeviceChannel(settings.park, CLOUD, link, edges, peer="edge", header=MOST_HEADER)
+
+    def __enter__(self) -> Downlink:
+        """Connect, and wait a while for the edges.
+
+        Raises:
+            RunError: none is there.
+        """
+        wait_s = self._settings.deadlines.join_s
+        self.channel.start()
+        if not self.channel.wait_for(len(self._settings.edges), wait_s):
+            names = ", ".join(one.name for one in self._settings.edges if one.factory not in self.channel.here)
+            if not self.channel.here:
+                self.channel.stop()
+                raise RunError(
+                    f"no edge is there after {wait_s:g} s ({names}): check the broker {self._settings.broker} and the "
+                    "edges' logs, then start again."
+                )
+            log.warning("edges not there yet: %s. The run begins without them.", names)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Leave."""
+        self.channel.stop()
+
+    def ask(self, messages: Mapping[int, bytes], deadline_s: float, most: Mapping[int, int]) -> dict[int, bytes]:
+        """Send a message to each factory's edge; return the answers that came in time."""
+
+        def exchange(factory: int) -> bytes | None:
+            sent = messages[factory]
+            return self.channel.exchange(factory, identity(sent), "part", sent, deadline_s, most[factory])
+
+        answers = zip(messages, side_by_side(exchange, list(messages)), strict=True)
+        return {factory: came for factory, came in answers if came is not None}
+
+
+class Uplink:
+    """An edge's end: it announces the edge, and answers each request once; a repeated one gets the same answer.
+
+    Args:
+        settings: the edge's.
+        answer: called with each request, in a thread of its own; returns the answer.
+        session: when the edge started, ns.
+        link: makes its connection, given its last will; made from the settings where it is left out.
+    """
+
+    def __init__(
+        self, settings: EdgeSettings, answer: Callable[[bytes], bytes], session: int,
+        link: Callable[[tuple[str, bytes]], Connection] | None = None,
+    ) -> None:  # fmt: skip
+        if settings.cloud is None:
+            raise SettingError(f"edge {settings.name}: its settings name no broker of the cloud.")
+        self._settings, self._answer, self._session = settings, answer, session
+        self._gate, self._assembler, self._lock = MessageFilter(), Assembler(), threading.Lock()
+        self._status = mqtt.status_topic(settings.park, settings.name)
+        will = self._status, self._state("gone", why="lost")
+        self._link = link(will) if link else MqttConnection(settings.name, settings.cloud, settings.tls, will)
+        self._under_way = set[str]()  # identities of requests
+        self._last = "", b""  # the identity of the last request that was answered, and the answer
+
+    def __enter__(self) -> Uplink:
+        """Connect."""
+        self._link.start([mqtt.inbox_topic(self._settings.park, CLOUD, self._settings.name)], self._heard, self._joined)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Leave."""
+        self._link.say(self._status, self._state("gone", why="left"), retain=True)
+        self._link.stop()
+
+    def _joined(self) -> None:
+        hello = self._state("hello", device=self._settings.factory, version=__version__)
+        self._link.say(self._status, hello, retain=True)
+
+    def _state(self, kind: str, **about: object) -> bytes:
+        return encode(Message(kind, self._settings.name, session=self._session, about=about))
+
+    def _heard(self, topic: str, packet: bytes) -> None:
+        try:
+            request = self._assembler.add(topic, packet, MOST_BYTES)
+            if request is not None:
+                self._take(identity(request), request)
+        except RefusedError as error:
+            self._gate.refuse(CLOUD, error)
+
+    def _take(self, name: str, request: bytes) -> None:
+        """Answer a request in a thread of its own; one that is repeated after a lost connection is not done twice."""
+        with self._lock:
+            if name in self._under_way:
+                return
+            known, answer = self._last
+            if name != known:
+                if len(self._under_way) >= WAITING:
+                    raise RefusedError("busy", f"{WAITING} requests are under way already.")
+                self._under_way.add(name)
+                threading.Thread(target=self._serve, args=(name, request), daemon=True).start()
+                return
+        self._send(answer)
+
+    def _serve(self, name: str, request: bytes) -> None:
+        answer = self._answer(request)
+        with self._lock:
+            self._under_way.discard(name)
+            self._last = name, answer
+        self._send(answer)
+
+    def _send(self, answer: bytes) -> None:
+        self._link.say(mqtt.outbox_topic(self._settings.park, self._settings.name, CLOUD), answer)
