@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import socket
 import struct
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -82,8 +84,6 @@ def open_broker(folder: Path, port: int | None = None) -> Iterator[int]:
 
 
 def _listens(port: int) -> bool:
-    import socket
-
     try:
         socket.create_connection(("127.0.0.1", port), 1).close()
     except OSError:
@@ -104,7 +104,9 @@ async def serve(port, nodes, begin, pace_s, kept, names):
     press = await server.nodes.objects.add_object(index, "Press")
     every = [await press.add_variable(ua.NodeId(f"Press.{i}", index), f"S{i}", 0.0) for i in range(nodes)]
     state = await press.add_variable(ua.NodeId("Press.State", index), "State", "ok")
-    await state.write_value(ua.DataValue(ua.Variant("ok"), SourceTimestamp=datetime.fromtimestamp(begin - 9000, UTC)))
+    before = datetime.fromtimestamp(begin + int(names or 0) - 1, UTC)
+    for node, value in [(node, 0.0) for node in every if begin] + [(state, "ok")]:
+        await node.write_value(ua.DataValue(ua.Variant(value), SourceTimestamp=before))
     async with server:
         for node in every if kept else ():
             await server.historize_node_data_change(node, period=None, count=100_000)
@@ -211,3 +213,43 @@ class SparkplugNode:
         for ms, values in self.stored:
             self.send(ms, values, historical=True)
         self.stored.clear()
+
+
+class Cable:
+    """A TCP connection that can be cut: it hands on to another port."""
+
+    def __init__(self, port: int) -> None:
+        self.target, self.whole, self.ends = port, True, list[socket.socket]()
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port = int(self._listener.getsockname()[1])
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self) -> None:
+        while True:
+            near, _ = self._listener.accept()
+            if not self.whole:
+                near.close()
+                continue
+            far = socket.create_connection(("127.0.0.1", self.target))
+            self.ends += [near, far]
+            for one, other in ((near, far), (far, near)):
+                threading.Thread(target=self._carry, args=(one, other), daemon=True).start()
+
+    @staticmethod
+    def _carry(one: socket.socket, other: socket.socket) -> None:
+        with suppress(OSError):
+            while data := one.recv(1 << 16):
+                other.sendall(data)
+        for end in (one, other):
+            with suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+
+    def cut(self) -> None:
+        self.whole = False
+        for end in self.ends:
+            with suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+        self.ends.clear()
+
+    def mend(self) -> None:
+        self.whole = True

@@ -105,6 +105,7 @@ def test_a_row_comes_once(tmp_path: Path) -> None:
     with ring(tmp_path / "b.sqlite") as made:
         made.write(rows(0, 10), position="x")
         made.write(rows(5, 12))
+        made.write(rows(7, 8))
         assert (made.rows, made.position, made.newest) == (12, "x", (0, 11.0))
 
 

@@ -57,10 +57,36 @@ def test_nothing_is_carried_over_a_gap_or_a_lost_connection() -> None:
     got.add(15.0, {0: 2.0}, "", now=0.0)  # 5 s: no gap yet
     got.add(21.5, {0: 3.0}, "", now=0.0)
     assert [time for time, _ in table(got.rows(0.0, end=True))] == [10, 11, 12, 13, 14, 15, 22]
-    got.lose()
-    assert table(got.rows(9.0, alive=True)) == []
-    got.add(24.0, {0: 4.0}, "", now=9.0)
-    assert table(got.rows(9.0, end=True)) == [(24, [4])]
+    after = got.detach()
+    assert table(after.rows(9.0, alive=True)) == []
+    after.add(24.0, {0: 4.0}, "", now=9.0)
+    assert table(after.rows(9.0, end=True)) == [(24, [4])]
+
+
+def test_what_a_source_stored_goes_on_where_the_connection_was_lost() -> None:
+    got = grid()
+    got.add(10.0, {0: 1.0, 1: 1.0}, "", now=0.0)
+    got.add(11.0, {0: 2.0}, "", now=0.0)
+    assert [time for time, _ in table(got.rows(0.0))] == [10]
+    got.detach()
+    assert table(got.rows(1000.0)) == [(10, [1, 1])]  # of sensor 1 the value at 11 was lost
+    for time, cells in ((11.0, {1: 3.0}), (12.0, {0: 4.0, 1: 4.0})):
+        got.add(time, cells, "", now=1000.0)
+    assert table(got.rows(1000.0)) == [(11, [2, 3]), (12, [4, 4])]
+
+
+def test_rows_that_held_values_until_a_lost_connection_was_noticed_are_made_again() -> None:
+    got = grid(1)
+    for second in range(100, 200):
+        got.add(second, {0: second}, "", now=second)
+    assert [time for time, _ in table(got.rows(212.0, alive=True))][-1] == 210  # held, as it seemed to live
+    after = got.detach()
+    for second in range(200, 220):
+        got.add(second, {0: second}, "", now=300.0)
+    again = table(got.rows(300.0, end=True))
+    assert again == [(float(s), [s]) for s in range(int(again[0][0]), 220)]
+    assert again[0][0] <= 150
+    assert after.last == 210
 
 
 def test_an_initial_value_holds_and_makes_no_row() -> None:

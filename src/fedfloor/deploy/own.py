@@ -72,7 +72,9 @@ def check(settings: DeviceSettings) -> None:
         SettingError: there is no such folder, module or function.
     """
     source = settings.data
-    if source.kind == "folder" and not Path(str(source.path)).exists():
+    path = Path(str(source.path))
+    made = path.name.endswith(buffer.BUFFERS)  # by fedfloor sense, which may start later
+    if source.kind == "folder" and not made and not path.exists():
         raise SettingError(f"[data] path: {source.path} does not exist. Put the device's samples there.")
     if source.kind == "function" and not callable(load(str(source.name), "[data] name")):
         raise SettingError(f"[data] name: '{source.name}' is no function.")

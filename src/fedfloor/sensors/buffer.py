@@ -95,12 +95,14 @@ class Buffer:
 
     def _write(self) -> None:
         base = self._base
-        before = base.total_changes
+        first = min(((row.epoch, row.time) for row in self._waiting), default=(0, 0.0))
+        since = "SELECT count(*) FROM rows WHERE (epoch, time) >= (?, ?)"
+        rows = self.rows - base.execute(since, first).fetchone()[0]
         base.executemany(
-            "INSERT OR IGNORE INTO rows VALUES (?, ?, ?, ?)",
+            "INSERT OR REPLACE INTO rows VALUES (?, ?, ?, ?)",
             [(row.epoch, row.time, row.values.astype("<f4").tobytes(), row.label) for row in self._waiting],
         )
-        rows = self.rows + base.total_changes - before
+        rows += base.execute(since, first).fetchone()[0]
         base.executemany("INSERT OR REPLACE INTO labels VALUES (?, ?, ?)", self._labels)
         if self._position is not None:
             base.execute("INSERT OR REPLACE INTO about VALUES ('position', ?)", (self._position,))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import os
 import queue
@@ -15,9 +16,12 @@ from fedfloor.data.files.columnar import LARGEST
 from fedfloor.data.files.times import EPOCHS, moment
 from fedfloor.errors import SettingError
 
-POLL_S = 0.2  # a source without news signals that so often
+POLL_S = 0.2  # between two signals of a source without news
 WAITING = 20_000  # updates between a source's thread and the buffer; more wait at the sender
 LONGEST_LABEL = 200  # characters
+MOST_WARNINGS = 1_000  # of one process
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -54,7 +58,7 @@ class SensorSource(Protocol):
     """Reports what sensors measure."""
 
     def events(self, addresses: Sequence[str], stop: threading.Event, position: str | None) -> Iterator[Event]:
-        """Yield updates, and a signal whenever there were none for ``POLL_S``, until ``stop`` is set.
+        """Yield updates, and a signal whenever there are no more, at least each ``POLL_S``, until ``stop`` is set.
 
         Args:
             addresses: of the sensors; none: all that there are.
@@ -82,12 +86,13 @@ class Inbox:
                 continue
 
     def events(self, quiet: Callable[[], Signal]) -> Iterator[Event]:
-        """Yield the events; after ``POLL_S`` without any the signal that ``quiet`` returns."""
+        """Yield the events, and whenever there are no more the signal that ``quiet`` returns."""
+        drained = False
         while not self.stop.is_set():
             try:
-                event = self.queue.get(timeout=POLL_S)
+                event, drained = self.queue.get(drained, POLL_S), False
             except queue.Empty:
-                event = quiet()
+                event, drained = quiet(), True
             if isinstance(event, BaseException):
                 raise event
             yield event
@@ -141,3 +146,10 @@ def secret(text: str, noun: str) -> str:
     if not text.startswith("$") or name not in os.environ:
         raise SettingError(f"{noun}: must be $NAME, an environment variable that is set; no password stands in a file.")
     return os.environ[name]
+
+
+def warn_once(warned: set[str], key: str, text: str, *more: object) -> None:
+    """Log a warning of a kind once: what comes from outside must not fill the log."""
+    if key not in warned and len(warned) < MOST_WARNINGS:
+        warned.add(key)
+        log.warning(text, *more)

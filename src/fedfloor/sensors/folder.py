@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import logging
+import math
 import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -22,7 +23,6 @@ log = logging.getLogger(__name__)
 
 BLOCK = 1 << 20  # bytes of CSV read at once
 LONGEST = 1 << 16  # bytes of a line
-ROWS = 1 << 31  # of a Parquet file
 MISSING = ("", "na", "n/a", "nan", "null", "none", "-", "?")
 
 
@@ -76,7 +76,7 @@ class FolderSource:
                 return
             header = parquet_names(path)
             self._check(path, header, addresses)
-            rows = filter(lambda row: row[0], parquet_rows(path, ROWS))
+            rows = parquet_rows(path)
         else:
             try:
                 if path.stat().st_size < done:
@@ -94,8 +94,7 @@ class FolderSource:
         for end, cells in rows:
             time = seconds(cells[place], self.unit) if len(cells) == len(header) else None
             if time is None:
-                log.warning("%s: a row without a time in column '%s', or of %d cells instead of %d, is left out: %.80s",
-                            path.name, self.time, len(cells), len(header), ",".join(cells))  # fmt: skip
+                yield Update(math.nan, {})
                 continue
             values = {name: self._value(cell) for name, cell in zip(header, cells, strict=True) if name in wanted}
             read[path.name] = end

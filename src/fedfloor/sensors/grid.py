@@ -8,6 +8,7 @@ import math
 from collections import Counter, deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +17,7 @@ log = logging.getLogger(__name__)
 
 KEPT = 100_000  # updates that are put aside while a clock seems to have gone back
 BACK_S = 5.0  # after so long it has
+REWIND_S = 60.0  # by the source's clock
 EDGE = 1e-6  # of a period: times a rounding beyond a row's belong to it
 
 
@@ -71,6 +73,7 @@ class RowGrid:
         self._label, self._pending, self._order = "", list[Pending](), 0
         self._newest, self._reached = -math.inf, 0.0
         self._marks: deque[tuple[float, float]] = deque()  # (now, newest time then)
+        self._log: deque[tuple[Pending, list[tuple[int, Any, Any]], str]] = deque()  # with the values before
         self.broken = True  # no value is carried on from before
         self._back, self._back_since = list[tuple[float, Cells, str]](), 0.0
 
@@ -105,19 +108,30 @@ class RowGrid:
                 self._values[column], self._times[column] = value, time
         self._label = label or self._label
 
-    def lose(self) -> None:
-        """Forget all values: the connection is lost."""
-        self._values[:], self._times[:], self._label, self.broken = np.nan, -np.inf, "", True
+    def detach(self) -> RowGrid:
+        """Return the grid that goes on after a lost connection, without any value.
 
-    def copy(self) -> RowGrid:
-        """Return a grid that goes on from the same values, for those that a source stored."""
-        other = RowGrid(len(self._values), self.period_s, self.wait_s, self.gap_s, self.hold_s, self.epoch, self.last)
-        other._values, other._times, other._label = self._values.copy(), self._times.copy(), self._label
-        other.broken = self.broken
-        return other
+        This one goes back by ``REWIND_S``, as a lost connection is noticed late, and makes its last rows again with
+        what the source has stored.
+        """
+        last = max(self.last, self._newest)
+        while self._log:
+            update, before, self._label = self._log.pop()
+            for column, value, moment in before:
+                self._values[column], self._times[column] = value, moment
+            heapq.heappush(self._pending, update)
+            self.last = min(self.last, (self._number(update[0]) - 1) * self.period_s)
+        self._marks.clear()
+        self._back.clear()
+        self._reached = math.inf
+        return RowGrid(len(self._values), self.period_s, self.wait_s, self.gap_s, self.hold_s, self.epoch, last)
 
     def rows(self, now: float, *, alive: bool = False, end: bool = False) -> Iterator[Row]:
-        """Yield the rows that are complete; with ``end`` all that there are."""
+        """Yield the rows that are complete; with ``end`` all that there are.
+
+        Args:
+            now: s of this machine's monotonic clock; −∞ where more values are there that have not been added.
+        """
         if self._back and (now - self._back_since >= BACK_S or len(self._back) >= KEPT or end):
             yield from self._turn_back(now)
         if not self.period_s:
@@ -135,8 +149,12 @@ class RowGrid:
         while (number := self._next(limit)) is not None:
             self.last = number * self.period_s
             while self._pending and self._number(self._pending[0][0]) <= number:
-                time, _, cells, label = heapq.heappop(self._pending)
-                self._hold(time, cells, label)
+                update = heapq.heappop(self._pending)
+                before = [(column, self._values[column], self._times[column]) for column in update[2]]
+                self._log.append((update, before, self._label))
+                self._hold(update[0], update[2], update[3])
+            while self._log and self._log[0][0][0] < self.last - REWIND_S:
+                self._log.popleft()
             old = self.last - self._times > self.hold_s
             yield Row(self.epoch, self.last, np.where(old, np.float32(np.nan), self._values), self._label)
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from fedfloor.errors import SettingError, require
-from fedfloor.sensors.events import Event, Inbox, Signal, Update, seconds, secret
+from fedfloor.sensors.events import Event, Inbox, Signal, Update, seconds, secret, warn_once
 
 if TYPE_CHECKING:
     from paho.mqtt.client import Client
@@ -98,12 +98,12 @@ class MqttSource:
         topics = [*wanted] or [*self.topics]
         if not topics:
             raise SettingError('neither tags nor source.topics: name some, such as topics = ["plant/#"].')
-        inbox = Inbox(stop)
+        inbox, warned = Inbox(stop), set[str]()
 
         def take(topic: str, payload: bytes) -> Iterable[Event]:
             document = parsed(payload)
             if not isinstance(document, dict) and ((wanted and "" not in wanted[topic]) or document is None):
-                log.warning("%s: a message that is no JSON object is left out: %.60r", topic, payload)
+                warn_once(warned, topic, "%s: a message that is no JSON object is left out: %.60r", topic, payload)
                 return
             if wanted:
                 values = {f"{topic}{end}": _at(document, end) for end in wanted[topic]}
@@ -165,7 +165,7 @@ def connected(
         joined: called after each subscription.
         lost: called after each end of a connection.
     """
-    client = _client(broker)
+    client, warned = _client(broker), set[str]()
     name = f"{broker.host}:{broker.port or (8883 if broker.ca else 1883)}"
 
     def on_connect(_client: Client, _data: object, flags: Any, reason: Any, _properties: object) -> None:
@@ -185,13 +185,15 @@ def connected(
 
     def on_message(_client: Client, _data: object, message: Any) -> None:
         if len(message.payload) > broker.max_kb * 1024:
-            log.warning("%s: a message of %d bytes is left out (broker.max_kb).", message.topic, len(message.payload))
+            text = "%s: a message of %d bytes is left out (broker.max_kb)."
+            warn_once(warned, f"{message.topic} size", text, message.topic, len(message.payload))
             return
         try:
             for event in take(message.topic, bytes(message.payload)):
                 inbox.put(event)
         except Exception as error:  # of any payload: the connection's thread goes on
-            log.warning("%s: a message cannot be read (%s: %s).", message.topic, type(error).__name__, error)
+            text = "%s: a message cannot be read (%s: %s)."
+            warn_once(warned, message.topic, text, message.topic, type(error).__name__, error)
 
     def failed(*_: object) -> None:
         log.warning("broker %s cannot be reached (%s). It is tried again and again.", name, sys.exc_info()[1])

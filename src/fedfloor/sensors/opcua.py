@@ -83,8 +83,8 @@ class Session:
         self.source, self.addresses, self.inbox = source, addresses, inbox
         self.alive = False
         self._began, self._seen = False, set[str]()
-        self._newest = 0.0  # s since 1970, of the values so far
-        self._since = 0.0  # of the values before the connection was lost
+        self._newest = dict[str, float]()  # s since 1970, of each address
+        self._since = dict[str, float]()  # the same before the connection was lost
 
     async def stay(self) -> None:
         """Stay connected until the inbox stops."""
@@ -99,7 +99,7 @@ class Session:
             except Exception as error:  # asyncua raises anything from OSError to its own
                 log.warning("%s: %s. It is tried again and again.", self.source.url, str(error) or type(error).__name__)
             if self.alive:
-                self.alive, self._since = False, self._newest
+                self.alive, self._since = False, dict(self._newest)
                 self.inbox.put(Signal.LOST)
             await asyncio.to_thread(self.inbox.stop.wait, wait_s)
             wait_s = min(LONGEST_WAIT_S, 2 * wait_s)
@@ -160,16 +160,18 @@ class Session:
 
     async def _read_history(self, nodes: Sequence[Any]) -> None:
         """Read what was missed while the connection was lost."""
-        since, updates = datetime.fromtimestamp(self._since, UTC), list[Update]()
+        updates = list[Update]()
         for address, node in zip(self.addresses, nodes, strict=True):
+            since = self._since.get(address, 0.0)
             try:
-                values = await node.read_raw_history(since, datetime.now(UTC), HISTORY, False)
+                begin = datetime.fromtimestamp(since, UTC)
+                values = await node.read_raw_history(begin, datetime.now(UTC), HISTORY, False)
             except Exception as error:  # a server without a history
                 log.info("%s: no history of %s (%s): the pause is a gap.", self.source.url, address, error)
                 return
             for value in values:
                 moment = _moment(value)
-                if moment > self._since:
+                if moment > since:
                     updates.append(Update(moment, {address: _plain(value)}, stored=True))
         for update in sorted(updates, key=lambda update: update.time):
             self.inbox.put(update)
@@ -197,7 +199,7 @@ class Session:
         """Take a value, as asyncua calls it."""
         address, item = node.nodeid.to_string(), data.monitored_item.Value
         moment = _moment(item)
-        self._newest = max(self._newest, moment)
+        self._newest[address] = max(self._newest.get(address, 0.0), moment)
         initial = address not in self._seen
         self._seen.add(address)
         self.inbox.put(Update(moment, {address: _plain(item)}, initial=initial))

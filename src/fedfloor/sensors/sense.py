@@ -10,6 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from fedfloor.data.files.buffer import opened
 from fedfloor.errors import RunError, SettingError
 from fedfloor.sensors import events
 from fedfloor.sensors.buffer import Buffer, Label, columns_of, writing
-from fedfloor.sensors.events import Event, Signal, Update
+from fedfloor.sensors.events import Event, Signal, Update, warn_once
 from fedfloor.sensors.grid import Row, RowGrid
 from fedfloor.sensors.settings import SenseSettings
 
@@ -47,18 +48,13 @@ def run(
     with writing(into, columns, settings.buffer.max_mb, settings.buffer.max_age_h, settings.gap) as buffer:
         recorder = Recorder(settings, buffer, columns)
         shown = time.monotonic()
-        for event in _chained(first, source):
+        for event in chain(first, source):
             recorder.take(event)
             if time.monotonic() - shown >= every_s:
                 shown = time.monotonic()
                 report(recorder.status())
         recorder.flush(end=True)
         return recorder.status()
-
-
-def _chained(first: Sequence[Event], source: Iterator[Event]) -> Iterator[Event]:
-    yield from first
-    yield from source
 
 
 def _addresses(settings: SenseSettings) -> list[str]:
@@ -108,11 +104,12 @@ class Recorder:
 
     def __post_init__(self) -> None:
         settings, newest = self.settings, self.buffer.newest or (0, -math.inf)
-        self.grid = RowGrid(
+        self.stored = RowGrid(
             len(self.columns), settings.period_s, settings.wait_s, settings.gap, settings.hold_s or math.inf, *newest
         )
-        self.stored: RowGrid | None = None
-        self._stored_at = 0.0
+        self.grid = self.stored.detach()
+        self._stored_at = math.inf  # since then nothing of what a source had stored has come
+        self._resumed = math.inf  # the first row of this connection
         self._place = {settings.tags.get(name, name): i for i, name in enumerate(self.columns)}
         self._rows, self._labels, self._position = list[Row](), list[Label](), ""
         self._written, self._alive = time.monotonic(), False
@@ -124,15 +121,17 @@ class Recorder:
         self._alive = event is Signal.ALIVE or (self._alive and isinstance(event, Update))
         if isinstance(event, Update):
             self._update(event, now)
-        elif event is Signal.LOST:
-            self._rows += self.grid.rows(now, end=True)
-            if not self.grid.broken:
-                self.stored = self.grid.copy()
-                self.counts["connection lost"] += 1
-            self.grid.lose()
-        self._rows += self.grid.rows(now, alive=self._alive)
-        if self.stored is not None:
-            self._rows += self.stored.rows(now, end=now - self._stored_at >= STORED_S)
+        elif event is Signal.LOST and not self.grid.broken:
+            self._again(self.stored.rows(now, end=True))
+            self.stored, self.grid = self.grid, self.grid.detach()
+            self._stored_at = self._resumed = math.inf
+            self.counts["connection lost"] += 1
+        waited = now if isinstance(event, Signal) else -math.inf  # updates that are there already are never late
+        for row in self.grid.rows(waited, alive=self._alive):
+            self._resumed = min(self._resumed, row.time)
+            self._rows.append(row)
+        if math.isfinite(self._stored_at):
+            self._again(self.stored.rows(waited, end=waited - self._stored_at >= STORED_S))
         if len(self._rows) >= BLOCK or now - self._written >= WRITE_S:
             self.flush()
 
@@ -140,12 +139,16 @@ class Recorder:
         """Write the rows that there are; with ``end`` those that wait for other values, too."""
         now = self._written = time.monotonic()
         if end:
-            for grid in (self.stored, self.grid):
-                self._rows += grid.rows(now, end=True) if grid is not None else ()
+            self._again(self.stored.rows(now, end=True))
+            self._rows += self.grid.rows(now, end=True)
         later = self._later.news() if self._later is not None else []
         self.counts["rows"] += len(self._rows)
         self.buffer.write(self._rows, [*self._labels, *later], self._position or None)
         self._rows, self._labels, self._position = [], [], ""
+
+    def _again(self, rows: Iterator[Row]) -> None:
+        """Take rows of before the connection was made again."""
+        self._rows += [row for row in rows if row.time < self._resumed]
 
     def status(self) -> dict[str, Any]:
         """Return what was read so far."""
@@ -161,10 +164,11 @@ class Recorder:
         moment = own if self.settings.clock == "arrival" and not update.stored else update.time
         if not math.isfinite(moment) or moment < 0 or moment > own + self.settings.ahead_s:
             self.counts["refused times"] += 1
-            self._alert(
-                "clock", "a value of %.0f s ahead of this machine's clock (or before 1970) is left out, as are others. "
-                'Correct the clock of the source, or set clock = "arrival".', moment - own,
-            )  # fmt: skip
+            text = (
+                "a value without a time, of before 1970 or of the future (%.0f s ahead of this machine) is left out, "
+                'as are others. Correct the clock of the source, or set clock = "arrival".'
+            )
+            warn_once(self.alerts, "clock", text, moment - own)
             return
         cells, label = {}, ""
         for address, value in update.values.items():
@@ -178,30 +182,25 @@ class Recorder:
         self._position = update.position or self._position
         if not cells and not label:
             return
-        if update.stored and self.stored is not None:
-            if moment > self.stored.last:
-                self._stored_at = now
-                self.counts["stored"] += 1
-                self.stored.add(moment, cells, label, now)
-        else:
+        if not update.stored:
             self.grid.add(moment, cells, label, now, initial=update.initial)
+            self._stored_at = min(self._stored_at, now)
+        elif moment > self.stored.last:
+            self._stored_at = now
+            self.counts["stored"] += 1
+            self.stored.add(moment, cells, label, now)
 
     def _number(self, address: str, value: object) -> float:
         number = events.number(value)
         if number is None:
             self.counts["no numbers"] += 1
             kind = type(value).__name__
-            self._alert(f"{address} {kind}", "'%s' is %s, no number: it counts as missing.", address, kind)
+            text = "'%s' is %s, no number: it counts as missing."
+            warn_once(self.alerts, f"{address} {kind}", text, address, kind)
             return math.nan
         if math.isnan(number):
             self.counts["missing"] += 1
         return number
-
-    def _alert(self, key: str, text: str, *more: object) -> None:
-        """Warn of something once."""
-        if key not in self.alerts and len(self.alerts) < BLOCK:
-            self.alerts.add(key)
-            log.warning(text, *more)
 
 
 def label_of(value: object) -> list[Label]:

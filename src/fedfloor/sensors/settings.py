@@ -14,7 +14,6 @@ from fedfloor.sensors.folder import FolderSource
 from fedfloor.sensors.mqtt import MqttSource
 from fedfloor.sensors.opcua import OpcUaSource
 from fedfloor.sensors.sparkplug import SparkplugSource
-from fedfloor.sensors.sql import SqlSource
 
 COLUMN = re.compile(r"[^\x00-\x1f\x7f]{1,200}")
 MOST_TAGS = 10_000
@@ -72,7 +71,7 @@ class SenseSettings:
         buffer, labels: see there.
     """
 
-    source: FolderSource | MqttSource | SparkplugSource | OpcUaSource | SqlSource
+    source: FolderSource | MqttSource | SparkplugSource | OpcUaSource
     tags: Mapping[str, str] = field(default_factory=dict)
     period_s: float = 0.0
     clock: Literal["source", "arrival"] = "source"
