@@ -17,7 +17,7 @@ import pytest
 from fedfloor.data.files import buffer
 from fedfloor.data.reading import DeviceReading, Window
 from fedfloor.errors import RunError, SettingError
-from fedfloor.sensors.buffer import FILL, OVERHEAD, Buffer, writing
+from fedfloor.sensors.buffer import FILL, OVERHEAD, Buffer, held, writing
 from fedfloor.sensors.grid import Row
 from fedfloor.tasks.forecasting import Forecasting
 
@@ -106,7 +106,8 @@ def test_a_row_comes_once(tmp_path: Path) -> None:
         made.write(rows(0, 10), position="x")
         made.write(rows(5, 12))
         made.write(rows(7, 8))
-        assert (made.rows, made.position, made.newest) == (12, "x", (0, 11.0))
+        assert (made.rows, made.newest) == (12, (0, 11.0))
+    assert held(tmp_path / "b.sqlite") == (NAMES, "x")
 
 
 def test_a_full_disk_loses_no_row_that_fits_into_memory(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -57,12 +57,6 @@ class Buffer:
         row = self._base.execute("SELECT epoch, time FROM rows ORDER BY epoch DESC, time DESC LIMIT 1").fetchone()
         return row
 
-    @property
-    def position(self) -> str | None:
-        """Where the source was after the newest row."""
-        row = self._base.execute("SELECT value FROM about WHERE key = 'position'").fetchone()
-        return None if row is None else str(row[0])
-
     def write(self, rows: Iterable[Row], labels: Iterable[Label] = (), position: str | None = None) -> None:
         """Write rows, labels and the source's position in one step; drop the oldest rows beyond the bounds.
 
@@ -148,15 +142,16 @@ def writing(path: Path, columns: Sequence[str], max_mb: float, max_age_h: float,
 
 
 def _prepare(base: sqlite3.Connection, path: Path, columns: Sequence[str], gap_s: float) -> None:
+    known, _ = held(path)
     base.execute(f"PRAGMA busy_timeout = {WAIT_S * 1000:.0f}")
     base.execute("PRAGMA journal_mode = WAL")  # readers and the writer do not wait for each other
     base.execute("PRAGMA synchronous = NORMAL")
-    known = columns_of(base, path)
     if known is not None and known != tuple(columns):
         raise SettingError(
             f"{path} holds rows of other sensors: {', '.join(known)}. Give --into another file, or move this one away."
         )
     with base:
+        base.execute("BEGIN")
         for statement in TABLES.split(";"):
             base.execute(statement)
         if known is None:
@@ -165,16 +160,17 @@ def _prepare(base: sqlite3.Connection, path: Path, columns: Sequence[str], gap_s
         base.execute("INSERT OR REPLACE INTO about VALUES ('gap_s', ?)", (repr(gap_s),))
 
 
-def columns_of(base: sqlite3.Connection, path: Path) -> tuple[str, ...] | None:
-    """Return the sensors of a buffer; None where the file is empty.
+def held(path: Path) -> tuple[tuple[str, ...] | None, str | None]:
+    """Return the sensors of a buffer and the position of its source; None where it is not there, or is empty.
 
     Raises:
-        SettingError: it is an SQLite file of something else.
+        SettingError: the file is something else.
     """
-    tables = {name for (name,) in base.execute("SELECT name FROM sqlite_master")}
-    if not tables:
-        return None
-    about = dict(base.execute("SELECT key, value FROM about")) if "about" in tables else {}
-    if about.get("format") != FORMAT:
+    if not path.exists():
+        return None, None
+    with opened(path) as base:
+        tables = {name for (name,) in base.execute("SELECT name FROM sqlite_master")}
+        about = dict(base.execute("SELECT key, value FROM about")) if "about" in tables else {}
+    if tables and about.get("format") != FORMAT:
         raise SettingError(f"{path}: a database of something else, which is left as it is. Give --into another file.")
-    return tuple(json.loads(about["columns"]))
+    return (tuple(json.loads(about["columns"])), about.get("position")) if tables else (None, None)

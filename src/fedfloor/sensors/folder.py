@@ -111,7 +111,7 @@ class FolderSource:
             return [], iter(())  # its header is not whole yet
         mark = delimiter_of(text, self.decimal)
         header = [name.strip() for name in next(csv.reader([text], delimiter=mark))]
-        return header, _whole(path, max(done, len(first)), mark)
+        return header, whole_rows(path, max(done, len(first)), mark)
 
     def _check(self, path: Path, header: Sequence[str], addresses: Sequence[str]) -> None:
         for name in (self.time, *addresses):
@@ -129,7 +129,8 @@ class FolderSource:
             return text
 
 
-def _whole(path: Path, begin: int, mark: str) -> Iterator[tuple[int, list[str]]]:
+def whole_rows(path: Path, begin: int, mark: str) -> Iterator[tuple[int, list[str]]]:
+    """Yield the rows of a CSV file from a byte on that end with a line end, each with the byte after it."""
     with path.open("rb") as file:
         file.seek(begin)
         while block := file.read(BLOCK):
@@ -140,7 +141,7 @@ def _whole(path: Path, begin: int, mark: str) -> Iterator[tuple[int, list[str]]]
                 return  # a row that is being written
             for line in io.BytesIO(block[:end]):
                 begin += len(line)
-                text = line.decode("utf-8", "replace").strip("\r\n")
+                text = line.decode("utf-8-sig", "replace").strip("\r\n")
                 if text:
                     yield begin, next(csv.reader([text], delimiter=mark), [])
             file.seek(begin)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import logging
 import math
 import threading
@@ -14,11 +13,11 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from fedfloor.data.files.buffer import opened
 from fedfloor.errors import RunError, SettingError
 from fedfloor.sensors import events
-from fedfloor.sensors.buffer import Buffer, Label, columns_of, writing
+from fedfloor.sensors.buffer import Buffer, Label, held, writing
 from fedfloor.sensors.events import Event, Signal, Update, warn_once
+from fedfloor.sensors.folder import whole_rows
 from fedfloor.sensors.grid import Row, RowGrid
 from fedfloor.sensors.settings import SenseSettings
 
@@ -26,6 +25,8 @@ log = logging.getLogger(__name__)
 
 BLOCK = 2_000  # rows written at once
 WRITE_S = 0.5  # between two writes
+LABELS = ("since", "until", "label")
+QUIET_S = 2.0  # a check ends after so long without news
 STORED_S = 10.0  # after its last value what a source had stored is complete
 Report = Callable[[dict[str, Any]], None]
 
@@ -42,9 +43,10 @@ def run(
         SettingError: the source does not have an address, or the buffer is of other sensors.
         RunError: another process writes to the buffer.
     """
-    source = settings.source.events(_addresses(settings), stop, _position(into))
+    known, position = held(into)
+    source = settings.source.events(_addresses(settings), stop, position)
     first: list[Event] = []
-    columns = tuple(settings.tags) or _columns(settings, source, into, first)
+    columns = tuple(settings.tags) or known or _columns(settings, source, first)
     with writing(into, columns, settings.buffer.max_mb, settings.buffer.max_age_h, settings.gap) as buffer:
         recorder = Recorder(settings, buffer, columns)
         shown = time.monotonic()
@@ -64,23 +66,8 @@ def _addresses(settings: SenseSettings) -> list[str]:
     return [*settings.tags.values(), *more] if settings.tags else []
 
 
-def _position(into: Path) -> str | None:
-    if not into.exists():
-        return None
-    with opened(into) as base:
-        if columns_of(base, into) is None:
-            return None
-        row = base.execute("SELECT value FROM about WHERE key = 'position'").fetchone()
-    return None if row is None else str(row[0])
-
-
-def _columns(settings: SenseSettings, source: Iterator[Event], into: Path, first: list[Event]) -> tuple[str, ...]:
-    """Return the addresses that are columns where no tags are given: those of the buffer, or of the first update."""
-    if into.exists():
-        with opened(into) as base:
-            known = columns_of(base, into)
-        if known:
-            return known
+def _columns(settings: SenseSettings, source: Iterator[Event], first: list[Event]) -> tuple[str, ...]:
+    """Return the addresses that are columns where neither tags nor a buffer name them: those of the first update."""
     for event in source:
         first.append(event)
         if isinstance(event, Update) and event.values:
@@ -237,18 +224,16 @@ class LabelFile:
         """
         if time.monotonic() - self._checked < 1 or not self._path.is_file():
             return []
-        self._checked = time.monotonic()
-        data = self._path.read_bytes()
-        whole = data[: data.rfind(b"\n") + 1]
-        if len(whole) == self._done:
-            return []
-        rows = list(csv.DictReader(whole.decode("utf-8-sig", "replace").splitlines()))
-        if rows and not {"since", "until", "label"} <= {*rows[0]}:
-            raise SettingError(
-                f"labels.file {self._path}: columns {', '.join(map(str, rows[0]))}; must be since, until, label."
-            )
-        self._done = len(whole)
-        return [label for row in rows for label in label_of(row)]
+        self._checked, labels = time.monotonic(), list[Label]()
+        for end, cells in whole_rows(self._path, self._done, ","):
+            if self._done:
+                labels += label_of(dict(zip(LABELS, cells, strict=False)))
+            elif tuple(cells) != LABELS:
+                raise SettingError(
+                    f"labels.file {self._path}: columns {', '.join(cells)}; must be {', '.join(LABELS)}."
+                )
+            self._done = end
+        return labels
 
 
 def check(settings: SenseSettings, seconds: float) -> list[dict[str, Any]]:
@@ -257,26 +242,28 @@ def check(settings: SenseSettings, seconds: float) -> list[dict[str, Any]]:
     Raises:
         SettingError: the connection is refused, or the source does not have an address.
     """
-    stop, ends = threading.Event(), time.monotonic() + seconds
+    stop, ends, news = threading.Event(), time.monotonic() + seconds, math.inf
     wanted = {address: name for name, address in settings.tags.items()}
     wanted |= {settings.labels.address: "(label)"} if settings.labels.address and wanted else {}
     seen: dict[str, dict[str, Any]] = {}
     for event in settings.source.events(_addresses(settings), stop, None):
+        now = time.monotonic()
         if isinstance(event, Update):
+            news = now
             for address, value in event.values.items():
                 row = seen.setdefault(address, {"updates": 0})
                 row |= {"value": value, "time": event.time, "updates": row["updates"] + 1}
-        if time.monotonic() > ends or (wanted and {*wanted} <= {*seen}) or (seen and event is Signal.IDLE):
+        if now > ends or now > news + QUIET_S or (wanted and {*wanted} <= {*seen}):
             break
     stop.set()
     rows = []
     for address in {**wanted, **seen}:
-        row = seen.get(address, {"value": None, "time": None, "updates": 0})
-        kind = "number" if events.number(row["value"]) is not None else type(row["value"]).__name__
-        state = "no value" if not row["updates"] else kind
-        age = None if row["time"] is None else round(time.time() - row["time"], 1)
-        shown = row["value"] if isinstance(row["value"], bool | int | float | None) else str(row["value"])[:60]
-        rows.append(
-            {"sensor": wanted.get(address, ""), "address": address, "value": shown, "kind": state, "age_s": age}
-        )
+        row = seen.get(address, {"value": None, "time": math.nan, "updates": 0})
+        value, age_s = row["value"], round(time.time() - row["time"], 1)
+        kind = "number" if events.number(value) is not None else type(value).__name__
+        rows.append({
+            "sensor": wanted.get(address, ""), "address": address, "kind": kind if row["updates"] else "no value",
+            "value": value if isinstance(value, bool | int | float | None) else str(value)[:60],
+            "age_s": age_s if math.isfinite(age_s) else None,
+        })  # fmt: skip
     return rows
