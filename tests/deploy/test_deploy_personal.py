@@ -171,7 +171,7 @@ def test_a_device_with_secure_sums_sends_nothing_without_a_mask(
     device = worker(tmp_path, "fedavg", more)
     honest = Work(epochs=1, travel="secure-sum bits=32 bound=8.0 threshold=0.6")
     size = device.engine.network.flat.numel()
-    with pytest.raises(RefusedError, match="its sum is no table"):  # it trains, and looks for keys
+    with pytest.raises(RefusedError, match="its sum is not a table"):  # it trains, and looks for keys
         device.reply(visit(device, honest, "all", size))
     with pytest.raises(RefusedError, match=words):
         device.reply(visit(device, replace(honest, **change), "all", size))  # type: ignore[arg-type]
