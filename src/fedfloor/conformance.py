@@ -94,8 +94,8 @@ class Contract:
         state = method.init(view, answers, generator(experiment.seed, "init"))
         now = forecast.at(view, costs, park, method, 1, 0, {})
         before = json.dumps(state.notes, sort_keys=True)
-        one, other = (method.plan(state, now, generator(experiment.seed, "plan", 1)) for _ in range(2))
-        _demand(one == other, "two plans of the same round differ: draw chance from rng alone, and keep nothing.")
+        first, second = (method.plan(state, now, generator(experiment.seed, "plan", 1)) for _ in range(2))
+        _demand(first == second, "two plans of the same round differ: draw chance from rng alone, and keep nothing.")
         same = json.dumps(state.notes, sort_keys=True) == before
         _demand(same, "plan() changed the state's notes: absorb() returns a new state.")
 
@@ -164,11 +164,11 @@ class Contract:
         lines = [json.loads(line) for line in (done.folder / "ledger.jsonl").read_text().splitlines()]
         return [{**line, "wall_s": 0} for line in lines]
 
-    def _same(self, one: Run, other: Run) -> None:
-        for first, second in zip(self._ledger(one), self._ledger(other), strict=True):
+    def _same(self, ours: Run, theirs: Run) -> None:
+        for first, second in zip(self._ledger(ours), self._ledger(theirs), strict=True):
             keys = [key for key in first if first[key] != second.get(key)]
             _demand(not keys, f"round {first['round']} differs in {', '.join(keys)}.")
-        _demand(one.model.read_bytes() == other.model.read_bytes(), "the ledgers are the same, the models are not.")
+        _demand(ours.model.read_bytes() == theirs.model.read_bytes(), "the ledgers are the same, the models are not.")
 
 
 CHECKS: dict[str, Callable[[Contract], None]] = {

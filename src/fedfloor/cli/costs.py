@@ -81,18 +81,18 @@ def _priced(setup: Experiment, park: Park, last: int) -> tuple[Row, list[Row]]:
     seconds = joules = setup_s = setup_bytes = asked_s = asked_bytes = 0.0
     longest: ForecastRound | None = None
     with counted(setup.method.name, last) as step:
-        for one in forecast.rounds(setup, park, last):
-            for price in (one.price, one.normalised):
+        for forecast_round in forecast.rounds(setup, park, last):
+            for price in (forecast_round.price, forecast_round.normalised):
                 if price is not None:
                     seconds, joules = seconds + price.seconds, joules + price.joules
                     sums.update(price.bytes)
-            if one.normalised is not None:
-                asked_s, asked_bytes = one.normalised.seconds, sum(one.normalised.bytes.values())
-            if one.number == 0:
-                setup_s, setup_bytes = one.price.seconds, sum(one.price.bytes.values())
-            elif longest is None or one.price.seconds > longest.price.seconds:
-                longest = one
-            step(one.number)
+            if forecast_round.normalised is not None:
+                asked_s, asked_bytes = forecast_round.normalised.seconds, sum(forecast_round.normalised.bytes.values())
+            if forecast_round.number == 0:
+                setup_s, setup_bytes = forecast_round.price.seconds, sum(forecast_round.price.bytes.values())
+            elif longest is None or forecast_round.price.seconds > longest.price.seconds:
+                longest = forecast_round
+            step(forecast_round.number)
     name, total = setup.method.name, sum(sums.values())
     row = {
         "method": name, "rounds": last, "seconds_per_round": seconds / last, "hours": seconds / 3600,
@@ -175,10 +175,10 @@ def networks(
     table = profile.read_tables(name)
     parts = {key: part for key, part in table.items() if isinstance(part, dict)}
     plain = {key: value for key, value in table.items() if key not in parts}
-    rows = {key: [{"key": one, "value": value} for one, value in part.items() if one != "source"]
+    rows = {key: [{"key": name, "value": value} for name, value in part.items() if name != "source"]
             for key, part in parts.items()}  # fmt: skip
     if as_json:
-        flat = [{"table": key, **row} for key, found in rows.items() for row in found]
+        flat = [{"table": key, **row} for key, table in rows.items() for row in table]
         show(flat, as_json=True, **plain, sources={key: part.get("source", "") for key, part in parts.items()})
         return
     print(f"{plain.pop('name')}: {plain.pop('about', '')}".rstrip(": "))

@@ -160,13 +160,14 @@ def method(
     from fedfloor.terminal import printable, show
 
     done = []
-    for one in check_method(name, changes or ()):
-        done.append(one)
+    for check in check_method(name, changes or ()):
+        done.append(check)
         if not as_json:
-            print(printable(f"{'ok    ' if not one.why else 'FAILED'}  {one.name}{': ' + one.why if one.why else ''}"))
-    broken = sum(bool(one.why) for one in done)
+            line = f"FAILED  {check.name}: {check.why}" if check.why else f"ok      {check.name}"
+            print(printable(line))
+    broken = sum(bool(check.why) for check in done)
     if as_json:
-        rows = [{"check": one.name, "kept": not one.why, "why": one.why} for one in done]
+        rows = [{"check": check.name, "kept": not check.why, "why": check.why} for check in done]
         show(rows, as_json=True, method=name, kept=broken == 0)
     else:
         kept = f"{len(CHECKS) - broken} of {len(CHECKS)} checks"

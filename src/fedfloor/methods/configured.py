@@ -250,7 +250,7 @@ class ConfiguredMethod(Method):
         """Refuse codecs that a method's rounds give nothing to code, or that drop numbers of a model."""
         if (self.parts.travel or self.parts.travel_down) and self.method.needs.separate:
             raise SettingError(f"method.travel with method '{self.name}': no models travel. Leave it out.")
-        if dropping := [one for one in codecs.chain(self.parts.travel_down or "") if one.changes]:
+        if dropping := [codec for codec in codecs.chain(self.parts.travel_down or "") if codec.changes]:
             name = named.to_spec(dropping[0], codecs.CODECS)[0]
             raise SettingError(
                 f"method.travel_down = '{name}': it codes the change of a model, which only a device that holds the "
@@ -262,7 +262,7 @@ class ConfiguredMethod(Method):
                 f"method.travel = 'secure-sum' with method '{self.name}', which may have several models: a sum of each "
                 "cohort's few devices shows more of them than one of all. Choose a method with one model."
             )
-        if self.method.needs.cohorts and any(one.feedback for one in codecs.chain(self.parts.travel or "")):
+        if self.method.needs.cohorts and any(codec.feedback for codec in codecs.chain(self.parts.travel or "")):
             raise SettingError(
                 f"method.travel with method '{self.name}', which may have several models: the error that a device "
                 "keeps of one would be added to the change of another. Choose 'int8' or another codec without feedback."

@@ -362,7 +362,7 @@ class Attackers:
         right = count is None or (type(count) is int and count >= 1)
         require(right, "faults.attackers.count", count, "a whole number of at least 1")
         if devices is not None:
-            listed = isinstance(devices, (list, tuple)) and all(type(one) in (int, str) for one in devices)
+            listed = isinstance(devices, (list, tuple)) and all(type(device) in (int, str) for device in devices)
             right = listed and 0 < len(devices) == len(set(devices))
             require(right, "faults.attackers.devices", devices, "a list of numbers or names, each of them once")
             devices = tuple(devices)
@@ -395,7 +395,7 @@ class Attackers:
             chosen = {int(k) for k in rng.choice(devices, many, replace=False)}
         else:
             numbers = dict(zip(names, range(devices), strict=False))
-            chosen = {numbers.get(one, -1) if isinstance(one, str) else one for one in self.devices}
+            chosen = {numbers.get(device, -1) if isinstance(device, str) else device for device in self.devices}
             if not chosen <= set(range(devices)):
                 allowed = ", ".join(names[:10]) if names else f"0 to {devices - 1}"
                 raise SettingError(f"faults.attackers.devices = {list(self.devices)}: must be among {allowed}.")

@@ -258,7 +258,7 @@ class Hog(FeatureExtractor):
             raise SettingError("extractor 'hog' needs scikit-image: pip install 'fedfloor[features]'") from absent
         cell = (x.shape[2] // self.cells, x.shape[3] // self.cells)
         return np.stack([
-            hog(one, self.orientations, cell, (CELLS, CELLS), block_norm="L2-Hys", channel_axis=0) for one in x
+            hog(picture, self.orientations, cell, (CELLS, CELLS), block_norm="L2-Hys", channel_axis=0) for picture in x
         ]).astype(np.float32)  # fmt: skip
 
 

@@ -141,7 +141,7 @@ def foolsgold_weights(updates: Sequence[Tensor]) -> list[float]:
     if not weights.any():  # all push in one direction: none differs from the others
         return [1.0] * len(updates)
     weights = (weights / weights.max()).clip(1e-6, 0.99)
-    return [float(one) for one in (np.log(weights / (1 - weights)) + 0.5).clip(0, 1)]
+    return [float(weight) for weight in (np.log(weights / (1 - weights)) + 0.5).clip(0, 1)]
 
 
 def foolsgold(start: Tensor, models: Models) -> Tensor:

@@ -282,7 +282,7 @@ class Poisson(Selection):
             )
         while not (taken := rng.random(len(devices)) < self.share).any():
             pass
-        return [k for k, one in zip(devices, taken.tolist(), strict=True) if one]
+        return [k for k, drawn in zip(devices, taken.tolist(), strict=True) if drawn]
 
 
 SELECTIONS: Mapping[str, Callable[..., Selection]] = {

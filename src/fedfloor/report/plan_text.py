@@ -239,5 +239,5 @@ def _entries(siblings: tuple[Node, ...], limit: int, names: Names) -> Iterator[N
             continue
         yield from alike[:2]
         hidden = set().union(*(devices(node) for node in alike[2:]))
-        who = f" (devices {names.many(hidden)})" if hidden else ""
-        yield f"… {len(alike) - 2} more like this{who}"
+        listed = f" (devices {names.many(hidden)})" if hidden else ""
+        yield f"… {len(alike) - 2} more like this{listed}"

@@ -94,14 +94,14 @@ class ExperimentRecord:
     @property
     def task(self) -> str:
         """The kind of the task."""
-        asked = self.data.get("task") or "classification"
-        return str(asked.get("kind", "classification") if isinstance(asked, dict) else asked)
+        task = self.data.get("task") or "classification"
+        return str(task.get("kind", "classification") if isinstance(task, dict) else task)
 
     @property
     def unit(self) -> str:
         """The unit of the task's targets; empty where none is named."""
-        asked = self.data.get("task")
-        return str(asked.get("unit", "")) if isinstance(asked, dict) else ""
+        task = self.data.get("task")
+        return str(task.get("unit", "")) if isinstance(task, dict) else ""
 
 
 @dataclass(frozen=True)

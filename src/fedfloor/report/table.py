@@ -130,14 +130,14 @@ def natural_target(runs: Iterable[RecordedRun]) -> float | None:
     return figure.round_target(figure.worst(map(figure.best, seeds)) for seeds in by_method if all(seeds))
 
 
-def last_difference(one: RecordedRun, other: RecordedRun, figure: Figure = ACCURACY) -> tuple[int, float] | None:
+def last_difference(first: RecordedRun, second: RecordedRun, figure: Figure = ACCURACY) -> tuple[int, float] | None:
     """Return the last round that both evaluated, and the first's value of a figure in it minus the second's.
 
     None if there is no such round, or if one of them diverged: its last good value is not its end.
     """
-    a, b = values(one, figure.read), values(other, figure.read)
+    a, b = values(first, figure.read), values(second, figure.read)
     common = a.keys() & b.keys()
-    if not common or (one.diverged, other.diverged) != (None, None):
+    if not common or (first.diverged, second.diverged) != (None, None):
         return None
     return max(common), a[max(common)] - b[max(common)]
 
@@ -158,14 +158,14 @@ def paired(runs: Iterable[RecordedRun], difference: Difference | None = None) ->
     runs, rows = list(runs), []
     check_same_test(runs)
     difference = difference or partial(last_difference, figure=judged(runs))
-    for one, other in combinations(groups(runs), 2):
-        by_seed = {run.seed: run for run in other.runs}
-        by_seed_difference = {run.seed: difference(run, by_seed[run.seed]) for run in one.runs if run.seed in by_seed}
+    for first, second in combinations(groups(runs), 2):
+        by_seed = {run.seed: run for run in second.runs}
+        by_seed_difference = {run.seed: difference(run, by_seed[run.seed]) for run in first.runs if run.seed in by_seed}
         differences = {seed: value for seed, value in by_seed_difference.items() if value is not None}
         if differences:
             rounds = sorted({number for number, _ in differences.values()})
             numbers = [value for _, value in differences.values()]
-            row: Row = {"method": one.label, "against": other.label, "seeds": list(differences), "rounds": rounds}
+            row: Row = {"method": first.label, "against": second.label, "seeds": list(differences), "rounds": rounds}
             row |= {"difference": _mean(numbers), "half_width": half_width(numbers)}
             rows.append(row | {"left_out": [seed for seed in by_seed_difference if seed not in differences]})
     return rows
@@ -231,7 +231,7 @@ class Budget:
         exact = amount(self.kind, self.most)
         if self.kind in UNITS:
             size, symbol = unit(self.kind, self.most)
-            base = next(name for one, name in UNITS[self.kind] if one == 1)
+            base = next(name for size, name in UNITS[self.kind] if size == 1)
             short = float(f"{self.most / size:.3g}") == self.most / size
             exact = f"{self.most / size:g} {symbol}" if short else f"{self.most:g} {base}"
         return f"{exact} on the network" if self.kind == "seconds" else exact
@@ -288,8 +288,8 @@ def paired_at(runs: Sequence[RecordedRun], budget: Budget) -> list[Row]:
     """Return :func:`paired` differences between headlines when a budget is used."""
     figure = judged(runs)
 
-    def difference(one: RecordedRun, other: RecordedRun) -> tuple[int, float] | None:
-        a, b = reached(one, budget, figure), reached(other, budget, figure)
+    def difference(first: RecordedRun, second: RecordedRun) -> tuple[int, float] | None:
+        a, b = reached(first, budget, figure), reached(second, budget, figure)
         return None if a is None or b is None else (0, (figure.read(a) or 0.0) - (figure.read(b) or 0.0))
 
     return [{name: value for name, value in row.items() if name != "rounds"} for row in paired(runs, difference)]

@@ -180,16 +180,16 @@ def attacking(experiment: Experiment, park: Park, *, live: bool) -> AttackingExe
 
 def doubts(plan: Node) -> list[str]:
     """Return the mixing rules of a plan for whose guarantee too few models meet, in words."""
-    found = []
+    sentences = []
     for node in walk.mixes(plan):
         rule = mix.rule(node.mix, node.settings)
         many = len(node.children) if isinstance(node, Parallel) else node.how_many
         if rule.least <= many < rule.sound:
-            found.append(
+            sentences.append(
                 f"mix '{node.mix}' has {many} models to mix, and its guarantee needs {rule.sound}: models that agree "
                 "with each other can be taken for the honest ones."
             )
-    return list(dict.fromkeys(found))
+    return list(dict.fromkeys(sentences))
 
 
 def packet_fits(packet: Mapping[str, torch.Tensor], network: Network, objective: Objective) -> None:

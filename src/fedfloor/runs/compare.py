@@ -76,9 +76,9 @@ def carry_out(
         raise SettingError("compare and sweep start their own processes: run them without torchrun, with --ranks.")
     for run in work:
         checks.budgets_fit(run.limits or limits, priced=checks.is_priced(run.experiment))
-    there = next((run.out for run in work if _exists(run)), None)
-    if there is not None and not resume:
-        raise SettingError(f"{there} already holds a run. Go on with --resume, or give another folder with --out.")
+    existing = next((run.out for run in work if _exists(run)), None)
+    if existing is not None and not resume:
+        raise SettingError(f"{existing} already holds a run. Go on with --resume, or give another folder with --out.")
     park: Park | None = None
     built_for: tuple[object, ...] = ()
     ends: dict[Path, str] = {}

@@ -97,9 +97,9 @@ class Tariff:
         def cost(kind: type[Question]) -> Callable[[Mapping[str, Scalar]], QuestionCost]:
             return lambda settings: kind(settings).price(sizes)
 
-        asked = {name: cost(kind) for name, kind in QUESTIONS.items()}
+        costs = {name: cost(kind) for name, kind in QUESTIONS.items()}
         staged = {text: exchanges for _, text in chains if summable.secure(text)}
-        return Payload({"all": size, **parts}, asked, coded, staged)
+        return Payload({"all": size, **parts}, costs, coded, staged)
 
     def resources(self, packet: Mapping[str, Tensor]) -> Resources:
         """Return the facts of devices on the network that methods may read."""

@@ -90,8 +90,10 @@ def rounds_within(budget: float, noise: float, share: float, delta: float, devic
         else:
             high = middle
     if not low:
-        one = epsilon(noise, share, 1, delta, devices)
-        raise SettingError(f"until epsilon (--until) = {budget:g}: the first round has ε = {one:.4g}. Raise mix.noise.")
+        first = epsilon(noise, share, 1, delta, devices)
+        raise SettingError(
+            f"until epsilon (--until) = {budget:g}: the first round has ε = {first:.4g}. Raise mix.noise."
+        )
     return low
 
 
@@ -246,12 +248,12 @@ def worst_device(work: WorkSettings, held: Sequence[int], visits: Mapping[int, i
         held: samples that each device holds at a time.
         visits: device → how often it trained.
     """
-    one, noise = work.at(1, 1), work.sample_noise or 0.0
+    visit, noise = work.at(1, 1), work.sample_noise or 0.0
     pairs = {(held[device], times) for device, times in visits.items() if times}
     if len(pairs) > MOST_PAIRS:  # the fewest samples and the most visits bound all devices
         least, most = min(n for n, _ in pairs), max(times for _, times in pairs)
-        counted = {(least, most * max(one.batches(n) for n, _ in pairs))}
+        counted = {(least, most * max(visit.batches(n) for n, _ in pairs))}
     else:
-        counted = {(n, one.batches(n) * times) for n, times in pairs}
-    shares = [(min(1.0, one.batch_size / n), steps) for n, steps in counted]
+        counted = {(n, visit.batches(n) * times) for n, times in pairs}
+    shares = [(min(1.0, visit.batch_size / n), steps) for n, steps in counted]
     return max(((epsilon(noise, q, steps, SAMPLE_DELTA), q, steps) for q, steps in shares), default=(0.0, 0.0, 0))

@@ -180,12 +180,12 @@ def flat(document: Mapping[str, Any]) -> dict[str, Any]:
     >>> flat({"score": 1.5, "predicted": {"oil": [7.0, 8.0]}, "low": {"life": 3.0}})
     {'score': 1.5, 'predicted oil +1': 7.0, 'predicted oil +2': 8.0, 'low life': 3.0}
     """
-    found: dict[str, Any] = {}
-    for key, one in document.items():
-        if isinstance(one, Mapping):
-            found |= {f"{key} {name}": value for name, value in flat(one).items()}
-        elif isinstance(one, list):
-            found |= {f"{key} +{h}": value for h, value in enumerate(one, start=1)}
+    entries: dict[str, Any] = {}
+    for key, value in document.items():
+        if isinstance(value, Mapping):
+            entries |= {f"{key} {name}": entry for name, entry in flat(value).items()}
+        elif isinstance(value, list):
+            entries |= {f"{key} +{h}": entry for h, entry in enumerate(value, start=1)}
         else:
-            found[key] = one
-    return found
+            entries[key] = value
+    return entries

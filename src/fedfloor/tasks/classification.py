@@ -100,12 +100,12 @@ def log_odds(logits: Tensor, classes: Sequence[int]) -> Tensor:
     """
     import torch
 
-    found = []
+    odds = []
     for c in classes:
         others = logits.clone()
         others[:, c] = -torch.inf
-        found.append(logits[:, c] - others.logsumexp(1))
-    return torch.stack(found, 1).float()
+        odds.append(logits[:, c] - others.logsumexp(1))
+    return torch.stack(odds, 1).float()
 
 
 CLASSIFICATION = Classification()

@@ -123,11 +123,11 @@ class Forecasting(Task):
         self, table: Counts, loss: float, y: NDArray[Any], scores: NDArray[Any], scored: Sequence[int]
     ) -> Predictions:
         """Return the confusion table of the bins, the loss, and the errors beside the naive ones."""
-        found = self._numbers.judged(table, loss, y, scores, scored)
+        predictions = self._numbers.judged(table, loss, y, scores, scored)
         return (
-            found
-            if found.errors is None
-            else replace(found, errors=replace(found.errors, naive=self.naive, names=self.sensors))
+            predictions
+            if predictions.errors is None
+            else replace(predictions, errors=replace(predictions.errors, naive=self.naive, names=self.sensors))
         )
 
     def called(self) -> tuple[str, ...]:
@@ -140,8 +140,8 @@ class Forecasting(Task):
 
     def judge(self, answer: Answer, target: NDArray[Any]) -> Predictions:
         """Return the errors of paths [n, S, H] beside the true rows [n, S·H], and the naive errors."""
-        found = self._numbers.judge(answer, target)
-        return found if found.errors is None else replace(found, errors=replace(found.errors, naive=self.naive))
+        judged = self._numbers.judge(answer, target)
+        return judged if judged.errors is None else replace(judged, errors=replace(judged.errors, naive=self.naive))
 
     def check_fitted(self, bins: int, columns: Sequence[str]) -> None:
         """Refuse scales, edges or sensors that no training samples can have given."""
@@ -168,8 +168,8 @@ class Forecasting(Task):
         Raises:
             SettingError: a target is the same in all of them.
         """
-        found = self._numbers.fitted(targets, edges)
-        return replace(self, center=found.center, scale=found.scale, edges=found.edges, naive=tuple(naive))
+        numbers = self._numbers.fitted(targets, edges)
+        return replace(self, center=numbers.center, scale=numbers.scale, edges=numbers.edges, naive=tuple(naive))
 
     def bin(self, targets: NDArray[Any]) -> NDArray[Any]:
         """Return the bins of targets [N, T], int64 [N]."""

@@ -14,14 +14,18 @@ from fedfloor.tasks.reconstruction import Reconstruction
 from fedfloor.tasks.regression import Regression
 from fedfloor.tasks.task import Task
 
-TASKS: Mapping[str, type[Task]] = {one.kind: one for one in (Classification, Regression, Reconstruction, Forecasting)}
+TASKS: Mapping[str, type[Task]] = {
+    task.kind: task for task in (Classification, Regression, Reconstruction, Forecasting)
+}
 
 
 def made(about: Mapping[str, Any] | None) -> Task:
     """Return the task of a JSON description; classification where there is none."""
     if about is None:
         return TASKS["classification"]()
-    settings = {key: tuple(one) if isinstance(one, list) else one for key, one in about.items() if key != "kind"}
+    settings = {
+        key: tuple(value) if isinstance(value, list) else value for key, value in about.items() if key != "kind"
+    }
     return TASKS[about["kind"]](**settings)
 
 

@@ -90,12 +90,12 @@ class Reconstruction(Task):
     def spelled(self, labels: Sequence[str]) -> list[str]:
         """Return normal or anomaly for each text of a table; an empty one stays."""
         usual = NORMAL if self.normal is None else (self.normal.strip().lower(), CLASSES[0])
-        return [one and CLASSES[one.strip().lower() not in usual] for one in labels]
+        return [label and CLASSES[label.strip().lower() not in usual] for label in labels]
 
     def losses(self, out: Tensor, y: Tensor, reduction: Reduction = "none") -> Tensor:  # noqa: ARG002
         """Return the mean squared residuals of samples, [n]."""
-        found = out.square().mean(1)
-        return found if reduction == "none" else found.mean() if reduction == "mean" else found.sum()
+        losses = out.square().mean(1)
+        return losses if reduction == "none" else losses.mean() if reduction == "mean" else losses.sum()
 
     def errors(self, out: Tensor) -> Tensor:
         """Return the scores of residuals [n, D], [n]: means of squares of the window, or of its last row."""
@@ -136,8 +136,8 @@ class Reconstruction(Task):
     ) -> Predictions:  # fmt: skip
         """Return the confusion table, the loss, the ranking by the score, and scores and alarms of one recording."""
         score, odd = scores[:, 0].astype(np.float64), y > 0
-        found = Detection(odd, score, scores[:, 1] > 0, np.zeros(len(y), np.int64), self.rows)
-        return Predictions(table, loss, {1: ranking(score, odd)}, detection=found)
+        detection = Detection(odd, score, scores[:, 1] > 0, np.zeros(len(y), np.int64), self.rows)
+        return Predictions(table, loss, {1: ranking(score, odd)}, detection=detection)
 
     def calibrated(self, threshold: float) -> Reconstruction:
         """Return the task with a threshold; one of 0, of residuals that are all 0, becomes the smallest number."""

@@ -74,7 +74,7 @@ class Regression(Task):
         require(0 < self.delta < math.inf, "data.task.delta", self.delta, "a finite number above 0")
         require(self.bins >= 2, "data.task.bins", self.bins, "a whole number of at least 2")
         ascend = all(low < high for low, high in zip(self.levels, self.levels[1:], strict=False))
-        inside = all(0 < one < 1 for one in self.levels)
+        inside = all(0 < level < 1 for level in self.levels)
         wanted = "an odd number of shares that ascend, such as [0.05, 0.5, 0.95]"
         require(ascend and inside and len(self.levels) % 2 == 1, "data.task.levels", list(self.levels), wanted)
 
@@ -108,8 +108,8 @@ class Regression(Task):
             width = torch.where(away < 0, -EARLY, LATE)
             grown = torch.exp(near / width)
             each = (grown - 1 + grown * (away - near) / width) / scale
-        found: Tensor = each.mean(1)
-        return found if reduction == "none" else found.mean() if reduction == "mean" else found.sum()
+        losses: Tensor = each.mean(1)
+        return losses if reduction == "none" else losses.mean() if reduction == "mean" else losses.sum()
 
     def values(self, out: Tensor) -> Tensor:
         """Return the predicted numbers, [n, T, levels], in the targets' unit; [n, T, 1] of other losses.
@@ -118,8 +118,8 @@ class Regression(Task):
         (Chernozhukov, Fernández-Val and Galichon, Econometrica 78 (2010) 1093).
         """
         center, scale = self._scaling(out)
-        found: Tensor = out.unflatten(1, (-1, self._each)) * scale[:, None] + center[:, None]
-        return found if self._each == 1 else found.sort(dim=2).values
+        values: Tensor = out.unflatten(1, (-1, self._each)) * scale[:, None] + center[:, None]
+        return values if self._each == 1 else values.sort(dim=2).values
 
     def predicted(self, out: Tensor) -> Tensor:
         """Return the bin of the first predicted number."""
@@ -140,10 +140,10 @@ class Regression(Task):
     ) -> Predictions:  # fmt: skip
         """Return the confusion table of the bins, the loss, and the errors."""
         many = len(self.center)
-        found = scores[:, many:].reshape(-1, many, self._each).astype(np.float64)
+        values = scores[:, many:].reshape(-1, many, self._each).astype(np.float64)
         levels = self.levels if self._each > 1 else ()
         about = {"names": self.called(), "unit": self.unit, "levels": levels, "edges": self.edges}
-        errors = Errors(scores[:, :many].astype(np.float64), found, self.cap, **about)  # type: ignore[arg-type]
+        errors = Errors(scores[:, :many].astype(np.float64), values, self.cap, **about)  # type: ignore[arg-type]
         return Predictions(table, loss, errors=errors)
 
     def answer(self, out: Tensor, x: Tensor) -> Numbers:  # noqa: ARG002
@@ -165,8 +165,8 @@ class Regression(Task):
     def judge(self, answer: Answer, target: NDArray[Any]) -> Predictions:
         """Return the errors of numbers [n, …] beside the true ones [n, T]."""
         ends = [answer.parts()[name] for name in ("low", "value", "high") if name in answer.parts()]
-        found = np.stack([np.asarray(one, np.float64).reshape(target.shape) for one in ends], 2)
-        errors = Errors(target.astype(np.float64), found, self.cap)
+        values = np.stack([np.asarray(end, np.float64).reshape(target.shape) for end in ends], 2)
+        errors = Errors(target.astype(np.float64), values, self.cap)
         return Predictions(np.zeros((1, 1), np.int64), math.nan, errors=errors)
 
     def check_fitted(self, bins: int, columns: Sequence[str]) -> None:  # noqa: ARG002
@@ -224,8 +224,8 @@ class Regression(Task):
         )  # fmt: skip
         cuts = np.quantile(own[:, 0], np.linspace(0, 1, self.bins + 1)[1:-1])
         above = own[:, 0][own[:, 0] > own[:, 0].min()].min()  # an edge where most targets are the lowest one
-        found = tuple(edges) or tuple(np.unique(np.maximum(cuts, above).astype(np.float32)).tolist())
-        return replace(self, center=tuple(center.tolist()), scale=tuple(scale.tolist()), edges=found)
+        bounds = tuple(edges) or tuple(np.unique(np.maximum(cuts, above).astype(np.float32)).tolist())
+        return replace(self, center=tuple(center.tolist()), scale=tuple(scale.tolist()), edges=bounds)
 
     def bin(self, targets: NDArray[Any]) -> NDArray[np.int64]:
         """Return the bins of targets [N, T], int64 [N]."""

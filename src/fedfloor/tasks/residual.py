@@ -24,8 +24,8 @@ class Residual(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the residuals."""
-        found: Tensor = self.body(x) - x.flatten(1)
-        return found
+        residuals: Tensor = self.body(x) - x.flatten(1)
+        return residuals
 
 
 class FromLast(nn.Module):
