@@ -95,7 +95,7 @@ def compare(
         seeds: each gives every method the same park and the same first model.
         out: the comparison's folder; ``runs/NAME-compare`` where it is left out.
         ranks: processes of each run; as many as there are cores where it is left out.
-        resume: go on with runs that are there.
+        resume: continue existing runs.
         limits: when each run stops early.
         report: called with each new ledger line, behind its method and seed.
         references: also train locally only, on pooled data, and with scikit-learn on the pooled table (of sensors), as
@@ -103,7 +103,7 @@ def compare(
             :mod:`fedfloor.runs.references`.
 
     Raises:
-        SettingError: something in the experiment, a method or a seed is wrong, or a run is there already.
+        SettingError: something in the experiment, a method or a seed is wrong, or a run exists already.
         RunError: a run failed; its last checkpoint stays. One whose training diverges does not end the comparison.
     """
     folder = Path(out) if out is not None else Path("runs") / f"{experiment.name}-compare"

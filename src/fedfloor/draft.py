@@ -293,7 +293,7 @@ def _asked(data: Mapping[str, Any], dataset: Dataset) -> list[str]:
     wishes = {"loss": "data.task.loss=quantile (with intervals)", "unit": "data.task.unit=NAME"}
     if dataset.task.ahead:
         return [f"forecast are the next {dataset.task.ahead} rows of {names}; others: --set data.task.horizon=N, --set "
-                "'data.task.sensors=[…]'. Beside the last value that goes on: fedfloor run --references"]  # fmt: skip
+                "'data.task.sensors=[…]'. Beside the repeated last value: fedfloor run --references"]  # fmt: skip
     wishes |= {"cap": "data.task.cap=125 (a life beyond that shows in no sensor)"}
     left = [f"--set {text}" for key, text in wishes.items() if key not in given]
     return [f"predicted is {names}" + (f"; useful settings, with --task regression: {', '.join(left)}" if left else "")]
@@ -410,7 +410,7 @@ def _suspects(data: Mapping[str, Any], dataset: Dataset) -> list[str]:
     sentences = [f"{named(constant)} each have one value{proposals.CONSTANT}"] if constant else []
     sentences += [f"'{finding.sensor}' {finding.text}" for finding in suspects if finding.sensor not in constant]
     if len(sentences) > MOST_SUSPECTS:
-        sentences[MOST_SUSPECTS:] = [f"{len(sentences) - MOST_SUSPECTS} more sensors of this kind stand below"]
+        sentences[MOST_SUSPECTS:] = [f"{len(sentences) - MOST_SUSPECTS} more sensors of this kind are below"]
     many = {text: len(how["values"]) for text, how in categories.items() if how["kind"] == "one-hot"}
     sentences += [
         f"'{text}' becomes {count} sensors, one for each text in it" for text, count in many.items() if count > FEW
@@ -570,16 +570,16 @@ def _factory(park: Park, number: int) -> str | None:
 
 
 def check_free(out: Path, *, force: bool) -> None:
-    """Check that an experiment file can be written; one that is there stays, unless ``force``.
+    """Check that an experiment file can be written; an existing one stays, unless ``force``.
 
     Raises:
-        SettingError: it is there, or it is a folder, or its folder is not there.
+        SettingError: it exists, it is a folder, or its folder is missing.
     """
     exists = is_there(out)
     if out.is_dir():
         raise SettingError(f"{out} is a folder. Give the name of a file with --out.")
     if exists and not force:
-        raise SettingError(f"{out} is there already. Give another name with --out, or overwrite it with --force.")
+        raise SettingError(f"{out} exists already. Give another name with --out, or overwrite it with --force.")
     if not out.parent.is_dir() or not os.access(out.parent, os.W_OK):
         raise SettingError(f"{out}: {out.parent} is not a writable folder. Give another place with --out.")
 
@@ -588,7 +588,7 @@ def write(text: str, out: Path, *, force: bool) -> None:
     """Write an experiment file whole or not at all; see :func:`check_free`.
 
     Raises:
-        SettingError: it is there, or cannot be written.
+        SettingError: it exists, or cannot be written.
         RunError: the disk is full.
     """
     check_free(out, force=force)

@@ -28,7 +28,7 @@ class RunError(FedfloorError):
 
 
 class DivergedError(RunError):
-    """Training went astray: a loss or the model is no longer made of finite numbers."""
+    """Training diverged: a loss or a number of the model is not finite."""
 
 
 def nearest(word: str, allowed: Iterable[str], cutoff: float = 0.55) -> str:

@@ -74,7 +74,7 @@ class Errors:
 
     Args:
         true: float64 [n, T].
-        predicted: float64 [n, T, L]: the prediction stands in the middle, its interval at both ends; L = 1 without one.
+        predicted: float64 [n, T, L]: the prediction is in the middle, its interval at both ends; L = 1 without one.
         cap: true values above it count as it; None: they count as they are.
         naive: of each target, the mean absolute error of repeating a value in training; empty where there is no order.
         names: of the targets, or of sensors whose rows ahead they are, as many for each.

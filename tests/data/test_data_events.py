@@ -83,4 +83,4 @@ def test_from_two_tables_to_a_draft(command: Command) -> None:
     assert "a label lasts for 5 rows on average" in drafted.err
     assert tomllib.loads((command.folder / "l.toml").read_text())["data"]["columns"]["device"] == "machineID"
     again = command("datasets", "label", "telemetry.csv", "failures.csv", "--within", "6h", "--out", "l.csv")
-    command.refused(again, "l.csv is there already")
+    command.refused(again, "l.csv exists already")

@@ -62,7 +62,7 @@ def test_a_query_becomes_a_table_with_its_hash(
     data = load_data(config.read(command.folder / "t.toml"))
     assert (len(data.y) + len(data.y_test), data.inputs.columns) == (240, ("heat",))
     command.refused(
-        command("datasets", "query", "sqlite:///plant.db", "@q.sql", "--out", "t.parquet"), "is there already"
+        command("datasets", "query", "sqlite:///plant.db", "@q.sql", "--out", "t.parquet"), "exists already"
     )
     assert command("datasets", "query", "sqlite:///plant.db", "@q.sql", "--out", "t.parquet", "--force").code == 0
 

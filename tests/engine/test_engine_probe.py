@@ -42,7 +42,7 @@ def test_a_chain_may_ask_for_vectors_on_any_team(plan: Node) -> None:
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_a_branch_may_not_and_one_rank_says_so_too(ranks: int) -> None:
     plan = Parallel((Sequence((Probe((0,), "gradient"), T[0])), T[1]))
-    with pytest.raises(SettingError, match="a Probe for 'gradient', which is answered by a vector, stands in a branch"):
+    with pytest.raises(SettingError, match="a Probe for 'gradient', which is answered by a vector, is in a branch"):
         together(ranks, lambda team: told(plan, team)) if ranks > 1 else told(plan, Alone())
 
 

@@ -84,7 +84,7 @@ def test_the_words_of_the_command(command: Command) -> None:
     said = command("export", "run")
     assert said.new == {"run/model.onnx"}
     assert "model: run/model.onnx (" in said.out
-    assert "takes x: uint8 [n, 1, 28, 28] as it stands in files" in said.out
+    assert "takes x: uint8 [n, 1, 28, 28] as stored in files" in said.out
     assert "ONNX Runtime and PyTorch differ by at most" in said.out
     assert said.err == ""
 

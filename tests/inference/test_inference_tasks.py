@@ -102,7 +102,7 @@ def test_the_next_rows_and_what_came(plant: Path, command: Command) -> None:
 
 def test_the_words_of_the_command(plant: Path, command: Command) -> None:
     said = command("predict", str(plant / "life"), str(plant / "plant.csv")).out
-    assert "answer: life in rows, with the interval of 90 %; 40 stands for that and more" in said
+    assert "answer: life in rows, with the interval of 90 %; 40 means that and more" in said
     assert "RMSE" in said
     assert "accuracy" not in said
     wrong = command("predict", str(plant / "life"), str(plant / "plant.csv"), "--top", "2")

@@ -54,7 +54,7 @@ REFUSED = {
     "=1,2": "write it as KEY=VALUE,VALUE",
     "work.lr=": "a value is missing",
     "work.lr=0.1,,0.2": "a value is missing",
-    "work.lr=0.1,0.10": "0.1 is there twice",
+    "work.lr=0.1,0.10": "0.1 is given twice",
     "work.lr={ kind = 1": "'{' is not closed",
     "work.lr=[1,2": "'[' is not closed",
     "work.lr='a,b": "''' is not closed",
@@ -105,8 +105,8 @@ NOT_FOR_THESE = {
     ("methods.fedsr.laps=1,2",): "--grid methods.fedsr.laps: 'fedsr' is not among --methods fedavg,hierfavg.",
     ("method.laps=1,2",): "--grid method.laps: none of fedavg, hierfavg has a setting 'laps'.",
     ("method.name=fedavg,fedsr",): "none of fedavg, hierfavg has a setting 'name'",
-    ("work.lr=1", "work.lr=2"): "--grid work.lr is there twice.",
-    ("work.lr=1", "method.work.lr=2"): "--grid method.work.lr is there twice.",
+    ("work.lr=1", "work.lr=2"): "--grid work.lr is given twice.",
+    ("work.lr=1", "method.work.lr=2"): "--grid method.work.lr is given twice.",
     (): "a sweep needs at least one --grid",
 }
 

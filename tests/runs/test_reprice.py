@@ -68,7 +68,7 @@ def test_what_it_refuses(tmp_path: Path) -> None:
     assert "free, round 1: the plan depends on the results of training" in refused([free], slow)
     out.mkdir()
     (out / "there").touch()
-    with pytest.raises(SettingError, match="is there already"):
+    with pytest.raises(SettingError, match="exists already"):
         reprice([free], slow, out, lambda _: None)
 
 

@@ -71,7 +71,7 @@ def benchmark(
     if not as_json:
         print(f"results: {file}")
     if not whole:
-        print("stopped. The same command goes on.", file=sys.stderr)
+        print("stopped. The same command continues.", file=sys.stderr)
         raise typer.Exit(130)
 
 

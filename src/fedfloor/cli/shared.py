@@ -242,7 +242,7 @@ def check_references(setup: Experiment, out: Path) -> None:
 
 
 def references(setup: Experiment, out: Path, last: int, size: int | None) -> bool:
-    """Carry out the references of a run up to its last round, or go on with them; return whether all ended."""
+    """Carry out or continue the references of a run up to its last round; return whether all ended."""
     from fedfloor.runs.compare import carry_out
     from fedfloor.runs.references import of_run
 

@@ -96,7 +96,7 @@ def label_rows(
     if bool(within) == remaining:
         raise SettingError("give either --within SPAN, for labels, or --remaining, for the time until the next event.")
     if out.exists() and not force:
-        raise SettingError(f"{out} is there already. Give another name with --out, or overwrite it with --force.")
+        raise SettingError(f"{out} exists already. Give another name with --out, or overwrite it with --force.")
     if not out.name.casefold().endswith(".csv") or not out.parent.is_dir():
         raise SettingError(f"--out {out}: must be the name of a .csv file in a folder that exists.")
     table, marks = _read(expanded(data), columns or {}), _read(expanded(events), columns or {})

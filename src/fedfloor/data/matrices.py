@@ -42,7 +42,7 @@ def convert(
     if out.suffix != ".npz":
         raise SettingError(f"--out {out}: arrays are written as .npz.")
     if out.exists() and not force:
-        raise SettingError(f"{out} is there already. Give another name, or overwrite it with --force.")
+        raise SettingError(f"{out} exists already. Give another name, or overwrite it with --force.")
     arrays: dict[str, Any] = {name: _column(text) for name, text in (("y", label), ("device", device)) if text}
     y, aside = arrays["y"], {_parsed(text)[0].resolve() for text in (label, device) if text}
     matrices = {path: matrix(path) for path in _files(sensors) if path.resolve() not in aside}

@@ -125,7 +125,7 @@ def fetch(url: str, query: str, out: Path, *, force: bool = False) -> dict[str, 
     if not out.name.casefold().endswith(PARQUET):
         raise SettingError(f"--out {out}: the answer is written as Parquet. Give a name that ends in .parquet.")
     if out.exists() and not force:
-        raise SettingError(f"{out} is there already. Give another name with --out, or overwrite it with --force.")
+        raise SettingError(f"{out} exists already. Give another name with --out, or overwrite it with --force.")
     if not out.parent.is_dir():
         raise SettingError(f"--out {out}: there is no folder {out.parent}.")
     part = out.with_name(f"{out.name}.part")

@@ -47,7 +47,7 @@ class Samples:
         mean, std: normalisation per channel, value = (scale·x − mean)/std; the samples lie on their device.
         scale: factor that turns a stored number into its value.
         channels_last: the network's memory format.
-        missing: whether x may hold NaN, which stands for its channel's mean.
+        missing: whether x may hold NaN, which counts as its channel's mean.
     """
 
     def __init__(
@@ -208,7 +208,7 @@ class Engine:
         return self.wrap(*((x, y) if self.altered is None else self.altered(x, y)))
 
     def stand_on(self, sites: Sites | None) -> None:
-        """Put the devices onto a network, or where they stand on it from now on."""
+        """Set or change the places of the devices on a network."""
         self.sites, self.air = sites, radio_uplink(sites, self.seed)
 
     @property

@@ -127,7 +127,7 @@ def no_vector(answers: Mapping[int, Mapping[str, Any]]) -> None:
     for name, answer in (item for own in answers.values() for item in own.items()):
         if isinstance(answer, Tensor):
             raise SettingError(
-                f"a Probe for '{name}', which is answered by a vector, stands in a branch of a Parallel: put it "
+                f"a Probe for '{name}', which is answered by a vector, is in a branch of a Parallel: put it "
                 "before the Parallel."
             )
 

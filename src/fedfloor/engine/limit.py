@@ -126,7 +126,7 @@ class Limit:
         return Limit(self.factor, {scope: dict(lengths) for scope, lengths in known.items()})
 
     def copy(self) -> Limit:
-        """Return a limit that goes on from here by itself, as a branch does."""
+        """Return an independent copy of the limit, for a branch."""
         return self.knowing(self.known)
 
     def settled(self, node: Node) -> bool:

@@ -66,7 +66,7 @@ class DeviceMemory:
         return path.stat().st_size if path is not None and path.is_file() else 0
 
     def verify(self) -> None:
-        """Check that every held file is there and has the content of its digest; RunError names one that does not."""
+        """Check that every held file exists and has the content of its digest; RunError names one that does not."""
         for device, held in sorted(self.held.items()):
             digest = held.partition(TO)[0]
             _checked(self._path(device, digest), digest, f"device {device}'s memory")
@@ -100,7 +100,7 @@ class DeviceMemory:
         return self.held[device]
 
     def keep(self, numbers: Tensor, digest: str) -> None:
-        """Write an extractor's numbers, of the digest of :func:`extractor_bytes`, unless they are there."""
+        """Write an extractor's numbers, of the digest of :func:`extractor_bytes`, unless they are stored already."""
         path = self._path("extractor", digest)
         if not path.exists():
             _write(path, extractor_bytes(numbers))

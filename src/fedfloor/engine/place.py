@@ -32,7 +32,7 @@ def keep_memory() -> None:
 
 
 def give_back() -> None:
-    """Return the free memory of an idle process to the system; :func:`keep_memory` goes on holding."""
+    """Return the free memory of an idle process to the system; :func:`keep_memory` stays in effect."""
     gc.collect()
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).malloc_trim(0)

@@ -60,8 +60,8 @@ class Question(ABC):
     """A question with its settings.
 
     Attributes:
-        counts: whether the answer is class counts (they may carry a census's noise); zeros stand for a device that does
-            not answer.
+        counts: whether the answer is class counts (they may carry a census's noise); zeros for a device that does not
+            answer.
         drifts: whether the answer changes with the park's clock.
         weighs: whether the size of an answer decides how much it counts, so that far larger ones are refused.
         vector: whether the answer is a tensor [n] in the model's type; else it is JSON.
@@ -97,7 +97,7 @@ class Question(ABC):
         """Return bytes down and up, passes over the device's samples, and whether the model goes along."""
 
     def pretended(self, park: Park, device: int, trained: int) -> Any:
-        """Return an answer that a forecast goes on with, where nothing is trained; ``trained`` numbers has a model."""
+        """Return an answer for a forecast, where nothing is trained; ``trained`` numbers has a model."""
         return park.classes(device)
 
     def checked(self, answer: object, device: int, engine: Engine) -> Any:

@@ -59,7 +59,7 @@ class Exported:
 
 
 def export(trained: Trained, out: Path) -> Exported:
-    """Write a model as ONNX: ``x`` [n, *shape] as it stands in files → the parts of its task's answer.
+    """Write a model as ONNX: ``x`` [n, *shape] as stored in files → the parts of its task's answer.
 
     These are ``probabilities`` and ``logits`` [n, F] of classes, ``value`` [n, T] of a regression or [n, S, H] of a
     forecast, with ``low`` and ``high`` where quantiles are learnt, all in the targets' unit. A model with a decision

@@ -154,7 +154,7 @@ def export(
     answer = trained.answered(np.zeros((1, *trained.shape), np.uint8 if trained.sensors is None else np.float32))
     outputs = [f"{name} {['n', *part.shape[1:]]}".replace("'", "") for name, part in answer.parts().items()]
     outputs += [] if trained.decision is None else ["the decision [n]"]
-    print(f"takes {row['input']} as it stands in files; gives {', '.join(outputs)}")
+    print(f"takes {row['input']} as stored in files; returns {', '.join(outputs)}")
     if answer.phrase:
         print(f"answer: {answer.phrase}")
     gaps = ", ".join(f"{gap:.1e} in {name}" for name, gap in done.differences.items())

@@ -79,7 +79,7 @@ class Trained:
         These are the numbers [n, T] of a regression and the next rows [n, S, H] of a forecast, in their units.
 
         Args:
-            x: samples [n, *shape] as they stand in files: uint8 pictures, or sensors' values as numbers.
+            x: samples [n, *shape] as stored in files: uint8 pictures, or sensors' values as numbers.
             device: their device, for a model with ``normalise = "device"``: its statistics in the run normalise x; for
                 an unknown device, or none, those of the first rows of x do.
 

@@ -31,7 +31,7 @@ class CGAU(FedAvg):
 
     With warm_up = rounds this is FedAvg of the network with the gated head.
 
-    Travels: the model, down and up; in the place of the device's columns stand their mean, for devices never visited.
+    Travels: the model, down and up; the device's columns are replaced by their mean, for devices never visited.
 
     Rieger et al. 2020, arXiv 2007.04806; as in FedGS (arXiv 2202.01512), where CGAU is compared with 1 and 2 layers of
     256 units, no dropout. Both begin with an extractor that was trained before: that is ``[model] init_from`` with

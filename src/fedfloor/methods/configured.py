@@ -165,7 +165,7 @@ class ConfiguredMethod(Method):
             if known and isinstance(goal, weighting.PerSample):
                 goal = weighting.settled(goal, known)
             name, settings = objectives.to_spec(goal)
-            own = objectives.to_spec(self.method.objective)  # another one is there for a purpose of the method's
+            own = objectives.to_spec(self.method.objective)  # another one serves a purpose of the method
 
             def changed(work: Work) -> Work:
                 if work.objective != own[0]:
@@ -198,7 +198,7 @@ class ConfiguredMethod(Method):
 
     @property
     def notes_plans(self) -> bool:
-        """Whether a plan hangs on those of the rounds before."""
+        """Whether a plan depends on those of earlier rounds."""
         return type(self.method).noted is not Method.noted
 
     def noted(self, state: State, plan: Node) -> State:

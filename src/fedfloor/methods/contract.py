@@ -48,7 +48,7 @@ class View:
         round: number of the round to be planned, from 1 (0 during set-up).
         rounds: rounds of the whole schedule.
         sizes: samples of each device's local set, int64 [K].
-        factory_of: factory that each device stands in this round, int32 [K].
+        factory_of: factory of each device in this round, int32 [K].
         start: the initial global packet; empty where a plan is only looked at.
         receipts: of the last round's visits; empty at first.
         trained: how many numbers at the front of the model are trained.

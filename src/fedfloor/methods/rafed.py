@@ -54,7 +54,7 @@ class RaFed(Method):
 
     @property
     def needs(self) -> Needs:
-        """The network: where devices stand, how fast they compute; the census, if the class mix is weighed."""
+        """The network: places and speeds of devices; the census, if the class mix is weighed."""
         return Needs(network=True, census=self.weight_divergence > 0)
 
     def init(self, view: View, answers: object, rng: np.random.Generator) -> State:

@@ -121,7 +121,7 @@ class GradientBoosting(Method):
 
 @dataclass(frozen=True)
 class Persistence(Method):
-    """The last value of every sensor goes on: x̂_{t+h} = x_t for h = 1 … H.
+    """The last value of every sensor is repeated: x̂_{t+h} = x_t for h = 1 … H.
 
     ::
 

@@ -70,7 +70,7 @@ class Network:
         self.trained = sum(parameter.numel() for parameter in self.parameters)
 
     def to(self, device: torch.device) -> Network:
-        """Return the network on a device: itself where it is there already, else a copy."""
+        """Return the network on a device: itself where it is on it already, else a copy."""
         if self.flat.device == device:
             return self
         return Network(copy.deepcopy(self.module).to(device), self.classifier)

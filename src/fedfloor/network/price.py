@@ -545,9 +545,9 @@ class _Visits(Dry):
 
 
 def _first_stop(node: Node, at: Site) -> Site | None:
-    """Return where a packet that stands at ``at`` goes first, or None where the node does not matter to it.
+    """Return the first stop of a packet at ``at``, or None where the node does not matter to it.
 
-    Questions and copies are sent from where the packet stands: it stays there.
+    Questions and copies are sent from the packet's place: it stays there.
     """
     if isinstance(node, Train):
         return node.site

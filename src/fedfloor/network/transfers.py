@@ -40,7 +40,7 @@ class PacketProcess:
 
 
 class Join:
-    """The point where a process waits for its children; it goes on with the latest, and adds its seconds."""
+    """The point where a process waits for its children; it continues with the latest, and adds its seconds."""
 
     __slots__ = ("end", "last", "left", "waiting")
 

@@ -1,4 +1,4 @@
-"""The park: devices with their data, and the factories they stand in."""
+"""The park: devices with their data, and their factories."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ class Park:
         return np.array([self.stream.holds(size) for size in sizes.tolist()], np.int64)[which]
 
     def factory_at(self, tick: int) -> Owners:
-        """Return int32 [K], the factory that each device stands in at a tick."""
+        """Return int32 [K], the factory of each device at a tick."""
         return self.factory_of if self.mobility is None else self.mobility.factory_of(self.factory_of, self.seed, tick)
 
     def members(self, factory: int) -> tuple[int, ...]:

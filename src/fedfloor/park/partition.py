@@ -249,7 +249,7 @@ class Dominant:
 class Blocks:
     """Samples in their order, dealt in K blocks of neighbours whose sizes differ by at most one.
 
-    So one long recording stands for several machines. Windows of L rows every S rows share rows with their neighbours:
+    So one long recording represents several machines. Windows of L rows every S rows share rows with their neighbours:
     a gap of ⌈L/S⌉ − 1 of them keeps the devices' rows apart.
 
     Args:
@@ -379,7 +379,7 @@ class Mobility:
         require(0 < self.share <= 1, "park.mobility.share", self.share, "a share, above 0 and at most 1")
 
     def factory_of(self, home: Owners, seed: int, tick: int) -> Owners:
-        """Return int32 [K], the factory that each device stands in at a tick: a function of seed and turn.
+        """Return int32 [K], the factory of each device at a tick: a function of seed and turn.
 
         Args:
             home: int32 [K], the factory that each belongs to.

@@ -243,7 +243,7 @@ def advertise(device: int, context: bytes) -> DeviceKeys:
 
 
 def share(keys: DeviceKeys, others: Mapping[int, PublicKeys], least: int) -> dict[int, bytes]:
-    """Return a device's shares for its neighbours, encrypted for each; its own stand in clear under its number.
+    """Return a device's shares for its neighbours, encrypted for each; its own are in clear under its number.
 
     Args:
         others: the public keys of its neighbours that advertised some.

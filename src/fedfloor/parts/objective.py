@@ -72,7 +72,7 @@ class Visit:
         packet: the vectors beside the model ``w`` that arrived, by name.
         work: epochs or steps, rate, momentum.
         steps: mini-batches of the whole visit.
-        gradient: works out the gradient of the mean cross-entropy over all the device's samples at the network's
+        gradient: computes the gradient of the mean cross-entropy over all the device's samples at the network's
             present weights, float32 [trained]; it costs a pass over the samples.
         ready: the result of :meth:`Objective.begin` on arrival.
         per_sample: the rows of :meth:`Objective.per_sample` for the present mini-batch.

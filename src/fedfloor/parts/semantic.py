@@ -81,7 +81,7 @@ def nearest(
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """Return the Q candidates with the smallest δ_i = ‖z_i − μ_{y_i}‖₂, Eqs. (17)–(18), in the order they came in.
 
-    Of equally near ones the first, so that the old memory, in front, stays. A class that is there once is
+    Of equally near ones the first, so that the old memory, in front, stays. A class with one candidate is
     its own mean, δ = 0, and is kept before all others. Where there are no more than Q candidates all are kept.
 
     The paper writes the mean as μ_c^r, its symbol for that of the window of round r alone (Eq. 13), but lets z be any

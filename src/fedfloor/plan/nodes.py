@@ -171,8 +171,8 @@ class Work:
 
     @property
     def counts(self) -> bool:
-        """Whether the visit has a number of its own: a model is trained beside what arrived as a part of the next
-        visit to the device, on the same samples and mini-batches."""
+        """Whether the visit has its own number; the training of a model beside the one that arrived has none: it
+        belongs to the device's next visit, with the same samples and mini-batches."""
         return self.sends != ARRIVED
 
     def batches(self, samples: int) -> int:
@@ -206,7 +206,7 @@ class Work:
         )
 
     def to_spec(self) -> dict[str, Any]:
-        """Return the fields as they stand in a plan's JSON: without those added later, where they have their defaults.
+        """Return the fields of a plan's JSON: without those added later, where they have their defaults.
 
         ``trains`` is written as ``scope``, and ``sends`` as the part that the device owns, as in the first plans.
 
@@ -328,7 +328,7 @@ class Repeat:
 class Select:
     """A choice of devices, made when the walk arrives: becomes ``Parallel(Train(d, work) for d in chosen)``.
 
-    Chance is keyed by how often a device was visited so far in the round. Two branches of a ``Parallel`` know nothing
+    Chance is keyed by the number of a device's visits so far in the round. Two branches of a ``Parallel`` know nothing
     of each other's choices, so where both may visit one device in the same tick, their visits to it share their draws
     (mini-batches, dropout, whether the visit is lost), and two that are alike choose the same devices. Give such
     branches candidates of their own, or put them one after the other.
@@ -339,7 +339,7 @@ class Select:
         how_many: of them.
         work: of each chosen device.
         at, mix, settings, model: of the aggregation, as in :class:`Parallel`.
-        random: of ``how_many``, so many are drawn uniformly before the others are chosen.
+        random: the number of ``how_many`` that is drawn uniformly, before the others are chosen.
         share: class shares [F] that the samples of all together should have, for policies that read the census.
         census_free: whether the census that the policy reads is not counted in the bytes of the candidates.
     """

@@ -75,7 +75,7 @@ def is_lost(key: Key, chance: float) -> bool:
 class NodeResult:
     """The result of walking one node."""
 
-    packet: Packet  # the packet that goes on; it may be the resident network's own buffer, which the next visit changes
+    packet: Packet  # the packet after it; it may be the resident network's own buffer, which the next visit changes
     resolved: Node  # the node with every ``Select`` replaced by the visits to the chosen devices
     receipts: list[Receipt] = field(default_factory=list)  # those of its visits, in plan order
     trained: frozenset[int] = frozenset()  # the devices whose visits were not lost
@@ -89,7 +89,7 @@ class TrainRequest(NamedTuple):
     node: Train  # the visit
     packet: Packet  # the packet as it arrives
     key: Key  # keys the visit's chance
-    size: int  # bytes of the packet that goes on
+    size: int  # bytes of the packet after it
     concurrent: Concurrent  # the visits at the same place of other branches, whose uploads interfere with this one's
 
 

@@ -144,7 +144,7 @@ def digest(node: Node) -> str:
 
 
 def _canonical(node: Node, known: dict[int, str]) -> str:
-    """Return ``to_json`` with sorted keys and no spaces; a node that stands in a plan many times is written once."""
+    """Return ``to_json`` with sorted keys and no spaces; a node that a plan has many times is written once."""
     if id(node) not in known:
         body = {"node": _dense(NAMES[type(node)])}
         for name in _NAMES[type(node)]:

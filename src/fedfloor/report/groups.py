@@ -89,7 +89,7 @@ def members(compared: Sequence[Group]) -> list[RecordedRun]:
 
 
 def contestants(compared: Sequence[Group]) -> list[Group]:
-    """Return the groups of methods, without references; all where references stand alone."""
+    """Return the groups of methods, without references; all where there are references only."""
     return [group for group in compared if group.runs[0].method not in REFERENCES] or list(compared)
 
 

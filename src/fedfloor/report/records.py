@@ -188,7 +188,7 @@ class DeviceRecord:
 
 @dataclass(frozen=True)
 class ParkRecord:
-    """``park.json``; of a very large park (``of_devices``) some devices are listed that stand for all.
+    """``park.json``; of a very large park (``of_devices``) some devices are listed that represent all.
 
     ``device_accuracy``: accuracies per device are measured on test samples of their own, or expected from classes.
     """

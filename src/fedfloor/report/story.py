@@ -422,7 +422,7 @@ def only(final: EvaluationRecord) -> str | None:
 
 
 def rising(compared: Sequence[Group]) -> str:
-    """Return where the loss on the test data rises while training goes on, in words."""
+    """Return the groups whose loss on the test data rises during training, in words."""
     parts = []
     for group in compared:
         risen = [(run, *ends) for run in group.runs if (ends := risen_from(run)) is not None]
@@ -458,7 +458,7 @@ ABOUT = {
     POOLED: "pooled training (the same network, all data in one place)",
     LOCAL_ONLY: "local training only (the same network, each device by itself)",
     SCIKIT_LEARN: "gradient boosting (scikit-learn, on the pooled table)",
-    PERSISTENCE: "persistence (the last value goes on)",
+    PERSISTENCE: "persistence (the last value repeated)",
     SEASONAL: "the seasonal forecast (the value a season before)",
 }
 # where the method is behind, and where it is ahead: filled with the method, the reference, the difference, the figure

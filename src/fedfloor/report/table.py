@@ -122,7 +122,7 @@ def natural_target(runs: Iterable[RecordedRun]) -> float | None:
     """Return the best round value of the headline that all seeds of at least one method reached.
 
     Of a share it is one of 0.05, 0.10, …, 0.95, 0.96, …, 0.99, of a loss one of …, 1, 0.5, 0.2, 0.1, ….
-    References count where they stand alone.
+    References count where there are no methods.
     """
     runs = list(runs)
     figure = judged(runs)

@@ -71,7 +71,7 @@ def _named(headline: Figure) -> str:
 
 
 def beside(rows: Sequence[Row], headline: Figure) -> list[tuple[str, str, int]]:
-    """Return the figures that stand beside the headline ``of``: column name, key, decimals that its size leaves."""
+    """Return the figures beside the headline: column name, key, number of decimals."""
     figures = (ACCURACY, MACRO_F1, *(Figure(kind) for kind in KINDS if kind.tasks))
     others = [other for other in figures if other.key != headline.key]
     known = [(other, [row[other.key] for row in rows if row.get(other.key) is not None]) for other in others]

@@ -112,7 +112,7 @@ class Run:
     def evaluation(self) -> dict[str, Any]:
         """The final model on the test data: ``evaluation.json``, with the confusion matrix, devices and factories.
 
-        Devices that only train stand in it with their ``role`` and without an accuracy.
+        Devices that only train have a ``role`` in it and no accuracy.
         """
         body: dict[str, Any] = json.loads((self.folder / "evaluation.json").read_text(encoding="utf-8"))
         return body

@@ -138,7 +138,7 @@ def check_same(folder: Path, document: str, *, force: bool) -> None:
     now = flat(toml_text(document, "the resolved experiment"))
     try:
         known = flat(toml_text(resolved(read(path), path.parent), str(path)))
-    except SettingError:  # it has a setting that no longer exists: compared as it stands
+    except SettingError:  # it has a setting that no longer exists: compared as text
         known = {}
     before = {key: value for key, value in before.items() if not known or key in known or key in now}
     before |= {key: value for key, value in known.items() if key in now and key not in before}

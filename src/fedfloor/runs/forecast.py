@@ -70,7 +70,7 @@ class ForecastRound:
 
 
 def rounds(experiment: Experiment, park: Park, last: int, state: State | None = None) -> Iterator[ForecastRound]:
-    """Price the rounds of an experiment up to ``last``, for methods whose plans do not hang on training's results.
+    """Price the rounds of an experiment up to ``last``, for methods whose plans do not depend on training's results.
 
     Args:
         state: the method's first one. Default: from pretended answers to its first questions.
@@ -192,7 +192,7 @@ def at(
 def pretended(questions: Node, trained: int, park: Park) -> dict[int, dict[str, Any]]:
     """Return pretended answers to a method's first questions: losses are 1, gradients are 0.
 
-    Class counts stand for features and their hashes: so groups are other ones than in a run.
+    Class counts replace features and their hashes: groups differ from those of a run.
     """
     answers: dict[int, dict[str, Any]] = {}
     for node in walk.probes(questions):
@@ -260,25 +260,25 @@ def reprice(runs: Sequence[Path], network: NetworkSettings, out: Path, follow: C
     """Write copies of runs' folders whose ledgers have the prices of another network.
 
     Each round's plan is made again and must be the one that was trained, by its hash. A method's first questions are
-    put again where its plans hang on the answers. A run over interfering radio, or onto it, is refused: which updates
+    put again where its plans depend on the answers. A run over interfering radio, or onto it, is refused: which updates
     are lost there is part of the training. ``follow`` is called with each copy that is done.
 
     Raises:
         SettingError: ``out`` holds something, a folder is not a run, two have the same name, a network interferes, or a
-            plan hangs on the results of training or on the network. Nothing is written then.
+            plan depends on the results of training or on the network. Nothing is written then.
     """
     copies = [out / run.name for run in runs]
     if len(set(copies)) < len(copies):
         raise SettingError("reprice: two of the runs have folders of the same name. Name fewer at a time.")
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise SettingError(f"{out} is there already. Give another folder with --out.")
+        raise SettingError(f"{out} exists already. Give another folder with --out.")
     park: Park | None = None
-    stands: tuple[object, ...] = ()
+    built_for: tuple[object, ...] = ()
     afters = [_moved(run, network) for run in runs]
     ledgers = list[list[Line]]()
     for run, after in zip(runs, afters, strict=True):  # nothing is written before all are known to be possible
-        if park is None or ground(after) != stands:
-            park, stands = build_park(after), ground(after)
+        if park is None or ground(after) != built_for:
+            park, built_for = build_park(after), ground(after)
         done = run / "ledger.jsonl"  # not there where training diverged in the first round
         ledgers.append(priced(after, park, ledger.read(done) if done.exists() else [], run))
     for run, copy, after, lines in zip(runs, copies, afters, ledgers, strict=True):

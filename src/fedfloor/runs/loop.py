@@ -269,7 +269,7 @@ class _Run:
             log.warning("round %d: every result was lost on the way, the model stays; logged once.", number)
 
     def settle(self, tick: int) -> None:
-        """Let devices that change factory stand where they are at the beginning of a round."""
+        """Put devices that change factory where they are at the beginning of a round."""
         if self.costs is None or self.engine.park.mobility is None:
             return
         moved = self.costs.at(self.engine.park.factory_at(tick))

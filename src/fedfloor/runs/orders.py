@@ -87,7 +87,7 @@ class Limits:
 
 @dataclass(frozen=True)
 class Orders:
-    """Where a run lies, whether it goes on, and when it stops."""
+    """The folder of a run, whether it is resumed, and when it stops."""
 
     out: Path  # the run's folder
     resume: bool = False  # go on from the last checkpoint

@@ -161,7 +161,7 @@ def most_visits(plan: Node) -> Counter[int]:
 
 
 SAMPLE_DELTA = 1e-5
-MOST_PAIRS = 20  # of samples and visits, for which ε is worked out one by one
+MOST_PAIRS = 20  # of samples and visits, for which ε is computed one by one
 BEGUN = "private-rounds"  # of a run's folder: how many rounds real machines began, those done again included
 VISITS = "private-visits.json"  # and how often each device was to train in them
 

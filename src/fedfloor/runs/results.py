@@ -237,7 +237,7 @@ def write_privacy(
 ) -> None:  # fmt: skip
     """Write ``privacy.json``: the privacy loss of models and censuses with noise, and the normalisation's answers.
 
-    A sample stands up to ⌈n/size⌉ times in a window of n, so that a report has as many ε of it.
+    A sample is up to ⌈n/size⌉ times in a window of n, so that a report has as many ε of it.
     """
     revealed = asked(park, experiment.data.normalise)
     epsilon = experiment.park.census_epsilon

@@ -51,7 +51,7 @@ def axis(typed: str) -> Axis:
         if value == "":
             raise SettingError(f"--grid {typed!r}: a value is missing; {EXAMPLE}.")
         if value in values[:i]:
-            raise SettingError(f"--grid {typed!r}: {shown(value)} is there twice. Give each value once.")
+            raise SettingError(f"--grid {typed!r}: {shown(value)} is given twice. Give each value once.")
     return Axis(key, method, setting, values)
 
 
@@ -129,7 +129,7 @@ def grids(methods: Mapping[str, type[Method]], axes: Sequence[Axis]) -> dict[str
         raise SettingError(f"a sweep needs at least one --grid: {EXAMPLE}.")
     for i, given in enumerate(axes):
         if any((given.method, given.setting) == (other.method, other.setting) for other in axes[:i]):
-            raise SettingError(f"--grid {given.key} is there twice. Give all its values at once, separated by commas.")
+            raise SettingError(f"--grid {given.key} is given twice. Give all its values at once, separated by commas.")
         if given.method is not None and given.method not in methods:
             raise SettingError(f"--grid {given.key}: '{given.method}' is not among --methods {','.join(methods)}.")
         if given.method is None and not any(_has(kind, given.setting) for kind in methods.values()):

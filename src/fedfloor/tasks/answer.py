@@ -126,7 +126,7 @@ class Numbers(Answer):
         """The numbers' names and unit, how far ahead they are, the interval, and the cap."""
         ahead = f", the next {self.value.shape[2]} rows" if self.value.ndim > 2 else ""
         span = "" if self.level is None else f", with the interval of {100 * self.level:.4g} %"
-        cap = "" if self.above is None else f"; {self.above:g} stands for that and more"
+        cap = "" if self.above is None else f"; {self.above:g} means that and more"
         return f"{', '.join(self.names)}{f' in {self.unit}' if self.unit else ''}{ahead}{span}{cap}"
 
     def _named(self, values: list[Any]) -> dict[str, Any]:

@@ -30,7 +30,7 @@ def made(about: Mapping[str, Any] | None) -> Task:
 
 
 def read(about: Mapping[str, Any] | None, bins: int, columns: Sequence[str], place: str) -> Task:
-    """Return the task that a model's file or a message describes, whatever may stand there.
+    """Return the task that a model's file or a message describes, whatever its content.
 
     Args:
         about: a task's description; None is a classification.

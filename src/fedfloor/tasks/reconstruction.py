@@ -40,7 +40,7 @@ class Reconstruction(Task):
         quantile: share of normal samples whose score is at most the threshold.
         false_alarms_per_hour: sets the quantile in place of a share: 1 − rate·period/3600, with ``period_s``.
         period_s: seconds from a sample to the next.
-        threshold: the score above which there is an alarm; worked out from held-out samples when the model is
+        threshold: the score above which there is an alarm; computed from held-out samples when the model is
             evaluated.
         rows: of a window; taken from the data.
     """

@@ -121,7 +121,7 @@ def labels(seed: int, samples_per_device: int, like: Procedural, indices: Indice
 
     Args:
         seed: of the draws.
-        samples_per_device: tells whose a sample is.
+        samples_per_device: gives the device of a sample.
         like: the number of classes and the skew.
         indices: int64 [n], which samples.
     """

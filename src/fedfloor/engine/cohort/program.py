@@ -30,7 +30,7 @@ from fedfloor.plan.schedule import Key
 WHY = {
     "contrastive": "it looks into the network's layers",
     "fusion": "it looks into the network's layers",
-    "reweighted": "a term of its own stands beside losses that samples are weighed by",
+    "reweighted": "it has a term beside the losses by which samples are weighted",
     "gated": "every device has numbers of its own in the network",
 }
 WARM_UPS = 3  # before recording, so that libraries have chosen kernels and allocated memory
@@ -312,7 +312,7 @@ class Program:
 
 
 def _leaving(array: np.ndarray, to: Tensor) -> Tensor:
-    """Return an array as a tensor that can be sent to a device while the processor goes on."""
+    """Return an array as a tensor that can be sent to a device without waiting for the transfer."""
     tensor = torch.from_numpy(array)
     return tensor.pin_memory() if to.device.type == "cuda" else tensor
 

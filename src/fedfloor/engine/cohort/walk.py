@@ -1,7 +1,7 @@
-"""A walk driven in lockstep: every branch goes on until it has a visit to request.
+"""A walk driven in lockstep: every branch runs until it has a visit to request.
 
 A driven walk is a generator. It yields the visits that it waits for and is sent their answers; a ``Parallel`` yields
-those of all its branches together. So chains of any length, turns, choices and nested meetings come to lists of visits
+those of all its branches together. So chains of any length, turns, choices and nested meetings become lists of visits
 that happen at the same time, and visits of the same work in such a list are stacked.
 """
 
@@ -57,7 +57,7 @@ class CohortAnswer:
         stats: returns the visits' statistics in order; called late, so that nothing waits for the device meanwhile.
     """
 
-    packet: Packet  # the packet that goes on
+    packet: Packet  # the packet after it
     stats: Callable[[], list[VisitStats]]
     memory: str | None = None  # digest of the device's memory
     samples: int = 0  # that the device holds, or trained on
