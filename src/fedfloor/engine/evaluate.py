@@ -99,7 +99,7 @@ Floats = NDArray[np.float64]
 
 
 def describe_errors(errors: Errors, bins: Sequence[str], owners: Owners | None) -> dict[str, Any]:
-    """Return all of it as JSON.
+    """Return the errors as JSON.
 
     Returns:
         ``unit``, ``cap``, ``levels`` and ``samples``; ``targets``: RMSE, mean absolute error and mean error of each,
@@ -184,7 +184,7 @@ def describe(
     park: Park, table: Counts, by_device: NDArray[np.float64], headlines: Mapping[str, Values] | None = None,
     errors: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:  # fmt: skip
-    """Return all of it as JSON: the content of a run's ``evaluation.json`` beside accuracy and loss.
+    """Return an evaluation as JSON: the content of a run's ``evaluation.json`` beside accuracy and loss.
 
     ``device_accuracy`` states whether the devices' and factories' figures are measured on test samples of their own or
     expected from their classes. ``figures`` of each has the headline where that is not the accuracy; None where it is

@@ -200,7 +200,7 @@ class AttackingExecutor(LocalExecutor):
     ) -> Sequence[Tensor]:
         """Return the updates that honest training of the arrived model gives on each attacker, in device order.
 
-        They are worked out on every rank that needs them, once for the visits that the same model arrived at.
+        They are computed on every rank that needs them, once for the visits that the same model arrived at.
         """
         if not self.attack.together:
             return ()

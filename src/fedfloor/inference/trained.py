@@ -68,7 +68,7 @@ class Trained:
 
     @property
     def threshold(self) -> tuple[str, float] | None:
-        """The class that has a threshold, and this; None where the likeliest class is the decision."""
+        """The class with a threshold, and the threshold; None where the likeliest class is the decision."""
         if self.decision is None or self.decision.positive is None:
             return None
         return self.classes[self.decision.positive], self.decision.threshold

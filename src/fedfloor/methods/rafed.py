@@ -36,7 +36,7 @@ class RaFed(Method):
 
     Gao et al., "Resource Allocation for Latency-aware Federated Learning in Industrial Internet-of-Things". Its
     Algorithm 1 is ``solver = "rafed"``, read as in :func:`fedfloor.solvers.allocation.solve.rafed`. The allocation is
-    worked out in each round, and differs only where the devices' resources, or their classes, have changed.
+    computed in each round, and differs only where the devices' resources, or their classes, have changed.
 
     Args:
         weight_divergence: weight of the class mix, at least 0.

@@ -30,7 +30,7 @@ class Corrected(Objective):
 
     With weight = 1 the local step is FEDL's, w ← w − lr·(∇F_k(w; batch) + η·ḡ − ∇F_k(w_start)). ḡ travels down as
     ``grad``; the gradient over all the device's samples at the model it ended with travels up, and the mean of what
-    comes up is the next ḡ. ∇F_k(w_start) is worked out on arrival: two passes more over the samples in a visit, both
+    comes up is the next ḡ. ∇F_k(w_start) is computed on arrival: two passes more over the samples in a visit, both
     in evaluation mode. The constant −weight·⟨…, w_start⟩, which the paper leaves out, changes no gradient; with it the
     term is 0 at the start, and the losses reported can be compared with those of other methods.
 

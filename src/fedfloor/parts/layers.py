@@ -28,7 +28,7 @@ class Fusion(Objective):
     both start at γ = 0, plain training; ``conv``: z = W·[x; y], a 1×1 convolution of 2C channels to C. The operator's
     parameters are part of the model and are trained and averaged with it.
 
-    y comes without gradient, in evaluation mode, and is worked out once per visit (which keeps it: as many numbers as
+    y comes without gradient, in evaluation mode, and is computed once per visit (which keeps it: as many numbers as
     the features have, per sample, while a visit has several passes). Outside training both streams are the model
     itself, y = x, so that ``multi`` and ``single`` predict like the plain network; the authors' code
     (thu-media/FedFusion) tests with the new model's x and the model's before it as y. Yao et al., ICIP 2019; arXiv

@@ -251,7 +251,7 @@ class Contrastive(Represented):
     z is the representation of a sample, the output of a projection head that replaces the classifier
     (:class:`fedfloor.models.layers.Projected`); z_glob is that of the model as it arrived, z_prev that of the model
     this device ended its last visit with, which it keeps to itself. Both come without gradient, in evaluation mode, and
-    are worked out once per visit. At a device's first visit there is no z_prev and the term is left out: in round 1 the
+    are computed once per visit. At a device's first visit there is no z_prev and the term is left out: in round 1 the
     authors' code (QinbinLi/MOON) does the same, a device that it first draws later has a random network for its last
     one. With μ = 0 it is plain cross-entropy to the bit, on the same network. Li, He and Song, CVPR 2021,
     arXiv 2103.16257.
