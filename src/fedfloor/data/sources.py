@@ -319,7 +319,7 @@ def load(
         raise SettingError(f"[data] window: '{name}' holds pictures. Windows are for sensors over time, such as 'tep'.")
     if name in MADE_HERE:
         if devices is None:
-            raise SettingError(f"[park] devices is not set: data set '{name}' is made for any number: set park.devices.")
+            raise SettingError(f"[park] devices is not set: data set '{name}' is made for any number of them.")
     elif not folder.is_dir():
         raise SettingError(
             f"data set '{name}': looked in {folder}, which does not exist. {_how(name, folder)}, or set FEDFLOOR_DATA "
