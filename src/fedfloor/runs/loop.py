@@ -177,25 +177,12 @@ class _Run:
 
     def round(self, start: dict[str, torch.Tensor], point: Checkpoint) -> Checkpoint | None:
         began = time.perf_counter()
-        seed, number = self.experiment.seed, point.round + 1
+        number = point.round + 1
         self.settle(point.tick)
         view = self.view(number, start, point)
-        rng = generator(seed, "plan", number)
-        if self.engine.secret:
-            privacy.begin_round(self.orders.out)
-            rng = secret()
-        plan = self.method.plan(point.state, view, rng)
-        trained = privacy.visits_begun(self.orders.out, point.visits)
-        held_now = self.engine.park.holdings.tolist()
-        if not privacy.allows(self.method, self.orders.limits.epsilon, held_now, trained, plan):
+        plan = self.plan(view, point)
+        if plan is None:
             return None
-        if self.live is not None and privacy.sample_work(self.method) is not None:
-            privacy.begin_visits(self.orders.out, plan)
-        if not self.looked:
-            self.look(plan, number)
-        if self.first and number == 1:
-            about = {"round": 1, "method": title(self.experiment.method.name), "plan": text.to_json(plan)}
-            folder.write_json(self.orders.out / "plan.json", about)
         before = dict(self.engine.memory.visits) if self.coverage is not None else {}
         outcome = ranks.run(self.engine, plan, point.state.packet, round_number=number, tick=point.tick)
         if outcome.receipts and all(receipt.lost for receipt in outcome.receipts):
@@ -233,6 +220,26 @@ class _Run:
         if score is not None and not self.method.needs.personal:
             kept = checkpoint.better(kept, number, model, score, self.experiment, self.engine, self.method)
         return Checkpoint(number, tick, state, outcome.receipts, held, new, visits, reports, holders, updates, kept)
+
+    def plan(self, view: View, point: Checkpoint) -> Node | None:
+        """Return the plan of a round, which privacy counts as begun; None where the budget of ε does not allow it."""
+        rng = generator(self.experiment.seed, "plan", view.round)
+        if self.engine.secret:
+            privacy.begin_round(self.orders.out)
+            rng = secret()
+        plan = self.method.plan(point.state, view, rng)
+        trained = privacy.visits_begun(self.orders.out, point.visits)
+        held_now = self.engine.park.holdings.tolist()
+        if not privacy.allows(self.method, self.orders.limits.epsilon, held_now, trained, plan):
+            return None
+        if self.live is not None and privacy.sample_work(self.method) is not None:
+            privacy.begin_visits(self.orders.out, plan)
+        if not self.looked:
+            self.look(plan, view.round)
+        if self.first and view.round == 1:
+            about = {"round": 1, "method": title(self.experiment.method.name), "plan": text.to_json(plan)}
+            folder.write_json(self.orders.out / "plan.json", about)
+        return plan
 
     def evaluate(self, state: State, number: int, tick: int, park: Park | None = None) -> Score:
         """Evaluate a global model, or every device's own, by the experiment's figures.
