@@ -21,7 +21,7 @@ from fedfloor.deploy import authority
 from fedfloor.deploy.authority import Authority
 from fedfloor.ranges import RefusedError
 from fedfloor.rollout import model as models
-from fedfloor.rollout.rows import Batch, Rows
+from fedfloor.rollout.rows import Batch, InputRows
 from fedfloor.rollout.slots import Download, Slots
 from fedfloor.rollout.statement import CHUNK_BYTES, PURPOSE, Statement, opened, sealed
 from rollouts import model
@@ -295,11 +295,11 @@ SINGLE = models.load(model(), statement(model()))
 HEADER = "time,speed,heat,load\n"
 
 
-def rows_of(folder: Path) -> Rows:
-    return Rows(folder, folder / "place.json")
+def rows_of(folder: Path) -> InputRows:
+    return InputRows(folder, folder / "place.json")
 
 
-def taken(rows: Rows, made: models.Model = SINGLE) -> list[tuple[int, int]]:
+def taken(rows: InputRows, made: models.Model = SINGLE) -> list[tuple[int, int]]:
     batches: list[Batch] = []
     while (batch := rows.next(made)) is not None:
         rows.commit(batch)

@@ -104,7 +104,7 @@ ABOUT = "about.json"
 
 
 @dataclass(frozen=True, eq=False)
-class Entry:
+class CacheEntry:
     """A parser's result.
 
     Args:
@@ -175,7 +175,7 @@ class Writer:
 
 def remember(
     recipe: str, files: Sequence[Path], make: Callable[[Writer], Mapping[str, Any]], root: Path | None = None
-) -> Entry:
+) -> CacheEntry:
     """Return what ``make`` makes of files: from the cache where the same recipe met the same bytes before.
 
     Processes that want the same at once wait for the first of them, and map what it made. Where the cache cannot be
@@ -274,7 +274,7 @@ def _settle(file: BinaryIO) -> None:
     os.fsync(file.fileno())
 
 
-def _open(place: Path) -> Entry | None:
+def _open(place: Path) -> CacheEntry | None:
     """Return an entry whose files are all there in full length, or None."""
     try:
         about = json.loads((place / ABOUT).read_bytes())
@@ -284,6 +284,6 @@ def _open(place: Path) -> Entry | None:
         for name, size in about["sizes"].items():  # an empty array cannot be mapped
             mapped = np.lib.format.open_memmap(place / name, mode="r") if size > HEADER else np.load(place / name)
             arrays[name.removesuffix(".npy")] = np.asarray(mapped)
-        return Entry(arrays, about["facts"])
+        return CacheEntry(arrays, about["facts"])
     except Exception:  # damaged in whatever way: it is made anew
         return None

@@ -34,7 +34,7 @@ class Batch:
 
 
 @dataclass
-class Rows:
+class InputRows:
     """The rows of a folder's files that were not predicted yet; ``memory`` is where the place in each is kept."""
 
     folder: Path

@@ -19,7 +19,7 @@ from fedfloor.deploy.settings import DeviceSettings
 from fedfloor.errors import SettingError, shown
 from fedfloor.ranges import RefusedError
 from fedfloor.rollout.model import Model
-from fedfloor.rollout.rows import Batch, Rows
+from fedfloor.rollout.rows import Batch, InputRows
 from fedfloor.rollout.slots import Download, Slots
 from fedfloor.rollout.statement import Statement, topic
 
@@ -43,7 +43,7 @@ class Serving:
         slots = Slots(folder, certificate(settings.tls.ca), settings.park, settings.name, network)
         self._slots, self._model = slots.read()
         self._download: Download | None = None
-        self._rows = None if settings.predict is None else Rows(settings.predict, folder / "rows.json")
+        self._rows = None if settings.predict is None else InputRows(settings.predict, folder / "rows.json")
         self._queue: queue.Queue[Callable[[], None]] = queue.Queue(WAITING)
         self._refusals = 0
         self.topics = (topic(settings.park, "release", settings.name),)

@@ -65,7 +65,7 @@ class ColumnSelection:
 
 
 @dataclass(frozen=True, eq=False)
-class Batch:
+class ColumnBatch:
     """Rows of a table.
 
     Args:
@@ -90,7 +90,7 @@ def is_parquet(path: Path) -> bool:
 # -- CSV ---------------------------------------------------------------------------------------------------------------
 
 
-def csv_batches(path: Path, wanted: ColumnSelection, *, header: bool) -> Iterator[Batch]:
+def csv_batches(path: Path, wanted: ColumnSelection, *, header: bool) -> Iterator[ColumnBatch]:
     """Yield the rows of a CSV file in UTF-8: the same values as row by row, or none.
 
     Raises:
@@ -165,7 +165,7 @@ class _Body:
         self.closed = True
 
 
-def _of_csv(columns: Mapping[int, Any], wanted: ColumnSelection) -> Batch:
+def _of_csv(columns: Mapping[int, Any], wanted: ColumnSelection) -> ColumnBatch:
     x = np.empty((len(next(iter(columns.values()))), len(wanted.values)))
     for place_, number in enumerate(wanted.values):
         values = columns[number].to_numpy(zero_copy_only=False)
@@ -173,7 +173,7 @@ def _of_csv(columns: Mapping[int, Any], wanted: ColumnSelection) -> Batch:
             raise UnfitError("numbers that are not finite")
         x[:, place_] = values
     text = {role: _words(columns[number]) for role, number in wanted.text.items()}
-    return Batch(x, text, None if wanted.time is None else _times(columns[wanted.time], wanted))
+    return ColumnBatch(x, text, None if wanted.time is None else _times(columns[wanted.time], wanted))
 
 
 def _words(column: Any) -> list[str]:
@@ -268,7 +268,7 @@ def parquet_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
                 yield number, ["" if cell is None else str(cell) for cell in row]
 
 
-def parquet_batches(path: Path, wanted: ColumnSelection, parse: Parse) -> Iterator[Batch]:
+def parquet_batches(path: Path, wanted: ColumnSelection, parse: Parse) -> Iterator[ColumnBatch]:
     """Yield the rows of a Parquet file; errors name row and column."""
     with _parquet(path) as file:
         others = [*wanted.text.values(), *(() if wanted.time is None else (wanted.time,))]
@@ -280,7 +280,7 @@ def parquet_batches(path: Path, wanted: ColumnSelection, parse: Parse) -> Iterat
             before += batch.num_rows
 
 
-def _of_parquet(path: Path, batch: Any, wanted: ColumnSelection, before: int, parse: Parse) -> Batch:
+def _of_parquet(path: Path, batch: Any, wanted: ColumnSelection, before: int, parse: Parse) -> ColumnBatch:
     import pyarrow as pa
 
     x = np.empty((batch.num_rows, len(wanted.values)))
@@ -304,7 +304,7 @@ def _of_parquet(path: Path, batch: Any, wanted: ColumnSelection, before: int, pa
             row = next(i for i, cell in enumerate(column) if not cell.is_valid)
             raise SettingError(f"{place(path, before + row + 1, wanted.names[wanted.time])}: no time.")
         time = _moments(column, worded=wanted.worded)
-    return Batch(x, text, time)
+    return ColumnBatch(x, text, time)
 
 
 def _numbers(column: Any, where: str) -> Floats:

@@ -234,7 +234,7 @@ def _rows(path: Path, given: Mapping[str, Any]) -> AbstractContextManager[Iterat
     return opened(path, given.get("encoding"), decimal, given.get("delimiter"), skip)
 
 
-def _collected(layout: _Layout, batches: Iterable[columnar.Batch], first: int) -> Sheet:
+def _collected(layout: _Layout, batches: Iterable[columnar.ColumnBatch], first: int) -> Sheet:
     """Return a table that is read by columns; its rows are numbered from ``first`` on."""
     gathered = _Gathered(layout)
     for batch in batches:

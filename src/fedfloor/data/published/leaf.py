@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from fedfloor.data.cache import Entry, Writer, remember
+from fedfloor.data.cache import CacheEntry, Writer, remember
 from fedfloor.data.dataset import LETTERS_AND_DIGITS, Dataset, Images, Labels, SamplePool, pooled
 from fedfloor.data.files import damaged, head, pieces
 from fedfloor.errors import SettingError
@@ -190,7 +190,7 @@ def files(folder: Path) -> list[Path]:
     return parsed
 
 
-def _pool(entry: Entry, part: str) -> SamplePool:
+def _pool(entry: CacheEntry, part: str) -> SamplePool:
     parsed = entry.arrays
     return SamplePool(parsed[f"x{part}"], parsed[f"y{part}"], parsed[f"owner{part}"], parsed.get(f"rows{part}"))
 
