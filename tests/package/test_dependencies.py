@@ -18,7 +18,7 @@ ADVISORIES = [
     ("cryptography", "49.0.0", "CVE-2026-69247"), ("filelock", "3.20.2", "CVE-2026-22701"),
     ("mlflow-skinny", "3.12.0", "CVE-2026-2635"), ("onnx", "1.20.1", "CVE-2026-27489"),
     ("pillow", "12.2.0", "CVE-2026-55379"), ("pyarrow", "23.0.0", "CVE-2026-25087"),
-    ("transformers", "5.9.0", "CVE-2026-9856"),
+    ("protobuf", "6.31.0", "CVE-2025-4565"), ("transformers", "5.9.0", "CVE-2026-9856"),
 ]  # fmt: skip
 
 

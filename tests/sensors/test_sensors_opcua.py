@@ -110,3 +110,50 @@ def test_a_server_that_begins_again_without_a_node(tmp_path: Path, caplog: pytes
     assert "ns=2;s=Press.2 is not there any more" in caplog.text
     assert np.isnan(got.x[-1]).tolist() == [False, False, True]
     assert not np.isnan(got.x[:50]).any()
+
+
+BROKEN = """
+import asyncio, sys
+from datetime import UTC, datetime
+from asyncua import Server, ua
+
+async def serve(port):
+    server = Server()
+    await server.init()
+    server.set_endpoint(f"opc.tcp://127.0.0.1:{port}")
+    index = await server.register_namespace("plant")
+    press = await server.nodes.objects.add_object(index, "Press")
+    node = await press.add_variable(ua.NodeId("Press.0", index), "S", 0.0)
+    async with server:
+        print("up", flush=True)
+        step = 0
+        while True:
+            value = [1.5, float("nan"), 1e300, 7.0, None][step // 5 % 5]
+            status = ua.StatusCode(ua.StatusCodes.BadSensorFailure if value is None else ua.StatusCodes.Good)
+            data = ua.DataValue(ua.Variant(2.5 if value is None else value), status, datetime.now(UTC))
+            await server.write_attribute_value(node.nodeid, data)
+            step += 1
+            await asyncio.sleep(0.1)
+
+asyncio.run(serve(int(sys.argv[1])))
+"""
+
+
+def test_values_of_a_bad_status_and_no_finite_numbers_are_missing(tmp_path: Path) -> None:
+    into, port = tmp_path / "b.sqlite", free_port()
+    path = source(tmp_path, port, 1)
+    path.write_text(path.read_text().replace("period_s = 1.0", "period_s = 0"))
+    words = [sys.executable, "-c", BROKEN, str(port)]
+    server = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    try:
+        assert server.stdout is not None
+        assert server.stdout.readline() == "up\n"
+        with sensing(path, into) as end:
+            assert until(lambda: len(times(into)) >= 60, 60)
+            status = end()
+    finally:
+        server.kill()
+        server.wait(20)
+    values = buffer.read(into).x[:, 0]
+    assert {*values[~np.isnan(values)].tolist()} == {1.5, 7.0}
+    assert status["missing"] >= 20
