@@ -1,0 +1,49 @@
+"""Runs become versions: what a version records, one model for all devices, and one for each."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+
+import pytest
+
+import fedfloor
+from fedfloor import config
+from fedfloor.errors import SettingError
+from fedfloor.rollout import model, registry
+from rollouts import provisioned
+
+pytestmark = pytest.mark.slow
+
+
+def run(folder: Path, method: str) -> Path:
+    table = {"rounds": 1, "data": {"name": "labels", "samples_per_device": 40}, "model": {"name": "logistic"},
+             "park": {"devices": 4, "factories": 2}, "method": {"name": method}}  # fmt: skip
+    fedfloor.run(config.from_table(table), folder / method, ranks=1)
+    return folder / method
+
+
+def test_a_version_records_what_it_was_made_of(tmp_path: Path) -> None:
+    out, made = provisioned(tmp_path), run(tmp_path, "fedavg")
+    known, number = registry.register(registry.read(out), made)
+    (version,) = known.versions.values()
+    last = json.loads((made / "ledger.jsonl").read_text().splitlines()[-1])
+    assert (number, version.network, version.run["round"]) == (1, "logistic", 1)
+    assert version.run["plan_hash"] == last["plan_hash"]
+    assert version.run["headline"] == ["accuracy", last["accuracy"]]
+    for name in ("experiment.toml", "ledger.jsonl", "evaluation.json", "model.safetensors"):
+        assert version.run[f"{name.partition('.')[0]}_sha256"] == hashlib.sha256((made / name).read_bytes()).hexdigest()
+    said = registry.release(known, 1, ["d0"]).statement("d0")
+    assert model.load(known.data(said.sha256), said).shape == (1, 28, 28)
+    assert registry.register(known, made) == (known, 1)  # once more, it is the same version
+
+
+def test_each_device_gets_its_own_model_of_a_personal_run(tmp_path: Path) -> None:
+    out = provisioned(tmp_path, devices=5)
+    known, _ = registry.register(registry.read(out), run(tmp_path, "fedper"))
+    assert set(known.versions[1].files) == {"d0", "d1", "d2", "d3"}  # by their numbers
+    now = registry.release(known, 1, ["d0", "d1"])
+    assert now.statement("d0").sha256 != now.statement("d1").sha256
+    with pytest.raises(SettingError, match="version 1 has no model or no statistics for d4"):
+        registry.release(now, 1)
