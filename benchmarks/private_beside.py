@@ -112,7 +112,7 @@ def page(rows: list[dict[str, Any]]) -> str:
         "```bash\npython benchmarks/private_beside.py\n```\n",
         "| data | ε | noise multiplier | fedfloor | pfl-research |\n|---|---|---|---|---|",
     ]
-    for partition in private.PARTITIONS:
+    for partition in [name for name in private.PARTITIONS if any(row["partition"] == name for row in rows)]:
         for epsilon in map(private.shown, SHOWN):
             cells, noise = [], math.nan
             for side in ("fedfloor", "pfl"):
