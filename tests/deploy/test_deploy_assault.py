@@ -1232,13 +1232,16 @@ def _forges(at: Plant, name: str, topic: str, retain: bool, broker: str = "", st
 
 
 def _forges_at_the_cloud(at: Plant, stem: str, topic: str, retain: bool) -> str:
-    """A factory writes at the cloud's broker what is another's, or the cloud's; neither hears anything of it."""
+    """A factory writes at the cloud's broker what is another's, or the cloud's; neither receives anything of it."""
     forger, cloud = at.client("north", "cloud", stem), at.client("cloud")
     with at.talk("south") as (south,):
         cloud.subscribe(f"{TOP}/#")
         south.subscribe("#")
-        expect(forger.publish(f"{TOP}/{topic}", b"forged", retain=retain) == DENIED, "the broker takes it")
-        expect(cloud.hears(0.05) is None and south.hears(0.05) is None, "it is heard")
+        with suppress(queue.Empty):  # the factory's own bridge connects again, and ends this connection of its name
+            expect(forger.publish(f"{TOP}/{topic}", b"forged", retain=retain) == DENIED, "the broker takes it")
+        for one in (cloud, south):
+            while (got := one.hears(0.05)) is not None:  # what is retained is received, too
+                expect(got[1] != b"forged", f"{got[0]} is received")
     for one in (forger, cloud):
         one.close()
     return REFUSED
@@ -1247,11 +1250,13 @@ def _forges_at_the_cloud(at: Plant, stem: str, topic: str, retain: bool) -> str:
 def _nosy_at_the_cloud(at: Plant, name: str, stem: str, pattern: str) -> str:
     """A member subscribes to more than its own at the cloud's broker; then the cloud and another edge talk."""
     nosy, cloud, south = at.client(name, "cloud", stem), at.client("cloud"), at.client("south", "cloud")
-    nosy.subscribe(pattern)
+    with suppress(queue.Empty):
+        nosy.subscribe(pattern)
     south.subscribe(f"{TOP}/in/cloud/south")
     expect(cloud.says(f"{TOP}/in/cloud/south", b"secret") and south.hears() is not None, "the edge gets no message")
     expect(south.says(f"{TOP}/out/south/cloud", b"secret"), "it may not answer")
-    expect(nosy.hears(0.05) is None, "it is read")
+    while (got := nosy.hears(0.05)) is not None:
+        expect(got[1] != b"secret", f"it reads {got[0]}")
     for one in (nosy, cloud, south):
         one.close()
     return REFUSED
@@ -1659,7 +1664,7 @@ HEAD = """\
 
 Written by `PYTHONPATH=tests/helpers python tests/deploy/test_deploy_assault.py > results/attacks.md`.
 
-Attempts against the handlers of messages and files that real machines run, in one process, and against two Mosquitto
+Attempts against the handlers of messages and files that real machines run, in one process, and against three Mosquitto
 brokers as `fedfloor provision` configures them, with the certificates of a device, another factory, a bridge, and of
 no member. An audit hook sees what is run, imported or opened; time and memory are measured. What a broker lets somebody
 subscribe to and never delivers counts as refused. *By hand*: thought out one by one; the others replace every field
