@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import getpass
 import multiprocessing
+import os
 import shutil
 import socket
 import statistics
@@ -49,7 +50,9 @@ from fedfloor.plan.schedule import Key
 from fedfloor.runs import ledger
 
 Row = dict[str, object]
-FIGURES = ("payload_mb", "least_ms", "overhead_ms", "most_ms", "first_visit_s", "round_s", "most_s", "training_s")
+FIGURES = (
+    "payload_mb", "least_ms", "overhead_ms", "most_ms", "cpu_ms", "first_visit_s", "round_s", "most_s", "training_s",
+)  # fmt: skip
 PARK, HERE = "bench", "127.0.0.1"
 FEDGS = """
 rounds = {rounds}
@@ -132,7 +135,7 @@ def _exchanges(folder: Path, case: Case, repeats: int) -> Row:
     place = folder / "park"
     provision.provision(park, place, user=getpass.getuser())
     (place / "cloud/state").mkdir()
-    broker, over = started_broker(place / "cloud"), list[float]()
+    broker, over, spent = started_broker(place / "cloud"), list[float](), list[float]()
     files = [place / "factories" / one.name / f"edge-{one.name}.toml" for one in factories]
     edges = [multiprocessing.get_context("spawn").Process(target=_send_back, args=(one,), daemon=True) for one in files]
     for process in edges:
@@ -147,6 +150,8 @@ def _exchanges(folder: Path, case: Case, repeats: int) -> Row:
                          for m in most}  # fmt: skip
                 came = [decode(one) for one in way.ask(asked, 120.0, most).values()]
                 over.append(1000 * (time.perf_counter() - began))
+                if number in (0, repeats):  # the first round is no measurement
+                    spent.append(time.process_time() + sum(computed_s(one.pid) for one in (*edges, broker)))
                 if len(came) < case.factories or not np.array_equal(came[-1].arrays["w"], model["w"]):
                     raise RunError("an edge did not answer: try again.")
     finally:
@@ -155,6 +160,7 @@ def _exchanges(folder: Path, case: Case, repeats: int) -> Row:
         broker.terminate()
         broker.wait()
     told = {"least_ms": min(over[1:]), "overhead_ms": statistics.median(over[1:]), "most_ms": max(over[1:])}
+    told["cpu_ms"] = 1000 * (spent[1] - spent[0]) / repeats  # of cloud, broker and edges
     return {
         "payload_mb": round(4 * NUMBERS[case.model] / 1e6, 2),
         **{name: round(one, 1) for name, one in told.items()},
@@ -279,6 +285,12 @@ def _provisioned(folder: Path, what: Path, port: int, names: Sequence[Named]) ->
 def _tls(folder: Path, name: str, kind: str) -> Tls:
     place = folder / "park" / ("factories" if kind == "edge" else "devices") / name
     return Tls(place / "ca.crt", place / f"{kind}.crt", place / f"{kind}.key")
+
+
+def computed_s(process: int | None) -> float:
+    """Return the processor seconds that a process has spent."""
+    fields = Path(f"/proc/{process}/stat").read_text().rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def started_broker(folder: Path) -> subprocess.Popen[bytes]:

@@ -6,7 +6,6 @@ the machine reaches both. Seconds are the cloud's, of a round; processor seconds
 
 from __future__ import annotations
 
-import os
 import statistics
 import subprocess
 import sys
@@ -18,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Semaphore
 
-from benchmarks.live import free_port, open_to_anybody, started_broker
+from benchmarks.live import computed_s, free_port, open_to_anybody, started_broker
 from fedfloor import config
 from fedfloor.deploy import cloud
 from fedfloor.deploy.settings import (
@@ -128,7 +127,7 @@ def _in_turns(sides: Mapping[str, Park], rounds: int, say: Callable[[int], None]
         def done(line: ledger.Line) -> None:
             say(line.round)
             if line.round in (1, rounds):
-                park.spent_s.append(sum(map(_computed_s, park.processes)))
+                park.spent_s.append(sum(computed_s(one.pid) for one in park.processes))
             other.release()
             turn[name].acquire()
 
@@ -142,11 +141,6 @@ def _in_turns(sides: Mapping[str, Park], rounds: int, say: Callable[[int], None]
         next(iter(turn.values())).release()
     for end in ended:
         end.result()
-
-
-def _computed_s(process: subprocess.Popen[bytes]) -> float:
-    fields = Path(f"/proc/{process.pid}/stat").read_text().rsplit(")", 1)[1].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 @contextmanager
