@@ -1,6 +1,6 @@
 """The pictures of docs/tasks.md, from the runs of the demonstrations.
 
-    fedfloor demo --task life --out RUNS/life        # and forecast, faults
+    fedfloor demo --task life --out RUNS/life        # and forecast, faults, anomaly
     python benchmarks/task_pictures.py RUNS [--out docs]
 
 Each shows the model of FedAvg, in its last round, on a recording of a machine that it did not train on.
@@ -86,16 +86,28 @@ def faults(folder: Path, axes: Any) -> None:
     axes.set(xlabel="row", ylabel="probability")
 
 
+def anomaly(folder: Path, axes: Any) -> None:
+    """Draw scores as multiples of the threshold, and where there is an anomaly."""
+    park, found = read(folder)
+    rows = recording(park)
+    at, score = np.arange(len(rows)) * stride(park.test()[0][rows][:, 0]), np.asarray(found.score)[rows]
+    axes.fill_between(at, 0, score.max() * (park.dataset.y_test[rows] > 0), step="mid", color=ORANGE, alpha=0.3,
+                      label="an anomaly")  # fmt: skip
+    axes.plot(at, score, color=BLUE, label="score")
+    axes.axhline(1, color=GREY, linewidth=0.8, linestyle="--", label="threshold")
+    axes.set(xlabel="row", ylabel="score / threshold")
+
+
 def main() -> None:
     """Draw all."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("runs", type=Path, help="folder of the demonstrations' folders")
     parser.add_argument("--out", type=Path, default=Path("docs"))
     given = parser.parse_args()
-    for draw in (life, forecast, faults):
+    for draw in (life, forecast, faults, anomaly):
         figure, axes = plt.subplots(figsize=(6, 2.2), layout="constrained")
         draw(given.runs / draw.__name__, axes)
-        figure.legend(frameon=False, loc="outside upper right", ncols=2)
+        figure.legend(frameon=False, loc="outside upper right", ncols=3)
         figure.savefig(given.out / f"task-{draw.__name__}.svg", metadata={"Date": None})
 
 

@@ -26,7 +26,7 @@ def test_one_run(tmp_path: Path) -> None:
     make_run(tmp_path / "a", [0.5, 0.7, 0.83])
     assert told(tmp_path) == [
         "FedSR reached an accuracy of 0.80 after 3 rounds.",
-        "In round 3, the share of the test samples that the global model gets right: FedSR 0.830.",
+        "In round 3, the share of the test samples that the model gets right: FedSR 0.830.",
         "This is one run with one seed: how far another seed would differ is not known.",
         "On nine devices in ten, the model of FedSR gets a share of at least 0.41 right, measured or expected by the "
         "classes they hold: the runs do not record which.",  # p10 is half the accuracy

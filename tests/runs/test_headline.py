@@ -56,7 +56,7 @@ def test_the_headline_governs_the_summary_the_differences_and_the_story(tmp_path
     assert leader(groups(runs), [pair]) == "fedsr"
     told = story(groups(runs), natural_target(runs))
     assert told[0] == "FedSR reached a recall of 1 of 0.70 after 2 rounds; FedAvg did not within 2."
-    assert told[1] == "In round 2, the recall of 1 of the global model on the test samples: FedSR 0.720, FedAvg 0.200."
+    assert told[1] == "In round 2, the recall of 1 of the model on the test samples: FedSR 0.720, FedAvg 0.200."
     assert told[2].startswith("FedSR is ahead of FedAvg by 0.520 in round 2, with one common seed")
     page = unescape(render(runs))
     for words in ("Recall of 1 against rounds", "The first method's recall of 1 minus the second's (higher is better)"):

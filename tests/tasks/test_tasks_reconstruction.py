@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import nn
 
+from commands import Command
 from fedfloor import Experiment, run
 from fedfloor.checking import checked
 from fedfloor.data.dataset import Dataset
@@ -131,6 +132,20 @@ def test_a_run_detects_with_a_threshold_of_held_out_samples(tmp_path: Path) -> N
     about = json.loads(json.loads(header[8 : 8 + int.from_bytes(header[:8], "little")])["__metadata__"]["fedfloor"])
     assert about["task"]["kind"] == "reconstruction"
     assert about["task"]["threshold"] > 0
+
+
+def test_labels_of_a_table_judge_predictions(tmp_path: Path, command: Command) -> None:
+    labelled = table(tmp_path, slice(5, 9)).rename(tmp_path / "labelled.csv")
+    plain = table(tmp_path, slice(5, 9), labels=False)
+    run(experiment(labelled), out=tmp_path / "run")
+    found = command("predict", str(tmp_path / "run"), str(labelled), str(plain), "--json").document
+    assert found["known"] == 180
+    assert found["figures"]["AUROC"] == 1.0
+    assert [row["AUROC"] for row in found["by_file"]] == [1.0, None]
+    assert found["figures"]["missed"] == 0.0
+    assert set(found["figures"]) == {
+        "AUROC", "average precision", "VUS-PR", "anomaly F1", "false alarms", "missed", "NAB",
+    }  # fmt: skip
 
 
 def test_without_labels_the_reconstruction_error_judges(tmp_path: Path) -> None:

@@ -267,30 +267,39 @@ class Answered:
         return [np.full(len(part.x), only is None or n == only) for n, (part, _) in enumerate(self.parts)]
 
     def _group(self, kind: str, name: str, masks: list[Mask], *, people: bool) -> Row:
-        figures, _ = self._figures(masks)
+        headline = next(iter(self._figures(self._masks())[0]), None)
         n = max(n for n, mask in enumerate(masks) if mask.any())
         i, answer = int(np.flatnonzero(masks[n])[-1]), self.parts[n][1]
         cells = {f"last {key}": cell for key, cell in answer.cells(i).items()}
         last = cells if people else {"last": answer.document(i)}
         return {kind: name, "samples": int(sum(mask.sum() for mask in masks)), **last,
-                **{figure.name: value for figure, value in [*figures.items()][:1]}}  # fmt: skip
+                **({headline.name: self._figures(masks)[0].get(headline)} if headline else {})}  # fmt: skip
 
     def _figures(self, masks: list[Mask]) -> tuple[dict[Figure, float], int]:
         """Return the task's figures of some samples of each file, and on how many the truth is known."""
-        answers, targets = [], []
+        answers, targets, recordings = [], [], list[NDArray[np.int64]]()
+        first = 0
         for (part, answer), mask in zip(self.parts, masks, strict=True):
-            if part.target is not None:
-                known = mask & np.isfinite(part.target).all(axis=1)
+            first += len(part.x)
+            target = part.target if part.target is not None else np.where(part.y == UNKNOWN, np.nan, part.y)[:, None]
+            whose = np.unique(part.devices or [""] * len(part.x), return_inverse=True)[1]
+            known = np.argsort(whose, kind="stable")  # a recording's samples side by side
+            known = known[(mask & np.isfinite(target).all(axis=1))[known]]
+            if len(known):
                 answers.append(answer.changed(lambda _, values: values[known]))  # noqa: B023
-                targets.append(part.target[known])
-        if not sum(map(len, targets)):
+                targets.append(target[known])
+                recordings.append(first + whose[known])
+        if not targets:
             return {}, 0
         several = [answer.parts() for answer in answers]
         whole = answers[0].changed(lambda name, _: np.concatenate([parts[name] for parts in several]))
         tested = self.trained.task.judge(whole, np.concatenate(targets))
+        if tested is not None and tested.detection is not None:
+            tested = replace(tested, detection=replace(tested.detection, recording=np.concatenate(recordings)))
         figures = of_task(self.trained.task.kind) if tested is not None else ()
         measured = {figure: figure.value(tested, ()) for figure in figures}  # type: ignore[arg-type]
-        return {figure: value for figure, value in measured.items() if value is not None}, sum(map(len, targets))
+        defined = {name: value for name, value in measured.items() if value is not None and not np.isnan(value)}
+        return defined, sum(map(len, targets))
 
 
 Results = Classified | Answered

@@ -48,10 +48,11 @@ def listed(parts: list[str]) -> str:
 def percent(share: float) -> str:
     """Write a share in percent, whose sign stays on the line of its number.
 
-    >>> percent(0.6), percent(0.003)
-    ('60\\xa0%', '<1\\xa0%')
+    >>> percent(0.6), percent(0.003), percent(0.998)
+    ('60\\xa0%', '<1\\xa0%', '>99\\xa0%')
     """
-    return "<1\u00a0%" if 0 < share < 0.005 else f"{100 * share:.0f}\u00a0%"
+    mark = "<1" if 0 < share < 0.005 else ">99" if 0.995 <= share < 1 else f"{100 * share:.0f}"
+    return f"{mark}\u00a0%"
 
 
 COSTS = ("seconds", "bytes", "joules")

@@ -143,9 +143,9 @@ def standing(compared: Sequence[Group]) -> str:
     mean += f", {seeds} each)" if mean and equal and len(known) > 1 else f", {seeds})" if mean and equal else ""
     mean += ")" if mean and not equal else ""
     right = "of the test samples" if known[0].runs[0].on == "test" else f"of the {known[0].runs[0].on} samples"
-    figure_of = f"the share {right} that the global model gets right"
+    figure_of = f"the share {right} that the model gets right"
     if headline != ACCURACY:
-        figure_of = f"the {headline.name} of the global model {right.replace('of', 'on', 1)}"
+        figure_of = f"the {headline.name} of the model {right.replace('of', 'on', 1)}"
     return f"{opening}, {figure_of}{mean}: {', '.join(parts)}{more}."
 
 

@@ -124,7 +124,7 @@ def summary_caption(rows: Sequence[Row], where: str, headline: Figure = ACCURACY
     names = [headline.title, *([others] if others and headline != LOSS else [])]
     both = f"{', '.join(names)} and loss" if headline != LOSS else "Loss"
     parts = [
-        f"{both}{' (mean cross-entropy)' if classes else ''} of the global model on the {where} data in the last "
+        f"{both}{' (mean cross-entropy)' if classes else ''} of the model on the {where} data in the last "
         "evaluated round; "
         f"best is the {'highest' if headline.kind.better == 'higher' else 'lowest'} {headline.name} of any round, "
         "chosen with hindsight; time is that of the computation."
@@ -195,9 +195,9 @@ def headline_caption(compared: Sequence[Group], target: float | None) -> str:
     where, headline = on(members(compared)), judged(members(compared))
     at = "" if target is None else headline.amount(f"{target:g}")
     line = "" if target is None else f" The dotted line is {at}, the {headline.name} compared above."
-    shown = f"{headline.title} of the global model on the {where} samples ({headline.kind.better} is better)."
+    shown = f"{headline.title} of the model on the {where} samples ({headline.kind.better} is better)."
     if headline == ACCURACY:
-        shown = f"Share of the {where} samples that the global model gets right."
+        shown = f"Share of the {where} samples that the model gets right."
     return f"{shown} {curve_caption(compared, share=headline.share)}{line}"
 
 
@@ -205,7 +205,7 @@ def loss_caption(compared: Sequence[Group]) -> str:
     """Return the caption of the loss's curve."""
     where = on(members(compared))
     loss = LOSSES.get(task(members(compared)), "loss on scaled targets")
-    return f"Mean {loss} of the global model on the {where} data. {curve_caption(compared, share=False)}"
+    return f"Mean {loss} of the model on the {where} data. {curve_caption(compared, share=False)}"
 
 
 def devices_caption(compared: Sequence[Group], *, dots: bool) -> str:
@@ -221,7 +221,7 @@ def devices_caption(compared: Sequence[Group], *, dots: bool) -> str:
         f"{where} samples in the device's own mix of classes",
     }[figures_of(members(compared))]
     return (
-        f"The global model's {measure.name}, device by device, {last}: {made}. The bar runs from the device at 10 % of "
+        f"The model's {measure.name}, device by device, {last}: {made}. The bar runs from the device at 10 % of "
         f"these devices to the one at 90 %, the diamond is the median.{each}{mean} {seeds(compared).capitalize()}."
         f"{_defined(compared)}"
     )
@@ -240,8 +240,8 @@ def _defined(compared: Sequence[Group]) -> str:
         return ""
     few, many = min(known), max(known)
     devices = count(few, "device") if few == many else f"{few} to {many} devices"
-    needs = "of a class that it needs" if task(members(compared)) == CLASSES else "its own"
-    return f" It is defined on {devices}: not where no test sample is {needs}."
+    needs = {CLASSES: "is of a class that it needs", "reconstruction": "is an anomaly, or all are"}
+    return f" It is defined on {devices}: not where no test sample {needs.get(task(members(compared)), 'is its own')}."
 
 
 def places_title(compared: Sequence[Group], kind: str) -> str:
@@ -291,7 +291,7 @@ def classes_caption(compared: Sequence[Group]) -> str:
     """Return the caption of the accuracy per class."""
     spread = f" {_cut(ACCURACY)}" if any(len(group.runs) > 1 for group in compared) else ""
     where, last = on(members(compared)), when(compared, lambda line: line.by_class)
-    share = f"Share of the {where} samples of each class that the global model gets right {last}"
+    share = f"Share of the {where} samples of each class that the model gets right {last}"
     return f"{share}; {seeds(compared)}.{spread}"
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from fedfloor.detection import Detection
 from fedfloor.errors import require
 from fedfloor.figures import Counts, Predictions, ranking
-from fedfloor.tasks.answer import Alarms
+from fedfloor.tasks.answer import Alarms, Answer
 from fedfloor.tasks.task import Reduction, Task
 
 if TYPE_CHECKING:
@@ -138,6 +138,13 @@ class Reconstruction(Task):
         score, odd = scores[:, 0].astype(np.float64), y > 0
         detection = Detection(odd, score, scores[:, 1] > 0, np.zeros(len(y), np.int64), self.rows)
         return Predictions(table, loss, {1: ranking(score, odd)}, detection=detection)
+
+    def judge(self, answer: Answer, target: NDArray[Any]) -> Predictions:
+        """Return the figures' sums of scores whose labels [n, 1] are known, 1 of an anomaly, of one recording."""
+        score, odd = np.asarray(answer.parts()["score"], np.float64), target[:, 0] > 0
+        alarm = ~(score <= 1) & (self.threshold is not None)
+        found = Detection(odd, score, alarm, np.zeros(len(odd), np.int64), self.rows)
+        return Predictions(np.zeros((2, 2), np.int64), math.nan, {1: ranking(score, odd)}, detection=found)
 
     def calibrated(self, threshold: float) -> Reconstruction:
         """Return the task with a threshold; one of 0, of residuals that are all 0, becomes the smallest number."""
