@@ -144,7 +144,7 @@ CONTENDERS = {
     **{
         f"finer-{name}": Contender(title, method, ({},), FINER | base, after="fedavg", seeds=seeds, end=1e-3)
         for name, title, method, base, seeds in (
-            ("local-only", "local only", "local-only", {}, SEEDS),
+            ("local-only", "local only, second grid", "local-only", {}, SEEDS),
             (
                 "finetuned",
                 "FedAvg, fine-tuned at each site",
@@ -152,8 +152,8 @@ CONTENDERS = {
                 {"evaluate": {"finetune": {"epochs": 1}}},
                 SEEDS,
             ),
-            ("fedprox", "FedProx", "fedprox", {"methods": {"fedprox": {"mu": 0.01}}}, SEEDS),
-            ("fedsr", "FedSR", "fedsr", {"methods": {"fedsr": {"laps": 1}}}, SEEDS),
+            ("fedprox", "FedProx, second grid", "fedprox", {"methods": {"fedprox": {"mu": 0.01}}}, SEEDS),
+            ("fedsr", "FedSR, second grid", "fedsr", {"methods": {"fedsr": {"laps": 1}}}, SEEDS),
             ("scaffold", "SCAFFOLD", "scaffold", {}, SEEDS),
             ("fedadam", "FedAdam", "fedadam", {"methods": {"fedadam": {"server_rate": 0.01}}}, SEEDS),
             ("fedper", "FedPer", "fedper", {}, SEEDS),
