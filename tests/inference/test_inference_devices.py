@@ -93,6 +93,11 @@ def test_a_file_that_lies_elsewhere(tmp_path: Path, command: Command) -> None:
         row["probability"] for row in json.loads(there.out)["rows"]
     ]
     assert [row["device"] for row in json.loads(told.out)["by_device"]] == ["m1"]
+    header, *rows = taken.read_text().splitlines()
+    pair = [f"{header},device", *(f"{row},m{place % 2}" for place, row in enumerate(rows))]
+    (tmp_path / "new/pair.csv").write_text("\n".join(pair) + "\n")
+    several = command("predict", *map(str, (run.folder, tmp_path / "new/pair.csv", "--device", "m1")))
+    assert "pair.csv: rows of 2 devices (m0, m1); all count as those of 'm1'" in several.err
     two = command("predict", *map(str, (run.folder, tmp_path / "data/test/north", "--device", "m1")))
     assert two.code == 2
     assert "--device m1: takes one file, not 2" in two.err

@@ -39,6 +39,7 @@ from fedfloor.inference.samples import (
     within,
 )
 from fedfloor.inference.trained import Trained
+from fedfloor.names import count
 from fedfloor.tasks.classification import CLASSIFICATION
 from fedfloor.tasks.task import Task
 
@@ -294,7 +295,11 @@ def read(
                 raise
             failed[path] = str(error)
         else:
-            samples = replace(samples, devices=[device] * len(samples.x)) if device else samples
+            if device:
+                if len(others := sorted({*(samples.devices or ())})) > 1:
+                    log.warning("%s: rows of %s (%s); all count as those of '%s'.", path.name,
+                                count(len(others), "device"), ", ".join(others[:5]), device)  # fmt: skip
+                samples = replace(samples, devices=[device] * len(samples.x))
             yield samples if trained.own is None else trained.own.file(samples)
 
 
