@@ -77,7 +77,7 @@ def test_what_is_there_is_not_overwritten(command: Command, table: Path, monkeyp
     with monkeypatch.context() as patch:
         patch.setattr(draft, "build_park", None)  # refused before anything is read
         command.refused(command("new", "plant.csv"), "plant.toml exists already", "--force")
-        command.refused(command("new", "plant.csv", "--out", "no/such.toml"), "no is not a folder", "--out")
+        command.refused(command("new", "plant.csv", "--out", "no/such.toml"), "no is not a writable folder", "--out")
         (command.folder / "sub").mkdir()
         command.refused(command("new", "plant.csv", "--out", "sub", "--force"), "sub is a folder", "--out")
     assert (command.folder / "plant.toml").read_text() == "mine"

@@ -150,7 +150,7 @@ def test_matrices_of_a_file_per_sensor(tmp_path: Path) -> None:
         np.testing.assert_allclose(arrays["x"][:, 1], fast.reshape(40, 6, 10).mean(2), rtol=1e-5, atol=1e-6)
         np.testing.assert_allclose(arrays["x"][:, 0], slow, rtol=1e-5, atol=1e-6)
         assert arrays["y"].dtype.kind == "i"
-    with pytest.raises(SettingError, match="there already"):
+    with pytest.raises(SettingError, match="exists already"):
         matrices.convert([tmp_path], out, label=f"{tmp_path / 'y.txt'}:1")
     with pytest.raises(SettingError, match=r"2 columns\. Name one"):
         matrices.convert([tmp_path], out, label=str(tmp_path / "y.txt"), force=True)
