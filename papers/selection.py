@@ -20,7 +20,17 @@ from fedfloor.chance import generator
 from fedfloor.runs.folder import write
 from fedfloor.runs.parks import build_park
 from fedfloor.solvers.selection.problem import SelectionProblem, batches, divergence, verify
-from fedfloor.solvers.selection.solve import Start, Trace, bayesian, curve, gbpcs, genetic, monte_carlo, solve, swap
+from fedfloor.solvers.selection.solve import (
+    PaperStart,
+    Trace,
+    bayesian,
+    curve,
+    gbpcs,
+    genetic,
+    monte_carlo,
+    solve,
+    swap,
+)
 from fedfloor.solvers.solution import Solution
 from papers.allocation import wanted
 
@@ -73,7 +83,7 @@ class Sampler:
     label: str
     solver: str
     paper: Printed | None = None
-    init: Start | None = None
+    init: PaperStart | None = None
     begun: Begun | None = None
     share: float = 1.0
     needs: str = ""
@@ -261,7 +271,7 @@ def _compile(solver: str) -> None:
     solve(solver, SelectionProblem(np.eye(6) + 0.5, np.full(6, 0.7), 3))
 
 
-def descent(problem: SelectionProblem, init: Start, seed: int) -> tuple[float, int]:
+def descent(problem: SelectionProblem, init: PaperStart, seed: int) -> tuple[float, int]:
     """Return the divergence that GBP-CS's exchanges begin with, after a warm-up, and how many are made."""
     trace: Trace = []
     gbpcs(problem, init, seed=seed, trace=trace)
@@ -363,7 +373,7 @@ def courses(what: Asked) -> Courses:
     )
 
 
-def descended(problem: SelectionProblem, init: Start, seed: int) -> tuple[float, ...]:
+def descended(problem: SelectionProblem, init: PaperStart, seed: int) -> tuple[float, ...]:
     """Return the divergence after every step of GBP-CS."""
     trace: Trace = []
     gbpcs(problem, init, seed=seed, trace=trace)

@@ -61,12 +61,12 @@ def price(
     title = f"{setup.name}: rounds 1 to {last} on {setup.network.profile or 'its network'}"
     costs = [{k: v for k, v in row.items() if not k.startswith(("setup", "normalise"))} for row in rows]
     show(costs, as_json=False, title=title)
-    setup, survey = (
+    questions, survey = (
         [{k: v for k, v in row.items() if k == "method" or k.startswith(prefix)} for row in rows]
         for prefix in ("setup", "normalise")
     )
     if any(row["setup_seconds"] or row["setup_MB"] for row in rows):
-        show(setup, as_json=False, title="of this, the method's questions before round 1")
+        show(questions, as_json=False, title="of this, the method's questions before round 1")
     if rows[0]["normalise_MB"]:
         show(survey, as_json=False, title="of this, the normalisation's questions before round 1")
     show(links, as_json=False, title="bytes on each link")
