@@ -1554,7 +1554,7 @@ def _begins(folder: Path) -> str:
     data = load_data(config.from_table({"data": {"name": "labels", "samples_per_device": 4}, "park": {"devices": 2}}))
     network = build("logistic", data.shape, len(data.classes), seed=0)
     try:
-        begin(network, ModelSettings("logistic", init_from=str(folder)), data, tell=True)
+        begin(network, ModelSettings("logistic", init_from=str(folder)), data, logged=True)
     except FedfloorError as error:
         expect(error.exit_code == 2 and "model.init_from" in str(error), f"no word of what is wrong: {error}")
         return REFUSED

@@ -51,7 +51,7 @@ def write_tensors(folder: Path, name: str, tensors: dict[str, Tensor], **header:
 def begun(folder: Path, name: str = "cnn-tutorial", adapt: Adapt | None = None, here: Park = HERE) -> Network:
     """Return a network that begins with the model in a folder."""
     network = build(name, here.dataset.shape, len(here.dataset.classes), seed=0, adapt=adapt)
-    begin(network, ModelSettings(name, init_from=str(folder)), here.dataset, tell=True)
+    begin(network, ModelSettings(name, init_from=str(folder)), here.dataset, logged=True)
     return network
 
 
@@ -129,7 +129,7 @@ def test_batch_norm_begins_with_its_statistics(tmp_path: Path, monkeypatch: pyte
 def test_nothing_asked_for_leaves_the_network() -> None:
     network = build("logistic", SHAPE, 3, seed=0)
     before = bits(network.flat)
-    begin(network, ModelSettings("logistic"), HERE.dataset, tell=True)
+    begin(network, ModelSettings("logistic"), HERE.dataset, logged=True)
     assert bits(network.flat) == before
 
 
@@ -149,7 +149,7 @@ def refused(
     network = build(name, here.dataset.shape, len(here.dataset.classes), seed=0, adapt=adapt)
     before = bits(network.flat)
     with pytest.raises(SettingError) as caught:
-        begin(network, ModelSettings(name, init_from=str(folder)), here.dataset, tell=True)
+        begin(network, ModelSettings(name, init_from=str(folder)), here.dataset, logged=True)
     assert all(one in str(caught.value) for one in ("model.init_from: ", str(folder), *said)), caught.value
     assert bits(network.flat) == before
 
