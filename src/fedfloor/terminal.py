@@ -166,7 +166,7 @@ def seconds(value: float) -> str:
 
 
 def show(rows: Sequence[Mapping[str, Any]], *, as_json: bool, title: str = "", **more: Any) -> None:
-    """Print rows: a table, or with ``--json`` one document ``{"rows": […], …}``."""
+    """Print rows: a table, or with ``--json`` one document ``{"rows": […], …}``; a row may lack columns of others."""
     if as_json:
         print(json.dumps({"rows": [dict(row) for row in rows], **more}, indent=2))
         return
@@ -176,19 +176,20 @@ def show(rows: Sequence[Mapping[str, Any]], *, as_json: bool, title: str = "", *
     from rich.text import Text
 
     table = Table(title=Text(printable(title)) if title else None, box=box.SIMPLE, title_justify="left")
-    columns = [name for name in (rows[0] if rows else ()) if any(row[name] is not None for row in rows)]
+    names = dict.fromkeys(name for row in rows for name in row)
+    columns = [name for name in names if any(row.get(name) is not None for row in rows)]
     console = Console(width=None if sys.stdout.isatty() else 160)
-    longest = {name: max(len(_cell(row[name])) for row in rows) for name in columns}
+    longest = {name: max(len(_cell(row.get(name))) for row in rows) for name in columns}
     wide = 3 * len(columns) + sum(max(len(name), longest[name]) for name in columns) > console.width
     for name in columns:
-        numeric = any(isinstance(row[name], (int, float)) for row in rows)
+        numeric = any(isinstance(row.get(name), (int, float)) for row in rows)
         short = longest[name] <= SHORT
         heading = name.replace("_", " ")
         heading = heading.replace(" ", "\n") if wide and short else heading  # so that no figure is cut
         justify: Literal["left", "right"] = "right" if numeric else "left"
         table.add_column(heading, justify=justify, overflow="fold", no_wrap=short)
     for row in rows:
-        table.add_row(*(Text(_cell(row[name])) for name in columns))  # as it is: [park] is not markup
+        table.add_row(*(Text(_cell(row.get(name))) for name in columns))  # as it is: [park] is not markup
     console.print(table)
 
 

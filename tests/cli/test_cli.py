@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from commands import Command, lines
-from fedfloor import __version__
+from fedfloor import __version__, terminal
 from fedfloor.data.sources import SOURCES
 from fedfloor.methods.catalog import METHODS
 from fedfloor.plan.text import digest, from_json
@@ -263,3 +263,9 @@ def test_help_names_arguments_without_escapes(command: Command) -> None:
     assert "A table (such as CSV), a folder per device, or .npz." in " ".join(said.out.split())
     assert "[required]" in said.out
     assert "\\" not in said.out
+
+
+def test_a_table_shows_the_columns_of_all_of_its_rows(capsys: pytest.CaptureFixture[str]) -> None:
+    terminal.show([{"case": "a", "seconds": 1.5}, {"case": "b", "bytes": 7}], as_json=False)
+    shown = capsys.readouterr().out
+    assert {"seconds", "bytes", "1.5000"} <= set(shown.split())
