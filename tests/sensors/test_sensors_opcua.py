@@ -98,6 +98,20 @@ def test_an_hour_without_a_connection(tmp_path: Path, kept: bool) -> None:
         assert max(np.diff(seen)) > 2000
 
 
+def test_what_was_measured_while_the_process_was_away_comes_from_the_history(tmp_path: Path) -> None:
+    into, pace_s = tmp_path / "b.sqlite", 0.005
+    with opcua_server(2, pace_s=pace_s, kept=True) as port:
+        with sensing(source(tmp_path, port, 2), into):
+            assert until(lambda: len(times(into)) >= 100, 60)
+        before = times(into)[-1]
+        time.sleep(1000 * pace_s)
+        with sensing(source(tmp_path, port, 2), into):
+            assert until(lambda: times(into)[-1] >= before + 1500, 90)
+            assert until(lambda: len(np.unique(buffer.read(into).run)) == 1, 60)
+    seen = times(into)
+    assert seen == [*range(int(seen[0]), int(seen[-1]) + 1)]
+
+
 def test_a_server_that_begins_again_without_a_node(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     into, port = tmp_path / "b.sqlite", free_port()
     path = source(tmp_path, port, 3)

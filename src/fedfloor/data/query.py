@@ -130,7 +130,7 @@ def fetch(url: str, query: str, out: Path, *, force: bool = False) -> dict[str, 
         raise SettingError(f"--out {out}: there is no folder {out.parent}.")
     part = out.with_name(f"{out.name}.part")
     try:
-        with (_influx if urlsplit(where.url).scheme in INFLUX else _sql)(where, text) as records:
+        with answer(where, text) as records:
             rows, columns = _write(records, part)
         if not rows:
             raise SettingError(
@@ -153,7 +153,37 @@ def fetch(url: str, query: str, out: Path, *, force: bool = False) -> dict[str, 
 
 
 @contextmanager
-def _sql(where: DatabaseAddress, text: str) -> Iterator[Iterator[Record]]:
+def answer(where: DatabaseAddress, text: str, since: object = None) -> Iterator[Iterator[Record]]:
+    """Yield the rows of a query.
+
+    Args:
+        where: the database.
+        text: SQL or Flux.
+        since: the value of ``:since`` in it, where it is not None: bound in SQL, a time in RFC 3339 in Flux.
+
+    Raises:
+        SettingError: a wrong query, or a missing package.
+        RunError: the server cannot be reached.
+    """
+    if urlsplit(where.url).scheme in INFLUX:
+        with _influx(where, text if since is None else text.replace(":since", _rfc3339(since))) as records:
+            yield records
+    else:
+        with _sql(where, text, since) as records:
+            yield records
+
+
+def _rfc3339(value: object) -> str:
+    """Return a time as Flux has it."""
+    try:
+        moment = value if isinstance(value, datetime) else datetime.fromisoformat(str(value))
+    except ValueError:
+        raise SettingError(f"{value}: Flux takes times such as 2026-03-01T06:30:00Z.") from None
+    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).isoformat()
+
+
+@contextmanager
+def _sql(where: DatabaseAddress, text: str, since: object) -> Iterator[Iterator[Record]]:
     """Yield the rows of a query in SQL."""
     try:
         import sqlalchemy
@@ -179,15 +209,19 @@ def _sql(where: DatabaseAddress, text: str) -> Iterator[Iterator[Record]]:
         raise RunError(f"{where.shown} cannot be reached: {where.clean(getattr(error, 'orig', error))}.") from None
     try:
         with connection:  # and leave without a commit
-            answer = connection.execution_options(stream_results=True, yield_per=ROWS).exec_driver_sql(text)
-            if not answer.returns_rows:
+            connection = connection.execution_options(stream_results=True, yield_per=ROWS)
+            if since is None:
+                found = connection.exec_driver_sql(text)
+            else:
+                found = connection.execute(sqlalchemy.text(text), {"since": since})
+            if not found.returns_rows:
                 raise SettingError("the query returns no rows. Give one that does, such as SELECT.")
-            names = list(answer.keys())
+            names = list(found.keys())
             odd = next((name for name in names if names.count(name) > 1 or not name), None)
             if odd is not None:
                 problem = f"two columns are called '{odd}'" if odd else "a column has no name"
                 raise SettingError(f"the query's answer: {problem}. Name them with AS.")
-            yield (dict(zip(names, row, strict=True)) for row in answer)
+            yield (dict(zip(names, row, strict=True)) for row in found)
     except exc.SQLAlchemyError as error:
         raise SettingError(f"{where.shown}: {where.clean(getattr(error, 'orig', None) or error)}.") from None
 
@@ -280,7 +314,7 @@ def _table(block: Sequence[Record], before: int) -> Any:
     names = dict.fromkeys(name for record in block for name in record)
     columns = {}
     for name in names:
-        values = [_value(record.get(name), name, before + row) for row, record in enumerate(block, start=1)]
+        values = [plain(record.get(name), name, before + row) for row, record in enumerate(block, start=1)]
         try:
             columns[name] = pa.array(values)
         except (pa.ArrowException, OverflowError) as error:
@@ -291,8 +325,12 @@ def _table(block: Sequence[Record], before: int) -> Any:
     return pa.table(columns)
 
 
-def _value(value: object, name: str, row: int) -> object:
-    """Return what a column holds for a value of a database."""
+def plain(value: object, name: str, row: int) -> object:
+    """Return a value of a database as a number, text or time.
+
+    Raises:
+        SettingError: it is of another type.
+    """
     if isinstance(value, Decimal):
         return float(value)
     if isinstance(value, time | UUID):

@@ -163,6 +163,8 @@ def _prepare(base: sqlite3.Connection, path: Path, columns: Sequence[str], gap_s
 def held(path: Path) -> tuple[tuple[str, ...] | None, str | None]:
     """Return the sensors of a buffer and the position of its source; None where it is not there, or is empty.
 
+    The position of a source that has none of its own is the time of the newest row.
+
     Raises:
         SettingError: the file is something else.
     """
@@ -171,6 +173,9 @@ def held(path: Path) -> tuple[tuple[str, ...] | None, str | None]:
     with opened(path) as base:
         tables = {name for (name,) in base.execute("SELECT name FROM sqlite_master")}
         about = dict(base.execute("SELECT key, value FROM about")) if "about" in tables else {}
+        newest = base.execute("SELECT max(time) FROM rows").fetchone()[0] if "rows" in tables else None
     if tables and about.get("format") != FORMAT:
         raise SettingError(f"{path}: a database of something else, which is left as it is. Give --into another file.")
-    return (tuple(json.loads(about["columns"])), about.get("position")) if tables else (None, None)
+    return (
+        (tuple(json.loads(about["columns"])), about.get("position", newest and str(newest))) if tables else (None, None)
+    )

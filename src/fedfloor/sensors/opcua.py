@@ -6,13 +6,13 @@ import asyncio
 import logging
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Literal
 
 from fedfloor.errors import SettingError, require
-from fedfloor.sensors.events import Event, Inbox, Signal, Update, secret
+from fedfloor.sensors.events import Event, Inbox, Signal, Update, seconds, secret
 
 log = logging.getLogger(__name__)
 
@@ -53,17 +53,17 @@ class OpcUaSource:
         require(0 <= self.sampling_s <= 3600, "source.sampling_s", self.sampling_s, "from 0 to 3,600")
         require(1 <= self.queue <= 100_000, "source.queue", self.queue, "from 1 to 100,000")
 
-    def events(
-        self, addresses: Sequence[str], stop: threading.Event, position: str | None  # noqa: ARG002
-    ) -> Iterator[Event]:  # fmt: skip
-        """Yield an update for each value."""
+    def events(self, addresses: Sequence[str], stop: threading.Event, position: str | None) -> Iterator[Event]:
+        """Yield an update for each value; those of while this process was away come from the server's history."""
         try:
             import asyncua  # noqa: F401
         except ImportError as error:
             raise SettingError("OPC UA sources need asyncua: pip install 'fedfloor[opcua]'.") from error
         for name in ("asyncua", "asyncua.client", "asyncua.common"):
             logging.getLogger(name).setLevel(logging.CRITICAL)
-        reader = Session(self, tuple(addresses), Inbox(stop))
+        newest = None if position is None else seconds(position)
+        since = {} if newest is None else dict.fromkeys(addresses, newest)
+        reader = Session(self, tuple(addresses), Inbox(stop), since)
         thread = threading.Thread(target=lambda: asyncio.run(reader.stay()), name="opcua", daemon=True)
         thread.start()
         yield from reader.inbox.events(lambda: Signal.ALIVE if reader.alive else Signal.IDLE)
@@ -77,14 +77,17 @@ class Session:
         source: the server.
         addresses: NodeIds; none: all variables, read once.
         inbox: for what comes.
+        since: address → the time of its newest value that is written, in s since 1970; empty at the beginning.
     """
 
-    def __init__(self, source: OpcUaSource, addresses: tuple[str, ...], inbox: Inbox) -> None:
+    def __init__(
+        self, source: OpcUaSource, addresses: tuple[str, ...], inbox: Inbox, since: Mapping[str, float]
+    ) -> None:
         self.source, self.addresses, self.inbox = source, addresses, inbox
         self.alive = False
         self._began, self._seen = False, set[str]()
         self._newest = dict[str, float]()  # s since 1970, of each address
-        self._since = dict[str, float]()  # the same before the connection was lost
+        self._since = dict(since)  # the same before the connection was lost
 
     async def stay(self) -> None:
         """Stay connected until the inbox stops."""
@@ -154,7 +157,7 @@ class Session:
                         "tags lists the variables of a server."
                     )
                 log.warning("%s is not there any more (%s): its values count as missing.", address, handle.name)
-        if self._began and self._since:
+        if self._since:
             await self._read_history(nodes)
         self._began = True
 

@@ -13,6 +13,7 @@ from fedfloor.errors import SettingError, require
 from fedfloor.sensors.folder import FolderSource
 from fedfloor.sensors.mqtt import MqttSource
 from fedfloor.sensors.opcua import OpcUaSource
+from fedfloor.sensors.query import QuerySource
 from fedfloor.sensors.sparkplug import SparkplugSource
 
 COLUMN = re.compile(r"[^\x00-\x1f\x7f]{1,200}")
@@ -71,7 +72,7 @@ class SenseSettings:
         buffer, labels: see there.
     """
 
-    source: FolderSource | MqttSource | SparkplugSource | OpcUaSource
+    source: FolderSource | MqttSource | SparkplugSource | OpcUaSource | QuerySource
     tags: Mapping[str, str] = field(default_factory=dict)
     period_s: float = 0.0
     clock: Literal["source", "arrival"] = "source"

@@ -1,0 +1,116 @@
+"""A database, or InfluxDB, that a historian writes to: a query that is repeated, for the rows since the last one."""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime
+from typing import Any, Literal
+
+from fedfloor.data.query import DatabaseAddress, address, answer, plain
+from fedfloor.errors import RunError, SettingError, nearest, require
+from fedfloor.sensors.events import POLL_S, Event, Signal, Update, seconds, warn_once
+
+log = logging.getLogger(__name__)
+
+Moment = int | float | str | datetime
+
+
+@dataclass(frozen=True)
+class QuerySource:
+    """Rows that a query finds, repeated every ``every_s``; an address is a column of its answer.
+
+    The query holds ``:since``, which stands for the time of the newest row that was read. Rows that are not later are
+    left out, and so are rows that a database gets afterwards with an earlier time: order the answer by time.
+
+    Args:
+        url: of a database (as SQLAlchemy has it) or ``influxdb+http(s)://:$TOKEN@HOST:PORT/ORGANISATION``; secrets as
+            ``$NAME``, an environment variable.
+        query: SQL, or Flux.
+        start: in the place of ``:since`` the first time: a number or text, as the column of times has them; for Flux a
+            time in ISO 8601.
+        time: the column of times. Dates without a zone are in UTC.
+        unit: of times that are numbers.
+        every_s: from one query to the next.
+    """
+
+    url: str
+    query: str
+    start: int | float | str
+    time: str = "time"
+    unit: Literal["s", "ms", "us", "ns"] = "s"
+    every_s: float = 10.0
+    kind: Literal["query"] = "query"
+
+    def __post_init__(self) -> None:
+        require(":since" in self.query, "source.query", self.query, "a query with :since, such as WHERE time > :since")
+        require(0.1 <= self.every_s <= 86400, "source.every_s", self.every_s, "from 0.1 to 86,400")
+        require(self._seconds(self.start) is not None, "source.start", self.start, "a time")
+
+    def events(self, addresses: Sequence[str], stop: threading.Event, position: str | None) -> Iterator[Event]:
+        """Yield the rows that the query finds; a query that fails later than at the beginning is tried again."""
+        where, warned, since, began = address(self.url), set[str](), _moment(position, self.start), False
+        while not stop.is_set():
+            rows = self._rows(where, addresses, since)
+            try:
+                for update, newest in rows:
+                    since = newest
+                    yield update
+                    if stop.is_set():
+                        return
+                began = True
+                warned.clear()
+            except (RunError, SettingError) as error:
+                if isinstance(error, SettingError) and not began:
+                    raise
+                warn_once(warned, "failed", "%s It is tried again every %g s.", error, self.every_s)
+            waited = 0.0
+            while waited < self.every_s and not stop.is_set():
+                yield Signal.IDLE
+                stop.wait(min(POLL_S, self.every_s))
+                waited += POLL_S
+
+    def _rows(self, where: DatabaseAddress, addresses: Sequence[str], since: Moment) -> Iterator[tuple[Update, Moment]]:
+        last, wanted = self._seconds(since) or 0.0, list(addresses)
+        with answer(where, self.query, since) as records:
+            for record in records:
+                for name in (self.time, *wanted):
+                    if name not in record:
+                        known = f"There are: {', '.join(list(record)[:40])}."
+                        raise SettingError(f"source.query: no column '{name}'.{nearest(name, record)} {known}")
+                value: Any = plain(record[self.time], self.time, 0)
+                time = self._seconds(value)
+                if time is None or time <= last:
+                    continue
+                last, since = time, value
+                names = wanted or [name for name in record if name != self.time]
+                values = {name: plain(record[name], name, 0) for name in names}
+                yield Update(time, values, position=_position(value)), value
+
+    def _seconds(self, value: object) -> float | None:
+        if isinstance(value, datetime):
+            return (value if value.tzinfo else value.replace(tzinfo=UTC)).timestamp()
+        return seconds(str(value) if isinstance(value, date) else value, self.unit)
+
+
+def _position(value: Moment) -> str:
+    """Return a time as the buffer keeps it, with its kind.
+
+    >>> _moment(_position(datetime(2026, 3, 1)), 0), _moment(_position(7), 0), _moment(None, 5), _moment("{", 5)
+    (datetime.datetime(2026, 3, 1, 0, 0), 7, 5, 5)
+    """
+    return json.dumps({"date": value.isoformat()} if isinstance(value, datetime) else {"since": value})
+
+
+def _moment(position: str | None, start: Moment) -> Moment:
+    try:
+        known = json.loads(position or "{}")
+        if "date" in known:
+            return datetime.fromisoformat(known["date"])
+        since = known.get("since", start)
+    except (ValueError, TypeError, AttributeError):
+        return start
+    return since if isinstance(since, int | float | str | datetime) else start
