@@ -42,6 +42,7 @@ BASE = METHODS[0]  # that differences are taken from, and whose training referen
 COMPONENTS = "pca"  # the reference of detectors
 SEEDS = (0, 1, 2)
 OTHER_NETWORK = "5g-edge"  # beside the protocols' own, LTE Cat-M2
+DEVICE = "median device"  # the headline on its own test samples or mix of classes, by its own model where it has one
 TOLERANCE = 0.02  # relative, of a figure that another kind of processor computes again
 RESULTS = "benchmark.json"
 
@@ -187,9 +188,11 @@ def _record(planned: PlannedRun, ranks: int, follow: Callable[[str, Line], None]
     (done,) = ledger.collect([planned.out])
     spent = {kind: ledger.spent(kind)(done.rounds[-1]) for kind in ("bytes", "seconds", "joules")}
     figure, value = done.headline, done.headline.read(done.rounds[-1])
+    spread = done.rounds[-1].spread(figure)
     model = planned.out / "model.safetensors.sha256"
     return {
         "figure": figure.name, "value": value, "rounds": done.last, **spent,
+        **({DEVICE: spread.p50} if spread is not None else {}),
         **({f"{kind} {OTHER_NETWORK}": cost for kind, cost in _elsewhere(planned).items()} if spent["bytes"] else {}),
         "wall_s": round(sum(line.wall_s or 0.0 for line in done.rounds), 2),
         "model": model.read_text().split()[0] if model.exists() else None,
@@ -236,7 +239,7 @@ def table(document: Mapping[str, Any], protocol: str) -> list[Record]:
         row |= {"half_width": half_width(values) if whole else None}
         row |= {"difference": fmean(pairs) if whole and pairs and method != BASE else None}
         row |= {"difference_half_width": half_width(pairs) if row["difference"] is not None else None}
-        for kind in ("bytes", "seconds", "joules", f"seconds {OTHER_NETWORK}"):
+        for kind in (DEVICE, "bytes", "seconds", "joules", f"seconds {OTHER_NETWORK}"):
             known = [each[kind] for each in own if each.get(kind) is not None]
             row[kind] = fmean(known) if known else None
         row["note"] = next((key for key in ("refused", "diverged") for each in own if key in each), "")
@@ -253,9 +256,11 @@ def page(document: Mapping[str, Any]) -> str:
         f"Made by `fedfloor benchmark`: fedfloor {document['fedfloor']}, PyTorch {document['torch']}, "
         f"{document['processor']}. Mean over seeds ± half of the 95 % t-interval; differences from FedAvg are paired "
         f"by seed. Bytes, seconds and joules are of all rounds on LTE Cat-M2, seconds also on {OTHER_NETWORK}; what "
-        "does not travel has none. Every method trains by the protocol's settings: none is tuned.",
+        "does not travel has none. The median device's figure is that on its own test samples or mix of classes, by "
+        "its own model where a method has one per device. Every method trains by the protocol's settings: none is "
+        "tuned.",
     ]  # fmt: skip
-    for name in document["protocols"]:
+    for name in dict.fromkeys(each["protocol"] for each in document["records"]):
         lines += [
             "",
             f"## {name}",
@@ -270,17 +275,21 @@ def _markdown(document: Mapping[str, Any], protocol: str) -> Iterator[str]:
     """Yield a protocol's table, the best method first, and why methods were refused."""
     records = [each for each in document["records"] if each["protocol"] == protocol]
     figure = next((each["figure"] for each in records if "figure" in each), "accuracy")
-    yield f"| method | seeds | {figure} | less FedAvg | sent | LTE | {OTHER_NETWORK} | energy |"
-    yield "|---|---" + "|---:" * 6 + "|"
+    devices = [DEVICE] * any(DEVICE in each for each in records)
+    heads = [figure, "less FedAvg", *devices, "sent", "LTE", OTHER_NETWORK, "energy"]
+    yield f"| method | seeds | {' | '.join(heads)} |"
+    yield "|---|---" + "|---:" * len(heads) + "|"
     better = figure_named(figure).gain
     rows = table(document, protocol)
     for row in sorted(rows, key=lambda row: math.inf if row["value"] is None else -better(row["value"], 0.0)):
         if row["value"] is None:
-            yield f"| {row['method']} | {row['seeds']} | {row['note']} | | | | | |"
+            yield f"| {row['method']} | {row['seeds']} | {row['note']} |{' |' * (5 + len(devices))}"
             continue
         share = figure_named(figure).share
         cells = [_interval(row["value"], row["half_width"], share)]
-        cells += [_interval(row["difference"], row["difference_half_width"], share), amount("bytes", row["bytes"])]
+        cells += [_interval(row["difference"], row["difference_half_width"], share)]
+        cells += [_interval(row[DEVICE], None, share) for _ in devices]
+        cells += [amount("bytes", row["bytes"])]
         cells += [amount("seconds", row[kind]) for kind in ("seconds", f"seconds {OTHER_NETWORK}")]
         yield f"| {row['method']} | {row['seeds']} | {' | '.join(cells)} | {amount('joules', row['joules'])} |"
     refused = {each["method"]: each["refused"] for each in records if "refused" in each}
