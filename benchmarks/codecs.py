@@ -2,7 +2,7 @@
 
     python benchmarks/codecs.py prices                    # of a round, by its plan: nothing is trained; two minutes
     python benchmarks/codecs.py train --out RUNS          # every codec and seed in turn; goes on where it was stopped
-    python benchmarks/codecs.py page --out RUNS           # the table to 0.80 of the runs that are there
+    python benchmarks/codecs.py page --out RUNS           # results/codecs: the runs that are there, and their table
     python benchmarks/codecs.py speed                     # of codecs beside a visit to a model of 6.6 million numbers
 
 The experiment is that of results/femnist-network.md: 300 writers, 30 of them in a round, two passes, the tutorial CNN.
@@ -11,26 +11,39 @@ The experiment is that of results/femnist-network.md: 300 writers, 30 of them in
 from __future__ import annotations
 
 import argparse
+import json
 import os
+import sys
 import tempfile
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import mean
 from typing import Any
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+sys.path.insert(0, str(Path(__file__).parents[1]))  # the source tree
 import fedfloor
 from fedfloor import config
 from fedfloor.experiment import Experiment
 from fedfloor.network.profile import NetworkSettings
+from fedfloor.report.groups import half_width
 from fedfloor.runs import forecast, ledger
+from fedfloor.runs.folder import write
 from fedfloor.runs.forecast import priced
 from fedfloor.runs.parks import build_park
+from papers import documents
 
 FILE = Path(__file__).parents[1] / "experiments/femnist-methods.toml"
 NETWORKS, SEEDS, ROUNDS, TARGET = ("lte-cat-m2", "5g-edge"), (0, 1, 2), 40, 0.8
+COSTS = ("MB", "min, LTE", "kJ, LTE", "s, 5G", "kJ, 5G")
+LAST = 5  # evaluations, whose mean is less noisy than the last one
+COLUMNS = (
+    "codecs", "seeds", "rounds to 0.80", "accuracy after 40 rounds, %", "less none", "less none, rounds 32 to 40",
+    *COSTS,
+)  # fmt: skip
+RESULTS = Path(__file__).parents[1] / "results/codecs.json"
 TOP = '{ kind = "top-k", share = 0.05 }'
 CODECS = {
     "none": (), "float16 both ways": ('"float16"', '"float16"'), "int8 up": ('"int8"', ""),
@@ -101,34 +114,61 @@ def slug(name: str) -> str:
     return "-".join("".join(c if c.isalnum() else " " for c in name).split())
 
 
-def page(out: Path) -> Iterator[str]:
-    """Yield the table of the runs that are there, priced on both networks."""
-    yield "| codecs | seeds | rounds to 0.80 | last accuracy | MB | min, LTE | kJ, LTE | s, 5G | kJ, 5G |"
-    yield "|---|---|---|---|---|---|---|---|---|"
+def page(out: Path, results: Path = RESULTS) -> None:
+    """Add the runs that are there to the results, and write the table to 0.80 from all of them."""
+    document = json.loads(results.read_text(encoding="utf-8"))
+    runs = {(run["codecs"], run["seed"]): run for run in document["runs"]}
     for name in CODECS:
-        folders = [out / f"{slug(name)}-{seed}" for seed in SEEDS]
-        rows = [row(folder) for folder in folders if (folder / "ledger.jsonl").exists()]
-        if rows:
-            figures = " | ".join(f"{mean(values):.4g}" for values in zip(*rows, strict=True))
-            yield f"| {name} | {len(rows)} | {figures} |"
+        for seed in SEEDS:
+            folder = out / f"{slug(name)}-{seed}"
+            if (folder / "ledger.jsonl").exists() and ledger.read(folder / "ledger.jsonl")[-1].round >= ROUNDS:
+                runs[name, seed] = {"codecs": name, "seed": seed, **measured(folder)}
+    document["runs"] = [runs[key] for key in sorted(runs, key=lambda key: (list(CODECS).index(key[0]), key[1]))]
+    block = next(block for block in document["blocks"] if isinstance(block, dict))
+    block |= {"columns": list(COLUMNS), "rows": list(rows(document["runs"]))}
+    write(results, json.dumps(document, indent=1, ensure_ascii=False) + "\n")
+    write(results.with_suffix(".md"), documents.pages(results.parent)[results.stem])
 
 
-def row(folder: Path) -> tuple[float, ...]:
-    """Return a run's figures up to the first evaluated round that reaches the target, or its last."""
-    lines, found = ledger.read(folder / "ledger.jsonl"), list[float]()
+def rows(runs: Sequence[Mapping[str, Any]]) -> Iterator[list[str]]:
+    """Yield the table's rows: means over seeds; accuracies with half of the 95 % t-interval, differences paired."""
+    plain = {run["seed"]: run["accuracies"] for run in runs if run["codecs"] == "none"}
+    for name in dict.fromkeys(run["codecs"] for run in runs):
+        own = [run for run in runs if run["codecs"] == name]
+        pairs = [(run["accuracies"], plain[run["seed"]]) for run in own if run["seed"] in plain and name != "none"]
+        cells = [name, str(len(own)), f"{mean(run['rounds'] for run in own):.4g}"]
+        cells += [spread([run["accuracies"][-1] for run in own])]
+        cells += [spread([mean(ours[-n:]) - mean(theirs[-n:]) for ours, theirs in pairs]) for n in (1, LAST)]
+        yield cells + [f"{mean(run[key] for run in own):.4g}" for key in COSTS]
+
+
+def spread(values: Sequence[float]) -> str:
+    """Return a mean with half of its 95 % t-interval, where there are several."""
+    if not values:
+        return ""
+    half = half_width(values)
+    return f"{mean(values):.2f}" + (f" ± {half:.2f}" if half is not None else "")
+
+
+def measured(folder: Path) -> dict[str, Any]:
+    """Return a run's accuracies in per cent, and its costs up to the first evaluated round of 0.80, or its last."""
+    lines = ledger.read(folder / "ledger.jsonl")
     scored = [line for line in lines if line.accuracy is not None]
-    first = next((line for line in scored if line.accuracy >= TARGET), scored[-1])
+    first = next((line for line in scored if (line.accuracy or 0) >= TARGET), scored[-1])
     what = config.read(folder / "experiment.toml")
-    park = build_park(what)
+    park, costs = build_park(what), list[float]()
     for network in NETWORKS:
-        there = config.dataclasses.replace(what, network=NetworkSettings(profile=network))
+        there = replace(what, network=NetworkSettings(profile=network))
         paid = [line.priced or {} for line in priced(there, park, lines, folder)[: first.round]]
-        if not found:
-            sizes = [sum(n for link, n in one["bytes"].items() if link.startswith("device")) for one in paid]
-            found = [float(first.round), float(scored[-1].accuracy or 0), sum(sizes) / 1e6]
-        seconds = sum(one["seconds"] for one in paid)
-        found += [seconds / 60 if network == NETWORKS[0] else seconds, sum(one["joules"] for one in paid) / 1e3]
-    return tuple(found)
+        if not costs:
+            sizes = [sum(n for link, n in each["bytes"].items() if link.startswith("device")) for each in paid]
+            costs = [sum(sizes) / 1e6]
+        seconds = sum(each["seconds"] for each in paid)
+        costs += [seconds / 60 if network == NETWORKS[0] else seconds, sum(each["joules"] for each in paid) / 1e3]
+    return {
+        "accuracies": [round(100 * (line.accuracy or 0), 3) for line in scored], "rounds": first.round,
+        **dict(zip(COSTS, costs, strict=True)),
+    }  # fmt: skip
 
 
 def speed() -> None:
@@ -159,7 +199,7 @@ def main() -> None:
     elif asked.do == "train":
         train(asked.out, asked.only or tuple(CODECS), asked.seed or SEEDS)
     elif asked.do == "page":
-        print(*page(asked.out), sep="\n")
+        page(asked.out)
     else:
         speed()
 

@@ -188,6 +188,22 @@ def test_every_process_can_read_its_settings(tmp_path: Path) -> None:
     authority.check(device.tls, "s1", NOW)
 
 
+def test_sensors_and_an_agent_without_pytorch_have_units_of_their_own(tmp_path: Path) -> None:
+    park = plant(tmp_path)
+    buffer = {"kind": "folder", "path": "state/press.sqlite"}
+    first = dataclasses.replace(park.device[0], data=buffer, sense="press.toml")
+    second = dataclasses.replace(park.device[1], predict="/srv/rows", agent=True)
+    provisioned(dataclasses.replace(park, device=(first, second, *park.device[2:])), tmp_path)
+    unit = (tmp_path / "out/devices/n0/fedfloor-sense.service").read_text()
+    assert "/fedfloor sense press.toml --into state/press.sqlite\n" in unit
+    assert "sense press.toml" in (tmp_path / "out/devices/n0/compose.yaml").read_text()
+    assert "/fedfloor-agent device-n1.toml\n" in (tmp_path / "out/devices/n1/fedfloor-device.service").read_text()
+    with pytest.raises(SettingError, match=r"sense = 'press\.toml': must be beside data\.path"):
+        DeviceTable("n0", "north", sense="press.toml")
+    with pytest.raises(SettingError, match="agent = true: must be beside predict"):
+        DeviceTable("n0", "north", agent=True)
+
+
 def test_with_flower_the_cloud_has_no_broker(tmp_path: Path) -> None:
     park = plant(tmp_path)
     park = dataclasses.replace(park, cloud=dataclasses.replace(park.cloud, transport="flower"))

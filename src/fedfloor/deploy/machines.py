@@ -79,9 +79,13 @@ def factory_services(one: FactoryTable) -> tuple[Service, ...]:
 
 
 def device_services(one: DeviceTable) -> tuple[Service, ...]:
-    """Return what runs on a device: its agent."""
-    words = ("fedfloor", "device", f"device-{one.name}.toml")
-    return (Service("fedfloor-device", f"device {one.name}", words, ALONE),)
+    """Return what runs on a device: its agent, and what reads its sensors."""
+    program = ("fedfloor-agent",) if one.agent else ("fedfloor", "device")
+    services = [Service("fedfloor-device", f"device {one.name}", (*program, f"device-{one.name}.toml"), ALONE)]
+    if one.sense:
+        words = ("fedfloor", "sense", one.sense, "--into", str(one.data["path"]))
+        services.append(Service("fedfloor-sense", f"sensors of {one.name}", words))
+    return tuple(services)
 
 
 def _environment(service: Service, folder: PurePath) -> dict[str, str]:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from fedfloor.checking import checked, toml
+from fedfloor.data.files.buffer import BUFFERS
 from fedfloor.deploy.settings import CLOUD, NAME, TRANSPORTS, DataSource
 from fedfloor.errors import SettingError, require, unknown
 
@@ -93,6 +94,8 @@ class DeviceTable:
         clock_hz: its clock rate.
         data: where its samples come from: ``kind`` partition, folder (with ``path``) or function (with ``name``).
         predict: folder on the device of files that grow, whose rows a released model predicts.
+        agent: whether it only predicts, by ``fedfloor-agent``, which needs no PyTorch.
+        sense: file on the device that describes its sensors, whose rows go to ``data.path``.
     """
 
     name: str
@@ -103,9 +106,14 @@ class DeviceTable:
     clock_hz: float | None = None
     data: dict[str, str] = field(default_factory=dict)
     predict: str | None = None
+    agent: bool = False
+    sense: str | None = None
 
     def __post_init__(self) -> None:
         _name("device", self.name)
+        require(not self.agent or bool(self.predict), f"device '{self.name}' agent", True, "beside predict")
+        buffer = str(self.data.get("path", "")).endswith(BUFFERS)
+        require(not self.sense or buffer, f"device '{self.name}' sense", self.sense, "beside data.path, a .sqlite file")
         require(self.number is None or self.number >= 0, f"device '{self.name}' number", self.number, "at least 0")
         both = (self.x_m is None) == (self.y_m is None)
         require(both, f"device '{self.name}' (x_m, y_m)", (self.x_m, self.y_m), "both given, or neither")
