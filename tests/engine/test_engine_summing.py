@@ -22,6 +22,8 @@ from rounds import Job, method
 
 SIZES, FACTORIES = (6, 10, 4, 9, 5, 8, 7), (0, 0, 0, 1, 1, 1, 1)
 SECURE = {"travel": "secure-sum"}
+ACROSS = {"travel": {"kind": "secure-sum", "across": True}}
+THREE = (0, 0, 0, 1, 1, 2, 2)  # the factory of each device
 REFUSED = {
     **dict.fromkeys(("fedsr", "ring", "hfedms", "astraea", "fedrep", "ditto", "apfl"), "one device's model and no sum"),
     **dict.fromkeys(("ifca", "flhc"), "several models"), "local": "no models travel",
@@ -31,8 +33,11 @@ REFUSED = {
 }  # fmt: skip
 
 
-def job(folder: Path, parts: dict[str, Any] = SECURE, name: str = "fedavg", **more: Any) -> Job:
-    return Job(method(name, parts), park(SIZES, factory_of=FACTORIES), folder=folder, **more)
+def job(
+    folder: Path, parts: dict[str, Any] = SECURE, name: str = "fedavg", factory_of: tuple[int, ...] = FACTORIES,
+    **more: Any,
+) -> Job:  # fmt: skip
+    return Job(method(name, parts), park(SIZES, factory_of=factory_of), folder=folder, **more)
 
 
 class Watched(LocalExecutor):
@@ -96,6 +101,30 @@ def test_a_factory_with_too_few_devices_left_is_lost_as_a_whole(tmp_path: Path) 
     assert seen == {True, False}
 
 
+def test_one_sum_across_factories_has_the_same_bits_and_shows_one_mean(tmp_path: Path) -> None:
+    apart = job(tmp_path, rounds=2).run()
+    one = job(tmp_path / "across", ACROSS, factory_of=THREE, rounds=2)  # a factory of two devices is no sum of two
+    assert bits(one.run().packet["w"]) == bits(apart.packet["w"])
+    for outcome in one.outcomes:
+        assert len({(r.loss_first, r.loss_last, r.accuracy) for r in outcome.receipts}) == 1
+
+
+def test_one_sum_across_factories_needs_three_of_them(tmp_path: Path) -> None:
+    settings = {"travel": {"kind": "secure-sum", "across": True, "threshold": 0.51}}
+    one, seen = job(tmp_path, settings, factory_of=(0, 0, 0, 0, 1, 2, 2), rounds=20, loss=0.25), set()
+    one.run()
+    for outcome in one.outcomes:
+        arrived = [r.device for r in outcome.receipts if not r.lost or r.refused]
+        few, factories = len(arrived) < 4, len({(0, 0, 0, 0, 1, 2, 2)[k] for k in arrived})
+        reason = "of 7 devices of all factories are left; a secure sum is unmasked for 4" if few else ""
+        if not few and factories < 3:
+            reason = f"devices of {factories} factories are left; a secure sum across factories needs 3"
+        assert all(reason in r.refused for r in outcome.receipts if r.device in arrived)
+        assert all(r.lost == bool(reason) for r in outcome.receipts if r.device in arrived)
+        seen.add(reason.partition(";")[2])
+    assert len(seen) == 3
+
+
 def test_with_noise_0_and_no_clipping_the_private_rule_is_the_mean_of_equal_weights(tmp_path: Path) -> None:
     private = {"kind": "private", "clip": float("inf"), "noise": 0.0, "delta": 0.1}
     drawn = {"kind": "poisson", "share": 1.0}
@@ -121,6 +150,8 @@ def test_every_method_has_secure_sums_or_refuses_them_with_the_reason(name: str,
     [
         ({"mix": "median"}, "fedavg", "mix 'median' looks at each device's model"),
         ({"mix": {"kind": "krum", "outliers": 1}}, "fedavg", "mix 'krum' looks at"),
+        (ACROSS, "fedavg", "across = true with 2 factories, each of which would know the other's"),
+        (ACROSS, "hierfavg", "across = true is one sum at the cloud, and models meet at edges"),
         ({}, "fedsr", "chain or ring"),
         ({}, "scaffold", "devices send 'c' beside the model"),
         ({}, "kcenter", "devices answer 'profile' one by one"),
@@ -170,6 +201,16 @@ def test_ranks_give_the_same_bits_and_stages_are_priced(tmp_path: Path) -> None:
     fedfloor.run(experiment(method={"name": "fedavg"}), tmp_path / "plain", ranks=1)
     plain = fedfloor.runs.ledger.read(tmp_path / "plain/ledger.jsonl")[0].priced
     assert plain["seconds"] < lines[0].priced["seconds"] < 1.05 * plain["seconds"]  # type: ignore[index]
+
+
+def test_stages_of_a_sum_across_factories_are_priced_to_the_cloud(tmp_path: Path) -> None:
+    what = experiment(park={"devices": 8, "factories": 4}, method={"name": "fedavg", **ACROSS})
+    fedfloor.run(what, tmp_path / "across", ranks=1)
+    line = fedfloor.runs.ledger.read(tmp_path / "across/ledger.jsonl")[0]
+    keys, sealed, revealed, model = 64, 7 * 80, 8 * 32, 4 * 48_670
+    paid, up = line.priced["bytes"], 8 * (keys + sealed + model + 4 * 8 + revealed)  # type: ignore[index]
+    assert paid["device_edge_up"] == paid["edge_cloud_up"] == up
+    assert paid["device_edge_down"] == paid["edge_cloud_down"] == 8 * (7 * keys + model + sealed + 1)
 
 
 def test_attackers_hide_in_a_sum_and_half_the_bits_are_half_the_bytes(tmp_path: Path) -> None:

@@ -37,7 +37,7 @@ SMALL = """
 name = "live"
 rounds = {rounds}
 data.samples_per_device = 24
-park = {{ devices = {devices}, factories = 2 }}
+park = {{ devices = {devices}, factories = {factories} }}
 model.name = "{model}"
 method.name = "{method}"
 work = {{ batch_size = 10, momentum = 0.5, lr = 0.05 }}
@@ -53,12 +53,12 @@ MORE = {
 
 
 def experiment(
-    folder: Path, method: str, rounds: int = 2, devices: int = 8, model: str = "logistic", more: str = ""
-) -> Path:
-    path = folder / "experiment.toml"
-    path.write_text(
-        SMALL.format(method=method, rounds=rounds, devices=devices, model=model, more=more or MORE.get(method, ""))
-    )
+    folder: Path, method: str, rounds: int = 2, devices: int = 8, model: str = "logistic", more: str = "",
+    factories: int = 2,
+) -> Path:  # fmt: skip
+    path, more = folder / "experiment.toml", more or MORE.get(method, "")
+    park = {"devices": devices, "factories": factories}
+    path.write_text(SMALL.format(method=method, rounds=rounds, model=model, more=more, **park))
     return path
 
 

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,10 +28,13 @@ from fedfloor.deploy.facts import Facts
 from fedfloor.deploy.message import MOST_BYTES, MOST_HEADER, Message, encode
 from fedfloor.deploy.names import PartNames, table
 from fedfloor.deploy.settings import CLOUD, CloudSettings
+from fedfloor.deploy.summing import ServerSum
 from fedfloor.deploy.uplink import Downlink, Edges
+from fedfloor.engine import travel
 from fedfloor.engine.aggregation import Aggregation
 from fedfloor.engine.engine import Engine, FrozenExtractor, Shown, Subtask
 from fedfloor.engine.limit import Limit
+from fedfloor.engine.summing import SecureAggregation
 from fedfloor.engine.team import Alone
 from fedfloor.errors import FedfloorError, RunError, SettingError
 from fedfloor.experiment import Experiment
@@ -155,6 +159,7 @@ class CloudExecutor:
         self._round = 0
         self._kept: Mapping[int, set[str]] = {}
         self._tally = RoundMeasurements()
+        self._sum: ServerSum | None = None  # of all factories' devices, while their branches are walked
         self._lost, self._failing = -1, dict[str, Failure]()  # the last round without a success, and who failed since
         self._carrying: set[str] = set()  # edges that neither failed nor were absent since
 
@@ -206,6 +211,9 @@ class CloudExecutor:
         for factory, indices in mine.items():
             about, arrays = subtasks.subtask(subtask, indices, self._parts)
             known = {k for index in indices for k in walk.devices(subtask.node.children[index])}
+            if self._sum is not None:
+                told = {str(k): self._sum.about(k) for k in known}
+                about["sums"] = {k: self._parts.refer(one) for k, one in told.items() if one is not None}
             asked[factory] = ("walk", about | subtasks.standing(engine, known, self._kept), arrays)
         answers, took = self._ask(asked), dict[int, subtasks.Walked]()
         for factory, some in mine.items():
@@ -257,8 +265,47 @@ class CloudExecutor:
     def meeting(
         self, engine: Engine, aggregation: Aggregation, mine: Collection[int]  # noqa: ARG002
     ) -> AbstractContextManager[None]:  # fmt: skip
-        """Do nothing: edges unmask the sums of their devices."""
+        """Do nothing: branches are walked by edges."""
         return nullcontext()
+
+    @contextmanager
+    def adding(self, engine: Engine, aggregation: Aggregation, subtask: Subtask) -> Iterator[None]:
+        """Exchange keys before edges walk branches whose changes have one sum, and unmask it after them."""
+        if not isinstance(aggregation, SecureAggregation) or not aggregation.codec.across:
+            yield
+            return
+        self._round, network, work = subtask.round, engine.network, walk.works(subtask.node)[0]
+
+        def refuse(device: int, kind: str, error: RefusedError) -> None:
+            self.refuse(device, kind, str(error))
+
+        made = self._sum = ServerSum(aggregation, aggregation.sums[0], partial(self._stage, engine), refuse)
+        key = Key(engine.seed, subtask.round, subtask.tick, made.devices[0], 0)
+        coded = travel.sent(network, work, subtask.start, key)
+        made.hang(network, work, travel.arrived(network, work, coded, subtask.start["w"], key)["w"])
+        made.begin()
+        try:
+            yield
+        finally:
+            self._sum = None
+        made.end()
+
+    def _stage(self, engine: Engine, stage: str, told: Mapping[int, Mapping[str, Any]]) -> dict[int, Any]:
+        """Put a stage of a secure sum to devices through their edges; return their answers, unchecked."""
+        asked: dict[int, Asked] = {}
+        for factory in sorted({self._factory_of[k] for k in told}):
+            mine = [k for k in told if self._factory_of[k] == factory]
+            about = {"stage": stage, "sums": {str(k): told[k] for k in mine}}
+            asked[factory] = ("sum", about | subtasks.standing(engine, set(mine), self._kept), {})
+        answers: dict[int, Any] = {}
+        for factory, answer in self._ask(asked).items():
+            with self._naming(factory, "sum"), ranges.of("header"):
+                known = asked[factory][1]["sums"]
+                given = ranges.table(answer.about.get("answers"), len(known), "its devices' answers")
+                if not set(given) <= set(known):
+                    raise RefusedError("device", "it shows answers of devices that were not asked.")
+                answers |= {int(k): one for k, one in given.items()}
+        return answers
 
     def hand(self, engine: Engine, node: Broadcast, packet: Packet) -> None:
         """Hand the model to devices through their edges."""

@@ -30,7 +30,7 @@ from fedfloor.deploy.message import Message, check_visit, encode, fits, identity
 from fedfloor.deploy.mqtt import Connection, MqttConnection
 from fedfloor.deploy.names import PartNames
 from fedfloor.deploy.settings import CLOUD, Deadlines, EdgeSettings
-from fedfloor.deploy.summing import EdgeSum, common
+from fedfloor.deploy.summing import STAGES, ServerSum
 from fedfloor.deploy.uplink import Uplink
 from fedfloor.engine import limit, ranks, travel
 from fedfloor.engine.aggregation import Aggregation
@@ -93,6 +93,7 @@ class FactoryExecutor:
         joining: the holdings of devices whose samples stay with them.
         trained_s: seconds that devices trained so far, by their own clocks, all together.
         failed: device's name → its failure in the request under way.
+        relayed: device → what the cloud has its visit's message state of a secure sum across factories.
     """
 
     line: DeviceChannel
@@ -105,7 +106,8 @@ class FactoryExecutor:
     joining: Joining | None = None
     trained_s: float = 0.0
     failed: dict[str, Failure] = field(default_factory=dict)
-    _sums: dict[int, EdgeSum] = field(default_factory=dict)  # device → the secure sum that it is in
+    relayed: Mapping[str, Any] = field(default_factory=dict)
+    _sums: dict[int, ServerSum] = field(default_factory=dict)  # device → the secure sum that it is in
     at_once = True
 
     def visit(
@@ -120,15 +122,14 @@ class FactoryExecutor:
             "rest": cut.rest(model), "kept": list((self.kept or {}).get(key.device, ())),
         }  # fmt: skip
         coded, size = travel.sent(engine.network, work, packet, key), travel.up(engine.network, work).size(packet)
-        if travel.summed(travel.up(engine.network, work)):
-            factory = self._sums[key.device]
-            masked = factory.about(key.device)
+        if secure := travel.summed(travel.up(engine.network, work)):
+            group = None if secure.across else self._sums[key.device]
+            masked = self.relayed.get(str(key.device)) if group is None else group.about(key.device)
             if masked is None:
                 return None
-            about |= self.names.refer(masked)
-            if not factory.common:
-                there, sums = travel.arrived(engine.network, work, coded, model, key)["w"], factory.aggregation
-                factory.common = common(engine.network, work, there, sums.rule, sums.fixed.fraction)
+            about["sum"] = masked if group is None else self.names.refer(masked)
+            if group is not None and not group.common:
+                group.hang(engine.network, work, travel.arrived(engine.network, work, coded, model, key)["w"])
         ask = partial(self._ask, key.device, "visit", self.deadlines.visit_s, back=size)
         answer = ask(about, cut.pack(coded), work.travels)
         if answer is not None and answer.kind == "lacks":  # it does not hold the rest of the model
@@ -140,22 +141,34 @@ class FactoryExecutor:
 
     @contextmanager
     def meeting(self, engine: Engine, aggregation: Aggregation, mine: Collection[int]) -> Iterator[None]:
-        """Exchange keys before visits whose updates are masked, and unmask their sum after them."""
-        if not isinstance(aggregation, SecureAggregation):
+        """Exchange keys before visits whose updates are masked, and unmask their sum after them.
+
+        Where the sum is one across factories the cloud does both.
+        """
+        if not isinstance(aggregation, SecureAggregation) or aggregation.codec.across:
             yield
             return
-
-        def ask(device: int, kind: str, about: Mapping[str, Any]) -> Message | None:
-            return self._ask(device, kind, self.deadlines.probe_s, {**self._about(engine, device), **about})
-
         own = [one for one in aggregation.sums.values() if set(one.planned) & set(mine)]
-        sums = [EdgeSum(aggregation, one, ask, self._spoilt) for one in own]
+        sums = [ServerSum(aggregation, one, partial(self.stage, engine), self._spoilt) for one in own]
         for made in sums:
             made.begin()
             self._sums |= dict.fromkeys(made.devices, made)
         yield
         for made in sums:
             made.end()
+
+    def stage(self, engine: Engine, kind: str, told: Mapping[int, Mapping[str, Any]]) -> dict[int, Any]:
+        """Put a stage of a secure sum to devices; return their answers, unchecked."""
+        answers: dict[int, Any] = {}
+
+        def ask(device: int) -> None:
+            about = {**self._about(engine, device), "sum": told[device]}
+            answer = self._ask(device, kind, self.deadlines.probe_s, about)
+            if answer is not None:
+                answers[device] = answer.about.get("answer")
+
+        side_by_side(ask, list(told))
+        return answers
 
     def _came(
         self, engine: Engine, work: Work, answer: Message, packet: Packet, cut: Parcel, key: Key
@@ -386,9 +399,10 @@ class Edge:
             self.engine.memory.visits.update(stands.trained)
             self.factory.run, self.factory.round = message.run, message.round
             self.line.attend()
-            return {"walk": self._walk, "ask": self._ask, "census": self._census, "keep": self._hand}[message.kind](
-                message
-            )
+            serve = {
+                "walk": self._walk, "ask": self._ask, "census": self._census, "keep": self._hand, "sum": self._pass_on
+            }  # fmt: skip
+            return serve[message.kind](message)
         except RefusedError as error:
             self.gate.refuse(CLOUD, error)
             return "refused", {"text": str(error)}, {}
@@ -425,8 +439,17 @@ class Edge:
 
     def _walk(self, message: Message) -> tuple[str, dict[str, Any], dict[str, Any]]:
         subtask, mine = subtasks.read_subtask(message, self.engine, self._names)
+        self.factory.relayed = ranges.table(message.about.get("sums", {}), self.engine.park.devices, "its sums")
         parts = ranks.share(self.engine, subtask, mine)
         return "walked", *subtasks.shown(parts, subtasks.sums_type(subtask, self.engine))
+
+    def _pass_on(self, message: Message) -> tuple[str, dict[str, Any], dict[str, Any]]:
+        """Pass a stage of a sum across factories on to the own devices."""
+        stage, told = message.about.get("stage"), ranges.table(message.about.get("sums"), len(self._own), "its sums")
+        if stage not in STAGES or not set(told) <= {str(k) for k in self._own}:
+            raise RefusedError("header", "it names no stage of a secure sum, or devices of another factory.")
+        answers = self.factory.stage(self.engine, stage, {int(k): about for k, about in told.items()})
+        return "sums", {"answers": {str(k): answer for k, answer in answers.items()}}, {}
 
     def _hand(self, message: Message) -> tuple[str, dict[str, Any], dict[str, Any]]:
         node = Broadcast(tuple(int(k) for k in message.about["devices"]), message.scope)

@@ -1,4 +1,7 @@
-"""The four stages of a secure sum between an edge and its devices: :mod:`fedfloor.parts.masking` in messages."""
+"""The four stages of a secure sum between devices and a server: :mod:`fedfloor.parts.masking` in messages.
+
+The server is the edge of a factory, or the cloud where the sum is one across factories: edges then pass the stages on.
+"""
 
 from __future__ import annotations
 
@@ -8,17 +11,14 @@ import logging
 import secrets
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from fedfloor import ranges
-from fedfloor.deploy.channel import side_by_side
-from fedfloor.deploy.message import Message
 from fedfloor.engine import travel
-from fedfloor.engine.summing import FactorySum, SecureAggregation
+from fedfloor.engine.summing import GroupSum, SecureAggregation
 from fedfloor.engine.team import Blob
 from fedfloor.models.network import Network
 from fedfloor.parts import masking, mix
@@ -35,7 +35,7 @@ STAGES = ("sum-keys", "sum-shares", "sum-unmask")  # requests beside the visit
 MOST_FRACTION = 128  # bits behind or before the point
 MOST_SETTINGS = 16  # of a mixing rule
 Spec = tuple[str, Mapping[str, Scalar]]  # a mixing rule's name and settings
-Ask = Callable[[int, str, Mapping[str, Any]], Message | None]  # device, kind, about
+Ask = Callable[[str, Mapping[int, Mapping[str, Any]]], Mapping[int, Any]]  # stage, device → about; device → answer
 Refuse = Callable[[int, str, RefusedError], None]
 
 
@@ -56,13 +56,13 @@ def common(network: Network, work: Work, arrived: Tensor, rule: Spec, fraction: 
 
 
 @dataclass
-class EdgeSum:
-    """An edge's part in the sum of its factory.
+class ServerSum:
+    """The server's part in the sum of a group of devices.
 
     Args:
-        aggregation: where its devices' vectors meet.
-        factory: their sum.
-        ask: sends a request to a device and waits for the answer; None where none comes.
+        aggregation: where the devices' vectors meet.
+        group: their sum.
+        ask: sends a stage's request to each device; returns the answers that come.
         refuse: notes a device whose answer is refused.
 
     Attributes:
@@ -73,7 +73,7 @@ class EdgeSum:
     """
 
     aggregation: SecureAggregation
-    factory: FactorySum
+    group: GroupSum
     ask: Ask
     refuse: Refuse
     identity: str = field(default_factory=lambda: secrets.token_hex(KEY_BYTES))
@@ -83,8 +83,8 @@ class EdgeSum:
 
     @property
     def devices(self) -> list[int]:
-        """The devices of the factory that are to take part."""
-        return [self.aggregation.devices[index] for index in self.factory.planned]
+        """The devices of the group that are to take part."""
+        return [self.aggregation.devices[index] for index in self.group.planned]
 
     def begin(self) -> None:
         """Collect keys and shares: the first two stages. A sum of too few devices is lost before they train."""
@@ -112,27 +112,29 @@ class EdgeSum:
         for sender, some in shared.items():
             for receiver, text in some.items():
                 self.sealed.setdefault(receiver, {})[sender] = text
-        needed = masking.threshold(self.aggregation.codec.threshold, len(devices))
-        if len(self.public) < needed:
-            there = f"{len(self.public)} of {len(devices)} devices exchanged keys"
-            self.factory.lost = f"{there}; a secure sum needs {needed}."
-            log.warning("round lost: %s", self.factory.lost)
+        self.group.lost = self.aggregation.shortfall(self.group, self.public)
+        if self.group.lost:
+            log.warning("no keys for a secure sum: %s", self.group.lost)
+
+    def hang(self, network: Network, work: Work, arrived: Tensor) -> None:
+        """Let pairwise masks hang on what the devices are given; see :func:`common`."""
+        self.common = common(network, work, arrived, self.aggregation.rule, self.aggregation.fixed.fraction)
 
     def about(self, device: int) -> dict[str, Any] | None:
         """Return what a visit's message says of the sum; None where the device is not in it."""
-        if self.factory.lost or device not in self.public:
+        if self.group.lost or device not in self.public:
             return None
         sealed = {str(v): text for v, text in self.sealed.get(device, {}).items() if v in self.public}
         (name, settings), fraction = self.aggregation.rule, self.aggregation.fixed.fraction
-        about = {"identity": self.identity, "fraction": fraction, "mix": name, "settings": settings, "shares": sealed}
-        return {"sum": about}
+        return {"identity": self.identity, "fraction": fraction, "mix": name, "settings": settings, "shares": sealed}
 
     def end(self) -> None:
         """Unmask the sum of the survivors: the last stage; it is lost where too few devices are left."""
-        factory, needed = self.factory, masking.threshold(self.aggregation.codec.threshold, len(self.factory.planned))
-        if factory.lost or factory.total is None or len(factory.members) < needed:
+        group, aggregation = self.group, self.aggregation
+        survivors = sorted(aggregation.devices[index] for index in group.members)
+        group.lost = group.lost or aggregation.shortfall(group, survivors)
+        if group.lost or group.total is None:
             return
-        survivors = sorted(self.aggregation.devices[index] for index in factory.members)
         beside = {k: [v for v in self._around[k] if v in self.public] for k in self.public}
 
         def shares(answer: Any, k: int) -> dict[int, bytes]:
@@ -142,19 +144,18 @@ class EdgeSum:
             return {int(v): _hex(text, KEY_BYTES) for v, text in given.items()}
 
         revealed = self._stage("sum-unmask", survivors, lambda _: {"survivors": survivors}, shares)
-        context, ring = bytes.fromhex(self.identity), self.aggregation.fixed.ring
+        context, ring = bytes.fromhex(self.identity), aggregation.fixed.ring
         try:
-            factory.total = masking.unmasked(
-                factory.total, ring, self.public, beside, survivors, revealed, self._least.__getitem__, context,
+            group.total = masking.unmasked(
+                group.total, ring, self.public, beside, survivors, revealed, self._least.__getitem__, context,
                 self.common,
             )  # fmt: skip
-            _, weight, _ = self.aggregation.fixed.decoded(factory.total)
-            due = sum(self.aggregation.weights[index] for index in factory.members)
-            if abs(weight - due) > len(survivors) * 2.0**-masking.FIGURE_BITS:  # a mask is left, or a device lied
-                raise LostSumError(f"its weight is {weight:g}; that of its devices is {due:g}")
+            flaw = aggregation.flaw(group)
         except LostSumError as error:
-            factory.lost = f"the sum of {len(survivors)} devices cannot be unmasked: {error}."
-            log.warning("%s", factory.lost)
+            flaw = str(error)
+        if flaw:
+            group.lost = f"the sum of {len(survivors)} devices cannot be unmasked: {flaw}."
+            log.warning("%s", group.lost)
 
     def _stage(
         self, kind: str, devices: Sequence[int], about: Callable[[int], dict[str, Any]], read: Callable[[Any, int], T]
@@ -162,15 +163,11 @@ class EdgeSum:
         """Send each device its request at the same time; return what is read of the answers that come."""
         answers: dict[int, T] = {}
 
-        def go(k: int) -> None:
-            answer = self.ask(k, kind, {"sum": {"identity": self.identity, **about(k)}})
+        for k, answer in self.ask(kind, {k: {"identity": self.identity, **about(k)} for k in devices}).items():
             try:
-                if answer is not None:
-                    answers[k] = read(answer.about.get("answer"), k)
+                answers[k] = read(answer, k)
             except RefusedError as error:
                 self.refuse(k, "visit", error)
-
-        side_by_side(go, devices)
         return {k: answers[k] for k in devices if k in answers}
 
 
@@ -181,18 +178,13 @@ def check_sums(aggregation: SecureAggregation, blobs: Sequence[Blob], kept: Coll
         RefusedError: they are.
     """
     aggregation.take([memoryview(blob) for blob in blobs[1:]])
-    known = [factory for factory in aggregation.sums.values() if factory.total is not None]
-    astray = any(not factory.members <= set(factory.planned) for factory in known)
-    if astray or sorted(index for factory in known for index in factory.members) != sorted(kept):
+    known = [group for group in aggregation.sums.values() if group.total is not None]
+    astray = any(not group.members <= set(group.planned) for group in known)
+    if astray or sorted(index for group in known for index in group.members) != sorted(kept):
         raise RefusedError("header", "its sums are not those of the branches whose visits were not lost.")
-    for factory in known:
-        total, weight, _ = aggregation.fixed.decoded(cast(masking.Bytes, factory.total))
-        due = sum(aggregation.weights[index] for index in factory.members)
-        step = len(factory.members) * 2.0**-aggregation.fixed.fraction
-        if abs(weight - due) > len(factory.members) * 2.0**-masking.FIGURE_BITS:
-            raise RefusedError("range", f"its sum has the weight {weight:g}; that of its devices is {due:g}.")
-        if total.size and np.abs(total).max() > aggregation.codec.bound * due + step:
-            raise RefusedError("range", "a number of its sum is more than its devices can have added.")
+    for group in [] if aggregation.codec.across else known:  # of all factories: still masked
+        if flaw := aggregation.flaw(group):
+            raise RefusedError("range", f"{flaw}.")
 
 
 @dataclass

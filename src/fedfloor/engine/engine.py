@@ -299,6 +299,10 @@ class RemoteExecutor(Executor, Protocol):
         """Deal the branches of a node; return each edge's branches and their results, None where it is gone."""
         ...
 
+    def adding(self, engine: Engine, aggregation: Aggregation, subtask: Subtask) -> AbstractContextManager[None]:
+        """Return the context in which edges walk the branches of a node, and what they show is added up."""
+        ...
+
     def measured(self) -> dict[str, Any]:
         """Return the measurements since the last call, for the ledger."""
         ...

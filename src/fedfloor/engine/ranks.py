@@ -75,19 +75,21 @@ def sent(
     """Have edges walk the branches of a node; those of an edge that is gone are lost."""
     node, start = subtask.node, subtask.start
     whole, results = aggregation_of(engine, node, start), dict[int, NodeResult]()
-    for indices, shown in cast(RemoteExecutor, engine.factories).walk(engine, subtask):
-        children = [node.children[index] for index in indices]
-        if shown is None:
-            for index in indices:
-                whole.add(index, start, 0)
-            gone = (
-                schedule.absent(branch.node, request.tick, branch.walk.visits, size)
-                for branch in request.branches(indices)
-            )
-            results.update(zip(indices, gone, strict=True))
-        else:
-            whole.take([memoryview(part) for part in shown[1:]])
-            results.update(zip(indices, branches_from_json(children, shown[0]), strict=True))
+    factories = cast(RemoteExecutor, engine.factories)
+    with factories.adding(engine, whole, subtask):
+        for indices, shown in factories.walk(engine, subtask):
+            children = [node.children[index] for index in indices]
+            if shown is None:
+                for index in indices:
+                    whole.add(index, start, 0)
+                gone = (
+                    schedule.absent(branch.node, request.tick, branch.walk.visits, size)
+                    for branch in request.branches(indices)
+                )
+                results.update(zip(indices, gone, strict=True))
+            else:
+                whole.take([memoryview(part) for part in shown[1:]])
+                results.update(zip(indices, branches_from_json(children, shown[0]), strict=True))
     return whole, [results[index] for index in range(len(node.children))]
 
 

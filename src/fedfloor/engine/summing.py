@@ -1,13 +1,14 @@
-"""Where branches meet whose devices reveal no more than the sum of a factory's updates: see parts/masking.py.
+"""Where branches meet whose devices reveal no more than the sum of a group's updates: see parts/masking.py.
 
-The sum is one of whole numbers, so it does not depend on an order, and masked or not it has the same bits: simulations
-leave masks out. A factory of which too few devices are left has no sum, and the visits to it are lost.
+A group is a factory, or all of them (``across``). The sum is one of whole numbers, so it does not depend on an order,
+and masked or not it has the same bits: simulations leave masks out. A group of which too few devices are left has no
+sum, and the visits to it are lost.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from typing import cast
 
@@ -21,7 +22,7 @@ from fedfloor.engine.visit import mixed_part
 from fedfloor.models.parcel import Packet
 from fedfloor.parts import mix
 from fedfloor.parts.codecs import SecureSum
-from fedfloor.parts.masking import Bytes, FixedPoint, threshold
+from fedfloor.parts.masking import FIGURE_BITS, LEAST, Bytes, FixedPoint, threshold
 from fedfloor.plan import walk
 from fedfloor.plan.nodes import Parallel
 from fedfloor.plan.outcome import Receipt
@@ -37,11 +38,11 @@ def aggregation_of(engine: Engine, node: Parallel, start: Packet) -> Aggregation
 
 
 @dataclass
-class FactorySum:
-    """The sum of a factory.
+class GroupSum:
+    """The sum of the devices that mask each other.
 
     Attributes:
-        planned: the branches of its devices.
+        planned: the branches of these devices.
         members: those whose vectors are in the sum.
         total: of them; None before the first.
         lost: why it is lost; "" where it is not.
@@ -54,7 +55,7 @@ class FactorySum:
 
 
 class SecureAggregation(Aggregation):
-    """The branches of one ``Parallel``, each a visit to a device, whose changes are added up by factory.
+    """The branches of one ``Parallel``, each a visit to a device, whose changes are added up by group.
 
     Args:
         codec: the visits' codec.
@@ -69,15 +70,17 @@ class SecureAggregation(Aggregation):
         most = max(sum(self.weights), 1.0)
         self.fixed = FixedPoint.sized(self.cut.numbers, codec.bits, codec.bound, most, len(self.devices))
         self.trained = self.cut.among(engine.network.trained)
-        self.sums: dict[int, FactorySum] = {}
+        self.sums: dict[int, GroupSum] = {}
+        self.factory_of = {device: int(engine.park.factory_of[device]) for device in self.devices}
         for index, device in enumerate(self.devices):
-            self.sums.setdefault(int(engine.park.factory_of[device]), FactorySum()).planned.append(index)
+            group = 0 if codec.across else self.factory_of[device]
+            self.sums.setdefault(group, GroupSum()).planned.append(index)
 
     def add(self, index: int, packet: Packet, samples: int, receipts: Sequence[Receipt] = ()) -> None:
         """Add a branch's change, or the masked vector that its device made of it."""
         if not samples:
             return
-        factory, sent = self._of(index), packet["w"].cpu()
+        group, sent = self._of(index), packet["w"].cpu()
         if sent.dtype == torch.uint8:
             vector = sent.numpy()
         else:
@@ -85,53 +88,81 @@ class SecureAggregation(Aggregation):
             figures = (receipt.loss_first, receipt.loss_last, receipt.accuracy)
             change = self._rule.summand(sent, self.trained)
             vector = self.fixed.encoded(change.numpy(), self.weights[index], figures)
-        factory.total = self.fixed.ring.zeros() if factory.total is None else factory.total
-        self.fixed.ring.add(factory.total, vector)
-        factory.members.add(index)
+        group.total = self.fixed.ring.zeros() if group.total is None else group.total
+        self.fixed.ring.add(group.total, vector)
+        group.members.add(index)
 
-    def _of(self, index: int) -> FactorySum:
-        return next(factory for factory in self.sums.values() if index in factory.planned)
+    def _of(self, index: int) -> GroupSum:
+        return next(group for group in self.sums.values() if index in group.planned)
+
+    def shortfall(self, group: GroupSum, devices: Collection[int]) -> str:
+        """Return why a group's sum is not unmasked where these of its devices are left; "" where it is."""
+        needed, whose = threshold(self.codec.threshold, len(group.planned)), "of all factories"
+        whose = whose if self.codec.across else "of its factory"
+        if len(devices) < needed:
+            left = f"{len(devices)} of {len(group.planned)} devices {whose} are left"
+            return f"{left}; a secure sum is unmasked for {needed}."
+        factories = len({self.factory_of[device] for device in devices})
+        if self.codec.across and factories < LEAST:
+            return f"devices of {factories} factories are left; a secure sum across factories needs {LEAST}."
+        return ""
+
+    def flaw(self, group: GroupSum) -> str:
+        """Return why an unmasked sum cannot be that of its members; "" where it can."""
+        total, weight, _ = self.fixed.decoded(cast(Bytes, group.total))
+        due = sum(self.weights[index] for index in group.members)
+        if abs(weight - due) > len(group.members) * 2.0**-FIGURE_BITS:  # a mask is left, or a device lied
+            return f"its sum has the weight {weight:g}; that of its devices is {due:g}"
+        most = self.codec.bound * due + len(group.members) * 2.0**-self.fixed.fraction
+        if total.size and np.abs(total).max() > most:
+            return "a number of its sum is more than its devices can have added"
+        return ""
 
     def settle(self, branches: Sequence[NodeResult], places: Sequence[int]) -> list[NodeResult]:
-        """Return the results of branches: figures of receipts are their sum's mean, those of a lost sum are lost."""
-        for factory in self.sums.values():
-            needed = threshold(self.codec.threshold, len(factory.planned))
-            if not factory.lost and set(factory.planned) & set(places) and len(factory.members) < needed:
-                left = f"{len(factory.members)} of {len(factory.planned)} devices of its factory are left"
-                factory.lost = f"{left}; a secure sum is unmasked for {needed}."
-        return [self._settled(self._of(index), result) for index, result in zip(places, branches, strict=True)]
+        """Return the results of branches: figures of receipts are their sum's mean, those of a lost sum are lost.
 
-    def _settled(self, factory: FactorySum, result: NodeResult) -> NodeResult:
+        A sum of which some branches are elsewhere is settled where all of them meet.
+        """
+        whole = [group for group in self.sums.values() if set(group.planned) <= set(places)]
+        for group in whole:
+            group.lost = group.lost or self.shortfall(group, [self.devices[index] for index in group.members])
+        settled = {index: group for group in whole for index in group.planned}
+        return [
+            self._settled(settled[index], result) if index in settled else result
+            for index, result in zip(places, branches, strict=True)
+        ]
+
+    def _settled(self, group: GroupSum, result: NodeResult) -> NodeResult:
         (receipt,) = result.receipts
         if receipt.lost:
             return result
-        if factory.lost:
-            return replace(result, receipts=[receipt.without(factory.lost)], trained=frozenset())
-        _, _, (first, last, accuracy) = self.fixed.decoded(cast(Bytes, factory.total))
+        if group.lost:
+            return replace(result, receipts=[receipt.without(group.lost)], trained=frozenset())
+        _, _, (first, last, accuracy) = self.fixed.decoded(cast(Bytes, group.total))
         return replace(result, receipts=[replace(receipt, loss_first=first, loss_last=last, accuracy=accuracy)])
 
     def unfinished(self) -> list[bytes | memoryview]:
-        """Return the factories' sums that are held here as byte strings."""
-        known = {m: factory for m, factory in self.sums.items() if factory.total is not None and not factory.lost}
-        heads = {str(m): sorted(factory.members) for m, factory in known.items()}
+        """Return the groups' sums that are held here as byte strings."""
+        known = {m: group for m, group in self.sums.items() if group.total is not None and not group.lost}
+        heads = {str(m): sorted(group.members) for m, group in known.items()}
         size = self.fixed.ring.bytes
-        padded = [np.pad(cast(Bytes, factory.total), (0, -size % 8)) for factory in known.values()]  # of 64 bits
+        padded = [np.pad(cast(Bytes, group.total), (0, -size % 8)) for group in known.values()]  # of 64 bits
         return [json.dumps(heads).encode(), *(total.data for total in padded)]
 
     def take(self, parts: Sequence[memoryview]) -> None:
         """Add the sums of another rank, or of an edge."""
         for (number, members), part in zip(json.loads(bytes(parts[0])).items(), parts[1:], strict=True):
-            factory = self.sums[int(number)]
-            factory.total = self.fixed.ring.zeros() if factory.total is None else factory.total
-            self.fixed.ring.add(factory.total, np.frombuffer(part, np.uint8)[: self.fixed.ring.bytes])
-            factory.members.update(members)
+            group = self.sums[int(number)]
+            group.total = self.fixed.ring.zeros() if group.total is None else group.total
+            self.fixed.ring.add(group.total, np.frombuffer(part, np.uint8)[: self.fixed.ring.bytes])
+            group.members.update(members)
 
     def mixed(self, known: Sequence[mix.Branch | None], classes: int, trained: int, rng: np.random.Generator) -> Packet:
-        """Return the aggregated packet: by the rule from the sum of all factories' sums."""
+        """Return the aggregated packet: by the rule from the sum of all groups' sums."""
         total, left = self.fixed.ring.zeros(), False
-        for factory in self.sums.values():
-            if factory.total is not None and not factory.lost:
-                self.fixed.ring.add(total, factory.total)
+        for group in self.sums.values():
+            if group.total is not None and not group.lost:
+                self.fixed.ring.add(total, group.total)
                 left = True
         if not left:
             return dict(self.start)

@@ -59,6 +59,14 @@ class QuestionCost(NamedTuple):
     model: bool = False
 
 
+class Exchange(NamedTuple):
+    """A device's exchange with a server, in bytes."""
+
+    server: Site
+    down: int
+    up: int
+
+
 @dataclass(frozen=True)
 class Payload:
     """Sizes of packets and questions, in bytes.
@@ -66,8 +74,9 @@ class Payload:
     Args:
         packet: scope → size of a packet on its way to a visit of that scope and on from it.
         coded: (scope, codecs) → the size that codecs make of it.
-        staged: codecs → devices of a factory that meet → (bytes down, bytes up) of each of them in every stage beside
-            the visit: two before it, one with the model, one after.
+        staged: codecs → devices that meet → (bytes down, bytes up) of each of them in every stage beside the visit: two
+            before it, one with the model, one after.
+        across: codecs whose stages go to the cloud, for the devices of all factories; others end at each edge.
         asked: question → its cost with these settings.
     """
 
@@ -75,6 +84,7 @@ class Payload:
     asked: Mapping[str, Callable[[Mapping[str, Scalar]], QuestionCost]] = field(default_factory=dict)
     coded: Mapping[tuple[str, str], int] = field(default_factory=dict)
     staged: Mapping[str, Callable[[int], Sequence[tuple[int, int]]]] = field(default_factory=dict)
+    across: frozenset[str] = frozenset()
 
     def of(self, question: Probe) -> QuestionCost:
         """Return the cost of a question.
@@ -267,25 +277,26 @@ class PriceWalk:
         state = yield from self._stage(state._replace(time=end), after, process)
         return PacketState(state.time, node.at, carried, whole=state.whole if carried < self.full else node.at)
 
-    def _stages(self, node: Parallel) -> list[dict[int, tuple[int, int]]]:
-        """Return device → (bytes down, bytes up) of each stage of a secure sum that its branches take part in."""
+    def _stages(self, node: Parallel) -> list[dict[int, Exchange]]:
+        """Return each device's exchange in every stage of a secure sum that the branches take part in."""
         children = [child for child in node.children if isinstance(child, Train) and child.site.kind == "device"]
         works = {child.work.travel for child in children if child.work.travel in self.payload.staged}
         if not works:
             return [{}]
-        devices, staged = [child.site.index for child in children], self.payload.staged[works.pop()]
-        beside = Counter(self.routes.cell(device(k)) for k in devices)
-        costs = {cell: staged(count) for cell, count in beside.items()}
+        codecs, devices = works.pop(), [child.site.index for child in children]
+        cloud, cell = codecs in self.payload.across, self.routes.cell
+        servers = {k: CLOUD if cloud else edge(cell(device(k))) for k in devices}
+        costs = {at: self.payload.staged[codecs](count) for at, count in Counter(servers.values()).items()}
         stages = range(len(next(iter(costs.values()))))
-        return [{k: costs[self.routes.cell(device(k))][stage] for k in devices} for stage in stages]
+        return [{k: Exchange(at, *costs[at][stage]) for k, at in servers.items()} for stage in stages]
 
-    def _stage(self, state: PacketState, sizes: Mapping[int, tuple[int, int]], process: PacketProcess) -> Walking:
-        """Let devices exchange messages with their base stations, each by itself, until the last one has."""
-        targets = list(enumerate(map(device, sizes)))
+    def _stage(self, state: PacketState, exchanges: Mapping[int, Exchange], process: PacketProcess) -> Walking:
+        """Let devices exchange messages with their server, each by itself, until the last one has."""
+        targets = list(enumerate(map(device, exchanges)))
 
         def then(i: int, copy: PacketState, own: PacketProcess) -> Steps:
             site, time = targets[i][1], copy.time
-            base, (down, up) = edge(self.routes.cell(site)), sizes[site.index]
+            base, down, up = exchanges[site.index]
             for start, end, size in ((base, site, down), (site, base, up)):
                 for hop in self.routes.route(start, end).hops if size else ():
                     if hop.resource >= 0 and time > self.clock.now:
@@ -293,7 +304,7 @@ class PriceWalk:
                     time = self.spent.transfer(hop, time, size, own)
             return time
 
-        alone = state._replace(held=frozenset(sizes))  # no multicast: each gets messages of its own
+        alone = state._replace(held=frozenset(exchanges))  # no multicast: each gets messages of its own
         end = yield from self.copies.fan(alone, targets, 0, process, then)
         return state._replace(time=end)
 

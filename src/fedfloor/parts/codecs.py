@@ -329,17 +329,20 @@ class LowRank(Codec):
 class SecureSum(Codec):
     """Changes times their weights as whole numbers that are masked: where they meet, only their sum is unmasked.
 
-    See :mod:`fedfloor.parts.masking`; devices of one factory mask each other. It stands alone.
+    See :mod:`fedfloor.parts.masking`; devices of one factory mask each other, or those of all. It stands alone.
 
     Args:
         bits: of a number; the sum is modulo 2^bits, with as many bits behind the point as its devices leave.
         bound: the most that a number changes; larger changes are cut to it.
-        threshold: share of a factory's devices, in (1/2, 1], that must be left for its sum to be unmasked; three must.
+        threshold: share of a sum's devices, in (1/2, 1], that must be left for it to be unmasked; three must.
+        across: whether there is one sum over the devices of all factories, of which three must be left, so that no
+            factory's sum is seen, by its edge or by the cloud.
     """
 
     bits: int = 32
     bound: float = 8.0
     threshold: float = 0.6
+    across: bool = False
 
     changes: ClassVar[bool] = True
     summed: ClassVar[bool] = True

@@ -8,7 +8,7 @@ from fedfloor.errors import SettingError
 from fedfloor.parts import codecs, mix, objectives
 from fedfloor.parts.masking import LEAST
 from fedfloor.plan import walk
-from fedfloor.plan.nodes import KEEP, Node, Parallel, Select, Train
+from fedfloor.plan.nodes import CLOUD, KEEP, Node, Parallel, Select, Train
 
 HARMLESS = ("classes", "census", "resources")  # questions for class counts and speeds, which may stand beside sums
 ANSWERED = (*HARMLESS, "moments", "scores", "outputs", "survey")  # beside sums, by devices: scales, evaluation
@@ -17,6 +17,11 @@ ANSWERED = (*HARMLESS, "moments", "scores", "outputs", "survey")  # beside sums,
 def secure(text: str) -> bool:
     """Return whether codecs, by their text, are those of secure sums."""
     return any(codec.summed for codec in codecs.chain(text))
+
+
+def across(text: str) -> bool:
+    """Return whether codecs, by their text, are those of one secure sum across factories."""
+    return any(isinstance(codec, codecs.SecureSum) and codec.across for codec in codecs.chain(text))
 
 
 def check(node: Node, factories: Sequence[Sequence[int]]) -> None:
@@ -34,11 +39,28 @@ def check(node: Node, factories: Sequence[Sequence[int]]) -> None:
     _go(node, None)
     questions(node)
     small = [m for m, devices in enumerate(factories) if 0 < len(devices) < LEAST]
-    if small:
+    if any(across(work.travel) for work in walk.works(node)):
+        _whole(node, sum(map(bool, factories)))
+    elif small:
         raise _unfit(
             f"factory {small[0]} has {len(factories[small[0]])} devices that may take part, and of a sum of two each "
             "knows the other's",
-            f"Have at least {LEAST} in each factory (park.devices, park.factories)",
+            f"Have at least {LEAST} in each factory (park.devices, park.factories), or set across = true",
+        )
+
+
+def _whole(node: Node, factories: int) -> None:
+    """Refuse a round whose devices have no one sum at the cloud, or one of which a factory would know another's."""
+    below = any(walk.meets(branch) for branch in walk.branches(node))
+    if below or any(meeting.at != CLOUD for meeting in walk.mixes(node)):
+        raise _unfit(
+            "across = true is one sum at the cloud, and models meet at edges",
+            "Choose a method whose devices meet at the cloud, such as fedavg, leave across out",
+        )
+    if factories < LEAST:
+        raise _unfit(
+            f"across = true with {factories} factories, each of which would know the other's sum",
+            f"Have at least {LEAST} (park.factories), leave across out",
         )
 
 

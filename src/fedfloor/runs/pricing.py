@@ -99,7 +99,8 @@ class Tariff:
 
         costs = {name: cost(kind) for name, kind in QUESTIONS.items()}
         staged = {text: exchanges for _, text in chains if summable.secure(text)}
-        return Payload({"all": size, **parts}, costs, coded, staged)
+        across = frozenset(text for text in staged if summable.across(text))
+        return Payload({"all": size, **parts}, costs, coded, staged, across)
 
     def resources(self, packet: Mapping[str, Tensor]) -> Resources:
         """Return the facts of devices on the network that methods may read."""
