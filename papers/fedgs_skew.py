@@ -24,6 +24,7 @@ SKEWED: dict[str, tuple[str, dict[str, Any]]] = {
 VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "exact": ("FedGS, exact", {"solver": "exact"}),
     "gbpcs": ("FedGS, GBP-CS", {"solver": "gbpcs"}),
+    "balanced": ("FedGS, exact, classes in balance (ours)", {"solver": "exact", "balance": True}),
     "random": ("at random", {"solver": "random"}),
     "random-round": ("at random, the same all round", {"solver": "random", "choose": "round"}),
 }

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
+import torch
 
 from fedfloor.errors import SettingError, require, unknown
 from fedfloor.methods.contract import Answers, Method, Needs, State, View
@@ -14,6 +16,7 @@ from fedfloor.parts.selection import choose
 from fedfloor.parts.work import WorkSettings
 from fedfloor.plan import schedule
 from fedfloor.plan.nodes import Node, Parallel, Probe, Repeat, Select, Sequence, edge
+from fedfloor.plan.outcome import Outcome
 from fedfloor.solvers.selection.solve import SOLVERS
 
 
@@ -52,6 +55,9 @@ class FedGS(Method):
         choose: in every ``iteration``, or for a whole ``round`` at its beginning (ours, to separate the two effects).
         weights: of the factories: ``equal`` (the paper) or ``by_samples``.
         census_free: do not count the bytes of the census, as the paper.
+        balance: want more of the classes that were trained on less than their share (ours). With C the samples of each
+            class trained on so far, expected by the devices visited, and s those of a round, P becomes in each factory
+            norm(((Σ C + s)·P − C)₊), of the classes that it holds.
     """
 
     iterations: int = 50
@@ -61,6 +67,7 @@ class FedGS(Method):
     choose: Literal["iteration", "round"] = "iteration"
     weights: Literal["equal", "by_samples"] = "equal"
     census_free: bool = False
+    balance: bool = False
     work: WorkSettings = WorkSettings(steps=1, batch_size=32, lr=0.01)
 
     def __post_init__(self) -> None:
@@ -87,7 +94,23 @@ class FedGS(Method):
 
     def init(self, view: View, answers: Answers, rng: np.random.Generator) -> State:
         counts = [answers[k]["classes"] for k in sorted(answers)]
-        return State(view.start, {"share": shares(counts).tolist()} if counts else {})
+        notes = {"share": shares(counts).tolist()} if counts else {}
+        if not (counts and self.balance):
+            return State(view.start, notes)
+        held = torch.zeros(len(view.holdings), len(counts[0]), dtype=torch.float64)
+        held[sorted(answers)] = torch.as_tensor(np.array(counts), dtype=torch.float64)
+        return State(view.start, notes, {"held": held, "trained": torch.zeros_like(held[0])})
+
+    def absorb(self, state: State, outcome: Outcome) -> State:
+        after = super().absorb(state, outcome)
+        held = state.tensors.get("held")
+        if held is None:
+            return after
+        steps = torch.zeros(len(held), dtype=torch.float64)
+        for receipt in outcome.receipts:
+            steps[receipt.device] += receipt.steps
+        trained = state.tensors["trained"] + steps @ (held / held.sum(1, keepdim=True).clamp(min=1))
+        return replace(after, tensors={**after.tensors, "trained": trained})
 
     def plan(self, state: State, view: View, rng: np.random.Generator) -> Node:
         work = self.work.at(view.round, view.rounds, self.objective)
@@ -95,13 +118,28 @@ class FedGS(Method):
         branches = []
         for m, members in enumerate(view.factories):
             if members:
-                node = self._super_node(tuple(members), Select("uniform", (), self.devices, work, edge(m)), share)
+                wanted = self._wanted(state, members, share, len(view.factories))
+                node = self._super_node(tuple(members), Select("uniform", (), self.devices, work, edge(m)), wanted)
                 branches.append(Repeat(self.iterations, self._settled(node, view, rng)))
         if not branches:
             raise SettingError("method 'fedgs': no factory has a device that may take part.")
         rounds = Parallel(tuple(branches), mix=self.weights)
         priced = self.needs.census and not self.census_free
         return Sequence((Probe(tuple(view.devices), "census"), rounds)) if priced else rounds
+
+    def _wanted(
+        self, state: State, members: Iterable[int], share: tuple[float, ...], factories: int
+    ) -> tuple[float, ...]:
+        """Return the class shares that a factory's super nodes are to have."""
+        held = state.tensors.get("held")
+        if held is None:
+            return share
+        trained = state.tensors["trained"].numpy()
+        steps = factories * self.iterations * self.devices * (self.work.steps or 1)
+        wanted = np.maximum((trained.sum() + steps) * np.array(share) - trained, 0) * (
+            held[list(members)].sum(0).numpy() > 0
+        )
+        return tuple((wanted / wanted.sum()).tolist()) if wanted.sum() > 0 else share
 
     def _super_node(self, members: tuple[int, ...], node: Select, share: tuple[float, ...]) -> Select:
         """Return the ``Select`` of a factory's members, or all of them where there are no more than L."""
