@@ -167,6 +167,29 @@ def test_reports_with_noise_are_counted() -> None:
     assert of.outcomes[0].receipts
 
 
+# -- classes in balance, ours ------------------------------------------------------------------------------------------
+
+
+def test_classes_that_were_trained_on_less_are_wanted_more() -> None:
+    """By hand: 3 factories, 3 iterations of 2 devices are 18 steps; each device stands for its shares of classes."""
+    of = job(floor_(), balance=True)
+    state = of.begin()
+    first = of.plan(state, 1)
+    assert first == planned(floor_())  # nothing was trained on before
+    after = of.round(state, 1)
+    (outcome,) = of.outcomes
+    counts = floor_().counts().astype(float)
+    steps = np.bincount([receipt.device for receipt in outcome.receipts], minlength=12)
+    trained = steps @ (counts / counts.sum(1, keepdims=True))
+    assert steps.sum() == 18
+    np.testing.assert_allclose(after.tensors["trained"].numpy(), trained)
+    wanted = np.maximum(36 * floor_().distribution - trained, 0)
+    selects = [node for node, _ in plans.every(of.plan(after, 2)) if isinstance(node, Select)]
+    for m, node in enumerate(selects):
+        here = wanted * (counts[m::3].sum(0) > 0)
+        np.testing.assert_allclose(node.share, here / here.sum())
+
+
 # -- the paper is silent -----------------------------------------------------------------------------------------------
 
 
