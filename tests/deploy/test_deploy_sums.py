@@ -76,7 +76,8 @@ def test_a_device_reveals_no_more_than_one_sum_of_enough_devices() -> None:
     change, receipt = torch.ones(network.flat.numel()), Receipt(0, 0, 0, 3, 24, 1.0, 0.5, 0.2, 0, lost=False)
 
     def sent(k: int, shares: dict[str, str], **other: object) -> Tensor:
-        about = {"identity": first, "mix": "equal", "settings": {}, "fraction": 10, "shares": shares, **other}
+        about = {"identity": first, "mix": "equal", "settings": {}, "fraction": 10, "devices": 4}
+        about |= {"shares": shares, **other}
         payload, shown = devices[k].masked(network, work, network.flat, change, receipt, about)
         assert (shown.loss_first, shown.loss_last, shown.accuracy) == (0, 0, 0)
         return payload
@@ -90,6 +91,8 @@ def test_a_device_reveals_no_more_than_one_sum_of_enough_devices() -> None:
         sent(0, mine, fraction=28)
     with pytest.raises(RefusedError, match="its mixing rule is none of a sum"):
         sent(3, {str(v): shares[v]["3"] for v in (0, 1, 2)}, mix="median")  # type: ignore[index]
+    with pytest.raises(RefusedError, match="a sum of 60 devices has 36 around each at least; 4 are there"):
+        sent(1, {str(v): shares[v]["1"] for v in (0, 2, 3)}, devices=60)  # type: ignore[index]
     assert ask(1, "sum-keys") != keys[1]  # new keys for another sum
     sent(2, {str(v): shares[v]["2"] for v in (0, 1, 3)})  # type: ignore[index]
     with pytest.raises(RefusedError, match="out of order"):
@@ -101,7 +104,7 @@ def test_a_device_reveals_no_more_than_one_sum_of_enough_devices() -> None:
         ask(2, "sum-unmask", survivors=[1, 2, 3])
 
 
-@pytest.mark.parametrize("lie", ["nothing", "model", "rate", "fraction", "weight"])
+@pytest.mark.parametrize("lie", ["nothing", "model", "rate", "fraction", "weight", "devices"])
 def test_a_sum_of_devices_that_are_given_different_things_cannot_be_unmasked(lie: str) -> None:
     network, identity, ring = models.build("logistic", (1, 28, 28), 62, 0), "33" * 32, Residues(48670, 32)
     devices = {k: DeviceSum(k, 24, SecureSum(), BySamples()) for k in range(4)}
@@ -111,16 +114,18 @@ def test_a_sum_of_devices_that_are_given_different_things_cannot_be_unmasked(lie
 
     keys = {k: ask(k, "sum-keys") for k in devices}
     shares = {k: ask(k, "sum-shares", keys={str(v): keys[v] for v in keys if v != k}) for k in devices}
-    honest = Work(epochs=1, travel="secure-sum"), network.flat, 10, "by_samples"
+    honest, devices_of = (Work(epochs=1, travel="secure-sum"), network.flat, 10, "by_samples"), {0: 4}
     work, model, fraction, rule = {
         "nothing": honest, "model": (honest[0], torch.zeros_like(network.flat), 10, "by_samples"),
         "rate": (replace(honest[0], rate=1e-30), *honest[1:]), "fraction": (*honest[:2], -100, "by_samples"),
-        "weight": (*honest[:3], "equal"),
+        "weight": (*honest[:3], "equal"), "devices": honest,
     }[lie]  # fmt: skip
     total, receipt = ring.zeros(), Receipt(0, 0, 0, 3, 24, 1.0, 0.5, 0.2, 0, lost=False)
     for k in devices:  # device 0 is the target, the others get what makes their changes vanish
         given = honest if k == 0 else (work, model, fraction, rule)
+        count = 6 if lie == "devices" else 4
         about = {"identity": identity, "mix": given[3], "settings": {}, "fraction": given[2],
+                 "devices": devices_of.get(k, count),
                  "shares": {str(v): shares[v][str(k)] for v in devices if v != k}}  # fmt: skip
         change = torch.full((network.flat.numel(),), 1.0 if k == 0 else 0.0)
         payload, _ = devices[k].masked(network, given[0], given[1], change, receipt, about)

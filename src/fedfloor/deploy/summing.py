@@ -17,12 +17,14 @@ import torch
 from torch import Tensor
 
 from fedfloor import ranges
+from fedfloor.chance import secret
 from fedfloor.engine import travel
-from fedfloor.engine.summing import GroupSum, SecureAggregation
+from fedfloor.engine.summing import GroupSum, SecureAggregation, device_noise
 from fedfloor.engine.team import Blob
 from fedfloor.models.network import Network
 from fedfloor.parts import masking, mix
 from fedfloor.parts.codecs import SecureSum
+from fedfloor.parts.discrete import discrete_gaussian
 from fedfloor.parts.masking import KEY_BYTES, SEALED_BYTES, DeviceKeys, FixedPoint, LostSumError, PublicKeys
 from fedfloor.plan.nodes import Scalar, Work
 from fedfloor.plan.outcome import Receipt
@@ -39,7 +41,7 @@ Ask = Callable[[str, Mapping[int, Mapping[str, Any]]], Mapping[int, Any]]  # sta
 Refuse = Callable[[int, str, RefusedError], None]
 
 
-def common(network: Network, work: Work, arrived: Tensor, rule: Spec, fraction: int) -> bytes:
+def common(network: Network, work: Work, arrived: Tensor, rule: Spec, fraction: int, devices: int) -> bytes:
     """Return a digest of what the devices of a sum must be given alike.
 
     An edge that gives all devices but one a model, a rate, a weight or a unit with which their changes are zero would
@@ -49,9 +51,10 @@ def common(network: Network, work: Work, arrived: Tensor, rule: Spec, fraction: 
         arrived: the model as it arrived; parts that are a device's own are left out.
         rule: the mixing rule that weighs the devices.
         fraction: bits behind the point.
+        devices: that are to take part.
     """
     model = arrived if work.borrows else travel.up(network, work).cut(arrived)
-    about = json.dumps([{**asdict(work), "settings": dict(work.settings)}, rule, fraction], sort_keys=True)
+    about = json.dumps([{**asdict(work), "settings": dict(work.settings)}, rule, fraction, devices], sort_keys=True)
     return hashlib.sha256(about.encode() + model.cpu().numpy().tobytes()).digest()
 
 
@@ -118,7 +121,8 @@ class ServerSum:
 
     def hang(self, network: Network, work: Work, arrived: Tensor) -> None:
         """Let pairwise masks hang on what the devices are given; see :func:`common`."""
-        self.common = common(network, work, arrived, self.aggregation.rule, self.aggregation.fixed.fraction)
+        sums, devices = self.aggregation, len(self.group.planned)
+        self.common = common(network, work, arrived, sums.rule, sums.fixed.fraction, devices)
 
     def about(self, device: int) -> dict[str, Any] | None:
         """Return what a visit's message says of the sum; None where the device is not in it."""
@@ -126,7 +130,8 @@ class ServerSum:
             return None
         sealed = {str(v): text for v, text in self.sealed.get(device, {}).items() if v in self.public}
         (name, settings), fraction = self.aggregation.rule, self.aggregation.fixed.fraction
-        return {"identity": self.identity, "fraction": fraction, "mix": name, "settings": settings, "shares": sealed}
+        about = {"identity": self.identity, "devices": len(self.group.planned), "fraction": fraction, "shares": sealed}
+        return {**about, "mix": name, "settings": settings}
 
     def end(self) -> None:
         """Unmask the sum of the survivors: the last stage; it is lost where too few devices are left."""
@@ -244,7 +249,7 @@ class DeviceSum:
             arrived: the model before training.
             about: the visit's part of the sum, its names resolved.
         """
-        given = ranges.table(about, 5, "its sum")
+        given = ranges.table(about, 6, "its sum")
         keys, sealed = self._current(given), _by_device(given.get("shares"), lambda text: _hex(text, SEALED_BYTES))
         if self._masked or not self._shares or not set(sealed) <= set(self._others) or 1 + len(sealed) < self._least():
             raise RefusedError("sum", f"shares of {len(sealed)} devices came, or out of order: its update stays here.")
@@ -255,16 +260,31 @@ class DeviceSum:
         rule = mix.rule(name, settings) if isinstance(name, str) else None
         if rule is None or not rule.additive:
             raise RefusedError("sum", "its mixing rule is none of a sum.")
+        devices = self._devices(given.get("devices"), 1 + len(sealed))
         weight = mix.weigh(rule, self.samples)
         if self.codec.bound * weight * 2.0**fraction >= 2.0 ** (self.codec.bits - 1):
             raise RefusedError("sum", f"{fraction} bits behind the point leave no room for this device's update alone.")
         fixed = FixedPoint(masking.Residues(cut.numbers, self.codec.bits), self.codec.bound, fraction)
         summand = self.rule.summand(change.cpu(), cut.among(network.trained)).numpy()
-        vector = fixed.encoded(summand, weight, (receipt.loss_first, receipt.loss_last, receipt.accuracy))
+        figures = receipt.loss_first, receipt.loss_last, receipt.accuracy
+        noise = device_noise(self.rule, fixed, masking.threshold(self.codec.threshold, devices))
+        vector = fixed.encoded(summand, weight, figures, discrete_gaussian(noise, cut.numbers, secret()))
         around = {v: self._others[v] for v in sealed}
-        alike = common(network, work, arrived, mix.to_spec(rule), fraction)
+        alike = common(network, work, arrived, mix.to_spec(rule), fraction, devices)
         payload = masking.masked(keys, around, vector, fixed.ring, alike)
         return torch.from_numpy(payload), replace(receipt, loss_first=0.0, loss_last=0.0, accuracy=0.0)
+
+    def _devices(self, value: object, around: int) -> int:
+        """Return how many devices are to take part, by which each one's noise is sized.
+
+        Raises:
+            RefusedError: a sum of so many were lost already, given those around this device.
+        """
+        devices = ranges.whole(value, around, ranges.DEVICES, "its number of devices")
+        due = masking.threshold(self.codec.threshold, min(devices, masking.ALL_PAIRS + 1))
+        if around < due:
+            raise RefusedError("sum", f"a sum of {devices} devices has {due} around each at least; {around} are there.")
+        return devices
 
     def _current(self, given: Mapping[str, Any]) -> DeviceKeys:
         keys = self._keys

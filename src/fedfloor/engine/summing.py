@@ -8,6 +8,7 @@ sum, and the visits to it are lost.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from typing import cast
@@ -15,13 +16,16 @@ from typing import cast
 import numpy as np
 import torch
 
+from fedfloor.chance import generator
 from fedfloor.engine import travel
 from fedfloor.engine.aggregation import Aggregation
 from fedfloor.engine.engine import Engine
 from fedfloor.engine.visit import mixed_part
+from fedfloor.errors import SettingError
 from fedfloor.models.parcel import Packet
 from fedfloor.parts import mix
 from fedfloor.parts.codecs import SecureSum
+from fedfloor.parts.discrete import LEAST_DEVIATION, TAIL, discrete_gaussian
 from fedfloor.parts.masking import FIGURE_BITS, LEAST, Bytes, FixedPoint, threshold
 from fedfloor.plan import walk
 from fedfloor.plan.nodes import Parallel
@@ -35,6 +39,22 @@ def aggregation_of(engine: Engine, node: Parallel, start: Packet) -> Aggregation
     codec = travel.summed(travel.up(engine.network, works[0])) if works else None
     part = mixed_part(engine.network, node)
     return Aggregation(node, start, part) if codec is None else SecureAggregation(engine, node, start, codec)
+
+
+def device_noise(rule: mix.Mix, fixed: FixedPoint, needed: int) -> float:
+    """Return the deviation, in steps, of the noise of a device in a sum of which so many are left at least; 0: none.
+
+    Raises:
+        SettingError: it is so small that the sum's noise would be none by the published bound.
+    """
+    deviation = rule.sum_noise(fixed.ring.numbers, fixed.fraction) / math.sqrt(needed)
+    if 0 < deviation < LEAST_DEVIATION:
+        raise SettingError(
+            f"mix.distributed with travel.secure-sum.bits = {fixed.ring.bits} and bound = {fixed.bound:g}: a device's "
+            f"noise has the deviation {deviation:.2g} steps; {LEAST_DEVIATION:g} are needed. Set bits = 32, a bound "
+            "near mix.clip, or more noise."
+        )
+    return deviation
 
 
 @dataclass
@@ -68,13 +88,16 @@ class SecureAggregation(Aggregation):
         self.weights = [mix.weigh(self._rule, int(engine.park.holdings[k])) for k in self.devices]
         self.rule = mix.to_spec(self._rule)
         most = max(sum(self.weights), 1.0)
-        self.fixed = FixedPoint.sized(self.cut.numbers, codec.bits, codec.bound, most, len(self.devices))
         self.trained = self.cut.among(engine.network.trained)
         self.sums: dict[int, GroupSum] = {}
         self.factory_of = {device: int(engine.park.factory_of[device]) for device in self.devices}
         for index, device in enumerate(self.devices):
             group = 0 if codec.across else self.factory_of[device]
             self.sums.setdefault(group, GroupSum()).planned.append(index)
+        shares = sum(len(group.planned) / self.needed(group) for group in self.sums.values())
+        noise = TAIL * self._rule.sum_noise() * math.sqrt(shares)
+        self.fixed = FixedPoint.sized(self.cut.numbers, codec.bits, codec.bound, most, len(self.devices), noise)
+        self.seed = engine.seed
 
     def add(self, index: int, packet: Packet, samples: int, receipts: Sequence[Receipt] = ()) -> None:
         """Add a branch's change, or the masked vector that its device made of it."""
@@ -87,7 +110,9 @@ class SecureAggregation(Aggregation):
             (receipt,) = receipts
             figures = (receipt.loss_first, receipt.loss_last, receipt.accuracy)
             change = self._rule.summand(sent, self.trained)
-            vector = self.fixed.encoded(change.numpy(), self.weights[index], figures)
+            rng = generator(self.seed, "device noise", receipt.tick, receipt.device, receipt.visit)
+            noise = discrete_gaussian(self.noise(group), self.cut.numbers, rng)
+            vector = self.fixed.encoded(change.numpy(), self.weights[index], figures, noise)
         group.total = self.fixed.ring.zeros() if group.total is None else group.total
         self.fixed.ring.add(group.total, vector)
         group.members.add(index)
@@ -95,10 +120,17 @@ class SecureAggregation(Aggregation):
     def _of(self, index: int) -> GroupSum:
         return next(group for group in self.sums.values() if index in group.planned)
 
+    def needed(self, group: GroupSum) -> int:
+        """Return the number of a group's devices that must be left in its sum."""
+        return threshold(self.codec.threshold, len(group.planned))
+
+    def noise(self, group: GroupSum) -> float:
+        """Return the deviation of the noise that each device of a group adds, in steps; 0: none."""
+        return device_noise(self._rule, self.fixed, self.needed(group))
+
     def shortfall(self, group: GroupSum, devices: Collection[int]) -> str:
         """Return why a group's sum is not unmasked where these of its devices are left; "" where it is."""
-        needed, whose = threshold(self.codec.threshold, len(group.planned)), "of all factories"
-        whose = whose if self.codec.across else "of its factory"
+        needed, whose = self.needed(group), "of all factories" if self.codec.across else "of its factory"
         if len(devices) < needed:
             left = f"{len(devices)} of {len(group.planned)} devices {whose} are left"
             return f"{left}; a secure sum is unmasked for {needed}."
@@ -113,7 +145,8 @@ class SecureAggregation(Aggregation):
         due = sum(self.weights[index] for index in group.members)
         if abs(weight - due) > len(group.members) * 2.0**-FIGURE_BITS:  # a mask is left, or a device lied
             return f"its sum has the weight {weight:g}; that of its devices is {due:g}"
-        most = self.codec.bound * due + len(group.members) * 2.0**-self.fixed.fraction
+        steps = len(group.members) + TAIL * self.noise(group) * math.sqrt(len(group.members))
+        most = self.codec.bound * due + steps * 2.0**-self.fixed.fraction
         if total.size and np.abs(total).max() > most:
             return "a number of its sum is more than its devices can have added"
         return ""

@@ -137,7 +137,7 @@ class ConfiguredMethod(Method):
     def setup(self, view: View) -> Node | None:
         node = self.method.setup(view)
         node = None if node is None else self._loaded(node)
-        if node is not None and summable.secure(self.parts.travel or ""):
+        if node is not None and codecs.secure(self.parts.travel or ""):
             summable.questions(node)
         if weighting.by_census(self.parts.objective) is None:
             return node
@@ -182,6 +182,8 @@ class ConfiguredMethod(Method):
                 return replace(work, objective=name, settings=settings)
 
             node = walk.with_work(node, changed)
+        if self.parts.travel or self.parts.travel_down:
+            node = self._coded(node)
         if self.parts.mix is not None and walk.rates(node):  # a round without training has nothing to mix
             node = self._mixed(node, self.parts.mix)
             rule = self.parts.mix.planned(node, self.parts.selection, view.devices, len(view.sizes))
@@ -191,7 +193,6 @@ class ConfiguredMethod(Method):
         if self.parts.edge_mix is not None and walk.rates(node):
             node = self._mixed(node, self.parts.edge_mix, "edge")
         if self.parts.travel or self.parts.travel_down:
-            node = self._coded(node)
             summable.check(node, replace(view, invited=None).factories)
         self._check_visits(node)
         return node
@@ -257,7 +258,7 @@ class ConfiguredMethod(Method):
                 "version before can use, and devices that were not visited hold older ones. Choose 'float16', "
                 "'bfloat16' or 'int8', which code the model itself."
             )
-        if self.method.needs.cohorts and summable.secure(self.parts.travel or ""):
+        if self.method.needs.cohorts and codecs.secure(self.parts.travel or ""):
             raise SettingError(
                 f"method.travel = 'secure-sum' with method '{self.name}', which may have several models: a sum of each "
                 "cohort's few devices shows more of them than one of all. Choose a method with one model."

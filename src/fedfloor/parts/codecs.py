@@ -421,6 +421,16 @@ def chain(text: str) -> tuple[Codec, ...]:
     return tuple(step for step in made if not step.whole)
 
 
+def secure(text: str) -> bool:
+    """Return whether codecs, by their text, are those of secure sums."""
+    return any(step.summed for step in chain(text))
+
+
+def across(text: str) -> bool:
+    """Return whether codecs, by their text, are those of one secure sum across factories."""
+    return any(isinstance(step, SecureSum) and step.across for step in chain(text))
+
+
 def _settings(text: str) -> Mapping[str, Any]:
     name, *settings = text.split() or [""]
     pairs = [setting.partition("=") for setting in settings]

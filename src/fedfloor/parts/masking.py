@@ -110,8 +110,13 @@ class FixedPoint:
     fraction: int
 
     @classmethod
-    def sized(cls, numbers: int, bits: int, bound: float, weight: float, devices: int) -> FixedPoint:
+    def sized(
+        cls, numbers: int, bits: int, bound: float, weight: float, devices: int, noise: float = 0.0
+    ) -> FixedPoint:
         """Return the finest one whose sum of so many devices, of this weight together, stays within the modulus.
+
+        Args:
+            noise: the most of what they add to a number of the sum for privacy.
 
         >>> FixedPoint.sized(10, 16, bound=1.0, weight=100.0, devices=3).fraction
         8
@@ -119,16 +124,19 @@ class FixedPoint:
         room = 2.0 ** (bits - 1) - 1 - devices / 2  # each may be rounded up by a half
         if room <= 0:
             raise SettingError(f"travel.secure-sum.bits = {bits}: too few for a sum of {devices} devices. Set 32.")
-        return cls(Residues(numbers, bits), bound, math.floor(math.log2(room / (bound * weight))))
+        return cls(Residues(numbers, bits), bound, math.floor(math.log2(room / (bound * weight + noise))))
 
-    def encoded(self, change: NDArray[np.floating], weight: float, figures: Sequence[float] = ()) -> Bytes:
-        """Return w·Δ with (w, w·figures…) beside it."""
+    def encoded(
+        self, change: NDArray[np.floating], weight: float, figures: Sequence[float] = (),
+        noise: NDArray[np.int64] | int = 0,
+    ) -> Bytes:  # fmt: skip
+        """Return w·Δ with (w, w·figures…) beside it; ``noise`` is in steps."""
         scaled = np.clip(change.astype(np.float64), -self.bound, self.bound)
         scaled *= weight * 2.0**self.fraction
         beside = np.zeros(FIGURES)
         beside[0] = weight
         beside[1 : 1 + len(figures)] = np.clip(np.nan_to_num(figures), -FIGURE_MOST, FIGURE_MOST) * weight
-        return self.ring.packed(np.rint(scaled).astype(np.int64), beside)
+        return self.ring.packed(np.rint(scaled).astype(np.int64) + noise, beside)
 
     def decoded(self, total: Bytes) -> tuple[NDArray[np.float64], float, tuple[float, ...]]:
         """Return Σ w·Δ, Σ w, and the weighted means of the figures."""

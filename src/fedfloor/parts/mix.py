@@ -109,6 +109,15 @@ class Mix(Protocol):
         """
         return (start.double() + total / weight).to(start.dtype)
 
+    def sum_noise(self, numbers: int = 0, fraction: int = 0) -> float:
+        """Return the deviation of the noise that the devices of a secure sum add to it together; 0: they add none.
+
+        Args:
+            numbers: of a vector.
+            fraction: bits behind the point: the deviation is in steps of 2^−fraction.
+        """
+        return 0.0
+
     def planned(self, node: Node, selection: Selection | None, devices: Sequence[int], park_devices: int) -> Mix:
         """Return the rule as a round's plan names it, or refuse the plan.
 
@@ -447,6 +456,11 @@ class Private(Mix):
     updates then get the noise multiplier (z⁻² − (2σ_b)⁻²)^(−1/2), so that both together are one step with z (Andrew,
     Thakkar, McMahan, Ramaswamy, "Differentially private learning with adaptive clipping", NeurIPS 2021, Theorem 1).
 
+    ``distributed``, the devices of a secure sum add the noise before they mask: each one's is discrete Gaussian
+    (:mod:`fedfloor.parts.discrete`) of the variance z²(C·2^f + √P/2)²/m, in steps of 2^−f, where √P/2 bounds what
+    rounding adds to the norm, and m devices at least are left in a sum. No party knows the noise. The denominator is
+    the number of devices left. With z = 0 it is the plain secure sum.
+
     McMahan, Ramage, Talwar, Zhang, "Learning differentially private recurrent language models", ICLR 2018, arXiv
     1710.06963, Algorithm 1 with the estimator f̃_f. The noise is drawn in double precision and rounded; what rounding
     can reveal (Mironov, CCS 2012) is not covered.
@@ -459,6 +473,7 @@ class Private(Mix):
         quantile: γ in (0, 1), the share of updates that are to be shorter than C; left out, C stays.
         clip_rate: η, how fast C follows, above 0.
         count_noise: σ_b of the count, above z/2; q·K/20 where it is left out, as in the paper.
+        distributed: whether the devices of secure sums add the noise, instead of the cloud.
     """
 
     clip: float = 1.0
@@ -468,6 +483,7 @@ class Private(Mix):
     quantile: float | None = None
     clip_rate: float = 0.2
     count_noise: float | None = None
+    distributed: bool = False
     kind: Literal["private"] = "private"
     whole: ClassVar[bool] = True
 
@@ -502,10 +518,16 @@ class Private(Mix):
             SettingError: the devices are not drawn by Poisson sampling, δ is too large for their number, or a device
                 reveals more in the round than one clipped update.
         """
+        from fedfloor.parts.codecs import secure
         from fedfloor.parts.objectives import objective
-        from fedfloor.parts.selection import Poisson
+        from fedfloor.parts.selection import Everyone, Poisson
 
-        if not isinstance(selection, Poisson):
+        if self.distributed and not all(secure(work.travel) for work in walk.works(node)):
+            raise SettingError(
+                "mix.distributed = true: devices add the noise to sums that hide it. Set method.travel = 'secure-sum', "
+                "or leave distributed out: the cloud then adds the noise."
+            )
+        if not isinstance(selection, (Poisson, Everyone, type(None)) if self.distributed else Poisson):
             raise _unfit(
                 'its devices are not drawn by chance alone: set method.selection = { kind = "poisson", share = 0.1 }, '
                 "the chance that a device takes part in a round"
@@ -525,6 +547,8 @@ class Private(Mix):
             goal = objective(work.objective, work.settings)
             if goal.travels:
                 raise _unfit(f"devices send '{min(goal.travels)}' beside the model, which is not clipped")
+        if self.distributed or not isinstance(selection, Poisson):
+            return self
         expected = selection.share * park_devices
         if self.quantile is None or self.count_noise is not None:
             return replace(self, expected=expected)
@@ -555,11 +579,16 @@ class Private(Mix):
             raise _unfit(STATISTICS)
         return clipped(change.double(), self.clip)
 
+    def sum_noise(self, numbers: int = 0, fraction: int = 0) -> float:
+        if not (self.distributed and self.noise):
+            return 0.0
+        return self.noise * (self.clip * 2.0**fraction + math.sqrt(numbers) / 2)
+
     def of_sum(self, start: Tensor, total: Tensor, weight: float, trained: int, rng: np.random.Generator) -> Tensor:
         from fedfloor.parts.means import noisy
 
         mixed, front = start.clone(), slice(trained)
-        noise = self.noise * self.clip if self.noise else 0.0
+        noise = self.noise * self.clip if self.noise and not self.distributed else 0.0
         mixed[front] = noisy(total[front], noise, rng).div_(self.expected or weight).add_(start[front])
         return mixed
 

@@ -5,23 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fedfloor.errors import SettingError
-from fedfloor.parts import codecs, mix, objectives
+from fedfloor.parts import mix, objectives
+from fedfloor.parts.codecs import across, secure
 from fedfloor.parts.masking import LEAST
 from fedfloor.plan import walk
 from fedfloor.plan.nodes import CLOUD, KEEP, Node, Parallel, Select, Train
 
 HARMLESS = ("classes", "census", "resources")  # questions for class counts and speeds, which may stand beside sums
 ANSWERED = (*HARMLESS, "moments", "scores", "outputs", "survey")  # beside sums, by devices: scales, evaluation
-
-
-def secure(text: str) -> bool:
-    """Return whether codecs, by their text, are those of secure sums."""
-    return any(codec.summed for codec in codecs.chain(text))
-
-
-def across(text: str) -> bool:
-    """Return whether codecs, by their text, are those of one secure sum across factories."""
-    return any(isinstance(codec, codecs.SecureSum) and codec.across for codec in codecs.chain(text))
 
 
 def check(node: Node, factories: Sequence[Sequence[int]]) -> None:

@@ -30,7 +30,7 @@ from fedfloor.methods.contract import Resources, State, View
 from fedfloor.network.price import Price
 from fedfloor.park.normalise import steps
 from fedfloor.park.park import Park
-from fedfloor.parts import summable
+from fedfloor.parts import codecs
 from fedfloor.plan import text, walk
 from fedfloor.plan.nodes import Node
 from fedfloor.plan.outcome import Outcome
@@ -78,7 +78,7 @@ def execute(
             "deploy.norm_limit refuses a device by the updates of others, so that one device could change the sum by "
             "more than mix.clip. Set deploy.norm_limit = false: mix 'private' bounds every update."
         )
-    if engine.limit is not None and summable.secure(method.parts.travel or ""):
+    if engine.limit is not None and codecs.secure(method.parts.travel or ""):
         raise SettingError(
             "deploy.norm_limit judges each device's update, and with method.travel = 'secure-sum' only their sum is "
             "seen. Set deploy.norm_limit = false; each device cuts its own changes to secure-sum's bound."
@@ -232,7 +232,7 @@ class _Run:
         held_now = self.engine.park.holdings.tolist()
         if not privacy.allows(self.method, self.orders.limits.epsilon, held_now, trained, plan):
             return None
-        if self.live is not None and privacy.sample_work(self.method) is not None:
+        if self.live is not None and privacy.by_visits(self.method):
             privacy.begin_visits(self.orders.out, plan)
         if not self.looked:
             self.look(plan, view.round)

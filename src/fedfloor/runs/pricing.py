@@ -29,7 +29,7 @@ from fedfloor.network.sites import (
 )
 from fedfloor.park.park import Park
 from fedfloor.park.statistics import Step
-from fedfloor.parts import objectives, summable
+from fedfloor.parts import codecs, objectives
 from fedfloor.parts.masking import exchanges
 from fedfloor.parts.objective import Objective
 from fedfloor.plan import walk
@@ -98,8 +98,8 @@ class Tariff:
             return lambda settings: kind(settings).price(sizes)
 
         costs = {name: cost(kind) for name, kind in QUESTIONS.items()}
-        staged = {text: exchanges for _, text in chains if summable.secure(text)}
-        across = frozenset(text for text in staged if summable.across(text))
+        staged = {text: exchanges for _, text in chains if codecs.secure(text)}
+        across = frozenset(text for text in staged if codecs.across(text))
         return Payload({"all": size, **parts}, costs, coded, staged, across)
 
     def resources(self, packet: Mapping[str, Tensor]) -> Resources:

@@ -25,6 +25,10 @@ NOT_COVERED = (
     "answers to questions before round 1 (normalisation, class counts), where there are any",
     "the rounding of noise to floating-point numbers",
 )
+UNCOVERED_FIGURES = "the mean loss and training accuracy of a sum's devices, which edges and cloud see without noise"
+
+
+NEEDED = "privacy accounting needs dp-accounting: pip install 'fedfloor[privacy]'."
 
 
 @lru_cache(maxsize=256)
@@ -57,7 +61,7 @@ def epsilon(noise: float, share: float, rounds: int, delta: float, devices: int 
         import dp_accounting
         from dp_accounting import pld
     except ImportError as error:
-        raise SettingError("privacy accounting needs dp-accounting: pip install 'fedfloor[privacy]'.") from error
+        raise SettingError(NEEDED) from error
     accountant = pld.PLDAccountant(dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE)
     event: dp_accounting.DpEvent = dp_accounting.GaussianDpEvent(noise)
     accountant.compose(dp_accounting.PoissonSampledDpEvent(share, event) if share < 1 else event, rounds)
@@ -74,6 +78,32 @@ def epsilon(noise: float, share: float, rounds: int, delta: float, devices: int 
             break
         value = after
     return value
+
+
+@lru_cache(maxsize=256)
+def sums_epsilon(noise: float, sums: int, delta: float) -> float:
+    """Return ε of a device that took part in so many secure sums to which devices add the noise themselves.
+
+    Neighbours are parks in which a device sends zeros (with its noise) instead of its updates, as edges, cloud and the
+    size of the noise tell who took part: drawing devices by chance lowers nothing. Each sum is z⁻²/2-concentrated
+    differentially private (:mod:`fedfloor.parts.discrete`); they are composed, and ε for δ is found, by Rényi
+    divergences in Google's dp-accounting.
+
+    Raises:
+        SettingError: dp-accounting is not installed.
+    """
+    if not sums:
+        return 0.0
+    if not noise:
+        return math.inf
+    try:
+        import dp_accounting
+        from dp_accounting import rdp
+    except ImportError as error:
+        raise SettingError(NEEDED) from error
+    accountant = rdp.RdpAccountant(neighboring_relation=dp_accounting.NeighboringRelation.REPLACE_SPECIAL)
+    accountant.compose(dp_accounting.ZCDpEvent(0.5 / noise**2), sums)
+    return float(accountant.get_epsilon(delta))
 
 
 def rounds_within(budget: float, noise: float, share: float, delta: float, devices: int, most: int) -> int:
@@ -104,7 +134,7 @@ def last_round(method: ConfiguredMethod, budget: float | None, devices: int, mos
         SettingError: the method's models carry no noise, or the first round exceeds the budget.
     """
     private = mechanism(method.parts)
-    if budget is None or (private is None and sample_work(method) is not None):
+    if budget is None or (private is None and by_visits(method)):
         return most
     if private is None:
         raise SettingError(
@@ -117,9 +147,20 @@ def last_round(method: ConfiguredMethod, budget: float | None, devices: int, mos
 
 
 def mechanism(parts: Parts) -> tuple[Private, Poisson] | None:
-    """Return the mechanism of a method's rounds; None where its models carry no noise."""
+    """Return the mechanism of a method's rounds; None where the cloud adds no noise."""
     mix, selection = parts.mix, parts.selection
-    return (mix, selection) if isinstance(mix, Private) and isinstance(selection, Poisson) else None
+    noisy = isinstance(mix, Private) and isinstance(selection, Poisson) and not mix.distributed
+    return (mix, selection) if noisy else None  # type: ignore[return-value]
+
+
+def distributed(parts: Parts) -> Private | None:
+    """Return the mixing rule of a method whose devices add the noise to secure sums; None of others."""
+    return parts.mix if isinstance(parts.mix, Private) and parts.mix.distributed else None
+
+
+def by_visits(method: ConfiguredMethod) -> bool:
+    """Return whether the privacy loss of a method grows with each device's visits, instead of the rounds."""
+    return distributed(method.parts) is not None or sample_work(method) is not None
 
 
 def sample_work(method: ConfiguredMethod) -> WorkSettings | None:
@@ -131,7 +172,7 @@ def sample_work(method: ConfiguredMethod) -> WorkSettings | None:
 def allows(
     method: ConfiguredMethod, budget: float | None, held: Sequence[int], visits: Mapping[int, int], plan: Node
 ) -> bool:  # fmt: skip
-    """Return whether the samples of every device stay within a budget of ε, where devices are not what it protects.
+    """Return whether a round leaves every device, or its samples, within a budget of ε that is spent by visits.
 
     Args:
         held: samples that each device holds at a time, [K].
@@ -141,14 +182,17 @@ def allows(
     Raises:
         SettingError: the first round exceeds the budget.
     """
-    work = sample_work(method)
-    if budget is None or work is None or mechanism(method.parts) is not None:
+    private, work, after = distributed(method.parts), sample_work(method), Counter(visits) + most_visits(plan)
+    if budget is None or mechanism(method.parts) is not None:
         return True
-    value, *_ = worst_device(work, held, Counter(visits) + most_visits(plan))
+    if private is not None:
+        value, key = sums_epsilon(private.noise, max(after.values(), default=0), private.delta), "mix.noise"
+    elif work is not None:
+        value, key = worst_device(work, held, after)[0], "work.sample_noise"
+    else:
+        return True
     if value > budget and not visits:
-        raise SettingError(
-            f"until epsilon (--until) = {budget:g}: the first round has ε = {value:.4g}. Raise work.sample_noise."
-        )
+        raise SettingError(f"until epsilon (--until) = {budget:g}: the first round has ε = {value:.4g}. Raise {key}.")
     return value <= budget
 
 
@@ -225,6 +269,13 @@ def statement(
             count_noise = mix.count_noise or selection.share * len(held) / 20
             about |= {"quantile": mix.quantile, "count_noise": count_noise}
         stated["models"] = {"protects": "a device with all its samples", **about, "delta": mix.delta} | _loss(value)
+    if (summed := distributed(method.parts)) is not None:
+        sums = max(visits.values(), default=0)
+        about = {"clip": summed.clip, "noise_multiplier": summed.noise, "share": 1.0, "rounds": sums}
+        about |= {"distributed": True, "delta": summed.delta}
+        loss = _loss(sums_epsilon(summed.noise, sums, summed.delta))
+        loss["not_covered"].append(UNCOVERED_FIGURES)
+        stated["models"] = {"protects": "a device with all its samples", **about} | loss
     if work is not None:
         value, share, steps = worst_device(work, held, visits)
         about = {"clip": work.sample_clip or math.inf, "noise_multiplier": work.sample_noise or 0.0, "share": share}
