@@ -32,7 +32,7 @@ PARTS: Mapping[str, named.Makers] = {
     "objective": OBJECTIVES, "mix": MIXES, "server": SERVERS, "selection": SELECTIONS,
 }  # fmt: skip
 NETWORK = ["network", "profile"]
-TRAVEL = ("travel", "travel_down")
+TRAVEL = ("travel", "travel_down", "edge_travel", "edge_travel_down")
 # keys of [method], and the parts they name
 EXCHANGED: Mapping[str, named.Makers] = {**PARTS, "edge_mix": MIXES, **dict.fromkeys(TRAVEL, codecs.CODECS)}
 MAKE: Mapping[str, Callable[[str, Mapping[str, Any]], Any]] = {

@@ -30,8 +30,8 @@ UNKNOWN = {
     "methods.fedsr.work.epoch = 2": "[methods.fedsr.work] unknown key 'epoch'. Did you mean 'epochs'?",
     "methods.fedsrr.laps = 2": "methods.fedsrr: unknown method 'fedsrr'. Did you mean 'fedsr'?",
     "method.name = 'fed-avg'": "method.name: unknown method 'fed-avg'. Did you mean 'fedavg'? Known: apfl,",
-    "method.laps = 3": "[method] unknown key 'laps'. Known: edge_mix, mix, name, objective, selection, server, "
-    "travel, travel_down.",
+    "method.laps = 3": "[method] unknown key 'laps'. Known: edge_mix, edge_travel, edge_travel_down, mix, name, "
+    "objective, selection, server, travel, travel_down.",
     "method.nmae = 'fedavg'": "[method] unknown key 'nmae'. Did you mean 'name'?",
     "methods.mine.method = 'fedavgg'": "methods.mine.method: unknown method 'fedavgg'. Did you mean 'fedavg'?",
     "methods.fedavg.method = 'fedprox'": "'fedavg' is a method of its own. Choose another name.",

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
 from fedfloor import config
 from fedfloor.deploy import names
-from fedfloor.deploy.message import decode
+from fedfloor.deploy.message import decode, encode
 from fedfloor.plan.nodes import Work
 from fedfloor.ranges import RefusedError
 from live_park import experiment, figures, live, simulated
@@ -47,6 +50,64 @@ def test_bits_are_the_simulations_and_payloads_are_as_long_as_priced(tmp_path: P
     answers = 4 * 62 * 8 if method == "hfedms" else 0  # class counts of four devices, before the first round
     assert sizes["update"] == priced["device_edge_up"] - answers
     assert sizes["visit"] == priced["device_edge_down"] or method in LACK
+
+
+@pytest.mark.live
+@pytest.mark.parametrize("ways", ["both", "up", "down"])
+def test_what_edges_and_cloud_exchange_is_as_long_as_priced(tmp_path: Path, ways: str) -> None:
+    up, down = 'method.edge_travel = "int8"\n', 'method.edge_travel_down = "int8"\n'
+    codecs = {"both": up + down, "up": up, "down": down}[ways] + 'method.travel = "int8"\n'
+    what = experiment(tmp_path, "hierfavg", rounds=2, devices=4, model="mlp-2nn", more=NETWORK + codecs)
+    _, wanted = simulated(what, tmp_path / "simulated")
+    sizes: Counter[str] = Counter()
+    with live(tmp_path, what) as park:
+        for edge in park.edges.values():
+
+            def answer(frame: bytes, usual: Any = edge.answer) -> bytes:
+                said = bytes(usual(frame))
+                for message in (decode(frame), decode(said)):
+                    sizes[message.kind] += sum(one.nbytes for one in message.arrays.values())
+                return said
+
+            edge.answer = answer  # type: ignore[method-assign]
+        lines = park.run()
+    assert [figures(one) for one in lines] == [figures(one) for one in wanted]
+    assert (tmp_path / "live/model.safetensors").read_bytes() == (tmp_path / "simulated/model.safetensors").read_bytes()
+    priced = Counter[str]()
+    for line in wanted:
+        priced.update((line.priced or {})["bytes"])
+    assert sizes["walk"] == priced["edge_cloud_down"]
+    assert sizes["walked"] == priced["edge_cloud_up"]
+
+
+@pytest.mark.live
+@pytest.mark.parametrize("lie", ["length", "weight", "infinite", "plain", "branch"])
+def test_an_edge_whose_payload_is_none_is_refused_and_the_other_goes_on(tmp_path: Path, lie: str) -> None:
+    what = experiment(tmp_path, "hierfavg", rounds=1, devices=4, more='method.edge_travel = "int8"\n')
+    with live(tmp_path, what) as park:
+        usual = park.edges[1].answer
+
+        def answer(frame: bytes) -> bytes:
+            message = decode(usual(frame))
+            if message.kind != "walked":
+                return encode(message)
+            (name, payload), words = next(iter(message.arrays.items())), list(message.about["shown"])
+            payload = payload.copy()
+            if lie == "length":
+                payload = payload[:-1]
+            elif lie == "plain":
+                payload = np.zeros(48_670, np.float32)
+            elif lie == "infinite":
+                payload[:4] = np.frombuffer(np.float32(np.nan).tobytes(), np.uint8)
+            else:
+                words[1] = {"1": 10**6} if lie == "weight" else {"0": 48}
+            return encode(replace(message, arrays={name: payload}, about={**message.about, "shown": words}))
+
+        park.edges[1].answer = answer  # type: ignore[method-assign]
+        (line,) = park.run()
+    assert line.lost == 4  # two visits to each of its two devices
+    assert line.measured is not None
+    assert line.measured["absent"] == ["e1"]
 
 
 def test_codecs_of_another_experiment_are_refused_by_name(tmp_path: Path) -> None:

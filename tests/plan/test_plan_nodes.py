@@ -63,7 +63,18 @@ def test_a_site_is_written_and_read(place) -> None:
 CHANGES = [
     (VISIT, {"site": device(4), "work": Work(epochs=2), "radio": Radio(0, 10.0)}),
     (Sequence((VISIT,)), {"children": (VISIT, VISIT)}),
-    (Parallel((VISIT,)), {"children": (), "at": edge(0), "mix": "equal", "settings": {"q": 1}, "model": "w/1"}),
+    (
+        Parallel((VISIT,)),
+        {
+            "children": (),
+            "at": edge(0),
+            "mix": "equal",
+            "settings": {"q": 1},
+            "model": "w/1",
+            "travel": "sign",
+            "travel_down": "float16",
+        },
+    ),
     (Repeat(2, VISIT), {"times": 3, "child": Sequence((VISIT,)), "tick": False}),
     (
         Select("uniform", (1, 2), 1, EPOCH),

@@ -156,7 +156,7 @@ class CloudExecutor:
         self._told: dict[int, Mapping[str, Any]] = {}  # what edges are told of devices that keep their samples
         self._gate, self._session, self._number = MessageFilter(), time.time_ns(), 0
         self._here: dict[int, set[int]] = {}  # factory → devices, as its edge saw them last
-        self._round = 0
+        self._round = self._model = 0  # bytes of the packet that edges walk with
         self._kept: Mapping[int, set[str]] = {}
         self._tally = RoundMeasurements()
         self._sum: ServerSum | None = None  # of all factories' devices, while their branches are walked
@@ -203,13 +203,15 @@ class CloudExecutor:
 
     def walk(self, engine: Engine, subtask: Subtask) -> list[Shown]:
         """Deal the branches by the factory of their first devices, and let edges walk them."""
-        self._round = subtask.round
+        self._round, self._model = subtask.round, sum(one.nbytes for one in subtask.start.values())
+        place = Key(engine.seed, subtask.round, subtask.tick, -1, 0)
+        coded = replace(subtask, start=travel.to_edges(engine.network, subtask.node, subtask.start, place))
         mine: dict[int, list[int]] = {}
         for index, child in enumerate(subtask.node.children):
             mine.setdefault(self._factory_of[walk.first_device(child)], []).append(index)
         asked = {}
         for factory, indices in mine.items():
-            about, arrays = subtasks.subtask(subtask, indices, self._parts)
+            about, arrays = subtasks.subtask(coded, indices, self._parts)
             known = {k for index in indices for k in walk.devices(subtask.node.children[index])}
             if self._sum is not None:
                 told = {str(k): self._sum.about(k) for k in known}
@@ -429,7 +431,7 @@ class CloudExecutor:
                 arrays=arrays,
             )  # fmt: skip
             frames[factory], identities[factory] = encode(message), message.identity
-            rooms[factory] = _room(kind, about, arrays)
+            rooms[factory] = _room(kind, about, arrays, self._model)
         most = {factory: size for factory, (size, _) in rooms.items()}
         came = self._edges.ask(frames, self._settings.deadlines.round_s, most)
         found, walked, broken = {}, [0.0], dict[int, FedfloorError]()
@@ -471,12 +473,16 @@ class CloudExecutor:
         return KINDS.get(error, RunError)(f"{name}: {text}")
 
 
-def _room(kind: str, about: Mapping[str, Any], sent: Mapping[str, NDArray[Any]]) -> tuple[int, int]:
+def _room(kind: str, about: Mapping[str, Any], sent: Mapping[str, NDArray[Any]], packet: int) -> tuple[int, int]:
     """Return how many bytes, and how many arrays, the answer of an edge may have.
 
     It shows at most a packet for each of its branches, or a vector of each device.
+
+    Args:
+        packet: bytes of one that no codec has made shorter.
     """
     size, branches, devices = sum(one.nbytes for one in sent.values()), len(about.get("mine", ())), 0
+    size = max(size, packet) if branches else size
     if kind == "ask":
         size, devices = max(size, VECTOR_BYTES), len(about["devices"])
     return min(MOST_HEADER + ENVELOPE + (branches + devices) * size, MOST_BYTES), branches * len(sent) + devices

@@ -37,7 +37,7 @@ FEW_ARRAYS = 16  # from edge to device: the model, and what an objective reads b
 ARRAY_HEADER = 512  # bytes of safetensors' header for each array
 LENGTH = struct.Struct("<Q")  # of safetensors' header, before it
 KINDS = {np.dtype(kind) for kind in (np.float32, np.float64, np.int64)}
-CODED = ("w", np.dtype(np.uint8))  # a model as codecs make it
+CODED = np.dtype(np.uint8)  # of a model, or of a branch's, as codecs make it
 TYPES: dict[str, type] = {
     "kind": str, "sender": str, "run": str, "round": int, "session": int, "number": int, "scope": str,
     "answers": str, "digest": str, "about": dict,
@@ -167,7 +167,7 @@ def _arrays(body: memoryview, most: int) -> dict[str, NDArray[Any]]:
     except (SafetensorError, KeyError, ValueError, TypeError, OverflowError, MemoryError) as error:
         raise RefusedError("arrays", f"they cannot be read ({type(error).__name__}).") from error
     for name, one in found.items():
-        if one.dtype not in KINDS and (name, one.dtype) != CODED:
+        if one.dtype not in KINDS and (one.dtype != CODED or not (name == "w" or name.isdecimal())):
             raise RefusedError("type", f"'{name}' is {one.dtype}.")
         if one.dtype.kind == "f" and not bool(np.isfinite(one).all()):
             raise RefusedError("not finite", f"'{name}' holds infinite or undefined numbers.")

@@ -21,7 +21,7 @@ from math import inf
 from pathlib import Path
 from typing import Any
 
-from fedfloor.config import TRAVEL, combined, kind_of, texts
+from fedfloor.config import combined, kind_of, texts
 from fedfloor.errors import SettingError
 from fedfloor.experiment import Experiment
 from fedfloor.outside import SPEC, load, loaded
@@ -31,7 +31,7 @@ from fedfloor.parts.mix import MIXES, Mix
 from fedfloor.parts.objective import Objective
 from fedfloor.parts.objectives import PLANNED, REWEIGHTED
 from fedfloor.parts.weighting import Reweighted
-from fedfloor.plan.nodes import Work
+from fedfloor.plan.nodes import TRAVEL, Work
 from fedfloor.ranges import RefusedError
 
 FIELDS = ("objective", "mix", "settings")  # of nodes and works: those that name parts
@@ -143,7 +143,8 @@ def table(experiment: Experiment) -> PartNames:
         load(spec, "part")
     names = dict.fromkeys(text for text in (*given, *sorted(parts)) if text not in words())
     parts_ = combined(experiment).parts
-    chains = tuple(text for text in (parts_.travel, parts_.travel_down) if text)
+    ways = parts_.travel, parts_.travel_down, parts_.edge_travel, parts_.edge_travel_down
+    chains = tuple(text for text in ways if text)
     return PartNames(tuple((text, _digest(text)) for text in names), chains)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,8 @@ from fedfloor.deploy.message import Arrays, Message
 from fedfloor.deploy.names import PartNames
 from fedfloor.deploy.summing import check_sums
 from fedfloor.engine import limit, travel
-from fedfloor.engine.aggregation import TreeSum
+from fedfloor.engine.aggregation import Aggregation, TreeSum
+from fedfloor.engine.coding import CodedAggregation
 from fedfloor.engine.engine import Engine, Subtask
 from fedfloor.engine.limit import HARMLESS, Limit
 from fedfloor.engine.questions import Question, question
@@ -183,6 +184,10 @@ def read_subtask(message: Message, engine: Engine, names: PartNames) -> tuple[Su
     if not all(0 <= index < len(node.children) for index in mine):
         raise RefusedError("header", "it does not name branches of a Parallel.")
     start = parcel.unpack(message.arrays)
+    if node.travel_down and "w" in start:
+        place = schedule.Key(engine.seed, message.round, tick, -1, 0)
+        start = dict(travel.at_edge(engine.network, node, start, place))
+        node = replace(node, travel_down="")
     if "w" not in start or start["w"].shape != flat.shape or start["w"].dtype != flat.dtype:
         raise RefusedError("shape", "its model is not the experiment's: compare the experiment files.")
     walk.check(node, engine.park.devices)
@@ -197,9 +202,13 @@ def shown(parts: Sequence[Blob], dtype: np.dtype[Any]) -> tuple[Told, dict[str, 
 
 
 def sums_type(subtask: Subtask, engine: Engine) -> np.dtype[Any]:
-    """Return the type by which a message has sums: that of the model, or of whole numbers where they were masked."""
-    whole = isinstance(aggregation_of(engine, subtask.node, subtask.start), SecureAggregation)
-    return np.dtype(np.int64) if whole else engine.network.flat.numpy().dtype
+    """Return the type by which a message has sums: that of the model, of masked whole numbers, or of payloads."""
+    return _aggregation(subtask, engine).wire or engine.network.flat.numpy().dtype
+
+
+def _aggregation(subtask: Subtask, engine: Engine) -> Aggregation:
+    place = schedule.Key(engine.seed, subtask.round, subtask.tick, -1, 0)
+    return aggregation_of(engine, subtask.node, subtask.start, place)
 
 
 @dataclass(frozen=True)
@@ -346,13 +355,18 @@ def _ends(
 ) -> list[End]:
     """Return what came out of the branches: models, and sums by weights that the cloud computes itself."""
     node, start = subtask.node, subtask.start
-    secure = aggregation_of(engine, node, start)
-    if isinstance(secure, SecureAggregation):
-        check_sums(secure, blobs, {i for i, one in zip(mine, passed, strict=True) if trained(one)})
+    meeting = _aggregation(subtask, engine)
+    if isinstance(meeting, SecureAggregation):
+        check_sums(meeting, blobs, {i for i, one in zip(mine, passed, strict=True) if trained(one)})
         return []
     rule, part = mix.rule(node.mix, node.settings), mixed_part(engine.network, node)
     within = part or engine.network.parcel("all")
     samples = {i: sum(int(engine.park.holdings[k]) for k in trained(one)) for i, one in zip(mine, passed, strict=True)}
+    if isinstance(meeting, CodedAggregation):
+        meeting.take([memoryview(blob) for blob in blobs[1:]])
+        if meeting.samples != samples:
+            raise RefusedError("header", "the weights that it shows are not those of its devices' samples.")
+        return [End(1.0, {"w": meeting.model(i).numpy()}, within) for i in mine if samples[i]]
     tree, names = TreeSum(len(node.children)), [name for name in start if name != "w" or not rule.whole]
     for index in mine:
         tree.add(index, {name: torch.zeros(0) for name in names}, mix.weigh(rule, samples[index]))

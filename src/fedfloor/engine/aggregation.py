@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -117,12 +117,19 @@ class Aggregation:
 
     Packet entries beside ``w`` are always averaged: by the rule's weights where it is a mean, else equally. Of the
     model ``part`` alone is mixed (None: all of it); the rest, and all where too little arrives, is the start's.
+
+    Attributes:
+        given: the packet that branches start from: ``start``, as codecs leave it on the way to edges.
+        wire: the type by which messages have what is unfinished; None: the model's.
     """
+
+    wire: ClassVar[np.dtype[Any] | None] = None
 
     def __init__(self, node: Parallel, start: Packet, part: Parcel | None = None) -> None:
         if not node.children:
             raise SettingError(f"the plan has a Parallel at {node.at} with no branches: leave it out, or add a visit.")
         self._node, self.start, self.part = node, start, part
+        self.given = start
         self._rule = mix.rule(node.mix, node.settings)
         mix.check(self._rule, node.mix, len(node.children))
         self._sums = TreeSum(len(node.children))

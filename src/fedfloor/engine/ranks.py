@@ -74,7 +74,8 @@ def sent(
 ) -> tuple[Aggregation, list[NodeResult]]:
     """Have edges walk the branches of a node; those of an edge that is gone are lost."""
     node, start = subtask.node, subtask.start
-    whole, results = aggregation_of(engine, node, start), dict[int, NodeResult]()
+    place = schedule.Key(engine.seed, subtask.round, subtask.tick, -1, 0)
+    whole, results = aggregation_of(engine, node, start, place), dict[int, NodeResult]()
     factories = cast(RemoteExecutor, engine.factories)
     with factories.adding(engine, whole, subtask):
         for indices, shown in factories.walk(engine, subtask):
@@ -228,7 +229,7 @@ class Trainer(Driver):
         if self.limit is not None and not self.limit.settled(node):  # all updates are looked at together
             shares = [range(len(node.children)) if rank == 0 else range(0) for rank in range(team.size)]
         aggregation, done = self.branches(request, shares[team.rank])
-        whole = aggregation_of(engine, node, aggregation.start)
+        whole = aggregation_of(engine, node, aggregation.start, self.place(request.tick))
         results: list[NodeResult] = []
         for rank, (text, *sums) in enumerate(team.gather([branches_to_json(done), *aggregation.unfinished()])):
             whole.take(sums)
@@ -241,7 +242,8 @@ class Trainer(Driver):
         if self.engine.cohort is not None:
             return self.engine.cohort.branches(self, request._replace(packet=start), mine)
         node, memory, lock = request.node, self.engine.memory, Lock()
-        aggregation, limits = aggregation_of(self.engine, node, start), self.limit
+        aggregation, limits = aggregation_of(self.engine, node, start, self.place(request.tick)), self.limit
+        start = dict(aggregation.given)
 
         def go(branch: BranchWalk, *, wait: bool = False) -> NodeResult:
             was, own = memory.now(branch.known), self.apart()
@@ -355,6 +357,10 @@ class Trainer(Driver):
         ]
         self.engine.memory.visits.update(receipts.keys())
         return NodeResult(packet, request.node, rows, frozenset(receipts))
+
+    def place(self, tick: int) -> Key:
+        """Return the round and a tick, as the key of draws that belong to no visit."""
+        return Key(self.engine.seed, self.round.number, tick, -1, 0)
 
     # -- what the walk has to know ----------------------------------------------------------------------------------
 

@@ -11,7 +11,7 @@ import json
 import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
-from typing import cast
+from typing import ClassVar, cast
 
 import numpy as np
 import torch
@@ -19,6 +19,7 @@ import torch
 from fedfloor.chance import generator
 from fedfloor.engine import travel
 from fedfloor.engine.aggregation import Aggregation
+from fedfloor.engine.coding import CodedAggregation
 from fedfloor.engine.engine import Engine
 from fedfloor.engine.visit import mixed_part
 from fedfloor.errors import SettingError
@@ -30,11 +31,24 @@ from fedfloor.parts.masking import FIGURE_BITS, LEAST, Bytes, FixedPoint, thresh
 from fedfloor.plan import walk
 from fedfloor.plan.nodes import Parallel
 from fedfloor.plan.outcome import Receipt
-from fedfloor.plan.schedule import NodeResult
+from fedfloor.plan.schedule import Key, NodeResult
 
 
-def aggregation_of(engine: Engine, node: Parallel, start: Packet) -> Aggregation:
-    """Return where the branches of a node meet."""
+def aggregation_of(engine: Engine, node: Parallel, start: Packet, place: Key) -> Aggregation:
+    """Return where the branches of a node meet.
+
+    Args:
+        place: the node's round and tick.
+    """
+    made = _aggregation(engine, node, start, place)
+    if node.travel_down:
+        made.given = travel.at_edge(engine.network, node, travel.to_edges(engine.network, node, start, place), place)
+    return made
+
+
+def _aggregation(engine: Engine, node: Parallel, start: Packet, place: Key) -> Aggregation:
+    if node.travel:
+        return CodedAggregation(engine.network, node, start, place)
     works = [visit.work for child in node.children for visit, _ in walk.visited(child) if walk.is_visit(child)]
     codec = travel.summed(travel.up(engine.network, works[0])) if works else None
     part = mixed_part(engine.network, node)
@@ -80,6 +94,8 @@ class SecureAggregation(Aggregation):
     Args:
         codec: the visits' codec.
     """
+
+    wire: ClassVar[np.dtype[np.int64] | None] = np.dtype(np.int64)  # whole numbers, masked or not
 
     def __init__(self, engine: Engine, node: Parallel, start: Packet, codec: SecureSum) -> None:
         super().__init__(node, start, mixed_part(engine.network, node))

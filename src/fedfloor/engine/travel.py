@@ -18,7 +18,7 @@ from fedfloor.models.network import Network
 from fedfloor.models.parcel import Packet, Parcel
 from fedfloor.parts.codecs import Chance, Coding, SecureSum, chain
 from fedfloor.parts.packing import NumberLayout
-from fedfloor.plan.nodes import Work
+from fedfloor.plan.nodes import Parallel, Work
 from fedfloor.plan.schedule import Key
 from fedfloor.ranges import RefusedError
 
@@ -131,6 +131,53 @@ def received(network: Network, work: Work, packet: Packet, base: Tensor, key: Ke
     if way.coding is None or summed(way):
         return packet
     return {**packet, "w": _decoded(way, packet["w"], base, upwards(key), change=True)}
+
+
+# -- between the cloud and edges --------------------------------------------------------------------------------------
+
+
+def to_edges(network: Network, node: Parallel, packet: Packet, place: Key) -> Packet:
+    """Return a packet as it goes to the edges that walk the branches of a node: with its model, or a payload of it.
+
+    Args:
+        place: the round and tick, by which codecs draw.
+    """
+    way = coded(network, "all", node.travel_down)
+    if way.coding is None:
+        return packet
+    return {**packet, "w": _encoded(way, packet["w"], _at_edges("down", place))[0]}
+
+
+def at_edge(network: Network, node: Parallel, packet: Packet, place: Key) -> Packet:
+    """Decode the result of :func:`to_edges` where it arrives.
+
+    Raises:
+        RefusedError: it is not a payload of the node's codecs.
+    """
+    way = coded(network, "all", node.travel_down)
+    if way.coding is None:
+        return packet
+    return {**packet, "w": _decoded(way, packet["w"], network.flat, _at_edges("down", place), change=False)}
+
+
+def from_edge(network: Network, node: Parallel, model: Tensor, given: Tensor, place: Key, branch: int) -> Tensor:
+    """Return the payload of a branch's change from the model that its edge was given."""
+    way = coded(network, "all", node.travel)
+    return _encoded(way, model, _at_edges("up", place, branch), given)[0]
+
+
+def back_at(network: Network, node: Parallel, payload: Tensor, base: Tensor, place: Key, branch: int) -> Tensor:
+    """Decode the result of :func:`from_edge` at the cloud, which adds it to the model ``base`` that it had sent.
+
+    Raises:
+        RefusedError: it is not a payload of the node's codecs.
+    """
+    way = coded(network, "all", node.travel)
+    return _decoded(way, payload, base, _at_edges("up", place, branch), change=True)
+
+
+def _at_edges(way: str, place: Key, *branch: int) -> Chance:
+    return lambda step: generator(place.seed, f"travel edge {way} {step}", place.round, place.tick, *branch)
 
 
 def taken(kept: dict[str, Tensor]) -> dict[str, Tensor]:

@@ -19,7 +19,7 @@ from fedfloor.parts.selection import Everyone, Selection
 from fedfloor.parts.server import Server, Sgd
 from fedfloor.parts.weighting import reweighted
 from fedfloor.plan import walk
-from fedfloor.plan.nodes import ARRIVED, CLOUD, Node, Probe, Select, Sequence, Train, Work
+from fedfloor.plan.nodes import ARRIVED, CLOUD, KEEP, Node, Parallel, Probe, Select, Sequence, Train, Work
 from fedfloor.plan.outcome import Outcome
 
 if TYPE_CHECKING:
@@ -43,6 +43,7 @@ class Parts:
         selection: which devices a method may choose from in a round.
         edge_mix: how models meet at edges.
         travel, travel_down: codecs of the devices' uploads, and of the model on its way to them, by their text.
+        edge_travel, edge_travel_down: likewise between edges and the cloud.
     """
 
     objective: Objective | None = None
@@ -52,6 +53,8 @@ class Parts:
     edge_mix: Mix | None = None
     travel: str | None = None
     travel_down: str | None = None
+    edge_travel: str | None = None
+    edge_travel_down: str | None = None
 
     def over(self, below: Parts) -> Parts:
         """Return these parts laid over others."""
@@ -194,6 +197,8 @@ class ConfiguredMethod(Method):
             node = self._mixed(node, self.parts.edge_mix, "edge")
         if self.parts.travel or self.parts.travel_down:
             summable.check(node, replace(view, invited=None).factories)
+        if (self.parts.edge_travel or self.parts.edge_travel_down) and walk.rates(node):
+            node = self._coded_edges(node)
         self._check_visits(node)
         return node
 
@@ -258,6 +263,15 @@ class ConfiguredMethod(Method):
                 "version before can use, and devices that were not visited hold older ones. Choose 'float16', "
                 "'bfloat16' or 'int8', which code the model itself."
             )
+        between = self.parts.edge_travel, self.parts.edge_travel_down
+        if any(between) and (self.method.needs.cohorts or self.method.needs.separate):
+            raise self._no_edge_travel("it has several models, or none that travels")
+        if dropping := [one for text in between for one in codecs.chain(text or "") if one.changes]:
+            name = named.to_spec(dropping[0], codecs.CODECS)[0]
+            raise SettingError(
+                f"method.edge_travel = '{name}': it is for what devices send, which keep its error or mask it. Choose "
+                "'float16', 'bfloat16' or 'int8'."
+            )
         if self.method.needs.cohorts and codecs.secure(self.parts.travel or ""):
             raise SettingError(
                 f"method.travel = 'secure-sum' with method '{self.name}', which may have several models: a sum of each "
@@ -279,6 +293,31 @@ class ConfiguredMethod(Method):
             return at
 
         return walk.fold(node, coded)
+
+    def _coded_edges(self, node: Node) -> Node:
+        """Return a plan in which what goes between the cloud and edges has the codecs."""
+        beside = [kind for kind in (self.objective, self.method.objective) if kind.travels]
+        if beside or walk.scopes(node) != {"all"}:
+            raise self._no_edge_travel("devices send a part of the model, or something beside it")
+
+        def coded(at: Node, below: list[Node]) -> Node:
+            at = walk.with_children(at, below)
+            if not isinstance(at, Parallel) or at.at != CLOUD or at.mix == KEEP or not all(map(walk.edge_of, below)):
+                return at
+            up, down = self.parts.edge_travel or "", self.parts.edge_travel_down or ""
+            return replace(at, travel=up, travel_down=down)
+
+        made = walk.fold(node, coded)
+        if made == node:
+            raise self._no_edge_travel("no models go between the cloud and edges at which they meet")
+        return made
+
+    def _no_edge_travel(self, why: str) -> SettingError:
+        return SettingError(
+            f"method.edge_travel with method '{self.name}': {why}. Choose a method whose models meet at edges first, "
+            "such as hierfavg or fedgs, or leave edge_travel and edge_travel_down out: what devices send is coded by "
+            "method.travel."
+        )
 
     def coded(self, work: Work) -> Work:
         """Return a device's work with the codecs, unless its visits send nothing."""

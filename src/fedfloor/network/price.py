@@ -261,7 +261,9 @@ class PriceWalk:
         whole = [self._size(work.travels) for work in kept.values()]
         size = max([*whole, *(self._size(work.travels) for work in works.values())], default=state.size)
         carried = self._carried(state, size, process)
-        down = max([*whole, *(self._down(work) for work in works.values())], default=size)
+        coded = [self.payload.coded["all", node.travel_down]] if node.travel_down else whole
+        down = max([*coded, *(self._down(work) for work in works.values())], default=size)
+        edge_up = self.payload.coded["all", node.travel] if node.travel else -1
         state = yield from self._move(state, node.at, carried, process)
         *before, after = self._stages(node)
         for stage in before:
@@ -271,8 +273,9 @@ class PriceWalk:
             child = node.children[i]
             if isinstance(child, Train) and only(child, "site", "work", "radio"):
                 return self._round_trip(child, copy, own, numbers[i], node.at)
-            return self._branch(child, copy, own, numbers[i], node.at)
+            return self._branch(child, copy, own, numbers[i], node.at, edge_up)
 
+        state = state._replace(down=down) if node.travel_down else state
         end = yield from self.copies.fan(state, targets, down, process, then)
         state = yield from self._stage(state._replace(time=end), after, process)
         return PacketState(state.time, node.at, carried, whole=state.whole if carried < self.full else node.at)
@@ -308,8 +311,9 @@ class PriceWalk:
         end = yield from self.copies.fan(alone, targets, 0, process, then)
         return state._replace(time=end)
 
-    def _branch(self, node: Node, state: PacketState, own: PacketProcess, first: int, at: Site) -> Steps:
+    def _branch(self, node: Node, state: PacketState, own: PacketProcess, first: int, at: Site, up: int = -1) -> Steps:
         done = yield from self._node(node, state, own, first)
+        done = done if up < 0 else done._replace(up=up)
         returned = yield from self._move(done, at, done.size, own)
         return returned.time
 
@@ -383,9 +387,10 @@ class PriceWalk:
             down: bytes on links away from the cloud, where codecs make them others.
         """
         time, sent = state.time, self.sent.get(state.visit)
-        down = size if down is None else down
+        if down is None:
+            down = size if state.down < 0 else state.down
         if state.site == to:
-            return state
+            return state if state.down < 0 else state._replace(down=-1)
         if not (to.kind == "device" and to.index in state.held):
             for hop in self.routes.route(state.site, to).hops:
                 if hop.resource >= 0 and time > self.clock.now:

@@ -201,7 +201,9 @@ class PacketState(NamedTuple):
         since: when the model set out for that visit, or, before one, when this copy set out; −1: not yet.
         held: the devices that hold it as it is.
         whole: the place of the whole model, should it be a part that travels.
-        up: bytes of a visit's result on links towards the cloud, as its codecs make them; −1: its size, or no result.
+        up: bytes of a visit's or a branch's result on links towards the cloud, as codecs make them; −1: its size, or no
+            result.
+        down: bytes on links away from the cloud up to the next site; −1: its size.
     """
 
     time: float
@@ -212,6 +214,7 @@ class PacketState(NamedTuple):
     held: frozenset[int] = frozenset()
     whole: Site = CLOUD
     up: int = -1
+    down: int = -1
 
 
 class Copies:

@@ -17,7 +17,7 @@ BLIND = frozenset({"everyone", "uniform", LEAST_LOSS})  # policies that need no 
 MODEL = "w"  # the name of a packet's model; further ones are w/1, w/2, …
 KEEP = "keep"  # the rule of a Parallel whose branches have a model each
 
-TRAVEL = ("travel", "travel_down")  # fields of a work that leave its training as it is
+TRAVEL = ("travel", "travel_down")  # fields of a work that leave its training as it is; a Parallel has them, too
 BUT = "all but "
 ARRIVED = "arrived"  # sent by a visit that trains a model beside the one that arrived
 FORWARD = 1 / 3  # of the cycles of a pass that trains: the backward pass takes about twice those of the forward pass
@@ -306,6 +306,8 @@ class Parallel:
         mix: its rule.
         settings: the rule's own numbers, such as the share that a trimmed mean leaves out.
         model: the name (:func:`model_name`) of the packet's model that goes out, alone of all, and is replaced.
+        travel: codecs of what comes back from the edges at which its branches end, by their text.
+        travel_down: codecs of the model on its way to them.
     """
 
     children: tuple[Node, ...]
@@ -313,6 +315,8 @@ class Parallel:
     mix: str = "by_samples"
     settings: Mapping[str, Scalar] = field(default_factory=dict)
     model: str = MODEL
+    travel: str = ""
+    travel_down: str = ""
 
 
 @dataclass(frozen=True)

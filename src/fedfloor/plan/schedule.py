@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     import numpy as np
 
 AHEAD = 16  # turns of a Repeat that are chosen for together: two blocks of a stream's windows mostly hold as many
-AGGREGATION = tuple(f.name for f in fields(Parallel))[1:]  # all fields but the children; a Select has the same
+AGGREGATION = tuple(f.name for f in fields(Parallel) if f.name in {of.name for of in fields(Select)})
 
 Packet = Mapping[str, Any]
 Answers = dict[int, dict[str, Any]]

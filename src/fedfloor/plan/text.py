@@ -12,13 +12,14 @@ from types import UnionType
 from typing import Any, Literal, Union, cast, get_args, get_origin, get_type_hints
 
 from fedfloor.errors import SettingError, shown
-from fedfloor.plan.nodes import MODEL, Node, Radio, Site, Work
+from fedfloor.plan.nodes import MODEL, TRAVEL, Node, Radio, Site, Work
 
 KINDS: dict[str, type[Any]] = {kind.__name__.lower(): kind for kind in get_args(Node)}
 NAMES = {kind: name for name, kind in KINDS.items()}
 _NAMES = {kind: tuple(f.name for f in fields(kind)) for kind in NAMES}
 _ENCODER = json.JSONEncoder(sort_keys=True, separators=(",", ":"))  # json.dumps would make one for every word
-OMITTED = {"settings": {}, "random": 0, "share": (), "census_free": False, "model": MODEL}  # left out with these values
+OMITTED = {"settings": {}, "random": 0, "share": (), "census_free": False, "model": MODEL,
+           **dict.fromkeys(TRAVEL, "")}  # left out with these values  # fmt: skip
 
 
 def to_json(node: Node) -> dict[str, Any]:

@@ -218,6 +218,26 @@ def names(node: Node) -> list[tuple[str, str]]:
     return parts + [(key, value) for table in settings for key, value in table.items() if isinstance(value, str)]
 
 
+def edge_of(node: Node) -> nodes.Site | None:
+    """Return the edge at which a packet enters a node and leaves it; None where it is another place, or several."""
+    if isinstance(node, (nodes.Parallel, nodes.Select)):
+        return node.at if node.at.kind == "edge" else None
+    places = {edge_of(child) for child in children(node)}
+    return places.pop() if len(places) == 1 else None
+
+
+def codings(node: Node) -> set[tuple[str, str]]:
+    """Return every part of the model that travels by codecs, with their text."""
+    ways = {(work.travels, text) for work in works(node) for text in coded(work)}
+    meetings = [at for at, _ in every(node) if isinstance(at, nodes.Parallel)]
+    return ways | {("all", text) for at in meetings for text in coded(at)}
+
+
+def coded(at: Work | Parallel) -> list[str]:
+    """Return the codecs of a visit's work, or of a node's branches: up and down, where there are any."""
+    return [text for text in (at.travel, at.travel_down) if text]
+
+
 def with_children(node: Node, below: list[Node]) -> Node:
     """Return a node with other children."""
     if hasattr(node, "child"):

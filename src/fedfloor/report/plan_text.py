@@ -67,8 +67,12 @@ def work_words(work: Work) -> str:
     if work.sends:
         kept = {"nothing": "sends nothing", ARRIVED: "a model of its own beside"}
         parts.append(kept.get(work.sends, f"keeps {work.own}"))
-    parts += [f"{way} coded by {text}" for way, text in (("up", work.travel), ("down", work.travel_down)) if text]
-    return ", ".join(parts)
+    return ", ".join(parts + coded_words(work))
+
+
+def coded_words(at: Work | Parallel) -> list[str]:
+    """Return the codecs of a visit, or of what goes between a node and edges, in words."""
+    return [f"{way} coded by {text}" for way, text in (("up", at.travel), ("down", at.travel_down)) if text]
 
 
 def _adam_numbers(work: Work) -> list[tuple[str, float]]:
@@ -140,7 +144,8 @@ def heading(node: Node, names: Names = NUMBERED) -> str:
         case Sequence():
             return f"one after another: {len(node.children)}"
         case Parallel():
-            return f"in parallel: {count(len(node.children), 'branch', 'branches')}, {_meeting(node, names)}"
+            branches = f"in parallel: {count(len(node.children), 'branch', 'branches')}, {_meeting(node, names)}"
+            return ", ".join([branches, *coded_words(node)])
         case Repeat():
             return times_words(node)
         case Select():
@@ -185,7 +190,8 @@ def shape(node: Node) -> Hashable:
         case Sequence():
             return ("sequence", tuple(map(shape, node.children)))
         case Parallel():
-            return ("parallel", node.at.kind, mix_words(node), tuple(map(shape, node.children)))
+            ways = tuple(coded_words(node))
+            return ("parallel", node.at.kind, mix_words(node), ways, tuple(map(shape, node.children)))
         case Repeat():
             return ("repeat", node.times, node.tick, shape(node.child))
         case Select():

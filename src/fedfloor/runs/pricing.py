@@ -68,13 +68,18 @@ class Tariff:
         sites = replace(self.sites, factory_of=factory_of)
         return replace(self, sites=sites, air=None if self.air is None else radio_uplink(sites, self.air.seed))
 
-    def payload(self, packet: Mapping[str, Tensor], works: Collection[Work] = ()) -> Payload:
+    def payload(
+        self, packet: Mapping[str, Tensor], works: Collection[Work] = (), chains: Collection[tuple[str, str]] = ()
+    ) -> Payload:
         """Return the sizes of parcels: all tensors of the packet, down and up, and answers to questions.
 
         A visit, a hop or a handing out whose scope is the classifier carries the classifier's numbers alone. Where the
         radio fixes the payload, in nats, it takes the place of the packet's size and of a gradient's, and what a
         part of the model would come to is not known; codecs make it as much smaller as they make the packet. Questions
         state their own prices (:mod:`fedfloor.engine.questions`).
+
+        Args:
+            chains: (part of the model, codecs) → of what travels.
         """
         packet = single(packet)  # several models travel one by one
         model = packet["w"]
@@ -85,7 +90,6 @@ class Tariff:
         if self.parcel is not None:
             travels = {work.travels for work in works} - {"all", "classifier"}
             parts |= {part: self.parcel(part).size(packet) for part in travels}
-        chains = {(work.travels, text) for work in works for text in (work.travel, work.travel_down) if text}
         coded = {way: self.parcel(*way).size(packet) for way in chains} if self.parcel is not None else {}
         if radio is not None and radio.payload_nats is not None:
             nats, parts = round(radio.payload_nats / math.log(2) / 8), {}
@@ -104,7 +108,9 @@ class Tariff:
 
     def resources(self, packet: Mapping[str, Tensor]) -> Resources:
         """Return the facts of devices on the network that methods may read."""
-        sizes, radio = self.payload(packet, [self.visit]), self.sites.network.radio
+        visit = [self.visit]
+        sizes = self.payload(packet, visit, {(work.travels, text) for work in visit for text in walk.coded(work)})
+        radio = self.sites.network.radio
         codecs, whole = (self.visit.travel_down, self.visit.travel), sizes.packet["all"]
         down, up = (sizes.coded.get(("all", text), whole) for text in codecs)
         sites, levels = self.sites, () if radio is None else radio.powers_dbm
@@ -126,7 +132,7 @@ class Tariff:
         """
         walk.check(plan, len(self.sites.samples))
         visits = None if receipts is None else [receipt.visit for receipt in receipts]
-        size = self.payload(packet, walk.works(plan))
+        size = self.payload(packet, walk.works(plan), walk.codings(plan))
         if "classifier" not in size.packet and "classifier" in walk.scopes(plan) | walk.handed(plan):
             why = "the network's classifier is not known. Name its layer with model.classifier."
             if self.classifier:

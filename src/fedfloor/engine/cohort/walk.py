@@ -149,8 +149,9 @@ def branches(
     trainer: Trainer, request: ParallelRequest, mine: Collection[int], room: int
 ) -> Generator[list[Job], list[CohortAnswer], tuple[Aggregation, list[NodeResult]]]:
     """Walk the branches ``mine`` of a ``Parallel``, as many at a time as there is room for, in plan order."""
-    node, packet, done = request.node, request.packet, list[NodeResult]()
-    aggregation = aggregation_of(trainer.engine, node, packet)
+    done = list[NodeResult]()
+    aggregation = aggregation_of(trainer.engine, request.node, request.packet, trainer.place(request.tick))
+    packet = aggregation.given
     parts, width = request.branches(mine), max(1, min(room, len(mine)))
     for first in range(0, len(parts), width):
         some, below = parts[first : first + width], max(1, room // width)
