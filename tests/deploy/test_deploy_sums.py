@@ -20,11 +20,11 @@ from fedfloor import models
 from fedfloor.deploy import cloud, mqtt
 from fedfloor.deploy.message import Message, decode
 from fedfloor.deploy.settings import CloudSettings, Endpoint, read
-from fedfloor.deploy.summing import STAGES, DeviceSum
+from fedfloor.deploy.summing import STAGES, DeviceSum, _public
 from fedfloor.engine import travel
 from fedfloor.parts.codecs import SecureSum
 from fedfloor.parts.masking import PublicKeys, Residues, unmasked
-from fedfloor.parts.mix import BySamples, Equal
+from fedfloor.parts.mix import BySamples, Equal, Private
 from fedfloor.plan.nodes import Work
 from fedfloor.plan.outcome import Receipt
 from fedfloor.ranges import RefusedError
@@ -102,6 +102,32 @@ def test_a_device_reveals_no_more_than_one_sum_of_enough_devices() -> None:
     assert set(ask(2, "sum-unmask", survivors=[0, 2, 3])) == {"0", "1", "2", "3"}  # type: ignore[call-overload]
     with pytest.raises(RefusedError, match="no keys of"):  # the shares of another list would unmask its vector
         ask(2, "sum-unmask", survivors=[1, 2, 3])
+
+
+def test_a_device_takes_no_rule_that_lifts_its_update_above_its_noise() -> None:
+    own = Private(clip=1.0, noise=1.0, delta=1e-2, distributed=True)
+    devices = {k: DeviceSum(k, 24, SecureSum(), own) for k in range(3)}
+    sent = {k: one.reply("sum-keys", {"identity": "44" * 32})["answer"] for k, one in devices.items()}
+    others = {k: {"identity": "44" * 32, "keys": {str(v): sent[v] for v in sent if v != k}} for k in devices}
+    shares = {k: one.reply("sum-shares", others[k])["answer"] for k, one in devices.items()}
+    network, work = models.build("logistic", (1, 28, 28), 62, 0), Work(epochs=1, travel="secure-sum")
+    change, receipt = torch.zeros(network.flat.numel()), Receipt(0, 0, 0, 3, 24, 1.0, 0.5, 0.2, 0, lost=False)
+    about = {"identity": "44" * 32, "fraction": 20, "devices": 3, "settings": {}}
+    for k, rule in ((0, "by_samples"), (1, "equal")):
+        given = {**about, "mix": rule, "shares": {str(v): shares[v][str(k)] for v in devices if v != k}}
+        if rule == "by_samples":
+            with pytest.raises(RefusedError, match="the weight 24 of its rule would lift this device's update"):
+                devices[k].masked(network, work, network.flat, change, receipt, given)
+        else:
+            devices[k].masked(network, work, network.flat, change, receipt, given)
+
+
+def test_a_device_with_a_key_of_low_order_is_left_out_of_the_sum() -> None:
+    keys = [["00" * 32, "11" * 32], ["11" * 32, "01" + "00" * 31]]
+    for pair in keys:
+        with pytest.raises(RefusedError, match="none of X25519"):
+            _public(pair, 0)
+    assert _public(["11" * 32, "12" * 32], 0).mask == b"\x12" * 32
 
 
 @pytest.mark.parametrize("lie", ["nothing", "model", "rate", "fraction", "weight", "devices"])

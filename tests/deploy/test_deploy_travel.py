@@ -81,7 +81,18 @@ def test_what_edges_and_cloud_exchange_is_as_long_as_priced(tmp_path: Path, ways
 
 
 @pytest.mark.live
-@pytest.mark.parametrize("lie", ["length", "weight", "infinite", "plain", "branch"])
+@pytest.mark.parametrize("way", ['edge_travel = "int2"', 'edge_travel_down = "int8"', 'edge_travel_down = "bfloat16"'])
+def test_rounding_makes_no_honest_edge_look_as_if_it_went_too_far(tmp_path: Path, way: str) -> None:
+    more = f"method.{way}\nmethods.hierfavg.work.lr = 1e-5\ndeploy.norm_limit = 2.0\n"
+    what = experiment(tmp_path, "hierfavg", rounds=3, devices=4, factories=4, more=more)
+    what.write_text(what.read_text().replace("edge_rounds = 2", "edge_rounds = 1"))
+    with live(tmp_path, what) as park:
+        lines = park.run()
+    assert [(line.lost, (line.measured or {})["absent"]) for line in lines] == [(0, [])] * 3
+
+
+@pytest.mark.live
+@pytest.mark.parametrize("lie", ["length", "weight", "infinite", "plain", "branch", "far"])
 def test_an_edge_whose_payload_is_none_is_refused_and_the_other_goes_on(tmp_path: Path, lie: str) -> None:
     what = experiment(tmp_path, "hierfavg", rounds=1, devices=4, more='method.edge_travel = "int8"\n')
     with live(tmp_path, what) as park:
@@ -97,6 +108,8 @@ def test_an_edge_whose_payload_is_none_is_refused_and_the_other_goes_on(tmp_path
                 payload = payload[:-1]
             elif lie == "plain":
                 payload = np.zeros(48_670, np.float32)
+            elif lie == "far":
+                payload[: 4 * -(-48_670 // 512)].view("<f4")[:] *= 1e4
             elif lie == "infinite":
                 payload[:4] = np.frombuffer(np.float32(np.nan).tobytes(), np.uint8)
             else:

@@ -71,6 +71,18 @@ def test_stochastic_rounding_is_unbiased_and_goes_to_a_neighbour(bits: int, seed
     assert bool((np.abs(many.mean(0) - x) <= 6 * step / 2 / 20).all())
 
 
+@pytest.mark.parametrize("value", ["float16", "bfloat16", "int8", "int4", "int2", {"kind": "quantise", "bucket": 3}])
+@settings(max_examples=25, deadline=None)
+@given(st.integers(0, 2**32 - 1), st.sampled_from([1.0, 1e-4, 60.0]))
+def test_an_error_is_no_longer_than_stated(value: object, seed: int, size: float) -> None:
+    rng = np.random.default_rng(seed)
+    (made,) = chain(text(value))
+    x = (rng.standard_normal(700) ** 5 * size / 100).astype(np.float32)  # some numbers are far larger than most
+    coding = Coding((made,), NumberLayout(((1, 700),)))
+    decoded = coding.arrive(coding.leave(x, lambda _: rng), lambda _: rng)
+    assert np.linalg.norm(decoded - x) <= (made.error + 1e-6) * np.linalg.norm(x) + 1e-6
+
+
 def test_top_k_keeps_the_largest_and_random_k_places_that_are_not_sent() -> None:
     x = change(1)
     kept = coding({"kind": "top-k", "share": 0.1})

@@ -31,7 +31,7 @@ from fedfloor.engine.visit import mixed_part
 from fedfloor.errors import SettingError
 from fedfloor.models import parcel
 from fedfloor.models.parcel import Packet, Parcel
-from fedfloor.parts import mix
+from fedfloor.parts import codecs, mix
 from fedfloor.plan import schedule, text, walk
 from fedfloor.plan.nodes import Node, Parallel, Probe
 from fedfloor.plan.outcome import Receipt
@@ -408,7 +408,9 @@ def check_lengths(walked: Walked, subtask: Subtask, known: Limit, engine: Engine
     Raises:
         RefusedError: it is.
     """
-    network, start, scope = engine.network, subtask.start, next(iter(walk.scopes(subtask.node)), "all")
+    network, node, scope = engine.network, subtask.node, next(iter(walk.scopes(subtask.node)), "all")
+    start = subtask.start if node.travel else _aggregation(subtask, engine).given
+    longer = 1 + ROUNDING + sum(codec.error for codec in codecs.chain(node.travel))
     before = limit.parts(network, scope, start, start)
     farthest = [0.0] * len(before)
     for one in walked.passed:
@@ -425,7 +427,7 @@ def check_lengths(walked: Walked, subtask: Subtask, known: Limit, engine: Engine
         farthest = [max(a, b) for a, b in zip(farthest, total, strict=True)]
     for end in walked.ends if _bounded(subtask.node) else []:
         for part, most in zip(limit.parts(network, scope, start, end.packet(start)), farthest, strict=True):
-            if part.length > most * (1 + ROUNDING) + ROUNDING * HARMLESS * part.own:
+            if part.length > most * longer + ROUNDING * HARMLESS * part.own:
                 raise RefusedError("length", "its models are farther from the start than its updates together.")
 
 

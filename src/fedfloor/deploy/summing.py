@@ -156,7 +156,7 @@ class ServerSum:
                 self.common,
             )  # fmt: skip
             flaw = aggregation.flaw(group)
-        except LostSumError as error:
+        except (LostSumError, RefusedError) as error:
             flaw = str(error)
         if flaw:
             group.lost = f"the sum of {len(survivors)} devices cannot be unmasked: {flaw}."
@@ -268,6 +268,10 @@ class DeviceSum:
         summand = self.rule.summand(change.cpu(), cut.among(network.trained)).numpy()
         figures = receipt.loss_first, receipt.loss_last, receipt.accuracy
         noise = device_noise(self.rule, fixed, masking.threshold(self.codec.threshold, devices))
+        if noise and weight != mix.weigh(self.rule, self.samples):
+            raise RefusedError(
+                "sum", f"the weight {weight:g} of its rule would lift this device's update above its noise."
+            )
         vector = fixed.encoded(summand, weight, figures, discrete_gaussian(noise, cut.numbers, secret()))
         around = {v: self._others[v] for v in sealed}
         alike = common(network, work, arrived, mix.to_spec(rule), fraction, devices)
@@ -308,7 +312,9 @@ def _hex(text: object, size: int) -> bytes:
 
 def _public(pair: object, _: int) -> PublicKeys:
     channel, mask = ranges.rows(pair, 2, "its keys")
-    return PublicKeys(_hex(channel, KEY_BYTES), _hex(mask, KEY_BYTES))
+    keys = PublicKeys(_hex(channel, KEY_BYTES), _hex(mask, KEY_BYTES))
+    masking.check(keys)
+    return keys
 
 
 def _by_device(value: object, read: Callable[[Any], T]) -> dict[int, T]:

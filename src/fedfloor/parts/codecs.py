@@ -58,6 +58,11 @@ class Codec(ABC):
     whole: ClassVar[bool] = False
     summed: ClassVar[bool] = False
 
+    @property
+    def error(self) -> float:
+        """The most that the error's length comes to, as a multiple of the coded vector's."""
+        return math.inf
+
     @abstractmethod
     def after(self, layout: NumberLayout) -> NumberLayout:
         """Return the layout of the numbers that are handed on."""
@@ -88,6 +93,11 @@ class Identity(Codec):
     """Nothing is coded."""
 
     whole: ClassVar[bool] = True
+    digits: ClassVar[float] = math.inf  # bits of precision
+
+    @property
+    def error(self) -> float:
+        return float(2.0**-self.digits)
 
     def after(self, layout: NumberLayout) -> NumberLayout:
         return layout
@@ -105,6 +115,7 @@ class Float16(Identity):
 
     whole: ClassVar[bool] = False
     form: ClassVar[Form] = "float16"
+    digits: ClassVar[float] = 11
 
     def after(self, layout: NumberLayout) -> NumberLayout:
         return replace(_raw(layout, self.form), form=self.form, bits=16)
@@ -115,6 +126,7 @@ class Bfloat16(Float16):
     """The upper half of single precision: its range with 8 bits of precision, rounded to the nearest."""
 
     form: ClassVar[Form] = "bfloat16"
+    digits: ClassVar[float] = 8
 
 
 @dataclass(frozen=True)
@@ -134,6 +146,11 @@ class Quantise(Codec):
     def __post_init__(self) -> None:
         require(self.bits in (8, 4, 2), "travel.quantise.bits", self.bits, "8, 4 or 2")
         require(self.bucket >= 1, "travel.quantise.bucket", self.bucket, "a whole number of at least 1")
+
+    @property
+    def error(self) -> float:
+        """Return √bucket / levels: a number errs by a step at most, and the step is of the bucket's largest number."""
+        return math.sqrt(self.bucket) / self._levels
 
     def after(self, layout: NumberLayout) -> NumberLayout:
         return replace(_raw(layout, f"int{self.bits}"), form="level", bits=self.bits)

@@ -361,6 +361,16 @@ def _public(private: bytes) -> bytes:
     return bytes(x25519.X25519PrivateKey.from_private_bytes(private).public_key().public_bytes_raw())
 
 
+def check(public: PublicKeys) -> None:
+    """Refuse keys with which no secret can be agreed, before they spoil the sum of all others.
+
+    Raises:
+        RefusedError: one is of low order.
+    """
+    for key in (public.channel, public.mask):
+        _agreed(_secret(), key, b"")
+
+
 def _agreed(private: bytes, public: bytes, about: bytes) -> bytes:
     crypto = _cryptography()
     try:
