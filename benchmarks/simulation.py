@@ -31,6 +31,7 @@ from fedfloor.engine.place import keep_memory
 from fedfloor.engine.team import Alone, Shared, Team, deal, shared_file
 from fedfloor.methods.contract import State, View
 from fedfloor.methods.fedavg import FedAvg
+from fedfloor.models.layers import Dilated
 from fedfloor.park.park import Park
 from fedfloor.park.stream import batch_order
 from fedfloor.parts.work import WorkSettings
@@ -184,13 +185,21 @@ def conv1d(model: nn.Module) -> nn.Module:
     """Return a network of windows as users write it: with ``Conv1d`` where ours convolves pictures of height 1."""
     if not isinstance(model, nn.Sequential) or not isinstance(model[0], nn.Unflatten):
         return model
-    plain: list[nn.Module] = []
-    for layer in list(model)[1:]:
-        if isinstance(layer, nn.Conv2d):
-            (_, kernel), (_, stride), padding = layer.kernel_size, layer.stride, layer.padding[1]
-            layer = nn.Conv1d(layer.in_channels, layer.out_channels, kernel, stride=stride, padding=int(padding))
-        plain.append(nn.AdaptiveAvgPool1d(1) if isinstance(layer, nn.AdaptiveAvgPool2d) else layer)
-    return nn.Sequential(*plain)
+    return nn.Sequential(*map(_over_rows, list(model)[1:]))
+
+
+def _over_rows(layer: nn.Module) -> nn.Module:
+    if isinstance(layer, Dilated):
+        layer.body, layer.straight = nn.Sequential(*map(_over_rows, layer.body)), _over_rows(layer.straight)
+    elif isinstance(layer, nn.Conv2d):
+        (_, kernel), (_, stride), (_, dilation) = layer.kernel_size, layer.stride, layer.dilation
+        size = layer.in_channels, layer.out_channels, kernel
+        return nn.Conv1d(*size, stride=stride, padding=int(layer.padding[1]), dilation=dilation)
+    elif isinstance(layer, nn.ZeroPad2d):
+        return nn.ConstantPad1d(layer.padding[:2], 0.0)
+    elif isinstance(layer, nn.AdaptiveAvgPool2d):
+        return nn.AdaptiveAvgPool1d(1)
+    return layer
 
 
 class _Bare:

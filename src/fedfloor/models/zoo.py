@@ -257,7 +257,7 @@ def tcn(shape: Shape, classes: int) -> nn.Module:
     """
     _sensors("tcn", shape, 2)
     blocks = [Dilated(shape[0] if far == 1 else 32, 32, 3, far) for far in (1, 2, 4, 8)]
-    return nn.Sequential(*blocks, LastRow(), nn.Linear(32, classes))
+    return nn.Sequential(nn.Unflatten(1, (shape[0], 1)), *blocks, LastRow(), nn.Flatten(), nn.Linear(32, classes))
 
 
 def lstm(shape: Shape, classes: int) -> nn.Module:
