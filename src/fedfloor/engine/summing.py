@@ -114,6 +114,8 @@ class SecureAggregation(Aggregation):
         noise = TAIL * self._rule.sum_noise() * math.sqrt(shares)
         self.fixed = FixedPoint.sized(self.cut.numbers, codec.bits, codec.bound, most, len(self.devices), noise)
         self.seed = engine.seed
+        for group in self.sums.values():  # before anybody trains
+            self.noise(group)
 
     def add(self, index: int, packet: Packet, samples: int, receipts: Sequence[Receipt] = ()) -> None:
         """Add a branch's change, or the masked vector that its device made of it."""
