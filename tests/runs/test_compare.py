@@ -32,6 +32,15 @@ def test_compare_has_a_row_per_method_and_a_run_per_pair(command: Command) -> No
     assert lines(command.folder / "alone") == lines(command.folder / "all" / "fedsr-seed1")
 
 
+def test_methods_that_train_unequally_much_are_named(command: Command) -> None:
+    """FedSR's five laps of one epoch are five passes; one lap of two epochs are two."""
+    laps = ("--set", "methods.fedsr.laps=1", "--set", "methods.fedavg.work.epochs=5", "--stop-after", "1")
+    other = command(*COMPARE, "--out", "other", *laps, "--set", "methods.fedsr.work.epochs=2")
+    assert "in a round are 2 (fedsr), 5 (fedavg)." in other.err
+    same = command(*COMPARE, "--out", "same", *laps, "--set", "methods.fedsr.work.epochs=5")
+    assert "equally much" not in same.err
+
+
 def test_a_comparison_that_was_killed_goes_on_to_the_same_table(command: Command) -> None:
     whole = command(*COMPARE, "--out", "whole", "--json").document["rows"]
     # as a kill leaves it: one run done, one with a checkpoint and half a line after it, one without a checkpoint

@@ -89,6 +89,10 @@ def carry_out(
             if park is None or ground(run.experiment) != built_for:
                 park, built_for = launch.build_park(run.experiment), ground(run.experiment)
                 warn_of_gaps(park)
+                if not ends and len(work) > 1 and tolerant and keep:  # a comparison, no sweep
+                    from fedfloor.runs.forecast import warn_of_unequal_passes
+
+                    warn_of_unequal_passes(work, park)
             orders = Orders(run.out, resume=_exists(run), limits=run.limits or limits, keep=keep)
             try:
                 with follow(run) as report:

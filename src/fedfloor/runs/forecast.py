@@ -4,9 +4,11 @@ another network: other seconds, bytes and joules."""
 from __future__ import annotations
 
 import json
+import logging
 import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -49,10 +51,14 @@ from fedfloor.plan.schedule import (
     is_lost,
 )
 from fedfloor.runs import folder, ledger, prepare, pricing
-from fedfloor.runs.compare import ground
+from fedfloor.runs.compare import PlannedRun, ground
 from fedfloor.runs.ledger import Line
 from fedfloor.runs.parks import build_park
 from fedfloor.runs.pricing import Tariff
+
+log = logging.getLogger(__name__)
+
+UNEQUAL = 1.5  # times as many passes as another method
 
 
 @dataclass(frozen=True)
@@ -104,6 +110,39 @@ def first_round(experiment: Experiment, park: Park) -> Node:
     run = _Planner(experiment, park)
     run.begin()
     return run.advance(1, run.plan(1), loss_chance=0.0)
+
+
+def passes(experiment: Experiment, park: Park) -> float:
+    """Return how often the first round goes through the samples of the devices that it visits.
+
+    Raises:
+        SettingError: the method's plan depends on what only training shows.
+    """
+    trained, held = 0.0, {-1: int(park.holdings.sum())}
+    visits = list(walk.visited(first_round(experiment, park)))
+    for visit, times in visits:
+        device = walk.number(visit)
+        samples = held.setdefault(device, int(park.holdings[device]))
+        work = visit.work
+        trained += times * (samples * (work.epochs or 0) if work.steps is None else work.steps * work.batch_size)
+    return trained / max(1, sum(held[device] for device in {walk.number(visit) for visit, _ in visits}))
+
+
+def warn_of_unequal_passes(runs: Sequence[PlannedRun], park: Park) -> None:
+    """Log a note where the runs of a comparison go unequally often through their devices' samples in a round."""
+    found: dict[str, float] = {}
+    for run in runs:
+        name = run.experiment.method.name
+        if run.start is None and name not in found and ground(run.experiment) == ground(runs[0].experiment):
+            with suppress(SettingError):
+                found[name] = passes(run.experiment, park)
+    counts = [count for count in found.values() if count]
+    if counts and max(counts) > UNEQUAL * min(counts):
+        log.info(
+            "methods do not train equally much: passes over a visited device's samples in a round are %s. Set epochs, "
+            "steps or laps so that they agree, such as methods.fedavg.work.epochs, or compare at equal cost with --at.",
+            ", ".join(f"{count:.3g} ({name})" for name, count in sorted(found.items(), key=lambda pair: pair[1])),
+        )
 
 
 def plan_of(experiment: Experiment, park: Park, number: int = 1) -> Node:
