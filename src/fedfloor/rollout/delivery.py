@@ -32,13 +32,14 @@ STATES = ("serving", "fetching", "refused", "empty", "gone")
 
 @dataclass(frozen=True)
 class Report:
-    """What a device last reported: its state as to entry ``number`` of the journal, and the version in use."""
+    """A device's last report: its state as to entry ``number`` of the journal, the version in use, and what drifts."""
 
     state: str
     number: int | None
     version: int | None
     why: str
     after_s: float
+    drift: tuple[str, ...] = ()
 
 
 @dataclass
@@ -59,11 +60,13 @@ class Station:
         try:
             body = json.loads(payload)
             state, number, version, why = (body[key] for key in ("state", "number", "version", "why"))
+            drift = tuple(body.get("drift", ()))
         except (ValueError, KeyError, TypeError, RecursionError):
             return
-        if state in STATES and isinstance(why, str) and all(x is None or type(x) is int for x in (number, version)):
+        texts = all(isinstance(text, str) for text in (why, *drift))
+        if state in STATES and texts and all(x is None or type(x) is int for x in (number, version)):
             after_s = time.monotonic() - self.began
-            self.reports[names[0]] = Report(state, number, version, why, after_s)
+            self.reports[names[0]] = Report(state, number, version, why, after_s, drift)
 
 
 @contextmanager
@@ -160,7 +163,9 @@ def _row(registry: Registry, station: Station, device: str) -> dict[str, Any]:
     """Return a device's row; its state is about the release that it shall use: ``waiting`` without a report on that."""
     use, report = registry.used.get(device), station.reports.get(device)
     row: dict[str, Any] = {"device": device, "factory": station.edge.name, "version": use and use.version}
-    row |= {"state": "waiting", "runs": report and report.version, "seconds": None, "why": None}
+    row |= {"state": "waiting", "runs": report and report.version, "seconds": None, "why": None, "drift": None}
+    if report is not None and report.drift:
+        row["drift"] = shown(", ".join(report.drift), 400)[1:-1]
     if not station.there.is_set():
         return row | {"state": "unreachable", "why": f"broker {station.edge.broker} did not answer"}
     if use is None:

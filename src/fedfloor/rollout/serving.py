@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import queue
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from threading import Event, Thread
 from typing import Any
@@ -18,6 +18,7 @@ from fedfloor.deploy.mqtt import Connection, Heard, MqttConnection, topic_parts
 from fedfloor.deploy.settings import DeviceSettings
 from fedfloor.errors import SettingError, shown
 from fedfloor.ranges import RefusedError
+from fedfloor.rollout import drift
 from fedfloor.rollout.model import Model
 from fedfloor.rollout.rows import Batch, InputRows
 from fedfloor.rollout.slots import Download, Slots
@@ -42,6 +43,8 @@ class Serving:
         network = _network(settings.experiment)
         slots = Slots(folder, certificate(settings.tls.ca), settings.park, settings.name, network)
         self._slots, self._model = slots.read()
+        self._kept = folder / "drift.json"
+        self._watch = None if self._model is None else drift.load(self._kept, self._model.statement.version)
         self._download: Download | None = None
         self._rows = None if settings.predict is None else InputRows(settings.predict, folder / "rows.json")
         self._queue: queue.Queue[Callable[[], None]] = queue.Queue(WAITING)
@@ -125,7 +128,7 @@ class Serving:
         """Use a model that lies here: loaded and tried first, then one renaming, between two rows."""
         model = self._slots.model(statement)
         self._slots = self._slots.switched(envelope)
-        self._model = model
+        self._model, self._watch = model, drift.load(self._kept, statement.version)
         log.info("version %d is in use: network '%s'", statement.version, statement.network)
         self._report("serving")
 
@@ -146,7 +149,8 @@ class Serving:
 
     def _report(self, state: str, why: str = "", number: int | None = None) -> None:
         """Publish the version in use, and the number of the release that is fetched or refused; 0: nobody signed it."""
-        body = report(self.settings.name, state, None if self._model is None else self._model.statement, why, number)
+        used = None if self._model is None else self._model.statement
+        body = report(self.settings.name, state, used, why, number, self._drifted())
         self._link.say(topic(self.settings.park, "serving", self.settings.name), body, retain=True)
 
     def _predict(self) -> bool:
@@ -156,20 +160,53 @@ class Serving:
             return False
         batch = rows.next(model)
         if batch is not None:
-            for body in _answers(model, batch):
+            bodies = _answers(model, batch)
+            for body in bodies:
                 data = json.dumps(body).encode()
                 self._link.say(topic(self.settings.park, "predictions", self.settings.name), data)
                 if body.get("alarm"):
                     self._link.say(topic(self.settings.park, "alarms", self.settings.name), data)
+            self._look(batch, bodies)
             rows.commit(batch)
         return batch is not None
 
+    def _look(self, batch: Batch, bodies: Sequence[Mapping[str, Any]]) -> None:
+        """Watch what was predicted; where an alarm begins or ends report it, and publish it as an alarm."""
+        if self._watch is None or self._model is None:
+            return
+        before, blocks = self._drifted(), self._watch.inputs.blocks
+        self._watch = self._watch.after(batch.x, [drift.doubt(body) for body in bodies])
+        if self._watch.inputs.blocks > blocks:
+            drift.keep(self._watch, self._kept)
+        now = self._drifted()
+        if now != before:
+            log.warning("drift: %s", ", ".join(now) or "none any more")
+            about = {"version": self._watch.version, "file": batch.file, "rows": list(batch.rows[-1]), "drift": now}
+            self._link.say(topic(self.settings.park, "alarms", self.settings.name), json.dumps(about).encode())
+            self._report("serving")
 
-def report(device: str, state: str, used: Statement | None, why: str = "", number: int | None = None) -> bytes:
+    def _drifted(self) -> list[str]:
+        return (
+            []
+            if self._watch is None or self._model is None
+            else self._watch.words(self._model.about.get("columns", ()))
+        )
+
+
+def report(
+    device: str, state: str, used: Statement | None, why: str = "", number: int | None = None,
+    drifted: Sequence[str] = (),
+) -> bytes:  # fmt: skip
     """Return a device's report as JSON: on the release ``number``, or that of the model in ``used``."""
     known = None if used is None else used.number
-    body = {"device": device, "state": state, "why": why[:400], "number": known if number is None else number}
+    body: dict[str, Any] = {
+        "device": device,
+        "state": state,
+        "why": why[:400],
+        "number": known if number is None else number,
+    }
     body |= {"version": None if used is None else used.version, "sha256": None if used is None else used.sha256}
+    body["drift"] = [text[:100] for text in drifted[:20]]
     return json.dumps(body).encode()
 
 

@@ -1,0 +1,173 @@
+"""A device's watch of what its model is given and how sure it is: cumulative sums over blocks of samples."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+LEARN = 20  # blocks after a release whose mean and deviation are what is normal
+BLOCK = 20  # samples
+SHIFT = 1.0  # k, deviations
+LEVEL = 4.0  # h
+MISSING = 0.5  # share of a block's values of a sensor from which on it is missing
+
+
+def run_length(shift: float = SHIFT, level: float = LEVEL) -> float:
+    """Return the mean number of blocks between two false alarms of a one-sided cumulative sum.
+
+    (e^{2kb} − 2kb − 1) / (2k²) with b = h + 1.166, for independent blocks that are normally distributed (Siegmund,
+    Sequential Analysis, 1985). Blocks of a machine that depend on each other give more false alarms.
+
+    >>> round(run_length(0.5, 4.0)), round(run_length(0.5, 5.0))  # exact: 336 and 930 (Montgomery's table)
+    (338, 938)
+    """
+    b = level + 1.166
+    return (math.exp(2 * shift * b) - 2 * shift * b - 1) / (2 * shift**2)
+
+
+@dataclass(frozen=True)
+class Cusum:
+    """A cumulative sum of each of several figures, C ← max(0, C + |z − m|/s − e − k), in alarm above h.
+
+    m and s are each figure's mean and standard deviation over the first :data:`LEARN` blocks; e = √(2/π) is the mean
+    of |z| of a normal figure. C grows to 2h at most, so that an alarm ends soon after its cause. Page, Biometrika 41
+    (1954).
+
+    Args:
+        blocks: so far.
+        mean, scatter: of the first ones, by Welford's recursion.
+        sums: C.
+    """
+
+    blocks: int = 0
+    mean: tuple[float, ...] = ()
+    scatter: tuple[float, ...] = ()
+    sums: tuple[float, ...] = ()
+
+    def after(self, figures: Floats) -> Cusum:
+        """Return the state after a block; a figure that is not known, NaN, changes nothing of its own."""
+        n = len(figures)
+        mean, scatter, sums = (np.array(part or (0.0,) * n) for part in (self.mean, self.scatter, self.sums))
+        known = np.isfinite(figures)
+        away = np.where(known, figures - mean, 0.0)
+        if self.blocks < LEARN:
+            mean = mean + away / (self.blocks + 1)
+            scatter = scatter + away * np.where(known, figures - mean, 0.0)
+        else:
+            deviation = np.sqrt(scatter / (LEARN - 1))
+            z = np.abs(away) / np.maximum(deviation, 1e-9 * np.maximum(1.0, np.abs(mean)))
+            grown = np.clip(sums + z - math.sqrt(2 / math.pi) - SHIFT, 0.0, 2 * LEVEL)
+            sums = np.where(known, grown, sums)
+        return Cusum(self.blocks + 1, tuple(mean.tolist()), tuple(scatter.tolist()), tuple(sums.tolist()))
+
+    @property
+    def alarms(self) -> list[int]:
+        """The figures in alarm."""
+        return [i for i, value in enumerate(self.sums) if value > LEVEL]
+
+
+@dataclass(frozen=True)
+class Watch:
+    """The watch of one device and model version.
+
+    Args:
+        version: of the model.
+        inputs: mean of each sensor's values in a block (of pictures: brightness and its spread, by channel).
+        model: mean of the model's doubt in a block: 1 − the likeliest class's probability, or the logarithm of the
+            reconstruction's score.
+        missing: sensors that were missing in the last block, though they were there at first.
+        absent: sensors that were missing in the first block.
+        rest: values of samples that fill no block yet.
+    """
+
+    version: int
+    inputs: Cusum = Cusum()
+    model: Cusum = Cusum()
+    missing: tuple[int, ...] = ()
+    absent: tuple[int, ...] | None = None
+    rest: tuple[tuple[float, ...], ...] = field(default=(), repr=False)
+
+    def after(self, x: NDArray[Any], doubt: Sequence[float]) -> Watch:
+        """Return the watch after samples x [n, …] and the model's doubt of each, NaN where there is none."""
+        rows = np.column_stack([features(x), np.asarray(doubt, np.float64).reshape(len(x), 1)])
+        values = np.concatenate([np.array(self.rest).reshape(-1, rows.shape[1]), rows])
+        watch = self
+        for first in range(0, len(values) - BLOCK + 1, BLOCK):
+            watch = watch._block(values[first : first + BLOCK])
+        left = values[len(values) - len(values) % BLOCK :]
+        return replace(watch, rest=tuple(map(tuple, left.tolist())))
+
+    def _block(self, values: Floats) -> Watch:
+        gone = np.isnan(values[:, :-1]).mean(0) >= MISSING
+        absent = tuple(np.flatnonzero(gone).tolist()) if self.absent is None else self.absent
+        known = np.where(np.isnan(values), 0.0, 1.0).sum(0)
+        means = np.where(known > 0, np.nansum(values, axis=0) / np.maximum(known, 1), np.nan)
+        return replace(
+            self, inputs=self.inputs.after(means[:-1]), model=self.model.after(means[-1:]), absent=absent,
+            missing=tuple(i for i in np.flatnonzero(gone).tolist() if i not in absent),
+        )  # fmt: skip
+
+    def words(self, columns: Sequence[str]) -> list[str]:
+        """Return what is in alarm, in words: ``temperature``, ``flow is missing``, ``the model's doubt``."""
+        names = columns or [f"channel {i}" for i in range(len(self.inputs.sums))]
+        drifted = [names[i] for i in self.inputs.alarms if i < len(names)]
+        gone = [f"{names[i]} is missing" for i in self.missing if i < len(names)]
+        return [*drifted, *gone, *(["the model's doubt"] if self.model.alarms else [])]
+
+
+def features(x: NDArray[Any]) -> Floats:
+    """Return what is watched of samples, float64 [n, F].
+
+    Of sensors the newest row of a window, [n, C, L] → [n, C]; of pictures mean and deviation of each channel.
+
+    >>> features(np.array([[[1.0, 2.0], [3.0, np.nan]]])).tolist()
+    [[2.0, nan]]
+    """
+    if x.ndim == 4:
+        flat = x.reshape(*x.shape[:2], -1).astype(np.float64)
+        return np.concatenate([flat.mean(2), flat.std(2)], axis=1)
+    return (x if x.ndim == 2 else x[..., -1]).astype(np.float64)
+
+
+def doubt(answer: Mapping[str, Any]) -> float:
+    """Return how unsure a model is of an answer; NaN where the answer has no such figure.
+
+    >>> doubt({"class": "ok", "probability": 0.75}), round(doubt({"score": 1.0}), 6), doubt({"predicted": {}})
+    (0.25, 0.0, nan)
+    """
+    if "probability" in answer:
+        return 1.0 - float(answer["probability"])
+    score = answer.get("score")
+    return math.log(max(float(score), 1e-12)) if score is not None else math.nan
+
+
+def load(path: Path, version: int) -> Watch:
+    """Return the watch that was kept for a version, or a new one."""
+    try:
+        kept = json.loads(path.read_text(encoding="utf-8"))
+        if kept["version"] != version:
+            return Watch(version)
+        inputs, model = (
+            Cusum(int(part["blocks"]), *(tuple(map(float, part[name])) for name in ("mean", "scatter", "sums")))
+            for part in (kept["inputs"], kept["model"])
+        )
+        absent = None if kept["absent"] is None else tuple(map(int, kept["absent"]))
+        return Watch(version, inputs, model, tuple(map(int, kept["missing"])), absent)
+    except (OSError, ValueError, TypeError, KeyError):
+        return Watch(version)
+
+
+def keep(watch: Watch, path: Path) -> None:
+    """Write a watch, whole or not at all; samples that fill no block yet are left out."""
+    part = path.with_name(f".{path.name}.part")
+    part.write_text(json.dumps(asdict(replace(watch, rest=()))), encoding="utf-8")
+    os.replace(part, path)

@@ -1,0 +1,156 @@
+"""A device's watch of drift: its sums, its alarms, what is kept of it, and what a serving device publishes."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import numpy as np
+import pytest
+from test_rollout_device import CA, HEADER, put, slots
+
+from fedfloor.deploy.mqtt import MqttConnection
+from fedfloor.deploy.settings import DeviceSettings, Endpoint, Tls
+from fedfloor.rollout import drift
+from fedfloor.rollout.delivery import Station
+from fedfloor.rollout.drift import BLOCK, LEARN, LEVEL, SHIFT, Cusum, Watch
+from fedfloor.rollout.serving import Serving
+from rollouts import model
+
+COLUMNS = ("heat", "load", "speed")
+
+
+def learnt(rng: np.random.Generator, sensors: int = 3) -> Watch:
+    rows = LEARN * BLOCK
+    return Watch(1).after(rng.normal(5, 2, (rows, sensors)), rng.uniform(0, 0.2, rows))
+
+
+def test_the_sum_is_that_of_the_formula() -> None:
+    rng = np.random.default_rng(0)
+    first, later = rng.normal(3, 1, (LEARN, 2)), rng.normal(4, 1, (5, 2))
+    state, sums = Cusum(), np.zeros(2)
+    for block in (*first, *later):
+        state = state.after(block)
+    for block in later:
+        z = np.abs(block - first.mean(0)) / first.std(0, ddof=1)
+        sums = np.clip(sums + z - math.sqrt(2 / math.pi) - SHIFT, 0, 2 * LEVEL)
+    np.testing.assert_allclose(state.mean, first.mean(0))
+    np.testing.assert_allclose(state.sums, sums)
+
+
+def test_a_false_alarm_is_as_rare_as_stated() -> None:
+    """Independent normal blocks: 200 devices of 3 sensors see 100 blocks each; 60,000 / 15,344 alarms are expected.
+
+    |z| of a normal figure is no normal figure and m and s are of 20 blocks, so that more come, but a few per cent.
+    """
+    rng, alarms = np.random.default_rng(1), 0
+    for _ in range(200):
+        state = Cusum()
+        for block in rng.normal(0, 1, (LEARN + 100, 3)):
+            state = state.after(block)
+            alarms += len(state.alarms) > 0 and state.blocks == LEARN + 100
+    assert alarms <= 10
+
+
+@pytest.mark.parametrize("sensor", [0, 2])
+def test_a_shift_is_found_in_a_few_blocks_its_sensor_is_named_and_its_end_ends_the_alarm(sensor: int) -> None:
+    rng = np.random.default_rng(2)
+    watch = learnt(rng)
+    assert watch.words(COLUMNS) == []
+    rows = rng.normal(5, 2, (6 * BLOCK, 3))
+    rows[:, sensor] += 2.0  # a deviation of a row, √20 of them of a block's mean
+    watch = watch.after(rows, np.full(len(rows), 0.1))
+    assert watch.words(COLUMNS) == [COLUMNS[sensor]]
+    watch = watch.after(rng.normal(5, 2, (20 * BLOCK, 3)), rng.uniform(0, 0.2, 20 * BLOCK))
+    assert watch.words(COLUMNS) == []
+
+
+def test_doubt_of_the_model_and_sensors_that_fall_silent() -> None:
+    rng = np.random.default_rng(3)
+    watch = learnt(rng).after(rng.normal(5, 2, (4 * BLOCK, 3)), rng.uniform(0.3, 0.5, 4 * BLOCK))
+    assert watch.words(COLUMNS) == ["the model's doubt"]
+    rows = rng.normal(5, 2, (BLOCK, 3))
+    rows[:, 1] = np.nan
+    assert "load is missing" in learnt(rng).after(rows, np.full(BLOCK, np.nan)).words(COLUMNS)
+
+
+def test_a_sensor_that_was_never_there_and_one_that_never_moved() -> None:
+    rng = np.random.default_rng(4)
+    rows = rng.normal(5, 2, (LEARN * BLOCK + 200, 3))
+    rows[:, 0], rows[:, 1] = np.nan, 7.0
+    watch = Watch(1).after(rows, np.full(len(rows), np.nan))
+    assert watch.words(COLUMNS) == []
+    rows[:, 1] = 7.5
+    assert watch.after(rows[:BLOCK], np.full(BLOCK, np.nan)).words(COLUMNS) == ["load"]
+
+
+def test_however_samples_are_cut_the_watch_is_the_same(tmp_path: Path) -> None:
+    rng = np.random.default_rng(5)
+    rows, doubt = rng.normal(0, 1, (500, 2)), rng.uniform(0, 1, 500)
+    whole, parts = Watch(3).after(rows, doubt), Watch(3)
+    for first in range(0, 500, 7):
+        parts = parts.after(rows[first : first + 7], doubt[first : first + 7])
+    assert parts == whole
+    drift.keep(whole.after(rows[:20], doubt[:20]), tmp_path / "drift.json")
+    again = drift.load(tmp_path / "drift.json", 3)
+    assert again == whole.after(rows[:20], doubt[:20])
+    assert drift.load(tmp_path / "drift.json", 4) == Watch(4)  # of another version
+    (tmp_path / "drift.json").write_text("[" * 10)
+    assert drift.load(tmp_path / "drift.json", 3) == Watch(3)
+
+
+def test_pictures_are_watched_by_brightness_and_its_spread() -> None:
+    rng = np.random.default_rng(6)
+    pictures = rng.integers(0, 200, (LEARN * BLOCK, 1, 4, 4), np.uint8)
+    watch = Watch(1).after(pictures, np.zeros(len(pictures)))
+    assert watch.words(()) == []
+    assert watch.after(pictures[: 3 * BLOCK] + np.uint8(50), np.zeros(3 * BLOCK)).words(()) == ["channel 0"]
+
+
+def test_a_device_publishes_where_drift_begins_and_a_restart_forgets_nothing(tmp_path: Path) -> None:
+    """With a connection that notes what is published; tests/rollout/test_rollout_park.py has real ones."""
+    rows = tmp_path / "rows"
+    rows.mkdir()
+    put(slots(tmp_path / "models"), model())
+    (tmp_path / "ca.crt").write_bytes(CA.pem()[0])
+    (tmp_path / "experiment.toml").write_text('model.name = "logistic"\n')
+    tls = Tls(tmp_path / "ca.crt", tmp_path / "d0.crt", tmp_path / "d0.key")
+    settings = DeviceSettings(
+        "trial", "d0", 0, 0, Endpoint("127.0.0.1", 8883), tmp_path / "experiment.toml", tmp_path, tmp_path, tls,
+        predict=rows, edge="north",
+    )  # fmt: skip
+
+    def serve() -> list[tuple[str, dict[str, Any]]]:
+        told: list[tuple[str, dict[str, Any]]] = []
+
+        def say(topic: str, data: bytes, **_: Any) -> None:
+            told.append((topic.split("/")[2], json.loads(data)))
+
+        made = Serving(settings, cast(MqttConnection, SimpleNamespace(say=say, unacknowledged=0)))
+        while made._predict():
+            pass
+        return [(kind, body) for kind, body in told if kind != "predictions" and "drift" in body]
+
+    rng = np.random.default_rng(7)
+    known = rng.normal(0, 1, (LEARN * BLOCK, 3))
+    (rows / "a.csv").write_text(HEADER + "".join(f"{i},{a},{b},{c}\n" for i, (a, b, c) in enumerate(known)))
+    assert serve() == []
+    with (rows / "a.csv").open("a") as file:
+        file.writelines(f"{i},{a},{b + 3},{c}\n" for i, (a, b, c) in enumerate(rng.normal(0, 1, (6 * BLOCK, 3))))
+    told = serve()
+    assert [kind for kind, _ in told][:2] == ["alarms", "serving"]
+    assert "heat" in told[0][1]["drift"]
+    station = Station(cast(Any, None), cast(Any, None))
+    station.heard("fedfloor/trial/serving/d0", json.dumps(told[-1][1]).encode())
+    assert "heat" in station.reports["d0"].drift
+
+
+@pytest.mark.parametrize("odd", [7, [1], {"a": 1}, ["x", None], [["x"]]])
+def test_a_report_whose_drift_is_no_list_of_texts_is_passed_over(odd: object) -> None:
+    station = Station(cast(Any, None), cast(Any, None))
+    body = {"state": "serving", "number": 1, "version": 1, "why": "", "drift": odd}
+    station.heard("fedfloor/trial/serving/d0", json.dumps(body).encode())
+    assert station.reports.get("d0") is None or all(isinstance(text, str) for text in station.reports["d0"].drift)
