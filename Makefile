@@ -31,8 +31,8 @@ broker:
 		|| { echo "a live park needs Mosquitto, the MQTT broker: sudo apt install mosquitto, then make demo-live"; exit 1; }
 
 .PHONY: demo-live
-demo-live: broker $(READY)  ## Train in a park of real processes on this machine: 2 factories, 8 devices, TLS (2–3 minutes)
-	$(BIN)/fedfloor live up demo-live
+demo-live: broker $(READY)  ## A park of real processes: train, release, notice drift, train on, roll back (about a minute)
+	$(BIN)/fedfloor live demo
 
 .PHONY: test
 test: check  ## Run everything but whole parks: make check, then real data, real processes and a browser

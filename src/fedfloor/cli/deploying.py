@@ -15,6 +15,7 @@ import typer
 
 from fedfloor.cli import shared
 from fedfloor.cli.options import File, Json, Resume, Set, Stop
+from fedfloor.cli.watching import watched
 from fedfloor.errors import RunError, SettingError
 
 if TYPE_CHECKING:
@@ -155,6 +156,7 @@ def cloud(config: Config, resume: Resume = False, stop_after: Stop = None) -> No
 
 
 LIVE = Path("runs/live")
+TRAINED = ("rounds=8", "model.name=cnn-small", "work.lr=0.1", "work.epochs=5")  # so that the model predicts something
 Folder = Annotated[Path, typer.Option("--out", metavar="DIR", help="The park's folder.")]
 live = typer.Typer(
     no_args_is_help=True, help="Run a whole park on this machine: cloud, edges, brokers and devices, over TLS."
@@ -207,6 +209,21 @@ def up(
     if code:
         raise typer.Exit(code)
     print(f"run: {out / 'run'}")
+
+
+@live.command()
+def demo(out: Folder = LIVE, changes: Set = None, as_json: Json = False) -> None:
+    """Train in a park of real processes, release to a canary and to all, notice drift, train on, roll back."""
+    from fedfloor.rollout import demo as module
+    from fedfloor.terminal import show
+
+    experiment = shared.experiment("demo-live", [*TRAINED, *(changes or [])])
+    with module.park(experiment, out) as trial, watched(trial.folder, watch=True, stay=False), _interruptible():
+        tour = module.Demonstration(trial, _say)
+        came_out = tour.run(_module().up(trial, _say), _show_round)
+    show(tour.rows, as_json=as_json, **({} if as_json else {"title": "demonstration"}))
+    if not came_out:
+        raise typer.Exit(1)
 
 
 @contextmanager

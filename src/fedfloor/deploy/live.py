@@ -66,13 +66,14 @@ def mosquitto() -> str:
 
 def prepare(
     experiment: Experiment, folder: Path, factories: int | None = None, devices: int | None = None,
-    first_port: int | None = None,
+    first_port: int | None = None, *, predict: bool = False,
 ) -> TrialPark:  # fmt: skip
     """Provision a park on this machine, whose devices stand in the factories that the experiment puts them in.
 
     Args:
         factories, devices: how many; left out, the experiment's, or the data's own.
         first_port: of those it needs, in a row; left out, any that are free.
+        predict: whether devices predict what is put into ``rows/DEVICE`` of the folder.
 
     Raises:
         SettingError: Mosquitto is missing; the folder is not empty; too many devices for one machine.
@@ -91,12 +92,19 @@ def prepare(
     park = ParkFile(
         "trial", folder / "experiment.toml", CloudTable(HERE, chosen[0], HERE),
         tuple(FactoryTable(n, HERE, chosen[1 + m], HERE) for m, n in enumerate(names)),
-        tuple(DeviceTable(f"device-{k}", names[int(m)]) for k, m in enumerate(stands)),
+        tuple(DeviceTable(f"device-{k}", names[int(m)], predict=_rows(folder, k) if predict else None)
+              for k, m in enumerate(stands)),
         valid_days=30, folder=folder / "park" / "cloud",
     )  # fmt: skip
     made = TrialPark(folder, park, found)
     _provision(made)
     return made
+
+
+def _rows(folder: Path, device: int) -> str:
+    place = folder / "rows" / f"device-{device}"
+    place.mkdir(parents=True, exist_ok=True)
+    return str(place)
 
 
 def _sized(experiment: Experiment, factories: int | None, devices: int | None) -> tuple[Experiment, list[int]]:
@@ -169,9 +177,11 @@ def up(trial: TrialPark, say: Say) -> Crew:
     return crew
 
 
-def cloud(crew: Crew, trial: TrialPark) -> ParkProcess:
-    """Start the cloud's loop: the run begins."""
-    return _start(crew, trial, machines.cloud_services(trial.park)[1], "cloud", "cloud", trial.place / "cloud")
+def cloud(crew: Crew, trial: TrialPark, *more: str) -> ParkProcess:
+    """Start the cloud's loop: the run begins, or goes on with ``--resume`` among ``more`` words of its command."""
+    service = machines.cloud_services(trial.park)[1]
+    service = replace(service, words=(*service.words, *more))
+    return _start(crew, trial, service, "cloud", "cloud", trial.place / "cloud")
 
 
 def _start(crew: Crew, trial: TrialPark, service: machines.Service, name: str, kind: str, where: Path) -> ParkProcess:
@@ -241,6 +251,6 @@ def down(folder: Path, keep: bool = False) -> int:
     known = (folder / LIST).exists()  # else files of these names are not ours
     count = Crew.of(folder).stop()
     if known and not keep:
-        for path in (folder / name for name in ("park", "tmp", "park.toml", "experiment.toml")):
+        for path in (folder / name for name in ("park", "tmp", "rows", "park.toml", "experiment.toml")):
             shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink(missing_ok=True)
     return count
