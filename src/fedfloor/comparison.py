@@ -18,6 +18,7 @@ from fedfloor.report.story import story
 from fedfloor.report.table import natural_target, paired, summary
 from fedfloor.runs.api import Run, default_ranks
 from fedfloor.runs.compare import PlannedRun, carry_out, planned_runs
+from fedfloor.runs.forecast import warn_of_unequal_passes
 from fedfloor.runs.ledger import Line
 from fedfloor.runs.orders import Limits
 from fedfloor.runs.references import beside
@@ -111,7 +112,16 @@ def compare(
     if references:
         work = beside(work, experiment, methods, seeds, folder, limits or Limits())
     size = default_ranks(experiment.engine) if ranks is None else ranks
-    ends, whole = carry_out(work, limits or Limits(), size, _follow(report), resume=resume, tolerant=True, keep=True)
+    ends, whole = carry_out(
+        work,
+        limits or Limits(),
+        size,
+        _follow(report),
+        resume=resume,
+        tolerant=True,
+        keep=True,
+        begin=warn_of_unequal_passes,
+    )
     gone = tuple(place for place, why in ends.items() if why == "diverged")
     return Comparison(folder, tuple(ends), "finished" if whole else "interrupted", gone)
 

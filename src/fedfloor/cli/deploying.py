@@ -214,7 +214,7 @@ def up(
 @live.command()
 def demo(out: Folder = LIVE, changes: Set = None, as_json: Json = False) -> None:
     """Train in a park of real processes, release to a canary and to all, notice drift, train on, roll back."""
-    from fedfloor.rollout import demo as module
+    from fedfloor.cli import demonstration as module
     from fedfloor.terminal import show
 
     experiment = shared.experiment("demo-live", [*TRAINED, *(changes or [])])

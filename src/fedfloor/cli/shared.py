@@ -212,10 +212,13 @@ def compare(
         RunError: a run failed otherwise.
     """
     from fedfloor.runs.compare import carry_out
+    from fedfloor.runs.forecast import warn_of_unequal_passes
     from fedfloor.runs.results import round_of
 
     stop = within(stop, at)
-    ends, whole = carry_out(work, stop, size, followed(stop, track), resume=resume, tolerant=True, keep=True)
+    ends, whole = carry_out(
+        work, stop, size, followed(stop, track), resume=resume, tolerant=True, keep=True, begin=warn_of_unequal_passes
+    )
     target = stop.target(work[0].experiment.evaluate.figure)
     summary(list(ends), out / "report.html", target, as_json=as_json, at=at)
     gone = [f"{run.label} in round {round_of(run.out)}" for run in work if ends.get(run.out) == "diverged"]

@@ -59,7 +59,7 @@ def each_once(name: str, given: Sequence[object]) -> None:
 def carry_out(
     work: Sequence[PlannedRun], limits: Limits, ranks: int,
     follow: Callable[[PlannedRun], AbstractContextManager[Follower]], *, resume: bool, tolerant: bool = False,
-    keep: bool = False,
+    keep: bool = False, begin: Callable[[Sequence[PlannedRun], Park], None] | None = None,
 ) -> tuple[dict[Path, str], bool]:  # fmt: skip
     """Carry out runs one after the other until all are done, or Ctrl-C; consecutive runs on the same park share it.
 
@@ -68,6 +68,7 @@ def carry_out(
         follow: entered when a run begins; returns the function that takes its ledger lines.
         tolerant: continue with the next run where training diverges; that run stopped because it ``"diverged"``.
         keep: keep the folder, with a note, also of a run that diverges in its first round.
+        begin: called with all runs and the first one's park before any of them begins.
 
     Returns:
         Folder → why its run stopped, in the order of execution; and whether all runs were done.
@@ -89,10 +90,8 @@ def carry_out(
             if park is None or ground(run.experiment) != built_for:
                 park, built_for = launch.build_park(run.experiment), ground(run.experiment)
                 warn_of_gaps(park)
-                if not ends and len(work) > 1 and tolerant and keep:  # a comparison, no sweep
-                    from fedfloor.runs.forecast import warn_of_unequal_passes
-
-                    warn_of_unequal_passes(work, park)
+                if begin is not None and not ends:
+                    begin(work, park)
             orders = Orders(run.out, resume=_exists(run), limits=run.limits or limits, keep=keep)
             try:
                 with follow(run) as report:
