@@ -60,7 +60,7 @@ def steps() -> Iterator[Step]:
     for seed in (1, 2):
         for partition in ("labels2", "alpha0.7", "alpha0.1"):
             yield from skewed(partition, seed)
-    for partition in ("labels2", "alpha0.1"):
+    for partition in ("labels2", "alpha0.1", "alpha0.7"):
         for seed in (0, 1, 2):
             yield Step("fedgs-skew", f"2nn/{partition}/balanced", seed, 100)
     for last in (20, 40, 60):
