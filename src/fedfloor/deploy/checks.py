@@ -40,7 +40,9 @@ def printable(text: str) -> str:
     >>> print(printable("no\\nWARNING all is well"))
     no\\nWARNING all is well
     """
-    line = "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text[: LOG_CHARS + 1])
+    line = "".join(
+        char if char.isprintable() else char.encode("unicode_escape").decode() for char in text[: LOG_CHARS + 1]
+    )
     return line if len(line) <= LOG_CHARS else line[:LOG_CHARS] + " …"
 
 
@@ -98,20 +100,20 @@ class MessageFilter:
         Raises:
             RefusedError: it is not.
         """
-        said, _ = split(data, self.most, self.header)
-        if said["sender"] != sender:
-            raise RefusedError("sender", f"it says it is of '{said['sender']}'.")
-        if self.run and said["run"] != self.run:
-            raise RefusedError("run", f"it belongs to run '{said['run']}'; this is '{self.run}'.")
-        timely(said["session"])
-        place = (said["session"], said["number"])
+        header, _ = split(data, self.most, self.header)
+        if header["sender"] != sender:
+            raise RefusedError("sender", f"it says it is of '{header['sender']}'.")
+        if self.run and header["run"] != self.run:
+            raise RefusedError("run", f"it belongs to run '{header['run']}'; this is '{self.run}'.")
+        timely(header["session"])
+        place = (header["session"], header["number"])
         with self._lock:
             if place <= self._last.get(sender, (0, 0)):
                 raise RefusedError("replayed", f"message {place[1]} of session {place[0]} is no new one.")
             self._last[sender] = place
             if self._seen is not None:
                 _note(self._seen, self._last)
-        return said
+        return header
 
     def refuse(self, sender: str, error: RefusedError) -> None:
         """Count a refused message and log its sender and reason."""
@@ -122,10 +124,10 @@ class MessageFilter:
 
     def counts(self) -> dict[str, dict[str, int]]:
         """Return how many were refused: sender → reason → number."""
-        found: dict[str, dict[str, int]] = {}
+        counts: dict[str, dict[str, int]] = {}
         for (sender, reason), count in sorted(self.refused.items()):
-            found.setdefault(sender, {})[reason] = count
-        return found
+            counts.setdefault(sender, {})[reason] = count
+        return counts
 
 
 def _noted(path: Path | None) -> dict[str, tuple[int, int]]:
@@ -137,8 +139,8 @@ def _noted(path: Path | None) -> dict[str, tuple[int, int]]:
     if path is None or not path.exists():
         return {}
     try:
-        said = json.loads(path.read_text())
-        return {str(who): (int(session), int(number)) for who, (session, number) in said.items()}
+        stored = json.loads(path.read_text())
+        return {str(sender): (int(session), int(number)) for sender, (session, number) in stored.items()}
     except (ValueError, TypeError, AttributeError) as error:
         raise SettingError(f"{path} is damaged: delete it; an old message may be taken once.") from error
 
@@ -329,17 +331,17 @@ def measured(about: Mapping[str, Any], devices: Collection[int], most: int) -> M
 
 
 def _refused(about: Mapping[str, Any], most: int) -> dict[str, dict[str, int]]:
-    found = {}
+    refusals = {}
     for sender, reasons in table(about.get("refused", {}), most + 2, "its refusals").items():
-        of = table(reasons, REASONS, "its refusals of a sender")
-        counted = {word(why, "a reason"): whole(n, 1, COUNT, "a number of refusals") for why, n in of.items()}
-        found[name(sender, "a sender")] = counted
-    return found
+        counts = table(reasons, REASONS, "its refusals of a sender")
+        counted = {word(why, "a reason"): whole(n, 1, COUNT, "a number of refusals") for why, n in counts.items()}
+        refusals[name(sender, "a sender")] = counted
+    return refusals
 
 
 def _failed(about: Mapping[str, Any], most: int) -> dict[str, tuple[str, str, str]]:
-    found = {}
+    failures = {}
     for device, parts in table(about.get("failed", {}), most, "its failures").items():
         kind, error, why = rows(parts, 3, "a failure")
-        found[name(device, "a device")] = word(kind, "a request"), word(error, "an error"), line(why)
-    return found
+        failures[name(device, "a device")] = word(kind, "a request"), word(error, "an error"), line(why)
+    return failures

@@ -85,7 +85,7 @@ class Facts:
         """The normalisation, as a device's park takes it."""
         if self.standard is None:
             return None
-        mean, deviation = (np.array(one) for one in self.standard)
+        mean, deviation = (np.array(row) for row in self.standard)
         return RemoteStatistics(None, (mean, deviation))
 
 
@@ -103,18 +103,18 @@ def of(experiment: Experiment, dataset: Dataset) -> Facts:
     )  # fmt: skip
 
 
-def read(said: object) -> Facts:
+def read(value: object) -> Facts:
     """Parse facts as :meth:`Facts.told` serialises them.
 
     Raises:
         RefusedError: it is something else.
     """
     try:
-        body = dict(said)  # type: ignore[call-overload]
+        body = dict(value)  # type: ignore[call-overload]
         inputs = dict(body.pop("inputs"))
         inputs["columns"] = tuple(inputs["columns"])
         standard = body.pop("standard")
-        both = None if standard is None else tuple([*one] for one in standard)
+        both = None if standard is None else tuple([*row] for row in standard)
         classes, shape = tuple(map(str, body.pop("classes"))), tuple(map(int, body.pop("shape")))
         task = body.pop("task", None)
         facts = Facts(**body, classes=classes, shape=shape, inputs=Inputs(**inputs))
@@ -133,12 +133,12 @@ def _standard(both: Sequence[object], channels: int) -> tuple[Floats, Floats]:
     Raises:
         RefusedError: they are of other channels, not finite, or not above 0.
     """
-    what = "a number of its normalisation"
+    label = "a number of its normalisation"
     lists = ranges.rows([*both], 2, "its normalisation")
-    mean, deviation = (ranges.rows(one, channels, "its normalisation of the channels") for one in lists)
+    mean, deviation = (ranges.rows(row, channels, "its normalisation of the channels") for row in lists)
     return (
-        tuple(ranges.number(value, -checks.SUM, checks.SUM, what) for value in mean),
-        tuple(ranges.number(value, LEAST, checks.SUM, what) for value in deviation),
+        tuple(ranges.number(value, -checks.SUM, checks.SUM, label) for value in mean),
+        tuple(ranges.number(value, LEAST, checks.SUM, label) for value in deviation),
     )
 
 
@@ -162,27 +162,27 @@ class Holding:
 
     def bare(self, *, digest: bool) -> Holding:
         """Return how many samples there are, and nothing else of them but their digest, where it is wanted."""
-        sums = tuple((0.0,) * len(one) for one in self.sums)
+        sums = tuple((0.0,) * len(row) for row in self.sums)
         return Holding(self.samples, (0,) * len(self.counts), sums, self.digest if digest else "0" * len(self.digest))
 
 
 def holding(park: Park, device: int, facts: Facts) -> Holding:
     """Return the holding of a device."""
-    sums = tuple(tuple(one.tolist()) for one in device_sums(park.samples(device)[0])) if facts.sums else ()
-    counts = tuple(int(one) for one in park.classes(device))
+    sums = tuple(tuple(row.tolist()) for row in device_sums(park.samples(device)[0])) if facts.sums else ()
+    counts = tuple(int(count) for count in park.classes(device))
     asked = None if facts.question is None else RowQuestion.from_dict(facts.question)
     answer = () if asked is None else tuple(asked.answer(rows_of(park, device)).ravel().tolist())
     return Holding(int(park.sizes[device]), counts, sums, park.dataset.digest, answer)
 
 
-def read_holding(said: object, facts: Facts) -> Holding:
+def read_holding(value: object, facts: Facts) -> Holding:
     """Parse a holding that a device sent.
 
     Raises:
         RefusedError: it is none, or of other classes.
     """
     try:
-        body = dict(said)  # type: ignore[call-overload]
+        body = dict(value)  # type: ignore[call-overload]
         samples, counts, sums, digest = (body[name] for name in ("samples", "counts", "sums", "digest"))
     except (KeyError, TypeError, ValueError) as error:
         raise RefusedError("header", f"it does not state what it holds: {error}") from error
@@ -190,7 +190,7 @@ def read_holding(said: object, facts: Facts) -> Holding:
         samples = ranges.whole(samples, 1, checks.SAMPLES, "its number of samples")
         counts = ranges.rows(counts, len(facts.classes), "its census")
         counts = [ranges.whole(n, -ranges.COUNT, ranges.COUNT, "a count of its classes") for n in counts]
-        rows = [ranges.rows(one, facts.shape[0], "its sums") for one in ranges.rows(sums, 3 * facts.sums, "its sums")]
+        rows = [ranges.rows(row, facts.shape[0], "its sums") for row in ranges.rows(sums, 3 * facts.sums, "its sums")]
         known = _sums(rows, samples, facts)
         if not isinstance(digest, str) or not checks.DIGEST.fullmatch(digest):
             raise RefusedError("header", "its digest is not 64 hexadecimal digits.")
@@ -211,7 +211,7 @@ def _answer(values: object, samples: int, facts: Facts) -> Floats:
     low, high = question.bounds(facts.shape[0], samples * prod(facts.shape[1:]), checks.SUM)
     given = ranges.rows(values, low.size, "its answer")
     limits = zip(given, low.ravel().tolist(), high.ravel().tolist(), strict=True)
-    return tuple(ranges.number(one, least, most, "a number of its answer") for one, least, most in limits)
+    return tuple(ranges.number(number, least, most, "a number of its answer") for number, least, most in limits)
 
 
 def survey(ask: Callable[[Facts], Sequence[Holding]], facts: Facts) -> RowSurvey:
@@ -224,7 +224,7 @@ def survey(ask: Callable[[Facts], Sequence[Holding]], facts: Facts) -> RowSurvey
     def everyone(question: RowQuestion) -> NDArray[np.float64]:
         form = question.shape(facts.shape[0])
         held = ask(replace(facts, question=question.to_dict()))
-        return added(np.array(one.answer).reshape(form) for one in held)
+        return added(np.array(reply.answer).reshape(form) for reply in held)
 
     return RowSurvey(everyone)
 
@@ -296,13 +296,13 @@ def park(
     if wanted not in (None, len(held)):
         raise SettingError(f"[park] devices = {wanted}: the edges list {len(held)}. Make both the same.")
     _plausible(experiment, held)
-    first = np.cumsum([0, *(one.samples for one in held)], dtype=np.int64)
-    digests = [here.digest if here is not None else "", *(one.digest for one in held)]
+    first = np.cumsum([0, *(entry.samples for entry in held)], dtype=np.int64)
+    digests = [here.digest if here is not None else "", *(entry.digest for entry in held)]
     digest = hashlib.sha256(json.dumps(digests).encode()).hexdigest()
     known = facts.known.standard if facts.known is not None else None
     if facts.sums and known is None:
-        known = standard((tuple(map(np.array, one.sums)) for one in held), facts.scale)  # type: ignore[misc]
-    told = RemoteStatistics(np.array([one.counts for one in held], np.int64), known)
+        known = standard((tuple(map(np.array, entry.sums)) for entry in held), facts.scale)  # type: ignore[misc]
+    remote = RemoteStatistics(np.array([entry.counts for entry in held], np.int64), known)
     part = normaliser(data.normalise)
     away = part.away() if isinstance(part, DeviceNormaliser) else None
     if (
@@ -316,7 +316,7 @@ def park(
         made = Park(
             _away(facts, first, digest, tests), LocalSets(first), np.array(factory_of, np.int32), data.stream,
             experiment.seed, census_epsilon=experiment.park.census_epsilon, mobility=experiment.park.mobility,
-            remote=told, normalised=away,
+            remote=remote, normalised=away,
         )  # fmt: skip
         return apply_found(made, experiment, facts, steps)
 
@@ -340,19 +340,19 @@ def _plausible(experiment: Experiment, held: Sequence[Holding]) -> None:
     """Refuse devices that claim far more samples than the others, or other counts than they have samples.
 
     Raises:
-        SettingError: one does.
+        SettingError: a device does so.
     """
     most, noise = experiment.deploy.samples_limit, ranges.noise(experiment.park.census_epsilon)
-    middle = median(one.samples for one in held)
-    for device, one in enumerate(held):
-        if most and len(held) >= KNOWN and one.samples > most * middle:
+    middle = median(entry.samples for entry in held)
+    for device, entry in enumerate(held):
+        if most and len(held) >= KNOWN and entry.samples > most * middle:
             raise SettingError(
-                f"device {device} claims {one.samples} samples, the median of {len(held)} devices is {middle:g}: at "
+                f"device {device} claims {entry.samples} samples, the median of {len(held)} devices is {middle:g}: at "
                 f"most deploy.samples_limit = {most:g} times as many. Look at that device, take it out of the park "
                 "file, or set a higher limit in the experiment file."
             )
         try:
-            ranges.counts(list(one.counts), len(one.counts), one.samples, noise, -noise)
+            ranges.counts(list(entry.counts), len(entry.counts), entry.samples, noise, -noise)
         except RefusedError as error:
             raise SettingError(f"device {device}: {error.text} Look at that device.") from error
 
@@ -361,7 +361,7 @@ def known(facts: Facts, park: Park) -> Facts:
     """Return facts with the normalisation that is computed from all devices."""
     if park.remote is None or park.remote.standard is None:
         return facts
-    mean, deviation = (tuple(one.tolist()) for one in park.remote.standard)
+    mean, deviation = (tuple(values.tolist()) for values in park.remote.standard)
     return replace(facts, standard=(mean, deviation))
 
 
@@ -387,4 +387,4 @@ def _away(facts: Facts, first: np.ndarray[Any, np.dtype[np.int64]], digest: str,
 
 def mapping(held: Mapping[int, Holding]) -> dict[str, Any]:
     """Return holdings as JSON."""
-    return {str(k): asdict(one) for k, one in held.items()}
+    return {str(k): asdict(entry) for k, entry in held.items()}

@@ -69,22 +69,22 @@ def cloud_services(park: ParkFile) -> tuple[Service, ...]:
     )  # fmt: skip
 
 
-def factory_services(one: FactoryTable) -> tuple[Service, ...]:
+def factory_services(factory: FactoryTable) -> tuple[Service, ...]:
     """Return what runs on a factory's base station: the broker and the edge."""
     return (
-        Service("fedfloor-broker", f"broker of {one.name}", BROKER_WORDS, files=FILES),
-        Service("fedfloor-edge", f"edge of {one.name}", ("fedfloor", "edge", f"edge-{one.name}.toml"), ALONE,
+        Service("fedfloor-broker", f"broker of {factory.name}", BROKER_WORDS, files=FILES),
+        Service("fedfloor-edge", f"edge of {factory.name}", ("fedfloor", "edge", f"edge-{factory.name}.toml"), ALONE,
                 after=("fedfloor-broker",), writes=ACL),
     )  # fmt: skip
 
 
-def device_services(one: DeviceTable) -> tuple[Service, ...]:
+def device_services(device: DeviceTable) -> tuple[Service, ...]:
     """Return what runs on a device: its agent, and what reads its sensors."""
-    program = ("fedfloor-agent",) if one.agent else ("fedfloor", "device")
-    services = [Service("fedfloor-device", f"device {one.name}", (*program, f"device-{one.name}.toml"), ALONE)]
-    if one.sense:
-        words = ("fedfloor", "sense", one.sense, "--into", str(one.data["path"]))
-        services.append(Service("fedfloor-sense", f"sensors of {one.name}", words))
+    program = ("fedfloor-agent",) if device.agent else ("fedfloor", "device")
+    services = [Service("fedfloor-device", f"device {device.name}", (*program, f"device-{device.name}.toml"), ALONE)]
+    if device.sense:
+        words = ("fedfloor", "sense", device.sense, "--into", str(device.data["path"]))
+        services.append(Service("fedfloor-sense", f"sensors of {device.name}", words))
     return tuple(services)
 
 
@@ -117,12 +117,12 @@ def compose(services: Sequence[Service], park: ParkFile) -> str:
 
     rows = [
         {
-            "name": one.name.removeprefix("fedfloor-"), "idle": one.idle, "files": one.files,
-            "command": _listed(["sh", "-c", f"mkdir -p {STATE} && exec {shlex.join(one.words)}"]),
-            "environment": _environment(one, PurePosixPath("/park")),
-            "after": one.after and _listed([name.removeprefix("fedfloor-") for name in one.after]),
+            "name": service.name.removeprefix("fedfloor-"), "idle": service.idle, "files": service.files,
+            "command": _listed(["sh", "-c", f"mkdir -p {STATE} && exec {shlex.join(service.words)}"]),
+            "environment": _environment(service, PurePosixPath("/park")),
+            "after": service.after and _listed([name.removeprefix("fedfloor-") for name in service.after]),
         }
-        for one in services
+        for service in services
     ]  # fmt: skip
     name = "".join(c if c.isalnum() else "-" for c in park.name.lower())
     return render("fedfloor.deploy", "compose.yaml", name=name, services=rows)
@@ -150,24 +150,24 @@ class Certified:
 def certified(park: ParkFile) -> list[Certified]:
     """Return every certificate that a park needs."""
 
-    def one(holder: Holder, what: str, folder: str, stem: str) -> Certified:
+    def entry(holder: Holder, role: str, folder: str, stem: str) -> Certified:
         place = PurePosixPath(folder)
-        return Certified(holder, what, place / f"{stem}.crt", place / f"{stem}.key")
+        return Certified(holder, role, place / f"{stem}.crt", place / f"{stem}.key")
 
-    found = []
+    entries = []
     if park.cloud.transport == "mqtt":
-        found += [
-            one(Holder(park.cloud.broker, _distinct(park.cloud.address), client=False), "broker", "cloud", "broker"),
-            one(Holder(CLOUD), "cloud", "cloud", CLOUD),
+        entries += [
+            entry(Holder(park.cloud.broker, _distinct(park.cloud.address), client=False), "broker", "cloud", "broker"),
+            entry(Holder(CLOUD), "cloud", "cloud", CLOUD),
         ]
     for factory in park.factory:
         place = f"factories/{factory.name}"
-        found += [
-            one(Holder(factory.broker, _distinct(factory.address), client=False), "broker", place, "broker"),
-            one(Holder(factory.bridge), "bridge", place, "bridge"),
-            one(Holder(factory.name), "edge", place, "edge"),
+        entries += [
+            entry(Holder(factory.broker, _distinct(factory.address), client=False), "broker", place, "broker"),
+            entry(Holder(factory.bridge), "bridge", place, "bridge"),
+            entry(Holder(factory.name), "edge", place, "edge"),
         ]
-    return found + [one(Holder(d.name), "device", f"devices/{d.name}", "device") for d in park.device]
+    return entries + [entry(Holder(d.name), "device", f"devices/{d.name}", "device") for d in park.device]
 
 
 def _distinct(address: str) -> tuple[str, ...]:
@@ -191,9 +191,9 @@ def settings_files(park: ParkFile, shut_out: Sequence[str], *, crosses: bool = T
         ) from error
     files: Files = {}
     _machine(files, park, PurePosixPath("cloud"), "cloud.toml", to_toml(_cloud(park, shut_out)), cloud_services(park))
-    for one in park.factory:
-        place, text = PurePosixPath("factories", one.name), to_toml(_edge(park, one, shut_out, crosses=crosses))
-        _machine(files, park, place, f"edge-{one.name}.toml", text, factory_services(one))
+    for factory in park.factory:
+        place, text = PurePosixPath("factories", factory.name), to_toml(_edge(park, factory, shut_out, crosses=crosses))
+        _machine(files, park, place, f"edge-{factory.name}.toml", text, factory_services(factory))
     for device in park.device:
         if device.name not in shut_out:
             place, text = PurePosixPath("devices", device.name), to_toml(_device(park, device))
@@ -221,27 +221,28 @@ def _named(devices: Sequence[DeviceTable], shut_out: Sequence[str]) -> tuple[Nam
     return tuple(Named(d.name, d.number or 0) for d in devices if d.name not in shut_out)
 
 
-def _edge(park: ParkFile, one: FactoryTable, shut_out: Sequence[str], *, crosses: bool) -> EdgeSettings:
+def _edge(park: ParkFile, factory: FactoryTable, shut_out: Sequence[str], *, crosses: bool) -> EdgeSettings:
     near = [
         Named(d.name, d.number or 0, edge=d.factory)
         for d in park.device
-        if crosses and d.factory != one.name and d.name not in shut_out
+        if crosses and d.factory != factory.name and d.name not in shut_out
     ]
     return EdgeSettings(
-        park=park.name, name=one.name, factory=park.factory.index(one), broker=Endpoint(one.address, one.port),
-        experiment=EXPERIMENT, state=STATE_PATH, devices=_named(park.devices_of(one), shut_out),
+        park=park.name, name=factory.name, factory=park.factory.index(factory),
+        broker=Endpoint(factory.address, factory.port),
+        experiment=EXPERIMENT, state=STATE_PATH, devices=_named(park.devices_of(factory), shut_out),
         neighbours=tuple(near), tls=_tls("edge"), samples=_samples(park), acl=Path(ACL),
         reach="park" if crosses else "factory", cloud=_cloud_broker(park),
     )  # fmt: skip
 
 
-def _device(park: ParkFile, one: DeviceTable) -> DeviceSettings:
-    (factory,) = (f for f in park.factory if f.name == one.factory)
+def _device(park: ParkFile, device: DeviceTable) -> DeviceSettings:
+    (factory,) = (f for f in park.factory if f.name == device.factory)
     return DeviceSettings(
-        park=park.name, name=one.name, factory=park.factory.index(factory), device=one.number or 0,
+        park=park.name, name=device.name, factory=park.factory.index(factory), device=device.number or 0,
         broker=Endpoint(factory.address, factory.port), experiment=EXPERIMENT, memory=STATE_PATH / "memory",
-        state=STATE_PATH, tls=_tls("device"), data=one.source, edge=factory.name,
-        predict=Path(one.predict) if one.predict else None,
+        state=STATE_PATH, tls=_tls("device"), data=device.source, edge=factory.name,
+        predict=Path(device.predict) if device.predict else None,
     )  # fmt: skip
 
 
@@ -249,7 +250,8 @@ def _cloud(park: ParkFile, shut_out: Sequence[str]) -> CloudSettings:
     return CloudSettings(
         park=park.name, experiment=EXPERIMENT, out=STATE_PATH / "run",
         edges=tuple(
-            CloudEdge(one.name, i, devices=_named(park.devices_of(one), shut_out)) for i, one in enumerate(park.factory)
+            CloudEdge(factory.name, i, devices=_named(park.devices_of(factory), shut_out))
+            for i, factory in enumerate(park.factory)
         ),
         samples=_samples(park), broker=_cloud_broker(park), tls=_tls(CLOUD) if _cloud_broker(park) else None,
         transport=park.cloud.transport,
@@ -262,4 +264,4 @@ def _cloud_broker(park: ParkFile) -> Endpoint | None:
 
 def _samples(park: ParkFile) -> str:
     """Return the source of holdings: the experiment, where all devices hold their share of its data."""
-    return "experiment" if all(one.source.kind == "partition" for one in park.device) else "devices"
+    return "experiment" if all(device.source.kind == "partition" for device in park.device) else "devices"

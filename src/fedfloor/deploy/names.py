@@ -61,15 +61,15 @@ class PartNames:
         {'objective': {'name': 0, 'digest': 'ab'}, 'epochs': 1}
         """
         if isinstance(value, list):
-            return [self.refer(one) for one in value]
+            return [self.refer(item) for item in value]
         if not isinstance(value, Mapping):
             return value
-        return {key: self.reference(one) if key in FIELDS else self.refer(one) for key, one in value.items()}
+        return {key: self.reference(item) if key in FIELDS else self.refer(item) for key, item in value.items()}
 
     def reference(self, value: Any) -> Any:
-        """Return one field that names parts, or the settings of one, as :meth:`refer` does."""
+        """Return a field that names parts, or the settings of a part, as :meth:`refer` does."""
         if isinstance(value, Mapping):
-            return {key: self.reference(one) for key, one in value.items()}
+            return {key: self.reference(item) for key, item in value.items()}
         number = {text: i for i, (text, _) in enumerate(self.entries)}.get(value) if isinstance(value, str) else None
         return value if number is None else {"name": number, "digest": self.entries[number][1]}
 
@@ -81,7 +81,7 @@ class PartNames:
                 JSON of another form.
         """
         if isinstance(value, list):
-            return [self.resolve(one) for one in value]
+            return [self.resolve(item) for item in value]
         if not isinstance(value, Mapping):
             return value
         for key in TRAVEL:
@@ -91,12 +91,12 @@ class PartNames:
                     f"its models are coded by {value[key]!r:.80}; this machine's experiment has "
                     f"{', '.join(map(repr, self.codecs)) or 'no codecs'}: compare the experiment files.",
                 )
-        return {key: self.resolved(one) if key in FIELDS else self.resolve(one) for key, one in value.items()}
+        return {key: self.resolved(item) if key in FIELDS else self.resolve(item) for key, item in value.items()}
 
     def resolved(self, value: Any) -> Any:
-        """Return one field that names parts, or the settings of one, as :meth:`resolve` does."""
+        """Return a field that names parts, or the settings of a part, as :meth:`resolve` does."""
         if isinstance(value, Mapping) and set(value) != {"name", "digest"}:
-            return {key: self._text(one) for key, one in value.items()}
+            return {key: self._text(item) for key, item in value.items()}
         return self._text(value)
 
     def _text(self, value: Any) -> Any:
@@ -132,12 +132,17 @@ def table(experiment: Experiment) -> PartNames:
     """
     given = [text for key, text in texts(experiment) if key != "model"]  # which no message names
     named_here = [loaded(text, "part") for text in given if SPEC.fullmatch(text)]
-    kinds = [kind_of(experiment, experiment.method.name), *(one for one in named_here if isinstance(one, type))]
+    kinds = [
+        kind_of(experiment, experiment.method.name),
+        *(member for member in named_here if isinstance(member, type)),
+    ]
     parts = {
-        f"{one.__module__}:{one.__qualname__}"
+        f"{member.__module__}:{member.__qualname__}"
         for module in {kind.__module__ for kind in kinds}
-        for one in vars(sys.modules[module]).values()
-        if isinstance(one, type) and set(CONTRACTS) & set(one.__mro__) and not one.__module__.startswith("fedfloor.")
+        for member in vars(sys.modules[module]).values()
+        if isinstance(member, type)
+        and set(CONTRACTS) & set(member.__mro__)
+        and not member.__module__.startswith("fedfloor.")
     }
     for spec in sorted(parts):
         load(spec, "part")
@@ -167,7 +172,9 @@ def words() -> frozenset[str]:
 
     Extractors that read a file or download one are not in it: only an experiment that names them has them.
     """
-    extractors = {name: one for name, one in EXTRACTORS.items() if "weights" not in signature(one).parameters}
+    extractors = {
+        name: extractor for name, extractor in EXTRACTORS.items() if "weights" not in signature(extractor).parameters
+    }
     known: dict[str, Any] = {**PLANNED, REWEIGHTED: Reweighted, **MIXES, **extractors}
     return frozenset(known) | WORDS | {text for made in known.values() for text in named.literals(made)}
 
@@ -189,12 +196,12 @@ def work(value: object, names: PartNames) -> Work:
         made = Work(**body, settings=settings)
     except (TypeError, SettingError) as error:
         raise RefusedError("header", f"its work cannot be done: {error}.") from error
-    clip = min(1.0 if one is None else one for one in (made.clip_norm, made.sample_clip))
+    clip = min(1.0 if limit is None else limit for limit in (made.clip_norm, made.sample_clip))
     weights = (made.rate, made.weight_decay, made.sample_noise)
-    shares = all(0 <= one < 1 for one in (made.momentum, made.beta1, made.beta2))
-    if not (shares and 0 < made.eps < inf and clip > 0 and all(0 <= one < inf for one in weights)):
+    shares = all(0 <= number < 1 for number in (made.momentum, made.beta1, made.beta2))
+    if not (shares and 0 < made.eps < inf and clip > 0 and all(0 <= number < inf for number in weights)):
         raise RefusedError("header", "its work has a rate, momentum, decay or bound out of range.")
-    counts = [one for one in (made.epochs, made.steps) if one is not None]
-    if len(counts) != 1 or not all(1 <= one < MOST for one in (*counts, made.batch_size)):
+    counts = [number for number in (made.epochs, made.steps) if number is not None]
+    if len(counts) != 1 or not all(1 <= number < MOST for number in (*counts, made.batch_size)):
         raise RefusedError("header", "its work needs epochs or steps, and a batch size, of at least 1.")
     return made

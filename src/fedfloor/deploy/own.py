@@ -106,7 +106,7 @@ def alone(
     """
     if device >= park.devices:
         raise SettingError(f"device = {device}: the experiment has devices 0 to {park.devices - 1}.")
-    told = known or RemoteStatistics(None, mean_and_deviation(park, experiment.data.normalise))
+    remote = known or RemoteStatistics(None, mean_and_deviation(park, experiment.data.normalise))
     first = np.concatenate([[0], np.cumsum(park.sizes)])
     x, begin, indices = park.samples(device)[0], first[device], park.indices[device]
     y, target = park.dataset.labels(indices), park.dataset.target
@@ -124,7 +124,7 @@ def alone(
     )  # fmt: skip
     if tests:
         here = replace(here, **_tests(park, device))
-    return replace(park, dataset=here, indices=LocalSets(first), remote=told)
+    return replace(park, dataset=here, indices=LocalSets(first), remote=remote)
 
 
 def _tests(park: Park, device: int) -> dict[str, Any]:
@@ -151,10 +151,10 @@ def park(settings: DeviceSettings, experiment: Experiment, facts: Facts, *, test
     if source.kind == "partition":
         from fedfloor.runs.parks import build_park
 
-        what = replace(experiment, evaluate=EvaluateSettings(), decide=DecideSettings())  # validation: at the cloud
+        reduced = replace(experiment, evaluate=EvaluateSettings(), decide=DecideSettings())  # validation: at the cloud
         if isinstance(normaliser(experiment.data.normalise), Surveyed):  # among all devices, before round 1
-            what = replace(what, data=replace(experiment.data, normalise="standard"))
-        whole = build_park(what)
+            reduced = replace(reduced, data=replace(experiment.data, normalise="standard"))
+        whole = build_park(reduced)
         _fits(f"device {device} of the experiment", whole.dataset, facts)
         return alone(whole, experiment, device, facts.known or RemoteStatistics(), tests=tests)
     if source.kind == "function":
@@ -162,8 +162,8 @@ def park(settings: DeviceSettings, experiment: Experiment, facts: Facts, *, test
     path, stream = Path(str(source.path)), experiment.data.stream
     if isinstance(stream, Fifo) and path.name.endswith(buffer.BUFFERS):
         return _measured(settings, experiment, facts, path, stream.window)
-    found = own.load(path, _reading(experiment, facts), experiment.seed, settings.name)
-    return _of_one(_fitting(path, found, facts), experiment, device, facts.known)
+    loaded = own.load(path, _reading(experiment, facts), experiment.seed, settings.name)
+    return _of_one(_fitting(path, loaded, facts), experiment, device, facts.known)
 
 
 def _reading(experiment: Experiment, facts: Facts) -> DeviceReading:
@@ -220,7 +220,7 @@ def _moving(base: Park, sense: Callable[[int], Seen], device: int) -> Park:
 
 
 def _of_one(
-    data: Dataset, experiment: Experiment, device: int, told: RemoteStatistics | None, newest: int | None = None
+    data: Dataset, experiment: Experiment, device: int, remote: RemoteStatistics | None, newest: int | None = None
 ) -> Park:  # fmt: skip
     """Return a park whose other devices hold nothing, so that this one keeps its number, by which draws are keyed.
 
@@ -234,7 +234,7 @@ def _of_one(
     bare = replace(data, owner=None, owner_test=None, rendered=False, owned=Owned())
     park = Park(
         bare, LocalSets.of(parts), np.zeros(devices, np.int32), experiment.data.stream, experiment.seed,
-        census_epsilon=experiment.park.census_epsilon, remote=told,
+        census_epsilon=experiment.park.census_epsilon, remote=remote,
     )  # fmt: skip
     if data.task.calibrates:  # what it holds out is counted for the threshold, and trains nothing
         held, kept = hold_out(bare, parts, experiment.evaluate.validation, experiment.seed)
@@ -246,10 +246,10 @@ def _of_one(
 
 def normalised(park: Park, experiment: Experiment, facts: Facts, device: int) -> Park:
     """Return a device's park, as :func:`park` made it, normalised by the statistics of all devices."""
-    there = apply_found(replace(park, remote=facts.known), experiment, facts)
-    if there.normalised is park.normalised or not isinstance(there, Sensed) or there.sense is None:
-        return there
-    return replace(there, sense=_seeing(there.sense, there.normalised, device))
+    applied = apply_found(replace(park, remote=facts.known), experiment, facts)
+    if applied.normalised is park.normalised or not isinstance(applied, Sensed) or applied.sense is None:
+        return applied
+    return replace(applied, sense=_seeing(applied.sense, applied.normalised, device))
 
 
 def _seeing(sense: Callable[[int], Seen], done: Normalised | None, device: int) -> Callable[[int], Seen]:
@@ -292,11 +292,11 @@ def _sensed(settings: DeviceSettings, experiment: Experiment, facts: Facts) -> P
     def sense(tick: int) -> tuple[Values, Labels]:
         where = f"function '{name}' at tick {tick}"
         try:
-            said = function(device, tick)
+            result = function(device, tick)
         except Exception as error:
             raise RunError(f"{where} failed: {type(error).__name__}: {error}") from error
         try:
-            x, y = _looked(where, said, facts)
+            x, y = _looked(where, result, facts)
             most[0] = most[0] or len(y)
             if len(y) != most[0]:
                 raise SettingError(f"{where}: {len(y)} samples; must be {most[0]}, as at the first tick.")
@@ -314,15 +314,15 @@ def _sensed(settings: DeviceSettings, experiment: Experiment, facts: Facts) -> P
     return _moving(base, sense, device)
 
 
-def _looked(where: str, said: Any, facts: Facts) -> tuple[Values, Labels]:
+def _looked(where: str, result: Any, facts: Facts) -> tuple[Values, Labels]:
     """Return a function's samples and labels, checked against the experiment.
 
     Raises:
         SettingError: it is something else.
     """
-    if not isinstance(said, tuple | list) or len(said) != 2:
-        raise SettingError(f"{where}: returned {type(said).__name__}; must be (x, y): samples and their labels.")
-    raw, labels = said
+    if not isinstance(result, tuple | list) or len(result) != 2:
+        raise SettingError(f"{where}: returned {type(result).__name__}; must be (x, y): samples and their labels.")
+    raw, labels = result
     if not isinstance(raw, np.ndarray):
         raise SettingError(f"{where}: x is {type(raw).__name__}; must be a NumPy array [n, {_words(facts)}].")
     x, y = samples(where, "x", raw), _labelled(where, np.asarray(labels), facts.classes)
@@ -338,14 +338,14 @@ def _looked(where: str, said: Any, facts: Facts) -> tuple[Values, Labels]:
 
 def _labelled(where: str, y: NDArray[Any], classes: Sequence[str]) -> Labels:
     if y.dtype.kind == "U":
-        odd = next((one for one in y.ravel().tolist() if one not in classes), None)
+        odd = next((label for label in y.ravel().tolist() if label not in classes), None)
         if odd is not None:
             known = ", ".join(classes)
             raise SettingError(f"{where}: label '{odd}' is no class.{nearest(odd, classes)} Known: {known}.")
-        return np.array([classes.index(one) for one in y.ravel().tolist()], np.int64).reshape(y.shape)
+        return np.array([classes.index(label) for label in y.ravel().tolist()], np.int64).reshape(y.shape)
     if y.dtype.kind not in "iu":
         raise SettingError(f"{where}: y is {y.dtype}; must be class names, or whole numbers.")
-    odd = next((one for one in y.ravel().tolist() if not 0 <= one < len(classes)), None)
+    odd = next((label for label in y.ravel().tolist() if not 0 <= label < len(classes)), None)
     if odd is not None:
         raise SettingError(f"{where}: label {odd}; must be from 0 to {len(classes) - 1}, the places of the classes.")
     return y.astype(np.int64)

@@ -175,7 +175,7 @@ class ParkFile:
 
     def devices_of(self, factory: FactoryTable) -> tuple[DeviceTable, ...]:
         """The devices that stand in a factory."""
-        return tuple(one for one in self.device if one.factory == factory.name)
+        return tuple(device for device in self.device if device.factory == factory.name)
 
 
 def read(path: Path) -> ParkFile:
@@ -214,35 +214,35 @@ def _check_units(park: ParkFile) -> None:
     require(bool(USER.fullmatch(park.user)), "user", park.user, "1 to 32 of a-z, 0-9, '_' and '-', no digit first")
 
 
-def _which(what: str, i: int, row: Any) -> str:
+def _which(kind: str, i: int, row: Any) -> str:
     named = row.get("name") if isinstance(row, dict) else None
-    return f"{what} {i + 1}" + (f" '{named}'" if isinstance(named, str) else "")
+    return f"{kind} {i + 1}" + (f" '{named}'" if isinstance(named, str) else "")
 
 
-def _name(what: str, name: str) -> None:
+def _name(label: str, name: str) -> None:
     allowed = (
         f"1 to {LONGEST} letters, digits, '.', '_' or '-', the first a letter or digit: it is part of topics and files"
     )
-    require(bool(NAME.fullmatch(name)) and len(name) <= LONGEST, f"{what} name", name, allowed)
+    require(bool(NAME.fullmatch(name)) and len(name) <= LONGEST, f"{label} name", name, allowed)
 
 
-def _address(what: str, given: str) -> None:
+def _address(label: str, given: str) -> None:
     try:
         ipaddress.ip_address(given.partition("%")[0])
-        require("%" not in given, what, given, "an address without a zone")
+        require("%" not in given, label, given, "an address without a zone")
     except ValueError:
         numeric = given.rpartition(".")[2].isdecimal()  # no top-level domain is a number (RFC 3696)
         host = bool(HOST.fullmatch(given)) and not numeric
-        require(host, what, given, "a host name or an IP address, without a port")
+        require(host, label, given, "a host name or an IP address, without a port")
 
 
-def _port(what: str, port: int) -> None:
-    require(1 <= port <= 65535, what, port, "a port from 1 to 65535")
+def _port(label: str, port: int) -> None:
+    require(1 <= port <= 65535, label, port, "a port from 1 to 65535")
 
 
 def _numbered(devices: Iterable[DeviceTable]) -> Iterator[DeviceTable]:
-    for i, one in enumerate(devices):
-        yield one if one.number is not None else dataclasses.replace(one, number=i)
+    for i, device in enumerate(devices):
+        yield device if device.number is not None else dataclasses.replace(device, number=i)
 
 
 def _own_names(park: ParkFile) -> None:
@@ -253,43 +253,44 @@ def _own_names(park: ParkFile) -> None:
         RELEASES: "whoever releases models",
     }
     for factory in park.factory:
-        for name, what in (
+        for name, role in (
             (factory.name, f"the edge of factory '{factory.name}'"),
             (factory.broker, f"the broker of factory '{factory.name}'"),
             (factory.bridge, f"the bridge of factory '{factory.name}'"),
         ):
-            _take(holders, name, what)
-    names = [one.name for one in park.factory]
+            _take(holders, name, role)
+    names = [factory.name for factory in park.factory]
     for device in park.device:
         _take(holders, device.name, f"the device in factory '{device.factory}'")
         if device.factory not in names:
             raise SettingError(f"device '{device.name}': {unknown('factory', device.factory, names)}")
 
 
-def _take(holders: dict[str, str], name: str, what: str) -> None:
-    taken = next((one for one in holders if one.lower() == name.lower()), None)  # folders may not know case
+def _take(holders: dict[str, str], name: str, role: str) -> None:
+    taken = next((holder for holder in holders if holder.lower() == name.lower()), None)  # folders may not know case
     if taken is not None:
-        raise SettingError(f"two of one name: '{name}' is {what}, and {holders[taken]}. Rename one.")
-    holders[name] = what
+        raise SettingError(f"two of one name: '{name}' is {role}, and {holders[taken]}. Rename one.")
+    holders[name] = role
 
 
 def _own_numbers(devices: Iterable[DeviceTable]) -> None:
     seen: dict[int | None, str] = {}
-    for one in devices:
-        if one.number in seen:
+    for device in devices:
+        if device.number in seen:
             raise SettingError(
-                f"devices '{seen[one.number]}' and '{one.name}' both have number {one.number}: give each its own. "
+                f"devices '{seen[device.number]}' and '{device.name}' both have number {device.number}: "
+                "give each its own. "
                 "A device without a number has its place in the file, from 0."
             )
-        seen[one.number] = one.name
+        seen[device.number] = device.name
 
 
 def _own_ports(park: ParkFile) -> None:
     seen: dict[tuple[str, int], str] = {(park.cloud.address.lower(), park.cloud.port): "the cloud's broker"}
     for factory in park.factory:
-        place, who = (factory.address.lower(), factory.port), f"the broker of factory '{factory.name}'"
+        place, broker = (factory.address.lower(), factory.port), f"the broker of factory '{factory.name}'"
         if place in seen:
             raise SettingError(
-                f"{seen[place]} and {who} both want port {factory.port} of {factory.address}: change one of them."
+                f"{seen[place]} and {broker} both want port {factory.port} of {factory.address}: change one of them."
             )
-        seen[place] = who
+        seen[place] = broker

@@ -35,9 +35,9 @@ def free(count: int, first: int | None = None) -> list[int]:
         return ports
     with contextlib.ExitStack() as stack:
         held = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for one in held:
-            one.bind(("127.0.0.1", 0))
-        return [int(one.getsockname()[1]) for one in held]
+        for probe in held:
+            probe.bind(("127.0.0.1", 0))
+        return [int(probe.getsockname()[1]) for probe in held]
 
 
 def need(port: int, host: str = "127.0.0.1") -> None:
@@ -46,15 +46,15 @@ def need(port: int, host: str = "127.0.0.1") -> None:
     Raises:
         RunError: it is in use, or the system refuses it.
     """
-    with socket.socket() as one:
-        one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            one.bind((host, port))
+            probe.bind((host, port))
         except OSError as error:
             if error.errno != errno.EADDRINUSE:
                 raise RunError(f"port {port} of {host} cannot be used: {error.strerror or error}.") from error
-            who = holder(port)
-            by = f" by {who}" if who else " by another user's process"
+            owner = holder(port)
+            by = f" by {owner}" if owner else " by another user's process"
             raise RunError(f"port {port} is in use{by}: stop that, or choose other ports.") from error
 
 
@@ -63,20 +63,20 @@ def holder(port: int) -> str | None:
     sockets = {f"socket:[{inode}]" for inode in _inodes(port)}
     for folder in Path("/proc").glob("[0-9]*") if sockets else ():
         with contextlib.suppress(OSError):
-            if any(os.readlink(one) in sockets for one in (folder / "fd").iterdir()):
+            if any(os.readlink(link) in sockets for link in (folder / "fd").iterdir()):
                 return f"'{(folder / 'comm').read_text().strip()}' (process {folder.name})"
     return None
 
 
 def _inodes(port: int) -> Sequence[str]:
-    found = []
+    inodes = []
     for table in ("tcp", "tcp6"):
         with contextlib.suppress(OSError):
             for line in Path(f"/proc/net/{table}").read_text().splitlines()[1:]:
                 fields = line.split()
                 if fields[3] == "0A" and int(fields[1].rsplit(":", 1)[1], 16) == port:  # 0A: it listens
-                    found.append(fields[9])
-    return found
+                    inodes.append(fields[9])
+    return inodes
 
 
 MARK = "FEDFLOOR_LIVE"  # in the environment of every process of a trial park, and of what they start: the park's folder
@@ -155,15 +155,15 @@ class Crew:
             resource.prlimit(made.pid, resource.RLIMIT_NOFILE, (soft, hard))
         self.children[made.pid] = made
         self.members.append(ParkProcess(name, kind, made.pid, str(log)))
-        rows = [asdict(one) for one in self.members]
+        rows = [asdict(process) for process in self.members]
         (self.folder / LIST).write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
         return self.members[-1]
 
-    def alive(self, one: ParkProcess) -> bool:
-        """Return whether a process runs; another one that has its number by now does not count."""
-        if one.pid in self.children:
-            return self.children[one.pid].poll() is None
-        return _carries(Path("/proc") / str(one.pid), self.folder)
+    def alive(self, process: ParkProcess) -> bool:
+        """Return whether a process runs; another process that has its number by now does not count."""
+        if process.pid in self.children:
+            return self.children[process.pid].poll() is None
+        return _carries(Path("/proc") / str(process.pid), self.folder)
 
     def need(self, watched: Collection[ParkProcess]) -> None:
         """Check that processes still run.
@@ -171,13 +171,15 @@ class Crew:
         Raises:
             RunError: one died; shows the last lines of its log.
         """
-        for one in watched:
-            if not self.alive(one):
-                child = self.children.get(one.pid)
+        for process in watched:
+            if not self.alive(process):
+                child = self.children.get(process.pid)
                 how = "" if child is None else f" (exit code {child.returncode})"
-                raise RunError(f"{one.name} died{how}. Its last lines, of {one.log}:\n{tail(Path(one.log))}")
+                raise RunError(
+                    f"{process.name} died{how}. Its last lines, of {process.log}:\n{tail(Path(process.log))}"
+                )
 
-    def wait(self, what: str, ready: Callable[[], bool], watched: Collection[ParkProcess], seconds: float) -> None:
+    def wait(self, goal: str, ready: Callable[[], bool], watched: Collection[ParkProcess], seconds: float) -> None:
         """Wait until something is so.
 
         Raises:
@@ -187,8 +189,8 @@ class Crew:
         while not ready():
             self.need(watched)
             if time.monotonic() > end:
-                last = "\n".join(f"{one.name}:\n{tail(Path(one.log), 5)}" for one in watched)
-                raise RunError(f"{what}: waited {seconds:.0f} s in vain. Last lines:\n{last}")
+                last = "\n".join(f"{process.name}:\n{tail(Path(process.log), 5)}" for process in watched)
+                raise RunError(f"{goal}: waited {seconds:.0f} s in vain. Last lines:\n{last}")
             time.sleep(0.05)
 
     def left(self) -> set[int]:
@@ -200,8 +202,8 @@ class Crew:
     def stop(self) -> int:
         """End every process, last started first; then whatever they left behind. Return how many there were."""
         ours = self.left()
-        for kind in dict.fromkeys(one.kind for one in reversed(self.members)):
-            group = {one.pid for one in self.members if one.kind == kind} & ours
+        for kind in dict.fromkeys(process.kind for process in reversed(self.members)):
+            group = {process.pid for process in self.members if process.kind == kind} & ours
             _signal(group, signal.SIGTERM)
             self._gone(group, GRACE_S)
         for how in (signal.SIGTERM, signal.SIGKILL):

@@ -123,9 +123,9 @@ def provision(
         RunError: something could not be written; nothing was changed.
     """
     moment = at or authority.now()
-    fits = tuple(f"warning: {one}" for one in misfits(park))  # an experiment that cannot be read ends it here
+    fits = tuple(f"warning: {line}" for line in misfits(park))  # an experiment that cannot be read ends it here
     index, ca = _authority(park, out, moment)
-    holders = {one.holder.name: one for one in certified(park)}
+    holders = {entry.holder.name: entry for entry in certified(park)}
     known = {*holders, *index.numbers, *index.out}
     for name in (*revoke, *renew):
         if name not in known:
@@ -137,11 +137,11 @@ def provision(
         zip((PurePosixPath("authority/ca.crt"), PurePosixPath("authority/ca.key")), ca.pem(), strict=True)
     )
     rows = [
-        _certificate(one, park, ca, out, files, moment, fresh=name in renew, gone=name in gone)
-        for name, one in holders.items()
+        _certificate(entry, park, ca, out, files, moment, fresh=name in renew, gone=name in gone)
+        for name, entry in holders.items()
     ]
     revoked = (*index.revoked, *_serials(revoke, holders, out, index, moment))
-    numbers = dict(index.numbers) | {one.name: one.number for one in park.device if one.number is not None}
+    numbers = dict(index.numbers) | {device.name: device.number for device in park.device if device.number is not None}
     issued = serials_issued(index, holders, out, files)
     files[INDEX] = index_json(Index(park.name, numbers, revoked, gone, issued))
     _settings(park, ca, revoked, gone, out, files, moment, user, renewed=len(revoked) != len(index.revoked))
@@ -165,35 +165,36 @@ def _authority(park: ParkFile, out: Path, at: dt.datetime) -> tuple[Index, Autho
 
 
 def _same_numbers(park: ParkFile, index: Index) -> None:
-    for one in park.device:
-        before = index.numbers.get(one.name, one.number)
-        if before != one.number:
+    for device in park.device:
+        before = index.numbers.get(device.name, device.number)
+        if before != device.number:
             raise SettingError(
-                f"device '{one.name}' was provisioned with number {before} and would now have {one.number}: add new "
-                f"devices at the end of the park file, or write number = {before} for it."
+                f"device '{device.name}' was provisioned with number {before} and would now have {device.number}: add "
+                f"new devices at the end of the park file, or write number = {before} for it."
             )
     holders = {number: name for name, number in index.numbers.items()}
-    for one in park.device:
-        if one.number is not None and holders.get(one.number, one.name) != one.name:
+    for device in park.device:
+        if device.number is not None and holders.get(device.number, device.name) != device.name:
             raise SettingError(
-                f"device '{one.name}' has number {one.number}, which '{holders[one.number]}' was provisioned with: "
-                "give it another."
+                f"device '{device.name}' has number {device.number}, which '{holders[device.number]}' was provisioned "
+                "with: give it another."
             )
 
 
 def _certificate(
-    one: Certified, park: ParkFile, ca: Authority, out: Path, files: Files, at: dt.datetime, *, fresh: bool, gone: bool
-) -> dict[str, Any]:
+    entry: Certified, park: ParkFile, ca: Authority, out: Path, files: Files, at: dt.datetime, *,
+    fresh: bool, gone: bool,
+) -> dict[str, Any]:  # fmt: skip
     """Put a new certificate into ``files`` unless there is a good one; return its row."""
-    path, holder = out / one.cert, one.holder
-    row = {"name": holder.name, "what": one.what, "folder": str(one.cert.parent), "state": "kept", "until": None}
+    path, holder = out / entry.cert, entry.holder
+    row = {"name": holder.name, "what": entry.what, "folder": str(entry.cert.parent), "state": "kept", "until": None}
     if gone:
         return row | {"state": "revoked"}
-    old = authority.certificate(path) if path.exists() and (out / one.key).exists() else None
+    old = authority.certificate(path) if path.exists() and (out / entry.key).exists() else None
     if old is not None and not fresh and _good(old, holder, at):
         return row | {"until": f"{old.not_valid_after_utc:%Y-%m-%d}"}
-    files[one.cert], files[one.key] = authority.issue(ca, holder, park.valid_days, at)
-    made = x509.load_pem_x509_certificate(files[one.cert])
+    files[entry.cert], files[entry.key] = authority.issue(ca, holder, park.valid_days, at)
+    made = x509.load_pem_x509_certificate(files[entry.cert])
     return row | {"state": "new" if old is None else "renewed", "until": f"{made.not_valid_after_utc:%Y-%m-%d}"}
 
 
@@ -208,11 +209,11 @@ def _serials(
 ) -> Iterator[tuple[str, int, str]]:
     for name in revoke:
         path = out / (holders[name].cert if name in holders else PurePosixPath("devices", name, "device.crt"))
-        there = (authority.certificate(path).serial_number,) if path.exists() else ()
-        if not there and name not in index.out:
+        present = (authority.certificate(path).serial_number,) if path.exists() else ()
+        if not present and name not in index.out:
             raise SettingError(f"--revoke {name}: there is no certificate of that name in {out}.")
         before = {serial for _, serial, _ in index.revoked}
-        for serial in dict.fromkeys((*index.issued.get(name, ()), *there)):
+        for serial in dict.fromkeys((*index.issued.get(name, ()), *present)):
             if serial not in before:
                 yield name, serial, at.isoformat(timespec="seconds")
 
@@ -245,21 +246,21 @@ def crosses(park: ParkFile) -> bool:
         SettingError: they do, and there is no broker at the cloud to relay what crosses.
     """
     experiment = config.read(park.experiment)
-    found = bool(foreign(experiment, config.combined(experiment)))
-    if found and park.cloud.transport == "flower":
+    reaches = bool(foreign(experiment, config.combined(experiment)))
+    if reaches and park.cloud.transport == "flower":
         raise SettingError(
             f"method '{experiment.method.name}' crosses factories, which the cloud's broker relays: set "
             "cloud.transport = 'mqtt' in the park file."
         )
-    return found
+    return reaches
 
 
 def hubs(park: ParkFile) -> Iterator[tuple[PurePosixPath, broker.Hub]]:
     """Yield each broker's folder, and whose broker it is."""
     if park.cloud.transport == "mqtt":
         yield PurePosixPath("cloud"), park.cloud
-    for one in park.factory:
-        yield PurePosixPath("factories", one.name), one
+    for factory in park.factory:
+        yield PurePosixPath("factories", factory.name), factory
 
 
 def _left(name: str, holders: Mapping[str, Certified], out: Path) -> list[Path]:
@@ -311,16 +312,16 @@ def _put(path: Path, text: bytes, private: bool) -> None:
 
 def misfits(park: ParkFile) -> Iterator[str]:
     """Yield where the experiment describes another park than the park file, and how to mend it."""
-    said, where = config.read(park.experiment).park, park.experiment.name
-    for what, count, mine in (
-        ("devices", said.devices, len(park.device)),
-        ("factories", said.factories, len(park.factory)),
+    described, where = config.read(park.experiment).park, park.experiment.name
+    for key, count, mine in (
+        ("devices", described.devices, len(park.device)),
+        ("factories", described.factories, len(park.factory)),
     ):
         if count is not None and count != mine:
-            yield f"the experiment has {count} {what}, the park file {mine}: set park.{what} = {mine} in {where}"
-    names = [one.name for one in park.factory]
-    stands = [names.index(one.factory) for one in sorted(park.device, key=lambda one: one.number or 0)]
-    if said.factories not in (None, 1) and said.assignment != tuple(stands):
+            yield f"the experiment has {count} {key}, the park file {mine}: set park.{key} = {mine} in {where}"
+    names = [factory.name for factory in park.factory]
+    stands = [names.index(device.factory) for device in sorted(park.device, key=lambda device: device.number or 0)]
+    if described.factories not in (None, 1) and described.assignment != tuple(stands):
         yield f"the edges ask for devices where the park file has them: set park.assignment = {stands} in {where}"
 
 
@@ -329,7 +330,7 @@ def _notes(
     revoke: Sequence[str],
 ) -> Iterator[str]:  # fmt: skip
     """Yield what is to be done now."""
-    names = {one.name for one in park.device}
+    names = {device.name for device in park.device}
     again = bool(index.numbers)  # else nothing runs yet
     for place, hub in hubs(park) if again else ():
         mine = {path.name for path in written if path.parent == place}
