@@ -123,14 +123,15 @@ def test_the_log_is_the_reference_code_s_run() -> None:
 
 def test_cells_on_skewed_labels_differ_in_their_choice_alone() -> None:
     (table,) = (one for one in fedgs_skew.tables() if one.name == "fedgs-skew")
-    assert len({cell.run for cell in table.cells}) == len(table.cells) == 3 * 4
+    assert len({cell.run for cell in table.cells}) == len(table.cells) == 3 * 5
     for key in fedgs_skew.SKEWED:
         whats = [table.experiment(cell, 100) for cell in table.cells if f"/{key}/" in cell.key]
         assert len({repr((one.data, one.park, one.model, one.evaluate, one.seed)) for one in whats}) == 1
         assert whats[0].evaluate.coverage
-        chosen = [(method_of(one).solver, method_of(one).choose) for one in whats]  # type: ignore[attr-defined]
-        assert chosen == [
-            ("exact", "iteration"), ("gbpcs", "iteration"), ("random", "iteration"), ("random", "round"),
+        methods = [method_of(one) for one in whats]
+        assert [(one.solver, one.choose, one.balance) for one in methods] == [  # type: ignore[attr-defined]
+            ("exact", "iteration", False), ("gbpcs", "iteration", False), ("exact", "iteration", True),
+            ("random", "iteration", False), ("random", "round", False),
         ]  # fmt: skip
 
 
