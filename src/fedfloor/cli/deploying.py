@@ -293,6 +293,32 @@ def status(out: Folder = LIVE, as_json: Json = False) -> None:
 
 
 @live.command()
+def measure(
+    place: Annotated[
+        Path, typer.Argument(metavar="PARK", help="A live park's folder, or the cloud.toml of any park.")
+    ] = LIVE,
+    out: Annotated[Path, typer.Option("--out", metavar="FILE", help="The profile to write.")] = Path("measured.toml"),
+    repeats: Annotated[int, typer.Option("--repeats", metavar="N", help="Visits that are timed.")] = 5,
+    as_json: Json = False,
+) -> None:  # fmt: skip
+    """Measure a park that is up, without a run under way, as a network profile for [network] profile = "FILE"."""
+    _module()
+    from fedfloor.deploy import measure as measuring
+    from fedfloor.deploy.settings import CloudSettings, read
+    from fedfloor.terminal import show
+
+    inside = place / "park" / "cloud" / "cloud.toml"
+    settings = read(CloudSettings, inside if inside.is_file() else place)
+    table = measuring.measure(settings, repeats, _say)
+    measuring.written(table, out)
+    rows = [{"of": name, **{key: one for key, one in part.items() if key != "source"}}
+            for name, part in table.items() if isinstance(part, dict)]  # fmt: skip
+    show(rows, as_json=as_json, **({"profile": str(out)} if as_json else {}))
+    if not as_json:
+        print(f"profile: {out}")
+
+
+@live.command()
 def down(out: Folder = LIVE) -> None:
     """End every process of a park and delete its keys; the run folder and the logs remain."""
     print(f"{_module().down(out)} processes ended")

@@ -488,6 +488,15 @@ def _room(kind: str, about: Mapping[str, Any], sent: Mapping[str, NDArray[Any]],
     return min(MOST_HEADER + ENVELOPE + (branches + devices) * size, MOST_BYTES), branches * len(sent) + devices
 
 
+def attached(settings: CloudSettings, edges: Edges) -> tuple[Experiment, Park, CloudExecutor]:
+    """Return a cloud's experiment, the park of its devices, and the executor that reaches them."""
+    experiment = read_experiment(Path(settings.experiment), [])
+    away, names = settings.samples == "devices", table(experiment)
+    park = None if away else build_park(experiment)
+    live = CloudExecutor(settings, edges, [] if park is None else park.factory_of.tolist(), names)
+    return experiment, live.gather(experiment, combined(experiment)) if park is None else park, live
+
+
 def run(
     settings: CloudSettings, edges: Edges | None = None, *, resume: bool = False, limits: Limits | None = None,
     report: Callable[[Line], None] = ignore, interrupted: Callable[[], bool] | None = None,
@@ -505,12 +514,7 @@ def run(
             raise SettingError(f"transport = 'flower': Flower starts the loop: {app}.")
         with Downlink(settings) as link:
             return run(settings, link, resume=resume, limits=limits, report=report, interrupted=interrupted)
-    experiment = read_experiment(Path(settings.experiment), [])
-    method = combined(experiment)
-    away, names = settings.samples == "devices", table(experiment)
-    park = None if away else build_park(experiment)
-    live = CloudExecutor(settings, edges, [] if park is None else park.factory_of.tolist(), names)
-    park = live.gather(experiment, method) if park is None else park
+    experiment, park, live = attached(settings, edges)
     orders = Orders(settings.out, resume=resume, limits=limits or Limits())
     with owned(orders.out), interrupts() as asked:
         prepare(experiment, orders, park, live=True)

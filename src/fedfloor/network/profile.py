@@ -58,6 +58,7 @@ class Devices:
             links the power sent with is the allocated one.
         seconds_per_sample: measured, in place of cycles and clock; energy of training is then ``compute_w`` times them.
         compute_w: power while it trains, with ``seconds_per_sample``.
+        seconds_per_visit: of a visit beside training and links: waking the agent, packing and checking models.
         source: of the numbers.
     """
 
@@ -71,6 +72,7 @@ class Devices:
     idle_w: Number = 0.0
     seconds_per_sample: Number | None = None
     compute_w: Number = 0.0
+    seconds_per_visit: float = 0.0
     source: str = ""
 
     def __post_init__(self) -> None:

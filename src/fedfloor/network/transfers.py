@@ -170,7 +170,8 @@ class Account:
     def train(self, node: Train, process: PacketProcess) -> float:
         """Train at a site; return the seconds."""
         if node.site.kind == "device":
-            return self.compute(node.site.index, self.sites.passes(node.site.index, node.work), process)
+            beside = self.sites.network.devices.seconds_per_visit
+            return beside + self.compute(node.site.index, self.sites.passes(node.site.index, node.work), process)
         seconds = self.sites.cloud_s(node.work)
         process.compute_s += seconds
         process.path.append(-1)

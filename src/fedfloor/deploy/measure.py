@@ -1,0 +1,215 @@
+"""Measures a running park as a network profile: latency and rates of its links, and the seconds of a visit.
+
+Packets of different sizes go the way that rounds take, with as many devices at once as in the experiment's round. With
+t the seconds between two tiers beside training, B the bytes of the model and H those of its classifier:
+
+=============================  =================================================
+the model's empty part down    t₀ = 2·latency
+the model down                 t₁ = 2·latency + 8B/down
+a visit                        t₂ = 2·latency + 8B/down + 8B/up + seconds_per_visit
+a visit of the classifier up   t₃ = t₂ − 8(B − H)/up
+=============================  =================================================
+
+Between edge and cloud nothing is trained: up follows from t₂, without the seconds of a visit.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from fedfloor.config import combined
+from fedfloor.deploy.cloud import CloudExecutor, attached
+from fedfloor.deploy.settings import CloudSettings
+from fedfloor.deploy.uplink import Downlink
+from fedfloor.engine import ranks, travel
+from fedfloor.engine.engine import Engine
+from fedfloor.engine.memory import DeviceMemory
+from fedfloor.engine.team import Alone
+from fedfloor.errors import RunError, SettingError, require
+from fedfloor.methods.configured import ConfiguredMethod
+from fedfloor.models.parcel import Packet
+from fedfloor.network import profile
+from fedfloor.parts import codecs
+from fedfloor.plan import walk
+from fedfloor.plan.nodes import Broadcast, Node, Parallel, Train, Work, device, edge
+from fedfloor.runs import prepare, privacy
+from fedfloor.runs.folder import owned
+from fedfloor.runs.forecast import plan_of
+from fedfloor.runs.pricing import effort
+
+SMALLER = {"trains": "head"}  # a visit that takes and sends the classifier alone
+Table = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Seconds of a plan: between cloud and edges, in the factories beside training, and of training a sample once."""
+
+    cloud: float
+    floor: float
+    per_sample: float
+
+
+def measure(settings: CloudSettings, repeats: int = 5, say: Callable[[str], None] = lambda _: None) -> Table:
+    """Return the tables of a profile that fits a park: medians of so many repetitions.
+
+    Args:
+        say: called with the number of each repetition.
+
+    Raises:
+        SettingError: the experiment protects its updates, which measured visits would not.
+        RunError: a run of the park is under way, or a device does not answer.
+    """
+    require(repeats >= 1, "--repeats", repeats, "at least 1")
+    with owned(settings.out), Downlink(settings) as link:
+        experiment, park, live = attached(settings, link)
+        method = combined(experiment)
+        _check_open(method)
+        engine, _ = prepare.engine(experiment, method, park, Alone(), DeviceMemory(None), live=True)
+        engine.executor = engine.factories = live
+        engine.limit = None
+        at_once = min(-(-_branches(plan_of(experiment, park)) // len(settings.edges)), int(park.devices))
+        work = getattr(method.method, "work", experiment.work).at(1, experiment.rounds)
+        work = Work("plain", work.epochs, work.steps, work.batch_size, work.rate)
+        job = _Job(engine, live, {"w": engine.network.flat.clone()}, work)
+        found: dict[str, list[Sample]] = defaultdict(list)
+        for number, groups in enumerate(
+            _groups(park.factory_of.tolist(), at_once, repeats)
+        ):  # the first imports PyTorch at devices
+            say(f"repetition {number} of {repeats}" if number else "a first visit of each device")
+            for name, plan in job.plans(groups).items():
+                sample = job.timed(plan)
+                if number:
+                    found[name].append(sample)
+        return job.fit(found, f"Measured by fedfloor live measure, {dt.date.today()}: medians of {repeats}, "
+                              f"{at_once} devices of a factory at once.")  # fmt: skip
+
+
+def _check_open(method: ConfiguredMethod) -> None:
+    protected = privacy.mechanism(method.parts) or privacy.distributed(method.parts) or privacy.by_visits(method)
+    if protected or codecs.secure(method.parts.travel or ""):
+        raise SettingError(
+            "the experiment keeps devices' updates private, which those of measured visits would not be. Provision the "
+            "park for an experiment without method.travel = 'secure-sum' and private parts to measure its network."
+        )
+
+
+def _branches(node: Node) -> int:
+    """Return how many devices train at once where a plan is at its widest."""
+    if isinstance(node, Train):
+        return 1
+    below = [_branches(child) for child in walk.children(node)]
+    return sum(below) if isinstance(node, Parallel) else max(below, default=1)
+
+
+def _groups(factory_of: Sequence[int], at_once: int, repeats: int) -> Iterator[dict[int, list[int]]]:
+    """Yield the devices of each factory that work at once, in turn; the first time all of them, and once more."""
+    members: dict[int, list[int]] = defaultdict(list)
+    for k, m in enumerate(factory_of):
+        members[m].append(k)
+    yield members
+    for number in range(repeats):
+        yield {
+            m: [some[(number * at_once + i) % len(some)] for i in range(min(at_once, len(some)))]
+            for m, some in members.items()
+        }
+
+
+@dataclass(frozen=True)
+class _Job:
+    engine: Engine
+    live: CloudExecutor
+    packet: Packet
+    work: Work
+
+    def plans(self, groups: Mapping[int, Sequence[int]]) -> dict[str, Node]:
+        """Return the plans of a repetition."""
+        everyone = tuple(k for some in groups.values() for k in some)
+
+        def visits(work: Work) -> Node:
+            branches = {
+                m: Parallel(tuple(Train(device(k), work) for k in some), at=edge(m)) for m, some in groups.items()
+            }
+            return Parallel(tuple(branches.values()))
+
+        return {
+            "empty": Broadcast(everyone, "nothing"), "model": Broadcast(everyone), "visit": visits(self.work),
+            "smaller": visits(replace(self.work, **SMALLER)),
+        }  # fmt: skip
+
+    def timed(self, plan: Node) -> Sample:
+        """Carry out a plan and discard its result.
+
+        Raises:
+            RunError: a device or an edge does not answer.
+        """
+        self.live.measured()
+        began = time.perf_counter()
+        outcome = ranks.run(self.engine, plan, self.packet, round_number=1, tick=0)
+        took, stated = time.perf_counter() - began, self.live.measured()
+        lost = [f"device {one.device}" for one in outcome.receipts if one.lost]
+        if gone := [*stated["absent"], *stated["failed"], *lost]:
+            why = "".join(f" {who}: {text}" for who, text in list(stated["failed"].items())[:1])
+            raise RunError(f"{gone[0]} did not do its part, so that nothing was measured.{why}")
+        samples, trained = self.engine.park.holdings, stated["training_s"]
+        effort_of = sum(
+            effort(self.work, float(samples[r.device])) * float(samples[r.device]) for r in outcome.receipts
+        )
+        count = len(outcome.receipts)
+        return Sample(
+            took - stated["floor_s"],
+            stated["floor_s"] - (trained / count if count else 0.0),
+            trained / effort_of if count else 0.0,
+        )
+
+    def fit(self, found: Mapping[str, Sequence[Sample]], source: str) -> Table:
+        """Return the profile by the equations above."""
+        network = self.engine.network
+        full = travel.up(network, self.work).size(self.packet)
+        saved = full - travel.up(network, replace(self.work, **SMALLER)).size(self.packet)
+        floor, cloud = ({name: median(getattr(one, tier) for one in some) for name, some in found.items()}
+                        for tier in ("floor", "cloud"))  # fmt: skip
+        down = floor["model"] - floor["empty"]
+        up = (
+            (floor["visit"] - floor["smaller"]) * full / saved - down if saved else 0.0
+        )  # of one layer all is classifier
+        visit_s = floor["visit"] - floor["model"] - max(0.0, up)
+        cloud_down, cloud_up = cloud["model"] - cloud["empty"], cloud["visit"] - cloud["model"]
+        per_sample = median(one.per_sample for one in found["visit"])
+        return {
+            "about": "A running park, measured.",
+            "device_edge": _link(floor["empty"], down, up, full, source),
+            "edge_cloud": _link(cloud["empty"], cloud_down, cloud_up, full, source),
+            "devices": {
+                "seconds_per_sample": float(f"{per_sample:.4g}"), "seconds_per_visit": round(max(0.0, visit_s), 6),
+                "source": source,
+            },
+        }  # fmt: skip
+
+
+def _link(round_trip_s: float, down_s: float, up_s: float, size: int, source: str) -> Table:
+    """Return a link's table; a rate that no difference in seconds shows is left out."""
+    rates = {name: float(f"{8 * size / s:.4g}") for name, s in (("up_bps", up_s), ("down_bps", down_s)) if s > 0}
+    return {"latency_s": round(round_trip_s / 2, 6), **rates, "source": source}
+
+
+def written(table: Table, path: Path) -> None:
+    """Write a profile.
+
+    Raises:
+        SettingError: it cannot be written.
+    """
+    import tomlkit
+
+    profile.from_table(dict(table))  # it must be readable
+    try:
+        path.write_text(tomlkit.dumps(table), encoding="utf-8")
+    except OSError as error:
+        raise SettingError(f"--out {path}: {error.strerror or error}.") from error
