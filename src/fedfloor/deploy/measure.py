@@ -44,7 +44,7 @@ from fedfloor.runs.folder import owned
 from fedfloor.runs.forecast import plan_of
 from fedfloor.runs.pricing import effort
 
-SMALLER = {"trains": "head"}  # a visit that takes and sends the classifier alone
+SMALLER = "head"  # trained, taken and sent in a visit that sends less
 Table = dict[str, Any]
 
 
@@ -141,7 +141,7 @@ class _Job:
 
         return {
             "empty": Broadcast(everyone, "nothing"), "model": Broadcast(everyone), "visit": visits(self.work),
-            "smaller": visits(replace(self.work, **SMALLER)),
+            "smaller": visits(replace(self.work, trains=SMALLER)),
         }  # fmt: skip
 
     def timed(self, plan: Node) -> Sample:
@@ -173,7 +173,7 @@ class _Job:
         """Return the profile by the equations above."""
         network = self.engine.network
         full = travel.up(network, self.work).size(self.packet)
-        saved = full - travel.up(network, replace(self.work, **SMALLER)).size(self.packet)
+        saved = full - travel.up(network, replace(self.work, trains=SMALLER)).size(self.packet)
         floor, cloud = ({name: median(getattr(one, tier) for one in some) for name, some in found.items()}
                         for tier in ("floor", "cloud"))  # fmt: skip
         down = floor["model"] - floor["empty"]
