@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
-import torch
 
 from fedfloor.errors import SettingError, require, unknown
 from fedfloor.methods.contract import Answers, Method, Needs, State, View
@@ -97,6 +96,8 @@ class FedGS(Method):
         notes = {"share": shares(counts).tolist()} if counts else {}
         if not (counts and self.balance):
             return State(view.start, notes)
+        import torch  # devices' agents start without it
+
         held = torch.zeros(len(view.holdings), len(counts[0]), dtype=torch.float64)
         held[sorted(answers)] = torch.as_tensor(np.array(counts), dtype=torch.float64)
         return State(view.start, notes, {"held": held, "trained": torch.zeros_like(held[0])})
@@ -106,7 +107,7 @@ class FedGS(Method):
         held = state.tensors.get("held")
         if held is None:
             return after
-        steps = torch.zeros(len(held), dtype=torch.float64)
+        steps = held.new_zeros(len(held))
         for receipt in outcome.receipts:
             steps[receipt.device] += receipt.steps
         trained = state.tensors["trained"] + steps @ (held / held.sum(1, keepdim=True).clamp(min=1))
