@@ -416,3 +416,27 @@ def test_without_marks_the_reconstruction_error_judges(command: Command) -> None
     assert ran.code == 0, ran.err
     asked = command("run", "bench.toml", "--ranks", "1", "--out", "out2", "--set", "evaluate.headline=AUROC")
     command.refused(asked, "reconstruction error")
+
+
+def test_serial_numbers_are_machines_where_they_come_again_and_parts_where_they_do_not(command: Command) -> None:
+    rows = [f"{day},ZA{k},{k + day / 10},{int(k == 1 and day > 20)}" for day in range(30) for k in range(4)]
+    (command.folder / "disks.csv").write_text("day,serial_number,smart_5,failure\n" + "\n".join(rows) + "\n")
+    drafted = command("new", "disks.csv", "--set", "data.columns.time=day")
+    assert drafted.code == 0, drafted.err
+    assert "'serial_number' is taken for the device" in drafted.err
+    parts = [f"P{i},{i % 7},{'ok' if i % 3 else 'bad'}" for i in range(60)]
+    (command.folder / "parts.csv").write_text("serial_number,width,label\n" + "\n".join(parts) + "\n")
+    refused = command("new", "parts.csv")
+    assert "if 'serial_number' names parts and no machines, deal the rows to made-up ones" in refused.err
+    deal = ("--set", "data.columns.device=", "--set", "park.devices=4", "--set", 'data.partition={kind="iid"}')
+    assert command("new", "parts.csv", *deal).code == 0
+
+
+def test_flags_of_faults_are_offered_as_one_label(command: Command) -> None:
+    rows = [f"m{i % 3},{i},{int(i % 4 == 1)},{int(i % 4 == 2)},{int(i % 4 == 3)}" for i in range(80)]
+    (command.folder / "steel.csv").write_text("machine,luminosity,Bumps,Stains,Scratch\n" + "\n".join(rows) + "\n")
+    refused = command("new", "steel.csv")
+    assert "It may be 'Bumps + Stains + Scratch' (3 flags)" in refused.err
+    drafted = command("new", "steel.csv", "--set", "data.columns.label=Bumps + Stains + Scratch")
+    assert drafted.code == 0, drafted.err
+    assert "none" in drafted.out

@@ -34,6 +34,7 @@ NAMED = 40  # columns for which an error lists names to copy
 COUNTED = 20_000  # rows that texts are counted in
 UNIT = re.compile(r"[+-]?\d[\d.,' ]*?\s*((?:[^\W\d_]|[°%])[^\W_]{0,3}(?:/[^\W_]{1,3})?|)")  # after a number
 CANDIDATES = 4  # for a role, in an error
+FLAGS = 3  # columns of 0 and 1 side by side that are a label
 FEW = 20  # different texts that are categories
 NOUNS = ("device", "machine", "unit", "asset", "station", "equipment", "engine", "maschine", "anlage")
 MACHINES = (  # further nouns, for a device's column with texts, or with "id" or the like in its name
@@ -49,7 +50,10 @@ MATRIX = (
 STATE = re.compile(r"^(ab)?normal$|^n?ok$|^(healthy|good|bad|faulty|anomaly)$", re.IGNORECASE)  # of a machine, no name
 CLOCK = re.compile(r"\d{1,2}:\d{2}(:\d{2}([.,]\d+)?)?( ?[ap]\.?m\.?)?", re.IGNORECASE)
 CALLED = {
-    "device": (*NOUNS, *(f"{noun}_{e}" for noun in NOUNS + MACHINES for e in ("id", "no", "nr", "number", "name"))),
+    "device": (
+        *NOUNS, *(f"{noun}_{e}" for noun in NOUNS + MACHINES for e in ("id", "no", "nr", "number", "name")),
+        "serial_number", "serial_no", "serial", "seriennummer", "hostname",
+    ),
     "factory": ("factory", "plant", "site", "hall", "location", "werk", "halle", "standort"),
     "time": (
         "time", "timestamp", "datetime", "date", "date_time", "ts", "zeit", "zeitpunkt", "zeitstempel", "datum",
@@ -387,7 +391,22 @@ def candidates(path: Path, given: Mapping[str, Any], role: str) -> list[str]:
         changes = sum(a != b for a, b in pairwise(cells))
         if role == "label" or text or changes < 2 * many:
             ranked.append((not text, i, f"'{name}' ({many} {'texts' if text else 'numbers'})"))
-    return [words for _, _, words in sorted(ranked)[:CANDIDATES]]
+    flags = _flags(names, body) if role == "label" else []
+    return [*flags, *(words for _, _, words in sorted(ranked)[:CANDIDATES])]
+
+
+def _flags(names: Sequence[str], body: Sequence[Sequence[str]]) -> list[str]:
+    """Return neighbouring columns of which at most one is 1 in a row, joined, in words: flags of faults.
+
+    >>> rows = [["3", "1", "0", "0"], ["4", "0", "0", "0"], ["5", "0", "1", "0"], ["6", "0", "0", "1"]]
+    >>> _flags(["x", "bent", "cut", "bump"], rows)
+    ["'bent + cut + bump' (3 flags)"]
+    """
+    marked = [{row[i] for row in body} == {"0", "1"} for i in range(len(names))]
+    edges = [i for i in range(len(names) + 1) if (i and marked[i - 1]) != (i < len(names) and marked[i])]
+    runs = [range(first, end) for first, end in zip(edges[::2], edges[1::2], strict=True) if end - first >= FLAGS]
+    single = [run for run in runs if all([row[i] for i in run].count("1") <= 1 for row in body)]
+    return [f"'{JOIN.join(names[i] for i in run)}' ({len(run)} flags)" for run in reversed(single)]
 
 
 def _is_text(cells: Sequence[str], decimal: str) -> bool:

@@ -325,10 +325,17 @@ def _too_small(
         shorten = f"shorten the window ([data] window = {{ length = {longest} }} fits this device), "
     several = (reading.split is None or reading.split.kind != "device") and int(owner.max()) > 0
     whole = 'test on whole devices ([data] split = { kind = "device" }), ' if several else ""
+    parts = ""
+    if rows.noun == "rows" and len(owner) == len(np.unique(owner)) and reading.columns.device:
+        parts = (
+            f" Each row is a device of its own: if '{reading.columns.device}' names parts and no machines, deal the "
+            "rows to made-up ones (--set data.columns.device= --set park.devices=10 --set "
+            "'data.partition={kind=\"dirichlet\",alpha=1.0}')."
+        )
     return SmallDevicesError(
         f"{where}: device '{names[0]}' has {count(many, rows.noun.removesuffix('s'))}{made}{others}: too few to be "
         f"split into training and test. Give it more, {shorten}set a larger share [data] split test, {whole}or leave "
-        'such devices out with [data] small = "drop" (--set data.small=drop).'
+        f'such devices out with [data] small = "drop" (--set data.small=drop).{parts}'
     )
 
 
