@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -47,3 +48,24 @@ def test_each_device_gets_its_own_model_of_a_personal_run(tmp_path: Path) -> Non
     assert now.statement("d0").sha256 != now.statement("d1").sha256
     with pytest.raises(SettingError, match="version 1 has no model or no statistics for d4"):
         registry.release(now, 1)
+
+
+def test_a_run_that_is_no_better_than_the_version_in_use_is_named(tmp_path: Path) -> None:
+    known, _ = registry.register(registry.read(provisioned(tmp_path)), run(tmp_path, "fedavg"))
+    known = registry.release(known, 1, ["d0"])
+    version = known.versions[1]
+
+    def judged(name: str, value: float, data: str | None = version.run["data_sha256"]) -> str:
+        facts = {**version.run, "headline": [name, value], "data_sha256": data}
+        more = replace(known)
+        vars(more)["versions"] = {1: version, 2: replace(version, version=2, run=facts)}
+        return registry.no_better(more, 2)
+
+    before = float(version.run["headline"][1])
+    assert f"version 2 has accuracy {before:.4f}, version 1, which is in use, {before:.4f}" in judged(
+        "accuracy", before
+    )
+    assert judged("accuracy", before + 0.1) == ""
+    assert judged("accuracy", before - 0.1, "of other data") == ""
+    assert judged("macro-F1", 0.0) == ""
+    assert registry.no_better(known, 1) == ""

@@ -39,6 +39,9 @@ def release(
     canary: Annotated[
         list[str] | None, typer.Option("--canary", metavar="DEVICE", help="Release to this device first; repeatable.")
     ] = None,
+    anyway: Annotated[
+        bool, typer.Option("--anyway", help="Also a run that is no better than the version in use.")
+    ] = False,
     own: OwnCode = False, wait: Wait = WAIT_S, as_json: Json = False,
 ) -> None:  # fmt: skip
     """Release a trained model to devices, which check its signature and switch to it."""
@@ -48,6 +51,8 @@ def release(
     number = int(what) if what.isdecimal() else 0
     if not number:
         known, number = registry.register(known, Path(what), own=own)
+        if not anyway and (why := registry.no_better(known, number, to or ())):
+            raise SettingError(f"{why}: not released. Release it with --anyway, or by its number, {number}.")
     _deliver(registry.release(known, number, to or (), canary or ()), before, wait, as_json=as_json)
 
 

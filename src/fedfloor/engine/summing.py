@@ -108,8 +108,8 @@ class SecureAggregation(Aggregation):
         self.sums: dict[int, GroupSum] = {}
         self.factory_of = {device: int(engine.park.factory_of[device]) for device in self.devices}
         for index, device in enumerate(self.devices):
-            group = 0 if codec.across else self.factory_of[device]
-            self.sums.setdefault(group, GroupSum()).planned.append(index)
+            number = 0 if codec.across else self.factory_of[device]
+            self.sums.setdefault(number, GroupSum()).planned.append(index)
         shares = sum(len(group.planned) / self.needed(group) for group in self.sums.values())
         noise = TAIL * self._rule.sum_noise() * math.sqrt(shares)
         self.fixed = FixedPoint.sized(self.cut.numbers, codec.bits, codec.bound, most, len(self.devices), noise)

@@ -16,6 +16,7 @@ from fedfloor.deploy.authority import Authority
 from fedfloor.deploy.journal import Entry
 from fedfloor.deploy.settings import EdgeSettings
 from fedfloor.errors import SettingError, unknown
+from fedfloor.figures import named as figure_named
 from fedfloor.rollout.statement import CHANNELS, MOST_BYTES, Statement
 
 if TYPE_CHECKING:
@@ -236,6 +237,22 @@ def release(registry: Registry, version: int, to: Sequence[str] = (), canary: Se
         lacks = f"version {version} has no model or no statistics for {', '.join(lacking)}"
         raise SettingError(f"{lacks}: its run did not know them. Name other devices with --to.")
     return registry.appended("release", version=version, target=target, devices=first or target)
+
+
+def no_better(registry: Registry, version: int, to: Sequence[str] = ()) -> str:
+    """Return why a version is no better than one that devices of its target use, by the figures of both runs.
+
+    "" where it is, or where that is not known: the runs have other headlines, or were judged on other data.
+    """
+    new = registry.versions[version].run
+    used = {registry.used[name].version for name in _named(registry, "--to", to) if name in registry.used}
+    for number in sorted(used - {version}):
+        old = registry.versions[number].run
+        (name, value), (other, before) = (run.get("headline") or ("", None) for run in (new, old))
+        same = name == other and new.get("data_sha256") == old.get("data_sha256")
+        if same and value is not None and before is not None and figure_named(name).gain(value, before) <= 0:
+            return f"version {version} has {name} {value:.4f}, version {number}, which is in use, {before:.4f}"
+    return ""
 
 
 def promote(registry: Registry, version: int | None = None) -> Registry:
