@@ -41,18 +41,35 @@ def test_the_sum_is_that_of_the_formula() -> None:
     np.testing.assert_allclose(state.sums, sums)
 
 
-def test_a_false_alarm_is_as_rare_as_stated() -> None:
-    """Independent normal blocks: 200 devices of 3 sensors see 100 blocks each; 60,000 / 15,344 alarms are expected.
+def test_false_alarms_are_as_rare_as_the_page_states() -> None:
+    """Independent normal blocks: of 10,000 sensors in 500 blocks one in 2,800 begins an alarm, 1,786 of 5 million.
 
-    |z| of a normal figure is no normal figure and m and s are of 20 blocks, so that more come, but a few per cent.
+    Few sensors, whose s came out small, have most of them: twelve seeds had 1,776 on average with a deviation of 125.
+    The limits are three of it.
     """
-    rng, alarms = np.random.default_rng(1), 0
-    for _ in range(200):
-        state = Cusum()
-        for block in rng.normal(0, 1, (LEARN + 100, 3)):
-            state = state.after(block)
-            alarms += len(state.alarms) > 0 and state.blocks == LEARN + 100
-    assert alarms <= 10
+    rng, begun, before = np.random.default_rng(1), 0, set[int]()
+    state = Cusum()
+    for block in rng.normal(0, 1, (LEARN + 500, 10_000)):
+        state = state.after(block)
+        begun += len(set(state.alarms) - before)
+        before = set(state.alarms)
+    assert 1400 < begun < 2160
+
+
+@pytest.mark.parametrize("gap", [0, 7, LEARN - 1])
+def test_a_sensor_that_is_silent_while_the_watch_learns_is_watched_all_the_same(gap: int) -> None:
+    """m and s are those of the blocks in which the figure is known; the other sensor's are as without the gap."""
+    rng = np.random.default_rng(8)
+    blocks = rng.normal(50, 1, (LEARN + 1, 2))
+    blocks[gap, 0] = np.nan
+    state = Cusum()
+    for block in blocks:
+        state = state.after(block)
+    assert state.learnt == (LEARN, LEARN)
+    known = np.delete(blocks[:, 0], gap)
+    np.testing.assert_allclose(state.mean, [known.mean(), blocks[:LEARN, 1].mean()])
+    np.testing.assert_allclose(state.scatter, [known.var() * LEARN, blocks[:LEARN, 1].var() * LEARN])
+    assert state.after(np.array([60.0, 50.0])).alarms == [0]
 
 
 @pytest.mark.parametrize("sensor", [0, 2])

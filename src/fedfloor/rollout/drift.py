@@ -21,34 +21,24 @@ LEVEL = 4.0  # h
 MISSING = 0.5  # share of a block's values of a sensor from which on it is missing
 
 
-def run_length(shift: float = SHIFT, level: float = LEVEL) -> float:
-    """Return the mean number of blocks between two false alarms of a one-sided cumulative sum.
-
-    (e^{2kb} − 2kb − 1) / (2k²) with b = h + 1.166, for independent blocks that are normally distributed (Siegmund,
-    Sequential Analysis, 1985). Blocks of a machine that depend on each other give more false alarms.
-
-    >>> round(run_length(0.5, 4.0)), round(run_length(0.5, 5.0))  # exact: 336 and 930 (Montgomery's table)
-    (338, 938)
-    """
-    b = level + 1.166
-    return (math.exp(2 * shift * b) - 2 * shift * b - 1) / (2 * shift**2)
-
-
 @dataclass(frozen=True)
 class Cusum:
     """A cumulative sum of each of several figures, C ← max(0, C + |z − m|/s − e − k), in alarm above h.
 
-    m and s are each figure's mean and standard deviation over the first :data:`LEARN` blocks; e = √(2/π) is the mean
-    of |z| of a normal figure. C grows to 2h at most, so that an alarm ends soon after its cause. Page, Biometrika 41
-    (1954).
+    m and s are each figure's mean and standard deviation over the first :data:`LEARN` blocks in which it is known;
+    e = √(2/π) is the mean of |z| of a normal figure. C grows to 2h at most, so that an alarm ends soon after its cause.
+    Independent normal blocks begin an alarm in about one of 2,800, as m and s are of so few (benchmarks/drift.py);
+    those of a machine, which depend on each other, in more. Page, Biometrika 41 (1954).
 
     Args:
         blocks: so far.
-        mean, scatter: of the first ones, by Welford's recursion.
+        learnt: blocks that m and s are of, by figure.
+        mean, scatter: of those, by Welford's recursion.
         sums: C.
     """
 
     blocks: int = 0
+    learnt: tuple[int, ...] = ()
     mean: tuple[float, ...] = ()
     scatter: tuple[float, ...] = ()
     sums: tuple[float, ...] = ()
@@ -56,18 +46,19 @@ class Cusum:
     def after(self, figures: Floats) -> Cusum:
         """Return the state after a block; a figure that is not known, NaN, changes nothing of its own."""
         n = len(figures)
+        learnt = np.array(self.learnt or (0,) * n, np.int64)
         mean, scatter, sums = (np.array(part or (0.0,) * n) for part in (self.mean, self.scatter, self.sums))
         known = np.isfinite(figures)
         away = np.where(known, figures - mean, 0.0)
-        if self.blocks < LEARN:
-            mean = mean + away / (self.blocks + 1)
-            scatter = scatter + away * np.where(known, figures - mean, 0.0)
-        else:
-            deviation = np.sqrt(scatter / (LEARN - 1))
-            z = np.abs(away) / np.maximum(deviation, 1e-9 * np.maximum(1.0, np.abs(mean)))
-            grown = np.clip(sums + z - math.sqrt(2 / math.pi) - SHIFT, 0.0, 2 * LEVEL)
-            sums = np.where(known, grown, sums)
-        return Cusum(self.blocks + 1, tuple(mean.tolist()), tuple(scatter.tolist()), tuple(sums.tolist()))
+        learns, judged = known & (learnt < LEARN), known & (learnt == LEARN)
+        deviation = np.sqrt(scatter / (LEARN - 1))
+        z = np.abs(away) / np.maximum(deviation, 1e-9 * np.maximum(1.0, np.abs(mean)))
+        grown = np.clip(sums + z - math.sqrt(2 / math.pi) - SHIFT, 0.0, 2 * LEVEL)
+        learnt = learnt + learns
+        mean = mean + np.where(learns, away / np.maximum(learnt, 1), 0.0)
+        scatter = scatter + np.where(learns, away * (figures - mean), 0.0)
+        parts = (learnt, mean, scatter, np.where(judged, grown, sums))
+        return Cusum(self.blocks + 1, *(tuple(part.tolist()) for part in parts))
 
     @property
     def alarms(self) -> list[int]:
@@ -157,9 +148,12 @@ def load(path: Path, version: int) -> Watch:
         if kept["version"] != version:
             return Watch(version)
         inputs, model = (
-            Cusum(int(part["blocks"]), *(tuple(map(float, part[name])) for name in ("mean", "scatter", "sums")))
+            Cusum(
+                int(part["blocks"]), tuple(map(int, part["learnt"])),
+                *(tuple(map(float, part[name])) for name in ("mean", "scatter", "sums")),
+            )
             for part in (kept["inputs"], kept["model"])
-        )
+        )  # fmt: skip
         absent = None if kept["absent"] is None else tuple(map(int, kept["absent"]))
         return Watch(version, inputs, model, tuple(map(int, kept["missing"])), absent)
     except (OSError, ValueError, TypeError, KeyError):
