@@ -1030,7 +1030,10 @@ def _measured(about: Any) -> str:
 def _large(frame: bytes, kind: str, sent: Any) -> str:
     gate = MessageFilter()
     about = {"mine": [0, 1], "devices": [0, 1]}
-    expect(gate.take(frame, "e0", *_room(kind, about, sent)) is None, "it is decoded")
+    expect(
+        gate.take(frame, "e0", *_room(kind, about, sent, sum(array.nbytes for array in sent.values()))) is None,
+        "it is decoded",
+    )
     return REFUSED
 
 
