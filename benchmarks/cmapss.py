@@ -74,8 +74,8 @@ engines: differences below about 0.5 are those of the engines."""
 AVERAGED = """Training on the pooled data is behind FedAvg at four sites, as long as it has one model. With the pooled
 windows dealt at random to four workers, whose models meet after every pass, the same network, rate, mini-batches and 12
 passes have an RMSE of {averaged} in place of {centralized}: a mean of several models seems to help, as in
-SCAFFOLD and IFCA, though the intervals overlap. This is the reference on pooled data that federated methods are to be put beside;
-they are {behind:.1f} (FedAvg) and {least:.1f} cycles (SCAFFOLD) behind it."""
+SCAFFOLD and IFCA, though the intervals overlap. This is the reference on pooled data that federated methods are to be
+put beside; they are {behind:.1f} (FedAvg) and {least:.1f} cycles (SCAFFOLD) behind it."""
 PUBLISHED = """A published draft has local models at 17.92, FedAvg at 17.95 and centralised training at 13.77
 (one seed). By its optimiser, Adam from 1e-3 along a cosine in mini-batches of 256 for 50 rounds, FedAvg is
 here, too, hardly ahead of local models on their own subset, and both are worse than by SGD with momentum, by

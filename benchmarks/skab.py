@@ -62,9 +62,9 @@ work.epochs = 1
 epochs = 1
 """
 CAVEAT = (
-    "The intervals draw recordings with replacement, which weights pairs of windows of one recording too much, and take "
-    "the seeds, which share recordings, for independent: they are shifted upwards and too narrow, and no difference is "
-    "to be called significant by them."
+    "The intervals draw recordings with replacement, which weights pairs of windows of one recording too much, and "
+    "take the seeds, which share recordings, for independent: they are shifted upwards and too narrow, and no "
+    "difference is to be called significant by them."
 )
 Scores = NDArray[np.float64]
 
