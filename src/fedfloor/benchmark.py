@@ -162,8 +162,8 @@ def processor() -> str:
 
 
 def _digest(experiment: Experiment) -> str:
-    text = config.resolved(replace(experiment, seed=0), Path.cwd())
-    return hashlib.sha256(text.encode()).hexdigest()
+    """Return a protocol's digest: of the settings that it gives, so that a new setting's default changes none."""
+    return hashlib.sha256(config.brief(replace(experiment, seed=0)).encode()).hexdigest()
 
 
 def _record(planned: PlannedRun, ranks: int, follow: Callable[[str, Line], None] | None) -> Record | None:

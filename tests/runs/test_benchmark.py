@@ -45,6 +45,11 @@ def test_protocols_are_experiments_with_a_network_and_without_a_method() -> None
         assert "[method]" not in benchmark.protocols()[name].read_text()
 
 
+def test_published_results_are_of_the_protocols_as_they_are() -> None:
+    published = benchmark.results(Path(__file__).parents[2] / "results/benchmark/benchmark.json")
+    assert published["protocols"] == {name: benchmark._digest(each) for name, each in benchmark.read([]).items()}
+
+
 def test_a_protocol_of_ones_own_goes_on_and_is_run_again(command: Command) -> None:
     (command.folder / "mine.toml").write_text(MINE)
     first = command(*WORDS, "--seeds", "0", "--json")
