@@ -45,11 +45,11 @@ def test_a_new_device_leaves_the_others_files_alone(tmp_path: Path) -> None:
     after = content(tmp_path / "out")
     changed = {name for name in before if before[name] != after[name]}
     # Its own broker's rights and bridge, the edges that may visit it, the other bridge, what the cloud's broker relays,
-    # the cloud's list of devices, the memory, and the last entry of the journal.
+    # the lists of devices at the cloud and where alarms are kept, the memory, and the last entry of the journal.
     assert changed == {
         "factories/north/acl", "factories/north/mosquitto.conf", "factories/north/edge-north.toml",
         "factories/south/mosquitto.conf", "factories/south/edge-south.toml", "authority/index.json", "cloud/cloud.toml",
-        "cloud/acl", "authority/journal.head",
+        "cloud/acl", "authority/journal.head", "alarms/alarms.toml",
     }  # fmt: skip
     listed = [
         [one.name for one in edge.devices]
@@ -57,6 +57,7 @@ def test_a_new_device_leaves_the_others_files_alone(tmp_path: Path) -> None:
     ]
     assert listed == [["n0", "n1", "n2"], ["s0", "s1"]]
     assert any("copy cloud/cloud.toml" in note for note in done.notes)
+    assert any("systemctl restart fedfloor-alarms" in note for note in done.notes)
     assert {row["name"] for row in done.rows if row["state"] == "new"} == {"n2"}
     assert all(name.startswith(("devices/n2/", "registry/journal/2")) for name in after.keys() - before.keys())
     assert any("restart its broker" in note for note in done.notes)

@@ -86,7 +86,7 @@ def provision(
 Config = Annotated[Path, typer.Argument(metavar="CONFIG.toml", help="The settings that fedfloor provision wrote.")]
 
 
-def _termination() -> threading.Event:
+def termination() -> threading.Event:
     """Return an event that SIGTERM and SIGINT set."""
     ended = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -118,7 +118,7 @@ def device(config: Config) -> None:
 
     settings = read(DeviceSettings, config)
     _certified(settings)
-    agent, ended = agents.of(settings, link=serving.with_releases(settings)), _termination()
+    agent, ended = agents.of(settings, link=serving.with_releases(settings)), termination()
 
     def leave() -> None:
         ended.wait()
@@ -135,7 +135,7 @@ def edge(config: Config) -> None:
 
     settings = read(EdgeSettings, config)
     _certified(settings)
-    edges.serve(edges.of(settings), _termination().wait)
+    edges.serve(edges.of(settings), termination().wait)
 
 
 def cloud(config: Config, resume: Resume = False, stop_after: Stop = None) -> None:

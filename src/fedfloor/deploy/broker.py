@@ -17,6 +17,7 @@ from pathlib import Path
 
 from fedfloor.deploy.mqtt import PACKET_BYTES, topic_parts
 from fedfloor.deploy.park_file import RELEASES, CloudTable, FactoryTable, ParkFile
+from fedfloor.deploy.settings import ALARMS
 from fedfloor.errors import SettingError
 
 BROKER = "mosquitto"
@@ -120,7 +121,7 @@ def acl(park: ParkFile, hub: Hub, shut_out: Sequence[str] = (), *, crosses: bool
         return render("fedfloor.deploy", "acl-cloud", top=top, edges=edges, bridges=bridges, devices=devices, park=park)
     return render(
         "fedfloor.deploy", "acl", factory=hub, top=top, shut_out=shut_out, crosses=crosses,
-        edges=park.factory if crosses else (hub,), devices=devices, releases=RELEASES,
+        edges=park.factory if crosses else (hub,), devices=devices, releases=RELEASES, alarms=ALARMS,
     )  # fmt: skip
 
 

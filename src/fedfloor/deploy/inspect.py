@@ -12,13 +12,14 @@ from pathlib import Path
 from fedfloor.deploy import authority, broker, settings
 from fedfloor.deploy.machines import EXPERIMENT, certified
 from fedfloor.deploy.park_file import ParkFile
-from fedfloor.deploy.settings import CloudSettings, DeviceSettings, EdgeSettings, Tls
+from fedfloor.deploy.settings import AlarmSettings, CloudSettings, DeviceSettings, EdgeSettings, Tls
 from fedfloor.errors import SettingError
 
-KINDS: dict[str, type[DeviceSettings | EdgeSettings | CloudSettings]] = {
+KINDS: dict[str, type[DeviceSettings | EdgeSettings | CloudSettings | AlarmSettings]] = {
     "device": DeviceSettings,
     "edge": EdgeSettings,
     "cloud": CloudSettings,
+    "alarms": AlarmSettings,
 }
 NEEDED = {
     "mosquitto.conf": ("acl", "revoked.crl", "ca.crt", "broker.crt", "broker.key"),
@@ -94,14 +95,12 @@ def _settings(place: Path) -> Iterator[str]:
         if kind is None or path.name == EXPERIMENT.name:
             continue
         try:
-            read: CloudSettings | DeviceSettings | EdgeSettings = settings.read(kind, path)
+            read: CloudSettings | DeviceSettings | EdgeSettings | AlarmSettings = settings.read(kind, path)
         except SettingError as error:
             yield str(error)
             continue
-        files = [
-            read.experiment,
-            *([] if read.tls is None else vars(read.tls).values()),
-        ]
+        experiment = () if isinstance(read, AlarmSettings) else (read.experiment,)
+        files = [*experiment, *([] if read.tls is None else vars(read.tls).values())]
         yield from (f"{one} is missing; {path.name} names it" for one in files if not one.exists())
 
 

@@ -19,7 +19,7 @@ from fedfloor.config import with_paths
 from fedfloor.deploy import broker, machines, processes, provision, settings
 from fedfloor.deploy.park_file import CloudTable, DeviceTable, FactoryTable, ParkFile
 from fedfloor.deploy.processes import LIST, Crew, ParkProcess, resident_mb
-from fedfloor.deploy.settings import CloudSettings
+from fedfloor.deploy.settings import ALARMS, CloudSettings
 from fedfloor.errors import RunError, SettingError, require
 from fedfloor.experiment import Experiment
 from fedfloor.plan import walk
@@ -174,6 +174,8 @@ def up(trial: TrialPark, say: Say) -> Crew:
     for one in park.factory:
         service = machines.factory_services(one)[1]
         _start(crew, trial, service, f"edge-{one.name}", "edge", place / "factories" / one.name)
+    if any(one.predict for one in park.device):
+        _start(crew, trial, machines.alarm_services()[0], ALARMS, ALARMS, place / ALARMS)
     return crew
 
 

@@ -12,7 +12,10 @@ from fedfloor.deploy.authority import Holder
 from fedfloor.deploy.broker import FILES
 from fedfloor.deploy.park_file import DeviceTable, FactoryTable, ParkFile
 from fedfloor.deploy.settings import (
+    ALARMS,
     CLOUD,
+    AlarmSettings,
+    AlarmSource,
     CloudEdge,
     CloudSettings,
     DeviceSettings,
@@ -86,6 +89,11 @@ def device_services(device: DeviceTable) -> tuple[Service, ...]:
         words = ("fedfloor", "sense", device.sense, "--into", str(device.data["path"]))
         services.append(Service("fedfloor-sense", f"sensors of {device.name}", words))
     return tuple(services)
+
+
+def alarm_services() -> tuple[Service, ...]:
+    """Return what runs where alarms are kept."""
+    return (Service("fedfloor-alarms", "alarms of all devices", ("fedfloor", "alarms", ".", "--follow"), ALONE),)
 
 
 def _environment(service: Service, folder: PurePath) -> dict[str, str]:
@@ -167,6 +175,7 @@ def certified(park: ParkFile) -> list[Certified]:
             entry(Holder(factory.bridge), "bridge", place, "bridge"),
             entry(Holder(factory.name), "edge", place, "edge"),
         ]
+    entries.append(entry(Holder(ALARMS), ALARMS, ALARMS, ALARMS))
     return entries + [entry(Holder(d.name), "device", f"devices/{d.name}", "device") for d in park.device]
 
 
@@ -198,6 +207,8 @@ def settings_files(park: ParkFile, shut_out: Sequence[str], *, crosses: bool = T
         if device.name not in shut_out:
             place, text = PurePosixPath("devices", device.name), to_toml(_device(park, device))
             _machine(files, park, place, f"device-{device.name}.toml", text, device_services(device))
+    text = to_toml(_alarms(park, shut_out))
+    _machine(files, park, PurePosixPath(ALARMS), f"{ALARMS}.toml", text, alarm_services())
     for place in {path.parent for path in files}:
         files[place / EXPERIMENT.name] = experiment
     return files
@@ -256,6 +267,17 @@ def _cloud(park: ParkFile, shut_out: Sequence[str]) -> CloudSettings:
         samples=_samples(park), broker=_cloud_broker(park), tls=_tls(CLOUD) if _cloud_broker(park) else None,
         transport=park.cloud.transport,
     )  # fmt: skip
+
+
+def _alarms(park: ParkFile, shut_out: Sequence[str]) -> AlarmSettings:
+    sources = (
+        AlarmSource(
+            factory.name, Endpoint(factory.address, factory.port),
+            tuple(one.name for one in _named(park.devices_of(factory), shut_out)),
+        )
+        for factory in park.factory
+    )  # fmt: skip
+    return AlarmSettings(park.name, STATE_PATH, _tls(ALARMS), tuple(sources))
 
 
 def _cloud_broker(park: ParkFile) -> Endpoint | None:

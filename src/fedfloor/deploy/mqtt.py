@@ -201,6 +201,11 @@ class MqttConnection:
         self._topics: tuple[str, ...] = ()
         self._saying = threading.Lock()  # the pieces of a message follow each other
 
+    @property
+    def connected(self) -> bool:
+        """Whether there is a connection at the moment."""
+        return self._client.is_connected()
+
     def start(self, topics: Sequence[str], heard: Heard, joined: Callable[[], None]) -> None:
         """Connect and stay connected."""
 

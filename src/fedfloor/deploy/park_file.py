@@ -12,7 +12,7 @@ from typing import Any
 
 from fedfloor.checking import checked, toml
 from fedfloor.data.files.buffer import BUFFERS
-from fedfloor.deploy.settings import CLOUD, NAME, TRANSPORTS, DataSource
+from fedfloor.deploy.settings import ALARMS, CLOUD, NAME, TRANSPORTS, DataSource
 from fedfloor.errors import SettingError, require, unknown
 
 HOST = re.compile(r"(?=.{1,253}$)[A-Za-z0-9]([A-Za-z0-9-]{0,62})(\.[A-Za-z0-9]([A-Za-z0-9-]{0,62}))*\.?")
@@ -251,6 +251,7 @@ def _own_names(park: ParkFile) -> None:
         CLOUD: "the cloud",
         park.cloud.broker: "the cloud's broker",
         RELEASES: "whoever releases models",
+        ALARMS: "the process that keeps alarms",
     }
     for factory in park.factory:
         for name, role in (

@@ -91,7 +91,7 @@ class ParkProcess:
 
     Args:
         name: shown to people.
-        kind: ``broker``, ``edge``, ``device`` or ``cloud``.
+        kind: ``broker``, ``edge``, ``device``, ``cloud`` or ``alarms``.
         pid: its number.
         log: file of its output.
     """

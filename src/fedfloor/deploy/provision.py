@@ -20,6 +20,7 @@ from fedfloor.deploy.authority import Authority, Holder
 from fedfloor.deploy.device import foreign
 from fedfloor.deploy.machines import EXPERIMENT, Certified, Files, certified, settings_files
 from fedfloor.deploy.park_file import ParkFile
+from fedfloor.deploy.settings import ALARMS
 from fedfloor.errors import RunError, SettingError, unknown
 
 
@@ -342,6 +343,8 @@ def _notes(
             yield f"copy edge-{hub.name}.toml and restart the edge of {hub.name}: systemctl restart fedfloor-edge"
     if again and PurePosixPath("cloud/cloud.toml") in written:
         yield "copy cloud/cloud.toml to the cloud's machine: it lists the devices of every factory"
+    if again and PurePosixPath(ALARMS, f"{ALARMS}.toml") in written:
+        yield f"copy {ALARMS} to the machine that keeps alarms and restart it: systemctl restart fedfloor-alarms"
     for name in revoke:
         yield f"'{name}' is shut out from then on, and gets no certificate until --renew {name}"
     for row in rows:

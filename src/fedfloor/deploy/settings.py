@@ -22,7 +22,7 @@ def read(kind: type[T], path: Path | str) -> T:
     """Read a file of settings.
 
     Args:
-        kind: one of :class:`DeviceSettings`, :class:`EdgeSettings`, :class:`CloudSettings`.
+        kind: one of :class:`DeviceSettings`, :class:`EdgeSettings`, :class:`CloudSettings`, :class:`AlarmSettings`.
 
     Raises:
         SettingError: no such file, no TOML, or something in it that cannot be; names the file and the key.
@@ -101,6 +101,7 @@ def _value(hint: Any, value: object, where: str, folder: Path) -> Any:
 
 
 CLOUD = "cloud"  # the name under which the cloud asks
+ALARMS = "alarms"  # the name, and the folder, of the process that keeps alarms
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")  # no '/', '+' or '#': names are parts of topics
 
 
@@ -334,6 +335,47 @@ class CloudSettings:
         require(self.transport in TRANSPORTS, "transport", self.transport, " or ".join(TRANSPORTS))
         needs = self.transport == "mqtt" and self.broker is None
         require(not needs, "broker", None, "a host and a port, where transport = 'mqtt'")
+
+
+@dataclass(frozen=True)
+class AlarmSource:
+    """A factory whose devices' alarms are kept.
+
+    Args:
+        name: the factory's.
+        broker: its MQTT broker.
+        devices: names of its devices; messages about others are passed over.
+    """
+
+    name: str
+    broker: Endpoint
+    devices: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        for name in (self.name, *self.devices):
+            _name(name, "name")
+
+
+@dataclass(frozen=True)
+class AlarmSettings:
+    """The process that keeps the alarms of a park.
+
+    Args:
+        park: the park's name.
+        state: folder of what is kept.
+        tls: its certificate, with which every factory's broker lets it read.
+        factories: with their brokers and devices.
+    """
+
+    park: str
+    state: Path
+    tls: Tls
+    factories: tuple[AlarmSource, ...]
+
+    def __post_init__(self) -> None:
+        _name(self.park, "park")
+        _distinct("name", [one.name for one in self.factories])
+        _distinct("device", [device for one in self.factories for device in one.devices])
 
 
 def _name(name: str, what: str) -> None:

@@ -20,6 +20,7 @@ from fedfloor.deploy.mqtt import MqttConnection, topic_parts
 from fedfloor.deploy.park_file import RELEASES
 from fedfloor.deploy.settings import EdgeSettings, Tls
 from fedfloor.errors import RunError, shown
+from fedfloor.ranges import COUNT
 from fedfloor.rollout.registry import Registry
 from fedfloor.rollout.statement import CHUNK_BYTES, sealed, topic
 
@@ -55,18 +56,24 @@ class Station:
     def heard(self, topic: str, payload: bytes) -> None:
         """Take a device's report; what is none is passed over."""
         kind, names = topic_parts(topic)
-        if kind != "serving" or len(names) != 1 or len(payload) > REPORT_BYTES:
-            return
-        try:
-            body = json.loads(payload)
-            state, number, version, why = (body[key] for key in ("state", "number", "version", "why"))
-            drift = tuple(body.get("drift", ()))
-        except (ValueError, KeyError, TypeError, RecursionError):
-            return
-        texts = all(isinstance(text, str) for text in (why, *drift))
-        if state in STATES and texts and all(x is None or type(x) is int for x in (number, version)):
-            after_s = time.monotonic() - self.began
-            self.reports[names[0]] = Report(state, number, version, why, after_s, drift)
+        report = read_report(payload, time.monotonic() - self.began)
+        if kind == "serving" and len(names) == 1 and report is not None:
+            self.reports[names[0]] = report
+
+
+def read_report(payload: bytes, after_s: float = 0.0) -> Report | None:
+    """Return the report that a message of a device holds; None where it is none."""
+    if len(payload) > REPORT_BYTES:
+        return None
+    try:
+        body = json.loads(payload)
+        state, number, version, why = (body[key] for key in ("state", "number", "version", "why"))
+        drift = tuple(body.get("drift", ()))
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return None
+    texts = all(isinstance(text, str) for text in (why, *drift))
+    counts = all(x is None or (type(x) is int and 0 <= x <= COUNT) for x in (number, version))
+    return Report(state, number, version, why, after_s, drift) if state in STATES and texts and counts else None
 
 
 @contextmanager

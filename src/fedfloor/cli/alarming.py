@@ -1,0 +1,85 @@
+"""The command that keeps alarms of devices, and lists those that were kept."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from fedfloor.cli.deploying import ABSENT, termination
+from fedfloor.cli.options import Json
+from fedfloor.errors import SettingError, unknown
+from fedfloor.terminal import printable, show
+
+if TYPE_CHECKING:
+    from fedfloor.deploy.settings import AlarmSettings
+
+
+def alarms(
+    park: Annotated[
+        Path, typer.Argument(metavar="DIR", help="The folder that fedfloor provision wrote, or its part 'alarms'.")
+    ],
+    follow: Annotated[
+        bool, typer.Option("--follow", help="Keep what devices publish, and print it, until Ctrl-C or SIGTERM.")
+    ] = False,
+    since: Annotated[
+        str | None, typer.Option("--since", metavar="TIME", help="Those since 30m, 12h or 7d ago, or a date and time.")
+    ] = None,
+    device: Annotated[
+        list[str] | None, typer.Option("--device", metavar="NAME", help="Of this device; repeatable.")
+    ] = None,
+    as_json: Json = False,
+) -> None:  # fmt: skip
+    """List the alarms of devices that predict, or keep them: drift, and alarms that models decide on."""
+    try:
+        from fedfloor.deploy import authority, kept
+        from fedfloor.rollout import alarms as module
+    except ModuleNotFoundError as absent:
+        raise SettingError(f"alarms {ABSENT} ({absent.name} is missing).") from absent
+    settings = kept.read(park)
+    wanted = _devices(settings, device or [])
+    if follow:
+        if since is not None:
+            raise SettingError("--since lists what was kept: leave it out with --follow.")
+        print(f"keeps alarms in {settings.state}; Ctrl-C ends it", file=sys.stderr, flush=True)
+        module.follow(settings, termination(), lambda line: _print(line, wanted, as_json=as_json))
+        return
+    start = None if since is None else kept.moment(since, authority.now())
+    lines = [one for one in kept.lines(settings.state, start) if one["device"] in wanted]
+    show(lines if as_json else [_row(one) for one in lines], as_json=as_json)
+    if not (settings.state / kept.NOW).exists():
+        print(f"no alarms were ever kept here: fedfloor alarms {park} --follow keeps them", file=sys.stderr)
+
+
+def _devices(settings: AlarmSettings, names: list[str]) -> set[str]:
+    """Return the devices that are meant: those of ``--device``, else all."""
+    known = {device for one in settings.factories for device in one.devices}
+    for name in names:
+        if name not in known:
+            raise unknown("device of --device", name, known)
+    return set(names) or known
+
+
+def _row(line: dict[str, Any]) -> dict[str, Any]:
+    """Return a line as people read it."""
+    from fedfloor.rollout.alarms import words
+
+    at = dt.datetime.fromisoformat(line["at"]).astimezone()
+    rows = "–".join(map(str, dict.fromkeys(line["rows"] or ()))) or None
+    return {"at": f"{at:%Y-%m-%d %H:%M:%S}", "device": line["device"], "factory": line["factory"],
+            "version": line["version"], "alarm": words(line), "file": line["file"], "rows": rows,
+            "messages": line["messages"]}  # fmt: skip
+
+
+def _print(line: dict[str, Any], wanted: set[str], *, as_json: bool) -> None:
+    """Print a line as it is kept: as one line of JSON, or of text."""
+    if line["device"] not in wanted:
+        return
+    row = _row(line)
+    where = "" if row["file"] is None else f" ({row['file']}, row {row['rows']})"
+    text = f"{row['at']}  {row['device']}, version {row['version']}: {row['alarm']}{where}"
+    print(json.dumps(line) if as_json else printable(text), flush=True)

@@ -1,0 +1,288 @@
+"""Alarms of devices that predict, kept: a file of lines that grows to a limit, and what each device reports now."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import logging
+import math
+import os
+import queue
+import time
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Event
+from typing import Any
+
+from filelock import FileLock, Timeout
+
+from fedfloor.deploy import authority
+from fedfloor.deploy.checks import MessageFilter, printable
+from fedfloor.deploy.kept import BEAT_S, LINES, MOST_BYTES, NOW, OLDER, stamp
+from fedfloor.deploy.mqtt import MqttConnection, topic_parts
+from fedfloor.deploy.settings import ALARMS, AlarmSettings
+from fedfloor.errors import RunError
+from fedfloor.ranges import COUNT, RefusedError, number, rows, table, whole
+from fedfloor.rollout.delivery import Report, read_report
+from fedfloor.rollout.statement import topic
+
+log = logging.getLogger(__name__)
+Row = dict[str, Any]
+MESSAGE_BYTES = 1 << 14
+EVERY_S = 60.0  # between two lines of a device and kind; messages between them are counted
+WRITE_S = 1.0  # between two versions of devices.json, at least
+WAITING = 256  # messages that wait to be kept; more hold a broker's connection up
+MOST_DRIFT, DRIFT_CHARS, FILE_CHARS = 20, 100, 255
+FLOAT = 3.5e38  # beyond float32's range
+UNKNOWN: Row = {"state": "waiting", "version": None, "why": "", "drift": [], "decision": None, "since": None}
+
+
+def read_alarm(payload: bytes) -> Row:
+    """Return what an alarm's message states: drift, or a model's decision with its class or score.
+
+    Raises:
+        RefusedError: it is no alarm, or a field is out of its range.
+    """
+    if len(payload) > MESSAGE_BYTES:
+        raise RefusedError("oversized", f"an alarm of {len(payload)} bytes; at most {MESSAGE_BYTES} are taken.")
+    try:
+        body = table(json.loads(payload), 20, "an alarm")
+    except (ValueError, RecursionError) as error:
+        raise RefusedError("form", "it is no JSON.") from error
+    made: Row = {
+        "kind": "drift" if "drift" in body else "decision", "version": whole(body.get("version"), 1, COUNT, "version"),
+        "file": _text(body.get("file"), FILE_CHARS, "file"),
+        "rows": [whole(row, 1, COUNT, "a row") for row in rows(body.get("rows"), 2, "rows")],
+    }  # fmt: skip
+    if "drift" in body:
+        return made | {"drift": _drift(rows(body["drift"], None, "drift"))}
+    if body.get("alarm") is not True:
+        raise RefusedError("form", "it has neither drift nor an alarm.")
+    if "class" in body:
+        chance = number(body.get("probability"), 0.0, 1.0, "probability")
+        return made | {"class": _text(body["class"], FILE_CHARS, "class"), "probability": chance}
+    score = body.get("score")
+    return made | {"score": None if score is None else number(score, -FLOAT, FLOAT, "score")}
+
+
+def _text(value: object, most: int, noun: str) -> str:
+    if not isinstance(value, str) or not 0 < len(value) <= most:
+        raise RefusedError("range", f"{noun} is not a text of 1 to {most} characters.")
+    return printable(value)
+
+
+def _drift(texts: list[Any]) -> list[str]:
+    """Return what drifts as reports of devices have it: the first 20, each cut to 100 characters."""
+    if not all(isinstance(text, str) for text in texts):
+        raise RefusedError("range", "drift is not a list of texts.")
+    return [printable(text[:DRIFT_CHARS]) for text in texts[:MOST_DRIFT]]
+
+
+def words(alarm: Mapping[str, Any]) -> str:
+    """Return what an alarm is about.
+
+    >>> words({"kind": "drift", "drift": []}), words({"kind": "decision", "class": "bad", "probability": 0.9712})
+    ('no drift any more', 'bad (0.971)')
+    """
+    if alarm["kind"] == "drift":
+        return f"drift: {', '.join(alarm['drift'])}" if alarm["drift"] else "no drift any more"
+    if "class" in alarm:
+        return f"{alarm['class']} ({alarm['probability']:.3g})"
+    return "score is not finite" if alarm["score"] is None else f"score {alarm['score']:.4g}"
+
+
+@dataclass
+class _Turn:
+    """A device's alarms of one kind: when the last line was written, and the newest message since."""
+
+    written_s: float = -math.inf
+    held: Row | None = None
+    count: int = 0
+
+
+class AlarmKeeper:
+    """The alarms of a park's devices, kept in a folder.
+
+    ``alarms.jsonl`` gains a line for an alarm, at most one a minute of a device and kind: the newest, with the number
+    of messages that it stands for. ``devices.json`` has what each device reports now.
+
+    Args:
+        told: called with each line that is written.
+        clock: seconds; only differences count.
+        now: the time.
+    """
+
+    def __init__(
+        self, settings: AlarmSettings, told: Callable[[Row], object] = lambda _: None,
+        clock: Callable[[], float] = time.monotonic, now: Callable[[], dt.datetime] = authority.now,
+    ) -> None:  # fmt: skip
+        settings.state.mkdir(parents=True, exist_ok=True)
+        self.settings, self._told, self._clock, self._now = settings, told, clock, now
+        self._filter, self._turns = MessageFilter(), dict[tuple[str, str], _Turn]()
+        self._decided: dict[str, float] = {}  # device → when its model decided on the last alarm
+        before = _restored(settings.state / NOW)
+        self.devices: dict[str, Row] = {
+            device: {"device": device, "factory": one.name, **UNKNOWN, **before.get(device, {})}
+            for one in settings.factories for device in one.devices
+        }  # fmt: skip
+        self._known: Row = {}
+        self._written_s = -math.inf
+
+    def take(self, factory: str, topic: str, payload: bytes) -> None:
+        """Take a message from a factory's broker; one that is no report and no alarm is counted and logged."""
+        kind, names = topic_parts(topic)
+        row = self.devices.get(names[0]) if len(names) == 1 else None
+        if row is None or row["factory"] != factory or not payload:
+            return
+        try:
+            if kind == "serving":
+                self._report(row, payload)
+            elif kind == "alarms":
+                self._alarm(row, read_alarm(payload))
+        except RefusedError as error:
+            self._filter.refuse(row["device"], error)
+
+    def _report(self, row: Row, payload: bytes) -> None:
+        report = read_report(payload)
+        if report is None:
+            raise RefusedError("form", "it is no report.")
+        change: Row = {"state": report.state, "why": printable(report.why)}
+        if report.state != "gone":  # the broker's last word on a device knows nothing more
+            change |= {"version": report.version, "drift": _drift(list(report.drift))}
+            self._missed(row, report, change["drift"])
+        self._change(row, change)
+
+    def _missed(self, row: Row, report: Report, drift: list[str]) -> None:
+        """Keep that drift began or ended, where its message was sent while nobody was connected here."""
+        if drift != row["drift"]:
+            about = {"kind": "drift", "version": report.version, "file": None, "rows": None, "drift": drift}
+            self._line(row, about)
+
+    def _alarm(self, row: Row, alarm: Row) -> None:
+        self._line(row, alarm)
+        if alarm["kind"] == "drift":
+            self._change(row, {"drift": alarm["drift"]})
+        else:
+            self._decided[row["device"]] = self._clock()
+            self._change(row, {"decision": words(alarm)})
+
+    def _change(self, row: Row, change: Row) -> None:
+        before = _standing(row)
+        row |= change
+        if _standing(row) != before:
+            row["since"] = stamp(self._now())
+
+    def _line(self, row: Row, alarm: Row) -> None:
+        turn = self._turns.setdefault((row["device"], alarm["kind"]), _Turn())
+        turn.count += 1
+        turn.held = {"at": stamp(self._now()), "factory": row["factory"], "device": row["device"], **alarm}
+        if self._clock() - turn.written_s >= EVERY_S:
+            self._write(turn)
+
+    def _write(self, turn: _Turn) -> None:
+        if turn.held is None:
+            return
+        line = turn.held | {"messages": turn.count}
+        append(self.settings.state, line)
+        turn.held, turn.count, turn.written_s = None, 0, self._clock()
+        self._told(line)
+
+    def tick(self, reached: Mapping[str, bool], *, last: bool = False) -> None:
+        """Write lines whose minute is over, and what devices report now.
+
+        Args:
+            reached: factory → whether its broker is connected.
+            last: whether nothing comes any more: all is written now.
+        """
+        now = self._clock()
+        for turn in self._turns.values():
+            if last or now - turn.written_s >= EVERY_S:
+                self._write(turn)
+        for device, at in list(self._decided.items()):
+            if now - at >= EVERY_S:
+                del self._decided[device]
+        for row in self.devices.values():
+            if row["decision"] and row["device"] not in self._decided:
+                self._change(row, {"decision": None})
+        factories = [{"factory": one.name, "broker": str(one.broker), "reached": reached.get(one.name, False)}
+                     for one in self.settings.factories]  # fmt: skip
+        known = {"park": self.settings.park, "factories": factories, "devices": [*map(dict, self.devices.values())]}
+        late_s = now - self._written_s
+        if last or late_s >= BEAT_S or (late_s >= WRITE_S and known != self._known):
+            _replace(self.settings.state / NOW, known | {"at": stamp(self._now())})
+            self._known, self._written_s = known, now
+
+
+def _standing(row: Row) -> Row:
+    """Return what a device's ``since`` is about: a further decision on an alarm is nothing new."""
+    return row | {"decision": bool(row["decision"]), "since": None}
+
+
+def append(state: Path, line: Row) -> None:
+    """Append a line; a full file takes the place of the older one first."""
+    path, data = state / LINES, json.dumps(line, allow_nan=False).encode() + b"\n"
+    if path.exists() and path.stat().st_size + len(data) > MOST_BYTES:
+        os.replace(path, state / OLDER)
+    with path.open("a+b") as file:
+        if file.tell():
+            file.seek(-1, os.SEEK_END)
+            data = data if file.read() == b"\n" else b"\n" + data  # a process was killed within a line
+        file.write(data)
+
+
+def _replace(path: Path, body: Row) -> None:
+    part = path.with_name(f".{path.name}.part")
+    part.write_text(json.dumps(body, allow_nan=False), encoding="utf-8")
+    os.replace(part, path)
+
+
+def _restored(path: Path) -> dict[str, Row]:
+    """Return what devices had reported before a restart; nothing where the file is damaged."""
+    try:
+        known = json.loads(path.read_bytes())["devices"]
+        return {str(row["device"]): {name: row[name] for name in UNKNOWN} for row in known}
+    except (OSError, ValueError, TypeError, KeyError, RecursionError):
+        return {}
+
+
+def follow(settings: AlarmSettings, ended: Event, told: Callable[[Row], object] = lambda _: None) -> None:
+    """Keep the alarms of a park until ``ended`` is set; a broker that is away is tried again and again.
+
+    Raises:
+        SettingError: certificate or key cannot be used.
+        RunError: another process keeps them already.
+    """
+    authority.check(settings.tls, ALARMS)
+    keeper = AlarmKeeper(settings, told)
+    waiting: queue.Queue[tuple[str, str, bytes]] = queue.Queue(WAITING)
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(FileLock(settings.state / ".lock", timeout=0))
+        except Timeout:
+            raise RunError(f"another process keeps the alarms in {settings.state} already: end it first.") from None
+        links = {one.name: MqttConnection(ALARMS, one.broker, settings.tls) for one in settings.factories}
+        for name, link in links.items():
+            topics = [topic(settings.park, kind, "+") for kind in ("serving", "alarms")]
+            link.start(topics, _into(waiting, name, ended), lambda: None)
+            stack.callback(link.stop)
+        while not ended.is_set():
+            try:
+                with suppress(queue.Empty):
+                    keeper.take(*waiting.get(timeout=WRITE_S / 2))
+                keeper.tick({name: link.connected for name, link in links.items()})
+            except OSError as error:  # a full disk: lines wait, and so do messages
+                log.error("nothing can be written in %s: %s", settings.state, error.strerror or error)
+                ended.wait(BEAT_S)
+        while not waiting.empty():
+            keeper.take(*waiting.get_nowait())
+        keeper.tick({}, last=True)
+
+
+def _into(waiting: queue.Queue[tuple[str, str, bytes]], name: str, ended: Event) -> Callable[[str, bytes], None]:
+    def heard(topic: str, payload: bytes) -> None:
+        if not ended.is_set():
+            waiting.put((name, topic, payload))
+
+    return heard
