@@ -52,8 +52,8 @@ quick: $(READY)  ## The kernel and three methods, for while you work (below a mi
 
 .PHONY: check
 check: $(READY)  ## Style, types, doctests and quick tests (about 4 minutes on 2 cores)
-	$(BIN)/ruff check src tests benchmarks papers
-	$(BIN)/ruff format --check src tests benchmarks papers
+	$(BIN)/ruff check src agent tests benchmarks papers
+	$(BIN)/ruff format --check src agent tests benchmarks papers
 	MYPY_NUM_WORKERS=2 $(BIN)/mypy
 	$(BIN)/pytest --doctest-modules src papers -q
 	$(BIN)/pytest -m 'not slow' -n 2 --maxschedchunk 8
@@ -130,13 +130,19 @@ docs: $(READY)  ## The documentation as a web site, in site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
 
 .PHONY: release
-release: $(READY)  ## Build the wheel in dist/, install it into an empty environment and train with it there
+release: $(READY)  ## Build both wheels in dist/, install that of fedfloor into an empty environment and train with it there
 	rm -rf dist
-	$(BIN)/pip wheel --quiet --no-deps --wheel-dir dist .
+	$(BIN)/pip wheel --quiet --no-deps --wheel-dir dist . ./agent
 	$(PYTHON) -m venv dist/empty
-	dist/empty/bin/pip install --quiet dist/*.whl
+	dist/empty/bin/pip install --quiet dist/fedfloor-*.whl
 	cd dist && empty/bin/fedfloor run demo --set rounds=2 --set name=release --out run && empty/bin/fedfloor report run && ls -l *.whl
 	rm -rf dist/empty dist/run
+
+.PHONY: agent
+agent: broker $(READY)  ## Build the wheel of devices without PyTorch in dist/, and serve models with it in an empty environment
+	rm -rf dist/fedfloor_agent-*
+	$(BIN)/pip wheel --quiet --no-deps --wheel-dir dist ./agent
+	$(BIN)/pytest tests/rollout/test_rollout_wheel.py -s && ls -l dist/fedfloor_agent-*.whl
 
 .PHONY: clean
 clean:  ## Delete the virtual environment and caches

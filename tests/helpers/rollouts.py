@@ -8,7 +8,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -73,14 +73,14 @@ def model(seed: int = 0, network: str = "logistic", window: int = 0, **more: Any
     return data
 
 
-def registered(known: Registry, data: bytes, network: str = "logistic") -> Registry:
-    """The registry after one more version, made of an ONNX file alone."""
-    sha256 = hashlib.sha256(data).hexdigest()
-    path = known.place / MODELS / f"{sha256}.onnx"
-    path.parent.mkdir(exist_ok=True)
-    path.write_bytes(data)
+def registered(known: Registry, data: bytes | Mapping[str, bytes], network: str = "logistic") -> Registry:
+    """The registry after one more version, made of an ONNX file alone, or of one for each device."""
     number = len(known.versions) + 1
-    files = {"": (sha256, len(data))}
+    models = {"": data} if isinstance(data, bytes) else data
+    files = {device: (hashlib.sha256(one).hexdigest(), len(one)) for device, one in models.items()}
+    (known.place / MODELS).mkdir(exist_ok=True)
+    for device, (sha256, _) in files.items():
+        (known.place / MODELS / f"{sha256}.onnx").write_bytes(models[device])
     return known.appended("register", version=number, network=network, run={"folder": "r"}, files=files, scale=None)
 
 
@@ -100,10 +100,11 @@ def provisioned(folder: Path, devices: int = 4) -> Path:
 
 @dataclass
 class Park:
-    """A park whose brokers run, and agents that are started."""
+    """A park whose brokers run, and agents that are started by a program."""
 
     out: Path
     brokers: dict[str, Broker]
+    program: Sequence[str]
     agents: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
 
     @property
@@ -114,7 +115,7 @@ class Park:
         """Start agents of devices, without any package that they do not need."""
         for name in names:
             place = self.out / "devices" / name
-            words = [sys.executable, "-c", ALONE, f"device-{name}.toml"]
+            words = [*self.program, f"device-{name}.toml"]
             with (place / "log").open("ab") as log:
                 env = {**os.environ, "OMP_NUM_THREADS": "1"}
                 self.agents[name] = subprocess.Popen(words, cwd=place, stdout=log, stderr=log, env=env)
@@ -144,11 +145,12 @@ class Park:
 
 
 @contextmanager
-def running(out: Path) -> Iterator[Park]:
-    """Start the brokers of a provisioned park."""
+def running(out: Path, program: Sequence[str] = (sys.executable, "-c", ALONE)) -> Iterator[Park]:
+    """Start the brokers of a provisioned park; its agents are that program."""
     with ExitStack() as stack:
         ports = {edge.name: edge.broker.port for edge in registry.read(out).floor}
-        park = Park(out, {n: stack.enter_context(broker(out / "factories" / n, port)) for n, port in ports.items()})
+        brokers = {n: stack.enter_context(broker(out / "factories" / n, port)) for n, port in ports.items()}
+        park = Park(out, brokers, program)
         try:
             yield park
         finally:

@@ -19,8 +19,10 @@ import pytest
 
 from fedfloor.deploy import authority
 from fedfloor.deploy.authority import Authority
+from fedfloor.errors import SettingError
 from fedfloor.ranges import RefusedError
 from fedfloor.rollout import model as models
+from fedfloor.rollout.agent import check_wheels
 from fedfloor.rollout.rows import Batch, InputRows
 from fedfloor.rollout.slots import Download, Slots
 from fedfloor.rollout.statement import CHUNK_BYTES, PURPOSE, Statement, opened, sealed
@@ -307,6 +309,12 @@ def taken(rows: InputRows, made: models.Model = SINGLE) -> list[tuple[int, int]]
     return [place for batch in batches for place in batch.rows]
 
 
+def test_windows_of_long_rows_are_read_whole(tmp_path: Path) -> None:
+    rest = "," * 800_000
+    (tmp_path / "a.csv").write_text(HEADER + "".join(f"{i},1,2,{i}{rest}\n" for i in range(4)))
+    assert taken(rows_of(tmp_path), WINDOWED) == [(1, 2), (3, 4)]
+
+
 def test_each_row_of_a_growing_table_is_given_once_also_after_a_restart(tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
     path.write_text(HEADER + "".join(f"{i},1,2,{i}\n" for i in range(150)))
@@ -361,3 +369,20 @@ def test_arrays_are_given_in_order(tmp_path: Path) -> None:
     np.save(tmp_path / "a.npy", np.zeros((100, 3), np.float32))
     assert taken(rows_of(tmp_path)) == [(i, i) for i in range(1, 101)]
     assert taken(rows_of(tmp_path)) == []
+
+
+# -- the two wheels ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("wheels", [(), ("fedfloor-1.0",), ("fedfloor-1.0", "fedfloor_agent-1.0", "fedfloor_own-2.0")])
+def test_one_wheel_or_two_of_one_version_are_taken(tmp_path: Path, wheels: tuple[str, ...]) -> None:
+    for wheel in wheels:
+        (tmp_path / f"{wheel}.dist-info").mkdir()
+    check_wheels(tmp_path)
+
+
+def test_two_wheels_of_different_versions_are_refused(tmp_path: Path) -> None:
+    for wheel in ("fedfloor-1.1", "fedfloor_agent-1.0"):
+        (tmp_path / f"{wheel}.dist-info").mkdir()
+    with pytest.raises(SettingError, match=r"fedfloor-1\.1 and fedfloor_agent-1\.0 are both installed in .* Type `pip"):
+        check_wheels(tmp_path)

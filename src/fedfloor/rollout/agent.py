@@ -1,6 +1,7 @@
 """A device that only predicts: ``fedfloor-agent CONFIG.toml``, without PyTorch.
 
-It needs NumPy, ONNX Runtime, paho-mqtt and cryptography, and nothing else.
+It needs NumPy, ONNX Runtime, paho-mqtt and cryptography, and nothing else. The wheel ``fedfloor-agent`` (``agent/``) is
+this module, what it imports, and these four.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ import logging
 import signal
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 from fedfloor.deploy import authority, settings
 from fedfloor.deploy.mqtt import MqttConnection
@@ -22,6 +24,7 @@ USAGE = "usage: fedfloor-agent CONFIG.toml, the settings of a device that fedflo
 
 def run(config: str) -> None:
     """Take releases and predict until SIGTERM or SIGINT."""
+    check_wheels(Path(__file__).parents[2])
     what = settings.read(DeviceSettings, config)
     if what.tls is None:
         raise SettingError(f"{config}: [tls] is missing: releases are signed, and brokers ask for a certificate.")
@@ -35,6 +38,20 @@ def run(config: str) -> None:
     serving.run()
     link.say(place, gone, retain=True)
     link.stop()
+
+
+def check_wheels(folder: Path) -> None:
+    """Check that the two wheels, which have files in common, are not installed into a folder in different versions.
+
+    Raises:
+        SettingError: they are, so that files of one have replaced those of the other.
+    """
+    wheels = [path.stem for name in ("fedfloor", "fedfloor_agent") for path in folder.glob(f"{name}-*.dist-info")]
+    if len({wheel.rpartition("-")[2] for wheel in wheels}) > 1:
+        raise SettingError(
+            f"{' and '.join(wheels)} are both installed in {folder}, and share files. "
+            "Type `pip uninstall fedfloor fedfloor-agent`, then install one of them."
+        )
 
 
 def main(words: Sequence[str] | None = None) -> int:

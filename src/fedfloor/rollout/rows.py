@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import itertools
 import json
 import logging
 import math
@@ -10,7 +11,7 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +20,7 @@ from fedfloor.ranges import RefusedError
 from fedfloor.rollout.model import Model
 
 log = logging.getLogger(__name__)
-BLOCK_BYTES = 1 << 20  # of a table that is read at once
+LINE_BYTES = 1 << 20  # of a row of a table, at most
 BATCH = 64  # samples that are predicted at once
 
 
@@ -109,10 +110,10 @@ def _table(path: Path, model: Model, offset: int, row: int) -> Batch | None:
             raise RefusedError("columns", f"it has no column {absent[0]!r}; its columns are {', '.join(names)[:300]}.")
         file.seek(max(offset, len(header)))
         begin = file.tell()
-        lines = list(_whole(file.read(BLOCK_BYTES * -(-length // 1000)).splitlines(keepends=True)))
+        lines = list(itertools.islice(_whole(file), (BATCH - 1) * step + max(length, step)))
     chosen = [names.index(name) for name in model.about["columns"]]
     values = np.array([_numbers(line, chosen) for line in lines], np.float32).reshape(len(lines), len(chosen))
-    firsts = [first for first in range(0, len(lines), step) if first + max(length, step) <= len(lines)][:BATCH]
+    firsts = [first for first in range(0, len(lines), step) if first + max(length, step) <= len(lines)]
     if not firsts:
         return None
     x = np.stack([values[first : first + length].T for first in firsts]).reshape(len(firsts), *model.shape)
@@ -121,8 +122,10 @@ def _table(path: Path, model: Model, offset: int, row: int) -> Batch | None:
     return Batch(path.name, x, [(row + first + 1, row + first + length) for first in firsts], (end, row + past))
 
 
-def _whole(lines: list[bytes]) -> Iterator[bytes]:
-    return (line for line in lines if line.endswith(b"\n"))
+def _whole(file: BinaryIO) -> Iterator[bytes]:
+    """Yield lines up to the first that has no end yet."""
+    while (line := file.readline(LINE_BYTES)).endswith(b"\n"):
+        yield line
 
 
 def _numbers(line: bytes, chosen: list[int]) -> list[float]:
