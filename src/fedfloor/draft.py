@@ -58,6 +58,7 @@ RARE = 0.1  # share of the training samples below which a class is rare, where c
 DATED = 1e8  # seconds from 1970 on, from which a number is shown as a date
 FILES = {"cmapss": r"(train|test|rul)_fd00[1-4]\.txt", "tep": r"d\d\d(_te)?\.dat"}  # of published data sets
 BUNDLED = ("cmapss", "skab", "tep")  # experiments of these names come along
+HEAVY = 0.25  # share of the sensors with heavy tails from which networks take asinh of their input
 MANY, MOST_SUSPECTS = 3, 12  # constant sensors from which they share a sentence; sentences on sensors
 LISTED = 20  # files of a folder by which it is known for a published one's
 SMALLEST_PICTURE = 18  # pixels a side, of the network with convolutions
@@ -123,7 +124,7 @@ def draft(path: Path, out: Path, changes: Sequence[str]) -> Draft:
             document["data"]["task"] = {"kind": "regression"}
     config.from_table(document)  # given settings must be right before others are guessed
     data, source = document["data"], expanded(path)
-    given = "split" in data
+    given, chosen = "split" in data, "ignore" in data.get("columns", {})
     notes = _guess(data, source)
     try:
         note = _mend(document, notes)
@@ -138,14 +139,23 @@ def draft(path: Path, out: Path, changes: Sequence[str]) -> Draft:
     if source.is_dir():
         notes[:0] = proposals.folder_words(park.dataset, source, data)
     notes += [*_columns(data, park.dataset), *_rare(document, park.dataset), *_asked(data, park.dataset)]
-    notes += [*_suspects(data, park.dataset), *_alike(park.dataset), *_regimes(data, park.dataset)]
+    sentences, left = _suspects(data, park.dataset, free=not chosen)
+    if left:
+        columns = data.setdefault("columns", {})
+        columns["ignore"] = [*columns.get("ignore", ()), *left]
+        columns["categories"] = {name: how for name, how in columns.get("categories", {}).items() if name not in left}
+        park = build_park(config.from_table(document))
+    notes += [*sentences, *_alike(park.dataset), *_regimes(data, park.dataset)]
     notes += _lasting(data, park.dataset)
+    detects = isinstance(park.dataset.task, Reconstruction) and park.dataset.inputs.kind != "image"
+    if not document.get("model", {}).get("name") and _network(park.dataset, detects=detects) == "mlp-sensor-asinh":
+        heavy = named(proposals.heavy_tailed(park.dataset))
+        notes.append(f"heavy tails, values far beyond most others, of {heavy}: so the network takes asinh of its input")
     for sentence in notes:
         log.info("%s: %s%s", path.name, sentence, "" if sentence[-1] in ".?" else ".")
     warn_of_gaps(park)
     for sentence in () if data.get("columns", {}).get("values") else guess.doubtful(park.dataset.inputs.columns):
         log.warning("%s: %s.", path.name, sentence)
-    detects = isinstance(park.dataset.task, Reconstruction) and park.dataset.inputs.kind != "image"
     simple = detects and not document.get("model", {}).get("name") and not document.get("method", {}).get("name")
     if simple:  # what anything deeper must beat comes first
         document.setdefault("model", {})["name"], document.setdefault("method", {})["name"] = "monitor", "pca"
@@ -164,9 +174,17 @@ def draft(path: Path, out: Path, changes: Sequence[str]) -> Draft:
 
 
 def _train(document: dict[str, Any], park: Park, *, rounds: bool) -> None:
-    """Fill in how devices train, and for single rows the number of rounds where it is free."""
+    """Fill in how devices train, how pictures are scaled, and for single rows the number of rounds where it is free.
+
+    Dealt devices have other sizes with another seed: the smallest then trains in shorter mini-batches.
+    """
     work = document.setdefault("work", {})
-    work.setdefault("batch_size", int(min(BATCH, park.sizes.min())))
+    dealt = "partition" in document["data"]
+    if dealt and "batch_size" not in work:
+        work.setdefault("short_batches", True)
+    work.setdefault("batch_size", int(min(BATCH, park.sizes.max() if dealt else park.sizes.min())))
+    if park.dataset.inputs.kind == "image":
+        document["data"].setdefault("normalise", "standard")
     sensors = park.dataset.inputs.kind == "table"
     if sensors and not {"lr", "momentum", "optimizer"} & {*work}:
         rate = 0.01 if park.dataset.task.targets else 0.02
@@ -400,8 +418,12 @@ def _last_is_label(dataset: Dataset, path: Path, data: Mapping[str, Any]) -> boo
     return "label" in proposals.layout_of(dataset, files, data)
 
 
-def _suspects(data: Mapping[str, Any], dataset: Dataset) -> list[str]:
-    """Return a sentence for each sensor that is probably none, and the setting that leaves them out."""
+def _suspects(data: Mapping[str, Any], dataset: Dataset, *, free: bool) -> tuple[list[str], list[str]]:
+    """Return a sentence for each sensor that is probably none, and the columns that are left out for it.
+
+    Columns are left out where ``free``, for these give a class away or stay behind when it is predicted: all of a
+    classification, and counters of an anomaly detection. Others are proposed to be left out.
+    """
     suspects = findings(dataset)
     columns = data.get("columns", {})
     categories = dataset.inputs.coding.get("categories", {})
@@ -415,18 +437,22 @@ def _suspects(data: Mapping[str, Any], dataset: Dataset) -> list[str]:
     sentences += [
         f"'{text}' becomes {count} sensors, one for each text in it" for text, count in many.items() if count > FEW
     ]
-    suspects = [finding for finding in suspects if finding.leave]
-    if not suspects:
-        return sentences
     texts = {f"{text}={value}": text for text, how in categories.items() for value in how.get("values", ())}
-    left = [
-        *columns.get("ignore", ()),
-        *dict.fromkeys(texts.get(finding.sensor, finding.sensor) for finding in suspects),
-    ]
-    how = f"--set 'data.columns.ignore={json.dumps(left, ensure_ascii=False)}'"
-    if columns.get("values"):
-        how = "out of data.columns.values"
-    return [*sentences, f"proposed: leave {'them' if len(suspects) > 1 else 'it'} out, {how}"]
+    doubtful = {texts.get(f.sensor, f.sensor): f.counts for f in suspects if f.leave}
+    judged = isinstance(dataset.task, Reconstruction)
+    left = [name for name, counts in doubtful.items() if dataset.task == CLASSIFICATION or (judged and counts)]
+    free = free and not columns.get("values") and len(doubtful) < len(dataset.inputs.columns)
+    before = columns.get("ignore", [])
+    if left and free:
+        kept = json.dumps(before, ensure_ascii=False)
+        sentences.append(f"left out: {', '.join(map(repr, left))}; to keep them: --set 'data.columns.ignore={kept}'")
+        doubtful = {name: counts for name, counts in doubtful.items() if name not in left}
+    if doubtful:
+        how = f"--set 'data.columns.ignore={json.dumps([*before, *doubtful], ensure_ascii=False)}'"
+        if columns.get("values"):
+            how = "out of data.columns.values"
+        sentences.append(f"proposed: leave {'them' if len(doubtful) > 1 else 'it'} out, {how}")
+    return sentences, left if free else []
 
 
 def _rare(document: Mapping[str, Any], dataset: Dataset) -> list[str]:
@@ -485,7 +511,8 @@ def _network(data: Dataset, *, detects: bool = False) -> str:
     if data.inputs.kind == "image":
         return "cnn-tutorial" if min(data.shape[1:]) >= SMALLEST_PICTURE else "mlp-2nn"
     if len(data.shape) == 1:
-        return "mlp-sensor"
+        heavy = len(proposals.heavy_tailed(data)) >= HEAVY * data.shape[0]
+        return "mlp-sensor-asinh" if heavy else "mlp-sensor"
     return "linear" if data.task.ahead else "cnn-sensor"  # NLinear, which deeper networks must beat
 
 

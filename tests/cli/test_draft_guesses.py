@@ -98,13 +98,44 @@ def test_columns_that_are_no_sensors_are_named(command: Command) -> None:
         assert text in said.err, text
     assert "'torque'" not in said.err
     left = ["empty", "number", "kelvin", "spare", "worn", "cause"]
-    assert f"--set 'data.columns.ignore={json.dumps(left)}'" in said.err.replace('"empty", ', '"empty", ')
-    again = command("new", "m.csv", "--force", "--set", f"data.columns.ignore={json.dumps(left)}", "--json")
+    assert written(command, "m.toml")[0]["data"]["columns"]["ignore"] == left
+    assert "to keep them: --set 'data.columns.ignore=[\"empty\"]'" in said.err
+    again = command("new", "m.csv", "--force", "--set", 'data.columns.ignore=["empty"]', "--json")
     assert again.code == 0, again.err
-    assert not [note for note in again.document["notes"] if "proposed" in note]
-    document, comments = written(command, "m.toml")
-    assert document["data"]["columns"]["ignore"] == left
-    assert "'number'" not in comments
+    assert written(command, "m.toml")[0]["data"]["columns"]["ignore"] == ["empty"]
+    proposed = next(note for note in again.document["notes"] if "proposed" in note)
+    assert f"leave them out, --set 'data.columns.ignore={json.dumps(left)}'" in proposed
+
+
+def test_what_gives_the_label_away_is_left_out(command: Command) -> None:
+    """As in AI4I 2020: one flag per kind of failure beside the failure, and the failure beside its kinds."""
+    draw, lines = random.Random(1), ["row,heat,failure,worn,hot,lamp"]
+    for n in range(2000):
+        worn, hot = draw.random() < 0.03, draw.random() < 0.03
+        failure = (worn or hot) != (draw.random() < 0.001)
+        lines.append(f"{n + 1},{draw.gauss(50 + 9 * hot, 3):.2f},{failure:d},{worn:d},{hot:d},{draw.random() < 0.1:d}")
+    (command.folder / "f.csv").write_text("\n".join(lines) + "\n")
+    dealt = ("data.columns.device=", "park.devices=4", 'data.partition={kind="dirichlet",alpha=1.0}')
+    words = [word for one in dealt for word in ("--set", one)]
+    for label, left in (("failure", ["row", "worn", "hot"]), ("worn + hot", ["row", "failure"])):
+        said = command("new", "f.csv", "--force", *words, "--set", f"data.columns.label={label}")
+        assert said.code == 0, said.err
+        document = written(command, "f.toml")[0]
+        assert document["data"]["columns"]["ignore"] == left, said.err
+        assert document["work"]["short_batches"] is True
+
+
+def test_heavy_tails_get_a_network_of_their_own(command: Command) -> None:
+    draw = random.Random(1)
+    rows = [f"{draw.lognormvariate(n % 2, 2):.4f},{draw.lognormvariate(3, 2):.4f},{n % 2}" for n in range(400)]
+    (command.folder / "t.csv").write_text("\n".join(["count,energy,label", *rows]) + "\n")
+    dealt = ("data.columns.device=", "park.devices=4", 'data.partition={kind="dirichlet",alpha=1.0}')
+    said = command("new", "t.csv", *(word for one in dealt for word in ("--set", one)))
+    assert "heavy tails, values far beyond most others, of 'count', 'energy'" in said.err
+    assert written(command, "t.toml")[0]["model"]["name"] == "mlp-sensor-asinh"
+    assert command("run", "t.toml", "--ranks", "1", "--out", "out", "--set", "rounds=2").code == 0
+    assert command("export", "out", "--out", "t.onnx").code == 0
+    assert command("predict", "out", "t.csv").code == 0
 
 
 def test_recordings_are_split_whole(command: Command) -> None:
@@ -209,7 +240,7 @@ def test_values_that_training_never_came_near_are_named_before_the_first_round(c
             for n in range(60)
         ]
         (command.folder / f"{name}.csv").write_text("\n".join(["device,time,pressure,flow,label", *rows]) + "\n")
-    said = command("new", "train.csv", "--set", "data.test=test.csv")
+    said = command("new", "train.csv", "--set", "data.test=test.csv", "--set", "data.columns.ignore=[]")
     assert said.code == 0, said.err
     beyond = "many test samples have values that no training sample comes near: 'pressure' (100 % of them)."
     assert beyond in said.err

@@ -29,6 +29,7 @@ ANSWERS = (
     "result", "quality", "ergebnis", "qualität",
 )  # fmt: skip
 COUNTERS = ("second", "seconds", "sekunde", "minute", "minutes", "hour", "stunde")  # a time where they only rise
+STEPS = ("sample", "step", "takt")  # a time where they only rise within recordings
 LOOKED_AT = 200  # rows
 NAMED = 40  # columns for which an error lists names to copy
 COUNTED = 20_000  # rows that texts are counted in
@@ -57,10 +58,12 @@ CALLED = {
     "factory": ("factory", "plant", "site", "hall", "location", "werk", "halle", "standort"),
     "time": (
         "time", "timestamp", "datetime", "date", "date_time", "ts", "zeit", "zeitpunkt", "zeitstempel", "datum",
-        "cycle", "zyklus", *COUNTERS,
+        "cycle", "zyklus", *COUNTERS, *STEPS,
     ),
-    "run": ("run", "run_id", "recording", "simulationrun", "trial", "lauf", "messung"),
-    "label": ("label", "class", "condition", "state", "status", "fault", "target", "zustand", "klasse"),
+    "run": ("run", "run_id", "run_number", "recording", "simulationrun", "simulation_run", "trial", "lauf", "messung"),
+    "label": (
+        "label", "class", "condition", "state", "status", "fault", "fault_number", "target", "zustand", "klasse",
+    ),
 }  # fmt: skip
 
 PLACES = (  # columns that are the factory where they have one value on each device, and several devices a value
@@ -205,13 +208,18 @@ def roles_of(
 ) -> dict[str, str]:
     """Return role → column, as told, as the default is, or by the first common name that there is."""
     roles = {role: str(given[role]) for role in CALLED if role in given}
+    run = next((i for i, name in enumerate(names) if word_of(name) in CALLED["run"]), None)
     for role, called in CALLED.items():
         for word in called if role not in roles else ():
+            if word in STEPS and run is None:
+                continue
             match = [name for name in names if word_of(name) == word and name not in roles.values()]
             cells = [row[names.index(match[0])] for row in body] if match else []
             fits = role != "time" or word == "time" or _is_time(cells, form)
-            whose = [row[names.index(roles["device"])] if roles.get("device") in names else "" for row in body]
-            if match and fits and (word not in COUNTERS or _rises(cells, whose)):
+            parts = [names.index(roles["device"])] if roles.get("device") in names else []
+            parts += [run] if run is not None else []
+            whose = ["\0".join(row[i] for i in parts) for row in body]
+            if match and fits and (word not in COUNTERS + STEPS or _rises(cells, whose)):
                 roles[role] = match[0]
                 break
     if "device" not in roles:

@@ -23,6 +23,8 @@ MOST = 50_000  # training samples that are looked at, evenly spread
 DEVICES, IN_A_ROW = 20, 500  # devices and samples of each that counters are looked for in
 FEW = 50  # values of a sensor that may tell a class
 SHOWN = 5  # samples of a value before it counts
+ODD = 0.05  # of the rows with other than a flag's commonest value, that may contradict the label
+CHANCE = 1e-4  # that a value independent of the class occurs with one class alone
 MARGIN = 0.1  # of a sensor's range in training, by which a value is beyond it
 BEYOND = 0.1  # share of test samples with such values
 SAME = 1e-6  # 1 − |correlation| of copies
@@ -30,6 +32,7 @@ MARKS = (*(sign * float(nines) for nines in (99, 999, 9999, 99999, 999999) for s
 LEVELS = 12  # of a setting, or operating regimes, at most
 LEVEL_WIDTH = 0.01  # of a setting's range, that its values at one level are within, and levels more than that apart
 MOVED = 0.5  # share of a sensor's variance that lies between regimes, where they move it
+KURTOSIS = 20  # of a log-normal variable whose logarithm has a deviation of 0.76
 CONSTANT = " in every row looked at, and of no use"
 OFTEN = 3  # times that a mark for missing values occurs
 
@@ -42,15 +45,17 @@ class Finding:
         sensor: its name.
         text: the reason, to be read after its name.
         leave: whether it should be left out.
+        counts: whether it counts up.
     """
 
     sensor: str
     text: str
     leave: bool = True
+    counts: bool = False
 
 
 def findings(data: Dataset) -> list[Finding]:
-    """Return sensors that are constant, count up, tell the class by themselves, or copy another."""
+    """Return sensors that are constant, count up, give the class away, or copy another."""
     if data.inputs.kind != "table" or data.made is not None or not len(data.y):
         return []
     every = np.arange(min(len(data.y), MOST)) * len(data.y) // min(len(data.y), MOST)
@@ -66,12 +71,15 @@ def findings(data: Dataset) -> list[Finding]:
         elif i in counted:
             reasons[i] = "counts up from row to row: a row number or a running time, which new data do not continue"
         else:
-            text = _tells(column, y, data.classes)
+            text = _gives_away(column, y, data.classes)
             if text:
                 reasons[i] = text
     reasons |= {i: text for i, text in _copies(x, data.inputs.columns, texts).items() if i not in reasons}
     marks = {i: text for i in range(x.shape[1]) if i not in reasons and (text := _missing_mark(x[:, i]))}
-    return [Finding(data.inputs.columns[i], (reasons | marks)[i], leave=i in reasons) for i in sorted(reasons | marks)]
+    return [
+        Finding(data.inputs.columns[i], text, leave=i in reasons, counts=i in counted)
+        for i, text in sorted((reasons | marks).items())
+    ]
 
 
 def regimes(data: Dataset) -> tuple[list[str], int] | None:
@@ -103,6 +111,18 @@ def regimes(data: Dataset) -> tuple[list[str], int] | None:
     if not 2 <= len(usual) <= LEVELS or usual.sum() < 0.999 * len(x) or not moved or np.mean(moved) < 0.5:
         return None
     return [data.inputs.columns[i] for i in settings], len(usual)
+
+
+def heavy_tailed(data: Dataset) -> list[str]:
+    """Return the sensors with heavy tails: a kurtosis above :data:`KURTOSIS`, where the normal distribution has 3."""
+    if data.inputs.kind != "table" or data.made is not None or not len(data.y):
+        return []
+    x = _last_row(data, np.arange(min(len(data.y), MOST)) * len(data.y) // min(len(data.y), MOST))
+    centred = np.where(np.isnan(x), 0.0, x - np.nanmean(x, axis=0))
+    variance = (centred**2).mean(axis=0)
+    kurtosis = np.divide((centred**4).mean(axis=0), variance**2, out=np.zeros(len(variance)), where=variance > 0)
+    several = [len(np.unique(column)) > FEW for column in x.T]
+    return [data.inputs.columns[i] for i in np.flatnonzero((kurtosis > KURTOSIS) & several)]
 
 
 def _levels(column: NDArray[np.float64]) -> NDArray[np.int64] | None:
@@ -164,21 +184,33 @@ def _counters(data: Dataset) -> set[int]:
     return {*np.flatnonzero(rises).tolist()} if seen else set()
 
 
-def _tells(column: NDArray[np.float64], y: NDArray[np.int64], classes: Sequence[str]) -> str:
-    """Return how a sensor of few values tells the class, if it does."""
+def _gives_away(column: NDArray[np.float64], y: NDArray[np.int64], classes: Sequence[str]) -> str:
+    """Return how a sensor of few values is a copy of the class, follows from it or is a consequence of it, if so.
+
+    A copy has each value with one class only. What follows from the class has one value for each class, but for at most
+    :data:`ODD` of the rows with other than the commonest value: ``failure`` beside the kinds of failures. A
+    consequence has a value that occurs with one class only, other than the commonest, so often that a value
+    independent of the class would have less than :data:`CHANCE` to: a flag of one kind of failure beside ``failure``.
+    """
     values, code, count = np.unique(column, return_inverse=True, return_counts=True)
     if not 2 <= len(values) <= FEW or len(values) * SHOWN > len(column):
         return ""
     table = np.zeros((len(values), len(classes)), np.int64)
     np.add.at(table, (code.ravel(), y), 1)
+    most, share = table.argmax(axis=1), table.sum(axis=0) / len(y)
     pure = table.max(axis=1) == count
-    if pure.all() and len({*table.argmax(axis=1).tolist()}) > 1:
+    if pure.all() and len({*most.tolist()}) > 1:
         return f"tells the class: each of its {len(values)} values occurs with one class only. A copy of the label?"
-    usual = int(np.bincount(y).argmax())
-    odd = np.flatnonzero(pure & (count >= SHOWN) & (table.argmax(axis=1) != usual))
-    if len(values) <= SHOWN and len(odd):
-        value, name = values[odd[0]], classes[int(table[odd[0]].argmax())]
-        return f"is {value:g} for '{name}' only ({count[odd[0]]} times): a consequence of the label?"
+    held = table[:, share > 0]
+    others, odd = len(y) - count.max(), len(y) - held.max(axis=0).sum()
+    if others >= SHOWN and odd <= ODD * others and len({*held.argmax(axis=0).tolist()}) > 1:
+        return f"follows from the class: one value for each in all but {odd} of {len(y):,} rows. A coarser label?"
+    certain = pure & (most != share.argmax()) & (count >= SHOWN)
+    certain &= len(values) * share[most] ** count < CHANCE
+    if len(values) <= SHOWN and certain.any():
+        value = int(np.flatnonzero(certain)[0])
+        name = classes[int(most[value])]
+        return f"is {values[value]:g} for '{name}' only ({count[value]} times): a consequence of the label?"
     return ""
 
 

@@ -127,6 +127,13 @@ class Unrolled(nn.Module):
         return rows.transpose(1, 2).flatten(1)
 
 
+class Asinh(nn.Module):
+    """asinh x = ln(x + √(x² + 1)): x near 0, ±ln 2|x| far from it."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.asinh(x)
+
+
 class Monitor(nn.Module):
     """u = W(z − c) of samples z [n, …] with D numbers each, [n, D]; the mean of u² is the score.
 

@@ -10,6 +10,7 @@ from torch import nn
 from fedfloor.errors import SettingError
 from fedfloor.models.layers import (
     GROUPS,
+    Asinh,
     Attention,
     Dilated,
     Embedded,
@@ -52,8 +53,18 @@ SMALLEST_SIDE = {
 }
 # Networks for sensors' samples, by their number of dimensions: a row (channels,) or a window (channels, length).
 FOR_SENSORS = {
-    1: ("mlp-sensor",),
-    2: ("cnn-sensor", "mlp-sensor", "cnn-sensor-gn", "cnn-sensor-bn", "tcn", "lstm", "gru", "transformer"),
+    1: ("mlp-sensor", "mlp-sensor-asinh"),
+    2: (
+        "cnn-sensor",
+        "mlp-sensor",
+        "mlp-sensor-asinh",
+        "cnn-sensor-gn",
+        "cnn-sensor-bn",
+        "tcn",
+        "lstm",
+        "gru",
+        "transformer",
+    ),
 }
 FOR_ANY_SHAPE = ("mlp-2nn", "linear", "logistic")
 # Networks with as many outputs as a sample has numbers, for [data] task = "reconstruction", by the samples' dimensions.
@@ -195,6 +206,14 @@ def mlp_sensor(shape: Shape, classes: int) -> nn.Module:
     _sensors("mlp-sensor", shape, 1, 2)
     inner = [nn.Linear(prod(shape), 64), nn.ReLU(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, classes)]
     return nn.Sequential(nn.Flatten(), *inner)
+
+
+def mlp_sensor_asinh(shape: Shape, classes: int) -> nn.Module:
+    """Return mlp-sensor with asinh of its input, for sensors with heavy tails, such as counters and vibration energies.
+
+    A value 10³ deviations out then counts as 7.6, and values near the mean as they are; 8,982 parameters as there.
+    """
+    return nn.Sequential(Asinh(), *mlp_sensor(shape, classes).children())
 
 
 def over_time(into: int, out: int, kernel: int, stride: int = 1) -> nn.Conv2d:
@@ -395,8 +414,8 @@ def _others(shape: Shape) -> str:
 
 BUILDERS = (
     mlp_2nn, logistic, linear, cnn_tutorial, cnn_fedgs, cnn_hfedms, cnn_small, lenet, cnn_fldg_mnist,
-    cnn_fldg_fashion, mlp_sensor, cnn_sensor, cnn_sensor_gn, cnn_sensor_bn, tcn, lstm, gru, transformer, monitor,
-    ae_dense, ae_conv, ae_lstm,
+    cnn_fldg_fashion, mlp_sensor, mlp_sensor_asinh, cnn_sensor, cnn_sensor_gn, cnn_sensor_bn, tcn, lstm, gru,
+    transformer, monitor, ae_dense, ae_conv, ae_lstm,
 )  # fmt: skip
 NETWORKS: dict[str, Builder] = {builder.__name__.replace("_", "-"): builder for builder in BUILDERS}
 
@@ -406,7 +425,7 @@ _LISTED: dict[tuple[Shape, int], str] = {
     ((1, 28, 28), 10): "mlp-2nn logistic cnn-fldg-mnist cnn-fldg-fashion",
     ((3, 32, 32), 10): "cnn-tutorial lenet",
     ((1, 28, 28), 62): "cnn-fedgs cnn-hfedms cnn-small",
-    ((52, 20), 22): "mlp-sensor linear cnn-sensor",
+    ((52, 20), 22): "mlp-sensor mlp-sensor-asinh linear cnn-sensor",
     ((18, 30), 1): "cnn-sensor-gn cnn-sensor-bn tcn lstm gru transformer",
     ((52,), 52): "monitor",
     ((8, 20), 160): "ae-dense ae-conv ae-lstm",

@@ -28,6 +28,7 @@ from fedfloor.data.files.encode import (
     numbers,
     sources,
 )
+from fedfloor.data.files.joined import JOIN
 from fedfloor.data.files.sheet import Sheet, scan, settled
 from fedfloor.data.reading import DIALECT, Reading
 from fedfloor.data.series import assemble, fill, say_missing
@@ -191,9 +192,12 @@ class JoinedTables:
                     "already. A device has one row for each time: remove the copy."
                 )
             more = f" ({len(wrong)} times in all)" if len(wrong) > 1 else ""
+            names = [roles.get("label", ""), roles.get("run", "")]
+            several = f" If each class counts its recordings anew: --set 'data.columns.run={JOIN.join(names)}'."
+            several = several if self.run.any() and all(names) else ""
             raise SettingError(
                 f"{self.place(row, roles['time'])}: {device} was at a later time in row {self.line[before]} "
-                f"already{more}. Put the rows in order, or set [data] sort = true (--set data.sort=true)."
+                f"already{more}. Put the rows in order, or set [data] sort = true (--set data.sort=true).{several}"
             )
         if not self.run.any():
             return order
