@@ -45,7 +45,7 @@ import fedfloor
 from fedfloor import __version__, cli, config
 from fedfloor.data.dataset import Inputs
 from fedfloor.deploy import broker, checks, device, facts, joining, machines, mqtt, provision, subtasks
-from fedfloor.deploy.channel import DeviceChannel, Flow, _Open
+from fedfloor.deploy.channel import DeviceChannel, Flow, OpenRequest
 from fedfloor.deploy.checks import MessageFilter
 from fedfloor.deploy.cloud import CloudExecutor, _room
 from fedfloor.deploy.message import FEW_ARRAYS, MAGIC, SHORT_HEADER, START, Message, decode, encode
@@ -162,13 +162,13 @@ class Device:
         self.agent = self.park.agents[self.number]
         self.near = self.agent.settings.edge
         (self.far,) = {"e0", "e1"} - {self.near}
-        self.network = self.agent._work().engine.network
+        self.network = self.agent.worker().engine.network
         self.w = self.network.flat.numpy().copy()
 
     def ask(self, kind: str, about: Mapping[str, Any], edge: str = "", **more: Any) -> tuple[str, dict[str, Any], Any]:
         edge = edge or self.near
         said = encode(Message(kind, edge, session=1, number=1, about=about, **more))
-        return self.agent._done(edge, decode(said, header=SHORT_HEADER, arrays=FEW_ARRAYS))
+        return self.agent.reply(edge, decode(said, header=SHORT_HEADER, arrays=FEW_ARRAYS))
 
     def about(self, kind: str) -> dict[str, Any]:
         """What an honest request holds."""
@@ -318,7 +318,7 @@ def _agent(folder: Path) -> device.Agent:
 
 def _say(agent: device.Agent, edge: str, number: int, size: int = 10) -> None:
     said = Message("visit", edge, session=1, number=number, about={"to": 7, "filling": "x" * size})
-    agent._heard(mqtt.inbox_topic("trial", edge, "d0"), encode(said))
+    agent.receive(mqtt.inbox_topic("trial", edge, "d0"), encode(said))
 
 
 def _queue(folder: Path) -> str:
@@ -336,7 +336,7 @@ def _front(folder: Path) -> str:
     for number in range(1, 10):
         _say(agent, "e1", number)
     _say(agent, "e0", 1)
-    got = agent._next()
+    got = agent.next_request()
     expect(got is not None and got[0] == "e0", "the own edge's request waits behind another's")
     return HARMLESS
 
@@ -346,7 +346,7 @@ def _memories(folder: Path, change: Mapping[str, Any]) -> str:
     with park_of(place, experiment(place, "hfedms", rounds=2)) as park:
         one = Device(park)
         work = {"objective": "replay", "epochs": 1, "batch_size": 5, "scope": "classifier", "settings": {"keep": 5}}
-        worker = one.agent._work()
+        worker = one.agent.worker()
         size = 1 + worker._most
         one.agent.settings.memory.mkdir(parents=True, exist_ok=True)
         with (one.agent.settings.memory / f"{one.number}-{'a' * 32}.safetensors").open("wb") as file:
@@ -397,7 +397,7 @@ def what_a_device_holds(tally: Tally, folder: Path) -> None:
     known = Path(tempfile.mkdtemp(dir=folder))
     with park_of(known, experiment(known, "fedavg", rounds=1, devices=4)) as park:
         one = Device(park)
-        true = facts.of(one.agent.experiment, one.agent._here().dataset).told()
+        true = facts.of(one.agent.experiment, one.agent.own_park().dataset).told()
         tally.attempt("what a sample is", lambda: one.outcome("facts", one.about("facts") | {"facts": true}))
         for name, value in (
             ("classes", true["classes"][::-1]), ("scale", 1e9), ("shape", [1, 1 << 40, 28]),
@@ -409,7 +409,7 @@ def what_a_device_holds(tally: Tally, folder: Path) -> None:
     abroad = Path(tempfile.mkdtemp(dir=folder))
     with park_of(abroad, experiment(abroad, "astraea", rounds=1, devices=4)) as park:
         one = Device(park)
-        true = facts.of(one.agent.experiment, one.agent._here().dataset).told()
+        true = facts.of(one.agent.experiment, one.agent.own_park().dataset).told()
         asked = one.about("facts") | {"facts": true}
         tally.attempt("another edge states first what a sample is", one.refuses("facts", asked, one.far))
         tally.attempt("its own edge states it", lambda: one.outcome("facts", asked))
@@ -455,7 +455,7 @@ def _elsewhere(sums: bool, crosses: bool) -> str:
 def _cached(one: Device) -> str:
     said = encode(Message("census", one.near, session=1, number=1, about={}))
     one.agent._last = f"{one.near} 1-1", b"the answer"
-    expect(not one.agent._again(one.far, said), "another edge is given the last answer")
+    expect(not one.agent.repeat_answer(one.far, said), "another edge is given the last answer")
     return HARMLESS
 
 
@@ -497,7 +497,7 @@ def what_surveys_reveal(tally: Tally, folder: Path) -> None:
                         tally.attempt(name, partial(ask, changed, ""), by_hand=False)
             found = _found(kind)
             tally.attempt(f"{kind}: what was found", partial(ask, {**true.told(), "found": found}, HARMLESS))
-            before = agent._here().samples(0)[0].copy()
+            before = agent.own_park().samples(0)[0].copy()
             for at in places(found):
                 for new in [*HOSTILE, GONE] if at else [{}]:
                     changed = {**true.told(), "found": forged(found, at, new)}
@@ -511,7 +511,7 @@ def what_surveys_reveal(tally: Tally, folder: Path) -> None:
             for scale in (math.nan, math.inf, 0.0, -1.0, 1e300, 1e-300, "1", None):
                 tally.attempt(f"{kind}: scale = {scale}", partial(ask, {**true.told(), "scale": scale}, REFUSED))
             tally.attempt(f"{kind}: then what was found", partial(ask, {**true.told(), "found": found}, HARMLESS))
-            same = partial(_same, lambda a=agent, b=before: np.array_equal(a._here().samples(0)[0], b))
+            same = partial(_same, lambda a=agent, b=before: np.array_equal(a.own_park().samples(0)[0], b))
             tally.attempt(f"{kind}: its samples are as before", same)
 
 
@@ -552,13 +552,13 @@ def _states(agent: device.Agent, edge: str, about: Mapping[str, Any], wanted: st
     known = agent._facts
     said = {"device": 0, "facts": about}
     message = decode(encode(Message("facts", edge, session=1, number=1, about=json.loads(json.dumps(said)))))
-    kind, told, _ = agent._done(edge, message)
+    kind, told, _ = agent.reply(edge, message)
     came = HARMLESS if kind == "answer" else REFUSED
     expect(kind in ("answer", "refused", "failed"), f"it answers {kind}")
     expect(came != REFUSED or bool(told.get("text")), "nothing is said of why")
     expect(came != REFUSED or agent._facts == known, "a refused request changes what it knows")
     expect(len(json.dumps(told, allow_nan=False)) < 100_000, "its answer is long")
-    samples = agent._here().samples(0)[0]
+    samples = agent.own_park().samples(0)[0]
     expect(bool(np.isfinite(samples).all()), "its samples are no numbers any more")
     expect(wanted in ("", came), f"it is {came}")
     return came
@@ -781,13 +781,15 @@ class Said:
         self.line = DeviceChannel("p", "e0", link, {0: Named("d0", 0), 1: Named("d1", 1)}, flow=Flow(clock=lambda: 0.0))
         self.status("d0", Message("hello", "d0", session=5, number=1, about={"device": 0, "version": __version__}))
         self.status("d1", Message("hello", "d1", session=5, number=1, about={"device": 1, "version": __version__}))
-        self.asked = self.line._open["1-1"] = _Open("d1", b"", 1 << 20)
+        self.asked = self.line._open["1-1"] = OpenRequest("d1", b"", 1 << 20)
 
     def status(self, name: str, message: Message | bytes) -> None:
-        self.line._heard(mqtt.status_topic("p", name), message if isinstance(message, bytes) else encode(message))
+        self.line.receive(mqtt.status_topic("p", name), message if isinstance(message, bytes) else encode(message))
 
     def out(self, name: str, message: Message | bytes) -> None:
-        self.line._heard(mqtt.outbox_topic("p", name, "e0"), message if isinstance(message, bytes) else encode(message))
+        self.line.receive(
+            mqtt.outbox_topic("p", name, "e0"), message if isinstance(message, bytes) else encode(message)
+        )
 
 
 def what_a_device_says(tally: Tally, folder: Path) -> None:
@@ -836,12 +838,12 @@ def what_a_device_says(tally: Tally, folder: Path) -> None:
         ("an empty status", lambda s: s.status("d0", b"")),
         ("an empty answer", lambda s: s.out("d0", b"")),
         ("another kind of status", lambda s: s.status("d0", replace(hello, kind=TEXT[:100]))),
-        ("a topic that is none", lambda s: s.line._heard("fedfloor/p/out/d0", encode(answer))),
-        ("a topic without end", lambda s: s.line._heard("fedfloor/p/out/d0/e0/" + "x/" * 1000, encode(answer))),
+        ("a topic that is none", lambda s: s.line.receive("fedfloor/p/out/d0", encode(answer))),
+        ("a topic without end", lambda s: s.line.receive("fedfloor/p/out/d0/e0/" + "x/" * 1000, encode(answer))),
         ("a topic of a name that is not listed", lambda s: s.out("d9", replace(answer, sender="d9"))),
         ("a topic of the edge", lambda s: s.out("e0", replace(answer, sender="e0"))),
-        ("its inbox", lambda s: s.line._heard("fedfloor/p/in/e0/d1", encode(replace(answer, sender="e0")))),
-        ("a broker's own topic", lambda s: s.line._heard("$SYS/broker/uptime", b"1")),
+        ("its inbox", lambda s: s.line.receive("fedfloor/p/in/e0/d1", encode(replace(answer, sender="e0")))),
+        ("a broker's own topic", lambda s: s.line.receive("$SYS/broker/uptime", b"1")),
     ):  # fmt: skip
         tally.attempt(name, said(do))
     place = Path(tempfile.mkdtemp(dir=folder))

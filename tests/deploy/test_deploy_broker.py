@@ -162,7 +162,7 @@ def test_two_devices_with_one_name_are_told_so(
         one.start([], lambda *_: None, lambda: None)
     try:
         assert until(lambda: "n0: broker 127.0.0.1" in caplog.text)
-        assert "Do two devices have one name?" in caplog.text
+        assert "If two devices have this name" in caplog.text
         assert all(one.connections < 8 for one in both)
     finally:
         for one in both:

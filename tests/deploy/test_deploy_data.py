@@ -278,7 +278,7 @@ def test_who_does_not_join_is_named(tmp_path: Path, pictures: Path) -> None:
 def test_a_device_that_comes_back_with_other_samples_is_refused_and_named(tmp_path: Path, pictures: Path) -> None:
     what = experiment(tmp_path, "fedavg", rounds=4, devices=DEVICES, more=f"data.path = '{pictures}'")
     with live(tmp_path, what, data=folder_of(pictures)) as park:
-        usual = park.agents[2]._attend
+        usual = park.agents[2].serve
 
         def attend(edge: str, payload: bytes) -> None:
             usual(edge, payload)
@@ -287,7 +287,7 @@ def test_a_device_that_comes_back_with_other_samples_is_refused_and_named(tmp_pa
                 park.agents[2].leave()
                 park.join(2)
 
-        park.agents[2]._attend = attend  # type: ignore[method-assign]
+        park.agents[2].serve = attend  # type: ignore[method-assign]
         lines = park.run()
     assert [line.lost for line in lines] == [0, 0, 1, 1]
     edge = next(one for one in park.edges.values() if any(d.device == 2 for d in one.settings.devices))

@@ -33,7 +33,7 @@ Reply = Callable[[Message], Any]
 def replies(park: Live, kind: str, number: int, reply: Reply, who: int = WHO) -> None:
     """Let a device do something else when it is asked that in that round."""
     agent = park.agents[who]
-    usual = agent._work
+    usual = agent.worker
 
     def work() -> Any:
         worker = usual()
@@ -41,7 +41,7 @@ def replies(park: Live, kind: str, number: int, reply: Reply, who: int = WHO) ->
             reply=lambda one: reply(one) if (one.kind, one.round) == (kind, number) else worker.reply(one)
         )
 
-    agent._work = work  # type: ignore[method-assign, assignment]
+    agent.worker = work  # type: ignore[method-assign, assignment]
 
 
 def raises(error: Exception) -> Reply:
@@ -125,11 +125,11 @@ def test_an_edge_that_fails_sits_out_and_the_other_factory_carries_the_run(tmp_p
         def fails(_: Message) -> Any:
             raise SettingError("no\x1b[2J disk")
 
-        park.edges[0]._walk = fails  # type: ignore[method-assign]
+        park.edges[0].walk = fails  # type: ignore[method-assign]
         got = park.run()
         assert [line.lost for line in got] == [4, 4]
         assert [line.measured["failed"] for line in got] == [{"e0": "no\\x1b[2J disk"}] * 2  # type: ignore[index]
-        park.edges[1]._walk = fails  # type: ignore[method-assign]
+        park.edges[1].walk = fails  # type: ignore[method-assign]
         with pytest.raises(SettingError, match=r"e0: no\\x1b\[2J disk"):
             park.run("again")
 
@@ -143,7 +143,7 @@ def test_a_run_whose_edges_all_refuse_or_are_refused_ends(tmp_path: Path, answer
 
     with live(tmp_path, experiment(tmp_path, "fedavg", rounds=3)) as park:
         for edge in park.edges.values():
-            edge._walk = answer  # type: ignore[method-assign]
+            edge.walk = answer  # type: ignore[method-assign]
         with pytest.raises(RunError, match=r"round 1: no device's training succeeded\..* e0: .*header"):
             park.run()
 
@@ -209,7 +209,7 @@ def test_a_question_whose_answers_are_all_refused_ends_the_run_with_the_reason(t
 
     with live(tmp_path, experiment(tmp_path, "fedl", devices=2)) as park:
         for edge in park.edges.values():
-            edge._ask = answer  # type: ignore[method-assign]
+            edge.ask = answer  # type: ignore[method-assign]
         with pytest.raises(RunError, match=r"no device answered 'gradient'.*--resume\..* e0: .*header"):
             park.run()
 
@@ -297,7 +297,7 @@ def test_a_census_that_no_number_can_hold_costs_its_device_only(tmp_path: Path) 
     what = experiment(tmp_path, "hfedms", rounds=1)
     with live(tmp_path, what) as park:
         agent = park.agents[WHO]
-        agent._census = lambda _: [10**400] * 62  # type: ignore[method-assign]
+        agent.census = lambda _: [10**400] * 62  # type: ignore[method-assign]
         got = park.run()
     assert got[0].lost == 0
     assert set(got[0].measured["failed"]) == {NAME}  # type: ignore[index]
@@ -338,7 +338,7 @@ def test_the_second_answer_to_a_request_that_was_said_twice_is_no_attack(tmp_pat
     simulated(what, tmp_path / "simulated")
     topic = mqtt.status_topic("trial", f"d{WHO}")
     with live(tmp_path, what) as park:
-        work = park.agents[WHO]._work()
+        work = park.agents[WHO].worker()
         usual, asked = work.reply, []
 
         def slow(message: Message) -> object:

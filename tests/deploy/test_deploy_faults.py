@@ -46,7 +46,7 @@ def losing(lost: Callable[[Key], bool]) -> Iterator[None]:
 def failing(park: Live, answer: Callable[[Any], Any]) -> None:
     """Let the device do something else when it is asked to train in that round."""
     agent = park.agents[WHO]
-    usual = agent._attend
+    usual = agent.serve
 
     def attend(edge: str, payload: bytes) -> None:
         message = decode(payload)
@@ -55,13 +55,13 @@ def failing(park: Live, answer: Callable[[Any], Any]) -> None:
         elif (said := answer(message)) is not None:
             park.broker.deliver(mqtt.outbox_topic("trial", agent.settings.name, edge), said, False)
 
-    agent._attend = attend  # type: ignore[method-assign]
+    agent.serve = attend  # type: ignore[method-assign]
 
 
 def wrong(park: Live, **arrays: np.ndarray) -> Callable[[Any], bytes]:
     def say(message: Any) -> bytes:
         receipt = [WHO, message.about["visit"], message.about["tick"], 1, 24, 1.0, 1.0, 0.5, 0, False, None, 0.0]
-        return encode(park.agents[WHO]._message("update", message, {"receipt": receipt}, arrays))
+        return encode(park.agents[WHO].numbered("update", message, {"receipt": receipt}, arrays))
 
     return say
 

@@ -69,7 +69,7 @@ def edges(grid: Any) -> Any:
 def test_a_dead_supernode_is_a_lost_factory(monkeypatch: pytest.MonkeyPatch) -> None:
     flower = pytest.importorskip("fedfloor.deploy.flower")
     addressed = lambda frame, node, deadline_s: SimpleNamespace(metadata=SimpleNamespace(dst_node_id=node))  # noqa: E731
-    monkeypatch.setattr(flower, "_message", addressed)
+    monkeypatch.setattr(flower, "_to_node", addressed)
     made = edges(FakeGrid([70, 71], dead=[70]))
     made._nodes = {0: 70, 1: 71}
     assert made.ask({0: b"a", 1: b"b"}, 5.0, {}) == {1: b"of 71"}

@@ -23,7 +23,7 @@ from fedfloor.data.dataset import Inputs
 from fedfloor.deploy import broker, channel, checks, cloud, facts, joining, live, mqtt, names
 from fedfloor.deploy import device as device_of
 from fedfloor.deploy import message as messages
-from fedfloor.deploy.channel import BURST, CHUNK, RATE_HZ, REPEATS, DeviceChannel, Flow, _Open
+from fedfloor.deploy.channel import BURST, CHUNK, RATE_HZ, REPEATS, DeviceChannel, Flow, OpenRequest
 from fedfloor.deploy.checks import MessageFilter
 from fedfloor.deploy.device import Agent, foreign
 from fedfloor.deploy.message import SHORT_HEADER, STATUS_BYTES, Message, decode, encode
@@ -53,14 +53,14 @@ def test_an_agent_outlives_whatever_it_is_asked(tmp_path: Path, tick: Any) -> No
     with park_of(tmp_path, experiment(tmp_path, "fedavg", rounds=1)) as park:
         agent = park.agents[0]
         asked = Message("census", "e0", session=1, number=1, about={"tick": tick, "trained": 0})
-        kind, _, _ = agent._done("e0", decode(encode(asked)))
+        kind, _, _ = agent.reply("e0", decode(encode(asked)))
     assert kind in ("refused", "answer", "failed")
 
 
 def request(agent: Agent, edge: str, kind: str, about: Mapping[str, Any], **more: Any) -> tuple[str, Any]:
     """What a device answers to a request of an edge, and what about it."""
     said = {"device": agent.settings.device, "held": None, "trained": 0, "tick": 0, "visit": 0, **about}
-    answer = agent._done(edge, decode(encode(Message(kind, edge, session=1, number=1, about=said, **more))))
+    answer = agent.reply(edge, decode(encode(Message(kind, edge, session=1, number=1, about=said, **more))))
     return answer[0], answer[1].get("reason", answer[1])
 
 
@@ -83,7 +83,7 @@ def small_park(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
 )
 def test_no_work_of_a_message_keeps_a_device_busy_for_good(small_park: Live, work: Any, wanted: str | None) -> None:
     agent, began = small_park.agents[0], time.monotonic()
-    w = agent._work().engine.network.flat.numpy().copy()
+    w = agent.worker().engine.network.flat.numpy().copy()
     settings = {"batch_size": 8, "rate": 1e-4, **work}
     for kind, about in (("visit", {"work": settings}), ("probe", {"what": "profile", "settings": settings})):
         got, why = request(agent, agent.settings.edge, kind, about, arrays={"w": w})
@@ -118,7 +118,7 @@ def test_no_edge_deletes_what_a_device_just_kept_nor_fills_its_disk(tmp_path: Pa
     with park_of(tmp_path, experiment(tmp_path, "hfedms", rounds=2)) as park:
         agent = park.agents[0]
         near, far = sorted(("e0", "e1"), key=lambda name: name != agent.settings.edge)
-        engine, folder = agent._work().engine, agent.settings.memory
+        engine, folder = agent.worker().engine, agent.settings.memory
         sent = {"w": engine.network.flat.numpy()[engine.network.part("classifier")].copy()}
         first = set[Path]()
         for number, edge in enumerate([near, far, near, far, *[near] * 6]):
@@ -161,7 +161,7 @@ def test_a_device_refuses_another_factorys_edge(small_park: Live) -> None:
 
 def test_bad_requests_without_number_fill_no_log(small_park: Live, caplog: pytest.LogCaptureFixture) -> None:
     agent = small_park.agents[0]
-    agent._work()
+    agent.worker()
     for _ in range(100):
         for kind, more in (("visit", {"scope": "x\nERROR all is lost" * 50_000}), ("census", {})):
             about = {"work": {"steps": 1}, "tick": []}
@@ -182,14 +182,14 @@ def test_requests_that_wait_are_bounded_by_bytes_and_looked_at_before(
     def sent(number: int, to: int) -> None:
         about = {"to": to, "filling": "x" * 40_000}
         payload = encode(Message("census", "e0", session=1, number=number, about=about))
-        agent._heard(mqtt.inbox_topic("trial", "e0", "d0"), payload)
+        agent.receive(mqtt.inbox_topic("trial", "e0", "d0"), payload)
 
     for number in range(1, 6):
         sent(number, to=7)
     assert agent._asked.qsize() == 2
     assert agent.gate.refused["e0", "busy"] == 3
     sent(9, to=6)
-    agent._heard(mqtt.inbox_topic("trial", "e0", "d0"), b"rubbish" * 1000)
+    agent.receive(mqtt.inbox_topic("trial", "e0", "d0"), b"rubbish" * 1000)
     assert agent._asked.qsize() == 2
     assert (agent.gate.refused["e0", "stale"], agent.gate.refused["e0", "foreign"]) == (1, 1)
     agent.leave()
@@ -244,11 +244,11 @@ def test_a_device_that_is_gone_again_and_again_is_logged_once(caplog: pytest.Log
     line: Any = DeviceChannel("p", "e", link, {0: Named("d0", 0)}, flow=Flow(count().__next__))  # type: ignore[arg-type]
     session, topic = time.time_ns(), mqtt.status_topic("p", "d0")
     about = {"device": 0, "version": __version__}
-    line._heard(topic, encode(Message("hello", "d0", session=session, number=1, about=about)))
+    line.receive(topic, encode(Message("hello", "d0", session=session, number=1, about=about)))
     assert list(line.here) == [0]
     gone = encode(Message("gone", "d0", session=session, number=2, about={"why": "\U000e0001" * 300}))
     for _ in range(500):
-        line._heard(topic, gone)
+        line.receive(topic, gone)
     lines = [one.getMessage() for one in caplog.records if one.levelno >= logging.WARNING]
     assert len(lines) == 1
     assert "device d0 (0) is gone: \\U000e0001" in lines[0]
@@ -263,7 +263,7 @@ def test_a_request_to_a_device_that_leaves_while_it_is_written_is_lost_at_once(m
     line.here[0] = {}
 
     def leaving(message: Message) -> bytes:
-        line._gone(0, "d0", "it is cut off")
+        line.remove(0, "d0", "it is cut off")
         return encode(message)
 
     monkeypatch.setattr(channel, "encode", leaving)
@@ -312,13 +312,13 @@ def test_a_device_writes_to_a_finite_number_of_topics(tmp_path: Path) -> None:
 def test_a_factory_whose_edge_shows_nonsense_sits_the_round_out(tmp_path: Path, spoilt: Any) -> None:
     with park_of(tmp_path, experiment(tmp_path, "fedavg", rounds=1)) as park:
         edge = next(iter(park.edges.values()))
-        usual = edge._walk
+        usual = edge.walk
 
         def walk(message: Message) -> Any:
             kind, about, arrays = usual(message)
             return kind, {**about, "shown": [spoilt(about["shown"][0]), *about["shown"][1:]]}, arrays
 
-        edge._walk = walk  # type: ignore[method-assign]
+        edge.walk = walk  # type: ignore[method-assign]
         got = park.run()
     assert got[0].lost == 4
 
@@ -372,14 +372,14 @@ def test_a_status_is_small_and_has_no_arrays(
 
 def test_an_answer_has_no_more_arrays_and_bytes_than_what_was_asked(tmp_path: Path) -> None:
     with park_of(tmp_path, experiment(tmp_path, "fedavg", rounds=3)) as park:
-        usual = park.agents[0]._done
+        usual = park.agents[0].reply
 
         def done(edge: str, asked: Message) -> Any:
             kind, about, sent = usual(edge, asked)
             more = {1: arrays(1), 2: {"b": np.zeros(1 << 20, np.float32)}}.get(asked.round, {})
             return kind, about, {**sent, **more}
 
-        park.agents[0]._done = done  # type: ignore[method-assign]
+        park.agents[0].reply = done  # type: ignore[method-assign]
         assert [line.lost for line in park.run()] == [1, 1, 0]
         (home,) = (edge for edge in park.edges.values() if edge.line.gate.counts())
         assert home.line.gate.counts() == {"d0": {"arrays": 1, "oversized": 1}}
@@ -441,30 +441,30 @@ def test_an_answer_is_admitted_as_often_as_it_was_asked_for() -> None:
     flow = Flow(clock=lambda: 0.0)
     link = SimpleNamespace(say=lambda *_: None)
     line = DeviceChannel("trial", "e0", link, {0: Named("d0", 0)}, flow=flow)  # type: ignore[arg-type]
-    request = _Open("d0", b"", most=100 * CHUNK)
+    request = OpenRequest("d0", b"", most=100 * CHUNK)
     flow.expect("d0", request.most)
     for _ in range(REPEATS):
-        line._repeat("1-1", request)
+        line.repeat("1-1", request)
         assert flow.admits("d0", 100 * CHUNK)
     assert flow.admits("d0", 100 * CHUNK)  # to the request itself
-    line._repeat("1-1", request)  # once too often: nothing more is expected
+    line.repeat("1-1", request)  # once too often: nothing more is expected
     assert sum(flow.admits("d0", 100 * CHUNK) for _ in range(REPEATS)) <= 1 + BURST // 100
 
 
 def test_a_hello_again_and_again_does_not_bring_the_model_each_time(tmp_path: Path) -> None:
     with park_of(tmp_path, experiment(tmp_path, "fedavg", rounds=1)) as park:
         (home,) = (edge for edge in park.edges.values() if 0 in {one.device for one in edge.settings.devices})
-        usual, begun = park.agents[0]._done, threading.Event()
+        usual, begun = park.agents[0].reply, threading.Event()
 
         def done(edge: str, asked: Message) -> Any:
             if asked.kind == "visit" and not begun.is_set():
                 begun.set()
                 for _ in range(100):
-                    park.agents[0]._joined()
+                    park.agents[0].announce()
                 assert until(lambda: next(iter(home.line._open.values())).repeats > 90 or park.agents[0]._asked.qsize())
             return usual(edge, asked)
 
-        park.agents[0]._done = done  # type: ignore[method-assign]
+        park.agents[0].reply = done  # type: ignore[method-assign]
         assert park.run()[0].lost == 0
         sent = [one for one in park.broker.said if one[0] == mqtt.inbox_topic("trial", home.settings.name, "d0")]
     assert begun.is_set()
@@ -489,7 +489,7 @@ def test_a_long_header_is_refused_before_it_is_read(tmp_path: Path) -> None:
 def misstated(park: Any, change: Any, device: int = 3) -> None:
     """Let a device change the receipts that it sends."""
     agent = park.agents[device]
-    usual = agent._work
+    usual = agent.worker
 
     def reply(message: Message) -> Any:
         kind, about, arrays = usual().reply(message)
@@ -497,7 +497,7 @@ def misstated(park: Any, change: Any, device: int = 3) -> None:
             about = {**about, **change(dict(about, receipt=list(about["receipt"])))}
         return kind, about, arrays
 
-    agent._work = lambda: SimpleNamespace(reply=reply)
+    agent.worker = lambda: SimpleNamespace(reply=reply)
 
 
 FIELDS = ("device", "visit", "tick", "steps", "samples", "loss_first", "loss_last", "accuracy", "bytes", "lost",
@@ -548,13 +548,13 @@ def test_a_claim_out_of_range_costs_its_device_only(tmp_path: Path, method: str,
 def test_a_claimed_loss_does_not_take_the_whole_mean_of_q_ffl(tmp_path: Path, by: float) -> None:
     with park_of(tmp_path, experiment(tmp_path, "qffl", rounds=1)) as park:
         agent = park.agents[3]
-        usual = agent._work
+        usual = agent.worker
 
         def reply(message: Message) -> Any:
             kind, about, arrays = usual().reply(message)
             return kind, ({"answer": about["answer"] * by} if message.kind == "probe" else about), arrays
 
-        agent._work = lambda: SimpleNamespace(reply=reply)  # type: ignore[method-assign, assignment, return-value]
+        agent.worker = lambda: SimpleNamespace(reply=reply)  # type: ignore[method-assign, assignment, return-value]
         got = park.run()
     assert "its answer to 'loss' is" in got[0].measured["failed"]["device 3"]  # type: ignore[index]
 
@@ -568,7 +568,7 @@ def test_a_diagnosis_reaches_the_log_and_the_ledger_as_one_short_printable_line(
         def reply(_: Message) -> Any:
             return "failed", {"error": bad, "text": bad}, {}
 
-        park.agents[3]._work = lambda: SimpleNamespace(reply=reply)  # type: ignore[assignment, method-assign, return-value]
+        park.agents[3].worker = lambda: SimpleNamespace(reply=reply)  # type: ignore[assignment, method-assign, return-value]
         got = park.run()
     text = got[0].measured["failed"]["d3"]  # type: ignore[index]
     for said in (text, *(one.getMessage() for one in caplog.records)):

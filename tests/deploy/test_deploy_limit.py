@@ -127,7 +127,7 @@ def poison(park: Live, by: float, when: Callable[[int, int], bool], devices: tup
     """Let real devices send longer updates."""
     for k in devices:
         agent = park.agents[k]
-        usual = agent._work
+        usual = agent.worker
 
         def work(k: int = k, usual: Any = usual) -> Any:
             def reply(message: Message) -> Any:
@@ -141,7 +141,7 @@ def poison(park: Live, by: float, when: Callable[[int, int], bool], devices: tup
 
             return SimpleNamespace(reply=reply)
 
-        agent._work = work  # type: ignore[method-assign, assignment]
+        agent.worker = work  # type: ignore[method-assign, assignment]
 
 
 STREAM = "data.stream = { kind = 'fifo', window = 10 }\n"
@@ -297,13 +297,13 @@ class OwnMean(BySamples):
 def test_the_models_of_edges_are_checked_where_the_cloud_mixes_by_a_rule_of_its_own(tmp_path: Path) -> None:
     more = "method.mix = { kind = 'test_deploy_limit:OwnMean' }"
     with live(tmp_path, experiment(tmp_path, "fedavg", rounds=1, more=more)) as park:
-        usual = park.edges[0]._walk
+        usual = park.edges[0].walk
 
         def farther(message: Message) -> Any:
             kind, about, sums = usual(message)
             return kind, about, {name: one * one.dtype.type(100) for name, one in sums.items()}
 
-        park.edges[0]._walk = farther  # type: ignore[method-assign]
+        park.edges[0].walk = farther  # type: ignore[method-assign]
         got = park.run()
     assert got[0].lost == 4
     assert "farther from the start" in got[0].measured["failed"]["e0"]  # type: ignore[index]
@@ -363,7 +363,7 @@ def test_a_classifier_that_travels_alone_is_judged_by_its_own_scope(tmp_path: Pa
 def flawed(park: Live, value: float) -> None:
     """Let a real device set one running variance of its model."""
     agent = park.agents[BAD]
-    usual = agent._work
+    usual = agent.worker
 
     def reply(message: Message) -> Any:
         kind, about, arrays = usual().reply(message)
@@ -372,7 +372,7 @@ def flawed(park: Live, value: float) -> None:
             arrays["w"][-1] = value
         return kind, about, arrays
 
-    agent._work = lambda: SimpleNamespace(reply=reply)  # type: ignore[method-assign, assignment, return-value]
+    agent.worker = lambda: SimpleNamespace(reply=reply)  # type: ignore[method-assign, assignment, return-value]
 
 
 @pytest.mark.parametrize("factor", ["false", "10"])
@@ -390,7 +390,7 @@ def test_the_cloud_refuses_an_edge_whose_mean_holds_a_negative_variance(tmp_path
     what = experiment(tmp_path, "fedavg", model="floor:batch_norm", more="deploy.norm_limit = false\n")
     with live(tmp_path, what) as park:
         edge = next(iter(park.edges.values()))
-        usual = edge._walk
+        usual = edge.walk
 
         def walk(message: Message) -> Any:
             kind, about, arrays = usual(message)
@@ -399,7 +399,7 @@ def test_the_cloud_refuses_an_edge_whose_mean_holds_a_negative_variance(tmp_path
                 one[-1] = -400.0
             return kind, about, sums
 
-        edge._walk = walk  # type: ignore[method-assign]
+        edge.walk = walk  # type: ignore[method-assign]
         got = park.run()
     assert [line.lost for line in got] == [4, 4]
     assert all(line.loss < 10 for line in got)

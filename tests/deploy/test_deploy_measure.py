@@ -13,14 +13,14 @@ from test_deploy_up import EXPERIMENT
 
 from commands import Command
 from fedfloor.deploy import live
-from fedfloor.deploy.measure import _link
+from fedfloor.deploy.measure import link_table
 from fedfloor.network import profile
 from parks import needs_mosquitto
 
 
 def test_rates_follow_from_seconds_and_one_that_does_not_show_is_left_out() -> None:
     """A round trip of 20 ms; 1 MB goes down in 80 ms: 100 Mbit/s; up it takes no longer than nothing."""
-    assert _link(0.02, 0.08, -0.001, 1_000_000, "here") == {"latency_s": 0.01, "down_bps": 1e8, "source": "here"}
+    assert link_table(0.02, 0.08, -0.001, 1_000_000, "here") == {"latency_s": 0.01, "down_bps": 1e8, "source": "here"}
 
 
 def test_seconds_of_a_visit_are_priced_once_for_each(command: Command) -> None:

@@ -97,18 +97,18 @@ def forged(park: Live, place: str, name: Any, settings: dict[str, Any]) -> tuple
     model = {"w": edge.engine.network.flat.numpy()}
     work = {"objective": name, "epochs": 1, "settings": settings}
     if place == "visit":
-        return agent._done("e0", Message("visit", "e0", about=head | {"work": work}, arrays=model))
+        return agent.reply("e0", Message("visit", "e0", about=head | {"work": work}, arrays=model))
     if place in ("mix", "chain"):
         leaf = {"node": "train", "site": "device:0", "work": work if place == "chain" else {"epochs": 1}, "radio": None}
         rule = {"mix": name, "settings": settings} if place == "mix" else {"mix": "equal", "settings": {}}
         plan = {"node": "parallel", "children": [leaf], "at": "cloud", **rule}
         about = {"plan": plan, "mine": [0], "tick": 0, "frozen": False, "heard": {}, "visits": {}}
-        return edge._done(Message("walk", "cloud", about=about | {"held": {}, "trained": {}, "kept": {}}, arrays=model))
+        return edge.reply(Message("walk", "cloud", about=about | {"held": {}, "trained": {}, "kept": {}}, arrays=model))
     what = {"features": "features", "weights": "features", "profile": "profile"}[place]
     key = {"features": "extractor", "weights": "weights", "profile": "objective"}[place]
     asked = {"extractor": "onnx"} if place == "weights" else {"epochs": 1} if place == "profile" else {}
     about = head | {"what": what, "settings": {**asked, **settings, key: name}}
-    return agent._done("e0", Message("probe", "e0", about=about, arrays=model))
+    return agent.reply("e0", Message("probe", "e0", about=about, arrays=model))
 
 
 @pytest.mark.parametrize("place", PLACES)
@@ -248,4 +248,4 @@ def test_a_plan_that_names_a_part_by_text_is_refused_at_the_edge(park: Live) -> 
     about = body | {"mine": [], "tick": 0, "frozen": False, "heard": {}, "visits": {}}
     message = Message("walk", "cloud", about=about, arrays={"w": np.zeros(engine.network.flat.numel(), np.float32)})
     with pytest.raises(RefusedError, match="foreign code"):
-        subtasks.read_subtask(message, engine, park.edges[0]._names)
+        subtasks.read_subtask(message, engine, park.edges[0].names)

@@ -192,14 +192,14 @@ def test_a_device_does_not_train_with_less_privacy_than_its_experiment(
 def test_a_device_refuses_other_shapes_and_questions_that_it_did_not_agree_to(tmp_path: Path) -> None:
     one = worker(tmp_path)
     size = one.engine.network.flat.numel()
-    with pytest.raises(RefusedError, match="is waited for"):
+    with pytest.raises(RefusedError, match="is expected"):
         one.reply(visit(one, Work(epochs=1, sends="all but head"), "all but head", size))
     about = {"device": 1, "held": None, "trained": 0, "tick": 0, "what": "outputs", "settings": {"scored": -1}}
     for numbers in (size, 3):
         whole = Message(
             "probe", "e0", "run", 1, 1, 1, "all", about=about, arrays={"w": np.zeros(numbers, np.float32)}
         )  # fmt: skip
-        with pytest.raises(RefusedError, match="is waited for"):
+        with pytest.raises(RefusedError, match="is expected"):
             one.reply(whole)
     profile = about | {"what": "profile", "settings": {"epochs": 1, "sends": "all but head"}}
     message = Message("probe", "e0", "run", 1, 1, 1, "all", about=profile, arrays={"w": np.zeros(size, np.float32)})

@@ -20,7 +20,7 @@ from fedfloor import models
 from fedfloor.deploy import cloud, mqtt
 from fedfloor.deploy.message import Message, decode
 from fedfloor.deploy.settings import CloudSettings, Endpoint, read
-from fedfloor.deploy.summing import STAGES, DeviceSum, _public
+from fedfloor.deploy.summing import STAGES, DeviceSum, read_keys
 from fedfloor.engine import travel
 from fedfloor.parts.codecs import SecureSum
 from fedfloor.parts.masking import PublicKeys, Residues, unmasked
@@ -65,12 +65,12 @@ def test_a_device_reveals_no_more_than_one_sum_of_enough_devices() -> None:
         return devices[k].reply(kind, {"identity": first, **about})["answer"]
 
     keys = {k: ask(k, "sum-keys") for k in devices}
-    with pytest.raises(RefusedError, match="before this device sent its vector"):
+    with pytest.raises(RefusedError, match="before this device has sent its vector"):
         ask(0, "sum-unmask", survivors=[0, 1, 2])
     with pytest.raises(RefusedError, match="keys of 1 neighbours came"):
         ask(0, "sum-shares", keys={"1": keys[1]})
     shares = {k: ask(k, "sum-shares", keys={str(v): keys[v] for v in keys if v != k}) for k in devices}
-    with pytest.raises(RefusedError, match="sent already"):
+    with pytest.raises(RefusedError, match="has sent its shares already"):
         ask(0, "sum-shares", keys={str(v): keys[v] for v in (1, 2, 3)})
     network, work = models.build("logistic", (1, 28, 28), 62, 0), Work(epochs=1, travel="secure-sum")
     change, receipt = torch.ones(network.flat.numel()), Receipt(0, 0, 0, 3, 24, 1.0, 0.5, 0.2, 0, lost=False)
@@ -85,13 +85,13 @@ def test_a_device_reveals_no_more_than_one_sum_of_enough_devices() -> None:
     mine = {str(v): shares[v]["0"] for v in (1, 2, 3)}  # type: ignore[index]
     with pytest.raises(RefusedError, match="shares of 1 devices came"):
         sent(0, {"1": mine["1"]})
-    with pytest.raises(RefusedError, match="that this device has no keys of"):
+    with pytest.raises(RefusedError, match="for which this device has no keys"):
         sent(0, mine, identity="22" * 32)
     with pytest.raises(RefusedError, match="28 bits behind the point leave no room"):
         sent(0, mine, fraction=28)
-    with pytest.raises(RefusedError, match="its mixing rule is none of a sum"):
+    with pytest.raises(RefusedError, match="its mixing rule adds no weighted updates"):
         sent(3, {str(v): shares[v]["3"] for v in (0, 1, 2)}, mix="median")  # type: ignore[index]
-    with pytest.raises(RefusedError, match="a sum of 60 devices has 36 around each at least; 4 are there"):
+    with pytest.raises(RefusedError, match="a sum of 60 devices needs 36 of them to share keys; 4 do"):
         sent(1, {str(v): shares[v]["1"] for v in (0, 2, 3)}, devices=60)  # type: ignore[index]
     assert ask(1, "sum-keys") != keys[1]  # new keys for another sum
     sent(2, {str(v): shares[v]["2"] for v in (0, 1, 3)})  # type: ignore[index]
@@ -100,7 +100,7 @@ def test_a_device_reveals_no_more_than_one_sum_of_enough_devices() -> None:
     with pytest.raises(RefusedError, match="2 devices are left around this one"):
         ask(2, "sum-unmask", survivors=[2, 3])
     assert set(ask(2, "sum-unmask", survivors=[0, 2, 3])) == {"0", "1", "2", "3"}  # type: ignore[call-overload]
-    with pytest.raises(RefusedError, match="no keys of"):  # the shares of another list would unmask its vector
+    with pytest.raises(RefusedError, match="has no keys"):  # the shares of another list would unmask its vector
         ask(2, "sum-unmask", survivors=[1, 2, 3])
 
 
@@ -126,8 +126,8 @@ def test_a_device_with_a_key_of_low_order_is_left_out_of_the_sum() -> None:
     keys = [["00" * 32, "11" * 32], ["11" * 32, "01" + "00" * 31]]
     for pair in keys:
         with pytest.raises(RefusedError, match="none of X25519"):
-            _public(pair, 0)
-    assert _public(["11" * 32, "12" * 32], 0).mask == b"\x12" * 32
+            read_keys(pair, 0)
+    assert read_keys(["11" * 32, "12" * 32], 0).mask == b"\x12" * 32
 
 
 @pytest.mark.parametrize("lie", ["nothing", "model", "rate", "fraction", "weight", "devices"])
@@ -177,14 +177,14 @@ def test_a_device_that_vanishes_in_a_stage_leaves_the_sum_of_the_others(tmp_path
     with losing(lambda key: key.device == 0 and key.round >= gone):
         _, wanted = simulated(what, tmp_path / "simulated")
     with live(tmp_path, what) as park:
-        usual = park.agents[0]._done
+        usual = park.agents[0].reply
 
         def done(edge: str, message: Message) -> Any:
             if message.kind == stage:
                 park.links[0].die()
             return usual(edge, message)
 
-        park.agents[0]._done = done  # type: ignore[method-assign]
+        park.agents[0].reply = done  # type: ignore[method-assign]
         lines = park.run()
     assert [figures(one) for one in lines] == [figures(one) for one in wanted]
     assert [one.lost for one in lines] == [int(gone == 1), 1]

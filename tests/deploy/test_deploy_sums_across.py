@@ -201,14 +201,14 @@ def test_a_device_that_vanishes_in_a_stage_leaves_the_sum_of_the_others(tmp_path
     with losing(lambda key: key.device == 0 and key.round >= gone):
         _, wanted = simulated(what, tmp_path / "simulated")
     with live(tmp_path, what) as there:
-        usual = there.agents[0]._done
+        usual = there.agents[0].reply
 
         def done(edge: str, message: Message) -> Any:
             if message.kind == stage:
                 there.links[0].die()
             return usual(edge, message)
 
-        there.agents[0]._done = done  # type: ignore[method-assign]
+        there.agents[0].reply = done  # type: ignore[method-assign]
         lines = there.run()
     assert [figures(one) for one in lines] == [figures(one) for one in wanted]
     assert (tmp_path / "live/model.safetensors").read_bytes() == (tmp_path / "simulated/model.safetensors").read_bytes()
@@ -246,8 +246,8 @@ def test_an_edge_passes_no_stage_on_that_is_none_or_for_foreign_devices(tmp_path
         ):  # fmt: skip
             message = Message("sum", "cloud", "live", 1, 1, 1, about={"stage": stage, "sums": sums})
             with pytest.raises(RefusedError, match=reason):
-                edge._pass_on(message)
-        kind, about, _ = edge._pass_on(
+                edge.pass_on(message)
+        kind, about, _ = edge.pass_on(
             Message(
                 "sum", "cloud", "live", 1, 1, 1, about={"stage": "sum-unmask", "sums": {str(ours): {"identity": "x"}}}
             )

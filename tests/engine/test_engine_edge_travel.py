@@ -131,7 +131,7 @@ def test_payloads_of_other_branches_or_lengths_are_refused(tmp_path: Path) -> No
         made().take([memoryview(head), memoryview(payload), memoryview(payload)])
     short = made()
     short.take([memoryview(head), memoryview(bytes(payload)[:-1])])
-    with pytest.raises(RefusedError, match="are waited for"):
+    with pytest.raises(RefusedError, match="are expected"):
         short.model(0)
     poisoned = np.frombuffer(bytes(payload), np.uint8).copy()
     poisoned[:4] = np.frombuffer(np.float32(np.inf).tobytes(), np.uint8)

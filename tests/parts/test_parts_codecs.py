@@ -139,7 +139,7 @@ def test_foreign_bytes_are_refused_or_decoded_never_worse(value: object, noise: 
     payload = np.frombuffer((noise * (one.bytes // max(1, len(noise)) + 1))[: one.bytes], np.uint8)
     with np.errstate(all="ignore"), suppress(RefusedError):
         assert one.arrive(payload, draws(0)).shape == (LAYOUT.numbers,)
-    with pytest.raises(RefusedError, match="are waited for"):
+    with pytest.raises(RefusedError, match="are expected"):
         one.arrive(np.zeros(one.bytes + 1, np.uint8), draws(0))
 
 

@@ -216,7 +216,7 @@ def test_a_device_trains_on_the_newest_rows_of_its_buffer(tmp_path: Path) -> Non
         fill(device, 100)
     seen: list[list[float]] = []
     with live(tmp_path, what, data=lambda k: DataSource("folder", tmp_path / f"{k}.sqlite")) as park:
-        usual = park.agents[0]._attend
+        usual = park.agents[0].serve
 
         def attend(edge: str, payload: bytes) -> None:
             usual(edge, payload)
@@ -228,7 +228,7 @@ def test_a_device_trains_on_the_newest_rows_of_its_buffer(tmp_path: Path) -> Non
                 seen.append(x[-1, 1].tolist())
                 fill(0, 40)
 
-        park.agents[0]._attend = attend  # type: ignore[method-assign]
+        park.agents[0].serve = attend  # type: ignore[method-assign]
         assert [line.lost for line in park.run()] == [0, 0, 0]
     assert len(seen) == 3
     with live(tmp_path, what, data=lambda k: DataSource("folder", tmp_path / f"{k}.sqlite")) as park:

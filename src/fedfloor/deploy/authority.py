@@ -35,7 +35,7 @@ class Authority:
 
     def pem(self) -> tuple[bytes, bytes]:
         """Return the certificate and the key as PEM."""
-        return _pem(self.cert), _key_pem(self.key)
+        return _certificate_pem(self.cert), _key_pem(self.key)
 
 
 @dataclass(frozen=True)
@@ -61,9 +61,9 @@ def now() -> dt.datetime:
 def found(park: str, at: dt.datetime) -> Authority:
     """Found an authority for a park: a fresh key and a self-signed certificate that may sign no other authority."""
     key = ec.generate_private_key(ec.SECP256R1())
-    name = _name(f"fedfloor {park}")
+    name = _x509_name(f"fedfloor {park}")
     usage = x509.KeyUsage(False, False, False, False, False, True, True, False, False)
-    built = _builder(name, name, key.public_key(), at, dt.timedelta(days=365 * YEARS))
+    built = certificate_builder(name, name, key.public_key(), at, dt.timedelta(days=365 * YEARS))
     built = built.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
     built = built.add_extension(usage, critical=True)
     built = built.add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
@@ -92,7 +92,7 @@ def issue(by: Authority, holder: Holder, days: int, at: dt.datetime) -> tuple[by
     """
     key = ec.generate_private_key(ec.SECP256R1())
     span = min(dt.timedelta(days=days), by.cert.not_valid_after_utc - at)
-    built = _builder(_name(holder.name), by.cert.subject, key.public_key(), at, span)
+    built = certificate_builder(_x509_name(holder.name), by.cert.subject, key.public_key(), at, span)
     uses = [ExtendedKeyUsageOID.SERVER_AUTH] if holder.addresses else []
     uses += [ExtendedKeyUsageOID.CLIENT_AUTH] if holder.client else []
     parent = by.cert.extensions.get_extension_for_class(x509.SubjectKeyIdentifier).value
@@ -101,9 +101,9 @@ def issue(by: Authority, holder: Holder, days: int, at: dt.datetime) -> tuple[by
     built = built.add_extension(usage, critical=True).add_extension(x509.ExtendedKeyUsage(uses), critical=False)
     built = built.add_extension(x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(parent), critical=False)
     if holder.addresses:
-        names = x509.SubjectAlternativeName([_general(one) for one in holder.addresses])
+        names = x509.SubjectAlternativeName([_general_name(one) for one in holder.addresses])
         built = built.add_extension(names, critical=False)
-    return _pem(built.sign(by.key, hashes.SHA256())), _key_pem(key)
+    return _certificate_pem(built.sign(by.key, hashes.SHA256())), _key_pem(key)
 
 
 def revocations(by: Authority, serials: Iterable[tuple[int, dt.datetime]], at: dt.datetime) -> bytes:
@@ -154,7 +154,7 @@ def certificate(path: Path) -> x509.Certificate:
         SettingError: it is missing or none.
     """
     try:
-        return x509.load_pem_x509_certificate(_bytes(path, "certificate"))
+        return x509.load_pem_x509_certificate(read_bytes(path, "certificate"))
     except ValueError as error:
         raise SettingError(
             f"{path} is no certificate in PEM format: copy it again from where it was provisioned."
@@ -168,7 +168,7 @@ def private_key(path: Path) -> Key:
         SettingError: it is missing or none.
     """
     try:
-        key = serialization.load_pem_private_key(_bytes(path, "private key"), None)
+        key = serialization.load_pem_private_key(read_bytes(path, "private key"), None)
     except (ValueError, TypeError) as error:
         raise SettingError(f"{path} is no private key in PEM format: copy it again.") from error
     if not isinstance(key, ec.EllipticCurvePrivateKey):
@@ -252,10 +252,10 @@ def refusal(error: str, where: str, own: Path | None = None) -> str:
         "verify failed": "shows a certificate that ca.crt did not sign: another park's, or an attacker's.",
     }
     why = next((words for sign, words in alerts.items() if sign in said), f"made no secure connection: {error}.")
-    return f"{where} {why}{'' if own is None else _shown(own)}"
+    return f"{where} {why}{'' if own is None else described(own)}"
 
 
-def _shown(path: Path) -> str:
+def described(path: Path) -> str:
     """Return the holder and the validity of a certificate, and the clock's time, in words."""
     try:
         cert = certificate(path)
@@ -265,7 +265,8 @@ def _shown(path: Path) -> str:
     return f" {path} is the certificate of '{common_name(cert)}', good {span}; this machine's clock says {_day(now())}."
 
 
-def _bytes(path: Path, what: str) -> bytes:
+def read_bytes(path: Path, what: str) -> bytes:
+    """Return the bytes of a file that provisioning writes, or raise SettingError."""
     try:
         return path.read_bytes()
     except OSError as error:
@@ -278,26 +279,27 @@ def _day(when: dt.datetime) -> str:
     return when.astimezone(dt.UTC).strftime("%Y-%m-%d %H:%M UTC")
 
 
-def _name(common: str) -> x509.Name:
+def _x509_name(common: str) -> x509.Name:
     return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common)])
 
 
-def _general(address: str) -> x509.GeneralName:
+def _general_name(address: str) -> x509.GeneralName:
     try:
         return x509.IPAddress(ipaddress.ip_address(address))
     except ValueError:
         return x509.DNSName(address)
 
 
-def _builder(
+def certificate_builder(
     subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey, at: dt.datetime, span: dt.timedelta
 ) -> x509.CertificateBuilder:
+    """Return a builder of certificates that are good for ``span`` from a time on."""
     built = x509.CertificateBuilder().subject_name(subject).issuer_name(issuer).public_key(key)
     built = built.serial_number(x509.random_serial_number())
     return built.not_valid_before(at - AHEAD).not_valid_after(at + span)
 
 
-def _pem(cert: x509.Certificate) -> bytes:
+def _certificate_pem(cert: x509.Certificate) -> bytes:
     return cert.public_bytes(serialization.Encoding.PEM)
 
 

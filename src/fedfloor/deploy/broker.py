@@ -97,7 +97,7 @@ def conf(park: ParkFile, hub: Hub, user: str | None = None, *, crosses: bool = T
     return render(
         "fedfloor.deploy", "mosquitto.conf", hub=hub, park=park, user=user, top=f"fedfloor/{park.name}", limit=limit,
         packet=PACKET_BYTES + ENVELOPE, inflight=INFLIGHT, queued=QUEUED, pid=PID, room=SPARE_MODELS + len(clients),
-        connections=FILES - SPARE_FILES, devices=_allowed(park), dials=crosses and hub is not park.cloud,
+        connections=FILES - SPARE_FILES, devices=devices_allowed(park), dials=crosses and hub is not park.cloud,
     )  # fmt: skip
 
 
@@ -114,7 +114,7 @@ def acl(park: ParkFile, hub: Hub, shut_out: Sequence[str] = (), *, crosses: bool
     """
     from fedfloor.templates import render
 
-    top, devices = f"fedfloor/{park.name}", _allowed(park, shut_out)
+    top, devices = f"fedfloor/{park.name}", devices_allowed(park, shut_out)
     if not isinstance(hub, FactoryTable):
         edges = [one for one in park.factory if one.name not in shut_out]
         bridges = [one for one in park.factory if crosses and one.bridge not in shut_out]
@@ -145,7 +145,7 @@ def check_version(program: str) -> None:
         )
 
 
-def _allowed(park: ParkFile, shut_out: Sequence[str] = ()) -> dict[str, list[str]]:
+def devices_allowed(park: ParkFile, shut_out: Sequence[str] = ()) -> dict[str, list[str]]:
     """Return the devices of each factory that are not revoked."""
     return {
         one.name: [device.name for device in park.devices_of(one) if device.name not in shut_out]

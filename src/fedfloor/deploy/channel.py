@@ -1,4 +1,4 @@
-"""A channel's asking end, an edge's to its devices or the cloud's to its edges: requests, answers, who is connected."""
+"""The requesting end of a channel, from an edge to its devices or from the cloud to its edges."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ CHUNK = mqtt.PACKET_BYTES  # a message costs one token, and one more for each so
 class Flow:
     """Token buckets, one per sender.
 
-    A request adds what its answer costs, so that a device that only answers never runs out, however fast it is asked.
+    A request adds the cost of its answer, so that a device that only answers never runs out, at any rate of requests.
 
     Args:
         clock: seconds; only differences count.
@@ -50,53 +50,63 @@ class Flow:
 
         Answers that never come cannot be saved up: beyond two bursts, no more than one answer is added.
         """
-        cost = _cost(most)
+        added = cost(most)
         with self._lock:
-            self._tokens[sender] = min(self._fill(sender) + cost, 2 * BURST + cost)
+            self._tokens[sender] = min(self.refill(sender) + added, 2 * BURST + added)
 
     def admits(self, sender: str, size: int) -> bool:
         """Return whether a message of so many bytes is admitted, and take its tokens; the last one may overdraw."""
         with self._lock:
-            tokens = self._fill(sender)
-            self._tokens[sender] = tokens if tokens <= 0 else tokens - _cost(size)
+            tokens = self.refill(sender)
+            self._tokens[sender] = tokens if tokens <= 0 else tokens - cost(size)
             return tokens > 0
 
-    def _fill(self, sender: str) -> float:
+    def refill(self, sender: str) -> float:
+        """Return a sender's tokens with those of the time since the last call; the lock is held."""
         now = self._clock()
         tokens, before = self._tokens.get(sender, float(BURST)), self._filled.get(sender, now)
         self._filled[sender] = now
         return max(tokens, min(BURST, tokens + (now - before) * RATE_HZ))
 
 
-def _cost(size: int) -> int:
+def cost(size: int) -> int:
+    """Return the tokens of a message of so many bytes."""
     return 1 + size // CHUNK
 
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 
-REPEATED = 1000  # so many second answers are expected at most
-REPEATS = 8  # of one request; a device that says hello again and again is not sent the model each time
+REPEATED = 1000  # the most second answers that are expected
+REPEATS = 8  # of one request; a device that announces itself again and again is not sent the model each time
 ENVELOPE = 1 << 16  # bytes of an answer beside its header and the numbers of its arrays
-VECTOR_BYTES = 1 << 26  # of the answer to a question; the edge does not know how many features there are
+VECTOR_BYTES = 1 << 26  # of the answer to a question; the edge does not know the number of features
 
 
 @dataclass(frozen=True)
-class _Gone:
-    """Ends the wait for a device that is gone."""
+class Gone:
+    """Ends the wait for the answer of a device that is gone."""
 
     why: str
 
 
 @dataclass
-class _Open:
-    """A request that waits for its answer."""
+class OpenRequest:
+    """A request that waits for its answer.
+
+    Args:
+        device: its name.
+        payload: the encoded request.
+        most: bytes of its answer.
+        repeats: how often it was sent again.
+        came: the encoded answer, or the reason why none comes.
+    """
 
     device: str
     payload: bytes
-    most: int  # bytes of its answer
+    most: int
     repeats: int = 0
-    came: queue.SimpleQueue[bytes | _Gone] = field(default_factory=queue.SimpleQueue)
+    came: queue.SimpleQueue[bytes | Gone] = field(default_factory=queue.SimpleQueue)
 
 
 class DeviceChannel:
@@ -104,14 +114,14 @@ class DeviceChannel:
 
     Args:
         park: the park's name.
-        name: that under which it asks.
+        name: the sender of the requests: an edge, or the cloud.
         link: its connection.
-        devices: those it may ask.
+        devices: the receivers: number → device.
         session: when it started, ns.
-        flow: how much each device may send.
+        flow: the limit on messages of each device.
         cut: called with the name of a device that is cut off.
         joined: called with the number of a device that was started.
-        peer: what logs call those that it asks.
+        peer: the word for a receiver in logs.
         header: the most bytes of an answer's header.
     """
 
@@ -123,24 +133,26 @@ class DeviceChannel:
         self.park, self.name, self.gate = park, name, MessageFilter(header=header)
         self._peer, self._assembler = peer, Assembler()
         self.devices, self._numbers = dict(devices), {one.name: k for k, one in devices.items()}
-        self.here: dict[int, Mapping[str, Any]] = {}  # connected devices, and what their hello states
+        self.here: dict[int, Mapping[str, Any]] = {}  # connected devices, and the ``about`` of their hello
         self.moved: Counter[str] = Counter()  # bytes up and down
         self._link, self._session, self._number = link, session or time.time_ns(), 0
         self._sessions: dict[int, int] = {}
-        self._open: dict[str, _Open] = {}
+        self._open: dict[str, OpenRequest] = {}
         self.flow = flow or Flow()
         self._cut: set[str] = set()  # devices that are cut off
         self._on_cut, self._on_joined = cut, joined
-        self._repeated: Counter[tuple[str, str]] = Counter()  # requests that were said again, by device and identity
+        self._repeated: Counter[tuple[str, str]] = Counter()  # requests that were sent again, by device and identity
         self._abandoned = ""
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
 
     def start(self) -> None:
         """Connect."""
-        self._link.start([topic for name in self._numbers for topic in self._topics(name)], self._heard, self._joined)
+        topics = [topic for name in self._numbers for topic in self.topics(name)]
+        self._link.start(topics, self.receive, self.repeat_open)
 
-    def _topics(self, name: str) -> list[str]:
+    def topics(self, name: str) -> list[str]:
+        """Return the topics that a device writes to."""
         return [mqtt.outbox_topic(self.park, name, self.name), mqtt.status_topic(self.park, name)]
 
     def stop(self) -> None:
@@ -160,7 +172,7 @@ class DeviceChannel:
         """Drop the requests under way and all later ones, until :meth:`attend`."""
         self._abandoned = why
         for asked in list(self._open.values()):
-            asked.came.put(_Gone(why))
+            asked.came.put(Gone(why))
 
     def attend(self) -> None:
         """Accept requests again after :meth:`abandon`."""
@@ -174,7 +186,7 @@ class DeviceChannel:
 
         Args:
             about, arrays, scope: the message's.
-            back: bytes of the model that comes back, where codecs make what is sent less.
+            back: bytes of the model that comes back, where codecs make the sent one smaller.
         """
         with self._lock:
             self._number += 1
@@ -182,7 +194,7 @@ class DeviceChannel:
                 kind, self.name, run, number, self._session, self._number, scope,
                 about={**about, "to": self._sessions.get(device)}, arrays=arrays or {},
             )  # fmt: skip
-        payload, (most, few) = encode(message), _answer(kind, arrays or {}, back)
+        payload, (most, few) = encode(message), answer_size(kind, arrays or {}, back)
         came = self.exchange(device, message.identity, kind, payload, deadline_s, most)
         if came is None:
             return None
@@ -209,43 +221,40 @@ class DeviceChannel:
         if self._abandoned:
             return None
         if name is None or device not in self.here:
-            self._absent(name or device, kind)
+            self.log_absent(name or device, kind)
             return None
-        asked = _Open(name, payload, most)
+        asked = OpenRequest(name, payload, most)
         self.flow.expect(name, most)
         self._open[identity] = asked
         try:
             if self._abandoned or device not in self.here:  # it left before the request was open, which nothing ends
-                self._absent(name, kind)
+                self.log_absent(name, kind)
                 return None
             self._link.say(mqtt.inbox_topic(self.park, self.name, name), payload)
-            return self._wait(asked, kind, time.monotonic() + deadline_s)
+            came = asked.came.get(timeout=max(0.0, deadline_s))
+        except queue.Empty:
+            log.warning("%s %s did not answer in time: its %s is lost.", self._peer, name, kind)
+            self.gate.refused[name, "late"] += 1
+            return None
         finally:
             del self._open[identity]
-
-    def _wait(self, asked: _Open, kind: str, until: float) -> bytes | None:
-        try:
-            came = asked.came.get(timeout=max(0.0, until - time.monotonic()))
-        except queue.Empty:
-            log.warning("%s %s did not answer in time: its %s is lost.", self._peer, asked.device, kind)
-            self.gate.refused[asked.device, "late"] += 1
-            return None
-        if isinstance(came, _Gone):
-            log.warning("%s %s is gone (%s): its %s is lost.", self._peer, asked.device, came.why, kind)
+        if isinstance(came, Gone):
+            log.warning("%s %s is gone (%s): its %s is lost.", self._peer, name, came.why, kind)
             return None
         return came
 
-    def _absent(self, device: str | int, kind: str) -> None:
-        log.warning("%s %s is not there: its %s is lost.", self._peer, device, kind)
+    def log_absent(self, device: str | int, kind: str) -> None:
+        """Log that a request is lost, as its receiver is not connected."""
+        log.warning("%s %s is not connected: its %s is lost.", self._peer, device, kind)
 
     # -- incoming messages, in the connection's thread ---------------------------------------------------------------
 
-    def _joined(self) -> None:
-        """Repeat the requests that were under way when the connection broke; a device does none twice."""
+    def repeat_open(self) -> None:
+        """Repeat the requests that were under way when the connection broke; a device serves none twice."""
         for identity, asked in list(self._open.items()):
-            self._repeat(identity, asked)
+            self.repeat(identity, asked)
 
-    def _repeat(self, identity: str, asked: _Open) -> None:
+    def repeat(self, identity: str, asked: OpenRequest) -> None:
         """Repeat a request, and expect that two answers may come."""
         asked.repeats += 1
         if asked.repeats > REPEATS:
@@ -256,7 +265,7 @@ class DeviceChannel:
         self.flow.expect(asked.device, asked.most)
         self._link.say(mqtt.inbox_topic(self.park, self.name, asked.device), asked.payload)
 
-    def _heard(self, topic: str, payload: bytes) -> None:
+    def receive(self, topic: str, payload: bytes) -> None:
         """Handle a message as far as its kind and its sender allow; nothing is decoded before."""
         kind, names = mqtt.topic_parts(topic)
         if (kind, len(names)) not in (("status", 1), ("out", 2)) or names[0] not in self._numbers:
@@ -265,23 +274,23 @@ class DeviceChannel:
         if name in self._cut:  # it was under way
             self.gate.refused[name, "flood"] += 1
         elif not self.flow.admits(name, len(payload)):
-            self._cut_off(name)
+            self.cut_off(name)
         elif kind == "status":
-            self._status(name, payload)
+            self.receive_status(name, payload)
         else:
-            self._answered(name, topic, payload)
+            self.receive_answer(name, topic, payload)
 
-    def _cut_off(self, name: str) -> None:
+    def cut_off(self, name: str) -> None:
         """Stop listening to a device that floods; the others are served as before."""
         self._cut.add(name)
-        self._link.unsubscribe(self._topics(name))
+        self._link.unsubscribe(self.topics(name))
         more = f"{self._peer} {name} is cut off: it sent far more messages than were requested."
         log.error("%s Revoke it, or start %s again to listen to it.", more, self.name)
         self.gate.refuse(name, RefusedError("flood", "it sent far more messages than were requested and is cut off."))
-        self._gone(self._numbers[name], name, "it is cut off")
+        self.remove(self._numbers[name], name, "it is cut off")
         self._on_cut(name)
 
-    def _answered(self, name: str, topic: str, packet: bytes) -> None:
+    def receive_answer(self, name: str, topic: str, packet: bytes) -> None:
         """Hand a whole answer to the thread that waits for it, which decodes it."""
         payload: bytes | None = None
         try:
@@ -289,20 +298,20 @@ class DeviceChannel:
             payload = self._assembler.add(topic, packet, room)
             if payload is None:
                 return
-            said = self.gate.look(payload, name)
-            asked = self._open.get(said["answers"])
+            header = self.gate.look(payload, name)
+            asked = self._open.get(header["answers"])
             if asked is None or asked.device != name:
-                raise RefusedError("unasked", f"it answers '{said['answers']}', which is no open request.")
+                raise RefusedError("unasked", f"it answers '{header['answers']}', which is no open request.")
             if len(payload) > asked.most:
-                asked.came.put(_Gone("its answer is too large"))
+                asked.came.put(Gone("its answer is too large"))
                 raise RefusedError("oversized", f"{len(payload)} bytes; its answer has at most {asked.most}.")
         except RefusedError as error:
-            if not self._expected(name, payload, error):
+            if not self.is_second_answer(name, payload, error):
                 self.gate.refuse(name, error)
             return
         asked.came.put(payload)
 
-    def _expected(self, name: str, payload: bytes | None, error: RefusedError) -> bool:
+    def is_second_answer(self, name: str, payload: bytes | None, error: RefusedError) -> bool:
         """Return whether a refused message is only the second answer to a repeated request."""
         if payload is None:  # of one in pieces only the size is known
             return any(device == name and count > 0 for (device, _), count in self._repeated.items())
@@ -314,60 +323,72 @@ class DeviceChannel:
         self._repeated[place] -= 1
         return True
 
-    def _status(self, name: str, payload: bytes) -> None:
+    def receive_status(self, name: str, payload: bytes) -> None:
+        """Note that a device connected or left, as its retained status states."""
         if not payload:
             return
         device = self._numbers[name]
         try:
-            said = decode(payload, STATUS_BYTES, STATUS_BYTES, arrays=0)
-            if said.sender != name:
-                raise RefusedError("sender", f"it says it is of '{said.sender}'.")
-            if said.kind == "hello":
-                self._hello(device, name, said)
-            elif said.kind == "gone" and said.session == self._sessions.get(device, said.session):
-                self._gone(device, name, printable(str(said.about.get("why", ""))))
+            status = decode(payload, STATUS_BYTES, STATUS_BYTES, arrays=0)
+            if status.sender != name:
+                raise RefusedError("sender", f"its header names sender '{status.sender}'.")
+            if status.kind == "hello":
+                self.register(device, name, status)
+            elif status.kind == "gone" and status.session == self._sessions.get(device, status.session):
+                self.remove(device, name, printable(str(status.about.get("why", ""))))
         except RefusedError as error:
             self.gate.refuse(name, error)
 
-    def _hello(self, device: int, name: str, said: Message) -> None:
-        about = said.about
-        timely(said.session)
+    def register(self, device: int, name: str, hello: Message) -> None:
+        """Note a device as connected, and repeat its open requests unless it was started again.
+
+        Raises:
+            RefusedError: it is another device, runs another release, or its message is an old one.
+        """
+        about = hello.about
+        timely(hello.session)
         if about.get("device") != device:
-            told = f"it is {self._peer} {about.get('device')}; here it is listed as {device}."
-            raise RefusedError("device", f"{told} Copy what was provisioned together.")
+            text = f"it is {self._peer} {about.get('device')}; here it is listed as {device}."
+            raise RefusedError("device", f"{text} Copy what was provisioned together.")
         if about.get("version") != __version__:
-            told = f"it runs fedfloor {about.get('version')}; this is {__version__}. Install the same release on both."
-            raise RefusedError("release", told)
-        if said.session < self._sessions.get(device, 0):
+            text = f"it runs fedfloor {about.get('version')}; this is {__version__}. Install the same release on both."
+            raise RefusedError("release", text)
+        if hello.session < self._sessions.get(device, 0):
             raise RefusedError("replayed", "it is of an earlier session. Was its clock set back?")
         with self._changed:
-            new = said.session != self._sessions.get(device)
+            new = hello.session != self._sessions.get(device)
             restarted = new and device in self._sessions
-            self._sessions[device], self.here[device] = said.session, about
+            self._sessions[device], self.here[device] = hello.session, about
             self._changed.notify_all()
-        log.info("%s %s (%d) is there.", self._peer, name, device)
+        log.info("%s %s (%d) is connected.", self._peer, name, device)
         for identity, asked in [(key, one) for key, one in list(self._open.items()) if one.device == name]:
-            if restarted:  # what it was doing is gone
-                asked.came.put(_Gone("it was started again"))
+            if restarted:  # its work is lost
+                asked.came.put(Gone("it was started again"))
             else:
-                self._repeat(identity, asked)
+                self.repeat(identity, asked)
         if new:
             self._on_joined(device)
 
-    def _gone(self, device: int, name: str, why: str) -> None:
+    def remove(self, device: int, name: str, why: str) -> None:
+        """Note a device as no longer connected, and end the waits for its answers."""
         with self._changed:
-            if self.here.pop(device, None) is None:  # it may be repeated without end
+            if self.here.pop(device, None) is None:  # a status may come any number of times
                 return
             self._changed.notify_all()
         log.warning("%s %s (%d) is gone: %s.", self._peer, name, device, why)
         for asked in [one for one in list(self._open.values()) if one.device == name]:
-            asked.came.put(_Gone(why))
+            asked.came.put(Gone(why))
 
 
-def _answer(kind: str, sent: Arrays, back: int = 0) -> tuple[int, int]:
-    """Return how many bytes, and how many arrays, the answer to a request may have.
+def answer_size(kind: str, sent: Arrays, back: int = 0) -> tuple[int, int]:
+    """Return the most bytes and the most arrays of the answer to a request.
 
-    A visit returns what it was sent, trained; a question is answered with one vector at most, all else in words.
+    A visit returns as many numbers as were sent; the answer to a question has at most one vector, any other has none.
+
+    Args:
+        kind: of the request.
+        sent: its arrays.
+        back: bytes of the model that comes back, where codecs make the sent one smaller.
     """
     size = max(back, sum(one.nbytes for one in sent.values()))
     numbers, arrays = {"visit": (size, len(sent)), "probe": (max(size, VECTOR_BYTES), 1)}.get(kind, (0, 0))

@@ -77,7 +77,7 @@ class MessageFilter:
     ) -> None:  # fmt: skip
         self.run, self.most, self.header, self.arrays, self._seen = run, most, header, arrays, seen
         self.refused: Counter[tuple[str, str]] = Counter()  # by sender and reason
-        self._last: dict[str, tuple[int, int]] = _noted(seen)
+        self._last: dict[str, tuple[int, int]] = read_seen(seen)
         self._lock = Lock()
 
     def take(self, data: bytes, sender: str, most: int = MOST_BYTES, arrays: int = MOST_ARRAYS) -> Message | None:
@@ -102,17 +102,17 @@ class MessageFilter:
         """
         header, _ = split(data, self.most, self.header)
         if header["sender"] != sender:
-            raise RefusedError("sender", f"it says it is of '{header['sender']}'.")
+            raise RefusedError("sender", f"its header names sender '{header['sender']}'.")
         if self.run and header["run"] != self.run:
             raise RefusedError("run", f"it belongs to run '{header['run']}'; this is '{self.run}'.")
         timely(header["session"])
         place = (header["session"], header["number"])
         with self._lock:
             if place <= self._last.get(sender, (0, 0)):
-                raise RefusedError("replayed", f"message {place[1]} of session {place[0]} is no new one.")
+                raise RefusedError("replayed", f"message {place[1]} of session {place[0]} came before.")
             self._last[sender] = place
             if self._seen is not None:
-                _note(self._seen, self._last)
+                write_seen(self._seen, self._last)
         return header
 
     def refuse(self, sender: str, error: RefusedError) -> None:
@@ -130,7 +130,7 @@ class MessageFilter:
         return counts
 
 
-def _noted(path: Path | None) -> dict[str, tuple[int, int]]:
+def read_seen(path: Path | None) -> dict[str, tuple[int, int]]:
     """Return the last message of each sender, as noted before a restart.
 
     Raises:
@@ -145,7 +145,7 @@ def _noted(path: Path | None) -> dict[str, tuple[int, int]]:
         raise SettingError(f"{path} is damaged: delete it; an old message may be taken once.") from error
 
 
-def _note(path: Path, last: dict[str, tuple[int, int]]) -> None:
+def write_seen(path: Path, last: dict[str, tuple[int, int]]) -> None:
     """Replace the file as a whole; a kill leaves the old one or the new one, a power cut may lose the last message."""
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_suffix(".part")
@@ -264,10 +264,10 @@ def receipt(row: object, known: Known) -> Receipt:
         whole(size, known.bytes or 0, known.bytes or 0, "its number of bytes"), lost,
         digest(memory), number(seconds, 0, 0, "its seconds on the network"),
     )  # fmt: skip
-    return Receipt(*claimed, *_judged(more, effort(known.work, known.samples), lost=lost))
+    return Receipt(*claimed, *update_claims(more, effort(known.work, known.samples), lost=lost))
 
 
-def _judged(more: Sequence[Any], expected: float, *, lost: bool) -> tuple[tuple[float, ...], str]:
+def update_claims(more: Sequence[Any], expected: float, *, lost: bool) -> tuple[tuple[float, ...], str]:
     """Return an edge's claims of a visit's update: its lengths, and why it is refused."""
     if not more:
         return (), ""
@@ -326,11 +326,12 @@ def measured(about: Mapping[str, Any], devices: Collection[int], most: int) -> M
     known = frozenset(whole(k, 0, most - 1, "a device") for k in present)
     return Measured(
         seconds, training, {way: whole(n, 0, BYTES, "its bytes") for way, n in moved.items()},
-        known & frozenset(devices) if devices else known, _refused(about, most), _failed(about, most),
+        known & frozenset(devices) if devices else known, read_refusals(about, most), read_failures(about, most),
     )  # fmt: skip
 
 
-def _refused(about: Mapping[str, Any], most: int) -> dict[str, dict[str, int]]:
+def read_refusals(about: Mapping[str, Any], most: int) -> dict[str, dict[str, int]]:
+    """Return the refusals that an edge states: sender → reason → number."""
     refusals = {}
     for sender, reasons in table(about.get("refused", {}), most + 2, "its refusals").items():
         counts = table(reasons, REASONS, "its refusals of a sender")
@@ -339,7 +340,8 @@ def _refused(about: Mapping[str, Any], most: int) -> dict[str, dict[str, int]]:
     return refusals
 
 
-def _failed(about: Mapping[str, Any], most: int) -> dict[str, tuple[str, str, str]]:
+def read_failures(about: Mapping[str, Any], most: int) -> dict[str, tuple[str, str, str]]:
+    """Return the failures that an edge states: device → (kind of request, kind of error, text)."""
     failures = {}
     for device, parts in table(about.get("failed", {}), most, "its failures").items():
         kind, error, why = rows(parts, 3, "a failure")

@@ -23,7 +23,7 @@ from fedfloor.deploy import mqtt, names, own
 from fedfloor.deploy.checks import MessageFilter, printable
 from fedfloor.deploy.facts import Facts, Questions, holding
 from fedfloor.deploy.facts import read as read_facts
-from fedfloor.deploy.message import FEW_ARRAYS, SHORT_HEADER, Message, encode, split
+from fedfloor.deploy.message import FEW_ARRAYS, SHORT_HEADER, Message, Reply, encode, split
 from fedfloor.deploy.mqtt import Assembler, Connection, MqttConnection
 from fedfloor.deploy.settings import DeviceSettings
 from fedfloor.engine.place import give_back
@@ -70,7 +70,7 @@ class Agent:
         own.check(settings)
         self._session, self._number = session or time.time_ns(), 0
         self._status = mqtt.status_topic(settings.park, settings.name)
-        will = self._status, encode(self._message("gone", about={"why": "lost"}))
+        will = self._status, encode(self.numbered("gone", about={"why": "lost"}))
         self._link = link(will) if link else MqttConnection(settings.name, settings.broker, settings.tls, will)
         self._asked: queue.PriorityQueue[tuple[int, int, Asked | None]] = queue.PriorityQueue()
         self._order, self._lock = count(), Lock()
@@ -84,18 +84,18 @@ class Agent:
 
     def run(self) -> None:
         """Work until :meth:`leave` is called."""
-        self._link.start([mqtt.inbox_topic(self.settings.park, "+", self.settings.name)], self._heard, self._joined)
-        while (asked := self._next()) is not None:
+        self._link.start([mqtt.inbox_topic(self.settings.park, "+", self.settings.name)], self.receive, self.announce)
+        while (asked := self.next_request()) is not None:
             try:
-                self._attend(*asked)
+                self.serve(*asked)
             finally:
                 with self._lock:
                     self._waiting[asked[0]] -= 1
                     self._held[asked[0]] -= len(asked[1])
-        self._say(self._status, self._message("gone", about={"why": "left"}), retain=True)
+        self._link.say(self._status, encode(self.numbered("gone", about={"why": "left"})), retain=True)
         self._link.stop()
 
-    def _next(self) -> Asked | None:
+    def next_request(self) -> Asked | None:
         """Wait for the next request; after a while without one, memory goes back to the system."""
         try:
             return self._asked.get(timeout=IDLE_S)[2]
@@ -107,7 +107,8 @@ class Agent:
         """End :meth:`run` after the request under way."""
         self._asked.put((LEAVE, next(self._order), None))
 
-    def _heard(self, topic: str, packet: bytes) -> None:
+    def receive(self, topic: str, packet: bytes) -> None:
+        """Queue a request that arrives, once it is complete and meant for this session of the device."""
         kind, names = mqtt.topic_parts(topic)
         if kind != "in" or len(names) != 2:
             return
@@ -115,14 +116,14 @@ class Agent:
             payload = self._assembler.add(topic, packet, self.gate.most)
             if payload is None:
                 return
-            said, _ = split(payload, self.gate.most, SHORT_HEADER)
-            if said["about"].get("to") != self._session:
+            header, _ = split(payload, self.gate.most, SHORT_HEADER)
+            if header["about"].get("to") != self._session:
                 raise RefusedError("stale", "it is meant for this device before it was started again.")
-            self._wait_for(names[0], payload)
+            self.enqueue(names[0], payload)
         except RefusedError as error:
             self.gate.refuse(names[0], error)
 
-    def _wait_for(self, edge: str, payload: bytes) -> None:
+    def enqueue(self, edge: str, payload: bytes) -> None:
         """Queue a request: each edge has room of its own, and that of the device's own factory is served first.
 
         Raises:
@@ -136,13 +137,14 @@ class Agent:
             rank = OWN if edge == self.settings.edge else FOREIGN
             self._asked.put((rank, next(self._order), (edge, payload)))
 
-    def _joined(self) -> None:
+    def announce(self) -> None:
         """Announce this device."""
         about = {"device": self.settings.device, "version": __version__, "factory": self.settings.factory}
-        self._say(self._status, self._message("hello", about=about), retain=True)
+        self._link.say(self._status, encode(self.numbered("hello", about=about)), retain=True)
 
-    def _attend(self, edge: str, payload: bytes) -> None:
-        if self._again(edge, payload):
+    def serve(self, edge: str, payload: bytes) -> None:
+        """Answer a request, or send the last answer again where an edge repeats its request."""
+        if self.repeat_answer(edge, payload):
             return
         message = self.gate.take(payload, edge)
         if message is None:
@@ -150,35 +152,34 @@ class Agent:
         if message.about.get("to") != self._session:  # recorded before this device was started, and replayed
             self.gate.refuse(edge, RefusedError("stale", "it is meant for this device before it was started again."))
             return
-        kind, about, arrays = self._done(edge, message)
-        answer = self._message(kind, message, about, arrays)
-        topic, said = mqtt.outbox_topic(self.settings.park, self.settings.name, edge), encode(answer)
-        self._last = f"{edge} {message.identity}", said
-        self._link.say(topic, said)
+        kind, about, arrays = self.reply(edge, message)
+        self._last = f"{edge} {message.identity}", encode(self.numbered(kind, message, about, arrays))
+        self._link.say(mqtt.outbox_topic(self.settings.park, self.settings.name, edge), self._last[1])
 
-    def _again(self, edge: str, payload: bytes) -> bool:
-        """Send the last answer again where an edge repeats its request after a lost connection."""
+    def repeat_answer(self, edge: str, payload: bytes) -> bool:
+        """Send the last answer again if an edge repeats its request after a lost connection; return whether it did."""
         try:
-            said, _ = split(payload, header=SHORT_HEADER)
+            header, _ = split(payload, header=SHORT_HEADER)
         except RefusedError:
             return False
-        if f"{edge} {said['session']}-{said['number']}" != self._last[0]:
+        if f"{edge} {header['session']}-{header['number']}" != self._last[0]:
             return False
         self._link.say(mqtt.outbox_topic(self.settings.park, self.settings.name, edge), self._last[1])
         return True
 
-    def _done(self, edge: str, message: Message) -> tuple[str, dict[str, Any], dict[str, Any]]:
+    def reply(self, edge: str, message: Message) -> Reply:
+        """Serve a request; every error becomes an answer, so that the agent goes on."""
         try:
             if edge != self.settings.edge and message.kind not in foreign(self.experiment, self._method):
                 own = self.settings.edge
                 raise RefusedError("edge", f"'{printable(message.kind)}' is accepted from edge {own} only.")
             if message.kind == "facts":
-                return "answer", {"answer": self._holding(message, at_home=edge == self.settings.edge)}, {}
+                return "answer", {"answer": self.holding(message, at_home=edge == self.settings.edge)}, {}
             if message.kind == "census":
-                return "answer", {"answer": self._census(message)}, {}
+                return "answer", {"answer": self.census(message)}, {}
             if message.kind not in ("visit", "probe", "keep", "sum-keys", "sum-shares", "sum-unmask"):
-                raise RefusedError("kind", f"'{message.kind}' is nothing that a device does.")
-            return self._work().reply(message)
+                raise RefusedError("kind", f"'{message.kind}' is no request that a device serves.")
+            return self.worker().reply(message)
         except RefusedError as error:
             self.gate.refuse(edge, error)
             return "refused", {"reason": error.reason, "text": str(error)}, {}
@@ -190,19 +191,29 @@ class Agent:
             log.debug("a request could not be done", exc_info=True)
             return "refused", {"reason": "header", "text": f"{type(error).__name__}: {error}"}, {}
 
-    def _work(self) -> Worker:
+    def worker(self) -> Worker:
+        """Return the device's engine, made with the first request for it.
+
+        Raises:
+            RefusedError: the device's samples are not read yet.
+        """
         if self._worker is None:
             from fedfloor.deploy.worker import Worker  # from here on there is PyTorch
 
-            self._worker = Worker(self.settings, self.experiment, self._method, self._names, self._here())
+            self._worker = Worker(self.settings, self.experiment, self._method, self._names, self.own_park())
         return self._worker
 
-    def _here(self) -> Park:
+    def own_park(self) -> Park:
+        """Return the park that holds this device's samples.
+
+        Raises:
+            RefusedError: no edge has sent the facts of a sample yet.
+        """
         if self.park is None:
             raise RefusedError("facts", "the facts of a sample have not arrived yet.")
         return self.park
 
-    def _holding(self, message: Message, *, at_home: bool) -> dict[str, Any]:
+    def holding(self, message: Message, *, at_home: bool) -> dict[str, Any]:
         """Read the samples as the cloud's facts describe them, and return the device's holding.
 
         An edge of another factory decides nothing about the samples, and learns their number and digest alone.
@@ -226,16 +237,17 @@ class Agent:
             self._facts, self._worker = facts, None
         return asdict(holding(self._raw, self.settings.device, facts))
 
-    def _census(self, message: Message) -> list[int]:
-        """Return the class counts of what the device holds now."""
+    def census(self, message: Message) -> list[int]:
+        """Return the class counts of the samples that the device holds now."""
         about, device = message.about, self.settings.device
-        counts = self._here().census([device], int(about["tick"]), [int(about["trained"])])[0]
+        counts = self.own_park().census([device], int(about["tick"]), [int(about["trained"])])[0]
         return [int(one) for one in counts]
 
-    def _message(
+    def numbered(
         self, kind: str, answers: Message | None = None, about: dict[str, Any] | None = None,
         arrays: dict[str, Any] | None = None,
     ) -> Message:  # fmt: skip
+        """Return the device's next message, which answers a request where one is given."""
         self._number += 1
         run, number = (answers.run, answers.round) if answers else ("", 0)
         scope, identity = (answers.scope, answers.identity) if answers else ("all", "")
@@ -243,9 +255,6 @@ class Agent:
             kind, self.settings.name, run, number, self._session, self._number, scope, identity, about or {},
             arrays or {},
         )  # fmt: skip
-
-    def _say(self, topic: str, message: Message, *, retain: bool = False) -> None:
-        self._link.say(topic, encode(message), retain=retain)
 
 
 def foreign(experiment: Experiment, method: ConfiguredMethod) -> tuple[str, ...]:

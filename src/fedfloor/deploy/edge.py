@@ -26,7 +26,7 @@ from fedfloor.deploy.checks import MessageFilter, printable
 from fedfloor.deploy.device import foreign
 from fedfloor.deploy.facts import read as read_facts
 from fedfloor.deploy.joining import Joining
-from fedfloor.deploy.message import Message, check_visit, encode, fits, identity, layout_digest, returned
+from fedfloor.deploy.message import Message, Reply, check_visit, encode, fits, identity, layout_digest, returned
 from fedfloor.deploy.mqtt import Connection, MqttConnection
 from fedfloor.deploy.names import PartNames
 from fedfloor.deploy.settings import CLOUD, Deadlines, EdgeSettings
@@ -60,8 +60,8 @@ class Failure:
 
     Args:
         kind: of the request: ``visit``, ``probe``, …
-        error: the kind of error.
-        text: why.
+        error: the name of the error's class.
+        text: the error's message.
     """
 
     kind: str
@@ -69,10 +69,10 @@ class Failure:
     text: str
 
 
-def failed(known: dict[str, Failure], who: str, one: Failure) -> None:
-    """Note a failure of a device; of several, that of the visit, by which a round is judged."""
-    if who not in known or known[who].kind != "visit":
-        known[who] = one
+def failed(known: dict[str, Failure], device: str, one: Failure) -> None:
+    """Note a failure of a device; of several, that of its visit, by which a round is judged."""
+    if device not in known or known[device].kind != "visit":
+        known[device] = one
 
 
 log = logging.getLogger(__name__)
@@ -84,22 +84,23 @@ class FactoryExecutor:
 
     Attributes:
         line: to the devices.
-        deadlines: how long it waits.
-        layout: of the model; see :func:`fedfloor.deploy.message.layout_digest`.
+        deadlines: the longest waits for their answers.
         names: the names from outside the package that messages may refer to.
+        layout: of the model; see :func:`fedfloor.deploy.message.layout_digest`.
         run: the run's name.
         round: the round under way.
         kept: device → digests of its memories that checkpoints name.
         joining: the holdings of devices whose samples stay with them.
         trained_s: seconds that devices trained so far, by their own clocks, all together.
         failed: device's name → its failure in the request under way.
-        relayed: device → what the cloud has its visit's message state of a secure sum across factories.
+        relayed: device → the part of its visit's message about a secure sum across factories, from the cloud.
+        sums: device → the secure sum in which it takes part.
     """
 
     line: DeviceChannel
     deadlines: Deadlines
-    layout: str
     names: PartNames
+    layout: str = ""
     run: str = ""
     round: int = 0
     kept: Mapping[int, Sequence[str]] | None = None
@@ -107,7 +108,7 @@ class FactoryExecutor:
     trained_s: float = 0.0
     failed: dict[str, Failure] = field(default_factory=dict)
     relayed: Mapping[str, Any] = field(default_factory=dict)
-    _sums: dict[int, ServerSum] = field(default_factory=dict)  # device → the secure sum that it is in
+    sums: dict[int, ServerSum] = field(default_factory=dict)
     at_once = True
 
     def visit(
@@ -117,27 +118,28 @@ class FactoryExecutor:
         if key.device < 0:
             raise SettingError("the plan trains at the cloud, which has no data of its own on real machines.")
         cut, model = travel.down(engine.network, work), packet["w"]
-        about = self._about(engine, key.device) | {
-            "tick": key.tick, "visit": key.visit, "work": self.names.refer(_told(work)), "frozen": extractor.frozen,
+        about = self.about(engine, key.device) | {
+            "tick": key.tick, "visit": key.visit, "frozen": extractor.frozen,
+            "work": self.names.refer({**asdict(work), "settings": dict(work.settings)}),
             "rest": cut.rest(model), "kept": list((self.kept or {}).get(key.device, ())),
         }  # fmt: skip
         coded, size = travel.sent(engine.network, work, packet, key), travel.up(engine.network, work).size(packet)
         if secure := travel.summed(travel.up(engine.network, work)):
-            group = None if secure.across else self._sums[key.device]
+            group = None if secure.across else self.sums[key.device]
             masked = self.relayed.get(str(key.device)) if group is None else group.about(key.device)
             if masked is None:
                 return None
             about["sum"] = masked if group is None else self.names.refer(masked)
             if group is not None and not group.common:
                 group.hang(engine.network, work, travel.arrived(engine.network, work, coded, model, key)["w"])
-        ask = partial(self._ask, key.device, "visit", self.deadlines.visit_s, back=size)
-        answer = ask(about, cut.pack(coded), work.travels)
+        request = partial(self.ask, key.device, "visit", self.deadlines.visit_s, back=size)
+        answer = request(about, cut.pack(coded), work.travels)
         if answer is not None and answer.kind == "lacks":  # it does not hold the rest of the model
             cut, about = engine.network.parcel("all"), about | {"rest": ""}
             whole = travel.arrived(engine.network, work, coded, model, key)
-            answer = ask(about, cut.pack(whole))
+            answer = request(about, cut.pack(whole))
         back = returned(engine.network, work, replace(cut, coding=None))
-        return None if answer is None else self._came(engine, work, answer, packet, back, key)
+        return None if answer is None else self.received(engine, work, answer, packet, back, key)
 
     @contextmanager
     def meeting(self, engine: Engine, aggregation: Aggregation, mine: Collection[int]) -> Iterator[None]:
@@ -149,10 +151,10 @@ class FactoryExecutor:
             yield
             return
         own = [one for one in aggregation.sums.values() if set(one.planned) & set(mine)]
-        sums = [ServerSum(aggregation, one, partial(self.stage, engine), self._spoilt) for one in own]
+        sums = [ServerSum(aggregation, one, partial(self.stage, engine), self.reject) for one in own]
         for made in sums:
             made.begin()
-            self._sums |= dict.fromkeys(made.devices, made)
+            self.sums |= dict.fromkeys(made.devices, made)
         yield
         for made in sums:
             made.end()
@@ -162,22 +164,22 @@ class FactoryExecutor:
         answers: dict[int, Any] = {}
 
         def ask(device: int) -> None:
-            about = {**self._about(engine, device), "sum": told[device]}
-            answer = self._ask(device, kind, self.deadlines.probe_s, about)
+            about = {**self.about(engine, device), "sum": told[device]}
+            answer = self.ask(device, kind, self.deadlines.probe_s, about)
             if answer is not None:
                 answers[device] = answer.about.get("answer")
 
         side_by_side(ask, list(told))
         return answers
 
-    def _came(
+    def received(
         self, engine: Engine, work: Work, answer: Message, packet: Packet, cut: Parcel, key: Key
     ) -> tuple[Packet, Receipt] | None:
         """Return a device's update and receipt, checked; None where they are refused."""
         held, trained = int(engine.park.holdings[key.device]), engine.memory.visits[key.device]
         try:
             if answer.kind != "update":
-                raise RefusedError("kind", f"'{answer.kind}' came; an update is waited for.")
+                raise RefusedError("kind", f"'{answer.kind}' came; an update is expected.")
             fits(answer.arrays, cut.like(packet))
             sent = travel.received(engine.network, work, cut.unpack(answer.arrays, packet), packet["w"], key)
             if not travel.summed(cut) and (why := limit.flaw(engine.network, packet["w"], sent["w"])):
@@ -187,7 +189,7 @@ class FactoryExecutor:
                 receipt = checks.receipt(answer.about.get("receipt"), known)
                 seconds = ranges.number(answer.about.get("seconds", 0.0), 0, self.deadlines.visit_s, "its seconds")
         except RefusedError as error:
-            self._spoilt(key.device, "visit", error)
+            self.reject(key.device, "visit", error)
             return None
         self.trained_s += seconds
         engine.memory.visits[key.device] += work.counts
@@ -200,7 +202,7 @@ class FactoryExecutor:
         sent = engine.network.parcel(node.scope).pack({"w": packet["w"]})
 
         def give(device: int) -> None:
-            self._ask(device, "keep", self.deadlines.visit_s, self._about(engine, device), sent, node.scope)
+            self.ask(device, "keep", self.deadlines.visit_s, self.about(engine, device), sent, node.scope)
 
         side_by_side(give, node.devices)
 
@@ -210,23 +212,28 @@ class FactoryExecutor:
         settings, found = self.names.reference(dict(node.settings)), dict[int, Any]()
 
         def ask(device: int) -> None:
-            about = self._about(engine, device) | {"tick": tick, "what": node.what, "settings": settings}
-            answer = self._ask(device, "probe", self.deadlines.probe_s, about, sent)
+            about = self.about(engine, device) | {"tick": tick, "what": node.what, "settings": settings}
+            answer = self.ask(device, "probe", self.deadlines.probe_s, about, sent)
             try:
                 if answer is not None and answer.kind != "answer":
-                    raise RefusedError("kind", f"'{answer.kind}' came; an answer is waited for.")
+                    raise RefusedError("kind", f"'{answer.kind}' came; an answer is expected.")
                 if answer is not None:
                     found[device] = subtasks.read(node, device, answer.about.get("answer"), answer.arrays, engine)
             except RefusedError as error:
-                self._spoilt(device, "probe", error)
+                self.reject(device, "probe", error)
 
         side_by_side(ask, devices)
         for device, error in subtasks.alike({} if shared else found, some=True).items():
-            self._spoilt(device, "probe", error)
+            self.reject(device, "probe", error)
             del found[device]
         return {k: found[k] for k in devices if k in found}
 
-    def _spoilt(self, device: int, kind: str, error: RefusedError) -> None:
+    def reject(self, device: int, kind: str, error: RefusedError) -> None:
+        """Log and count a refused update or answer, and note it as the device's failure.
+
+        Args:
+            kind: of the request.
+        """
         name = self.line.devices[device].name
         self.line.gate.refuse(name, error)
         failed(self.failed, name, Failure(kind, "RefusedError", printable(str(error))))
@@ -236,34 +243,47 @@ class FactoryExecutor:
         node, classes = Probe(tuple(devices), "census"), len(engine.park.dataset.classes)
 
         def ask(device: int) -> list[int]:
-            answer = self._ask(device, "census", self.deadlines.probe_s, self._about(engine, device) | {"tick": tick})
+            answer = self.ask(device, "census", self.deadlines.probe_s, self.about(engine, device) | {"tick": tick})
             try:
                 if answer is not None:
                     return list(subtasks.read(node, device, answer.about.get("answer"), answer.arrays, engine))
             except RefusedError as error:
-                self._spoilt(device, "census", error)
+                self.reject(device, "census", error)
             return [0] * classes
 
         return np.array(side_by_side(ask, devices), np.int64).reshape(len(devices), classes)
 
     def refuse(self, device: int, kind: str, why: str) -> None:
-        """Log a device whose update or answer is refused."""
-        self._spoilt(device, kind, RefusedError("length", why))
+        """Reject an update or an answer that the engine finds too long.
+
+        Args:
+            kind: of the request.
+            why: the reason, for the log.
+        """
+        self.reject(device, kind, RefusedError("length", why))
 
     def available(self, devices: Sequence[int]) -> Sequence[int]:
         """Return the connected devices."""
         return [k for k in devices if k in self.line.here]
 
-    def _about(self, engine: Engine, device: int) -> dict[str, Any]:
+    def about(self, engine: Engine, device: int) -> dict[str, Any]:
+        """Return the part of a request's header that names a device, its memory and the model's layout."""
         memory = engine.memory
         return {
             "device": device, "layout": self.layout, "held": memory.held.get(device), "trained": memory.visits[device]
         }  # fmt: skip
 
-    def _ask(
+    def ask(
         self, device: int, kind: str, deadline_s: float, about: Mapping[str, Any],
         arrays: Mapping[str, NDArray[Any]] | None = None, scope: str = "all", back: int = 0,
     ) -> Message | None:  # fmt: skip
+        """Send a request to a device; return its answer, or None where none comes or it reports a failure.
+
+        Args:
+            kind: of the request.
+            about, arrays, scope: the message's.
+            back: bytes of the model that comes back, where codecs make the sent one smaller.
+        """
         if self.joining is not None and not self.joining.fits(device, self.run):
             return None
         answer = self.line.ask(
@@ -272,67 +292,65 @@ class FactoryExecutor:
         )  # fmt: skip
         if answer is not None and answer.kind in ("failed", "refused"):  # the other devices go on
             text, error = checks.line(answer.about.get("text")), str(answer.about.get("error"))
-            log.error("device %s could not do its %s: %s", answer.sender, kind, text)
-            failed(
-                self.failed,
-                self.line.devices[device].name,
-                Failure(kind, error if error in KINDS else "RunError", text),
-            )
+            log.error("device %s failed in its %s: %s", answer.sender, kind, text)
+            name = self.line.devices[device].name
+            failed(self.failed, name, Failure(kind, error if error in KINDS else "RunError", text))
             return None
         if answer is not None and answer.kind not in ("update", "answer", "lacks", "kept"):
-            self._spoilt(
-                device, kind, RefusedError("kind", f"'{printable(answer.kind)}' came; it answers no '{kind}'.")
-            )
+            why = f"'{printable(answer.kind)}' came; it is no answer to '{kind}'."
+            self.reject(device, kind, RefusedError("kind", why))
             return None
         return answer
 
 
-def _told(work: Work) -> dict[str, Any]:
-    return {**asdict(work), "settings": dict(work.settings)}
-
-
 class Edge:
-    """An edge.
+    """The service at a factory's base station, which walks the factory's branches of each round.
 
     Args:
         settings: the edge's.
-        experiment: what is trained.
+        experiment: the experiment that the park trains.
         park: of the devices; None until the cloud sends it.
         link: its connection to the broker.
 
     Raises:
-        SettingError: the experiment has fewer devices, or puts one into another factory; or its rounds cross factories
-            and the settings were provisioned for one whose rounds do not.
+        SettingError: a device of the settings is not in the experiment, or stands in another factory there; or rounds
+            cross factories, and the settings were provisioned for rounds that do not.
     """
 
     def __init__(self, settings: EdgeSettings, experiment: Experiment, park: Park | None, link: Connection) -> None:
         self.settings, self.experiment = settings, experiment
-        self._method, self._names = combined(experiment), names.table(experiment)
-        if settings.reach == "factory" and foreign(experiment, self._method):
+        self.method, self.names = combined(experiment), names.table(experiment)
+        self.crosses = bool(foreign(experiment, self.method))
+        if settings.reach == "factory" and self.crosses:
             raise SettingError(
-                f"method '{experiment.method.name}' crosses factories, but this edge was provisioned without: run "
-                "fedfloor provision again, copy what it names, and restart brokers and edges."
+                f"method '{experiment.method.name}' crosses factories, but this edge was provisioned for rounds within "
+                "its own: run fedfloor provision again, copy the files that it lists, and restart brokers and edges."
             )
         self.gate = MessageFilter(seen=settings.state / f"{settings.name}.seen.json")
         everyone = {one.device: one for one in (*settings.devices, *settings.neighbours)}
         self.line = DeviceChannel(
-            settings.park, settings.name, link, everyone, cut=self._withdraw, joined=self._introduce
+            settings.park, settings.name, link, everyone, cut=self.withdraw, joined=self.introduce
         )
-        self._own = [one.device for one in settings.devices]
+        self.own = [one.device for one in settings.devices]
         self.joining, self.ready = Joining(self.line, settings.deadlines.probe_s), False
+        self.factory = FactoryExecutor(self.line, settings.deadlines, self.names, joining=self.joining)
         if park is not None:
-            self._begin(park)
+            self.begin(park)
         self._busy, self.session, self._number = threading.Lock(), time.time_ns(), 0
 
-    def _begin(self, park: Park) -> None:
-        _check_places(self.settings, park)
-        self.engine, _ = prepare.engine(self.experiment, self._method, park, Alone(), DeviceMemory(None), live=True)
-        layout = layout_digest(self.engine.network)
-        self.factory = FactoryExecutor(self.line, self.settings.deadlines, layout, self._names, joining=self.joining)
+    def begin(self, park: Park) -> None:
+        """Make the engine for a park, whose devices must stand where the settings have them.
+
+        Raises:
+            SettingError: the settings and the experiment put a device into two factories.
+        """
+        check_places(self.settings, park)
+        self.engine, _ = prepare.engine(self.experiment, self.method, park, Alone(), DeviceMemory(None), live=True)
+        self.factory.layout = layout_digest(self.engine.network)
         self.engine.executor = self.factory
         self.ready = True
 
-    def _withdraw(self, name: str) -> None:
+    def withdraw(self, name: str) -> None:
         """Take a device's rights at the broker of this machine."""
         if self.settings.acl is None:
             return
@@ -359,38 +377,30 @@ class Edge:
         """Serve a request of the cloud and return the answer, one at a time."""
         message = self.gate.take(frame, CLOUD)
         if message is None:
-            return encode(self._refusal(frame))
-        if self._busy.locked():  # the cloud asks one thing at a time: it waits for the last one no more
-            self.line.abandon("the cloud asks for something else")
+            refusal = self.numbered("refused", None, {"text": f"{self.settings.name} took no such message"})
+            with suppress(RefusedError):
+                refusal = replace(refusal, answers=identity(frame))
+            return encode(refusal)
+        if self._busy.locked():  # the cloud sends one request at a time: it no longer waits for the last one
+            self.line.abandon("the cloud sent another request")
         with self._busy:
-            began, moved, trained = time.perf_counter(), self.line.moved.copy(), self._trained()
-            self._failed().clear()
-            kind, about, arrays = self._done(message)
+            began, moved, trained_s = time.perf_counter(), self.line.moved.copy(), self.factory.trained_s
+            self.factory.failed.clear()
+            kind, about, arrays = self.reply(message)
             measured = {
                 "seconds": time.perf_counter() - began, "bytes": dict(self.line.moved - moved),
-                "training": max(0.0, self._trained() - trained),
+                "training": self.factory.trained_s - trained_s,
             }  # fmt: skip
             about |= {"measured": measured, "here": sorted(self.line.here), "refused": self.line.gate.counts()}
-            about["failed"] = {who: [one.kind, one.error, one.text] for who, one in self._failed().items()}
-            return encode(self._message(kind, message, about, arrays))
+            failures = self.factory.failed.items()
+            about["failed"] = {device: [one.kind, one.error, one.text] for device, one in failures}
+            return encode(self.numbered(kind, message, about, arrays))
 
-    def _refusal(self, frame: bytes) -> Message:
-        """Return the answer to a request that was refused as a message."""
-        made = self._message("refused", None, {"text": f"{self.settings.name} took no such message"})
-        with suppress(RefusedError):
-            return replace(made, answers=identity(frame))
-        return made
-
-    def _trained(self) -> float:
-        return self.factory.trained_s if self.ready else 0.0
-
-    def _failed(self) -> dict[str, Failure]:
-        return self.factory.failed if self.ready else {}
-
-    def _done(self, message: Message) -> tuple[str, dict[str, Any], dict[str, Any]]:
+    def reply(self, message: Message) -> Reply:
+        """Serve a request; every error becomes an answer, so that the edge goes on."""
         try:
             if message.kind in ("gather", "park"):
-                return {"gather": self._gather, "park": self._park}[message.kind](message)
+                return {"gather": self.gather, "park": self.build_park}[message.kind](message)
             if not self.ready:
                 return "lacks", {}, {}
             stands = subtasks.read_standing(message.about)
@@ -399,9 +409,7 @@ class Edge:
             self.engine.memory.visits.update(stands.trained)
             self.factory.run, self.factory.round = message.run, message.round
             self.line.attend()
-            serve = {
-                "walk": self._walk, "ask": self._ask, "census": self._census, "keep": self._hand, "sum": self._pass_on
-            }  # fmt: skip
+            serve = {"walk": self.walk, "ask": self.ask, "census": self.census, "keep": self.hand, "sum": self.pass_on}
             return serve[message.kind](message)
         except RefusedError as error:
             self.gate.refuse(CLOUD, error)
@@ -414,44 +422,46 @@ class Edge:
             log.debug("the cloud's request failed", exc_info=True)
             return "refused", {"text": f"{type(error).__name__}: {error}"}, {}
 
-    def _gather(self, message: Message) -> tuple[str, dict[str, Any], dict[str, Any]]:
-        """Return the holdings of the own devices."""
+    def gather(self, message: Message) -> Reply:
+        """Return the holdings of this factory's devices."""
         self.line.attend()
         mine = {one.device: one for one in self.settings.devices}
         facts = read_facts(message.about.get("facts"))
         return "gathered", joining.gathered(self.joining, mine, facts, message.run), {}
 
-    def _park(self, message: Message) -> tuple[str, dict[str, Any], dict[str, Any]]:
+    def build_park(self, message: Message) -> Reply:
         """Build the park from the holdings of all devices."""
         facts = read_facts(message.about.get("facts"))
         factory_of, held = joining.read_told(message.about, facts)
         park = facts_of.park(self.experiment, facts, factory_of, held)
         self.joining.facts, self.joining.wanted = facts_of.known(facts, park), dict(enumerate(held))
-        self._begin(park)
-        if foreign(self.experiment, self._method):
-            side_by_side(lambda device: self.joining.fits(device, message.run), self._own)
+        self.begin(park)
+        if self.crosses:
+            side_by_side(lambda device: self.joining.fits(device, message.run), self.own)
         return "ready", {}, {}
 
-    def _introduce(self, device: int) -> None:
-        """Query an own device first, as it refuses the edges of other factories until then."""
-        if self.ready and device in self._own and foreign(self.experiment, self._method):
+    def introduce(self, device: int) -> None:
+        """Query a device of this factory first, as it refuses the edges of other factories until then."""
+        if self.ready and device in self.own and self.crosses:
             threading.Thread(target=self.joining.fits, args=(device, self.factory.run), daemon=True).start()
 
-    def _walk(self, message: Message) -> tuple[str, dict[str, Any], dict[str, Any]]:
-        subtask, mine = subtasks.read_subtask(message, self.engine, self._names)
+    def walk(self, message: Message) -> Reply:
+        """Walk branches with the devices, and return their results."""
+        subtask, mine = subtasks.read_subtask(message, self.engine, self.names)
         self.factory.relayed = ranges.table(message.about.get("sums", {}), self.engine.park.devices, "its sums")
         parts = ranks.share(self.engine, subtask, mine)
         return "walked", *subtasks.shown(parts, subtasks.sums_type(subtask, self.engine))
 
-    def _pass_on(self, message: Message) -> tuple[str, dict[str, Any], dict[str, Any]]:
-        """Pass a stage of a sum across factories on to the own devices."""
-        stage, told = message.about.get("stage"), ranges.table(message.about.get("sums"), len(self._own), "its sums")
-        if stage not in STAGES or not set(told) <= {str(k) for k in self._own}:
+    def pass_on(self, message: Message) -> Reply:
+        """Pass a stage of a sum across factories on to this factory's devices."""
+        stage, told = message.about.get("stage"), ranges.table(message.about.get("sums"), len(self.own), "its sums")
+        if stage not in STAGES or not set(told) <= {str(k) for k in self.own}:
             raise RefusedError("header", "it names no stage of a secure sum, or devices of another factory.")
         answers = self.factory.stage(self.engine, stage, {int(k): about for k, about in told.items()})
         return "sums", {"answers": {str(k): answer for k, answer in answers.items()}}, {}
 
-    def _hand(self, message: Message) -> tuple[str, dict[str, Any], dict[str, Any]]:
+    def hand(self, message: Message) -> Reply:
+        """Hand a model, or a part of it, to devices that only keep it."""
         node = Broadcast(tuple(int(k) for k in message.about["devices"]), message.scope)
         network = self.engine.network
         model, cut = network.flat.clone(), network.parcel(message.scope)
@@ -459,32 +469,35 @@ class Edge:
         self.factory.hand(self.engine, node, cut.unpack(message.arrays, {"w": model}))
         return "kept", {}, {}
 
-    def _ask(self, message: Message) -> tuple[str, dict[str, Any], dict[str, Any]]:
+    def ask(self, message: Message) -> Reply:
+        """Put a question to devices, and return their answers."""
         about = message.about
         devices = [int(k) for k in about["devices"]]
-        settings = dict(self._names.resolved(about["settings"]))
+        settings = dict(self.names.resolved(about["settings"]))
         node, packet = Probe(tuple(devices), str(about["what"]), settings=settings), message.arrays
-        said = self.factory.answers(self.engine, node, parcel.unpack(packet), int(about["tick"]), devices)
-        vectors = {str(k): one.numpy() for k, one in said.items() if hasattr(one, "numpy")}
-        return "answers", {"answers": {str(k): one for k, one in said.items() if str(k) not in vectors}}, vectors
+        answers = self.factory.answers(self.engine, node, parcel.unpack(packet), int(about["tick"]), devices)
+        vectors = {str(k): one.numpy() for k, one in answers.items() if hasattr(one, "numpy")}
+        return "answers", {"answers": {str(k): one for k, one in answers.items() if str(k) not in vectors}}, vectors
 
-    def _census(self, message: Message) -> tuple[str, dict[str, Any], dict[str, Any]]:
+    def census(self, message: Message) -> Reply:
+        """Return the class counts of devices."""
         devices = [int(k) for k in message.about["devices"]]
         found = self.factory.census(self.engine, devices, int(message.about["tick"]))
         return "census", {"census": found.tolist()}, {}
 
-    def _message(
-        self, kind: str, asked: Message | None, about: dict[str, Any], arrays: dict[str, Any] | None = None
+    def numbered(
+        self, kind: str, request: Message | None, about: dict[str, Any], arrays: dict[str, Any] | None = None
     ) -> Message:
+        """Return the edge's next message, which answers a request."""
         self._number += 1
-        run, number, answers = (asked.run, asked.round, asked.identity) if asked else ("", 0, "")
+        run, number, answers = (request.run, request.round, request.identity) if request else ("", 0, "")
         return Message(
             kind, self.settings.name, run, number, self.session, self._number, answers=answers, about=about,
             arrays=arrays or {},
         )  # fmt: skip
 
 
-def _check_places(settings: EdgeSettings, park: Park) -> None:
+def check_places(settings: EdgeSettings, park: Park) -> None:
     """Raise where the park file and the experiment put a device into two factories."""
     for one in (*settings.devices, *settings.neighbours):
         named = f"device '{one.name}' (number {one.device})"

@@ -124,10 +124,10 @@ def read(value: object) -> Facts:
         raise RefusedError("header", f"it does not say what a sample is: {error}") from error
     with ranges.of("header"):
         ranges.number(facts.scale, LEAST, checks.SUM, "the scale of a sample's numbers")
-        return facts if both is None else replace(facts, standard=_standard(both, shape[0]))
+        return facts if both is None else replace(facts, standard=read_standard(both, shape[0]))
 
 
-def _standard(both: Sequence[object], channels: int) -> tuple[Floats, Floats]:
+def read_standard(both: Sequence[object], channels: int) -> tuple[Floats, Floats]:
     """Return a mean and a deviation of each channel as facts state them.
 
     Raises:
@@ -191,14 +191,14 @@ def read_holding(value: object, facts: Facts) -> Holding:
         counts = ranges.rows(counts, len(facts.classes), "its census")
         counts = [ranges.whole(n, -ranges.COUNT, ranges.COUNT, "a count of its classes") for n in counts]
         rows = [ranges.rows(row, facts.shape[0], "its sums") for row in ranges.rows(sums, 3 * facts.sums, "its sums")]
-        known = _sums(rows, samples, facts)
+        known = read_sums(rows, samples, facts)
         if not isinstance(digest, str) or not checks.DIGEST.fullmatch(digest):
             raise RefusedError("header", "its digest is not 64 hexadecimal digits.")
-        known_answer = _answer(body.get("answer", []), samples, facts)
+        known_answer = read_answer(body.get("answer", []), samples, facts)
     return Holding(samples, tuple(counts), known, digest, known_answer)
 
 
-def _answer(values: object, samples: int, facts: Facts) -> Floats:
+def read_answer(values: object, samples: int, facts: Facts) -> Floats:
     """Return a device's answer to the facts' question, within what so many samples can have.
 
     Raises:
@@ -229,7 +229,7 @@ def survey(ask: Callable[[Facts], Sequence[Holding]], facts: Facts) -> RowSurvey
     return RowSurvey(everyone)
 
 
-def _sums(rows: Sequence[Sequence[object]], samples: int, facts: Facts) -> tuple[Floats, ...]:
+def read_sums(rows: Sequence[Sequence[object]], samples: int, facts: Facts) -> tuple[Floats, ...]:
     """Return (n, S, D) of each channel as a device states them, within what so many samples can have."""
     if not rows:
         return ()
@@ -295,7 +295,7 @@ def park(
     data, wanted = experiment.data, experiment.park.devices
     if wanted not in (None, len(held)):
         raise SettingError(f"[park] devices = {wanted}: the edges list {len(held)}. Make both the same.")
-    _plausible(experiment, held)
+    check_claims(experiment, held)
     first = np.cumsum([0, *(entry.samples for entry in held)], dtype=np.int64)
     digests = [here.digest if here is not None else "", *(entry.digest for entry in held)]
     digest = hashlib.sha256(json.dumps(digests).encode()).hexdigest()
@@ -310,11 +310,11 @@ def park(
     ):  # as in a simulation: by the rows of their devices that are here
         here = prepared(build(here, seed=experiment.seed), part).dataset
     if isinstance(data.stream, Augmented):
-        pictures_only(_away(facts, first, digest, here))
+        pictures_only(remote_dataset(facts, first, digest, here))
 
     def testing(tests: Dataset | None) -> Park:
         made = Park(
-            _away(facts, first, digest, tests), LocalSets(first), np.array(factory_of, np.int32), data.stream,
+            remote_dataset(facts, first, digest, tests), LocalSets(first), np.array(factory_of, np.int32), data.stream,
             experiment.seed, census_epsilon=experiment.park.census_epsilon, mobility=experiment.park.mobility,
             remote=remote, normalised=away,
         )  # fmt: skip
@@ -336,7 +336,7 @@ def apply_found(park: Park, experiment: Experiment, facts: Facts, steps: tuple[S
     return part.from_dict(facts.found, facts.shape[0]).prepare(park, steps)
 
 
-def _plausible(experiment: Experiment, held: Sequence[Holding]) -> None:
+def check_claims(experiment: Experiment, held: Sequence[Holding]) -> None:
     """Refuse devices that claim far more samples than the others, or other counts than they have samples.
 
     Raises:
@@ -365,7 +365,11 @@ def known(facts: Facts, park: Park) -> Facts:
     return replace(facts, standard=(mean, deviation))
 
 
-def _away(facts: Facts, first: np.ndarray[Any, np.dtype[np.int64]], digest: str, here: Dataset | None) -> Dataset:
+def remote_dataset(
+    facts: Facts, first: np.ndarray[Any, np.dtype[np.int64]], digest: str, here: Dataset | None
+) -> Dataset:
+    """Return the data set of devices that keep their samples; its test samples are those of ``here``."""
+
     def refuse(*_: object) -> NoReturn:
         raise SettingError("this needs the devices' samples, which stay with the devices.")
 

@@ -75,16 +75,16 @@ class ByGrid:
             RunError: no node is there before the first message.
         """
         if not set(messages) <= set(self._nodes):
-            self._find(AGAIN_S if self._met else FIND_S)
+            self.find_nodes(AGAIN_S if self._met else FIND_S)
         if not self._nodes and not self._met:
             raise RunError(
                 f"no factory's SuperNode answered within {FIND_S:g} s: flwr supernode ls lists those that are there."
             )
         self._met = True
         asked = [factory for factory in messages if factory in self._nodes]
-        sent = [_message(messages[factory], self._nodes[factory], deadline_s) for factory in asked]
+        sent = [_to_node(messages[factory], self._nodes[factory], deadline_s) for factory in asked]
         found: dict[int, bytes] = {}
-        for place, answer in self._rpc(sent, deadline_s):
+        for place, answer in self.exchange(sent, deadline_s):
             factory = asked[place]
             try:
                 if answer.has_error():
@@ -96,20 +96,20 @@ class ByGrid:
             self._nodes.pop(factory, None)  # it may come back as another node
         return found
 
-    def _find(self, deadline_s: float) -> None:
+    def find_nodes(self, deadline_s: float) -> None:
         """Query the connected nodes for their factories until all are known."""
         until = time.monotonic() + deadline_s
         while not self._wanted <= set(self._nodes) and time.monotonic() < until:
             strange = set(self._grid.get_node_ids()) - set(self._nodes.values())
             asked = [Message(RecordDict(), dst_node_id=node, message_type="query.factory") for node in strange]
-            self._claimed({
-                answer.metadata.src_node_id: _number(answer)
-                for _, answer in self._rpc(asked, min(60.0, deadline_s))
+            self.accept({
+                answer.metadata.src_node_id: stated_factory(answer)
+                for _, answer in self.exchange(asked, min(60.0, deadline_s))
                 if not answer.has_error()
             })  # fmt: skip
             time.sleep(0.2)
 
-    def _claimed(self, claims: Mapping[int, int | None]) -> None:
+    def accept(self, claims: Mapping[int, int | None]) -> None:
         """Accept the factories that nodes state; refuse one that is of no edge, has its node, or is stated twice."""
         for node, number in claims.items():
             free = number in self._wanted - set(self._nodes) and list(claims.values()).count(number) == 1
@@ -120,7 +120,7 @@ class ByGrid:
                 text = "is refused: it is of no edge, or another node states it"
                 log.warning("node %d: its factory %s %s.", node, printable(repr(number)), text)
 
-    def _rpc(self, messages: Sequence[Message], deadline_s: float) -> list[tuple[int, Message]]:
+    def exchange(self, messages: Sequence[Message], deadline_s: float) -> list[tuple[int, Message]]:
         """Send messages; return the answers that come in time, each with the place of the message that it answers.
 
         An error reply of the SuperLink's own is of no node: only the message that it answers identifies the factory.
@@ -147,7 +147,7 @@ def serve(grid: Grid, context: Context) -> None:
     log.info("%s. Report: fedfloor report %s", why, settings.out)
 
 
-def _number(answer: Message) -> int | None:
+def stated_factory(answer: Message) -> int | None:
     """Return the factory that a node states, or None where it states no number."""
     try:
         number = answer.content.config_records["factory"]["number"]
@@ -156,7 +156,7 @@ def _number(answer: Message) -> int | None:
     return number if type(number) is int else None
 
 
-def _message(frame: bytes, node: int, deadline_s: float) -> Message:
+def _to_node(frame: bytes, node: int, deadline_s: float) -> Message:
     told = content(frame)
     told["about"] = ConfigRecord({"deadline_s": deadline_s})
     return Message(told, dst_node_id=node, message_type="train.walk", ttl=deadline_s)

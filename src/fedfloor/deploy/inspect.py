@@ -50,37 +50,40 @@ def faults(folder: Path, at: dt.datetime | None = None) -> list[str]:
             f"--check {folder}: holds no ca.crt: name a folder that fedfloor provision wrote, or a part of it."
         )
     moment = at or authority.now()
-    return list(dict.fromkeys(wrong for path in known for wrong in _faults(path.parent, moment)))
+    return list(dict.fromkeys(wrong for path in known for wrong in folder_faults(path.parent, moment)))
 
 
-def _faults(place: Path, at: dt.datetime) -> Iterator[str]:
-    yield from _modes(place)
+def folder_faults(place: Path, at: dt.datetime) -> Iterator[str]:
+    """Yield the faults of one machine's folder."""
+    yield from readable_keys(place)
     for name, others in NEEDED.items():
         if (place / name).exists():
             yield from (f"{place / one} is missing" for one in others if not (place / one).exists())
     if (place / "mosquitto.conf").exists():
-        yield from _broker()
-    yield from _settings(place)
+        yield from broker_faults()
+    yield from missing_files(place)
     try:
         root = authority.certificate(place / "ca.crt")
     except SettingError as error:
         yield str(error)
         return
     for path in sorted(place.glob("*.crt")):
-        yield from _certificate(path, place, at)
+        yield from certificate_faults(path, place, at)
     listed = authority.fault(place / "ca.crt", root, root, authority.common_name(root), at)
     if listed:
         yield listed
 
 
-def _modes(place: Path) -> Iterator[str]:
+def readable_keys(place: Path) -> Iterator[str]:
+    """Yield the private keys that other users can read."""
     for path in sorted(place.glob("*.key")):
         mode = stat.S_IMODE(path.stat().st_mode) if path.exists() else 0
         if mode & 0o077:
             yield f"{path} is a private key that others can read (mode {mode:04o}): chmod 600 {path}"
 
 
-def _broker() -> Iterator[str]:
+def broker_faults() -> Iterator[str]:
+    """Yield the fault of this machine's Mosquitto, if it has one."""
     program = shutil.which("mosquitto", path=os.pathsep.join((os.environ.get("PATH", ""), "/usr/sbin")))
     try:
         if program is not None:  # else the folder is looked over on another machine
@@ -89,7 +92,8 @@ def _broker() -> Iterator[str]:
         yield str(error)
 
 
-def _settings(place: Path) -> Iterator[str]:
+def missing_files(place: Path) -> Iterator[str]:
+    """Yield the faults of settings files, and the missing files that they name."""
     for path in sorted(place.glob("*.toml")):
         kind = KINDS.get(path.stem.split("-")[0])
         if kind is None or path.name == EXPERIMENT.name:
@@ -104,7 +108,8 @@ def _settings(place: Path) -> Iterator[str]:
         yield from (f"{one} is missing; {path.name} names it" for one in files if not one.exists())
 
 
-def _certificate(path: Path, place: Path, at: dt.datetime) -> Iterator[str]:
+def certificate_faults(path: Path, place: Path, at: dt.datetime) -> Iterator[str]:
+    """Yield the fault of a certificate, or that it expires soon."""
     if path.name == "ca.crt":
         return
     try:

@@ -29,7 +29,7 @@ class Joining:
 
     Args:
         line: to the devices.
-        deadline_s: how long is waited for an answer.
+        deadline_s: the longest wait for an answer.
     """
 
     def __init__(self, line: DeviceChannel, deadline_s: float) -> None:
@@ -118,7 +118,7 @@ def wait(
         factory_of, held = dict[int, int](), dict[int, Holding]()
         for edge in edges:
             if edge.factory in answers:
-                _take(answers[edge.factory], edge, facts, factory_of, held, lacking)
+                take_answer(answers[edge.factory], edge, facts, factory_of, held, lacking)
         if len(held) != seen:
             seen = len(held)
             log.log(
@@ -128,7 +128,7 @@ def wait(
                 len(factory_of),
             )
         if not lacking:
-            return _numbered(factory_of, held)
+            return in_order(factory_of, held)
         if time.monotonic() > until:
             raise RunError(
                 f"after {deadline_s:g} s {', '.join(lacking)} had not said what they hold. Start them, or take them "
@@ -137,10 +137,11 @@ def wait(
         time.sleep(LOOK_S)
 
 
-def _take(
+def take_answer(
     answer: Message, edge: CloudEdge, facts: Facts, factory_of: dict[int, int], held: dict[int, Holding],
     lacking: list[str],
 ) -> None:  # fmt: skip
+    """Add the holdings and the missing devices of an edge's answer, checked."""
     about, expected = answer.about, [one.device for one in edge.devices]
     try:
         if answer.kind != "gathered":
@@ -171,7 +172,8 @@ def _take(
         raise RunError(f"edge {edge.name}: {error}") from error
 
 
-def _numbered(factory_of: Mapping[int, int], held: Mapping[int, Holding]) -> Gathered:
+def in_order(factory_of: Mapping[int, int], held: Mapping[int, Holding]) -> Gathered:
+    """Return holdings by device, which must be numbered 0, 1, 2, …"""
     order = sorted(factory_of)
     if order != list(range(len(order))):
         lost = next(k for k in range(len(order)) if k not in factory_of)

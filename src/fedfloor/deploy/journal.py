@@ -38,8 +38,10 @@ class Entry:
     Args:
         number: from 1.
         before: digest of the entry before; "" of the first.
-        by: account and machine, as that machine calls them.
+        at: the time of the machine's clock.
+        by: account and machine, by their names on that machine.
         action: ``provision``, ``revoke``, ``register``, ``release``, ``promote`` or ``rollback``.
+        about: the action's objects, such as serials of certificates.
         digest: SHA-256 of this entry's text.
     """
 
@@ -56,7 +58,7 @@ def read(place: Path, root: x509.Certificate) -> tuple[Entry, ...]:
     """Return all entries of the journal in a park's folder, checked.
 
     Raises:
-        SettingError: an entry was edited, is missing, or was signed by somebody else; names its file.
+        SettingError: an entry was edited, is missing, or has another authority's signature; names its file.
     """
     folder = place / FOLDER
     names = sorted(int(path.stem) for path in folder.glob("*.json") if path.stem.isdecimal())
@@ -65,7 +67,7 @@ def read(place: Path, root: x509.Certificate) -> tuple[Entry, ...]:
         path = folder / f"{number}.json"
         if not path.exists():
             raise SettingError(f"{path} is missing: the journal has entries up to {names[-1]}. {ADVICE}")
-        entries.append(_entry(path, number, entries[-1].digest if entries else "", root))
+        entries.append(read_entry(path, number, entries[-1].digest if entries else "", root))
     with contextlib.suppress(FileNotFoundError):
         head = (place / HEAD).read_text(encoding="utf-8")
         if head.strip() not in [f"{one.number} {one.digest}" for one in entries]:
@@ -73,7 +75,8 @@ def read(place: Path, root: x509.Certificate) -> tuple[Entry, ...]:
     return tuple(entries)
 
 
-def _entry(path: Path, number: int, before: str, root: x509.Certificate) -> Entry:
+def read_entry(path: Path, number: int, before: str, root: x509.Certificate) -> Entry:
+    """Return an entry, which must be signed and must follow the one before."""
     try:
         body = json.loads(path.read_bytes())
         text, signature = body["entry"], body["signature"]
@@ -92,11 +95,19 @@ def append(
     place: Path, ca: Authority, known: Sequence[Entry], action: str, about: Mapping[str, Any],
     at: dt.datetime | None = None,
 ) -> tuple[Entry, ...]:  # fmt: skip
-    """Append an entry to a journal that still is as it was read, ``known``; return all entries.
+    """Append a signed entry to a journal, and return all entries.
+
+    Args:
+        place: the park's folder.
+        ca: the authority that signs.
+        known: the entries as they were read; the journal must not have grown since.
+        action: see :class:`Entry`.
+        about: the action's objects, as JSON.
+        at: the time; default: this machine's clock.
 
     Raises:
-        SettingError: somebody else has appended one meanwhile; names who and what.
-        RunError: it cannot be written.
+        SettingError: another process has appended an entry since; the message names its action, account and time.
+        RunError: the entry cannot be written.
     """
     number, before = len(known) + 1, known[-1].digest if known else ""
     when = (at or authority.now()).isoformat(timespec="seconds")
@@ -107,13 +118,13 @@ def append(
     part = path.with_name(f".{number}.{os.getpid()}.part")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        _put(part, body)
+        _write_synced(part, body)
         os.link(part, path)  # unlike a renaming, fails where the entry exists
         part.unlink()
-        _put(part, f"{number} {hashlib.sha256(text.encode()).hexdigest()}")
+        _write_synced(part, f"{number} {hashlib.sha256(text.encode()).hexdigest()}")
         os.replace(part, place / HEAD)
     except FileExistsError:
-        other = _entry(path, number, before, ca.cert)
+        other = read_entry(path, number, before, ca.cert)
         raise SettingError(
             f"the park was changed meanwhile: {other.action} by {other.by} at {other.at} (entry {number} of "
             "its journal). Nothing was done: look at fedfloor releases, and repeat the command if it is still wanted."
@@ -122,10 +133,10 @@ def append(
         raise RunError(f"{path} could not be written: {error.strerror or error}.") from error
     finally:
         part.unlink(missing_ok=True)
-    return (*known, _entry(path, number, before, ca.cert))
+    return (*known, read_entry(path, number, before, ca.cert))
 
 
-def _put(path: Path, text: str) -> None:
+def _write_synced(path: Path, text: str) -> None:
     with path.open("w", encoding="utf-8") as file:
         file.write(f"{text}\n")
         file.flush()
@@ -144,13 +155,19 @@ Serials = Mapping[str, Sequence[int]]
 def unrecorded(
     entries: Sequence[Entry], issued: Serials, revoked: Sequence[tuple[str, int, str]]
 ) -> dict[str, dict[str, Any]]:
-    """Return what a journal lacks, action → what: certificates that were issued, and those that were revoked.
+    """Return the certificates that a journal lacks: action (``provision`` or ``revoke``) → name → serials.
 
     Args:
         issued: name → serials of all its certificates.
         revoked: (name, serial, time).
     """
-    known = {(one.action, serial) for one in entries for serials in _serials(one) for serial in serials}
+    known = {
+        (one.action, serial)
+        for one in entries
+        if one.action in ("provision", "revoke")
+        for serials in one.about["certificates"].values()
+        for serial in serials
+    }
     wanted = {"provision": issued, "revoke": {}}
     for name, serial, _ in revoked:
         wanted["revoke"] = {**wanted["revoke"], name: (*wanted["revoke"].get(name, ()), serial)}
@@ -160,10 +177,6 @@ def unrecorded(
             if new := [f"{serial:x}" for serial in serials if (action, f"{serial:x}") not in known]:
                 lacking.setdefault(action, {})[name] = new
     return lacking
-
-
-def _serials(entry: Entry) -> list[list[str]]:
-    return [*entry.about["certificates"].values()] if entry.action in ("provision", "revoke") else []
 
 
 def record(

@@ -244,10 +244,14 @@ def status(folder: Path) -> list[dict[str, Any]]:
 
 
 def down(folder: Path, keep: bool = False) -> int:
-    """End a park; the run and the logs stay, keys and all other files go. Return how many processes were ended.
+    """End a park's processes, and delete its keys and settings; the run and the logs stay.
 
     Args:
         folder: the park's.
+        keep: whether keys and settings stay, too.
+
+    Returns:
+        The number of processes that were ended.
     """
     folder = folder.resolve()
     known = (folder / LIST).exists()  # else files of these names are not ours

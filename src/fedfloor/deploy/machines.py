@@ -92,11 +92,11 @@ def device_services(device: DeviceTable) -> tuple[Service, ...]:
 
 
 def alarm_services() -> tuple[Service, ...]:
-    """Return what runs where alarms are kept."""
+    """Return the service of the machine that keeps alarms."""
     return (Service("fedfloor-alarms", "alarms of all devices", ("fedfloor", "alarms", ".", "--follow"), ALONE),)
 
 
-def _environment(service: Service, folder: PurePath) -> dict[str, str]:
+def service_environment(service: Service, folder: PurePath) -> dict[str, str]:
     """Return a service's environment where its machine's folder is ``folder`` and it may write to its state only."""
     caches = {} if service.words[0] == "mosquitto" else {name: str(folder / path) for name, path in CACHES.items()}
     return {**service.env, **caches}
@@ -110,7 +110,7 @@ def unit(service: Service, park: ParkFile) -> str:
     return render(
         "fedfloor.deploy", "unit.service", service=service, park=park, mosquitto=mosquitto,
         program="/usr/sbin/mosquitto" if mosquitto else str(park.programs / service.words[0]),
-        arguments=shlex.join(service.words[1:]), environment=_environment(service, park.folder),
+        arguments=shlex.join(service.words[1:]), environment=service_environment(service, park.folder),
         state=f"{park.folder}/{STATE}",
     )  # fmt: skip
 
@@ -126,9 +126,9 @@ def compose(services: Sequence[Service], park: ParkFile) -> str:
     rows = [
         {
             "name": service.name.removeprefix("fedfloor-"), "idle": service.idle, "files": service.files,
-            "command": _listed(["sh", "-c", f"mkdir -p {STATE} && exec {shlex.join(service.words)}"]),
-            "environment": _environment(service, PurePosixPath("/park")),
-            "after": service.after and _listed([name.removeprefix("fedfloor-") for name in service.after]),
+            "command": _yaml_list(["sh", "-c", f"mkdir -p {STATE} && exec {shlex.join(service.words)}"]),
+            "environment": service_environment(service, PurePosixPath("/park")),
+            "after": service.after and _yaml_list([name.removeprefix("fedfloor-") for name in service.after]),
         }
         for service in services
     ]  # fmt: skip
@@ -136,7 +136,7 @@ def compose(services: Sequence[Service], park: ParkFile) -> str:
     return render("fedfloor.deploy", "compose.yaml", name=name, services=rows)
 
 
-def _listed(words: Sequence[str]) -> str:
+def _yaml_list(words: Sequence[str]) -> str:
     return json.dumps(list(words), ensure_ascii=False)
 
 
@@ -165,13 +165,15 @@ def certified(park: ParkFile) -> list[Certified]:
     entries = []
     if park.cloud.transport == "mqtt":
         entries += [
-            entry(Holder(park.cloud.broker, _distinct(park.cloud.address), client=False), "broker", "cloud", "broker"),
+            entry(
+                Holder(park.cloud.broker, _with_local(park.cloud.address), client=False), "broker", "cloud", "broker"
+            ),
             entry(Holder(CLOUD), "cloud", "cloud", CLOUD),
         ]
     for factory in park.factory:
         place = f"factories/{factory.name}"
         entries += [
-            entry(Holder(factory.broker, _distinct(factory.address), client=False), "broker", place, "broker"),
+            entry(Holder(factory.broker, _with_local(factory.address), client=False), "broker", place, "broker"),
             entry(Holder(factory.bridge), "bridge", place, "bridge"),
             entry(Holder(factory.name), "edge", place, "edge"),
         ]
@@ -179,7 +181,7 @@ def certified(park: ParkFile) -> list[Certified]:
     return entries + [entry(Holder(d.name), "device", f"devices/{d.name}", "device") for d in park.device]
 
 
-def _distinct(address: str) -> tuple[str, ...]:
+def _with_local(address: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys((address, *LOCAL)))
 
 
@@ -199,24 +201,30 @@ def settings_files(park: ParkFile, shut_out: Sequence[str], *, crosses: bool = T
             f"experiment {park.experiment}: {error.strerror or error}. Name it in the park file."
         ) from error
     files: Files = {}
-    _machine(files, park, PurePosixPath("cloud"), "cloud.toml", to_toml(_cloud(park, shut_out)), cloud_services(park))
+    add_machine(
+        files, park, PurePosixPath("cloud"), "cloud.toml", to_toml(cloud_settings(park, shut_out)), cloud_services(park)
+    )
     for factory in park.factory:
-        place, text = PurePosixPath("factories", factory.name), to_toml(_edge(park, factory, shut_out, crosses=crosses))
-        _machine(files, park, place, f"edge-{factory.name}.toml", text, factory_services(factory))
+        place, text = (
+            PurePosixPath("factories", factory.name),
+            to_toml(edge_settings(park, factory, shut_out, crosses=crosses)),
+        )
+        add_machine(files, park, place, f"edge-{factory.name}.toml", text, factory_services(factory))
     for device in park.device:
         if device.name not in shut_out:
-            place, text = PurePosixPath("devices", device.name), to_toml(_device(park, device))
-            _machine(files, park, place, f"device-{device.name}.toml", text, device_services(device))
-    text = to_toml(_alarms(park, shut_out))
-    _machine(files, park, PurePosixPath(ALARMS), f"{ALARMS}.toml", text, alarm_services())
+            place, text = PurePosixPath("devices", device.name), to_toml(device_settings(park, device))
+            add_machine(files, park, place, f"device-{device.name}.toml", text, device_services(device))
+    text = to_toml(alarm_settings(park, shut_out))
+    add_machine(files, park, PurePosixPath(ALARMS), f"{ALARMS}.toml", text, alarm_services())
     for place in {path.parent for path in files}:
         files[place / EXPERIMENT.name] = experiment
     return files
 
 
-def _machine(
+def add_machine(
     files: Files, park: ParkFile, place: PurePosixPath, name: str, text: str, services: Sequence[Service]
 ) -> None:
+    """Add the settings of a machine's process, its units and its compose file to ``files``."""
     files[place / name] = text.encode()
     if services:
         files[place / "compose.yaml"] = compose(services, park).encode()
@@ -224,15 +232,16 @@ def _machine(
         files[place / f"{service.name}.service"] = unit(service, park).encode()
 
 
-def _tls(stem: str) -> Tls:
+def _tls_files(stem: str) -> Tls:
     return Tls(Path("ca.crt"), Path(f"{stem}.crt"), Path(f"{stem}.key"))
 
 
-def _named(devices: Sequence[DeviceTable], shut_out: Sequence[str]) -> tuple[Named, ...]:
+def _named_devices(devices: Sequence[DeviceTable], shut_out: Sequence[str]) -> tuple[Named, ...]:
     return tuple(Named(d.name, d.number or 0) for d in devices if d.name not in shut_out)
 
 
-def _edge(park: ParkFile, factory: FactoryTable, shut_out: Sequence[str], *, crosses: bool) -> EdgeSettings:
+def edge_settings(park: ParkFile, factory: FactoryTable, shut_out: Sequence[str], *, crosses: bool) -> EdgeSettings:
+    """Return the settings of a factory's edge."""
     near = [
         Named(d.name, d.number or 0, edge=d.factory)
         for d in park.device
@@ -241,49 +250,53 @@ def _edge(park: ParkFile, factory: FactoryTable, shut_out: Sequence[str], *, cro
     return EdgeSettings(
         park=park.name, name=factory.name, factory=park.factory.index(factory),
         broker=Endpoint(factory.address, factory.port),
-        experiment=EXPERIMENT, state=STATE_PATH, devices=_named(park.devices_of(factory), shut_out),
-        neighbours=tuple(near), tls=_tls("edge"), samples=_samples(park), acl=Path(ACL),
+        experiment=EXPERIMENT, state=STATE_PATH, devices=_named_devices(park.devices_of(factory), shut_out),
+        neighbours=tuple(near), tls=_tls_files("edge"), samples=samples_source(park), acl=Path(ACL),
         reach="park" if crosses else "factory", cloud=_cloud_broker(park),
     )  # fmt: skip
 
 
-def _device(park: ParkFile, device: DeviceTable) -> DeviceSettings:
+def device_settings(park: ParkFile, device: DeviceTable) -> DeviceSettings:
+    """Return the settings of a device."""
     (factory,) = (f for f in park.factory if f.name == device.factory)
     return DeviceSettings(
         park=park.name, name=device.name, factory=park.factory.index(factory), device=device.number or 0,
         broker=Endpoint(factory.address, factory.port), experiment=EXPERIMENT, memory=STATE_PATH / "memory",
-        state=STATE_PATH, tls=_tls("device"), data=device.source, edge=factory.name,
+        state=STATE_PATH, tls=_tls_files("device"), data=device.source, edge=factory.name,
         predict=Path(device.predict) if device.predict else None,
     )  # fmt: skip
 
 
-def _cloud(park: ParkFile, shut_out: Sequence[str]) -> CloudSettings:
+def cloud_settings(park: ParkFile, shut_out: Sequence[str]) -> CloudSettings:
+    """Return the settings of the cloud."""
+    hub = _cloud_broker(park)
     return CloudSettings(
         park=park.name, experiment=EXPERIMENT, out=STATE_PATH / "run",
         edges=tuple(
-            CloudEdge(factory.name, i, devices=_named(park.devices_of(factory), shut_out))
+            CloudEdge(factory.name, i, devices=_named_devices(park.devices_of(factory), shut_out))
             for i, factory in enumerate(park.factory)
         ),
-        samples=_samples(park), broker=_cloud_broker(park), tls=_tls(CLOUD) if _cloud_broker(park) else None,
+        samples=samples_source(park), broker=hub, tls=_tls_files(CLOUD) if hub else None,
         transport=park.cloud.transport,
     )  # fmt: skip
 
 
-def _alarms(park: ParkFile, shut_out: Sequence[str]) -> AlarmSettings:
+def alarm_settings(park: ParkFile, shut_out: Sequence[str]) -> AlarmSettings:
+    """Return the settings of the process that keeps alarms."""
     sources = (
         AlarmSource(
             factory.name, Endpoint(factory.address, factory.port),
-            tuple(one.name for one in _named(park.devices_of(factory), shut_out)),
+            tuple(one.name for one in _named_devices(park.devices_of(factory), shut_out)),
         )
         for factory in park.factory
     )  # fmt: skip
-    return AlarmSettings(park.name, STATE_PATH, _tls(ALARMS), tuple(sources))
+    return AlarmSettings(park.name, STATE_PATH, _tls_files(ALARMS), tuple(sources))
 
 
 def _cloud_broker(park: ParkFile) -> Endpoint | None:
     return Endpoint(park.cloud.address, park.cloud.port) if park.cloud.transport == "mqtt" else None
 
 
-def _samples(park: ParkFile) -> str:
+def samples_source(park: ParkFile) -> str:
     """Return the source of holdings: the experiment, where all devices hold their share of its data."""
     return "experiment" if all(device.source.kind == "partition" for device in park.device) else "devices"

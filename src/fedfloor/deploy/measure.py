@@ -71,17 +71,17 @@ def measure(settings: CloudSettings, repeats: int = 5, say: Callable[[str], None
     with owned(settings.out), Downlink(settings) as link:
         experiment, park, live = attached(settings, link)
         method = combined(experiment)
-        _check_open(method)
+        check_open(method)
         engine, _ = prepare.engine(experiment, method, park, Alone(), DeviceMemory(None), live=True)
         engine.executor = engine.factories = live
         engine.limit = None
-        at_once = min(-(-_branches(plan_of(experiment, park)) // len(settings.edges)), int(park.devices))
+        at_once = min(-(-widest(plan_of(experiment, park)) // len(settings.edges)), int(park.devices))
         work = getattr(method.method, "work", experiment.work).at(1, experiment.rounds)
         work = Work("plain", work.epochs, work.steps, work.batch_size, work.rate)
-        job = _Job(engine, live, {"w": engine.network.flat.clone()}, work)
+        job = Job(engine, live, {"w": engine.network.flat.clone()}, work)
         found: dict[str, list[Sample]] = defaultdict(list)
         for number, groups in enumerate(
-            _groups(park.factory_of.tolist(), at_once, repeats)
+            device_groups(park.factory_of.tolist(), at_once, repeats)
         ):  # the first imports PyTorch at devices
             say(f"repetition {number} of {repeats}" if number else "a first visit of each device")
             for name, plan in job.plans(groups).items():
@@ -92,7 +92,8 @@ def measure(settings: CloudSettings, repeats: int = 5, say: Callable[[str], None
                               f"{at_once} devices of a factory at once.")  # fmt: skip
 
 
-def _check_open(method: ConfiguredMethod) -> None:
+def check_open(method: ConfiguredMethod) -> None:
+    """Raise SettingError where the experiment protects its updates."""
     protected = privacy.mechanism(method.parts) or privacy.distributed(method.parts) or privacy.by_visits(method)
     if protected or codecs.secure(method.parts.travel or ""):
         raise SettingError(
@@ -101,15 +102,15 @@ def _check_open(method: ConfiguredMethod) -> None:
         )
 
 
-def _branches(node: Node) -> int:
+def widest(node: Node) -> int:
     """Return how many devices train at once where a plan is at its widest."""
     if isinstance(node, Train):
         return 1
-    below = [_branches(child) for child in walk.children(node)]
+    below = [widest(child) for child in walk.children(node)]
     return sum(below) if isinstance(node, Parallel) else max(below, default=1)
 
 
-def _groups(factory_of: Sequence[int], at_once: int, repeats: int) -> Iterator[dict[int, list[int]]]:
+def device_groups(factory_of: Sequence[int], at_once: int, repeats: int) -> Iterator[dict[int, list[int]]]:
     """Yield the devices of each factory that work at once, in turn; the first time all of them, and once more."""
     members: dict[int, list[int]] = defaultdict(list)
     for k, m in enumerate(factory_of):
@@ -123,7 +124,9 @@ def _groups(factory_of: Sequence[int], at_once: int, repeats: int) -> Iterator[d
 
 
 @dataclass(frozen=True)
-class _Job:
+class Job:
+    """The plans whose seconds are measured, and the engine that carries them out."""
+
     engine: Engine
     live: CloudExecutor
     packet: Packet
@@ -185,8 +188,8 @@ class _Job:
         per_sample = median(one.per_sample for one in found["visit"])
         return {
             "about": "A running park, measured.",
-            "device_edge": _link(floor["empty"], down, up, full, source),
-            "edge_cloud": _link(cloud["empty"], cloud_down, cloud_up, full, source),
+            "device_edge": link_table(floor["empty"], down, up, full, source),
+            "edge_cloud": link_table(cloud["empty"], cloud_down, cloud_up, full, source),
             "devices": {
                 "seconds_per_sample": float(f"{per_sample:.4g}"), "seconds_per_visit": round(max(0.0, visit_s), 6),
                 "source": source,
@@ -194,7 +197,7 @@ class _Job:
         }  # fmt: skip
 
 
-def _link(round_trip_s: float, down_s: float, up_s: float, size: int, source: str) -> Table:
+def link_table(round_trip_s: float, down_s: float, up_s: float, size: int, source: str) -> Table:
     """Return a link's table; a rate that no difference in seconds shows is left out."""
     rates = {name: float(f"{8 * size / s:.4g}") for name, s in (("up_bps", up_s), ("down_bps", down_s)) if s > 0}
     return {"latency_s": round(round_trip_s / 2, 6), **rates, "source": source}

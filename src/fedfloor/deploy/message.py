@@ -43,6 +43,7 @@ TYPES: dict[str, type] = {
     "answers": str, "digest": str, "about": dict,
 }  # fmt: skip
 Arrays = Mapping[str, NDArray[Any]]
+Reply = tuple[str, dict[str, Any], dict[str, Any]]  # kind, about, arrays of an answer
 
 
 @dataclass(frozen=True)
@@ -109,7 +110,7 @@ def decode(data: bytes, most: int = MOST_BYTES, header: int = MOST_HEADER, array
     digest = said.pop("digest")
     if hashlib.sha256(body).hexdigest() != digest:
         raise RefusedError("digest", "the arrays do not match the digest of the header.")
-    return Message(**said, arrays=_arrays(body, arrays))
+    return Message(**said, arrays=read_arrays(body, arrays))
 
 
 def split(data: bytes, most: int = MOST_BYTES, header: int = MOST_HEADER) -> tuple[dict[str, Any], memoryview]:
@@ -132,7 +133,7 @@ def split(data: bytes, most: int = MOST_BYTES, header: int = MOST_HEADER) -> tup
     if START.size + length > len(data):
         raise RefusedError("truncated", f"a header of {length} bytes in {len(data)}.")
     view = memoryview(data)
-    return _header(bytes(view[START.size : START.size + length])), view[START.size + length :]
+    return read_header(bytes(view[START.size : START.size + length])), view[START.size + length :]
 
 
 def identity(data: bytes) -> str:
@@ -145,7 +146,8 @@ def identity(data: bytes) -> str:
     return f"{said['session']}-{said['number']}"
 
 
-def _header(text: bytes) -> dict[str, Any]:
+def read_header(text: bytes) -> dict[str, Any]:
+    """Return a header, whose keys and types are checked."""
     try:
         said = json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -158,10 +160,11 @@ def _header(text: bytes) -> dict[str, Any]:
     return said
 
 
-def _arrays(body: memoryview, most: int) -> dict[str, NDArray[Any]]:
+def read_arrays(body: memoryview, most: int) -> dict[str, NDArray[Any]]:
+    """Return a message's arrays, whose number, types and values are checked."""
     if not body:
         return {}
-    _check_number(body, most)
+    check_count(body, most)
     try:
         found: dict[str, NDArray[Any]] = load(bytes(body))
     except (SafetensorError, KeyError, ValueError, TypeError, OverflowError, MemoryError) as error:
@@ -174,7 +177,7 @@ def _arrays(body: memoryview, most: int) -> dict[str, NDArray[Any]]:
     return found
 
 
-def _check_number(body: memoryview, most: int) -> None:
+def check_count(body: memoryview, most: int) -> None:
     """Refuse more arrays than ``most``, by safetensors' header alone.
 
     Raises:
@@ -198,7 +201,7 @@ def _check_number(body: memoryview, most: int) -> None:
 
 
 def fits(arrays: Arrays, wanted: Mapping[str, tuple[tuple[int, ...], np.dtype[Any]]]) -> None:
-    """Refuse arrays that are not those that are waited for.
+    """Refuse arrays other than the expected ones.
 
     Args:
         arrays: those that arrived.
@@ -208,12 +211,12 @@ def fits(arrays: Arrays, wanted: Mapping[str, tuple[tuple[int, ...], np.dtype[An
         RefusedError: a name, a shape or a type is another one.
     """
     if set(arrays) != set(wanted):
-        raise RefusedError("names", f"{sorted(arrays)} came; {sorted(wanted)} are waited for.")
+        raise RefusedError("names", f"{sorted(arrays)} came; {sorted(wanted)} are expected.")
     for name, (shape, kind) in wanted.items():
         got = arrays[name]
         if (got.shape, got.dtype) != (shape, kind):
             raise RefusedError(
-                "shape", f"'{name}' came as {got.dtype} {list(got.shape)}; {kind} {list(shape)} is waited for."
+                "shape", f"'{name}' came as {got.dtype} {list(got.shape)}; {kind} {list(shape)} is expected."
             )
 
 

@@ -69,7 +69,7 @@ def pieces(payload: bytes) -> Iterator[bytes]:
 
 
 @dataclass
-class _Partial:
+class PartialMessage:
     """A message of which the first pieces arrived."""
 
     transmission: bytes
@@ -88,7 +88,7 @@ class Assembler:
     """
 
     def __init__(self) -> None:
-        self._partial: dict[str, _Partial] = {}
+        self._partial: dict[str, PartialMessage] = {}
 
     def add(self, topic: str, packet: bytes, most: int) -> bytes | None:
         """Return the message that a packet completes, or None.
@@ -109,12 +109,12 @@ class Assembler:
             self._partial.pop(topic, None)
             if size > most:
                 raise RefusedError("oversized", f"{size} bytes in pieces; at most {most} are taken.")
-            known = self._partial[topic] = _Partial(transmission, size)
+            known = self._partial[topic] = PartialMessage(transmission, size)
         if known is None or (known.transmission, known.size, len(known.data)) != (transmission, size, start):
             return None  # a piece before it was lost, or it came twice
         if start + len(packet) - PIECE.size > size:
             del self._partial[topic]
-            raise RefusedError("oversized", f"more than the {size} bytes that its first piece states.")
+            raise RefusedError("oversized", f"its pieces have more than the {size} bytes that its first piece states.")
         known.data += memoryview(packet)[PIECE.size :]
         if len(known.data) < size:
             return None
@@ -192,9 +192,9 @@ class MqttConnection:
         self._broker, self._stopped = broker, threading.Event()
         self._wait = wait or self._stopped.wait
         self._clock = clock
-        self._client, self._tls = _client(name, tls, will), tls
+        self._client, self._tls = _make_client(name, tls, will), tls
         self._alert, self._name = "", name  # what ended the last attempt
-        self._thread = threading.Thread(target=self._stay, name=f"link of {name}", daemon=True)
+        self._thread = threading.Thread(target=self.stay_connected, name=f"link of {name}", daemon=True)
         self.connections = self.unacknowledged = self.forbidden = 0
         self._counting = threading.Lock()
         self._added: set[int] = set()  # numbers of subscriptions that do not follow a connection
@@ -212,28 +212,33 @@ class MqttConnection:
         def on_connect(client: Client, _data: object, _flags: object, reason: Any, _properties: object) -> None:
             if reason.is_failure:
                 log.error(
-                    "%s refused us: %s. Look at the certificate and the broker's list of names.", self._broker, reason
+                    "%s refused the connection: %s. Look at the certificate and the broker's list of names.",
+                    self._broker,
+                    reason,
                 )
                 return
             self.connections += 1
-            client.subscribe([(topic, _options(topic)) for topic in self._topics]) if self._topics else _tried(joined)
+            if self._topics:
+                client.subscribe([(topic, subscribe_options(topic)) for topic in self._topics])
+            else:
+                call_handler(joined)
 
         self._topics = tuple(topics)
         self._client.on_connect = on_connect
-        self._client.on_log = self._note
+        self._client.on_log = self.note_alert
         self._client.on_publish = self._acknowledged
         self._client.on_subscribe = lambda _client, _data, number, *_: self._subscribed(number, joined)
-        self._client.on_message = lambda _client, _data, one: _tried(lambda: heard(one.topic, bytes(one.payload)))
+        self._client.on_message = lambda _client, _data, one: call_handler(lambda: heard(one.topic, bytes(one.payload)))
         self._thread.start()
 
     def subscribe(self, topics: Sequence[str]) -> None:
         """Subscribe to more topics."""
         self._topics = tuple(dict.fromkeys((*self._topics, *topics)))
-        self._added.add(self._client.subscribe([(topic, _options(topic)) for topic in topics])[1] or 0)
+        self._added.add(self._client.subscribe([(topic, subscribe_options(topic)) for topic in topics])[1] or 0)
 
     def _subscribed(self, number: int, joined: Callable[[], None]) -> None:
         if number not in self._added:
-            _tried(joined)
+            call_handler(joined)
         self._added.discard(number)
 
     def unsubscribe(self, topics: Sequence[str]) -> None:
@@ -263,12 +268,12 @@ class MqttConnection:
         self._client.disconnect()
         self._thread.join(timeout=5.0)
 
-    def _note(self, _client: Client, _data: object, _level: int, text: str) -> None:
+    def note_alert(self, _client: Client, _data: object, _level: int, text: str) -> None:
         """Keep a TLS alert: in TLS 1.3 a broker refuses a certificate only when the connection seems to be made."""
         if "[SSL" in text:
             self._alert = text[text.index("[SSL") :]
 
-    def _lacking(self) -> str:
+    def reason(self) -> str:
         """Return the reason of a missing connection."""
         if "[SSL" not in self._alert:
             return f"broker {self._broker} cannot be reached: {self._alert}."
@@ -276,7 +281,8 @@ class MqttConnection:
 
         return refusal(self._alert, str(self._broker), self._tls.cert if self._tls else None)
 
-    def _stay(self) -> None:
+    def stay_connected(self) -> None:
+        """Connect again whenever the connection breaks, until :meth:`stop`."""
         attempt, pause, told, short = 0, waits(), "", 0
         while not self._stopped.is_set():
             before, began, self._alert = self.connections, self._clock(), "it hung up"
@@ -291,16 +297,20 @@ class MqttConnection:
             elif self.connections > before:
                 short += 1
                 if short == SHORT:
-                    log.error("%s: %s", self._name, _shared(self._broker))
+                    log.error(  # brokers keep one connection of each name
+                        "%s: broker %s ended %d connections as soon as they were made. If two devices have this name, "
+                        "give each a certificate of its own; if one has it, its key was copied: revoke it.",
+                        self._name, self._broker, SHORT,
+                    )  # fmt: skip
             elif not self._stopped.is_set() and told != self._alert:
                 told = self._alert
-                log.warning("%s It is tried again and again.", self._lacking())
+                log.warning("%s The connection is tried again until it is made.", self.reason())
             if not self._stopped.is_set():
                 self._wait(pause(attempt))
                 attempt += 1
 
 
-def _tried(do: Callable[[], object]) -> None:
+def call_handler(do: Callable[[], object]) -> None:
     """Call a handler; its errors must not end the connection's thread."""
     try:
         do()
@@ -308,15 +318,7 @@ def _tried(do: Callable[[], object]) -> None:
         log.exception("a message could not be handled")
 
 
-def _shared(broker: Endpoint) -> str:
-    """Return why connections end as soon as they are made: brokers keep one of each name."""
-    return (
-        f"broker {broker} ended {SHORT} connections as soon as they were made. Do two devices have one name? Give each "
-        "a certificate of its own; if there is one only, its key was copied: revoke it."
-    )
-
-
-def _options(topic: str) -> Any:
+def subscribe_options(topic: str) -> Any:
     """Return the options of a subscription: of retained messages only statuses of devices, and released models."""
     from paho.mqtt.subscribeoptions import SubscribeOptions
 
@@ -325,14 +327,14 @@ def _options(topic: str) -> Any:
     return SubscribeOptions(qos=1, noLocal=True, retainHandling=handling)
 
 
-def _client(name: str, tls: Tls | None, will: tuple[str, bytes] | None) -> Client:
+def _make_client(name: str, tls: Tls | None, will: tuple[str, bytes] | None) -> Client:
     try:
         from paho.mqtt import client as mqtt
         from paho.mqtt.enums import CallbackAPIVersion
     except ImportError as error:
         raise SettingError("real machines need paho-mqtt: pip install 'fedfloor[deploy]'.") from error
     made = mqtt.Client(CallbackAPIVersion.VERSION2, name, protocol=mqtt.MQTTv5, reconnect_on_failure=False)
-    made.on_socket_open = lambda _client, _data, opened: _at_once(opened)
+    made.on_socket_open = lambda _client, _data, opened: send_at_once(opened)
     # Only the link's own thread may write: two threads in one TLS connection garble it ("bad record mac").
     made.on_socket_register_write = lambda *_: None
     made.max_queued_messages_set(0)
@@ -343,7 +345,7 @@ def _client(name: str, tls: Tls | None, will: tuple[str, bytes] | None) -> Clien
     return made
 
 
-def _at_once(opened: Any) -> None:
+def send_at_once(opened: Any) -> None:
     """Send small messages at once: waiting to join them costs 40 ms each."""
     with contextlib.suppress(OSError):
         opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

@@ -1,8 +1,8 @@
-"""Names on the wire: a number in a table that each process makes of its own experiment, or a word of the house.
+"""Names on the wire: a number in a table that each process makes of its own experiment, or a built-in word.
 
 No message can make a machine import, open or download anything by name. A work, a rule or a question names its parts by
 
-- words of a closed list: the house's objectives, mixing rules and extractors, and the words that their settings take;
+- words of a closed list: built-in objectives, mixing rules and extractors, and the words that their settings take;
 - several numbers, such as class weights, in one text;
 - ``{"name": i, "digest": d}`` for everything else (``module:Name``, files, names at a hub): entry i of the receiver's
   own table, and the digest of what the sender means by it.
@@ -77,8 +77,7 @@ class PartNames:
         """Return the inverse of :meth:`refer`.
 
         Raises:
-            RefusedError: a name that is neither in the table nor a word of the house, a digest of something else, or
-                JSON of another form.
+            RefusedError: a name is neither in the table nor built in, a digest differs, or the JSON has another form.
         """
         if isinstance(value, list):
             return [self.resolve(item) for item in value]
@@ -96,10 +95,11 @@ class PartNames:
     def resolved(self, value: Any) -> Any:
         """Return a field that names parts, or the settings of a part, as :meth:`resolve` does."""
         if isinstance(value, Mapping) and set(value) != {"name", "digest"}:
-            return {key: self._text(item) for key, item in value.items()}
-        return self._text(value)
+            return {key: self.part_text(item) for key, item in value.items()}
+        return self.part_text(value)
 
-    def _text(self, value: Any) -> Any:
+    def part_text(self, value: Any) -> Any:
+        """Return a setting's value, of which a text must be known here."""
         if isinstance(value, str):
             if value not in words() and not NUMBERS.fullmatch(value):
                 raise RefusedError(
@@ -109,15 +109,21 @@ class PartNames:
         if not isinstance(value, Mapping):
             if value is None or isinstance(value, (bool, int, float)):
                 return value
-            raise RefusedError("header", "a setting is a number, a text, or true or false.")
+            raise RefusedError(
+                "header", f"a setting is a {type(value).__name__}; must be a number, a text or a boolean."
+            )
         number = value.get("name")
         if set(value) != {"name", "digest"} or type(number) is not int or not 0 <= number < len(self.entries):
             raise RefusedError(
-                "foreign code", f"its entry {number!r:.20} is none of this machine's experiment: compare the files."
+                "foreign code",
+                f"it refers to name {number!r:.20}; this machine's experiment has {len(self.entries)}: compare the "
+                "experiment files.",
             )
         text, digest = self.entries[number]
         if value["digest"] != digest:
-            raise RefusedError("foreign code", f"'{text}' differs from the sender's: compare the source files.")
+            raise RefusedError(
+                "foreign code", f"the source of '{text}' differs from the sender's: compare the source files."
+            )
         return text
 
 
@@ -150,10 +156,10 @@ def table(experiment: Experiment) -> PartNames:
     parts_ = combined(experiment).parts
     ways = parts_.travel, parts_.travel_down, parts_.edge_travel, parts_.edge_travel_down
     chains = tuple(text for text in ways if text)
-    return PartNames(tuple((text, _digest(text)) for text in names), chains)
+    return PartNames(tuple((text, source_digest(text)) for text in names), chains)
 
 
-def _digest(text: str) -> str:
+def source_digest(text: str) -> str:
     """Return 16 digits of the SHA-256 of a name's source, of its file, or of the text itself."""
     content = text.encode()
     try:
@@ -168,9 +174,9 @@ def _digest(text: str) -> str:
 
 @lru_cache(maxsize=1)
 def words() -> frozenset[str]:
-    """Return the closed list: names of the house's parts, and the texts that their settings may have.
+    """Return the closed list: names of built-in parts, and the texts that their settings may have.
 
-    Extractors that read a file or download one are not in it: only an experiment that names them has them.
+    It lacks extractors that read a file or download one: a message may name those of the receiver's experiment only.
     """
     extractors = {
         name: extractor for name, extractor in EXTRACTORS.items() if "weights" not in signature(extractor).parameters

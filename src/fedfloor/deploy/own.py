@@ -38,10 +38,10 @@ Seen = tuple[Values, Labels | Targets]
 
 @dataclass(frozen=True, eq=False)
 class Sensed(Park):
-    """A park of which only one device is here; a function or its sensors yield its samples.
+    """A park on one device, whose samples come from a function or from its sensors; the other devices hold none.
 
     Args:
-        sense: tick → samples held then.
+        sense: tick → samples that the device holds then.
     """
 
     sense: Callable[[int], Seen] | None = None
@@ -51,7 +51,7 @@ class Sensed(Park):
     ) -> tuple[Values, Labels | Targets, NDArray[np.int64]]:  # fmt: skip
         """Return what the device holds now, as :meth:`Park.together` does."""
         if self.sense is None:
-            raise SettingError("a device whose samples a function yields needs that function.")
+            raise SettingError("the park has no 'sense', which yields the samples of its device.")
         return *self.sense(tick), self.holdings[np.asarray(devices)]
 
     def census(self, devices: Sequence[int], tick: int, visits: Sequence[int]) -> NDArray[np.int64]:
@@ -123,12 +123,12 @@ def alone(
         made=Made(first, lambda indices: y[indices - begin]),
     )  # fmt: skip
     if tests:
-        here = replace(here, **_tests(park, device))
+        here = replace(here, **own_tests(park, device))
     return replace(park, dataset=here, indices=LocalSets(first), remote=remote)
 
 
-def _tests(park: Park, device: int) -> dict[str, Any]:
-    """Return the test samples of a device and of nobody, for its own model, numbered as in the park."""
+def own_tests(park: Park, device: int) -> dict[str, Any]:
+    """Return the test samples of a device and those without an owner, for its own model, numbered as in the park."""
     owner = park.test_devices
     rows = np.flatnonzero((owner == device) | (owner < 0))
     x = park.test(rows)[0]
@@ -155,18 +155,18 @@ def park(settings: DeviceSettings, experiment: Experiment, facts: Facts, *, test
         if isinstance(normaliser(experiment.data.normalise), Surveyed):  # among all devices, before round 1
             reduced = replace(reduced, data=replace(experiment.data, normalise="standard"))
         whole = build_park(reduced)
-        _fits(f"device {device} of the experiment", whole.dataset, facts)
+        check_fits(f"device {device} of the experiment", whole.dataset, facts)
         return alone(whole, experiment, device, facts.known or RemoteStatistics(), tests=tests)
     if source.kind == "function":
-        return _sensed(settings, experiment, facts)
+        return function_park(settings, experiment, facts)
     path, stream = Path(str(source.path)), experiment.data.stream
     if isinstance(stream, Fifo) and path.name.endswith(buffer.BUFFERS):
-        return _measured(settings, experiment, facts, path, stream.window)
-    loaded = own.load(path, _reading(experiment, facts), experiment.seed, settings.name)
-    return _of_one(_fitting(path, loaded, facts), experiment, device, facts.known)
+        return buffer_park(settings, experiment, facts, path, stream.window)
+    loaded = own.load(path, device_reading(experiment, facts), experiment.seed, settings.name)
+    return park_of_one(fitted(path, loaded, facts), experiment, device, facts.known)
 
 
-def _reading(experiment: Experiment, facts: Facts) -> DeviceReading:
+def device_reading(experiment: Experiment, facts: Facts) -> DeviceReading:
     """Return how a device reads its own files: as the experiment has it, with the classes and values of all devices."""
     columns = experiment.data.columns
     if columns.categories is not None:  # the values are those of the park, not of this device alone
@@ -177,24 +177,24 @@ def _reading(experiment: Experiment, facts: Facts) -> DeviceReading:
     return DeviceReading(**(experiment.data.settings() | other))
 
 
-def _fitting(path: Path, data: Dataset, facts: Facts) -> Dataset:
+def fitted(path: Path, data: Dataset, facts: Facts) -> Dataset:
     """Return samples with the task of all devices, and refuse those that do not fit the cloud's facts."""
     if facts.task is not None:
         data = replace(data, task=facts.task)
         if data.target is not None:
             data = replace(data, classes=facts.classes, y=facts.task.bin(data.target))
-    _fits(str(path), data, facts)
+    check_fits(str(path), data, facts)
     return data
 
 
-def _measured(settings: DeviceSettings, experiment: Experiment, facts: Facts, path: Path, window: int) -> Park:
+def buffer_park(settings: DeviceSettings, experiment: Experiment, facts: Facts, path: Path, window: int) -> Park:
     """Return a park whose samples are at each tick the newest ones of a buffer that sensors fill."""
-    reading = _reading(experiment, facts)
+    reading = device_reading(experiment, facts)
 
     def now() -> Park:
-        data = _fitting(path, buffer.newest(path, reading, experiment.seed, window), facts)
+        data = fitted(path, buffer.newest(path, reading, experiment.seed, window), facts)
         data = replace(data, digest=buffer.identity(path))  # its rows are others each time
-        return _of_one(data, experiment, settings.device, facts.known, window)
+        return park_of_one(data, experiment, settings.device, facts.known, window)
 
     first = now()
     held = int(first.sizes[settings.device])
@@ -209,17 +209,17 @@ def _measured(settings: DeviceSettings, experiment: Experiment, facts: Facts, pa
             raise RunError(str(error)) from error
         return x[-held:], y[-held:]
 
-    return _moving(first, sense, settings.device)
+    return sensed_park(first, sense, settings.device)
 
 
-def _moving(base: Park, sense: Callable[[int], Seen], device: int) -> Park:
+def sensed_park(base: Park, sense: Callable[[int], Seen], device: int) -> Park:
     """Return a park with the samples of ``sense`` at each tick in the place of its own."""
     keys = ("dataset", "indices", "factory_of", "seed", "census_epsilon", "remote", "normalised", "validating")
     kept = {key: getattr(base, key) for key in keys}
-    return Sensed(**kept, stream=Static(), sense=_seeing(sense, base.normalised, device))
+    return Sensed(**kept, stream=Static(), sense=normalised_sense(sense, base.normalised, device))
 
 
-def _of_one(
+def park_of_one(
     data: Dataset, experiment: Experiment, device: int, remote: RemoteStatistics | None, newest: int | None = None
 ) -> Park:  # fmt: skip
     """Return a park whose other devices hold nothing, so that this one keeps its number, by which draws are keyed.
@@ -249,21 +249,17 @@ def normalised(park: Park, experiment: Experiment, facts: Facts, device: int) ->
     applied = apply_found(replace(park, remote=facts.known), experiment, facts)
     if applied.normalised is park.normalised or not isinstance(applied, Sensed) or applied.sense is None:
         return applied
-    return replace(applied, sense=_seeing(applied.sense, applied.normalised, device))
+    return replace(applied, sense=normalised_sense(applied.sense, applied.normalised, device))
 
 
-def _seeing(sense: Callable[[int], Seen], done: Normalised | None, device: int) -> Callable[[int], Seen]:
+def normalised_sense(sense: Callable[[int], Seen], done: Normalised | None, device: int) -> Callable[[int], Seen]:
     """Return a function that normalises the samples of another; that one where there is no normalisation."""
     if done is None:
         return sense
     return lru_cache(maxsize=1)(lambda tick: (done.apply(sense(tick)[0], device), sense(tick)[1]))
 
 
-def _none(x: Values) -> SamplePool:
-    return SamplePool(x[:0], np.zeros(0, np.int64))
-
-
-def _fits(where: str, data: Dataset, facts: Facts) -> None:
+def check_fits(where: str, data: Dataset, facts: Facts) -> None:
     """Refuse samples that differ from the cloud's facts."""
     if data.inputs.kind != facts.inputs.kind:
         raise SettingError(f"{where}: {data.inputs.kind} came; the experiment's data are {facts.inputs.kind}.")
@@ -277,7 +273,8 @@ def _fits(where: str, data: Dataset, facts: Facts) -> None:
         raise SettingError(f"{where}: other classes than the experiment's: {', '.join(data.classes)}.")
 
 
-def _sensed(settings: DeviceSettings, experiment: Experiment, facts: Facts) -> Park:
+def function_park(settings: DeviceSettings, experiment: Experiment, facts: Facts) -> Park:
+    """Return a park whose samples a function yields at each tick."""
     name, stream, device = str(settings.data.name), experiment.data.stream, settings.device
     if facts.task is not None:
         raise SettingError(
@@ -296,7 +293,7 @@ def _sensed(settings: DeviceSettings, experiment: Experiment, facts: Facts) -> P
         except Exception as error:
             raise RunError(f"{where} failed: {type(error).__name__}: {error}") from error
         try:
-            x, y = _looked(where, result, facts)
+            x, y = checked_result(where, result, facts)
             most[0] = most[0] or len(y)
             if len(y) != most[0]:
                 raise SettingError(f"{where}: {len(y)} samples; must be {most[0]}, as at the first tick.")
@@ -309,12 +306,14 @@ def _sensed(settings: DeviceSettings, experiment: Experiment, facts: Facts) -> P
         raise SettingError(f"function '{name}' yields {len(y)} samples; [data] stream window = {stream.holds(len(y))}.")
     digest = hashlib.sha256(np.ascontiguousarray(x).data)
     digest.update(y.tobytes())
-    data = pooled(facts.name, facts.classes, SamplePool(x, y), _none(x), digest.hexdigest())
-    base = _of_one(replace(data, scale=facts.scale, inputs=facts.inputs), experiment, device, facts.known)
-    return _moving(base, sense, device)
+    data = pooled(
+        facts.name, facts.classes, SamplePool(x, y), SamplePool(x[:0], np.zeros(0, np.int64)), digest.hexdigest()
+    )
+    base = park_of_one(replace(data, scale=facts.scale, inputs=facts.inputs), experiment, device, facts.known)
+    return sensed_park(base, sense, device)
 
 
-def _looked(where: str, result: Any, facts: Facts) -> tuple[Values, Labels]:
+def checked_result(where: str, result: Any, facts: Facts) -> tuple[Values, Labels]:
     """Return a function's samples and labels, checked against the experiment.
 
     Raises:
@@ -323,12 +322,13 @@ def _looked(where: str, result: Any, facts: Facts) -> tuple[Values, Labels]:
     if not isinstance(result, tuple | list) or len(result) != 2:
         raise SettingError(f"{where}: returned {type(result).__name__}; must be (x, y): samples and their labels.")
     raw, labels = result
+    form = ", ".join(["n", *map(str, facts.shape)])
     if not isinstance(raw, np.ndarray):
-        raise SettingError(f"{where}: x is {type(raw).__name__}; must be a NumPy array [n, {_words(facts)}].")
-    x, y = samples(where, "x", raw), _labelled(where, np.asarray(labels), facts.classes)
+        raise SettingError(f"{where}: x is {type(raw).__name__}; must be a NumPy array [{form}].")
+    x, y = samples(where, "x", raw), class_numbers(where, np.asarray(labels), facts.classes)
     kind = np.dtype(np.uint8 if facts.inputs.kind == "image" else np.float32)
     if x.dtype != kind or x.shape[1:] != facts.shape or not len(x):
-        raise SettingError(f"{where}: x is {x.dtype} {list(x.shape)}; must be {kind} [n, {_words(facts)}].")
+        raise SettingError(f"{where}: x is {x.dtype} {list(x.shape)}; must be {kind} [{form}].")
     if y.shape != x.shape[:1]:
         raise SettingError(f"{where}: y has shape {list(y.shape)} for {len(x)} samples. Give a label for each.")
     if kind == np.float32 and facts.inputs.missing != "mean" and bool(np.isnan(x).any()):
@@ -336,7 +336,8 @@ def _looked(where: str, result: Any, facts: Facts) -> tuple[Values, Labels]:
     return x, y
 
 
-def _labelled(where: str, y: NDArray[Any], classes: Sequence[str]) -> Labels:
+def class_numbers(where: str, y: NDArray[Any], classes: Sequence[str]) -> Labels:
+    """Return labels, names of classes or their numbers, as numbers."""
     if y.dtype.kind == "U":
         odd = next((label for label in y.ravel().tolist() if label not in classes), None)
         if odd is not None:
@@ -349,7 +350,3 @@ def _labelled(where: str, y: NDArray[Any], classes: Sequence[str]) -> Labels:
     if odd is not None:
         raise SettingError(f"{where}: label {odd}; must be from 0 to {len(classes) - 1}, the places of the classes.")
     return y.astype(np.int64)
-
-
-def _words(facts: Facts) -> str:
-    return ", ".join(map(str, facts.shape))

@@ -43,9 +43,9 @@ class CloudTable:
     broker = f"broker-{CLOUD}"  # the common name of its broker's certificate
 
     def __post_init__(self) -> None:
-        _address("cloud.address", self.address)
-        _address("cloud.bind", self.bind)
-        _port("cloud.port", self.port)
+        check_address("cloud.address", self.address)
+        check_address("cloud.bind", self.bind)
+        _check_port("cloud.port", self.port)
         require(self.transport in TRANSPORTS, "cloud.transport", self.transport, " or ".join(TRANSPORTS))
 
 
@@ -66,10 +66,10 @@ class FactoryTable:
     bind: str = "0.0.0.0"
 
     def __post_init__(self) -> None:
-        _name("factory", self.name)
-        _address(f"factory '{self.name}' address", self.address)
-        _address(f"factory '{self.name}' bind", self.bind)
-        _port(f"factory '{self.name}' port", self.port)
+        check_name("factory", self.name)
+        check_address(f"factory '{self.name}' address", self.address)
+        check_address(f"factory '{self.name}' bind", self.bind)
+        _check_port(f"factory '{self.name}' port", self.port)
 
     @property
     def broker(self) -> str:
@@ -110,7 +110,7 @@ class DeviceTable:
     sense: str | None = None
 
     def __post_init__(self) -> None:
-        _name("device", self.name)
+        check_name("device", self.name)
         require(not self.agent or bool(self.predict), f"device '{self.name}' agent", True, "beside predict")
         buffer = str(self.data.get("path", "")).endswith(BUFFERS)
         require(not self.sense or buffer, f"device '{self.name}' sense", self.sense, "beside data.path, a .sqlite file")
@@ -163,15 +163,15 @@ class ParkFile:
     user: str = "fedfloor"
 
     def __post_init__(self) -> None:
-        _name("park", self.name)
+        check_name("park", self.name)
         require(1 <= self.message_mb <= 268, "message_mb", self.message_mb, "from 1 to 268")
         require(1 <= self.valid_days <= 3650, "valid_days", self.valid_days, "from 1 to 3650")
         require(bool(self.factory), "factory", [], "one [[factory]] or more")
         require(bool(self.device), "device", [], "one [[device]] or more")
         object.__setattr__(self, "device", tuple(_numbered(self.device)))
-        _own_names(self)
-        _own_numbers(self.device)
-        _own_ports(self)
+        check_names(self)
+        check_numbers(self.device)
+        check_ports(self)
 
     def devices_of(self, factory: FactoryTable) -> tuple[DeviceTable, ...]:
         """The devices that stand in a factory."""
@@ -200,13 +200,13 @@ def from_document(document: dict[str, Any], path: Path) -> ParkFile:
         document["experiment"] = str(path.parent / given)
     for key, kind in (("factory", FactoryTable), ("device", DeviceTable)):
         for i, row in enumerate(lists[key]):
-            checked(kind, row, _which(key, i, row))
+            checked(kind, row, _row_label(key, i, row))
     park = checked(ParkFile, {"name": path.stem} | document | lists, "")
-    _check_units(park)
+    check_units(park)
     return park
 
 
-def _check_units(park: ParkFile) -> None:
+def check_units(park: ParkFile) -> None:
     """Refuse texts that would add words or lines to systemd units, which hold these three as they are."""
     for key, place in (("folder", park.folder), ("programs", park.programs)):
         allowed = "an absolute path without blanks, quotes, '%', '$' or control characters"
@@ -214,19 +214,21 @@ def _check_units(park: ParkFile) -> None:
     require(bool(USER.fullmatch(park.user)), "user", park.user, "1 to 32 of a-z, 0-9, '_' and '-', no digit first")
 
 
-def _which(kind: str, i: int, row: Any) -> str:
+def _row_label(kind: str, i: int, row: Any) -> str:
     named = row.get("name") if isinstance(row, dict) else None
     return f"{kind} {i + 1}" + (f" '{named}'" if isinstance(named, str) else "")
 
 
-def _name(label: str, name: str) -> None:
+def check_name(label: str, name: str) -> None:
+    """Raise SettingError unless a name can be part of topics and files."""
     allowed = (
         f"1 to {LONGEST} letters, digits, '.', '_' or '-', the first a letter or digit: it is part of topics and files"
     )
     require(bool(NAME.fullmatch(name)) and len(name) <= LONGEST, f"{label} name", name, allowed)
 
 
-def _address(label: str, given: str) -> None:
+def check_address(label: str, given: str) -> None:
+    """Raise SettingError unless a text is a host name or an IP address."""
     try:
         ipaddress.ip_address(given.partition("%")[0])
         require("%" not in given, label, given, "an address without a zone")
@@ -236,7 +238,7 @@ def _address(label: str, given: str) -> None:
         require(host, label, given, "a host name or an IP address, without a port")
 
 
-def _port(label: str, port: int) -> None:
+def _check_port(label: str, port: int) -> None:
     require(1 <= port <= 65535, label, port, "a port from 1 to 65535")
 
 
@@ -245,7 +247,7 @@ def _numbered(devices: Iterable[DeviceTable]) -> Iterator[DeviceTable]:
         yield device if device.number is not None else dataclasses.replace(device, number=i)
 
 
-def _own_names(park: ParkFile) -> None:
+def check_names(park: ParkFile) -> None:
     """Every certificate has a name of its own, as brokers know their clients by it."""
     holders: dict[str, str] = {
         CLOUD: "the cloud",
@@ -259,22 +261,24 @@ def _own_names(park: ParkFile) -> None:
             (factory.broker, f"the broker of factory '{factory.name}'"),
             (factory.bridge, f"the bridge of factory '{factory.name}'"),
         ):
-            _take(holders, name, role)
+            reserve(holders, name, role)
     names = [factory.name for factory in park.factory]
     for device in park.device:
-        _take(holders, device.name, f"the device in factory '{device.factory}'")
+        reserve(holders, device.name, f"the device in factory '{device.factory}'")
         if device.factory not in names:
             raise SettingError(f"device '{device.name}': {unknown('factory', device.factory, names)}")
 
 
-def _take(holders: dict[str, str], name: str, role: str) -> None:
+def reserve(holders: dict[str, str], name: str, role: str) -> None:
+    """Note the holder of a name, or raise SettingError where the name is taken."""
     taken = next((holder for holder in holders if holder.lower() == name.lower()), None)  # folders may not know case
     if taken is not None:
         raise SettingError(f"two of one name: '{name}' is {role}, and {holders[taken]}. Rename one.")
     holders[name] = role
 
 
-def _own_numbers(devices: Iterable[DeviceTable]) -> None:
+def check_numbers(devices: Iterable[DeviceTable]) -> None:
+    """Raise SettingError where two devices have one number."""
     seen: dict[int | None, str] = {}
     for device in devices:
         if device.number in seen:
@@ -286,7 +290,8 @@ def _own_numbers(devices: Iterable[DeviceTable]) -> None:
         seen[device.number] = device.name
 
 
-def _own_ports(park: ParkFile) -> None:
+def check_ports(park: ParkFile) -> None:
+    """Raise SettingError where two brokers have one port of one machine."""
     seen: dict[tuple[str, int], str] = {(park.cloud.address.lower(), park.cloud.port): "the cloud's broker"}
     for factory in park.factory:
         place, broker = (factory.address.lower(), factory.port), f"the broker of factory '{factory.name}'"

@@ -60,7 +60,7 @@ def need(port: int, host: str = "127.0.0.1") -> None:
 
 def holder(port: int) -> str | None:
     """Return the name and number of the process that listens on a port, where this user may know it (Linux)."""
-    sockets = {f"socket:[{inode}]" for inode in _inodes(port)}
+    sockets = {f"socket:[{inode}]" for inode in _listening_inodes(port)}
     for folder in Path("/proc").glob("[0-9]*") if sockets else ():
         with contextlib.suppress(OSError):
             if any(os.readlink(link) in sockets for link in (folder / "fd").iterdir()):
@@ -68,7 +68,7 @@ def holder(port: int) -> str | None:
     return None
 
 
-def _inodes(port: int) -> Sequence[str]:
+def _listening_inodes(port: int) -> Sequence[str]:
     inodes = []
     for table in ("tcp", "tcp6"):
         with contextlib.suppress(OSError):
@@ -163,7 +163,7 @@ class Crew:
         """Return whether a process runs; another process that has its number by now does not count."""
         if process.pid in self.children:
             return self.children[process.pid].poll() is None
-        return _carries(Path("/proc") / str(process.pid), self.folder)
+        return _is_marked(Path("/proc") / str(process.pid), self.folder)
 
     def need(self, watched: Collection[ParkProcess]) -> None:
         """Check that processes still run.
@@ -180,17 +180,23 @@ class Crew:
                 )
 
     def wait(self, goal: str, ready: Callable[[], bool], watched: Collection[ParkProcess], seconds: float) -> None:
-        """Wait until something is so.
+        """Wait until a condition holds.
+
+        Args:
+            goal: the condition in words, for the error.
+            ready: tests it.
+            watched: the processes that must run meanwhile.
+            seconds: the longest wait.
 
         Raises:
-            RunError: one of them died, or it took too long.
+            RunError: a watched process died, or the wait took too long; shows the last lines of the logs.
         """
         end = time.monotonic() + seconds
         while not ready():
             self.need(watched)
             if time.monotonic() > end:
                 last = "\n".join(f"{process.name}:\n{tail(Path(process.log), 5)}" for process in watched)
-                raise RunError(f"{goal}: waited {seconds:.0f} s in vain. Last lines:\n{last}")
+                raise RunError(f"{goal}: not so after {seconds:.0f} s. Last lines of the logs:\n{last}")
             time.sleep(0.05)
 
     def left(self) -> set[int]:
@@ -204,16 +210,17 @@ class Crew:
         ours = self.left()
         for kind in dict.fromkeys(process.kind for process in reversed(self.members)):
             group = {process.pid for process in self.members if process.kind == kind} & ours
-            _signal(group, signal.SIGTERM)
-            self._gone(group, GRACE_S)
+            _send_signal(group, signal.SIGTERM)
+            self.wait_until_gone(group, GRACE_S)
         for how in (signal.SIGTERM, signal.SIGKILL):
             rest = self.left()
-            _signal(rest, how)
-            self._gone(rest, GRACE_S)
+            _send_signal(rest, how)
+            self.wait_until_gone(rest, GRACE_S)
         (self.folder / LIST).unlink(missing_ok=True)
         return len(ours)
 
-    def _gone(self, group: set[int], seconds: float) -> None:
+    def wait_until_gone(self, group: set[int], seconds: float) -> None:
+        """Wait until none of these processes runs, for at most so many seconds."""
         end = time.monotonic() + seconds
         while group & self.left() and time.monotonic() < end:
             time.sleep(0.05)
@@ -222,7 +229,7 @@ class Crew:
 def tail(log: Path, lines: int = TAIL) -> str:
     """Return the last lines of a log."""
     try:
-        return "\n".join(log.read_text(errors="replace").splitlines()[-lines:]) or "(it said nothing)"
+        return "\n".join(log.read_text(errors="replace").splitlines()[-lines:]) or "(its log is empty)"
     except OSError:
         return "(it has no log)"
 
@@ -230,7 +237,7 @@ def tail(log: Path, lines: int = TAIL) -> str:
 def marked(folder: Path) -> Iterator[int]:
     """Yield the numbers of all living processes that carry a park's mark (Linux)."""
     for place in Path("/proc").glob("[0-9]*"):
-        if _carries(place, folder):
+        if _is_marked(place, folder):
             yield int(place.name)
 
 
@@ -241,14 +248,14 @@ def resident_mb(pid: int) -> float | None:
     return None
 
 
-def _carries(place: Path, folder: Path) -> bool:
+def _is_marked(place: Path, folder: Path) -> bool:
     with contextlib.suppress(OSError):
         mine = f"{MARK}={folder}".encode() in (place / "environ").read_bytes().split(b"\0")
         return mine and (place / "stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
     return False
 
 
-def _signal(pids: Collection[int], how: signal.Signals) -> None:
+def _send_signal(pids: Collection[int], how: signal.Signals) -> None:
     for pid in pids:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.kill(pid, how)

@@ -125,34 +125,34 @@ def provision(
     """
     moment = at or authority.now()
     fits = tuple(f"warning: {line}" for line in misfits(park))  # an experiment that cannot be read ends it here
-    index, ca = _authority(park, out, moment)
+    index, ca = authority_of(park, out, moment)
     holders = {entry.holder.name: entry for entry in certified(park)}
     known = {*holders, *index.numbers, *index.out}
     for name in (*revoke, *renew):
         if name not in known:
             raise unknown("name", name, known)
-    _same_numbers(park, index)
+    check_numbers(park, index)
     gone = tuple(dict.fromkeys((*index.out, *revoke)))
     gone = tuple(name for name in gone if name not in renew)
     files: Files = dict(
         zip((PurePosixPath("authority/ca.crt"), PurePosixPath("authority/ca.key")), ca.pem(), strict=True)
     )
     rows = [
-        _certificate(entry, park, ca, out, files, moment, fresh=name in renew, gone=name in gone)
+        add_certificate(entry, park, ca, out, files, moment, fresh=name in renew, gone=name in gone)
         for name, entry in holders.items()
     ]
-    revoked = (*index.revoked, *_serials(revoke, holders, out, index, moment))
+    revoked = (*index.revoked, *revoked_serials(revoke, holders, out, index, moment))
     numbers = dict(index.numbers) | {device.name: device.number for device in park.device if device.number is not None}
     issued = serials_issued(index, holders, out, files)
     files[INDEX] = index_json(Index(park.name, numbers, revoked, gone, issued))
-    _settings(park, ca, revoked, gone, out, files, moment, user, renewed=len(revoked) != len(index.revoked))
-    written = _write(out, files, [path for name in gone for path in _left(name, holders, out)])
+    add_settings(park, ca, revoked, gone, out, files, moment, user, renewed=len(revoked) != len(index.revoked))
+    written = write_files(out, files, [path for name in gone for path in revoked_files(name, holders, out)])
     journal.record(out, ca, issued, revoked, moment)
-    notes = (*_notes(park, index, rows, written, revoke), *fits)
+    notes = (*next_steps(park, index, rows, written, revoke), *fits)
     return Done(out, tuple(rows), tuple(map(str, written)), notes)
 
 
-def _authority(park: ParkFile, out: Path, at: dt.datetime) -> tuple[Index, Authority]:
+def authority_of(park: ParkFile, out: Path, at: dt.datetime) -> tuple[Index, Authority]:
     """The authority and its memory, or new ones in a folder that is empty."""
     path = out / INDEX
     if not path.exists():
@@ -165,7 +165,8 @@ def _authority(park: ParkFile, out: Path, at: dt.datetime) -> tuple[Index, Autho
     return index, authority.load(out / "authority")
 
 
-def _same_numbers(park: ParkFile, index: Index) -> None:
+def check_numbers(park: ParkFile, index: Index) -> None:
+    """Raise SettingError where a device would change its number, or take another's."""
     for device in park.device:
         before = index.numbers.get(device.name, device.number)
         if before != device.number:
@@ -182,7 +183,7 @@ def _same_numbers(park: ParkFile, index: Index) -> None:
             )
 
 
-def _certificate(
+def add_certificate(
     entry: Certified, park: ParkFile, ca: Authority, out: Path, files: Files, at: dt.datetime, *,
     fresh: bool, gone: bool,
 ) -> dict[str, Any]:  # fmt: skip
@@ -192,22 +193,23 @@ def _certificate(
     if gone:
         return row | {"state": "revoked"}
     old = authority.certificate(path) if path.exists() and (out / entry.key).exists() else None
-    if old is not None and not fresh and _good(old, holder, at):
+    if old is not None and not fresh and _still_good(old, holder, at):
         return row | {"until": f"{old.not_valid_after_utc:%Y-%m-%d}"}
     files[entry.cert], files[entry.key] = authority.issue(ca, holder, park.valid_days, at)
     made = x509.load_pem_x509_certificate(files[entry.cert])
     return row | {"state": "new" if old is None else "renewed", "until": f"{made.not_valid_after_utc:%Y-%m-%d}"}
 
 
-def _good(cert: x509.Certificate, holder: Holder, at: dt.datetime) -> bool:
+def _still_good(cert: x509.Certificate, holder: Holder, at: dt.datetime) -> bool:
     span = cert.not_valid_after_utc - cert.not_valid_before_utc
     left = cert.not_valid_after_utc - at
     return left > min(RENEW, span / 3) and set(authority.addresses(cert)) == set(holder.addresses)
 
 
-def _serials(
+def revoked_serials(
     revoke: Iterable[str], holders: Mapping[str, Certified], out: Path, index: Index, at: dt.datetime
 ) -> Iterator[tuple[str, int, str]]:
+    """Yield name, serial and time of each certificate that is revoked now."""
     for name in revoke:
         path = out / (holders[name].cert if name in holders else PurePosixPath("devices", name, "device.crt"))
         present = (authority.certificate(path).serial_number,) if path.exists() else ()
@@ -219,7 +221,7 @@ def _serials(
                 yield name, serial, at.isoformat(timespec="seconds")
 
 
-def _settings(
+def add_settings(
     park: ParkFile, ca: Authority, revoked: Sequence[tuple[str, int, str]], gone: Sequence[str], out: Path,
     files: Files, at: dt.datetime, user: str | None, *, renewed: bool,
 ) -> None:  # fmt: skip
@@ -264,23 +266,23 @@ def hubs(park: ParkFile) -> Iterator[tuple[PurePosixPath, broker.Hub]]:
         yield PurePosixPath("factories", factory.name), factory
 
 
-def _left(name: str, holders: Mapping[str, Certified], out: Path) -> list[Path]:
+def revoked_files(name: str, holders: Mapping[str, Certified], out: Path) -> list[Path]:
     """The files of a revoked holder: a device's whole folder, else a certificate and its key."""
     if name in holders and holders[name].what != "device":
         return [out / holders[name].cert, out / holders[name].key]
     return [path for path in (out / "devices" / name).glob("*") if path.is_file()]
 
 
-def _write(out: Path, files: Files, gone: Sequence[Path]) -> list[PurePosixPath]:
+def write_files(out: Path, files: Files, gone: Sequence[Path]) -> list[PurePosixPath]:
     """Write what is new or different: all of it beside the folder first, then renamed into place; delete the rest."""
-    fresh = [path for path, text in files.items() if not _same(out / path, text)]
+    fresh = [path for path, text in files.items() if not (out / path).is_file() or (out / path).read_bytes() != text]
     fresh.sort(key=lambda path: path == INDEX)  # the memory last
     stage = None
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
         stage = Path(tempfile.mkdtemp(prefix=f".{out.name}-", dir=out.parent))
         for path in fresh:
-            _put(stage / path, files[path], secret(path))
+            create_file(stage / path, files[path], secret(path))
         for path in fresh:
             (out / path).parent.mkdir(parents=True, exist_ok=True)
             os.replace(stage / path, out / path)
@@ -299,11 +301,8 @@ def secret(path: PurePosixPath) -> bool:
     return path.suffix == ".key"
 
 
-def _same(path: Path, text: bytes) -> bool:
-    return path.is_file() and path.read_bytes() == text
-
-
-def _put(path: Path, text: bytes, private: bool) -> None:
+def create_file(path: Path, text: bytes, private: bool) -> None:
+    """Write a new file and its content to the disk; one that is private only its user can read."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600 if private else 0o644), "wb") as file:
         file.write(text)
@@ -326,7 +325,7 @@ def misfits(park: ParkFile) -> Iterator[str]:
         yield f"the edges ask for devices where the park file has them: set park.assignment = {stands} in {where}"
 
 
-def _notes(
+def next_steps(
     park: ParkFile, index: Index, rows: Sequence[Mapping[str, Any]], written: Sequence[PurePosixPath],
     revoke: Sequence[str],
 ) -> Iterator[str]:  # fmt: skip

@@ -25,14 +25,14 @@ def read(kind: type[T], path: Path | str) -> T:
         kind: one of :class:`DeviceSettings`, :class:`EdgeSettings`, :class:`CloudSettings`, :class:`AlarmSettings`.
 
     Raises:
-        SettingError: no such file, no TOML, or something in it that cannot be; names the file and the key.
+        SettingError: the file is missing, is not TOML, or holds a wrong key or value; names the file and the key.
     """
     path = Path(path)
     try:
         body = toml(path, "settings file")
     except SettingError as error:
         raise SettingError(f"{error} `fedfloor provision PARK.toml` writes such files.") from error
-    made: T = _made(kind, body, str(path), path.parent)
+    made: T = from_table(kind, body, str(path), path.parent)
     return made
 
 
@@ -44,25 +44,35 @@ def to_toml(settings: object) -> str:
     host = "127.0.0.1"
     port = 1883
     """
-    import tomlkit  # which devices that only predict lack
+    import tomlkit  # not installed on devices that only predict
 
-    return tomlkit.dumps(_told(settings))
+    return tomlkit.dumps(plain(settings))
 
 
-def _told(value: Any) -> Any:
+def plain(value: Any) -> Any:
+    """Return settings, or a value in them, as tables, lists, texts and numbers of TOML; defaults are left out."""
     if is_dataclass(value):
         rows = {
-            one.name: _told(getattr(value, one.name))
+            one.name: plain(getattr(value, one.name))
             for one in fields(value)
             if getattr(value, one.name) != one.default
         }
         return dict(sorted(rows.items(), key=lambda row: isinstance(row[1], (dict, list))))  # tables stand last
     if isinstance(value, tuple):
-        return [_told(one) for one in value]
+        return [plain(one) for one in value]
     return str(value) if isinstance(value, Path) else value
 
 
-def _made(kind: type[Any], body: object, where: str, folder: Path) -> Any:
+def from_table(kind: type[Any], body: object, where: str, folder: Path) -> Any:
+    """Return settings of a kind from a table.
+
+    Args:
+        where: the file and the key, for errors.
+        folder: where relative paths begin.
+
+    Raises:
+        SettingError: a key is unknown or missing, or a value is out of its range.
+    """
     if not isinstance(body, dict):
         raise SettingError(f"{where} = {body!r}: must be a table.")
     known: dict[str, Field[Any]] = {one.name: one for one in fields(kind)}
@@ -73,23 +83,28 @@ def _made(kind: type[Any], body: object, where: str, folder: Path) -> Any:
     if lacking:
         raise SettingError(f"{where}: '{lacking[0]}' is missing. Needed: {', '.join(lacking)}.")
     hints = typing.get_type_hints(kind)
-    given = {name: _value(hints[name], value, f"{where}: {name}", folder) for name, value in body.items()}
+    given = {name: from_value(hints[name], value, f"{where}: {name}", folder) for name, value in body.items()}
     try:
         return kind(**given)
     except SettingError as error:
         raise SettingError(f"{where}: {error}") from None
 
 
-def _value(hint: Any, value: object, where: str, folder: Path) -> Any:
+def from_value(hint: Any, value: object, where: str, folder: Path) -> Any:
+    """Return the value of a key as the type that its field has; the arguments are those of :func:`from_table`.
+
+    Raises:
+        SettingError: it is of another type.
+    """
     if isinstance(hint, types.UnionType):
         (hint,) = (one for one in typing.get_args(hint) if one is not types.NoneType)
     if is_dataclass(hint):
-        return _made(typing.cast("type[Any]", hint), value, where, folder)
+        return from_table(typing.cast("type[Any]", hint), value, where, folder)
     if typing.get_origin(hint) is tuple:
         if not isinstance(value, list):
             raise SettingError(f"{where} = {value!r}: must be a list.")
         kind = typing.get_args(hint)[0]
-        return tuple(_value(kind, one, f"{where}[{i}]", folder) for i, one in enumerate(value))
+        return tuple(from_value(kind, one, f"{where}[{i}]", folder) for i, one in enumerate(value))
     if hint is Path and isinstance(value, str):
         return folder / value
     if hint is float and isinstance(value, int) and not isinstance(value, bool):
@@ -100,14 +115,14 @@ def _value(hint: Any, value: object, where: str, folder: Path) -> Any:
     return value
 
 
-CLOUD = "cloud"  # the name under which the cloud asks
+CLOUD = "cloud"  # the sender of the cloud's requests
 ALARMS = "alarms"  # the name, and the folder, of the process that keeps alarms
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")  # no '/', '+' or '#': names are parts of topics
 
 
 @dataclass(frozen=True)
 class Endpoint:
-    """Where something listens.
+    """The address of a broker or a server.
 
     Args:
         host: name or IP address.
@@ -127,7 +142,13 @@ class Endpoint:
 
 @dataclass(frozen=True)
 class Tls:
-    """A process's certificate, whose common name is its name, its private key, and the authority it trusts."""
+    """The files that identify a process.
+
+    Args:
+        ca: certificate of the authority that it trusts.
+        cert: its certificate, whose common name is the process's name.
+        key: its private key.
+    """
 
     ca: Path
     cert: Path
@@ -136,12 +157,12 @@ class Tls:
 
 @dataclass(frozen=True)
 class DataSource:
-    """Where a device's samples come from.
+    """The source of a device's samples.
 
     Args:
         kind: ``"partition"`` (its share of the experiment's data, for trials), ``"folder"`` or ``"function"``.
         path: of the folder.
-        name: ``module:function`` that yields what the sensor saw.
+        name: ``module:function`` that returns the samples of a tick.
     """
 
     kind: str = "partition"
@@ -161,7 +182,7 @@ REACH = ("park", "factory")
 
 @dataclass(frozen=True)
 class Deadlines:
-    """How long is waited before something counts as lost, in seconds.
+    """The longest waits, after which a request counts as lost, in seconds.
 
     Args:
         visit_s: for one visit to a device, its training included.
@@ -182,14 +203,14 @@ class Deadlines:
 
 @dataclass(frozen=True)
 class Named:
-    """A device by its name and its number in the experiment; ``edge`` is whose it is, for those of other factories."""
+    """A device by its name and its number in the experiment; ``edge`` names the edge of a device of another factory."""
 
     name: str
     device: int
     edge: str = ""
 
     def __post_init__(self) -> None:
-        _name(self.name, "name")
+        check_name(self.name, "name")
         require(self.device >= 0, "device", self.device, "a number of at least 0")
 
 
@@ -204,10 +225,10 @@ class DeviceSettings:
         device: its number in the experiment.
         broker: the MQTT broker of its factory.
         experiment: the experiment file.
-        memory: folder for what it keeps between visits.
+        memory: folder of the files that it keeps between visits.
         state: folder for its log and counters.
         tls: without it, nothing is encrypted or authenticated: for tests only.
-        data: where its samples come from.
+        data: the source of its samples.
         predict: folder of files that grow, whose rows a released model predicts.
         edge: the name of its factory's edge, from which alone it takes the facts of a sample.
     """
@@ -226,9 +247,9 @@ class DeviceSettings:
     edge: str = field(kw_only=True)
 
     def __post_init__(self) -> None:
-        _name(self.park, "park")
-        _name(self.name, "name")
-        _name(self.edge, "edge")
+        check_name(self.park, "park")
+        check_name(self.name, "name")
+        check_name(self.edge, "edge")
         require(self.factory >= 0, "factory", self.factory, "a number of at least 0")
         require(self.device >= 0, "device", self.device, "a number of at least 0")
 
@@ -247,7 +268,7 @@ class EdgeSettings:
         devices: those of its factory.
         neighbours: those of other factories, reached over the bridge between brokers.
         tls: without it, nothing is encrypted: for tests only.
-        deadlines: how long it waits.
+        deadlines: its longest waits.
         samples: as the cloud's.
         acl: the access list of its factory's broker, where it runs on the same machine: a device that floods loses its
             rights there.
@@ -274,11 +295,11 @@ class EdgeSettings:
     def __post_init__(self) -> None:
         require(self.samples in SAMPLES, "samples", self.samples, " or ".join(SAMPLES))
         require(self.reach in REACH, "reach", self.reach, " or ".join(REACH))
-        _name(self.park, "park")
-        _name(self.name, "name")
+        check_name(self.park, "park")
+        check_name(self.name, "name")
         require(self.factory >= 0, "factory", self.factory, "a number of at least 0")
-        _distinct("device", [one.device for one in (*self.devices, *self.neighbours)])
-        _distinct("name", [one.name for one in (*self.devices, *self.neighbours)])
+        check_distinct("device", [one.device for one in (*self.devices, *self.neighbours)])
+        check_distinct("name", [one.name for one in (*self.devices, *self.neighbours)])
 
 
 @dataclass(frozen=True)
@@ -296,7 +317,7 @@ class CloudEdge:
     devices: tuple[Named, ...] = ()
 
     def __post_init__(self) -> None:
-        _name(self.name, "name")
+        check_name(self.name, "name")
         require(self.factory >= 0, "factory", self.factory, "a number of at least 0")
 
 
@@ -312,9 +333,9 @@ class CloudSettings:
         broker: the cloud's MQTT broker.
         tls: without it, nothing is encrypted: for tests only.
         transport: ``"mqtt"``, or ``"flower"`` where the loop runs as Flower's ServerApp and needs no broker.
-        deadlines: how long a round may take.
+        deadlines: its longest waits.
         samples: ``"experiment"`` where all devices hold their share of the experiment's data, ``"devices"`` where each
-            says what it holds.
+            reports its own.
     """
 
     park: str
@@ -329,9 +350,9 @@ class CloudSettings:
 
     def __post_init__(self) -> None:
         require(self.samples in SAMPLES, "samples", self.samples, " or ".join(SAMPLES))
-        _name(self.park, "park")
-        _distinct("factory", [one.factory for one in self.edges])
-        _distinct("name", [one.name for one in self.edges])
+        check_name(self.park, "park")
+        check_distinct("factory", [one.factory for one in self.edges])
+        check_distinct("name", [one.name for one in self.edges])
         require(self.transport in TRANSPORTS, "transport", self.transport, " or ".join(TRANSPORTS))
         needs = self.transport == "mqtt" and self.broker is None
         require(not needs, "broker", None, "a host and a port, where transport = 'mqtt'")
@@ -353,7 +374,7 @@ class AlarmSource:
 
     def __post_init__(self) -> None:
         for name in (self.name, *self.devices):
-            _name(name, "name")
+            check_name(name, "name")
 
 
 @dataclass(frozen=True)
@@ -373,16 +394,19 @@ class AlarmSettings:
     factories: tuple[AlarmSource, ...]
 
     def __post_init__(self) -> None:
-        _name(self.park, "park")
-        _distinct("name", [one.name for one in self.factories])
-        _distinct("device", [device for one in self.factories for device in one.devices])
+        check_name(self.park, "park")
+        check_distinct("name", [one.name for one in self.factories])
+        check_distinct("device", [device for one in self.factories for device in one.devices])
 
 
-def _name(name: str, what: str) -> None:
-    require(bool(NAME.fullmatch(name)), what, name, "1 to 64 letters, digits, '.', '_' or '-', the first no sign")
+def check_name(name: str, key: str) -> None:
+    """Raise SettingError unless a name can be part of a topic."""
+    allowed = "1 to 64 letters, digits, '.', '_' or '-', beginning with a letter or a digit"
+    require(bool(NAME.fullmatch(name)), key, name, allowed)
 
 
-def _distinct(what: str, values: list[Any]) -> None:
-    twice = sorted({one for one in values if values.count(one) > 1})
+def check_distinct(key: str, values: list[Any]) -> None:
+    """Raise SettingError where a value stands twice."""
+    twice = sorted({value for value in values if values.count(value) > 1})
     if twice:
-        raise SettingError(f"{what} {twice[0]!r} stands there twice: each must have its own.")
+        raise SettingError(f"{key} {twice[0]!r} is given twice: each must have its own.")

@@ -40,31 +40,40 @@ from fedfloor.ranges import RefusedError
 
 
 def read(node: Probe, device: int, answer: object, arrays: Arrays, engine: Engine) -> Any:
-    """Return a device's answer, JSON or a tensor.
+    """Return a device's answer to a question, checked: a vector where the question asks for one, else JSON.
 
     Args:
-        arrays: a vector is ``answer`` of these.
+        answer: the answer as JSON.
+        arrays: the arrays of the answer's message; a vector is the one named ``answer``.
 
     Raises:
-        RefusedError: the question cannot be answered with that.
+        RefusedError: it is no answer to this question.
     """
     asked = question_of(node, "kind")
-    if asked.vector:
-        vector = _vector(asked.length(engine), arrays, engine)
+    if not asked.vector:
+        if arrays:
+            raise RefusedError("kind", f"arrays came; the answer to '{node.what}' is JSON without arrays.")
         with ranges.of("answer"):
-            asked.fits(vector, device, engine)
-        return vector
-    if arrays:
-        raise RefusedError("kind", f"arrays came; '{node.what}' is answered in words.")
+            return asked.checked(answer, device, engine)
+    kind, size = engine.network.flat.numpy().dtype, asked.length(engine)
+    if set(arrays) != {"answer"}:
+        raise RefusedError("names", f"{sorted(arrays)} came; one array, 'answer', is expected.")
+    got = arrays["answer"]
+    if got.dtype != kind or got.ndim != 1 or not got.size or size not in (None, got.size):
+        length = "any" if size is None else size
+        raise RefusedError("shape", f"{got.dtype} {list(got.shape)} came; {kind} [{length}] is expected.")
     with ranges.of("answer"):
-        return asked.checked(answer, device, engine)
+        ranges.vector(got, "it")
+        vector = torch.from_numpy(np.array(got))
+        asked.fits(vector, device, engine)
+    return vector
 
 
 def question_of(node: Probe, reason: str) -> Question:
     """Return the question that a message names.
 
     Raises:
-        RefusedError: there is none of that name; it is counted under ``reason``.
+        RefusedError: there is no question of that name; counted under ``reason``.
     """
     try:
         return question(node)
@@ -72,23 +81,24 @@ def question_of(node: Probe, reason: str) -> Question:
         raise RefusedError(reason, str(error)) from error
 
 
-def alike(said: Mapping[int, Any], *, some: bool = False) -> dict[int, RefusedError]:
-    """Return whose vector has another length than most have: how many features there are only devices know.
+def alike(answers: Mapping[int, Any], *, some: bool = False) -> dict[int, RefusedError]:
+    """Return a refusal for each device whose vector differs in length from the vectors of most devices.
 
-    Where no length is the most frequent, all of these vectors are refused.
+    The number of features is known to the devices alone, so that only a comparison can check it. Where two lengths are
+    equally frequent, all vectors are refused.
 
     Args:
-        said: device → what it answered.
-        some: whether these are but some of the devices: then no device is refused where less than half agree.
+        answers: device → answer; only vectors are compared.
+        some: whether other devices answer elsewhere: then no device is refused unless more than half agree.
     """
-    sizes = {k: said[k].numel() for k in sorted(said) if isinstance(said[k], torch.Tensor)}
+    sizes = {k: answers[k].numel() for k in sorted(answers) if isinstance(answers[k], torch.Tensor)}
     if len(set(sizes.values())) < 2:
         return {}
     (usual, agree), (_, next_most) = Counter(sizes.values()).most_common(2)
     if some and 2 * agree <= len(sizes):
         return {}
     tie = agree == next_most
-    expected = "no length is that of most devices" if tie else f"most devices send {usual}"
+    expected = "the devices agree on no length" if tie else f"most devices send {usual}"
     return {
         k: RefusedError("shape", f"{size} numbers came; {expected}.")
         for k, size in sizes.items()
@@ -96,35 +106,28 @@ def alike(said: Mapping[int, Any], *, some: bool = False) -> dict[int, RefusedEr
     }
 
 
-def _vector(size: int | None, arrays: Arrays, engine: Engine) -> torch.Tensor:
-    kind = engine.network.flat.numpy().dtype
-    if set(arrays) != {"answer"}:
-        raise RefusedError("names", f"{sorted(arrays)} came; 'answer' is waited for.")
-    got = arrays["answer"]
-    if got.dtype != kind or got.ndim != 1 or not got.size or size not in (None, got.size):
-        wanted = "any" if size is None else size
-        raise RefusedError("shape", f"{got.dtype} {list(got.shape)} came; {kind} [{wanted}] is waited for.")
-    with ranges.of("answer"):
-        ranges.vector(got, "it")
-    return torch.from_numpy(np.array(got))
-
-
-Told = dict[str, Any]
-SLACK = 4.0  # between an edge's medians, of the devices that it has heard so far, and those of all
+About = dict[str, Any]  # of a message's header
+SLACK = 4.0  # between the medians of an edge, of the devices that answered so far, and those of all devices
 ROUNDING = 1e-3  # of float32 sums
 
 
 @dataclass(frozen=True)
 class Standing:
-    """What devices keep and how often they were trained, as the cloud knows it."""
+    """The state of devices as the cloud knows it.
+
+    Args:
+        held: device → digest of its memory.
+        trained: device → number of its trainings so far in the run.
+        kept: device → digests of its memories that checkpoints name.
+    """
 
     held: Mapping[int, str]
     trained: Mapping[int, int]
     kept: Mapping[int, Sequence[str]]
 
 
-def standing(engine: Engine, devices: set[int], kept: Mapping[int, set[str]]) -> Told:
-    """Return what is to be said of devices before they are visited."""
+def standing(engine: Engine, devices: set[int], kept: Mapping[int, set[str]]) -> About:
+    """Return the state of devices as a message to an edge holds it; see :class:`Standing`."""
     memory = engine.memory
     return {
         "held": {str(k): memory.held[k] for k in devices if k in memory.held},
@@ -134,25 +137,29 @@ def standing(engine: Engine, devices: set[int], kept: Mapping[int, set[str]]) ->
 
 
 def read_standing(about: Mapping[str, Any]) -> Standing:
-    """Return what :func:`standing` said.
+    """Return the inverse of :func:`standing`.
 
     Raises:
-        RefusedError: it is something else.
+        RefusedError: the header holds no such state.
     """
     try:
         held = {int(k): str(one) for k, one in about["held"].items()}
         trained = {int(k): int(one) for k, one in about["trained"].items()}
         return Standing(held, trained, {int(k): [str(one) for one in some] for k, some in about["kept"].items()})
     except (KeyError, ValueError, TypeError, AttributeError) as error:
-        raise RefusedError("header", f"it does not say what devices keep: {error}") from error
+        raise RefusedError("header", f"it does not state the memories of devices: {error}") from error
 
 
-def subtask(one: Subtask, mine: Sequence[int], names: PartNames) -> tuple[Told, dict[str, NDArray[Any]]]:
-    """Return an subtask as a message says it: its header's ``about`` and its arrays."""
+def subtask(one: Subtask, mine: Sequence[int], names: PartNames) -> tuple[About, dict[str, NDArray[Any]]]:
+    """Return a subtask as a message: its header's ``about`` and its arrays.
+
+    Args:
+        mine: indices of the branches that the receiver walks.
+    """
     known = {k for index in mine for k in walk.devices(one.node.children[index])}
     heard = {
-        str(k): {what: said for what, said in some.items() if not isinstance(said, Tensor)}
-        for k, some in one.heard.items()
+        str(k): {what: answer for what, answer in answers.items() if not isinstance(answer, Tensor)}
+        for k, answers in one.heard.items()
         if k in known
     }
     about = {
@@ -164,10 +171,10 @@ def subtask(one: Subtask, mine: Sequence[int], names: PartNames) -> tuple[Told, 
 
 
 def read_subtask(message: Message, engine: Engine, names: PartNames) -> tuple[Subtask, list[int]]:
-    """Return the subtask of a message, and which branches are meant.
+    """Return the subtask of a message, and the indices of the branches to walk.
 
     Raises:
-        RefusedError: there is none, or it does not fit the model.
+        RefusedError: the message holds no subtask, or one that does not fit the model.
     """
     about, flat = message.about, engine.network.flat
     try:
@@ -194,30 +201,31 @@ def read_subtask(message: Message, engine: Engine, names: PartNames) -> tuple[Su
     return Subtask(node, start, message.round, tick, visits, heard, frozen, updates), mine
 
 
-def shown(parts: Sequence[Blob], dtype: np.dtype[Any]) -> tuple[Told, dict[str, NDArray[Any]]]:
-    """Return what :func:`fedfloor.engine.ranks.share` shows as a message says it: sums are its arrays."""
+def shown(parts: Sequence[Blob], dtype: np.dtype[Any]) -> tuple[About, dict[str, NDArray[Any]]]:
+    """Return the result of :func:`fedfloor.engine.ranks.share` as a message: sums are its arrays."""
     words = [json.loads(bytes(one)) if isinstance(one, bytes) else None for one in parts]
     sums = {str(i): np.frombuffer(one, dtype) for i, one in enumerate(parts) if not isinstance(one, bytes)}
     return {"shown": words}, sums
 
 
 def sums_type(subtask: Subtask, engine: Engine) -> np.dtype[Any]:
-    """Return the type by which a message has sums: that of the model, of masked whole numbers, or of payloads."""
-    return _aggregation(subtask, engine).wire or engine.network.flat.numpy().dtype
+    """Return the type of a message's sums: that of the model, of masked integers, or of a codec's payloads."""
+    return subtask_aggregation(subtask, engine).wire or engine.network.flat.numpy().dtype
 
 
-def _aggregation(subtask: Subtask, engine: Engine) -> Aggregation:
+def subtask_aggregation(subtask: Subtask, engine: Engine) -> Aggregation:
+    """Return the aggregation of a subtask's branches."""
     place = schedule.Key(engine.seed, subtask.round, subtask.tick, -1, 0)
     return aggregation_of(engine, subtask.node, subtask.start, place)
 
 
 @dataclass(frozen=True)
 class End:
-    """What came out of one branch, or of several that were added up.
+    """The result of one branch, or of several that were added up.
 
     Args:
-        weight: what the sums are divided by.
-        sums: name → numbers; of the model those of ``within``.
+        weight: the divisor that makes the sums means.
+        sums: name → numbers; of the model, those of ``within``.
         within: the part of the model that was trained.
     """
 
@@ -226,7 +234,7 @@ class End:
     within: Parcel
 
     def packet(self, start: Packet) -> Packet:
-        """Return the mean as a packet; what did not travel is the start's."""
+        """Return the mean as a packet; tensors that did not travel are those of the start."""
         found = dict(start)
         for name, one in self.sums.items():
             value = torch.from_numpy(one / one.dtype.type(self.weight))
@@ -238,12 +246,12 @@ class End:
 
 @dataclass(frozen=True)
 class Walked:
-    """What an edge shows of its branches, read and checked.
+    """An edge's results of its branches, read and checked.
 
     Args:
         blobs: as :func:`fedfloor.engine.ranks.share` returns them.
         passed: each branch with its choices made, and its receipts.
-        ends: what came out of the branches.
+        ends: the results of the branches.
     """
 
     blobs: list[Blob]
@@ -252,20 +260,26 @@ class Walked:
 
 
 def taken(message: Message, subtask: Subtask, mine: Sequence[int], engine: Engine) -> Walked:
-    """Return what an edge showed, once it is known to be of its own devices and in range.
+    """Return an edge's results of its branches, once they are known to be of its own devices and in range.
 
     Args:
         engine: the cloud's.
 
     Raises:
-        RefusedError: it is something else.
+        RefusedError: the results are malformed, of other devices or branches, or out of range.
     """
     try:
         with ranges.of("header"):
-            blobs = _blobs(message)
-            passed = _passed(subtask, mine, json.loads(bytes(blobs[0])), engine)
-            ends = _ends(subtask, mine, blobs, passed, engine)
-            for end in ends if _bounded(subtask.node) else []:
+            shown = message.about.get("shown")
+            if not isinstance(shown, list) or {str(i) for i, v in enumerate(shown) if v is None} != set(message.arrays):
+                raise RefusedError("header", "it does not show the results of its branches.")
+            blobs: list[Blob] = [
+                np.array(message.arrays[str(i)]).data.cast("B") if value is None else json.dumps(value).encode()
+                for i, value in enumerate(shown)
+            ]
+            passed = checked_branches(subtask, mine, json.loads(bytes(blobs[0])), engine)
+            ends = branch_ends(subtask, mine, blobs, passed, engine)
+            for end in ends if bounded(subtask.node) else []:
                 if why := limit.flaw(engine.network, subtask.start["w"], end.packet(subtask.start)["w"]):
                     raise RefusedError("range", why)
             return Walked([branches_to_json(passed), *blobs[1:]], passed, ends)
@@ -277,49 +291,44 @@ def taken(message: Message, subtask: Subtask, mine: Sequence[int], engine: Engin
         ) from error
 
 
-def _bounded(node: Parallel) -> bool:
+def bounded(node: Parallel) -> bool:
     """Return whether every rule that edges apply keeps the mixed model near the models; see :class:`Mix`."""
     inside = [mix.rule(at.mix, at.settings) for child in node.children for at in walk.mixes(child)]
     return all(rule.bounded or not rule.whole for rule in inside)
 
 
-def _blobs(message: Message) -> list[Blob]:
-    words, found = message.about.get("shown"), list[Blob]()
-    if not isinstance(words, list) or {str(i) for i, one in enumerate(words) if one is None} != set(message.arrays):
-        raise RefusedError("header", "it does not show what was walked.")
-    for i, one in enumerate(words):
-        found.append(np.array(message.arrays[str(i)]).data.cast("B") if one is None else json.dumps(one).encode())
-    return found
+def checked_branches(subtask: Subtask, mine: Sequence[int], rows: Any, engine: Engine) -> list[NodeResult]:
+    """Return the branches as an edge walked them: choices, receipts and answers, each checked against the plan.
 
-
-def _passed(subtask: Subtask, mine: Sequence[int], told: Any, engine: Engine) -> list[NodeResult]:
-    """Return the branches as an edge walked them."""
+    Args:
+        rows: of each branch the devices that its Selects chose, its receipts and its answers, as they came.
+    """
     before, found = Counter(subtask.visits), dict[int, NodeResult]()
-    branches = iter(ranges.rows(told, len(mine), "its branches"))
+    branches = iter(ranges.rows(rows, len(mine), "its branches"))
     for index, child in enumerate(subtask.node.children):
         if index in mine:
             chosen, receipts, answers = ranges.rows(next(branches), 3, "a branch")
-            known = schedule.resolved(child, iter(_chosen(child, chosen)))
+            check_choices(child, chosen)
+            known = schedule.resolved(child, iter(chosen))
             found[index] = NodeResult(
-                {}, known, _receipts(subtask, known, receipts, before, engine),
-                answers=_answers(child, answers, engine), chosen=tuple(map(tuple, chosen)),
+                {}, known, checked_receipts(subtask, known, receipts, before, engine),
+                answers=checked_answers(child, answers, engine), chosen=tuple(map(tuple, chosen)),
             )  # fmt: skip
         before.update(walk.visits(child))
     return [found[index] for index in mine]
 
 
-def _chosen(child: Node, chosen: Any) -> list[list[int]]:
-    """Return whom each Select of a branch chose."""
+def check_choices(child: Node, chosen: Any) -> None:
+    """Refuse choices unless each is of candidates of its Select, none twice, and no more than it may choose."""
     places = list(schedule.selects(child))
     for place, some in zip(places, ranges.rows(chosen, len(places), "its choices"), strict=True):
         if not isinstance(some, list) or not 1 <= len(some) <= place.how_many:
             raise RefusedError("header", f"it does not choose 1 to {place.how_many} devices.")
         if len({ranges.whole(k, 0, ranges.COUNT, "a device") for k in some} & set(place.candidates)) < len(some):
             raise RefusedError("device", "it chooses a device twice, or one that was no candidate.")
-    return list(chosen)
 
 
-def _receipts(
+def checked_receipts(
     subtask: Subtask, resolved: Node, receipts: Any, before: Counter[int], engine: Engine
 ) -> list[Receipt]:  # fmt: skip
     """Return the receipts of a branch, one for each visit, in plan order."""
@@ -336,26 +345,26 @@ def _receipts(
     return found
 
 
-def _answers(child: Node, told: Any, engine: Engine) -> dict[int, dict[str, Any]]:
-    """Return what devices of a branch answered in it."""
+def checked_answers(child: Node, answers: Any, engine: Engine) -> dict[int, dict[str, Any]]:
+    """Return the answers of devices to the questions of a branch: device → question → answer."""
     probes = {(k, one.what): one for one in walk.probes(child) for k in one.devices}
     found: dict[int, dict[str, Any]] = {}
-    if not isinstance(told, list) or len(told) > len(probes):
-        raise RefusedError("device", "it shows answers to what was not asked.")
-    for device, some in told:
+    if not isinstance(answers, list) or len(answers) > len(probes):
+        raise RefusedError("device", "it shows answers to questions that the plan does not put.")
+    for device, some in answers:
         for what, answer in ranges.table(some, len(probes), "the answers of a device").items():
             if type(device) is not int or (device, what) not in probes:
-                raise RefusedError("device", "it shows an answer to what was not asked.")
+                raise RefusedError("device", "it shows an answer to a question that the plan does not put.")
             found.setdefault(device, {})[what] = read(probes[device, what], device, answer, {}, engine)
     return found
 
 
-def _ends(
+def branch_ends(
     subtask: Subtask, mine: Sequence[int], blobs: Sequence[Blob], passed: Sequence[NodeResult], engine: Engine
 ) -> list[End]:
-    """Return what came out of the branches: models, and sums by weights that the cloud computes itself."""
+    """Return the results of the branches: models, and sums by weights that the cloud computes itself."""
     node, start = subtask.node, subtask.start
-    meeting = _aggregation(subtask, engine)
+    meeting = subtask_aggregation(subtask, engine)
     if isinstance(meeting, SecureAggregation):
         check_sums(meeting, blobs, {i for i, one in zip(mine, passed, strict=True) if trained(one)})
         return []
@@ -383,10 +392,10 @@ def _ends(
         for name, one in sums.items():
             wide = within.numbers if name == "w" else start[name].numel()
             if one.size != wide:
-                raise RefusedError("shape", f"it shows {one.size} numbers of '{name}'; {wide} are waited for.")
+                raise RefusedError("shape", f"it shows {one.size} numbers of '{name}'; {wide} are expected.")
         found.append(End(weight, sums, within))
     if next(arrays, None) is not None:
-        raise RefusedError("shape", "it shows more than what was walked.")
+        raise RefusedError("shape", "it shows more arrays than its branches have.")
     return found
 
 
@@ -398,18 +407,19 @@ def trained(one: NodeResult) -> set[int]:
 def check_lengths(walked: Walked, subtask: Subtask, known: Limit, engine: Engine) -> None:
     """Refuse an edge's answer whose updates are longer than any that its own check can have accepted.
 
-    Each update that it states must be about in range, and what comes out no farther from the start than the updates of
-    the branch with the longest ones together: true of every mean, and of every rule of the edges that is ``bounded``.
-    With others this is not checked.
+    Each update that it states must be about in range, and each result no farther from the start than the longest sum
+    of the updates of one branch: true of every mean, and of every rule of the edges that is ``bounded``. Results of
+    other rules are not checked.
 
     Args:
+        known: the limit by all updates so far, at the cloud.
         engine: the cloud's.
 
     Raises:
-        RefusedError: it is.
+        RefusedError: an update or a result is too long.
     """
     network, node, scope = engine.network, subtask.node, next(iter(walk.scopes(subtask.node)), "all")
-    start = subtask.start if node.travel else _aggregation(subtask, engine).given
+    start = subtask.start if node.travel else subtask_aggregation(subtask, engine).given
     longer = 1 + ROUNDING + sum(codec.error for codec in codecs.chain(node.travel))
     before = limit.parts(network, scope, start, start)
     farthest = [0.0] * len(before)
@@ -425,27 +435,28 @@ def check_lengths(walked: Walked, subtask: Subtask, known: Limit, engine: Engine
                 if receipt.update[place] > SLACK * known.most(scope, place, receipt.update, part):
                     raise RefusedError("length", f"it took an update of device {receipt.device} that is too long.")
         farthest = [max(a, b) for a, b in zip(farthest, total, strict=True)]
-    for end in walked.ends if _bounded(subtask.node) else []:
+    for end in walked.ends if bounded(subtask.node) else []:
         for part, most in zip(limit.parts(network, scope, start, end.packet(start)), farthest, strict=True):
             if part.length > most * longer + ROUNDING * HARMLESS * part.own:
                 raise RefusedError("length", "its models are farther from the start than its updates together.")
 
 
 def answered(message: Message, node: Probe, mine: Sequence[int], engine: Engine) -> dict[int, Any]:
-    """Return what an edge says that its devices answered to a question, checked as the edge checks it.
+    """Return the answers of an edge's devices to a question, checked as the edge checks them.
 
     Args:
+        mine: the devices that the edge was to ask.
         engine: the cloud's.
 
     Raises:
-        RefusedError: it is of other devices, or cannot be an answer.
+        RefusedError: an answer is of another device, or is no answer to this question.
     """
     words = message.about.get("answers", {})
     if not isinstance(words, dict):
-        raise RefusedError("header", "it does not show what was answered.")
+        raise RefusedError("header", "it does not show the answers of its devices.")
     known = {str(k): k for k in mine}
     strange = sorted((set(words) | set(message.arrays)) - set(known))
     if strange:
-        raise RefusedError("device", f"it shows answers of {strange}, whom it was not to ask.")
+        raise RefusedError("device", f"it shows answers of devices to which the question was not put: {strange}.")
     vectors = {known[k]: read(node, known[k], None, {"answer": v}, engine) for k, v in message.arrays.items()}
     return vectors | {known[k]: read(node, known[k], one, {}, engine) for k, one in words.items()}

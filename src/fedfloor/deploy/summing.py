@@ -42,10 +42,11 @@ Refuse = Callable[[int, str, RefusedError], None]
 
 
 def common(network: Network, work: Work, arrived: Tensor, rule: Spec, fraction: int, devices: int) -> bytes:
-    """Return a digest of what the devices of a sum must be given alike.
+    """Return a digest of the inputs that all devices of a sum must have in common.
 
     An edge that gives all devices but one a model, a rate, a weight or a unit with which their changes are zero would
-    learn the change of that one from the sum (Pasquini, Francati, Ateniese, CCS 2022): pairwise masks hang on this.
+    learn the change of that one from the sum (Pasquini, Francati, Ateniese, CCS 2022): pairwise masks depend on this
+    digest.
 
     Args:
         arrived: the model as it arrived; parts that are a device's own are left out.
@@ -69,7 +70,7 @@ class ServerSum:
         refuse: notes a device whose answer is refused.
 
     Attributes:
-        identity: of this sum, which all of its keys hang on.
+        identity: of this sum, on which all of its keys depend.
         public: the keys of the devices that sent shares.
         sealed: receiver → sender → shares that only the receiver can read.
         common: see :func:`common`; empty before the first visit.
@@ -92,7 +93,7 @@ class ServerSum:
     def begin(self) -> None:
         """Collect keys and shares: the first two stages. A sum of too few devices is lost before they train."""
         devices = self.devices
-        advertised = self._stage("sum-keys", devices, lambda _: {}, _public)
+        advertised = self.stage("sum-keys", devices, lambda _: {}, read_keys)
         self._around = masking.neighbours(devices)
 
         def near(k: int) -> list[int]:
@@ -108,9 +109,9 @@ class ServerSum:
             given = ranges.table(answer, len(near(k)), "its shares")
             if set(given) != {str(v) for v in near(k)}:
                 raise RefusedError("sum", "its shares are not for the devices whose keys it got.")
-            return {int(v): _hex(text, SEALED_BYTES).hex() for v, text in given.items()}
+            return {int(v): from_hex(text, SEALED_BYTES).hex() for v, text in given.items()}
 
-        shared = self._stage("sum-shares", enough, keys, shares)
+        shared = self.stage("sum-shares", enough, keys, shares)
         self.public = {k: advertised[k] for k in shared}
         for sender, some in shared.items():
             for receiver, text in some.items():
@@ -120,12 +121,12 @@ class ServerSum:
             log.warning("no keys for a secure sum: %s", self.group.lost)
 
     def hang(self, network: Network, work: Work, arrived: Tensor) -> None:
-        """Let pairwise masks hang on what the devices are given; see :func:`common`."""
+        """Make pairwise masks depend on the inputs that the devices are given; see :func:`common`."""
         sums, devices = self.aggregation, len(self.group.planned)
         self.common = common(network, work, arrived, sums.rule, sums.fixed.fraction, devices)
 
     def about(self, device: int) -> dict[str, Any] | None:
-        """Return what a visit's message says of the sum; None where the device is not in it."""
+        """Return the part of a visit's message about the sum; None for a device outside it."""
         if self.group.lost or device not in self.public:
             return None
         sealed = {str(v): text for v, text in self.sealed.get(device, {}).items() if v in self.public}
@@ -146,9 +147,9 @@ class ServerSum:
             given = ranges.table(answer, 1 + len(beside[k]), "its shares")
             if set(given) != {str(v) for v in (k, *beside[k])}:
                 raise RefusedError("sum", "it reveals shares of other devices than those around it.")
-            return {int(v): _hex(text, KEY_BYTES) for v, text in given.items()}
+            return {int(v): from_hex(text, KEY_BYTES) for v, text in given.items()}
 
-        revealed = self._stage("sum-unmask", survivors, lambda _: {"survivors": survivors}, shares)
+        revealed = self.stage("sum-unmask", survivors, lambda _: {"survivors": survivors}, shares)
         context, ring = bytes.fromhex(self.identity), aggregation.fixed.ring
         try:
             group.total = masking.unmasked(
@@ -162,10 +163,10 @@ class ServerSum:
             group.lost = f"the sum of {len(survivors)} devices cannot be unmasked: {flaw}."
             log.warning("%s", group.lost)
 
-    def _stage(
+    def stage(
         self, kind: str, devices: Sequence[int], about: Callable[[int], dict[str, Any]], read: Callable[[Any, int], T]
     ) -> dict[int, T]:
-        """Send each device its request at the same time; return what is read of the answers that come."""
+        """Send each device its request at the same time; return the answers that come, as ``read`` parses them."""
         answers: dict[int, T] = {}
 
         for k, answer in self.ask(kind, {k: {"identity": self.identity, **about(k)} for k in devices}).items():
@@ -177,10 +178,13 @@ class ServerSum:
 
 
 def check_sums(aggregation: SecureAggregation, blobs: Sequence[Blob], kept: Collection[int]) -> None:
-    """Refuse sums that an edge sends which are not of the branches ``kept``, or out of range.
+    """Check an edge's sums.
+
+    Args:
+        kept: indices of the branches whose visits were not lost.
 
     Raises:
-        RefusedError: they are.
+        RefusedError: the sums are of other branches, or out of range.
     """
     aggregation.take([memoryview(blob) for blob in blobs[1:]])
     known = [group for group in aggregation.sums.values() if group.total is not None]
@@ -219,21 +223,21 @@ class DeviceSum:
         """
         given = ranges.table(about, 3, "its sum")
         if kind == "sum-keys":
-            context = _hex(given.get("identity"), KEY_BYTES)
+            context = from_hex(given.get("identity"), KEY_BYTES)
             self._keys, self._others = masking.advertise(self.device, context), {}
             self._shares, self._masked = {}, False
             return {"answer": [self._keys.public.channel.hex(), self._keys.public.mask.hex()]}
-        keys = self._current(given)
+        keys = self.current_keys(given)
         if kind == "sum-shares":
             if self._shares:
-                raise RefusedError("sum", "its shares were sent already.")
-            self._others = _by_device(given.get("keys"), lambda pair: _public(pair, 0))
+                raise RefusedError("sum", "this device has sent its shares already.")
+            self._others = by_device(given.get("keys"), lambda pair: read_keys(pair, 0))
             self._others.pop(self.device, None)
             shares = masking.share(keys, self._others, self._least())
             self._shares = {self.device: shares.pop(self.device)}
             return {"answer": {str(v): text.hex() for v, text in shares.items()}}
         if not self._masked:
-            raise RefusedError("sum", "it is to be unmasked before this device sent its vector.")
+            raise RefusedError("sum", "it requests shares before this device has sent its vector.")
         survivors = ranges.rows(given.get("survivors"), None, "the survivors")
         others = {v: self._others[v] for v in self._shares if v != self.device}
         revealed = masking.reveal(keys, others, self._shares, survivors, self._least())
@@ -250,17 +254,20 @@ class DeviceSum:
             about: the visit's part of the sum, its names resolved.
         """
         given = ranges.table(about, 6, "its sum")
-        keys, sealed = self._current(given), _by_device(given.get("shares"), lambda text: _hex(text, SEALED_BYTES))
+        keys = self.current_keys(given)
+        sealed = by_device(given.get("shares"), lambda text: from_hex(text, SEALED_BYTES))
         if self._masked or not self._shares or not set(sealed) <= set(self._others) or 1 + len(sealed) < self._least():
-            raise RefusedError("sum", f"shares of {len(sealed)} devices came, or out of order: its update stays here.")
+            raise RefusedError(
+                "sum", f"shares of {len(sealed)} devices came, too few or out of order; no update is sent."
+            )
         self._shares, self._masked = {self.device: self._shares[self.device], **sealed}, True
         cut = travel.up(network, work)
         fraction = ranges.whole(given.get("fraction"), -MOST_FRACTION, MOST_FRACTION, "its fraction")
         name, settings = given.get("mix"), ranges.table(given.get("settings"), MOST_SETTINGS, "its rule's settings")
         rule = mix.rule(name, settings) if isinstance(name, str) else None
         if rule is None or not rule.additive:
-            raise RefusedError("sum", "its mixing rule is none of a sum.")
-        devices = self._devices(given.get("devices"), 1 + len(sealed))
+            raise RefusedError("sum", "its mixing rule adds no weighted updates, so that it has no secure sum.")
+        devices = self.checked_devices(given.get("devices"), 1 + len(sealed))
         weight = mix.weigh(rule, self.samples)
         if self.codec.bound * weight * 2.0**fraction >= 2.0 ** (self.codec.bits - 1):
             raise RefusedError("sum", f"{fraction} bits behind the point leave no room for this device's update alone.")
@@ -278,29 +285,33 @@ class DeviceSum:
         payload = masking.masked(keys, around, vector, fixed.ring, alike)
         return torch.from_numpy(payload), replace(receipt, loss_first=0.0, loss_last=0.0, accuracy=0.0)
 
-    def _devices(self, value: object, around: int) -> int:
-        """Return how many devices are to take part, by which each one's noise is sized.
+    def checked_devices(self, value: object, around: int) -> int:
+        """Return the number of devices in a sum, by which each device's noise is sized.
+
+        Args:
+            around: the devices that share keys with this one, itself included.
 
         Raises:
-            RefusedError: a sum of so many were lost already, given those around this device.
+            RefusedError: a sum of so many devices needs more of them around this one.
         """
         devices = ranges.whole(value, around, ranges.DEVICES, "its number of devices")
         due = masking.threshold(self.codec.threshold, min(devices, masking.ALL_PAIRS + 1))
         if around < due:
-            raise RefusedError("sum", f"a sum of {devices} devices has {due} around each at least; {around} are there.")
+            raise RefusedError("sum", f"a sum of {devices} devices needs {due} of them to share keys; {around} do.")
         return devices
 
-    def _current(self, given: Mapping[str, Any]) -> DeviceKeys:
+    def current_keys(self, given: Mapping[str, Any]) -> DeviceKeys:
+        """Return this device's keys of the sum that a message names."""
         keys = self._keys
         if keys is None or given.get("identity") != keys.context.hex():
-            raise RefusedError("sum", "it is of a sum that this device has no keys of.")
+            raise RefusedError("sum", "it belongs to a sum for which this device has no keys.")
         return keys
 
     def _least(self) -> int:
         return masking.threshold(self.codec.threshold, 1 + len(self._others))
 
 
-def _hex(text: object, size: int) -> bytes:
+def from_hex(text: object, size: int) -> bytes:
     """Return bytes that are written in hexadecimal digits."""
     if isinstance(text, str) and len(text) == 2 * size:
         try:
@@ -310,16 +321,17 @@ def _hex(text: object, size: int) -> bytes:
     raise RefusedError("sum", f"a key or share is not {2 * size} hexadecimal digits.")
 
 
-def _public(pair: object, _: int) -> PublicKeys:
+def read_keys(pair: object, _: int) -> PublicKeys:
+    """Return a device's public keys, checked."""
     channel, mask = ranges.rows(pair, 2, "its keys")
-    keys = PublicKeys(_hex(channel, KEY_BYTES), _hex(mask, KEY_BYTES))
+    keys = PublicKeys(from_hex(channel, KEY_BYTES), from_hex(mask, KEY_BYTES))
     masking.check(keys)
     return keys
 
 
-def _by_device(value: object, read: Callable[[Any], T]) -> dict[int, T]:
+def by_device(value: object, read: Callable[[Any], T]) -> dict[int, T]:
     """Return a table by device's number."""
     given = ranges.table(value, masking.ALL_PAIRS, "its devices")
     if not all(name.isascii() and name.isdecimal() and len(name) < 8 for name in given):
-        raise RefusedError("sum", "its devices are no numbers.")
+        raise RefusedError("sum", "its devices are not named by their numbers.")
     return {int(name): read(entry) for name, entry in given.items()}

@@ -1,4 +1,4 @@
-"""The way between cloud and edges over the cloud's broker, which edges dial: the end that asks, and that which answers.
+"""The way between cloud and edges over the cloud's broker, which edges dial: the cloud's end, and the edge's.
 
 Topics and messages are those between an edge and its devices: the cloud stands in the edge's place, edges in devices'.
 """
@@ -117,7 +117,8 @@ class Uplink:
 
     def __enter__(self) -> Uplink:
         """Connect."""
-        self._link.start([mqtt.inbox_topic(self._settings.park, CLOUD, self._settings.name)], self._heard, self._joined)
+        inbox = mqtt.inbox_topic(self._settings.park, CLOUD, self._settings.name)
+        self._link.start([inbox], self.receive, self.announce)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -125,22 +126,24 @@ class Uplink:
         self._link.say(self._status, self._state("gone", why="left"), retain=True)
         self._link.stop()
 
-    def _joined(self) -> None:
+    def announce(self) -> None:
+        """Announce this edge."""
         hello = self._state("hello", device=self._settings.factory, version=__version__)
         self._link.say(self._status, hello, retain=True)
 
     def _state(self, kind: str, **about: object) -> bytes:
         return encode(Message(kind, self._settings.name, session=self._session, about=about))
 
-    def _heard(self, topic: str, packet: bytes) -> None:
+    def receive(self, topic: str, packet: bytes) -> None:
+        """Take a request of the cloud, once it is complete."""
         try:
             request = self._assembler.add(topic, packet, MOST_BYTES)
             if request is not None:
-                self._take(identity(request), request)
+                self.take(identity(request), request)
         except RefusedError as error:
             self._gate.refuse(CLOUD, error)
 
-    def _take(self, name: str, request: bytes) -> None:
+    def take(self, name: str, request: bytes) -> None:
         """Answer a request in a thread of its own; one that is repeated after a lost connection is not done twice."""
         with self._lock:
             if name in self._under_way:

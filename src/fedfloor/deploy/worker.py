@@ -12,7 +12,7 @@ from torch import Tensor
 
 from fedfloor.deploy import names as names_of
 from fedfloor.deploy.checks import printable
-from fedfloor.deploy.message import Message, check_visit, layout_digest, returned
+from fedfloor.deploy.message import Message, Reply, check_visit, layout_digest, returned
 from fedfloor.deploy.names import PartNames
 from fedfloor.deploy.settings import DeviceSettings
 from fedfloor.deploy.subtasks import question_of
@@ -35,7 +35,6 @@ from fedfloor.plan.schedule import Key
 from fedfloor.ranges import RefusedError
 from fedfloor.runs import prepare
 
-Reply = tuple[str, dict[str, Any], dict[str, Any]]  # kind, about, arrays
 EXCESS = 10  # times the mini-batches of the experiment's own work, of one pass, or of a hundred: the most of a visit
 NEWEST, FOREIGN_NEWEST = 4, 64  # files that stay whatever a message keeps: of the own edge, of another
 NAMED = 4  # memories that checkpoints name: a run keeps two
@@ -89,27 +88,32 @@ class Worker:
         if about.get("device") != self.device:
             raise RefusedError("device", f"it is for device {about.get('device')}; this is {self.device}.")
         if about.get("layout") not in (None, self.layout):
-            raise RefusedError("layout", "its model is another one: compare the experiment files.")
-        self._stand(about)
+            raise RefusedError("layout", "its model has other layers than this device's: compare the experiment files.")
+        self.restore(about)
         if message.kind in STAGES:
             if self._sum is None:
                 raise RefusedError("sum", "this device's experiment has no secure sums.")
             return "answer", self._sum.reply(message.kind, about.get("sum")), {}
-        return {"visit": self._visit, "probe": self._probe, "keep": self._hand}[message.kind](message)
+        return {"visit": self.visit, "probe": self.probe, "keep": self.keep}[message.kind](message)
 
-    def _stand(self, about: Mapping[str, Any]) -> None:
-        """Set memory to the state that the edge names for this point of the run."""
+    def restore(self, about: Mapping[str, Any]) -> None:
+        """Set the device's memory to the state that the edge names for this point of the run.
+
+        Raises:
+            RefusedError: the header names none.
+        """
         memory, held, trained = self.engine.memory, about.get("held"), about.get("trained")
         if type(trained) is not int or not (held is None or isinstance(held, str)):
-            raise RefusedError("header", "it does not say what the device keeps.")
+            raise RefusedError("header", "it does not state the memory of the device.")
         memory.visits[self.device] = trained
         memory.held.pop(self.device, None)
         if held is not None:
             memory.held[self.device] = held
 
-    def _visit(self, message: Message) -> Reply:
+    def visit(self, message: Message) -> Reply:
+        """Train the model of a message; return the update and its receipt."""
         about, network = message.about, self.engine.network
-        work = self._bounded(about.get("work"))
+        work = self.bounded_work(about.get("work"))
         cut = network.parcel(message.scope)
         goal = objectives.objective(work.objective, work.settings)
         coded = message.scope == work.travels  # else it lacked the rest of the model, and all of it came
@@ -118,7 +122,7 @@ class Worker:
         if rest and (self._held is None or cut.rest(self._held) != rest):
             return "lacks", {}, {}
         if goal.remembers or work.keeps_moments or work.sends or travel.keeps(network, work):
-            self._may_keep(work, about)
+            self.check_memory(work, about.get("kept"))
         key = Key(self.engine.seed, message.round, int(about["tick"]), self.device, int(about["visit"]))
         around = self._held if self._held is not None else network.flat
         if coded and work.travel_down:
@@ -134,14 +138,15 @@ class Worker:
             vector, receipt = self._sum.masked(network, work, packet["w"], sent["w"], receipt, part)
             sent = {**sent, "w": vector}
         seconds = time.perf_counter() - began
-        self._keep(receipt.memory, about, NEWEST if message.sender == self._edge else FOREIGN_NEWEST)
+        if receipt.memory is not None:
+            self.store(receipt.memory, about, NEWEST if message.sender == self._edge else FOREIGN_NEWEST)
         return "update", {"receipt": receipt.row(), "seconds": seconds}, returned(network, work, cut).pack(sent)
 
-    def _bounded(self, value: object) -> Work:
-        """Return the work of a message if it is no more than the experiment can require.
+    def bounded_work(self, value: object) -> Work:
+        """Return the work of a message, which may be no more than the experiment can require.
 
         Raises:
-            RefusedError: it is no work, or has too many mini-batches.
+            RefusedError: it is no work, sends or reveals more than the experiment's, or has too many mini-batches.
         """
         work = names_of.work(value, self._names)
         if work.sends not in self._sends:
@@ -150,7 +155,7 @@ class Worker:
                 f"it sends '{printable(work.sends)}'; this device's experiment keeps '{self._own or 'nothing'}'.",
             )
         if self._sum is not None:
-            self._check_masked(work)
+            self.check_masked(work)
         own, given = ((w.sample_clip, w.sample_noise) for w in (self._private, work))
         if own[0] is not None and (own != given or work.batch_size > self._private.batch_size):
             raise RefusedError("work", "it is not as private as this device's experiment: clip, noise or batch size.")
@@ -164,11 +169,11 @@ class Worker:
             )
         return work
 
-    def _check_masked(self, work: Work) -> None:
-        """Refuse a visit whose update, or what an objective sends beside it, would leave without a mask.
+    def check_masked(self, work: Work) -> None:
+        """Refuse a visit whose update, or a tensor that its objective sends beside it, would leave without a mask.
 
         Raises:
-            RefusedError: it would.
+            RefusedError: one of them would.
         """
         summed = travel.summed(travel.up(self.engine.network, work)) is not None
         if not summed and work.sends not in ("nothing", ARRIVED):
@@ -178,13 +183,15 @@ class Worker:
                 "codec", f"'{beside[0]}' would leave as it is; this device's experiment has 'secure-sum'."
             )
 
-    def _may_keep(self, work: Work, about: Mapping[str, Any]) -> None:
-        """Refuse a visit that lets a device keep what its experiment's method does not, or too much.
+    def check_memory(self, work: Work, kept: object) -> None:
+        """Refuse a visit after which the device would keep more than its experiment's method requires.
+
+        Args:
+            kept: digests of the device's memories that checkpoints name, as they came.
 
         Raises:
-            RefusedError: it does.
+            RefusedError: the method keeps nothing, or the device keeps too much already.
         """
-        kept = about.get("kept")
         if not self._keeps:
             raise RefusedError("work", f"'{work.objective}' keeps something; this device's experiment keeps nothing.")
         if isinstance(kept, list) and len(kept) > NAMED:
@@ -193,7 +200,7 @@ class Worker:
         if size > self._most:
             raise RefusedError("work", f"this device keeps {size} bytes; at most {self._most}.")
 
-    def _hand(self, message: Message) -> Reply:
+    def keep(self, message: Message) -> Reply:
         """Store a broadcast model, or a part of it, so that later visits need not bring it."""
         network = self.engine.network
         cut = network.parcel(message.scope)
@@ -203,20 +210,19 @@ class Worker:
             self._held = cut.unpack(message.arrays, around)["w"]
         return "kept", {}, {}
 
-    def _keep(self, digest: str | None, about: Mapping[str, Any], newest: int) -> None:
-        """Put a new memory on the disk, and delete those that no checkpoint names any more."""
-        memory = self.engine.memory
-        if digest is not None:
-            memory.settle({self.device: digest})
-            kept, held = about.get("kept"), about.get("held")
-            named = {str(one) for one in kept} if isinstance(kept, list) else set()
-            memory.sweep(named | ({str(held)} if held else set()), newest)
+    def store(self, digest: str, about: Mapping[str, Any], newest: int) -> None:
+        """Write a new memory to the disk, and delete those that no checkpoint names any more."""
+        memory, kept, held = self.engine.memory, about.get("kept"), about.get("held")
+        memory.settle({self.device: digest})
+        named = {str(one) for one in kept} if isinstance(kept, list) else set()
+        memory.sweep(named | ({str(held)} if held else set()), newest)
 
-    def _probe(self, message: Message) -> Reply:
+    def probe(self, message: Message) -> Reply:
+        """Answer the question of a message."""
         about, network = message.about, self.engine.network
         settings = self._names.resolved(about.get("settings", {}))
         if not isinstance(settings, dict):
-            raise RefusedError("header", "the settings of its question are no table.")
+            raise RefusedError("header", "the settings of its question are not a table.")
         node = Probe((self.device,), str(about.get("what")), settings=settings)
         asked = question_of(node, "header")
         if self._sum is not None and node.what not in ANSWERED:
@@ -224,7 +230,7 @@ class Worker:
         if asked.excess():
             raise RefusedError("header", asked.excess())
         if asked.trains:
-            work = self._bounded(about.get("settings"))
+            work = self.bounded_work(about.get("settings"))
             if work.sends or work.keeps_moments or objectives.objective(work.objective, work.settings).remembers:
                 raise RefusedError("header", f"a profile keeps nothing, but its work does ('{work.objective}').")
         if asked.extracts and self._features not in (None, settings):
@@ -236,21 +242,21 @@ class Worker:
             cut = network.parcel(keeping(self._own) if asked.shared else "all")
             check_visit(message.arrays, network, cut, objectives.objective("plain", {}))
             packet = cut.unpack(message.arrays, {"w": network.flat})
-        said = asked.answer(self.engine, self.device, packet, int(about["tick"]))
-        if isinstance(said, torch.Tensor):
-            return "answer", {}, {"answer": said.numpy()}
-        return "answer", {"answer": said}, {}
+        answer = asked.answer(self.engine, self.device, packet, int(about["tick"]))
+        if isinstance(answer, torch.Tensor):
+            return "answer", {}, {"answer": answer.numpy()}
+        return "answer", {"answer": answer}, {}
 
 
 def keeps_moments(method: ConfiguredMethod) -> bool:
-    """Return whether visits may let a device keep its optimiser's moments; those of a method of one's own may."""
+    """Return whether a device may keep its optimiser's moments between visits; with a method from outside, it may."""
     settings = getattr(method.method, "work", None)
     own = isinstance(settings, WorkSettings) and settings.at(1, 1).keeps_moments
     return own or not method.built_in
 
 
 def asked_features(method: ConfiguredMethod) -> dict[str, Scalar] | None:
-    """Return the settings of the questions for features that a method asks, none where it asks none; None: any."""
+    """Return the settings of a method's questions for features, empty where it puts none; None: any are accepted."""
     if not method.built_in:
         return None
     settings = {name: getattr(method.method, name, None) for name in ASKED}
@@ -258,7 +264,7 @@ def asked_features(method: ConfiguredMethod) -> dict[str, Scalar] | None:
 
 
 def largest_batch(method: ConfiguredMethod) -> int:
-    """Return the most samples of a mini-batch, whatever a message requires; a method of one's own may have any."""
+    """Return the most samples of a mini-batch, whatever a message requires; a method from outside may use any."""
     settings = getattr(method.method, "work", None)
     if not isinstance(settings, WorkSettings):
         return names_of.MOST

@@ -564,7 +564,7 @@ class Coding:
             RefusedError: it is not as long as it must be, or no payload.
         """
         if payload.shape != (self.bytes,):
-            raise RefusedError("payload", f"{payload.size} bytes came; {self.bytes} are waited for.")
+            raise RefusedError("payload", f"{payload.size} bytes came; {self.bytes} are expected.")
         ends = np.cumsum([step.side(layout) for step, layout in self.steps])
         *sides, packed = np.split(payload, ends)
         x = unpack_numbers(packed, self.last)

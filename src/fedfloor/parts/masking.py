@@ -85,7 +85,7 @@ class Residues:
     def add(self, total: Bytes, other: Bytes, sign: int = 1) -> None:
         """Add a vector to a sum, in place, or take it off."""
         if other.shape != total.shape:
-            raise RefusedError("payload", f"{other.size} bytes came; {total.size} are waited for.")
+            raise RefusedError("payload", f"{other.size} bytes came; {total.size} are expected.")
         cut = self.bytes - 8 * FIGURES
         for part, kind in ((slice(0, cut), self._kind()), (slice(cut, None), "<u8")):
             into, more = total[part].view(kind), other[part].view(kind)
