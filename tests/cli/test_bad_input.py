@@ -90,7 +90,9 @@ def eleven(shape, classes):
 def test_a_model_that_does_not_fit_the_classes(command: Command) -> None:
     command.module("bad_input_networks", OWN_NETWORKS)
     said = command.set("model.name=bad_input_networks:eleven")
-    command.refused(said, "gives (11,) outputs per sample: the data have 62 classes, so it must give (62,).")
+    command.refused(
+        said, "gives (11,) outputs per sample; data.task needs (62,): one per class, target or predicted value."
+    )
 
 
 OWN_METHODS = """

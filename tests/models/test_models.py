@@ -245,7 +245,7 @@ def test_trying_a_network_out_leaves_no_trace() -> None:
 
 
 REFUSED = {
-    "own_networks:too_wide": "gives (11,) outputs per sample: the data have 10 classes, so it must give (10,)",
+    "own_networks:too_wide": "gives (11,) outputs per sample; data.task needs (10,): one per class, target",
     "own_networks:images_out": "gives (10, 28, 28) outputs per sample",
     "own_networks:no_parameters": "has no parameters: there is nothing to train",
     "own_networks:all_frozen": "has only frozen parameters: there is nothing to train",
@@ -253,7 +253,7 @@ REFUSED = {
     "own_networks:Detached": "cannot be trained: RuntimeError: element 0 of tensors does not require grad",
     "own_networks:FailsInTraining": "does not take samples of shape (1, 28, 28) while it is trained: not today",
     "own_networks:other_shape": "does not take samples of shape (1, 28, 28)",
-    "own_networks:a_pair": "gives a tuple: it must give a tensor [batch, classes]",
+    "own_networks:a_pair": "gives a tuple: it must give a tensor [batch, 10]",
     "own_networks:lazy": "has lazy layers: give them their sizes",
     "own_networks:no_module": "returned Tensor: it must return a torch.nn.Module",
     "own_networks:takes_nothing": "could not be built: TypeError: takes_nothing() takes 0 positional arguments",

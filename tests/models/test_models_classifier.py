@@ -157,7 +157,7 @@ REFUSED = {
     "a tensor": ("Net", "head.weight", "has no such layer. Did you mean 'head'?"),
     "untrained": ("Net", "body.2", "is ReLU and has no trained parameters. Layers that have: head, body.1."),
     "frozen": ("FrozenTail", "tail.1", "is Linear and has no trained parameters"),
-    "width": ("Net", "body.1", "gives (8,) outputs per sample; the classifier must give (10,), one number per class."),
+    "width": ("Net", "body.1", "gives (8,) outputs per sample; the classifier must give (10,): one number per class"),
     "idle": ("Idle", "heads", "is never called by forward()"),
     "its own": (
         "Misnamed",

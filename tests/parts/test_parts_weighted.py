@@ -310,6 +310,6 @@ def test_another_number_of_classes_is_refused_before_training() -> None:
 
 
 def test_weights_that_nobody_worked_out_are_refused() -> None:
-    with pytest.raises(SettingError, match="follow from the census, which is taken before round 1"):
+    with pytest.raises(SettingError, match="needs the census before round 1"):
         losses(Weighted(), [[0.0, 0.0]], [0])
     assert type(Plain()) is Plain

@@ -368,7 +368,7 @@ def test_what_sends_nothing_is_refused_where_it_has_no_meaning(command: Command)
     command.refused(command.set("method.name=scikit-learn"), "it is a reference that is fitted once")
     command.refused(
         command("compare", "tiny.toml", "--methods", "fedavg,local-only", "--references"),
-        "method 'local-only' with --references",
+        "method 'local-only' is one of the --references",
     )
     assert command.set("method.name=local-only").code == 0
     command.refused(command("predict", "out", "tiny.toml"), "out keeps no model: it is a reference")

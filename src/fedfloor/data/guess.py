@@ -206,7 +206,7 @@ def _categories(names: Sequence[str], body: Sequence[Sequence[str]], texts: Sequ
 def roles_of(
     names: Sequence[str], body: Sequence[Sequence[str]], given: Mapping[str, Any], form: str | None = None
 ) -> dict[str, str]:
-    """Return role → column, as told, as the default is, or by the first common name that there is."""
+    """Return role → column: the given column, else the first column with one of the role's common names."""
     roles = {role: str(given[role]) for role in CALLED if role in given}
     run = next((i for i, name in enumerate(names) if word_of(name) in CALLED["run"]), None)
     for role, called in CALLED.items():

@@ -124,7 +124,7 @@ class Window:
 
 @dataclass(frozen=True)
 class ShareSplit:
-    """A share ``test`` of each device's samples, or of the devices, is for testing."""
+    """Puts a share ``test`` of each device's samples, or of the devices, aside for testing."""
 
     kind: str
     test: float = 0.2
@@ -135,42 +135,42 @@ class ShareSplit:
 
 @dataclass(frozen=True)
 class TimeSplit(ShareSplit):
-    """The last ``test`` of each device's rows, in the order of time, is for testing."""
+    """Puts the last share ``test`` of each device's rows, in the order of time, aside for testing."""
 
     kind: Literal["time"] = "time"
 
 
 @dataclass(frozen=True)
 class RandomSplit(ShareSplit):
-    """A random ``test`` of each device's samples is for testing."""
+    """Puts a random share ``test`` of each device's samples aside for testing."""
 
     kind: Literal["random"] = "random"
 
 
 @dataclass(frozen=True)
 class DeviceSplit(ShareSplit):
-    """A random ``test`` of the devices is for testing: they do not train."""
+    """Puts a random share ``test`` of the devices aside for testing; these do not train."""
 
     kind: Literal["device"] = "device"
 
 
 @dataclass(frozen=True)
 class RunSplit(ShareSplit):
-    """A random ``test`` of each device's recordings is for testing; a device with a single one only trains."""
+    """Puts a random share ``test`` of each device's recordings aside for testing; a single recording only trains."""
 
     kind: Literal["run"] = "run"
 
 
 @dataclass(frozen=True)
 class StratifiedSplit(ShareSplit):
-    """A random ``test`` of each class of each device is for testing: at least one of two samples, and never all."""
+    """Puts a random share ``test`` of each device's samples of each class aside: one or more of two, and never all."""
 
     kind: Literal["stratified"] = "stratified"
 
 
 @dataclass(frozen=True)
 class LastSplit:
-    """The last ``rows`` of each device, or of each of its recordings, are for testing."""
+    """Puts the last ``rows`` of each device, or of each of its recordings, aside for testing."""
 
     rows: int
     kind: Literal["last"] = "last"
@@ -292,6 +292,20 @@ class Reading:
         if self.bins is not None:
             object.__setattr__(self, "bins", tuple(self.bins))
             check_bins(self.bins, self.classes)
+        self._check_task()
+        if self.size is not None:
+            object.__setattr__(self, "size", tuple(self.size))
+            fits = len(self.size) == 2 and min(self.size) >= 1
+            require(fits, "data.size", self.size, "[height, width], each at least 1")
+        if self.layout is not None and self.device in ("column", "file"):
+            raise SettingError(
+                f'[data] layout is for devices that are folders, but device = "{self.device}". Leave one of them out.'
+            )
+        twice = next((name for name in self.classes if self.classes.count(name) > 1), None)
+        require(twice is None, "data.classes", twice, "names that are given once each")
+
+    def _check_task(self) -> None:
+        """Refuse keys that the task cannot use."""
         has_ranges = self.bins is not None or self.number is not None
         if self.remaining and (not has_ranges or self.test is not None):
             advice = "set data.bins, too, or data.task = 'regression'"
@@ -305,16 +319,6 @@ class Reading:
                     f"data.{key}: data.task = '{self.asked.kind}' predicts numbers, and has no classes: {advice}. "
                     f"Leave data.{key} out."
                 )
-        if self.size is not None:
-            object.__setattr__(self, "size", tuple(self.size))
-            fits = len(self.size) == 2 and min(self.size) >= 1
-            require(fits, "data.size", self.size, "[height, width], each at least 1")
-        if self.layout is not None and self.device in ("column", "file"):
-            raise SettingError(
-                f'[data] layout is for devices that are folders, but device = "{self.device}". Leave one of them out.'
-            )
-        twice = next((name for name in self.classes if self.classes.count(name) > 1), None)
-        require(twice is None, "data.classes", twice, "names that are given once each")
 
     def recipe(self) -> str:
         """Return all of it that what is parsed depends on, as text: not windows and splits, which come after."""

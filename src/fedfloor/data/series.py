@@ -122,10 +122,10 @@ def _normal(name: str, classes: tuple[str, ...], task: Reconstruction) -> int:
 
 
 def asked(name: str, classes: tuple[str, ...], rows: Rows, cut: Cut, reading: Reading, inputs: Inputs) -> TaskTargets:
-    """Return what a task asks of samples.
+    """Return the task, its classes and the targets of samples, as ``[data] task`` sets them.
 
     Raises:
-        SettingError: the samples do not have what the task asks for, or too little of it.
+        SettingError: the samples lack the columns, labels or rows that the task needs.
     """
     task, train = reading.asked, ~cut.test
     if not reading.whole:

@@ -75,7 +75,7 @@ class Rows:
         return self.segment if self.run is None else self.run
 
     def place(self, row: int) -> str:
-        """Return where a row stands, as a reader would look for it."""
+        """Return the place of a row for an error message: its file, and its row in it where that is known."""
         file = self.files[int(self.file[row]) if self.file is not None else 0] if self.files else ""
         if self.line is None:
             return file or f"row {row}"

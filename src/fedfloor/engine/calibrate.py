@@ -81,9 +81,13 @@ def quantile(devices: list[NDArray[np.floating]], share: float, rounds: int = RO
 
 
 def calibrated(engine: Engine, device: int = -1) -> Task:
-    """Return the task with the threshold of the model that is in the resident network; as it is where it needs none.
+    """Return the engine's task with an anomaly threshold for the model in the resident network.
 
-    Scores of simulated devices are counted here; real devices count their own.
+    The threshold is the quantile ``share`` of the scores of held-out normal samples. Scores of simulated devices are
+    counted here; real devices count their own. A task without a threshold is returned unchanged.
+
+    Args:
+        device: whose samples set the threshold; -1, or a device without held-out samples: those of all devices.
     """
     task, park = engine.task, held_out(engine.park)
     if not isinstance(task, Reconstruction):

@@ -242,7 +242,17 @@ class Executor(Protocol):
     def visit(
         self, engine: Engine, work: Work, packet: Packet, key: Key, extractor: FrozenExtractor
     ) -> tuple[Packet, Receipt] | None:
-        """Let a device train; return the packet and the receipt but for its bytes, or None where it is lost."""
+        """Train a packet at a device.
+
+        Args:
+            work: the local training.
+            packet: the tensors that the device receives.
+            key: the visit's place in the run, by which its random numbers are drawn.
+            extractor: whether the visit trains on features of a frozen part of the model.
+
+        Returns:
+            The packet that comes back and its receipt, whose bytes are counted later; None where the visit is lost.
+        """
         ...
 
     def meeting(self, engine: Engine, aggregation: Aggregation, mine: Collection[int]) -> AbstractContextManager[None]:

@@ -51,8 +51,13 @@ Longest = tuple[float, ...]  # a device's greatest recent ‖Δ‖ of each part,
 
 @dataclass(frozen=True)
 class Part:
-    """One part of a packet, before and after a visit; ``weights``: of the trained model; ``flaw``: refused whatever its
-    length."""
+    """One part of a packet, before and after a visit.
+
+    Args:
+        weights: whether it is the trained part of the model.
+        start, end: its numbers before and after the visit.
+        flaw: the reason to refuse it whatever its length, or "".
+    """
 
     weights: bool
     start: Tensor
@@ -76,7 +81,7 @@ class Part:
 
     @property
     def bound(self) -> float:
-        """The most where no median is known."""
+        """The greatest length that is accepted while no median is known."""
         return (BOUND if self.weights else OTHERS) * (self.own + math.sqrt(self.start.numel()))
 
 
@@ -96,7 +101,7 @@ def parts(network: Network, travels: str, start: Packet, end: Packet) -> list[Pa
 
 
 def flaw(network: Network, start: Tensor, end: Tensor) -> str:
-    """Return why a model is refused whatever the length of its update, or nothing.
+    """Return the reason to refuse a model whatever the length of its update, or "".
 
     No training makes a variance negative that was not; a single one makes the mean of the models undefined.
     """
@@ -134,12 +139,12 @@ class Limit:
         return all(len(self.known.get(work.travels, ())) >= KNOWN for work in walk.works(node))
 
     def judge(self, scope: str, device: int, new: Update, changed: Sequence[Part]) -> str:
-        """Note an update; return why it is refused, or nothing."""
+        """Note an update; return the reason to refuse it, or ""."""
         self._keep(scope, device, new)
         return self.reason(scope, new, changed)
 
     def reason(self, scope: str, new: Update, changed: Sequence[Part]) -> str:
-        """Return why an update is refused by the updates that are known, or nothing."""
+        """Return the reason to refuse an update, given the updates that are known, or ""."""
         if changed and changed[0].flaw:
             return changed[0].flaw
         for place, (part, length) in enumerate(zip(changed, new[1:], strict=True), 1):
@@ -159,14 +164,26 @@ class Limit:
         return ""
 
     def most(self, scope: str, place: int, new: Update, part: Part) -> float:
-        """Return the greatest length that a part of an update may have, as :meth:`reason` goes by."""
+        """Return the greatest length of one part of an update that :meth:`reason` accepts.
+
+        Args:
+            scope: the slices of the model that travel.
+            place: of the part among the update's parts, from 1.
+            new: the update, whose first number is its rate · steps.
+            part: the part before and after the visit.
+        """
         middle = self._medians(scope, place, len(new))
         if middle is None:
             return part.bound
         return max(self.factor * middle[0], self.factor * middle[1] * new[0], part.harmless)
 
     def strange(self, sizes: Mapping[int, float], harmless: float) -> dict[int, str]:
-        """Return whose answer to a question is refused, and why: it is more than ``factor`` times the median."""
+        """Return the devices whose answers are more than ``factor`` times the median, each with the reason.
+
+        Args:
+            sizes: device → length of its answer.
+            harmless: the length up to which no answer is refused.
+        """
         middle = median(sizes.values()) if len(sizes) >= KNOWN else 0.0
         return {
             k: f"is {size / middle:.3g} times the median of {len(sizes)} devices; norm_limit = {self.factor:g}."

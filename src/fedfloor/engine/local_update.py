@@ -87,7 +87,11 @@ class VisitExtractor:
         return self._samples.stored()
 
     def window(self, name: str = "") -> Tensor:
-        """Return the features [n, D] of what the device holds now; by an earlier extractor where one is named."""
+        """Return the features [n, D] of the device's present samples.
+
+        Args:
+            name: digest of an earlier extractor; "" for the present one.
+        """
         if name not in self._features:
             network, now = self._engine.network, self._engine.network.flat.clone() if name else None
             if name:  # the numbers of an earlier extractor, around the classifier

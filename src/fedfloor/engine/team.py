@@ -51,7 +51,7 @@ class Team(Protocol):
     size: int
 
     def gather(self, mine: Sequence[Blob]) -> list[list[memoryview]]:
-        """Show everyone my byte strings; return everyone's, by rank. All ranks must call it at the same point."""
+        """Exchange byte strings between all ranks, which must all call this at the same point; return them by rank."""
         ...
 
     def fail(self, error: BaseException) -> None:

@@ -175,7 +175,7 @@ class FLHC(FedAvg):
         return apart({j: visiting(self, self.work, view, chosen) for j, chosen in drawn.items()})
 
     def absorb(self, state: State, outcome: Outcome) -> State:
-        """Take the models in, and the cohorts once the updates are known."""
+        """Return the state with the round's model, and with the cohorts once the devices' updates are known."""
         after = replace(state, packet=outcome.packet)
         models = {k: answer["profile"] for k, answer in outcome.answers.items() if "profile" in answer}
         if not models:

@@ -92,9 +92,9 @@ class ConfiguredMethod(Method):
         )
         if method.needs.cohorts and any(of_one):
             raise SettingError(
-                f"method '{name}' may have several models: a server's moments, a mixing rule that reads losses, and "
-                "an objective that sends something beside the model, or keeps some of it, are for one model. Choose "
-                "other parts."
+                f"method '{name}' may have several models, and these parts need a single one: a server with moments, "
+                "a mixing rule that reads losses, an objective that sends tensors beside the model or keeps a part of "
+                "it. Choose other parts."
             )
         if method.needs.remembers and parts.objective is not None and parts.objective.remembers:
             kind = objectives.to_spec(parts.objective)[0]

@@ -1,4 +1,4 @@
-"""Which layer of a network is its classifier, and whether the network fits the samples and classes."""
+"""The classifier layer of a network, and checks that the network fits the samples and the task."""
 
 from __future__ import annotations
 
@@ -19,6 +19,15 @@ def find(model: str, module: nn.Module, shape: Shape, classes: int, wanted: str 
 
     It is ``wanted``, or else the text in the module's attribute ``classifier``, or else the last ``nn.Linear``, in the
     order in which the layers are defined, that has trained parameters and ``classes`` outputs.
+
+    Args:
+        model: the network's name, for errors.
+        shape: of a sample.
+        classes: outputs per sample: classes, or numbers that the task predicts.
+        wanted: the setting ``model.classifier``.
+
+    Raises:
+        SettingError: the named layer is missing, has no trained parameters, or gives another number of outputs.
 
     >>> find("net", nn.Sequential(nn.Linear(4, 5), nn.ReLU(), nn.Linear(5, 3)), (4,), 3)
     '2'
@@ -114,13 +123,20 @@ def _check_classifier(setting: str, model: str, module: nn.Module, path: str, sh
     if size != (classes,):
         problem = "is never called by forward()" if size is None else f"gives {size} outputs per sample"
         raise SettingError(
-            f"{setting}: this layer of model '{model}' {problem}; the classifier must give ({classes},), one number "
-            "per class."
+            f"{setting}: this layer of model '{model}' {problem}; the classifier must give ({classes},): one number "
+            "per class, target or predicted value."
         )
 
 
 def check(name: str, module: nn.Module, shape: Shape, classes: int) -> None:
-    """Refuse a network that cannot be trained on such samples, or that does not take them."""
+    """Check that a network can be trained on samples of a shape.
+
+    Args:
+        classes: outputs per sample: classes, or numbers that the task predicts.
+
+    Raises:
+        SettingError: it does not take them, gives another number of outputs, or has nothing to train.
+    """
     if hasattr(module, "set_by"):
         with torch.no_grad():
             _output(name, module.eval(), shape, classes)
@@ -158,12 +174,12 @@ def _output(name: str, module: nn.Module, shape: Shape, classes: int) -> Tensor:
         when = " while it is trained" if module.training else ""
         raise SettingError(f"model '{name}' does not take samples of shape {shape}{when}: {error}") from error
     if not isinstance(output, Tensor):
-        raise SettingError(f"model '{name}' gives a {type(output).__name__}: it must give a tensor [batch, classes].")
+        raise SettingError(f"model '{name}' gives a {type(output).__name__}: it must give a tensor [batch, {classes}].")
     size = tuple(output.shape)
     if size != (2, classes):
         raise SettingError(
-            f"model '{name}' gives {size[1:]} outputs per sample: the data have {classes} classes, "
-            f"so it must give ({classes},). Let the model use the 'classes' it is called with."
+            f"model '{name}' gives {size[1:]} outputs per sample; data.task needs ({classes},): one per class, target "
+            "or predicted value. Let the model use its argument 'classes', which is this number."
         )
     return output
 

@@ -271,7 +271,8 @@ def build(
         name: one of :data:`fedfloor.models.zoo.NETWORKS`, or ``module:function`` of your own, called with
             (shape, classes) and returning a ``torch.nn.Module``.
         shape: shape of one sample: an image (1, 28, 28), a row of sensors (52,) or a window of them (52, 20).
-        classes: number of classes; the network's output must be [batch, classes].
+        classes: outputs per sample: the classes, or the numbers that the task predicts; the network's output must be
+            [batch, classes].
         seed: the experiment's seed.
         classifier: path of the layer that is the classifier; left out, it is found as
             :func:`fedfloor.models.classifier.find` returns.

@@ -103,8 +103,8 @@ class LabelSkew(NamedTuple):
     """The label skew of a park; of more than 5,000 devices, of those that are listed.
 
     Attributes:
-        measured: ½ Σ_c |p_k(c) − P(c)|, the mean over devices k, from 0 to 1; p_k the class shares of the device's
-            training samples, P those of all devices' samples.
+        measured: ½ Σ_c |p_k(c) − P(c)|, the mean over devices k, from 0 to 1; p_k the shares of the bins (classes, or
+            ranges of the target) in the device's training samples, P those in all devices' samples.
         expected: its mean where every device draws as many samples independently from P.
     """
 
@@ -129,12 +129,12 @@ class LabelSkew(NamedTuple):
 
     @property
     def words(self) -> str:
-        """The figures in a sentence; empty where all samples are of one class."""
+        """The figures in a sentence; empty where all samples lie in one bin."""
         if self.expected == 0:
             return ""
         return (
-            f"label skew {self.measured:.3f}, {self.grade} (mean distance of a device's class shares from those of all "
-            f"devices, 0 to 1); samples dealt by chance alone give {self.expected:.3f}"
+            f"label skew {self.measured:.3f}, {self.grade} (mean distance of a device's label distribution from that "
+            f"of all devices, 0 to 1); samples dealt by chance alone give {self.expected:.3f}"
         )
 
 

@@ -146,9 +146,9 @@ class Park:
     def census(self, devices: Sequence[int], tick: int, visits: Sequence[int]) -> NDArray[np.int64]:
         """Return int64 [len(devices), F]: the class counts that devices report of their present samples.
 
-        With ``census_epsilon`` they carry noise (:func:`~fedfloor.park.privacy.noise`); those below 0 are given as 0,
-        and where nothing is left every class as 1: noise makes no device one without samples. With ``secret``
-        a static device gives one report at all ticks: a new one at each would average the noise out.
+        With ``census_epsilon`` they carry noise (:func:`~fedfloor.park.privacy.noise`); counts below 0 are reported as
+        0, and a device left without counts reports 1 of every class. With ``secret`` a static device reports the same
+        counts at all ticks, as the mean of new reports would reveal the counts without noise.
 
         Args:
             visits: for each of ``devices``, the number of its visits so far in the run.

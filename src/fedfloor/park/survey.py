@@ -267,10 +267,11 @@ class Quartiles:
 
     @classmethod
     def from_dict(cls, document: Mapping[str, Any], channels: int) -> Quartiles:
-        """Return quartiles from :meth:`to_dict`.
+        """Parse quartiles as :meth:`to_dict` serialises them.
 
         Raises:
-            KeyError, TypeError, ValueError: another document.
+            KeyError, TypeError, ValueError: the document has another form or other channels, or its numbers are not
+                finite.
         """
         median, scale = (np.array(document[key], np.float64) for key in ("median", "scale"))
         if not median.shape == scale.shape == (channels,) or not usable(median, scale) or scale.min() < SMALLEST:

@@ -235,9 +235,8 @@ def period_of(round_number: int, every: int) -> int:
 def is_full(round_number: int, every: int) -> bool:
     """Return whether the round is a full synchronisation, with which a period begins: r = 1, T + 1, 2T + 1, ….
 
-    So the reference code counts, from r = 1, and so there are ⌈R/T⌉ of them in R rounds, as the paper's Eq. (20) has
-    it. The paper's text has r mod T = 0, which is the same rounds counted from 0. With T = 1 every round is one, and
-    this is HFedMS-S.
+    The reference code counts rounds from 1, too; R rounds hold ⌈R/T⌉ of them, as in the paper's Eq. (20). The paper's
+    text states r mod T = 0, the same rounds counted from 0. With T = 1 every round is one: HFedMS-S.
 
     ``round_number``: r, from 1. ``every``: T ≥ 1, rounds of a period.
 

@@ -135,7 +135,9 @@ class Mix(Protocol):
         Raises:
             SettingError: the rule is a mean, or ``whole`` and its author has not written this.
         """
-        raise SettingError(f"mixing rule {type(self).__name__} has no 'mixed': one that is 'whole' must write it.")
+        raise SettingError(
+            f"mixing rule {type(self).__name__} is 'whole' without a method 'mixed': define it, or set whole = False."
+        )
 
 
 def weigh(rule: Mix, samples: int) -> float:

@@ -123,8 +123,8 @@ def class_weights(goal: PerSample, logits: Tensor) -> Tensor:
     """Return an objective's class weights, [F], shaped and placed like a row of the logits."""
     if goal.weights == CENSUS:
         raise SettingError(
-            "the objective's class weights follow from the census, which is taken before round 1 where it is the "
-            f"objective of [method]. Give numbers instead of weights = '{CENSUS}'."
+            f"weights = '{CENSUS}' needs the census before round 1, which is taken for the objective of [method] only. "
+            "Set the objective there, or give one number per class."
         )
     weights = _placed(goal.weights, logits.device, logits.dtype)
     _check_count(len(weights), logits.shape[-1])

@@ -125,7 +125,7 @@ def composed(run: RecordedRun) -> str:
 
 
 def judged(runs: Iterable[RecordedRun]) -> Figure:
-    """Return the headline of all runs: the accuracy, which every run has, where they differ.
+    """Return the headline figure that runs have in common; the accuracy, which every run has, where theirs differ.
 
     >>> judged([]).name
     'accuracy'

@@ -119,10 +119,10 @@ def cost(run: RecordedRun, kind: str) -> float | None:
 
 
 def natural_target(runs: Iterable[RecordedRun]) -> float | None:
-    """Return the best round value of the headline that all seeds of at least one method reached.
+    """Return the best round number that the headline of all seeds of at least one method reached.
 
-    Of a share it is one of 0.05, 0.10, …, 0.95, 0.96, …, 0.99, of a loss one of …, 1, 0.5, 0.2, 0.1, ….
-    References count where there are no methods.
+    For a share it is one of 0.05, 0.10, …, 0.95, 0.96, …, 0.99; for a loss one of …, 1, 0.5, 0.2, 0.1, ….
+    Without methods, the references are compared.
     """
     runs = list(runs)
     figure = judged(runs)

@@ -240,9 +240,11 @@ def release(registry: Registry, version: int, to: Sequence[str] = (), canary: Se
 
 
 def no_better(registry: Registry, version: int, to: Sequence[str] = ()) -> str:
-    """Return why a version is no better than one that devices of its target use, by the figures of both runs.
+    """Compare a version with those that devices of its target use, by the headline figures of their runs.
 
-    "" where it is, or where that is not known: the runs have other headlines, or were judged on other data.
+    Returns:
+        The figures of the first used version that is as good or better; "" where there is none, or where the runs have
+        other headlines or other data.
     """
     new = registry.versions[version].run
     used = {registry.used[name].version for name in _named(registry, "--to", to) if name in registry.used}

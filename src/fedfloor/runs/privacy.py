@@ -235,7 +235,7 @@ def begin_visits(folder: Path, plan: Node) -> None:
 
 
 def visits_begun(folder: Path, done: Mapping[int, int]) -> Mapping[int, int]:
-    """Return device → how often it was to train, at least as often as it did.
+    """Return device → number of trainings that were begun, at least those that are done.
 
     Raises:
         SettingError: the file that counts them is damaged.
@@ -245,7 +245,10 @@ def visits_begun(folder: Path, done: Mapping[int, int]) -> Mapping[int, int]:
         begun = json.loads(path.read_text()) if path.exists() else {}
         return Counter(done) | Counter({int(device): int(times) for device, times in begun.items()})
     except (OSError, ValueError, AttributeError, TypeError) as error:
-        raise SettingError(f"{path} cannot be read: it counts the visits that privacy is spent on.") from error
+        raise SettingError(
+            f"{path} cannot be read: it counts the visits from which the privacy loss follows. Put it back from a "
+            "copy, or start a new run."
+        ) from error
 
 
 def statement(

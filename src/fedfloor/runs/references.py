@@ -243,9 +243,7 @@ def beside(
     """
     for name in REFERENCES:
         if name in methods or (name in experiment.methods and name != SCIKIT_LEARN):
-            raise SettingError(
-                f"method '{name}' with --references, which have one of this name: leave one of the two out."
-            )
+            raise SettingError(f"method '{name}' is one of the --references, too: leave one of the two out.")
     if not combined(replace(experiment, method=replace(experiment.method, name=methods[0]))).method.needs.scopes:
         raise SettingError(
             f"method '{methods[0]}' trains nothing, so that there is nothing for --references to follow. Run it "

@@ -123,7 +123,7 @@ class Recorder:
             self.flush()
 
     def flush(self, *, end: bool = False) -> None:
-        """Write the rows that there are; with ``end`` those that wait for other values, too."""
+        """Write the rows that are complete; with ``end``, also those that wait for further values."""
         now = self._written = time.monotonic()
         if end:
             self._again(self.stored.rows(now, end=True))

@@ -28,7 +28,7 @@ class Answer(ABC):
         return {name: part for name, part in named.items() if hasattr(part, "shape")}
 
     def changed(self: A, change: Callable[[str, Part], Part]) -> A:
-        """Return it with each part replaced by a function of its name and value."""
+        """Return this answer with each part replaced by ``change(name, part)``."""
         return replace(self, **{name: change(name, part) for name, part in self.parts().items()})
 
     @abstractmethod

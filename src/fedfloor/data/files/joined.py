@@ -54,7 +54,7 @@ class Joined:
 
 
 def joined(names: Sequence[str], roles: Mapping[str, str]) -> tuple[Joined, ...]:
-    """Return the columns that roles (role → name) join from a table's, unless one has that whole name."""
+    """Return the columns that roles (role → name) join from several of a table, where no column has that name."""
     wanted = [(role, name, parts_of(name)) for role, name in roles.items() if name not in names]
     return tuple(
         Joined(name, tuple(names.index(part) for part in parts), role)

@@ -138,7 +138,7 @@ class JoinedTables:
         return counts
 
     def segments(self, order: Indices, owner: NDArray[np.int32]) -> NDArray[np.int32]:
-        """Return the recording of each row: a device's rows in one file, of one run where a column says so."""
+        """Return the recording of each row: the rows of a device, a file and, where a column names runs, a run."""
         change = (np.diff(owner[order]) != 0) | (np.diff(self.run[order]) != 0)
         return np.concatenate([[0], np.cumsum(change)]).astype(np.int32)
 
@@ -313,7 +313,11 @@ def _parse(paths: Sequence[Path], reading: Reading, writer: Writer) -> Mapping[s
 
 
 def check_labels(sheets: Sequence[Sheet], reading: Reading) -> None:
-    """Refuse a column that is named as the label, but holds a measure; not where the classes are listed."""
+    """Check that the label column holds classes, unless the classes are listed.
+
+    Raises:
+        SettingError: it holds a measure.
+    """
     if not reading.whole and not reading.classes and reading.asked.kind == "classification":
         where = f"{sheets[0].title}, {sheets[0].cell.format(reading.columns.label)}"
         most = 2 if LIVES.fullmatch(reading.columns.label) else MOST_NUMBERS
@@ -353,19 +357,9 @@ def write(
     order = np.lexsort((everything.run, owner))  # stable: rows keep their order within
     order = everything.in_time(order, owner, devices, reading, roles)
     segment = everything.segments(order, owner)
-    missing = everything.missing(reading.columns.categories or ())
-    everything.check_measured()
-    if missing and reading.missing == "refuse":
-        raise everything.hole(
-            sum(missing.values()), carried=not np.isnan(_filled(everything.rows(order), segment)).any()
-        )
-    if missing and reading.missing == "previous":
-        x = _filled(everything.rows(order), segment)
-        everything.check_filled(x, order, lambda row: devices[owner[row]] if devices else "")
-        writer.append("x", x)
-    else:
-        for rows in everything.blocks(order):
-            writer.append("x", rows)
+    missing = _write_values(
+        writer, everything, order, segment, reading, lambda row: devices[owner[row]] if devices else ""
+    )
     y = codes(label, classes) if target is None else np.zeros(len(label))
     writer.append("y", y[order].astype(np.int64))
     writer.append("segment", segment)
@@ -384,6 +378,25 @@ def write(
         "digest": everything.digest(chain(device or (), factory or (), label), part, reading),
         "order": {"time_format": sheets[0].order} if sheets[0].order else {},
     }  # fmt: skip
+
+
+def _write_values(
+    writer: Writer, tables: JoinedTables, order: Indices, segment: NDArray[np.int32], reading: Reading,
+    device: Callable[[int], str],
+) -> Mapping[str, int]:  # fmt: skip
+    """Write the values of all sensors; return the number of missing ones by sensor, treated as ``reading`` has it."""
+    missing = tables.missing(reading.columns.categories or ())
+    tables.check_measured()
+    if missing and reading.missing == "refuse":
+        raise tables.hole(sum(missing.values()), carried=not np.isnan(_filled(tables.rows(order), segment)).any())
+    if missing and reading.missing == "previous":
+        x = _filled(tables.rows(order), segment)
+        tables.check_filled(x, order, device)
+        writer.append("x", x)
+    else:
+        for rows in tables.blocks(order):
+            writer.append("x", rows)
+    return missing
 
 
 def _check_ids(sheets: Sequence[Sheet], column: str) -> None:

@@ -117,13 +117,13 @@ def _check_memory(devices: int, samples_per_device: int, like: Procedural) -> No
 
 
 def labels(seed: int, samples_per_device: int, like: Procedural, indices: Indices) -> Labels:
-    """Return the classes of samples, int64 [n]: all at once, without a generator for each device.
+    """Return the classes of samples, int64 [n], as a hash of their numbers draws them.
 
     Args:
         seed: of the draws.
-        samples_per_device: gives the device of a sample.
+        samples_per_device: by which the number of a sample gives its device.
         like: the number of classes and the skew.
-        indices: int64 [n], which samples.
+        indices: int64 [n], the numbers of the samples.
     """
     drawn = _hashed(indices, key(seed, "procedural classes"))
     own = _below(_hashed(indices // samples_per_device, key(seed, "procedural preference")), like.classes)

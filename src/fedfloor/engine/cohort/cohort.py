@@ -168,7 +168,7 @@ class Cohort:
         network = engine.network
         made = self._forward(engine, (network.classifier or "") if headed else "")
         if isinstance(made, str):
-            raise RunError(f"{made}: its visits go one by one.")
+            raise RunError(f"{made}: its visits cannot be computed as one stack.")
         if not self._stays(network.flat.device):
             return Program(spec, network, made, pool)
         resident = self._resident is not None and pool is self._resident.pool

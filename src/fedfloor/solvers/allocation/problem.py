@@ -110,12 +110,12 @@ class AllocationProblem:
 
     @property
     def devices(self) -> int:
-        """N."""
+        """The number of devices, N."""
         return len(self.compute_s)
 
     @property
     def levels(self) -> int:
-        """P."""
+        """The number of power levels, P."""
         return int(self.airtime_s.shape[1])
 
     @property
@@ -357,7 +357,7 @@ def fixed_bound(problem: AllocationProblem, active: Integers) -> float:
 
 
 def able(problem: AllocationProblem) -> tuple[Floats, Floats]:
-    """Return training and upload alone on a channel, in seconds, of the devices that can upload [M]."""
+    """Return the seconds [M] of training and of an upload without interference, for the M devices that can upload."""
     alone = alone_s(problem)
     usable = np.isfinite(alone)
     return problem.compute_s[usable], (alone - problem.compute_s)[usable]
