@@ -294,6 +294,22 @@ def test_a_device_that_comes_back_with_other_samples_is_refused_and_named(tmp_pa
     assert edge.line.gate.counts()["d2"]["data"] >= 1
 
 
+def test_a_new_run_trains_on_what_devices_hold_by_then(tmp_path: Path, pictures: Path) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(pictures, copy)
+    what = experiment(tmp_path, "fedavg", rounds=1, devices=DEVICES, more=f"data.path = '{pictures}'")
+    with live(tmp_path, what, data=folder_of(copy)) as park:
+        park.run("first")
+        before = park.agents[0].park
+        taken = next(path for path in sorted((copy / "train/d0").rglob("*")) if path.is_file())
+        shutil.copy(taken, taken.with_stem("taken-since"))
+        assert [line.lost for line in park.run("second")] == [0]
+        after = park.agents[0].park
+        assert before is not None
+        assert after is not None
+        assert after.sizes[0] == before.sizes[0] + 1
+
+
 def test_an_edge_that_is_started_again_is_told_who_holds_what(tmp_path: Path, pictures: Path) -> None:
     what = experiment(tmp_path, "fedavg", rounds=3, devices=DEVICES, more=f"data.path = '{pictures}'")
     _, wanted = simulated(what, tmp_path / "simulated")

@@ -71,7 +71,7 @@ MAY = {
     "draft": BASE | {"checking", "config", "experiment", "data", "park", "runs"},
     "deploy": TRAINING | {"runs", "templates"},
     "sensors": {"checking", "data", "errors"},
-    "rollout": {"checking", "deploy", "errors", "figures", "inference", "models", "ranges", "runs"},
+    "rollout": {"checking", "config", "deploy", "errors", "figures", "inference", "models", "ranges", "runs"},
     "watch": {"checking", "deploy", "errors", "names", "plan", "report", "terminal"},
     "inference": BASE | {"checking", "models", "data", "park", "parts", "runs", "terminal"},
 }

@@ -127,18 +127,22 @@ def test_pictures_are_watched_by_brightness_and_its_spread() -> None:
     assert watch.after(pictures[: 3 * BLOCK] + np.uint8(50), np.zeros(3 * BLOCK)).words(()) == ["channel 0"]
 
 
+def predicting(folder: Path) -> DeviceSettings:
+    """Settings of a device whose rows to predict lie in ``rows``."""
+    (folder / "rows").mkdir()
+    (folder / "ca.crt").write_bytes(CA.pem()[0])
+    (folder / "experiment.toml").write_text('model.name = "logistic"\n')
+    tls = Tls(folder / "ca.crt", folder / "d0.crt", folder / "d0.key")
+    return DeviceSettings(
+        "trial", "d0", 0, 0, Endpoint("127.0.0.1", 8883), folder / "experiment.toml", folder, folder, tls,
+        predict=folder / "rows", edge="north",
+    )  # fmt: skip
+
+
 def test_a_device_publishes_where_drift_begins_and_a_restart_forgets_nothing(tmp_path: Path) -> None:
     """With a connection that notes what is published; tests/rollout/test_rollout_park.py has real ones."""
-    rows = tmp_path / "rows"
-    rows.mkdir()
     put(slots(tmp_path / "models"), model())
-    (tmp_path / "ca.crt").write_bytes(CA.pem()[0])
-    (tmp_path / "experiment.toml").write_text('model.name = "logistic"\n')
-    tls = Tls(tmp_path / "ca.crt", tmp_path / "d0.crt", tmp_path / "d0.key")
-    settings = DeviceSettings(
-        "trial", "d0", 0, 0, Endpoint("127.0.0.1", 8883), tmp_path / "experiment.toml", tmp_path, tmp_path, tls,
-        predict=rows, edge="north",
-    )  # fmt: skip
+    settings, rows = predicting(tmp_path), tmp_path / "rows"
 
     def serve() -> list[tuple[str, dict[str, Any]]]:
         told: list[tuple[str, dict[str, Any]]] = []
@@ -163,6 +167,21 @@ def test_a_device_publishes_where_drift_begins_and_a_restart_forgets_nothing(tmp
     station = Station(cast(Any, None), cast(Any, None))
     station.heard("fedfloor/trial/serving/d0", json.dumps(told[-1][1]).encode())
     assert "heat" in station.reports["d0"].drift
+
+
+def test_a_device_reports_how_many_rows_its_sensors_wrote_and_nothing_else_changes(tmp_path: Path) -> None:
+    told, counts = list[dict[str, Any]](), [10]
+    link = SimpleNamespace(say=lambda _topic, data, **_: told.append(json.loads(data)), unacknowledged=0)
+    made = Serving(predicting(tmp_path), cast(MqttConnection, link), lambda: counts[-1])
+    made._report("refused", "signature: of a stranger", 0)
+    made._count()  # its minute is not over
+    made._count_at = 0.0
+    made._count()  # nothing is new
+    counts.append(25)
+    made._count_at = 0.0
+    made._count()
+    assert [one["rows"] for one in told] == [10, 25]
+    assert told[1] == {**told[0], "rows": 25}
 
 
 @pytest.mark.parametrize("odd", [7, [1], {"a": 1}, ["x", None], [["x"]]])

@@ -9,7 +9,19 @@ import typer
 import typer.core
 
 from fedfloor import __version__
-from fedfloor.cli import alarming, benchmarking, catalog, costs, deploying, look, releasing, sensing, train, watching
+from fedfloor.cli import (
+    alarming,
+    benchmarking,
+    catalog,
+    costs,
+    deploying,
+    look,
+    releasing,
+    scheduling,
+    sensing,
+    train,
+    watching,
+)
 from fedfloor.errors import FedfloorError
 from fedfloor.outside import blamed
 
@@ -33,7 +45,7 @@ for _command in (
     costs.allocate, look.draw, look.report, look.track, look.predict, look.export, catalog.methods, catalog.parts,
     catalog.models, costs.networks, deploying.provision, deploying.cloud, deploying.edge, deploying.device,
     sensing.sense, watching.watch, releasing.release, releasing.promote, releasing.rollback, releasing.releases,
-    releasing.audit, alarming.alarms,
+    releasing.audit, alarming.alarms, scheduling.schedule,
 ):  # fmt: skip
     app.command()(_command)
 app.add_typer(catalog.datasets, name="datasets")

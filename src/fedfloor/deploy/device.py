@@ -79,6 +79,7 @@ class Agent:
         self._worker: Worker | None = None
         self._facts: Facts | None = None
         self._raw: Park | None = None  # as its samples are stored, and what it answers questions about
+        self._run = ""  # for which they were read
         self._questions = Questions(normaliser(experiment.data.normalise))
         self._last: tuple[str, bytes] = ("", b"")  # the last answer, for a repeated request
 
@@ -227,12 +228,14 @@ class Agent:
             return asdict(holding(self._raw, self.settings.device, facts).bare(digest=True))
         if self._facts is not None and self._facts.sample != facts.sample:
             raise RefusedError("facts", "they differ from those that this device has. Start it again for other data.")
+        if message.run != self._run:  # it trains on what is there now
+            self._raw, self.park, self._run = None, None, message.run
         if self._raw is None:
             read = own.park(self.settings, self.experiment, facts, tests=bool(self._method.needs.own))
             self._raw = own.guarded(read, self.settings)
         if facts.question is not None:
             self._questions.admit(facts.question, facts.inputs.columns)
-        elif facts != self._facts:
+        elif facts != self._facts or self.park is None:
             self.park = own.normalised(self._raw, self.experiment, facts, self.settings.device)
             self._facts, self._worker = facts, None
         return asdict(holding(self._raw, self.settings.device, facts))

@@ -25,7 +25,7 @@ Gathered = tuple[list[int], list[Holding]]  # of each device its factory, and wh
 
 
 class Joining:
-    """Holdings of devices; each is queried after its start, before any other request.
+    """Holdings of devices; each is queried after its start, and in each run, before any other request.
 
     Args:
         line: to the devices.
@@ -36,7 +36,7 @@ class Joining:
         self.line, self.deadline_s = line, deadline_s
         self.facts: Facts | None = None
         self.wanted: Mapping[int, Holding] = {}  # what they said before the first round
-        self._said: dict[int, tuple[int | None, Facts, Holding]] = {}
+        self._said: dict[int, tuple[int | None, str, Facts, Holding]] = {}
 
     def holding(self, device: int, facts: Facts, run: str) -> Holding | None:
         """Return what a device holds; None where it does not answer.
@@ -48,8 +48,8 @@ class Joining:
         if session is None:
             return None
         known = self._said.get(device)
-        if known is not None and known[:2] == (session, facts):
-            return known[2]
+        if known is not None and known[:3] == (session, run, facts):
+            return known[3]
         about = {"facts": facts.told(), "device": device}
         answer = self.line.ask(device, "facts", self.deadline_s, run=run, number=0, about=about)
         if answer is None:
@@ -61,7 +61,7 @@ class Joining:
         except RefusedError as error:
             self.line.gate.refuse(name, error)
             raise SettingError(f"device '{name}': {error}") from error
-        self._said[device] = (session, facts, held)
+        self._said[device] = (session, run, facts, held)
         return held
 
     def fits(self, device: int, run: str) -> bool:

@@ -5,20 +5,18 @@ from __future__ import annotations
 import contextlib
 import datetime as dt
 import json
-import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from fedfloor.deploy import settings
-from fedfloor.deploy.settings import ALARMS, AlarmSettings
+from fedfloor.deploy.settings import ALARMS, SPAN, UNITS_S, AlarmSettings
 from fedfloor.errors import SettingError, shown
 
 LINES, OLDER, NOW = "alarms.jsonl", "alarms.1.jsonl", "devices.json"
 MOST_BYTES = 16_000_000  # of each of the two files of lines: the full one takes the older one's place
 BEAT_S = 5.0  # between two versions of devices.json, at most
 PLACES = ("", ALARMS, f"park/{ALARMS}")  # of settings: in a machine's folder, a provisioned park's, a trial park's
-UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 
 
 def find(folder: Path) -> Path | None:
@@ -75,7 +73,7 @@ def moment(text: str, now: dt.datetime) -> dt.datetime:
     Raises:
         SettingError: it is neither.
     """
-    span = re.fullmatch(r"(\d{1,6})([smhd])", text)
+    span = SPAN.fullmatch(text)
     with contextlib.suppress(ValueError, OverflowError):
-        return now - dt.timedelta(seconds=int(span[1]) * UNITS[span[2]]) if span else dt.datetime.fromisoformat(text)
+        return now - dt.timedelta(seconds=int(span[1]) * UNITS_S[span[2]]) if span else dt.datetime.fromisoformat(text)
     raise SettingError(f"--since {shown(text)}: must be a span, such as 30m, 12h or 7d, or a time, 2030-05-01T12:00.")

@@ -277,7 +277,7 @@ def cloud_settings(park: ParkFile, shut_out: Sequence[str]) -> CloudSettings:
             for i, factory in enumerate(park.factory)
         ),
         samples=samples_source(park), broker=hub, tls=_tls_files(CLOUD) if hub else None,
-        transport=park.cloud.transport,
+        transport=park.cloud.transport, schedule=park.schedule,
     )  # fmt: skip
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import pairwise
@@ -78,6 +79,16 @@ def check(settings: DeviceSettings) -> None:
         raise SettingError(f"[data] path: {source.path} does not exist. Put the device's samples there.")
     if source.kind == "function" and not callable(load(str(source.name), "[data] name")):
         raise SettingError(f"[data] name: '{source.name}' is no function.")
+
+
+def written(settings: DeviceSettings) -> int | None:
+    """Return how many rows a device's sensors have written into its buffer so far; None where they are not counted."""
+    path = Path(str(settings.data.path))
+    if settings.data.kind != "folder" or not path.name.endswith(buffer.BUFFERS):
+        return None
+    with suppress(SettingError):  # it is damaged, which the next run names
+        return buffer.written(path)
+    return None
 
 
 def guarded(park: Park, settings: DeviceSettings) -> Park:

@@ -12,7 +12,7 @@ from typing import Any
 
 from fedfloor.checking import checked, toml
 from fedfloor.data.files.buffer import BUFFERS
-from fedfloor.deploy.settings import ALARMS, CLOUD, NAME, TRANSPORTS, DataSource
+from fedfloor.deploy.settings import ALARMS, CLOUD, NAME, TRANSPORTS, DataSource, Schedule
 from fedfloor.errors import SettingError, require, unknown
 
 HOST = re.compile(r"(?=.{1,253}$)[A-Za-z0-9]([A-Za-z0-9-]{0,62})(\.[A-Za-z0-9]([A-Za-z0-9-]{0,62}))*\.?")
@@ -149,6 +149,7 @@ class ParkFile:
         folder: where a machine's folder lies on that machine; for its systemd units.
         programs: where ``fedfloor`` and ``python`` lie there.
         user: account that runs them there.
+        schedule: for which reasons ``fedfloor schedule`` starts a run.
     """
 
     name: str
@@ -161,6 +162,7 @@ class ParkFile:
     folder: Path = Path("/srv/fedfloor")
     programs: Path = Path("/opt/fedfloor/bin")
     user: str = "fedfloor"
+    schedule: Schedule | None = None
 
     def __post_init__(self) -> None:
         check_name("park", self.name)
@@ -172,6 +174,9 @@ class ParkFile:
         check_names(self)
         check_numbers(self.device)
         check_ports(self)
+        for name in self.schedule.canary if self.schedule else ():
+            if name not in (known := [device.name for device in self.device]):
+                raise unknown("device in schedule.canary", name, known)
 
     def devices_of(self, factory: FactoryTable) -> tuple[DeviceTable, ...]:
         """The devices that stand in a factory."""

@@ -5,6 +5,7 @@ Paths in a file are relative to its folder.
 
 from __future__ import annotations
 
+import datetime as dt
 import re
 import types
 import typing
@@ -201,6 +202,74 @@ class Deadlines:
             require(value > 0, name, value, "a number above 0")
 
 
+CLOCK_TIME = re.compile(r"([01]\d|2[0-3]):([0-5]\d)")
+SPAN = re.compile(r"(\d{1,6})([smhd])")
+UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+
+
+def span_s(text: str, name: str) -> int:
+    """Return the seconds of a text such as ``"90s"``, ``"30m"``, ``"24h"`` or ``"7d"``.
+
+    Raises:
+        SettingError: it is something else, no time at all, or more than a leap year.
+
+    >>> span_s("24h", "every")
+    86400
+    """
+    found = SPAN.fullmatch(text)
+    seconds = int(found[1]) * UNITS_S[found[2]] if found else 0
+    allowed = 'a whole number with its unit, such as "90s", "30m", "24h" or "7d", above 0 and at most "366d"'
+    require(0 < seconds <= 366 * UNITS_S["d"], name, text, allowed)
+    return seconds
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """The ``[schedule]`` table: for which reasons ``fedfloor schedule`` starts a run. Spans are texts: ``"24h"``.
+
+    Args:
+        every: span from the start of a run to the start of the next.
+        at: time of day, ``"02:00"``, by the clock and the time zone of the machine that waits.
+        windows: so many new windows in the buffers of all devices together, since the last run was started.
+        drift: so many devices that began to report drift since the last run was started.
+        pause: ``windows`` and ``drift`` start no run sooner after the start of the last one.
+        look: span from one look to the next.
+        release: the devices that a run's model is released to if it is better than the version in use: ``"canary"`` or
+            ``"all"``; left out, it is announced alone.
+        canary: names of devices, for ``release = "canary"``.
+    """
+
+    every: str | None = None
+    at: str | None = None
+    windows: int | None = None
+    drift: int | None = None
+    pause: str = "1h"
+    look: str = "1m"
+    release: str | None = None
+    canary: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        given = any(one is not None for one in (self.every, self.at, self.windows, self.drift))
+        require(given, "schedule", {}, "a table with every, at, windows or drift")
+        for name in ("every", "pause", "look"):
+            if (text := getattr(self, name)) is not None:
+                span_s(text, f"schedule.{name}")
+        _ = self.time
+        for name in ("windows", "drift"):
+            count = getattr(self, name)
+            require(count is None or count >= 1, f"schedule.{name}", count, "a whole number of at least 1")
+        require(self.release in (None, "canary", "all"), "schedule.release", self.release, "canary or all")
+        fits = (self.release == "canary") == bool(self.canary)
+        require(fits, "schedule.canary", list(self.canary), 'names of devices where release = "canary", else left out')
+
+    @property
+    def time(self) -> dt.time | None:
+        """The time of day in ``at``."""
+        found = self.at is not None and CLOCK_TIME.fullmatch(self.at)
+        require(self.at is None or bool(found), "schedule.at", self.at, 'a time of day, such as "02:00"')
+        return dt.time(int(found[1]), int(found[2])) if found else None
+
+
 @dataclass(frozen=True)
 class Named:
     """A device by its name and its number in the experiment; ``edge`` names the edge of a device of another factory."""
@@ -336,6 +405,7 @@ class CloudSettings:
         deadlines: its longest waits.
         samples: ``"experiment"`` where all devices hold their share of the experiment's data, ``"devices"`` where each
             reports its own.
+        schedule: for which reasons ``fedfloor schedule`` starts a run.
     """
 
     park: str
@@ -347,6 +417,7 @@ class CloudSettings:
     transport: str = "mqtt"
     deadlines: Deadlines = Deadlines()
     samples: str = "experiment"
+    schedule: Schedule | None = None
 
     def __post_init__(self) -> None:
         require(self.samples in SAMPLES, "samples", self.samples, " or ".join(SAMPLES))

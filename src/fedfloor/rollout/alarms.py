@@ -36,7 +36,15 @@ WRITE_S = 1.0  # between two versions of devices.json, at least
 WAITING = 256  # messages that wait to be kept; more hold a broker's connection up
 MOST_DRIFT, DRIFT_CHARS, FILE_CHARS = 20, 100, 255
 FLOAT = 3.5e38  # beyond float32's range
-UNKNOWN: Row = {"state": "waiting", "version": None, "why": "", "drift": [], "decision": None, "since": None}
+UNKNOWN: Row = {
+    "state": "waiting",
+    "version": None,
+    "why": "",
+    "drift": [],
+    "decision": None,
+    "since": None,
+    "written": None,
+}
 
 
 def read_alarm(payload: bytes) -> Row:
@@ -150,7 +158,7 @@ class AlarmKeeper:
             raise RefusedError("form", "it is no report.")
         change: Row = {"state": report.state, "why": printable(report.why)}
         if report.state != "gone":  # the broker's last word on a device knows nothing more
-            change |= {"version": report.version, "drift": _drift(list(report.drift))}
+            change |= {"version": report.version, "drift": _drift(list(report.drift)), "written": report.rows}
             self._missed(row, report, change["drift"])
         self._change(row, change)
 
@@ -216,8 +224,8 @@ class AlarmKeeper:
 
 
 def _standing(row: Row) -> Row:
-    """Return what a device's ``since`` is about: a further decision on an alarm is nothing new."""
-    return row | {"decision": bool(row["decision"]), "since": None}
+    """Return what a device's ``since`` is about: a further decision on an alarm, or further rows, are nothing new."""
+    return row | {"decision": bool(row["decision"]), "since": None, "written": None}
 
 
 def append(state: Path, line: Row) -> None:

@@ -33,7 +33,8 @@ STATES = ("serving", "fetching", "refused", "empty", "gone")
 
 @dataclass(frozen=True)
 class Report:
-    """A device's last report: its state as to entry ``number`` of the journal, the version in use, and what drifts."""
+    """A device's last report: its state as to entry ``number`` of the journal, the version in use, what drifts, and how
+    many rows its sensors have written so far, where they are counted."""
 
     state: str
     number: int | None
@@ -41,6 +42,7 @@ class Report:
     why: str
     after_s: float
     drift: tuple[str, ...] = ()
+    rows: int | None = None
 
 
 @dataclass
@@ -68,12 +70,12 @@ def read_report(payload: bytes, after_s: float = 0.0) -> Report | None:
     try:
         body = json.loads(payload)
         state, number, version, why = (body[key] for key in ("state", "number", "version", "why"))
-        drift = tuple(body.get("drift", ()))
+        drift, rows = tuple(body.get("drift", ())), body.get("rows")
     except (ValueError, KeyError, TypeError, RecursionError):
         return None
     texts = all(isinstance(text, str) for text in (why, *drift))
-    counts = all(x is None or (type(x) is int and 0 <= x <= COUNT) for x in (number, version))
-    return Report(state, number, version, why, after_s, drift) if state in STATES and texts and counts else None
+    counts = all(x is None or (type(x) is int and 0 <= x <= COUNT) for x in (number, version, rows))
+    return Report(state, number, version, why, after_s, drift, rows) if state in STATES and texts and counts else None
 
 
 @contextmanager

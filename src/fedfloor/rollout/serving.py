@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import logging
 import queue
+import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from threading import Event, Thread
 from typing import Any
@@ -28,13 +30,20 @@ log = logging.getLogger(__name__)
 WAITING = 256  # messages that wait for the thread of releases; more hold the connection up
 POLL_S = 0.2  # between looks for new rows
 UNACKNOWLEDGED = 256  # predictions under way to the broker; further rows wait in their files
+COUNT_S = 60.0  # between two looks at how many rows the sensors have written
 TOLD = 20  # refusals that are all logged; of later ones the 32nd, 64th, 128th, …
 
 
 class Serving:
-    """Releases to one device, which come by ``link``, and its predictions."""
+    """Releases to one device, which come by ``link``, and its predictions.
 
-    def __init__(self, settings: DeviceSettings, link: MqttConnection) -> None:
+    Args:
+        written: returns how many rows its sensors have written so far; None where they are not counted.
+    """
+
+    def __init__(
+        self, settings: DeviceSettings, link: MqttConnection, written: Callable[[], int | None] = lambda: None
+    ) -> None:
         if settings.tls is None:
             raise SettingError("releases are signed by the park's authority: give ca, cert and key in [tls].")
         folder = settings.state / "models"
@@ -49,6 +58,8 @@ class Serving:
         self._rows = None if settings.predict is None else InputRows(settings.predict, folder / "rows.json")
         self._queue: queue.Queue[Callable[[], None]] = queue.Queue(WAITING)
         self._refusals = 0
+        self._written, self._rows_written, self._count_at = written, written(), time.monotonic() + COUNT_S
+        self._said: tuple[str, str, int | None] = ("empty", "", None)  # the last report
         self.topics = (topic(settings.park, "release", settings.name),)
 
     def heard(self, topic: str, payload: bytes) -> None:
@@ -77,11 +88,20 @@ class Serving:
 
     def _step(self, wait_s: float) -> bool:
         """Do what a message asks for, or predict where there is none; return whether there may be more rows."""
+        self._count()
         try:
             self._queue.get(timeout=wait_s)()
         except queue.Empty:
             return self._predict()
         return True
+
+    def _count(self) -> None:
+        """Report anew, from time to time, where the sensors have written rows."""
+        if time.monotonic() >= self._count_at:
+            self._count_at = time.monotonic() + COUNT_S
+            before, self._rows_written = self._rows_written, self._written()
+            if self._rows_written != before:
+                self._report(*self._said)
 
     def end(self) -> None:
         """End :meth:`run`."""
@@ -149,8 +169,9 @@ class Serving:
 
     def _report(self, state: str, why: str = "", number: int | None = None) -> None:
         """Publish the version in use, and the number of the release that is fetched or refused; 0: nobody signed it."""
+        self._said = state, why, number
         used = None if self._model is None else self._model.statement
-        body = report(self.settings.name, state, used, why, number, self._drifted())
+        body = report(self.settings.name, state, used, why, number, self._drifted(), self._rows_written)
         self._link.say(topic(self.settings.park, "serving", self.settings.name), body, retain=True)
 
     def _predict(self) -> bool:
@@ -195,7 +216,7 @@ class Serving:
 
 def report(
     device: str, state: str, used: Statement | None, why: str = "", number: int | None = None,
-    drifted: Sequence[str] = (),
+    drifted: Sequence[str] = (), written: int | None = None,
 ) -> bytes:  # fmt: skip
     """Return a device's report as JSON: on the release ``number``, or that of the model in ``used``."""
     known = None if used is None else used.number
@@ -206,7 +227,7 @@ def report(
         "number": known if number is None else number,
     }
     body |= {"version": None if used is None else used.version, "sha256": None if used is None else used.sha256}
-    body["drift"] = [text[:100] for text in drifted[:20]]
+    body |= {"drift": [text[:100] for text in drifted[:20]], "rows": written}
     return json.dumps(body).encode()
 
 
@@ -260,9 +281,10 @@ def with_releases(settings: DeviceSettings) -> Callable[[tuple[str, bytes]], Con
     """Return how a training device connects, given its last will; None without certificates: it takes no releases."""
     if settings.tls is None:
         return None
+    from fedfloor.deploy import own  # which devices that only predict lack
 
     def link(will: tuple[str, bytes]) -> Connection:
         made = MqttConnection(settings.name, settings.broker, settings.tls, will)
-        return WithReleases(made, Serving(settings, made))
+        return WithReleases(made, Serving(settings, made, partial(own.written, settings)))
 
     return link

@@ -23,6 +23,8 @@ CREATE TABLE IF NOT EXISTS rows (epoch INTEGER, time REAL, x BLOB NOT NULL, labe
     PRIMARY KEY (epoch, time)) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS labels (since REAL, until REAL, label TEXT NOT NULL, UNIQUE (since, until));
 """
+COUNT = """INSERT INTO about VALUES ('written', ?)
+    ON CONFLICT (key) DO UPDATE SET value = CAST(CAST(value AS INTEGER) + excluded.value AS TEXT)"""
 OVERHEAD = 48  # bytes of a row beside its values
 FILL = 1.25  # times the bytes of rows that their pages take
 WAITING = 20_000  # rows in memory while the disk is full
@@ -97,6 +99,7 @@ class Buffer:
             [(row.epoch, row.time, row.values.astype("<f4").tobytes(), row.label) for row in self._waiting],
         )
         rows += base.execute(since, first).fetchone()[0]
+        base.execute(COUNT, (str(rows - self.rows),))
         base.executemany("INSERT OR REPLACE INTO labels VALUES (?, ?, ?)", self._labels)
         if self._position is not None:
             base.execute("INSERT OR REPLACE INTO about VALUES ('position', ?)", (self._position,))

@@ -98,6 +98,19 @@ def read(path: Path, newest: int | None = None) -> BufferedRows:
     return BufferedRows(path.name, about["id"], columns, time, np.where(np.isfinite(x), x, np.nan), label.tolist(), run)
 
 
+def written(path: Path) -> int | None:
+    """Return how many rows were ever put into a buffer, also those that have gone; None where it does not count them.
+
+    Raises:
+        SettingError: it is no buffer.
+    """
+    if not path.exists():
+        return None
+    with opened(path) as base:
+        row = base.execute("SELECT value FROM about WHERE key = 'written'").fetchone()
+    return int(row[0]) if row and str(row[0]).isdecimal() else None
+
+
 def load(path: Path, reading: Reading, seed: int, newest: int | None = None) -> Dataset:
     """Read a buffer as a device's recordings; where labels are needed, without the rows that have none (yet).
 

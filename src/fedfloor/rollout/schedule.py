@@ -1,0 +1,444 @@
+"""Training that starts by itself: the ``[schedule]`` of ``cloud.toml``, its log, and the release of what it trained.
+
+The log, ``schedule.jsonl`` beside the run's folder, is all that a schedule remembers. Its lines, each with ``at``, UTC:
+
+===========  ===========================================================================================
+``began``    the schedule was first used; ``rows`` written by each device's sensors so far
+``started``  run ``number``, and ``why``; ``rows`` and the devices in ``drift`` at that time
+``ended``    run ``number`` with exit ``code``; ``result``: released, announced, or why not
+``calm``     devices that drifted when the last run was started, and no longer do
+``missed``   the time of day in ``at`` passed by while nothing could be started
+``clock``    the machine's clock was set forward ``by_s`` seconds: earlier times are moved with it
+===========  ===========================================================================================
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import hashlib
+import json
+import logging
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from threading import Event
+from typing import Any
+
+from filelock import FileLock, Timeout
+
+from fedfloor import config
+from fedfloor.deploy import kept, machines, settings
+from fedfloor.deploy.settings import CloudSettings, Schedule, span_s
+from fedfloor.errors import FedfloorError, RunError, SettingError, unknown
+from fedfloor.rollout import delivery, registry
+from fedfloor.rollout.registry import Registry
+from fedfloor.runs.folder import owned, write
+
+log = logging.getLogger(__name__)
+Line = Mapping[str, Any]
+STALE_S = 60.0  # of devices' reports, which are written anew every few seconds
+RELEASED_S = 30.0  # for devices' reports on a release
+STEP_S = 0.2
+LATE_S = 3600.0  # after the time of day in ``at``; later that day no run is started for it
+JUMP_S = 60.0  # of the machine's clock beside a steady one; less is a time server's work
+INTERRUPTED = 130
+
+
+@dataclass(frozen=True)
+class Sight:
+    """The last reports of devices, as ``fedfloor alarms --follow`` keeps them.
+
+    Args:
+        rows: device → rows that its sensors have written so far.
+        drift: device → whether it reports drift.
+    """
+
+    rows: Mapping[str, int] = field(default_factory=dict)
+    drift: Mapping[str, bool] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Past:
+    """A schedule's log, read.
+
+    Args:
+        since: when the last run was started, or the schedule began; seconds since 1970 by the clock as it is now.
+        day: the last day whose ``at`` is done with, as in ISO 8601.
+        number: of the last run.
+        run: its folder, where it has not ended; "" where it has.
+        rows, drift: devices' rows, and the drifting devices, when it was started; those that are calm since left out.
+    """
+
+    since: float
+    day: str
+    number: int = 0
+    run: str = ""
+    rows: Mapping[str, int] = field(default_factory=dict)
+    drift: frozenset[str] = frozenset()
+
+    def after(self, line: Line) -> Past:
+        """Return the past with one more line of the log."""
+        event, since = line["event"], dt.datetime.fromisoformat(line["at"]).timestamp()
+        past = replace(self, day=line.get("day", self.day))
+        if event == "clock":
+            return replace(past, since=self.since + line["by_s"])
+        if event == "calm":
+            return replace(past, drift=self.drift - {*line["devices"]})
+        if event == "ended":
+            return replace(past, run="")
+        if event == "started":
+            past = replace(past, number=line["number"], run=line["run"], drift=frozenset(line["drift"]))
+        if event in ("began", "started"):
+            return replace(past, since=since, rows={**self.rows, **line["rows"]})
+        return past
+
+
+def reasons(schedule: Schedule, past: Past, now: dt.datetime, sight: Sight, stride: int) -> list[dict[str, Any]]:
+    """Return a row for each key of a schedule: how far it is, and whether a run is due.
+
+    Args:
+        now: with its time zone.
+        stride: rows of a buffer to each new window.
+    """
+    rows, waited = list[dict[str, Any]](), now.timestamp() - past.since
+    rested = waited >= span_s(schedule.pause, "pause")
+    if schedule.every is not None:
+        needed = span_s(schedule.every, "every")
+        rows.append(_row("every", f"{max(0.0, waited):.0f} s", schedule.every, due=waited >= needed))
+    if schedule.time is not None:
+        today = now.date().isoformat()
+        due = past.day < today and 0 <= _late_s(schedule.time, now) < LATE_S
+        rows.append(_row("at", now.strftime("%H:%M"), schedule.at, due=due))
+    if schedule.windows is not None:
+        count = sum(_new(written, past.rows.get(name, 0)) // stride for name, written in sight.rows.items())
+        rows.append(_row("windows", count, schedule.windows, due=rested and count >= schedule.windows))
+    if schedule.drift is not None:
+        drifting = {name for name, drifts in sight.drift.items() if drifts} - past.drift
+        rows.append(_row("drift", len(drifting), schedule.drift, due=rested and len(drifting) >= schedule.drift))
+        rows[-1]["devices"] = ", ".join(sorted(drifting)) or None
+    return rows
+
+
+def _missed(schedule: Schedule, past: Past, now: dt.datetime) -> bool:
+    """Return whether the time of day in ``at`` passed by today without a run."""
+    at = schedule.time
+    return at is not None and past.day < now.date().isoformat() and _late_s(at, now) >= LATE_S
+
+
+def _row(reason: str, there: object, needed: object, *, due: bool) -> dict[str, Any]:
+    return {"reason": reason, "there": there, "needed": needed, "due": due}
+
+
+def _new(written: int, before: int) -> int:
+    """Return how many rows are new; all of them where a buffer was made anew."""
+    return written - before if written >= before else written
+
+
+def _late_s(at: dt.time, now: dt.datetime) -> float:
+    """Return the seconds since a time of day, by the hands of the clock; negative before it."""
+    return (now.replace(tzinfo=None) - dt.datetime.combine(now.date(), at)).total_seconds()
+
+
+@dataclass(frozen=True)
+class Clock:
+    """The machine's clock, with its time zone, and one that nobody sets: s, of which only differences count."""
+
+    wall: Callable[[], dt.datetime] = lambda: dt.datetime.now().astimezone()
+    steady: Callable[[], float] = lambda: time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
+
+
+class Scheduler:
+    """A schedule at work.
+
+    Args:
+        file: the cloud's settings.
+        place: the folder that ``fedfloor provision`` wrote, with the authority; None without one.
+        alarms: the folder in which alarms are kept; ``place`` where it is left out.
+        say: shows a line.
+
+    Raises:
+        SettingError: there is no ``[schedule]``; or a key of it needs the authority, or a device that there is not.
+    """
+
+    def __init__(
+        self, file: Path, place: Path | None = None, alarms: Path | None = None,
+        say: Callable[[str], None] = lambda _: None, clock: Clock | None = None,
+    ) -> None:  # fmt: skip
+        self.settings, self._place = settings.read(CloudSettings, file), place
+        self._say, self._clock = say, clock or Clock()
+        given = self.settings.schedule
+        if given is None:
+            raise SettingError(
+                f'{file}: has no [schedule], such as [schedule] every = "24h". Write it into the park file, and '
+                "provision the park again."
+            )
+        if self.settings.transport == "flower":
+            raise SettingError("transport = 'flower': Flower starts the cloud's loop, so that no schedule can.")
+        self.schedule, kept_in = given, alarms or place
+        if place is None and given.release:
+            raise SettingError("[schedule] release needs the park's authority: --park DIR.")
+        if place is not None and given.canary:
+            known = registry.read(place).devices
+            for name in [one for one in given.canary if one not in known]:
+                raise unknown("device in schedule.canary", name, known)
+        self._reports: Path | None = None
+        if given.windows is not None or given.drift is not None:
+            if kept_in is None:
+                raise SettingError("[schedule] windows and drift need the alarms that are kept: --alarms DIR.")
+            self._reports = kept.read(kept_in).state / kept.NOW
+        window = config.read(Path(self.settings.experiment), []).data.window
+        self._stride = 1 if window is None else window.stride
+        self.path = self.settings.out.with_name("schedule.jsonl")
+        self.lines = list[Line]()  # written by this process
+        self._seen = self._clock.wall().timestamp(), self._clock.steady()
+
+    def look(self) -> list[dict[str, Any]]:
+        """Return a row for each key of the schedule as it is now; start and write nothing."""
+        now = self._clock.wall()
+        sight = self._sight()
+        past = self._read() or _first(self._began(now, sight))
+        return reasons(self.schedule, past, now, sight, self._stride)
+
+    def run(self, ended: Event, *, once: bool = False) -> int:
+        """Wait for reasons and start runs, until ``ended`` is set; return the exit code of the last run.
+
+        Args:
+            once: look once, start a run where there is a reason, and return after it.
+
+        Raises:
+            SettingError: a run, or another schedule, works with the same settings.
+        """
+        code = 0
+        with owned(self.settings.out):
+            past = self._read()
+            if past is None:
+                self._write(**self._began(self._clock.wall(), self._sight()))
+            elif past.run:
+                code = self._resumed(past, ended)
+            while not ended.is_set():
+                code = self._step(ended, code)
+                if once:
+                    break
+                ended.wait(span_s(self.schedule.look, "look"))
+        return code
+
+    # -- a look ------------------------------------------------------------------------------------------------------
+
+    def _step(self, ended: Event, code: int) -> int:
+        """Look once; start a run where there is a reason, and return its exit code, else ``code``."""
+        self._check_clock()
+        now, sight, past = self._clock.wall(), self._sight(), self._past()
+        if calm := sorted(name for name in past.drift if sight.drift.get(name) is False):
+            self._write(event="calm", devices=calm)
+            past = self._past()
+        rows = reasons(self.schedule, past, now, sight, self._stride)
+        due = [row for row in rows if row["due"]]
+        if due:
+            code = self._start(due, past, now, sight, ended)
+        elif _missed(self.schedule, past, now):
+            self._write(event="missed", day=now.date().isoformat())
+        return code
+
+    def _check_clock(self) -> None:
+        """Note a machine's clock that was set."""
+        now, steady, past = self._clock.wall(), self._clock.steady(), self._past()
+        jump = (now.timestamp() - self._seen[0]) - (steady - self._seen[1])
+        self._seen = now.timestamp(), steady
+        back = now.timestamp() - past.since  # below 0: it was set back while no schedule was there
+        by_s = jump if abs(jump) > JUMP_S else back if back < -JUMP_S else 0.0
+        if by_s:
+            self._write(event="clock", by_s=round(by_s, 1), day=min(past.day, now.date().isoformat()))
+
+    def _sight(self) -> Sight:
+        """Return what devices reported last; nothing of those whose factory's broker cannot be reached."""
+        if self._reports is None:
+            return Sight()
+        try:
+            body = json.loads(self._reports.read_bytes())
+            late_s = self._clock.wall().timestamp() - dt.datetime.fromisoformat(body["at"]).timestamp()
+            if late_s > STALE_S:
+                raise ValueError(f"it is {late_s:.0f} s old")
+            reached = {one["factory"] for one in body["factories"] if one["reached"]}
+            here = {str(row["device"]): row for row in body["devices"] if row["factory"] in reached}
+            rows = {name: int(row["written"]) for name, row in here.items() if row["written"] is not None}
+            return Sight(rows, {name: bool(row["drift"]) for name, row in here.items()})
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            follow = "fedfloor alarms DIR --follow keeps what devices report: until it does, windows and drift wait."
+            log.warning("%s: %s. %s", self._reports, error, follow)
+            return Sight()
+
+    # -- the log -----------------------------------------------------------------------------------------------------
+
+    def _read(self) -> Past | None:
+        """Return the past; None where there is no log yet.
+
+        Raises:
+            SettingError: the log is damaged.
+        """
+        try:
+            text = self.path.read_text(encoding="utf-8")
+        except FileNotFoundError:
+            return None
+        past: Past | None = None
+        for number, one in enumerate(text.splitlines(keepends=True), 1):
+            if not one.endswith("\n"):  # killed while it was written
+                break
+            try:
+                line = json.loads(one)
+                past = _first(line) if past is None else past.after(line)
+            except (ValueError, KeyError, TypeError) as error:
+                advice = "Delete that line; or move the file away, and the schedule begins anew."
+                raise SettingError(f"{self.path}, line {number}: no line of a schedule's log. {advice}") from error
+        return past
+
+    def _past(self) -> Past:
+        past = self._read()
+        if past is None:
+            raise RunError(f"{self.path} was taken away while its schedule was at work. Start the schedule again.")
+        return past
+
+    def _began(self, now: dt.datetime, sight: Sight) -> dict[str, Any]:
+        passed = self.schedule.time is None or _late_s(self.schedule.time, now) >= 0
+        day = now.date() if passed else now.date() - dt.timedelta(days=1)
+        return {"event": "began", "at": _utc(now), "day": day.isoformat(), "rows": dict(sight.rows)}
+
+    def _write(self, **line: Any) -> None:
+        line = {"at": _utc(self._clock.wall()), **line}
+        whole = self.path.read_text(encoding="utf-8") if self.path.exists() else ""
+        whole = whole[: whole.rfind("\n") + 1]  # without a line that was cut off
+        write(self.path, f"{whole}{json.dumps(line, ensure_ascii=False)}\n")
+        self.lines.append(line)
+        self._say(_words(line))
+
+    # -- a run -------------------------------------------------------------------------------------------------------
+
+    def _start(self, due: Sequence[Mapping[str, Any]], past: Past, now: dt.datetime, sight: Sight, ended: Event) -> int:
+        """Start a run, wait for it, release its model; return its exit code."""
+        number = past.number + 1
+        while (out := self.settings.out.with_name(f"{self.settings.out.name}-{number}")).exists():
+            number += 1
+        file = self._config(out)
+        why = [{key: row[key] for key in row if key != "due"} for row in due]
+        day = now.date().isoformat() if any(row["reason"] == "at" for row in due) else past.day
+        drift = sorted(name for name, drifts in sight.drift.items() if drifts)
+        self._write(event="started", number=number, run=str(out), why=why, day=day, rows=sight.rows, drift=drift)
+        return self._trained(number, out, file, ended)
+
+    def _resumed(self, past: Past, ended: Event) -> int:
+        """Go on with a run that has not ended: its loop is waited for where it is still at work."""
+        out = Path(past.run)
+        self._say(f"run {past.number} has not ended: it goes on")
+        while out.is_dir() and not ended.is_set():
+            try:
+                with FileLock(out / ".lock", timeout=STEP_S):
+                    break
+            except Timeout:
+                continue
+        return 0 if ended.is_set() else self._trained(past.number, out, self._file(out), ended)
+
+    def _trained(self, number: int, out: Path, file: Path, ended: Event) -> int:
+        words = ["--resume"] if (out / "experiment.toml").exists() else []
+        code = _cloud([str(file), *words], ended)
+        if code != INTERRUPTED:
+            result = self._released(out) if code == 0 else "failed"
+            self._write(event="ended", number=number, code=code, result=result)
+        return code
+
+    def _file(self, out: Path) -> Path:
+        return out.with_name(f"{out.name}.toml")
+
+    def _config(self, out: Path) -> Path:
+        """Write the settings of a run, which begins with the released model where the experiment lets it."""
+        what, experiment = config.read(Path(self.settings.experiment), []), self.settings.experiment.absolute()
+        first = None if self._place is None else _in_use(registry.read(self._place))
+        if first is not None and what.model.init == "default":
+            made = config.with_paths(replace(what, model=replace(what.model, init_from=str(first))), Path.absolute)
+            experiment = out.with_name(f"{out.name}-experiment.toml").absolute()
+            write(experiment, config.brief(made))
+        path = self._file(out)
+        write(path, settings.to_toml(_absolute(replace(self.settings, out=out, experiment=experiment, schedule=None))))
+        return path
+
+    def _released(self, out: Path) -> str:
+        """Release a run's model if it is better than the version in use, or announce it; return what was done."""
+        if self._place is None:
+            return f"trained: fedfloor release {out} --park DIR releases it"
+        try:
+            before = registry.read(self._place)
+            known, version = registry.register(before, out, own=True)
+            if why := registry.no_better(known, version):
+                return f"not released: {why}"
+            if self.schedule.release is None:
+                return f"version {version}: fedfloor release {version} --park {self._place} releases it"
+            known = registry.release(known, version, (), self.schedule.canary)
+            rows = delivery.deliver(known, list(known.entries[-1].about["devices"]), RELEASED_S, before)
+        except FedfloorError as error:
+            return f"not released: {error}"
+        return f"version {version} released: " + ", ".join(f"{row['device']} {row['state']}" for row in rows)
+
+
+def _first(began: Line) -> Past:
+    return Past(0.0, began["day"]).after(began)
+
+
+def _utc(when: dt.datetime) -> str:
+    return when.astimezone(dt.UTC).isoformat(timespec="seconds")
+
+
+def _words(line: Line) -> str:
+    """Return a line of the log in words.
+
+    >>> _words({"at": "2026-11-26T01:00:00+00:00", "event": "calm", "devices": ["press-1"]})
+    '2026-11-26T01:00:00+00:00 calm: devices press-1'
+    """
+    if line["event"] == "started":
+        why = "; ".join(f"{row['reason']}: {row['there']} of {row['needed']}" for row in line["why"])
+        return f"{line['at']} run {line['number']} started, {line['run']}: {why}"
+    if line["event"] == "ended":
+        return f"{line['at']} run {line['number']} ended with {line['code']}: {line['result']}"
+    rest = {key: value for key, value in line.items() if key not in ("at", "event", "rows")}
+    words = (f"{key} {', '.join(value) if isinstance(value, list) else value}" for key, value in rest.items())
+    return f"{line['at']} {line['event']}: {', '.join(words)}"
+
+
+def _in_use(known: Registry) -> Path | None:
+    """Return the run's folder of the version that was released last; None where it is gone or was trained on."""
+    use = max(known.used.values(), key=lambda one: one.number, default=None)
+    if use is None:
+        return None
+    run = known.versions[use.version].run
+    folder = Path(str(run["folder"]))
+    path = (folder if folder.is_dir() else folder.parent) / "model.safetensors"
+    if path.is_file() and hashlib.sha256(path.read_bytes()).hexdigest() == run.get("model_sha256"):
+        return path.absolute()
+    log.warning("%s: no longer the model of version %d, the run begins as its experiment has it.", path, use.version)
+    return None
+
+
+def _absolute(cloud: CloudSettings) -> CloudSettings:
+    """Return settings whose paths do not depend on where their file lies."""
+    tls = cloud.tls and replace(cloud.tls, **{name: path.absolute() for name, path in vars(cloud.tls).items()})
+    return replace(cloud, out=cloud.out.absolute(), tls=tls)
+
+
+def _cloud(words: Sequence[str], ended: Event) -> int:
+    """Run the cloud's loop in a process of its own; ``ended`` stops it after its round. Return its exit code.
+
+    It has a session of its own, so that Ctrl-C reaches it once, from here.
+    """
+    line = [sys.executable, "-m", "fedfloor", "cloud", *words]
+    child = subprocess.Popen(
+        line, env={**os.environ, **machines.ALONE}, stdin=subprocess.DEVNULL, stdout=sys.stderr, start_new_session=True
+    )
+    asked = False
+    while (code := child.poll()) is None:
+        if ended.is_set() and not asked:
+            child.send_signal(signal.SIGINT)
+            asked = True
+        time.sleep(STEP_S)
+    return INTERRUPTED if code and ended.is_set() else code if code >= 0 else 128 - code

@@ -1,0 +1,437 @@
+"""Training that starts by itself: when it is due, what is remembered, and a park of real processes that drifts."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from threading import Event
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fedfloor import config
+from fedfloor.data.files import buffer
+from fedfloor.deploy import kept, live, park_file, settings
+from fedfloor.deploy.live import TrialPark
+from fedfloor.deploy.settings import CloudSettings, Endpoint, Schedule
+from fedfloor.errors import SettingError
+from fedfloor.rollout import registry, schedule
+from fedfloor.rollout.alarms import AlarmKeeper
+from fedfloor.rollout.drift import BLOCK, LEARN
+from fedfloor.rollout.schedule import Clock, Past, Scheduler, Sight, reasons
+from fedfloor.rollout.serving import report
+from fedfloor.rollout.statement import topic
+from fedfloor.runs.folder import owned
+from fedfloor.sensors.buffer import writing
+from fedfloor.sensors.grid import Row
+from parks import PARK, needs_mosquitto, until
+from rollouts import model, provisioned, registered
+
+ZONE = dt.timezone(dt.timedelta(hours=1))
+NOON = dt.datetime(2026, 11, 26, 12, tzinfo=ZONE)
+DAY = NOON.date().isoformat()
+
+
+def due(given: Schedule, past: Past, now: dt.datetime = NOON, sight: Sight | None = None, stride: int = 1) -> list[str]:
+    return [row["reason"] for row in reasons(given, past, now, sight or Sight(), stride) if row["due"]]
+
+
+def ago(hours: float, **more: Any) -> Past:
+    return Past(NOON.timestamp() - 3600 * hours, DAY, **more)
+
+
+# -- when a run is due -------------------------------------------------------------------------------------------------
+
+
+def test_every_counts_from_the_start_of_the_last_run() -> None:
+    assert due(Schedule(every="24h"), ago(24)) == ["every"]
+    assert due(Schedule(every="24h"), ago(23.9)) == []
+
+
+@pytest.mark.parametrize(("clock", "expected"), [((1, 59), []), ((2, 0), ["at"]), ((2, 59), ["at"]), ((3, 0), [])])
+def test_at_holds_for_an_hour_of_a_day_that_is_not_done_with(clock: tuple[int, int], expected: list[str]) -> None:
+    now = NOON.replace(hour=clock[0], minute=clock[1])
+    assert due(Schedule(at="02:00"), Past(0.0, "2026-11-25"), now) == expected
+    assert due(Schedule(at="02:00"), Past(0.0, DAY), now) == []
+
+
+def test_windows_of_all_devices_count_together_and_a_buffer_that_was_made_anew_counts_whole() -> None:
+    given, past = Schedule(windows=30), ago(2, rows={"a": 1000, "b": 50})
+    sight = Sight({"a": 1180, "b": 40, "c": 80})  # 18 + 4 + 8 windows, as b is a new buffer and c a new device
+    assert due(given, past, sight=sight, stride=10) == ["windows"]
+    assert due(replace(given, windows=31), past, sight=sight, stride=10) == []
+
+
+def test_a_device_that_drifted_when_the_last_run_was_started_does_not_count_again() -> None:
+    sight = Sight(drift={"a": True, "b": True, "c": False})
+    assert due(Schedule(drift=2), ago(2), sight=sight) == ["drift"]
+    assert due(Schedule(drift=2), ago(2, drift=frozenset({"a"})), sight=sight) == []
+
+
+def test_windows_and_drift_wait_for_the_pause() -> None:
+    sight = Sight({"a": 9}, {"a": True})
+    given = Schedule(windows=1, drift=1)
+    assert due(given, ago(0.9), sight=sight) == []
+    assert due(replace(given, pause="50m"), ago(0.9), sight=sight) == ["windows", "drift"]
+
+
+# -- settings ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({}, "must be a table with every, at, windows or drift"),
+        ({"every": "1 day"}, "schedule.every = '1 day': must be a whole number with its unit, such as \"90s\""),
+        ({"every": "0h"}, "schedule.every = '0h'"),
+        ({"every": "1h", "look": "367d"}, "schedule.look = '367d'"),
+        ({"at": "24:00"}, "schedule.at = '24:00': must be a time of day"),
+        ({"windows": 0}, "schedule.windows = 0"),
+        ({"drift": 1, "release": "some"}, "schedule.release = 'some': must be canary or all"),
+        ({"drift": 1, "release": "canary"}, "schedule.canary = []: must be names of devices"),
+        ({"drift": 1, "canary": ("d0",)}, "schedule.canary = ['d0']"),
+    ],
+)
+def test_settings_that_cannot_be_are_named(given: dict[str, Any], message: str) -> None:
+    with pytest.raises(SettingError) as error:
+        Schedule(**given)
+    assert message in str(error.value)
+
+
+def test_a_park_file_hands_its_schedule_to_the_cloud(tmp_path: Path) -> None:
+    (tmp_path / "tiny.toml").write_text('name = "tiny"\n')
+    path, table = tmp_path / "plant.toml", '[schedule]\nat = "02:00"\ndrift = 2\nrelease = "canary"\ncanary = ["{}"]\n'
+    path.write_text(PARK + table.format("camera"))
+    assert park_file.read(path).schedule == Schedule(at="02:00", drift=2, release="canary", canary=("camera",))
+    path.write_text(PARK + table.format("camara"))
+    with pytest.raises(SettingError, match=r"device in schedule.canary 'camara'\. Did you mean 'camera'\?"):
+        park_file.read(path)
+    path.write_text(PARK + "[schedule]\nevry = '24h'\n")
+    with pytest.raises(SettingError, match=r"evry.*Did you mean 'every'\?"):
+        park_file.read(path)
+
+
+def test_every_key_is_documented() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "schedule.md").read_text(encoding="utf-8")
+    assert not [one.name for one in fields(Schedule) if f"| `{one.name}` |" not in page]
+
+
+# -- a schedule at work, without a park --------------------------------------------------------------------------------
+
+
+@dataclass
+class Desk:
+    """A schedule whose clocks and runs are made up."""
+
+    folder: Path
+    wall: dt.datetime = NOON
+    steady_s: float = 0.0
+
+    def cloud(self, given: Schedule | None) -> Path:
+        (self.folder / "e.toml").write_text('name = "e"\nmodel.name = "logistic"\n')
+        cloud = CloudSettings(
+            "trial", Path("e.toml"), Path("state/run"), (), Endpoint("127.0.0.1", 1), schedule=given
+        )  # fmt: skip
+        (self.folder / "cloud.toml").write_text(settings.to_toml(cloud))
+        return self.folder / "cloud.toml"
+
+    def scheduler(self, given: Schedule | None, place: Path | None = None, alarms: Path | None = None) -> Scheduler:
+        return Scheduler(self.cloud(given), place, alarms, clock=Clock(lambda: self.wall, lambda: self.steady_s))
+
+    def passes(self, hours: float, jump_h: float = 0.0) -> None:
+        """Let time pass; the machine's clock is set forward beside that."""
+        self.steady_s += 3600 * hours
+        self.wall += dt.timedelta(hours=hours + jump_h)
+
+    def events(self) -> list[str]:
+        lines = (self.folder / "state/schedule.jsonl").read_text().splitlines()
+        return [json.loads(line)["event"] for line in lines]
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Desk:
+    return Desk(tmp_path)
+
+
+@pytest.fixture
+def runs(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
+    """The commands of runs that were started; each ends well at once."""
+    started: list[list[str]] = []
+
+    def cloud(words: list[str], ended: Event) -> int:
+        started.append([Path(words[0]).stem, *words[1:]])
+        out = settings.read(CloudSettings, words[0]).out
+        out.mkdir(exist_ok=True)
+        return 0
+
+    monkeypatch.setattr(schedule, "_cloud", cloud)
+    return started
+
+
+def looks(desk: Desk, made: Scheduler, *steps: Callable[[], None]) -> None:
+    """Look once, and once more after each step, in one process."""
+
+    left = list(steps)
+
+    class Ended(Event):
+        def wait(self, timeout: float | None = None) -> bool:
+            if left:
+                left.pop(0)()
+            else:
+                self.set()
+            return self.is_set()
+
+    made.run(Ended())
+
+
+def test_a_run_is_started_when_it_is_due_and_not_again(desk: Desk, runs: list[list[str]]) -> None:
+    hour = lambda: desk.passes(1)  # noqa: E731
+    looks(desk, desk.scheduler(Schedule(every="2h")), hour, hour, hour, hour)
+    assert runs == [["run-1"], ["run-2"]]
+    assert desk.events() == ["began", "started", "ended", "started", "ended"]
+
+
+def test_a_clock_that_is_set_moves_no_period(desk: Desk, runs: list[list[str]]) -> None:
+    made = desk.scheduler(Schedule(every="24h"))
+    looks(desk, made, lambda: desk.passes(1, 1000), lambda: desk.passes(1, -2000), lambda: desk.passes(21.9))
+    assert runs == []
+    assert [line["by_s"] for line in made.lines if line["event"] == "clock"] == [3.6e6, -7.2e6]
+    looks(desk, desk.scheduler(Schedule(every="24h")), lambda: desk.passes(0.2))
+    assert runs == [["run-1"]]
+
+
+def test_a_night_has_one_run_also_where_the_clock_is_set_back(desk: Desk, runs: list[list[str]]) -> None:
+    made = desk.scheduler(Schedule(at="02:00"))
+    night, back = lambda: desk.passes(14.5), lambda: desk.passes(0.1, -1)
+    looks(
+        desk, made, night, back, lambda: desk.passes(1), lambda: desk.passes(0, 24 * 400), lambda: desk.passes(0, -9600)
+    )
+    assert runs == [["run-1"], ["run-2"]]  # the second on the day that the clock showed for a while
+    looks(desk, desk.scheduler(Schedule(at="02:00")), lambda: desk.passes(24))
+    assert runs == [["run-1"], ["run-2"], ["run-3"]]
+
+
+def test_a_night_that_nothing_waited_in_is_left_out(desk: Desk, runs: list[list[str]]) -> None:
+    looks(desk, desk.scheduler(Schedule(at="02:00")))
+    desk.passes(24)
+    looks(desk, desk.scheduler(Schedule(at="02:00")))
+    assert runs == []
+    assert desk.events() == ["began", "missed"]
+
+
+def test_a_clock_set_back_while_no_schedule_was_there_stops_no_period_for_good(
+    desk: Desk, runs: list[list[str]]
+) -> None:
+    looks(desk, desk.scheduler(Schedule(every="24h")))
+    desk.passes(0, -24 * 365)
+    looks(desk, desk.scheduler(Schedule(every="24h")), lambda: desk.passes(24))
+    assert runs == [["run-1"]]
+
+
+def test_once_looks_once_and_a_dry_run_writes_nothing(desk: Desk, runs: list[list[str]]) -> None:
+    made = desk.scheduler(Schedule(every="2h"))
+    assert made.look() == [{"reason": "every", "there": "0 s", "needed": "2h", "due": False}]
+    assert not (desk.folder / "state").exists()
+    assert made.run(Event(), once=True) == 0
+    desk.passes(2)
+    assert desk.scheduler(Schedule(every="2h")).look()[0]["due"]
+    assert runs == []
+    desk.scheduler(Schedule(every="2h")).run(Event(), once=True)
+    assert runs == [["run-1"]]
+
+
+def test_a_run_that_has_not_ended_goes_on_first(desk: Desk, runs: list[list[str]]) -> None:
+    looks(desk, desk.scheduler(Schedule(every="2h")), lambda: desk.passes(2))
+    log = desk.folder / "state/schedule.jsonl"
+    log.write_text(
+        "".join(log.read_text().splitlines(keepends=True)[:-1]) + '{"at": "2026-11-'
+    )  # killed while it wrote
+    (desk.folder / "state/run-1/experiment.toml").touch()
+    looks(desk, desk.scheduler(Schedule(every="2h")))
+    assert runs == [["run-1"], ["run-1", "--resume"]]
+    assert desk.events() == ["began", "started", "ended"]
+
+
+def test_a_run_that_fails_is_not_repeated_before_the_next_reason(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    codes = iter((1, 0))
+    monkeypatch.setattr(schedule, "_cloud", lambda *_: next(codes))
+    hour = lambda: desk.passes(1)  # noqa: E731
+    made = desk.scheduler(Schedule(every="2h"))
+    looks(desk, made, hour, hour, hour)
+    assert [(line["code"], line["result"]) for line in made.lines if line["event"] == "ended"] == [(1, "failed")]
+
+
+def test_two_schedules_do_not_start_the_same(desk: Desk, runs: list[list[str]]) -> None:
+    with owned(desk.folder / "state/run"), pytest.raises(SettingError, match="another process is working in"):
+        desk.scheduler(Schedule(every="2h")).run(Event())
+    assert runs == []
+
+
+def test_a_damaged_log_is_named_with_its_line(desk: Desk, runs: list[list[str]]) -> None:
+    looks(desk, desk.scheduler(Schedule(every="2h")))
+    with (desk.folder / "state/schedule.jsonl").open("a") as file:
+        file.write('{"event": "started"}\n')
+    with pytest.raises(SettingError, match=r"schedule\.jsonl, line 2: no line of a schedule's log"):
+        desk.scheduler(Schedule(every="2h")).run(Event())
+    assert runs == []
+
+
+def test_a_key_that_needs_another_folder_is_refused_without_it(desk: Desk) -> None:
+    for given in (Schedule(windows=1), Schedule(drift=1)):
+        with pytest.raises(SettingError, match=r"windows and drift need the alarms that are kept: --alarms DIR"):
+            desk.scheduler(given)
+    with pytest.raises(SettingError, match=r"release needs the park's authority: --park DIR"):
+        desk.scheduler(Schedule(every="1h", release="all"))
+    with pytest.raises(SettingError, match=r"has no \[schedule\]"):
+        desk.scheduler(None)
+
+
+# -- with a registry ---------------------------------------------------------------------------------------------------
+
+
+def test_a_canary_that_is_no_device_is_refused(desk: Desk) -> None:
+    with pytest.raises(SettingError, match=r"device in schedule.canary 'd9'"):
+        desk.scheduler(Schedule(every="1h", release="canary", canary=("d9",)), provisioned(desk.folder))
+
+
+def test_what_devices_reported_counts_while_it_is_kept_and_their_broker_is_reached(
+    desk: Desk, caplog: pytest.LogCaptureFixture
+) -> None:
+    place = provisioned(desk.folder)
+    keeper = AlarmKeeper(kept.read(place), now=lambda: desk.wall)
+    made = desk.scheduler(Schedule(drift=1, windows=5, pause="1s"), alarms=place / "alarms")
+    assert made._sight() == Sight()
+    assert "No such file" in caplog.text
+    for device, factory in (("d0", "north"), ("d1", "south")):
+        data = report(device, "serving", None, number=1, drifted=["heat"], written=100)
+        keeper.take(factory, topic("trial", "serving", device), data)
+    keeper.tick({"north": True}, last=True)
+    assert made._sight() == Sight({"d0": 100}, {"d0": True, "d2": False})
+    desk.passes(0.1)
+    assert made._sight() == Sight()
+    assert "it is 360 s old" in caplog.text
+
+
+def test_drift_that_ends_counts_again(desk: Desk, runs: list[list[str]], monkeypatch: pytest.MonkeyPatch) -> None:
+    made, sights = desk.scheduler(Schedule(drift=1), alarms=provisioned(desk.folder)), [Sight(drift={"d0": False})]
+    monkeypatch.setattr(made, "_sight", lambda: sights[-1])
+    monkeypatch.setattr(made, "_released", lambda _: "announced")
+
+    def sees(*, drift: bool | None) -> Callable[[], None]:
+        def act() -> None:
+            sights.append(Sight(drift={} if drift is None else {"d0": drift}))
+            desk.passes(2)
+
+        return act
+
+    looks(desk, made, *(sees(drift=one) for one in (True, True, None, True, False, True)))
+    assert runs == [["run-1"], ["run-2"]]
+    assert desk.events() == ["began", "started", "ended", "calm", "started", "ended"]
+
+
+def test_a_run_begins_with_the_released_model_as_long_as_it_is_that(desk: Desk) -> None:
+    place = provisioned(desk.folder)
+    run = desk.folder / "first"
+    run.mkdir()
+    (run / "model.safetensors").write_bytes(b"weights")
+    known = registered(registry.read(place), model(1))
+    assert schedule._in_use(known) is None  # nothing is released yet
+    about = {**known.entries[-1].about, "version": 2, "run": registry._facts(run)}
+    known = registry.release(known.appended("register", **about), 2)
+    assert schedule._in_use(known) == run / "model.safetensors"
+    (desk.folder / "state").mkdir()
+    desk.scheduler(Schedule(every="1h"), place)._config(desk.folder / "state/run-1")
+    what = settings.read(CloudSettings, desk.folder / "state/run-1.toml")
+    assert config.read(what.experiment, []).model.init_from == str(run / "model.safetensors")
+    (run / "model.safetensors").write_bytes(b"trained on")
+    assert schedule._in_use(known) is None
+
+
+# -- what devices count ------------------------------------------------------------------------------------------------
+
+
+def test_a_buffer_counts_what_was_written_beyond_what_it_holds(tmp_path: Path) -> None:
+    path = tmp_path / "b.sqlite"
+    assert buffer.written(path) is None
+    rows = [Row(0, float(t), np.zeros(1, np.float32), "") for t in range(1000)]
+    with writing(path, ("x",), 64, 0.1, 5.0) as made:
+        made.write(rows[:500])
+        made.write(rows[499:])  # one of them is there already
+        assert made.rows == 361
+    assert buffer.written(path) == 1000
+
+
+# -- real processes ----------------------------------------------------------------------------------------------------
+
+TRIAL = """
+name = "trial"
+rounds = 1
+data.samples_per_device = 60
+park = { devices = 2, factories = 1 }
+model.name = "logistic"
+method.name = "fedavg"
+"""
+
+
+@pytest.fixture
+def trial(tmp_path: Path) -> Iterator[TrialPark]:
+    (tmp_path / "e.toml").write_text(TRIAL)
+    made = live.prepare(config.read(tmp_path / "e.toml", []), tmp_path / "park", predict=True)
+    path = made.place / "cloud" / "cloud.toml"
+    given = Schedule(every="3s", drift=1, pause="1s", look="1s", release="all")
+    path.write_text(settings.to_toml(replace(settings.read(CloudSettings, path), schedule=given)))
+    keeps = [sys.executable, "-m", "fedfloor", "alarms", str(made.place), "--follow"]
+    keeper = subprocess.Popen(keeps, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    yield made
+    keeper.terminate()
+    keeper.wait()
+    live.down(made.folder)
+
+
+def pictures(trial: TrialPark, name: str, value: int, count: int) -> None:
+    """Have a device predict pictures of one brightness, give or take."""
+    x = np.random.default_rng(0).integers(value, value + 20, size=(count, 1, 28, 28)).astype(np.uint8)
+    folder = trial.folder / "rows" / "device-1"
+    np.save(folder / "part", x)
+    (folder / "part.npy").rename(folder / f"{name}.npy")
+
+
+@pytest.mark.slow
+@pytest.mark.live
+@needs_mosquitto
+def test_a_park_of_real_processes_trains_and_releases_by_itself(trial: TrialPark) -> None:
+    """First because time passed, then because a device drifts; Ctrl-C ends the wait, and leaves no process."""
+    live.up(trial, lambda _: None)
+    cloud = trial.place / "cloud" / "cloud.toml"
+    words = [sys.executable, "-m", "fedfloor", "schedule", str(cloud), "--park", str(trial.place)]
+    waiting = subprocess.Popen([*words, "--json"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    log = trial.folder / "schedule.jsonl"
+    assert until(lambda: log.exists() and '"ended"' in log.read_text(), 120), log.read_text()
+    again = subprocess.run([*words, "--once"], capture_output=True, text=True, check=False)
+    assert again.returncode == 2
+    assert "another process is working in" in again.stderr
+    waiting.send_signal(signal.SIGINT)
+    out, told = waiting.communicate(timeout=120)
+    lines = json.loads(out)["rows"]
+    ended = next(line for line in lines if line["event"] == "ended")
+    assert ended["result"] == "version 1 released: device-0 serving, device-1 serving", told
+
+    given = settings.read(CloudSettings, cloud)
+    cloud.write_text(settings.to_toml(replace(given, schedule=Schedule(drift=1, pause="1s", release="all"))))
+    pictures(trial, "usual", 100, LEARN * BLOCK + BLOCK)
+    pictures(trial, "zbrighter", 180, 8 * BLOCK)
+    rows = trial.place / "devices/device-1/state/models/rows.json"
+    assert until(lambda: rows.exists() and "zbrighter" in rows.read_text(), 120)
+    now = kept.read(trial.place).state / kept.NOW
+    assert until(lambda: '"drift": ["channel' in now.read_text(), 60), now.read_text()
+    done = subprocess.run([*words, "--once", "--json"], capture_output=True, text=True, check=False, timeout=200)
+    started = [line for line in json.loads(done.stdout)["rows"] if line["event"] == "started"]
+    assert [(line["drift"], line["why"][0]["reason"]) for line in started] == [(["device-1"], "drift")], done.stderr
+    assert (trial.folder / f"run-{started[0]['number']}" / "model.safetensors").exists()
