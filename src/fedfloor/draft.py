@@ -19,7 +19,7 @@ from fedfloor import config
 from fedfloor.checking import toml_text
 from fedfloor.data import guess, proposals
 from fedfloor.data.dataset import Dataset
-from fedfloor.data.files import expanded, is_there, own
+from fedfloor.data.files import conversions, expanded, is_there, own
 from fedfloor.data.files.encode import MeasureError
 from fedfloor.data.files.preamble import preamble
 from fedfloor.data.files.rows import PACKED, unpacked
@@ -125,6 +125,7 @@ def draft(path: Path, out: Path, changes: Sequence[str]) -> Draft:
     config.from_table(document)  # given settings must be right before others are guessed
     data, source = document["data"], expanded(path)
     given, chosen = "split" in data, "ignore" in data.get("columns", {})
+    conversions.check(source, data)
     notes = _guess(data, source)
     try:
         note = _mend(document, notes)

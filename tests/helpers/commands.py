@@ -6,6 +6,7 @@ import gzip
 import importlib
 import json
 import os
+import re
 import signal
 import struct
 import sys
@@ -80,7 +81,7 @@ class Command:
         """Check that a command ended with a clear message and left nothing behind."""
         assert said.code == code, said
         assert said.out == ""
-        assert said.err.splitlines()[-1].startswith("error: "), said.err
+        assert re.search(r"^error: ", said.err, re.MULTILINE), said.err
         assert "Traceback" not in said.err
         for message in messages:
             assert message in said.err

@@ -40,8 +40,10 @@ def experiment(file: str, changes: Sequence[str] | None) -> Experiment:
 
 
 def _path(file: str) -> Path:
+    from fedfloor.data.files.conversions import FORMATS
+
     path, known = Path(file), bundled()
-    if path.is_file() and unpacked(path.name).endswith(DATA):
+    if path.is_file() and (unpacked(path.name).endswith(DATA) or path.suffix.casefold() in (".zip", *FORMATS)):
         raise SettingError(f"{path} holds data and is not an experiment file. fedfloor new {path} writes one for them.")
     if path.is_dir() and file not in known:
         beside = Path(f"{path}.toml")

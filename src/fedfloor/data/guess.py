@@ -124,7 +124,7 @@ def guess(path: Path, given: Mapping[str, Any], needed: Sequence[str] = ("device
     comma = given.get("decimal", ",") == "," and _commas(body, measured)
     decimal = "," if comma else "."
     mark = given.get("thousands") or _thousands(body, measured, decimal)
-    texts = [names[i] for i in free if _is_text([row[i].replace(mark, "") for row in body], decimal)]
+    texts = [names[i] for i in free if is_text([row[i].replace(mark, "") for row in body], decimal)]
     if texts and not columns.get("values"):
         cells = {name: [row[names.index(name)] for row in body] for name in texts}
         if "time" not in columns:
@@ -132,7 +132,7 @@ def guess(path: Path, given: Mapping[str, Any], needed: Sequence[str] = ("device
         for name in texts:
             _check_numbers(path.name, name, cells[name], decimal)
         more = head(path, COUNTED + 1, given)
-        few = _categories(names, more[not given.get("header") :], texts, roles["label"] if "label" in names else "")
+        few = _categories(names, more[not given.get("header") :], texts, roles.get("label", "label"))
         named |= _kept(columns, texts, few)
     guessed: dict[str, Any] = {"columns": columns | named} if named else {}
     guessed |= {"thousands": mark} if mark and "thousands" not in given else {}
@@ -224,7 +224,7 @@ def roles_of(
                 break
     if "device" not in roles:
         texts = [
-            name for i, name in enumerate(names) if word_of(name) in MACHINES and _is_text([r[i] for r in body], ".")
+            name for i, name in enumerate(names) if word_of(name) in MACHINES and is_text([r[i] for r in body], ".")
         ]
         roles |= {"device": texts[0]} if texts and texts[0] not in roles.values() else {}
     if "label" not in roles:
@@ -329,7 +329,7 @@ def _check_numbers(table: str, name: str, cells: Sequence[str], decimal: str) ->
 def _is_time(cells: Sequence[str], form: str | None, *, numbers: bool = True) -> bool:
     """Return whether every cell is a date that times are read from, or a number where these will do too."""
     return bool(cells) and all(
-        _is_date(cell, form) or (numbers and _is_number(cell.replace(",", "."))) for cell in cells
+        _is_date(cell, form) or (numbers and is_number(cell.replace(",", "."))) for cell in cells
     )
 
 
@@ -341,7 +341,7 @@ def _rises(cells: Sequence[str], devices: Sequence[str]) -> bool:
     """
     last = dict[str, float]()
     for cell, device in zip(cells, devices, strict=True):
-        if not _is_number(cell) or float(cell) <= last.get(device, -math.inf):
+        if not is_number(cell) or float(cell) <= last.get(device, -math.inf):
             return False
         last[device] = float(cell)
     return True
@@ -349,7 +349,7 @@ def _rises(cells: Sequence[str], devices: Sequence[str]) -> bool:
 
 def _is_date(text: str, form: str | None) -> bool:
     """Return whether a cell is a date; one of digits alone may be a number, unless the form is given."""
-    digits = _is_number(text) and not (form and "%" in form)
+    digits = is_number(text) and not (form and "%" in form)
     return not digits and moment(text, form) is not None
 
 
@@ -372,7 +372,7 @@ def _indices(names: Sequence[str], body: Sequence[Sequence[str]], roles: Collect
     """Return columns of an index's name whose numbers rise by the same step from each row to the next."""
     named = [name for name in names if INDEX.fullmatch(name) and name not in roles]
     cells = {name: [row[names.index(name)] for row in body] for name in named}
-    counted = [name for name in named if len(body) > 1 and all(map(_is_number, cells[name]))]
+    counted = [name for name in named if len(body) > 1 and all(map(is_number, cells[name]))]
     return [name for name in counted if len({*np.diff([float(cell) for cell in cells[name]])}) == 1]
 
 
@@ -390,7 +390,7 @@ def candidates(path: Path, given: Mapping[str, Any], role: str) -> list[str]:
     for i, name in enumerate(names):
         cells = [row[i] for row in body]
         many = len({*cells} - MISSING)
-        text = _is_text(cells, ".")
+        text = is_text(cells, ".")
         whole = all(cell.casefold() in MISSING or re.fullmatch(r"-?\d+(\.0)?", cell) for cell in cells)
         most = FEW if role == "label" else len(cells) // FEW
         state = role == "device" and any(STATE.search(cell) for cell in cells)
@@ -417,13 +417,14 @@ def _flags(names: Sequence[str], body: Sequence[Sequence[str]]) -> list[str]:
     return [f"'{JOIN.join(names[i] for i in run)}' ({len(run)} flags)" for run in reversed(single)]
 
 
-def _is_text(cells: Sequence[str], decimal: str) -> bool:
+def is_text(cells: Sequence[str], decimal: str) -> bool:
     """Return whether a column has cells, and none of them is a number."""
     filled = [cell for cell in cells if cell.casefold() not in MISSING]
-    return bool(filled) and not any(_is_number(cell.replace(decimal, ".")) for cell in filled)
+    return bool(filled) and not any(is_number(cell.replace(decimal, ".")) for cell in filled)
 
 
-def _is_number(text: str) -> bool:
+def is_number(text: str) -> bool:
+    """Return whether a text is a number."""
     try:
         float(text)
     except ValueError:

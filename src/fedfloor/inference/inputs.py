@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedfloor.data.dataset import Images
-from fedfloor.data.files import content, own
+from fedfloor.data.files import content, conversions, own
 from fedfloor.data.files.encode import binned, columns_of, described, encoded
 from fedfloor.data.files.npz import read_arrays
 from fedfloor.data.files.pictures import SUFFIXES, read_picture
@@ -264,6 +264,8 @@ def files(given: Sequence[Path]) -> list[Path]:
             readable = [file for file in inside if _ending(file) in READ]
             readable = [file for file in readable if not file.name.startswith(".") and not file.is_symlink()]
             if not readable:
+                for each in (path, *inside):
+                    conversions.check(each, {})
                 raise SettingError(f"{path} holds {len(inside)} files, none of them a picture, .npz or .csv.")
             paths += readable
         elif path.is_file():
@@ -304,7 +306,9 @@ def read(
 
 
 def _read(path: Path, trained: Trained, *, resize: bool, invert: bool) -> FileSamples:
-    ending = _ending(path)
+    sensors, ending = trained.sensors, _ending(path)
+    stated = {} if sensors is None else {"columns": {**sensors.names, "values": sensors.columns}, **sensors.dialect}
+    conversions.check(path, stated)
     if ending == ".npz":
         return _archive(path, trained)
     if trained.sensors is not None:

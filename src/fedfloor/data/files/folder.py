@@ -12,10 +12,10 @@ import numpy as np
 
 from fedfloor.data.cache import Writer, remember
 from fedfloor.data.dataset import Dataset
-from fedfloor.data.files import expanded, pictures
+from fedfloor.data.files import conversions, expanded, pictures
 from fedfloor.data.files.encode import describe, encoded, labelled, listed, natural_order, qualified
 from fedfloor.data.files.pictures import SUFFIXES
-from fedfloor.data.files.sheet import Sheet, head, scan, settled
+from fedfloor.data.files.sheet import Sheet, UnlabelledError, head, scan, settled
 from fedfloor.data.files.table import MEANT, check_labels, of_entry, write
 from fedfloor.data.files.tree import DataFile, Naming, are_labels, check_layout, of_file, tables, walk
 from fedfloor.data.reading import DEVICE, Reading
@@ -47,6 +47,7 @@ def load(root: Path, reading: Reading, seed: int, device: str = "") -> Dataset:
     endings = tables(files)
     odd = next((file for file in files if not _is(file, SUFFIXES) and not _is(file, endings)), None)
     if odd is not None:
+        conversions.check(odd.path, {})
         raise SettingError(
             f"{odd.name}: neither a picture ({', '.join(SUFFIXES)}) nor a table ({', '.join(endings)}). Take it out of "
             "the folder; if it is a table as text, give its name the ending .csv."
@@ -269,6 +270,8 @@ def _read(file: DataFile, reading: Reading, required: Sequence[str]) -> Sheet:
     above = file.name.removesuffix(file.path.name)
     try:
         return replace(scan(file.path, reading, required), name=file.name)
+    except UnlabelledError as error:
+        raise UnlabelledError(f"{above}{error}", error.path, error.column, error.dialect) from error
     except SettingError as error:  # which names the file, but not its folder
         alone = reading.device == "column" and f"no column '{reading.columns.device}'" in str(error)
         hint = " Or if each file is a device: --set data.device=file." if alone else ""

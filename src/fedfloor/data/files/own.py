@@ -6,9 +6,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from fedfloor.data.dataset import Dataset
-from fedfloor.data.files import buffer, expanded, folder, is_there, npz, table
+from fedfloor.data.files import buffer, conversions, expanded, folder, is_there, npz, table
 from fedfloor.data.files.columnar import PARQUET
 from fedfloor.data.files.rows import PACKED, WORKBOOKS, unpacked
+from fedfloor.data.files.sheet import UnlabelledError
 from fedfloor.data.reading import Reading
 from fedfloor.errors import SettingError, nearest
 
@@ -40,13 +41,18 @@ def load(path: Path, reading: Reading, seed: int, device: str = "") -> Dataset:
         )
     if not path.is_file() and not path.is_dir():
         raise SettingError(f"[data] path: {path} is neither a file nor a folder (a pipe, a socket, a device).")
+    stated = {**reading.settings(), "columns": vars(reading.columns)}
+    conversions.check(path, stated | ({"device": "folder"} if device else {}))
     kind = reading.format or format_of(path)
     if (kind == "folder") != path.is_dir():
         noun = "a folder" if path.is_dir() else "a file"
         raise SettingError(f"[data] format = {kind}, but {path} is {noun}. Leave format out, or correct the path.")
-    if kind == "folder":
-        return folder.load(path, reading, seed, device)
-    return {"table": table.load, "npz": npz.load, "buffer": buffer.load}[kind](path, reading, seed)
+    try:
+        if kind == "folder":
+            return folder.load(path, reading, seed, device)
+        return {"table": table.load, "npz": npz.load, "buffer": buffer.load}[kind](path, reading, seed)
+    except UnlabelledError as error:
+        raise conversions.unlabelled(error) from error
 
 
 def format_of(path: Path) -> str:

@@ -11,7 +11,7 @@ import lzma
 import re
 import zipfile
 import zlib
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import date, datetime, time
 from itertools import chain, islice
@@ -42,6 +42,14 @@ log = logging.getLogger(__name__)
 
 class EncodingError(SettingError):
     """A table is not in the encoding that it was read in."""
+
+
+class SheetsError(SettingError):
+    """A workbook has several sheets that are not empty (``sheets``), and none is chosen."""
+
+    def __init__(self, message: str, sheets: Sequence[str]) -> None:
+        super().__init__(message)
+        self.sheets = list(sheets)
 
 
 def place(path: Path, line: int, column: str | None = None) -> str:
@@ -128,7 +136,7 @@ def delimiter_of(head: str, decimal: str = ".", given: str | None = None) -> str
     """
     if given is not None:
         return CALLED.get(given, given)
-    bare = re.sub(r'"[^"]*"', "", head).strip(" \r\n")
+    bare = re.sub(r'"[^"]*"', "x", head).strip(" \r\n")
     most = max(DELIMITERS, key=bare.count)
     if most not in bare:
         return " " if " " in bare else most
@@ -290,10 +298,10 @@ def _chosen(path: Path, book: Any, wanted: str | None) -> Any:
         near = nearest(wanted, sheets)
         raise SettingError(f"{path.name}: no sheet '{wanted}'.{near} There are: {', '.join(sheets)}.")
     if len(filled) > 1:
-        raise SettingError(
+        raise SheetsError(
             f"{path.name}: {len(filled)} sheets ({', '.join(filled)}). Choose one: --set 'data.sheet={filled[0]}'. If "
-            "each is a table of its own, save them as files into a folder."
-        )
+            "each is a table of its own, save them as files into a folder.", filled,
+        )  # fmt: skip
     return sheets[filled[0]] if filled else book.worksheets[0]
 
 

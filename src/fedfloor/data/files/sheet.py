@@ -7,7 +7,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain, islice
 from pathlib import Path
@@ -367,6 +367,7 @@ class _Layout:
     thousands: str | None = None
     delimiter: str | None = None
     joined: tuple[Joined, ...] = ()
+    dialect: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
     def of(
@@ -407,7 +408,7 @@ class _Layout:
         values = tuple(where[name] for name in sensors)
         return cls(
             path, reading.columns, tuple(names), values, roles, time, reading.decimal, lenient, reading.time_format,
-            reading.thousands, reading.delimiter, more,
+            reading.thousands, reading.delimiter, more, reading.dialect(),
         )  # fmt: skip
 
     @property
@@ -519,7 +520,10 @@ class _Layout:
         row = next(row for row, text in enumerate(values) if text in bad)
         problem = f"'{values[row]}' is no label" if values[row] else "empty"
         where = place(self.path, int(lines[row]), self.header[self.text[role]])
-        raise SettingError(f"{where}: {problem}. Every row needs a {role}.")
+        problem = f"{where}: {problem}. Every row needs a {role}."
+        if role != "label" or self.joined:
+            raise SettingError(problem)
+        raise UnlabelledError(problem, self.path, self.header[self.text[role]], self.dialect)
 
     def moments(self, block: list[Row], form: Form | None) -> tuple[Form, NDArray[np.float64]]:
         """Return how times are written and what each row's may be; all must be written in one way."""
@@ -608,6 +612,21 @@ class NoColumnError(SettingError):
             f"{place(path, 1)} (the header): no column '{name}'.{near} There are: {', '.join(names[:LISTED])}{more}."
             f"{advice and ' '}{advice}{_no_header(names)}"
         )
+
+
+class UnlabelledError(SettingError):
+    """Rows of a table have no label.
+
+    Args:
+        message: the place of the first one, and what it holds.
+        path: of the table.
+        column: of the labels.
+        dialect: how the table is written, as keys of ``[data]``.
+    """
+
+    def __init__(self, message: str, path: Path, column: str, dialect: Mapping[str, Any]) -> None:
+        super().__init__(message)
+        self.path, self.column, self.dialect = path, column, dialect
 
 
 def _no_header(names: Sequence[str]) -> str:

@@ -1,0 +1,485 @@
+"""Data in forms that are not read: each is refused with lines that convert it, which are run here."""
+
+from __future__ import annotations
+
+import csv
+import importlib.util
+import json
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+import textwrap
+import zipfile
+from collections.abc import Callable, Sequence
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import numpy as np
+import openpyxl
+import pyarrow as pa
+import pytest
+import scipy.io
+from pyarrow import feather, orc, parquet
+
+from commands import Command
+from fedfloor.data.files import own
+from fedfloor.data.files.conversions import ConversionError, check
+from fedfloor.data.reading import Columns, Reading
+from fedfloor.draft import draft
+from fedfloor.errors import SettingError
+from own_data import park_of, picture, table
+
+PANDAS = importlib.util.find_spec("pandas") is not None  # no requirement: the lines are compiled where it is missing
+SENSORS = ("temp", "press", "vib")
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FEDFLOOR_CACHE", str(tmp_path / "cache"))
+    (tmp_path / "work").mkdir()
+    monkeypatch.chdir(tmp_path / "work")
+
+
+def rows(path: str, cells: Sequence[Sequence[object]], delimiter: str = ",") -> Path:
+    place = Path(path)
+    place.parent.mkdir(parents=True, exist_ok=True)
+    with place.open("w", newline="", encoding="utf-8") as file:
+        csv.writer(file, delimiter=delimiter).writerows(cells)
+    return place
+
+
+def at(minute: int) -> str:
+    return (datetime(2026, 1, 1) + timedelta(minutes=minute)).isoformat(" ")
+
+
+def refused(path: Path | str, **given: object) -> str:
+    """Return the message; a new experiment and a run have the same."""
+    with pytest.raises(ConversionError) as caught:
+        check(Path(path), given)
+    for read in (lambda: draft(Path(path), Path("x.toml"), []), lambda: own.load(Path(path), Reading(), 0)):
+        if not given:
+            with pytest.raises(ConversionError) as again:
+                read()
+            assert str(again.value) == str(caught.value)
+    return str(caught.value)
+
+
+def convert(message: str) -> bool:
+    """Run the lines of a message; return whether they were run."""
+    code = textwrap.dedent("\n".join(line for line in message.splitlines() if line.startswith("    ")))
+    assert 1 <= len(code.splitlines()) <= 6
+    if code.startswith("python "):
+        subprocess.run([sys.executable, *code.split()[1:]], check=True)
+        return True
+    compiled = compile(code, "message", "exec")
+    if "pandas" in code and not PANDAS:
+        return False
+    exec(compiled, {})
+    return True
+
+
+# -- a row per sensor and time -----------------------------------------------------------------------------------------
+
+LONG = [("timestamp", "tag", "value")] + [(at(i), tag, i + n) for i in range(40) for n, tag in enumerate(SENSORS)]
+OF_MACHINES = [("machine", "timestamp", "sensor", "value", "state")] + [
+    (machine, at(i), sensor, i + n, "ok" if i % 2 else "bad")
+    for machine in "AB" for i in range(40) for n, sensor in enumerate(SENSORS)
+]  # fmt: skip
+
+
+def test_a_row_per_sensor_and_time_is_refused() -> None:
+    message = refused(rows("long.csv", LONG))
+    assert "'tag' names the sensor, and 'value' holds the values of all sensors" in message
+    assert "--set data.columns.device=tag" in message
+    if convert(message):
+        wide = Path("long-wide.csv").read_text(encoding="utf-8").splitlines()
+        assert wide[:2] == ["timestamp,temp,press,vib", f"{at(0)},0,1,2"]
+        assert len(wide) == 41
+
+
+def test_machines_and_labels_stay_columns() -> None:
+    message = refused(rows("long.csv", OF_MACHINES))
+    assert 'index=["machine", "timestamp", "state"]' in message
+    if convert(message):
+        assert draft(Path("long-wide.csv"), Path("x.toml"), ["data.sort=true"]).park.devices == 2
+
+
+WRITTEN = {
+    "other words": ([("Zeit", "Messgröße", "Wert"), *LONG[1:]], 'columns="Messgröße", values="Wert"'),
+    "numbers for sensors": (
+        [("time", "sensor_id", "value", "quality")] + [(at(i), n, i * n, 192) for i in range(40) for n in (1, 2, 3)],
+        'index=["time"], columns="sensor_id"',
+    ),
+    "a unit, which is no device": (
+        [(*LONG[0], "unit"), *((*row, "bar") for row in LONG[1:])],
+        'index=["timestamp"]',
+    ),
+    "only the values named": ([("timestamp", "what", "value"), *LONG[1:]], 'columns="what"'),
+    "only the sensors named": ([("timestamp", "tag", "amount"), *LONG[1:]], 'values="amount"'),
+    "a date and a time of day": (
+        [("Date", "Time", "tag", "value")] + [(*str(row[0]).split(" "), *row[1:]) for row in LONG[1:] * 2],
+        'index=["Time", "Date"]' ,
+    ),
+    "something else that tells rows apart": (
+        [("time", "lane", "tag", "value")] + [(row[0], lane, *row[1:]) for row in LONG[1:] for lane in ("L1", "L2")],
+        'index=["time", "lane"]',
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("cells", "words"), WRITTEN.values(), ids=WRITTEN)
+def test_rows_per_sensor_are_known(cells: Sequence[Sequence[object]], words: str) -> None:
+    if "Date" in cells[0]:
+        cells = [cells[0], *((f"2026-01-0{1 + i % 2}", *row[1:]) for i, row in enumerate(cells[1:]))]
+    assert words in refused(rows("long.csv", cells))
+
+
+OTHERS = {
+    "a device of one sensor": [("machine", "timestamp", "temperature", "state")]
+    + [(machine, at(i), i, "ok" if i % 2 else "bad") for machine in "AB" for i in range(40)],
+    "a category beside the values": [("machine", "timestamp", "operator", "value", "state")]
+    + [(machine, at(i), "xy"[i % 2], i, "ok" if i % 2 else "bad") for machine in "AB" for i in range(40)],
+    "a text for each row": [("timestamp", "tag", "value")] + [(at(i), f"message {i}", i) for i in range(40)],
+}
+
+
+@pytest.mark.parametrize("cells", OTHERS.values(), ids=OTHERS)
+def test_other_tables_are_not_taken_for_rows_per_sensor(cells: Sequence[Sequence[object]]) -> None:
+    check(rows("table.csv", cells), {})
+
+
+def test_a_sensors_column_that_is_stated_is_not_doubted() -> None:
+    path = rows("long.csv", LONG)
+    for columns in ({"device": "tag"}, {"ignore": ["tag"]}, {"categories": {"tag": "one-hot"}}):
+        check(path, {"columns": columns})
+    reading = Reading(columns=Columns(device="tag", label="", time="timestamp"), task="forecasting")
+    with pytest.raises(SettingError, match="window"):  # what it lacks then
+        own.load(path, reading, 0)
+
+
+def test_how_a_table_is_written_stands_in_the_lines() -> None:
+    text = "\n".join(";".join(map(str, row)) for row in [("Zeit", "Messgröße", "Wert"), *LONG[1:]])
+    Path("long.csv").write_bytes(f"Anlage 7\n\n{text}\n".encode("cp1252"))
+    message = refused("long.csv")
+    assert 'pandas.read_csv("long.csv", dtype=str, keep_default_na=False, sep=";", encoding="cp1252"' in message
+    assert "skiprows=[0]" in message
+    parquet.write_table(pa.table(dict(zip(LONG[0], zip(*LONG[1:], strict=True), strict=True))), "long.parquet")
+    assert 'pandas.read_parquet("long.parquet")' in refused("long.parquet")
+
+
+HEAD = (
+    "#group,false,false,true,true,false,false,true,true\n#datatype,string,long,dateTime:RFC3339,dateTime:RFC3339,"
+    "dateTime:RFC3339,double,string,string\n#default,_result,,,,,,,\n,result,table,_start,_stop,_time,_value,_field,machine\n"
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("annotated", [True, False])
+def test_influxdb_has_a_row_per_field(annotated: bool) -> None:
+    text = ""
+    for number, (machine, field) in enumerate((machine, field) for machine in "AB" for field in SENSORS):
+        text += HEAD if number % 3 == 0 and (annotated or not text) else ""
+        for i in range(30):
+            time = f"2026-01-01T00:00:00Z,2026-02-01T00:00:00Z,{at(i).replace(' ', 'T')}Z"
+            text += f",,{number},{time},{i + 0.5},{field},{machine}\n"
+    Path("plant.csv").write_text(text if annotated else re.sub("(?m)^#.*\n", "", text), encoding="utf-8")
+    message = refused("plant.csv")
+    assert ("annotated CSV of InfluxDB" if annotated else "a row per sensor and time") in message
+    if convert(message):
+        wide = Path("plant-wide.csv").read_text(encoding="utf-8").splitlines()
+        assert {*wide[0].split(",")} == {"_time", "machine", *SENSORS}
+        assert len(wide) == 61
+
+
+# -- folders -----------------------------------------------------------------------------------------------------------
+
+
+def test_partitions_are_one_table() -> None:
+    for month in ("01", "02"):
+        for machine in "AB":
+            table(Path(f"plant/year=2026/month={month}/machine={machine}/part-0.csv"), start=100 * int(month))
+    message = refused("plant")
+    assert "folders such as 'year=2026' are partitions of one table" in message
+    assert 'drop_columns(["year", "month"])' in message
+    assert convert(message)
+    park = draft(Path("plant.parquet"), Path("x.toml"), ["data.sort=true"]).park
+    assert sorted(park.names) == ["A", "B"]
+    check(Path("plant"), {"device": "column"})  # the folders are stated to be none
+
+
+def test_a_file_per_moment_is_no_device() -> None:
+    x = np.random.default_rng(0).normal(size=(12, 50, 3))
+    for number, snapshot in enumerate(x):
+        Path("test 2").mkdir(exist_ok=True)
+        np.savetxt(f"test 2/2004.02.12.10.{number:02}.39", snapshot, delimiter="\t")
+    message = refused("test 2")
+    assert "12 files are named by moments (2004.02.12.10.00.39, …): recordings of one device, and no devices" in message
+    assert 'pandas.read_csv(file, sep="\\t", header=None)' in message
+    assert "fedfloor new 'test 2.csv' --set data.time_format=%Y.%m.%d.%H.%M.%S" in message
+    if convert(message):
+        head, first, *_ = csv.reader(Path("test 2.csv").read_text(encoding="utf-8").splitlines())
+        assert head[:2] == ["time", "deviation 0"]
+        assert first[0] == "2004.02.12.10.00.39"
+        assert float(first[1]) == pytest.approx(x[0, :, 0].std(ddof=1))
+
+
+def test_tables_of_moments_are_recordings_in_a_devices_folder() -> None:
+    for day in range(1, 5):
+        table(Path(f"plant/2026-01-0{day}.csv"), start=100 * day)
+        table(Path(f"days/2026-01-0{day}.csv"), head="machine,time,a,b,label", start=100 * day)
+    message = refused("plant")
+    assert "data.time_format" not in message  # such dates are read
+    refused("plant", device="file")
+    check(Path("days"), {})  # a column names the device
+    shutil.move("plant", "plant-1")
+    for device in "AB":
+        shutil.copytree("plant-1", f"plant/{device}")
+    assert own.load(Path("plant"), Reading(), 0).owned.names == ("A", "B")
+    own.load(Path("plant-1"), Reading(), 0, "A")  # all files are of one device
+
+
+def mvtec(root: Path) -> None:
+    for n in range(8):
+        picture(root / "train" / "good" / f"{n}.png", n)
+        picture(root / "test" / "good" / f"{n}.png", 20 + n)
+        picture(root / "test" / "broken" / f"{n}.png", 40 + n)
+        picture(root / "ground_truth" / "broken" / f"{n}_mask.png", 60 + n)
+
+
+def test_parts_of_devices_are_no_devices() -> None:
+    for category in ("bottle", "cable"):
+        mvtec(Path("mvtec", category))
+    Path("mvtec/license.txt").write_text("as is", encoding="utf-8")
+    message = refused("mvtec")
+    assert "'train' and 'test' in bottle are parts for training and testing and no devices" in message
+    assert "All of 'train' is 'good'" in message
+    assert "Left out: 'ground_truth'" in message
+    assert convert(message)
+    data = own.load(Path("mvtec-parts"), Reading(), 0)
+    assert (data.owned.names, data.classes) == (("bottle", "cable"), ("broken", "good"))
+    assert len(data.y) + len(data.y_test) == 48  # no mask
+
+
+def test_parts_beside_a_third_one_are_no_devices() -> None:
+    for part in ("Train", "val", "Test"):
+        for label in ("cat", "dog"):
+            for n in range(9):
+                picture(Path("pets", part, label, f"{n}.png"), n)
+    message = refused("pets", layout="device/label/file")  # whatever is stated
+    assert "Left out: 'val'" in message
+    assert "--set data.layout=label/file" in message
+    assert convert(message)
+    data = own.load(Path("pets-parts"), Reading(layout="label/file"), 0)
+    assert (len(data.y), len(data.y_test)) == (18, 18)
+
+
+def test_parts_alone_come_split() -> None:
+    for part in ("train", "test"):
+        park_of(Path("photos", part))
+    check(Path("photos"), {})
+    Path("photos/README.md").write_text("pictures", encoding="utf-8")
+    message = refused("photos")
+    assert convert(message)
+    assert len(own.load(Path("photos-parts"), Reading(), 0).y_test) == 20
+
+
+# -- formats -----------------------------------------------------------------------------------------------------------
+
+TABLE = pa.table({
+    "machine": ["A"] * 20 + ["B"] * 20, "time": [*range(20)] * 2, "temp": [float(i) for i in range(40)],
+    "vib": [float(i % 7) for i in range(40)], "label": ["ok", "bad"] * 20,
+})  # fmt: skip
+
+
+def stream(path: Path) -> None:
+    with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_stream(sink, TABLE.schema) as writer:
+        writer.write_table(TABLE)
+
+
+def arff(path: Path) -> None:
+    kinds = {"machine": "{A,B}", "label": "{ok,bad}"}
+    head = "".join(f"@attribute {name} {kinds.get(name, 'numeric')}\n" for name in TABLE.column_names)
+    body = "".join(",".join(map(str, row.values())) + "\n" for row in TABLE.to_pylist())
+    path.write_text(f"@relation plant\n{head}@data\n{body}", encoding="utf-8")
+
+
+FORMATS: dict[str, Callable[[Path], object]] = {
+    "x.feather": lambda path: feather.write_feather(TABLE, path),
+    "file.arrow": lambda path: feather.write_feather(TABLE, path),
+    "stream.arrow": stream,
+    "x.orc": lambda path: orc.write_table(TABLE, path),
+    "x.jsonl": lambda path: path.write_text("".join(f"{json.dumps(row)}\n" for row in TABLE.to_pylist())),
+    "lines.json": lambda path: path.write_text("".join(f"{json.dumps(row)}\n" for row in TABLE.to_pylist())),
+    "x.json": lambda path: path.write_text(json.dumps(TABLE.to_pylist())),
+    "x.arff": arff,
+}
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_tables_in_other_formats(name: str) -> None:
+    FORMATS[name](Path(name))
+    assert convert(refused(name))
+    out = Path(name).with_suffix(".parquet")
+    assert parquet.read_table(out).to_pylist() == TABLE.to_pylist()
+    assert draft(out, Path("x.toml"), []).park.names == ("A", "B")
+
+
+def test_arrays_of_matlab_become_columns() -> None:
+    x = np.random.default_rng(0).normal(size=(50, 1))
+    Path("bearings/A").mkdir(parents=True)
+    scipy.io.savemat("bearings/A/97.mat", {"DE_time": x, "FE_time": 2 * x, "RPM": 1797})
+    message = refused("bearings/A/97.mat")
+    with pytest.raises(ConversionError) as caught:
+        own.load(Path("bearings"), Reading(), 0)  # in a folder, too
+    assert str(caught.value) == message
+    assert convert(message)
+    assert parquet.read_table("97.parquet").to_pydict() == {
+        "DE_time": x[:, 0].tolist(),
+        "FE_time": (2 * x[:, 0]).tolist(),
+    }
+    Path("new.mat").write_bytes(b"MATLAB 7.3 MAT-file, Platform: GLNXA64".ljust(512))
+    assert "import h5py" in refused("new.mat")
+
+
+def test_the_loop_for_a_folder_keeps_its_folders() -> None:
+    for device in "AB":
+        Path("bearings", device).mkdir(parents=True)
+        scipy.io.savemat(f"bearings/{device}/1.mat", {"a": np.arange(9.0), "b": np.arange(9.0), "RPM": 1797})
+    page = (Path(__file__).parents[2] / "docs" / "your-data.md").read_text(encoding="utf-8")
+    block = page.partition("**A folder of such files.**")[2].partition("\nAll tables")[0]
+    exec(textwrap.dedent("\n".join(line for line in block.splitlines() if line.startswith("    "))), {})
+    assert parquet.read_table("tables/B/1.parquet").column_names == ["a", "b"]
+
+
+def test_series_with_a_label_become_windows() -> None:
+    rows_ = "".join(f"{n},{n + 0.5},?:{n},1,2:{'ab'[n % 2]}\n" for n in range(40))
+    Path("x.ts").write_text(f"# a comment\n@problemName x\n@classLabel true a b\n@data\n{rows_}", encoding="utf-8")
+    assert convert(refused("x.ts"))
+    with np.load("x.npz") as arrays:
+        assert arrays["x"].shape == (40, 2, 3)
+        assert arrays["x"][3, 0, :2].tolist() == [3, 3.5]
+        assert arrays["y"].tolist() == ["a", "b"] * 20
+
+
+@pytest.mark.parametrize(("name", "words"), [("x.h5", "h5py.File"), ("x.pkl", "read_pickle"), ("x.npy", "np.savez")])
+def test_further_formats_are_named(name: str, words: str) -> None:
+    Path(name).write_bytes(b"\0" * 10)
+    assert words in refused(name)
+
+
+def test_archives_of_several_tables() -> None:
+    table(Path("A.csv"))
+    for name in ("plant.zip", "plant.csv.zip"):
+        with zipfile.ZipFile(name, "w") as archive:
+            archive.write("A.csv", "A.csv")
+            archive.write("A.csv", "B.csv")
+        message = refused(name)
+        assert "an archive of 2 files" in message
+        assert convert(message)
+        assert sorted(path.name for path in Path("plant").iterdir()) == ["A.csv", "B.csv"]
+    with tarfile.open("park.tar.gz", "w:gz") as archive:
+        archive.add("A.csv")
+    assert convert(refused("park.tar.gz"))
+    assert Path("park/A.csv").is_file()
+
+
+def test_a_table_alone_in_an_archive() -> None:
+    table(Path("A.csv"), head="device,time,a,b,label")
+    with zipfile.ZipFile("plant.zip", "w") as archive:
+        archive.write("A.csv")
+    with pytest.raises(SettingError, match=r"holds a table, A.csv: --set data.format=table reads it"):
+        draft(Path("plant.zip"), Path("x.toml"), [])
+    assert own.load(Path("plant.zip"), Reading(format="table"), 0).owned.names == ("?",)
+    shutil.copy("plant.zip", "plant.csv.zip")
+    check(Path("plant.csv.zip"), {})
+
+
+def test_a_sheet_per_machine() -> None:
+    book = openpyxl.Workbook()
+    for machine in ("press 1", "press 2"):
+        sheet = book.create_sheet(machine)
+        for row in [("time", "a", "label"), *((i, i * 0.5, "ok" if i % 2 else "bad") for i in range(20))]:
+            sheet.append(row)
+    book.save("plant.xlsx")
+    message = refused("plant.xlsx")
+    assert "2 sheets (press 1, press 2). Choose one" in message
+    assert convert(message)
+    assert own.load(Path("plant"), Reading(device="file"), 0).owned.names == ("press 1", "press 2")
+    check(Path("plant.xlsx"), {"sheet": "press 1"})
+
+
+# -- cells -------------------------------------------------------------------------------------------------------------
+
+ROWS = [("AB"[i % 2], i, i * 0.5, "ok" if i // 2 % 2 else "bad") for i in range(40)]
+NAMES = ("machine", "time", "temp", "label")
+
+
+@pytest.mark.parametrize("index", [False, True])
+def test_a_header_without_a_name_for_the_index(index: bool) -> None:
+    message = refused(rows("short.csv", [NAMES, *((at(n) if index else n, *row) for n, row in enumerate(ROWS))]))
+    assert "the header has 4 names, but the rows have 5 cells: the first cell is an index without a name" in message
+    first = "time" if index else "index"
+    assert f'data.header=["{first}", "machine", "time", "temp", "label"]' in message
+    if convert(message):
+        assert Path("short-named.csv").read_text(encoding="utf-8").startswith(f"{first},machine,time,temp,label\n")
+    if not index:
+        words = ["data.skip=1", f'data.header=["{first}", "machine", "time", "temp", "label"]']
+        assert draft(Path("short.csv"), Path("x.toml"), words).park.names == ("A", "B")
+
+
+def test_tables_of_r_are_read_by_their_blanks() -> None:
+    quoted = [" ".join(f'"{cell}"' if isinstance(cell, str) else str(cell) for cell in row) for row in (NAMES, *ROWS)]
+    Path("r.txt").write_text("\n".join(quoted) + "\n", encoding="utf-8")
+    assert draft(Path("r.txt"), Path("x.toml"), []).park.names == ("A", "B")
+    numbered = [quoted[0], *(f'"{n}" {row}' for n, row in enumerate(quoted[1:], start=1))]
+    Path("r.txt").write_text("\n".join(numbered) + "\n", encoding="utf-8")
+    message = refused("r.txt")
+    assert r'sep=r"\s+"' in message
+    convert(message)
+
+
+def test_longer_rows_of_other_kinds_are_not_taken_for_an_index() -> None:
+    for name, cells in {
+        "trailing.csv": [NAMES, *((*row, "") for row in ROWS)],
+        "title.csv": [("Report", "of", "plant", "7"), ("n", *NAMES), *((n, *row) for n, row in enumerate(ROWS))],
+        "comment.csv": [NAMES, *((*row, "checked") for row in ROWS)],
+    }.items():
+        check(rows(name, cells), {})
+
+
+@pytest.mark.parametrize(("cell", "packed"), [("NA", "csv"), ("", "csv"), ("", "parquet")])
+def test_rows_without_a_label_are_left_out(cell: str, packed: str) -> None:
+    cells = [(*row[:-1], cell) if n % 7 == 3 else row for n, row in enumerate(ROWS)]
+    path = rows("plant.csv", [NAMES, *cells])
+    if packed == "parquet":
+        path = Path("plant.parquet")
+        columns = dict(zip(NAMES, map(list, zip(*cells, strict=True)), strict=True))
+        columns["label"] = [text or None for text in columns["label"]]
+        parquet.write_table(pa.table(columns), path)
+    with pytest.raises(ConversionError, match="Every row needs a label") as caught:
+        draft(path, Path("x.toml"), [])
+    if convert(str(caught.value)):
+        data = draft(path.with_stem("plant-labelled"), Path("x.toml"), []).park.dataset
+        assert len(data.y) + len(data.y_test) == 34
+
+
+def test_texts_beside_a_label_in_folders_of_factories() -> None:
+    for place in ("x/a", "x/b"):
+        rows(f"plant/{place}/1.csv", [("shift", *NAMES[1:]), *(("early", *row[1:]) for row in ROWS)])
+    assert draft(Path("plant"), Path("x.toml"), []).park.names == ("a", "b")
+
+
+# -- commands ----------------------------------------------------------------------------------------------------------
+
+
+def test_every_command_has_the_message(command: Command) -> None:
+    (command.folder / "x.json").write_text("[]")
+    (command.folder / "own.toml").write_text(
+        'name = "own"\nrounds = 1\n[data]\npath = "x.json"\n[method]\nname = "fedavg"\n'
+    )
+    for words in (("run", "own.toml", "--ranks", "1"), ("compare", "own.toml", "--ranks", "1"), ("new", "x.json")):
+        command.refused(command(*words), "x.json: JSON, which is not read. To convert it:", "pyarrow.Table.from_pylist")
+    command.refused(
+        command("run", "x.json"), "holds data and is not an experiment file. fedfloor new x.json writes one"
+    )
