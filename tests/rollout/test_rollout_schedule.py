@@ -18,7 +18,7 @@ import pytest
 
 from fedfloor import config
 from fedfloor.data.files import buffer
-from fedfloor.deploy import kept, live, park_file, settings
+from fedfloor.deploy import kept, live, machines, park_file, settings
 from fedfloor.deploy.live import TrialPark
 from fedfloor.deploy.settings import CloudSettings, Endpoint, Schedule
 from fedfloor.errors import SettingError
@@ -63,10 +63,10 @@ def test_at_holds_for_an_hour_of_a_day_that_is_not_done_with(clock: tuple[int, i
 
 
 def test_windows_of_all_devices_count_together_and_a_buffer_that_was_made_anew_counts_whole() -> None:
-    given, past = Schedule(windows=30), ago(2, rows={"a": 1000, "b": 50})
-    sight = Sight({"a": 1180, "b": 40, "c": 80})  # 18 + 4 + 8 windows, as b is a new buffer and c a new device
+    given, past = Schedule(windows=22), ago(2, rows={"a": 1000, "b": 50})
+    sight = Sight({"a": 1189, "b": 40})  # 18 + 4 windows, as b is a new buffer
     assert due(given, past, sight=sight, stride=10) == ["windows"]
-    assert due(replace(given, windows=31), past, sight=sight, stride=10) == []
+    assert due(replace(given, windows=23), past, sight=sight, stride=10) == []
 
 
 def test_a_device_that_drifted_when_the_last_run_was_started_does_not_count_again() -> None:
@@ -78,8 +78,8 @@ def test_a_device_that_drifted_when_the_last_run_was_started_does_not_count_agai
 def test_windows_and_drift_wait_for_the_pause() -> None:
     sight = Sight({"a": 9}, {"a": True})
     given = Schedule(windows=1, drift=1)
-    assert due(given, ago(0.9), sight=sight) == []
-    assert due(replace(given, pause="50m"), ago(0.9), sight=sight) == ["windows", "drift"]
+    assert due(given, ago(0.9, rows={"a": 0}), sight=sight) == []
+    assert due(replace(given, pause="50m"), ago(0.9, rows={"a": 0}), sight=sight) == ["windows", "drift"]
 
 
 # -- settings ----------------------------------------------------------------------------------------------------------
@@ -121,6 +121,20 @@ def test_a_park_file_hands_its_schedule_to_the_cloud(tmp_path: Path) -> None:
 def test_every_key_is_documented() -> None:
     page = (Path(__file__).parents[2] / "docs" / "schedule.md").read_text(encoding="utf-8")
     assert not [one.name for one in fields(Schedule) if f"| `{one.name}` |" not in page]
+
+
+def test_the_clouds_machine_has_a_unit_for_a_schedule_that_needs_nothing_else(tmp_path: Path) -> None:
+    (tmp_path / "tiny.toml").write_text('name = "tiny"\n')
+    path = tmp_path / "plant.toml"
+    for table, units in (("at = '02:00'", 1), ("at = '02:00'\ndrift = 2", 0), ("every = '1d'\nrelease = 'all'", 0)):
+        path.write_text(f"{PARK}[schedule]\n{table}\n")
+        park = park_file.read(path)
+        services = [one for one in machines.cloud_services(park) if one.name == "fedfloor-schedule"]
+        assert len(services) == units
+    path.write_text(f"{PARK}[schedule]\nat = '02:00'\n")
+    unit = machines.unit(machines.cloud_services(park_file.read(path))[2], park)
+    assert "ExecStart=/opt/fedfloor/bin/fedfloor schedule cloud.toml" in unit
+    assert "Restart=always" in unit
 
 
 # -- a schedule at work, without a park --------------------------------------------------------------------------------
@@ -165,7 +179,7 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
     """The commands of runs that were started; each ends well at once."""
     started: list[list[str]] = []
 
-    def cloud(words: list[str], ended: Event) -> int:
+    def cloud(words: list[str], record: Path, ended: Event) -> int:
         started.append([Path(words[0]).stem, *words[1:]])
         out = settings.read(CloudSettings, words[0]).out
         out.mkdir(exist_ok=True)
@@ -260,12 +274,17 @@ def test_a_run_that_has_not_ended_goes_on_first(desk: Desk, runs: list[list[str]
 
 
 def test_a_run_that_fails_is_not_repeated_before_the_next_reason(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    codes = iter((1, 0))
-    monkeypatch.setattr(schedule, "_cloud", lambda *_: next(codes))
+    def cloud(words: list[str], record: Path, ended: Event) -> int:
+        record.write_text("note: edge north (0) is connected.\nerror: no edge is there\n")
+        return 1
+
+    monkeypatch.setattr(schedule, "_cloud", cloud)
     hour = lambda: desk.passes(1)  # noqa: E731
     made = desk.scheduler(Schedule(every="2h"))
     looks(desk, made, hour, hour, hour)
-    assert [(line["code"], line["result"]) for line in made.lines if line["event"] == "ended"] == [(1, "failed")]
+    assert [(line["code"], line["result"]) for line in made.lines if line["event"] == "ended"] == [
+        (1, "failed: error: no edge is there")
+    ]
 
 
 def test_two_schedules_do_not_start_the_same(desk: Desk, runs: list[list[str]]) -> None:
@@ -317,6 +336,26 @@ def test_what_devices_reported_counts_while_it_is_kept_and_their_broker_is_reach
     desk.passes(0.1)
     assert made._sight() == Sight()
     assert "it is 360 s old" in caplog.text
+
+
+def test_windows_count_from_the_moment_a_device_is_seen(
+    desk: Desk, runs: list[list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, sights = desk.scheduler(Schedule(windows=50), alarms=provisioned(desk.folder)), [Sight()]
+    monkeypatch.setattr(made, "_sight", lambda: sights[-1])
+
+    def sees(**rows: int) -> Callable[[], None]:
+        def act() -> None:
+            sights.append(Sight(rows))
+            desk.passes(2)
+
+        return act
+
+    looks(desk, made, sees(d0=1000), sees(d0=1020, d1=5000), sees(d0=1049), sees(d0=1050, d1=5000), sees(d0=1099))
+    assert runs == [["run-1"]]
+    assert [line["rows"] for line in made.lines if line["event"] == "seen"] == [{"d0": 1000}, {"d1": 5000}]
+    sights.append(Sight({"d0": 1077}))
+    assert [row["there"] for row in made.look()] == [27]
 
 
 def test_drift_that_ends_counts_again(desk: Desk, runs: list[list[str]], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -62,13 +62,20 @@ BROKER_WORDS = "mosquitto", "-c", "mosquitto.conf"
 
 
 def cloud_services(park: ParkFile) -> tuple[Service, ...]:
-    """Return what runs on the cloud's machine: the broker and, for a run, the cloud's loop; with Flower nothing."""
+    """Return what runs on the cloud's machine: the broker and, for a run, the cloud's loop; with Flower nothing.
+
+    A schedule that needs no reports and no authority waits there, too.
+    """
     if park.cloud.transport == "flower":
         return ()
+    waits = park.schedule is not None and not park.schedule.reports and park.schedule.release is None
+    schedule = Service("fedfloor-schedule", "fedfloor schedule", ("fedfloor", "schedule", "cloud.toml"), ALONE,
+                       after=("fedfloor-broker",))  # fmt: skip
     return (
         Service("fedfloor-broker", "broker of the cloud", BROKER_WORDS, files=FILES),
         Service("fedfloor-cloud", "fedfloor cloud", ("fedfloor", "cloud", "cloud.toml"), ALONE,
                 after=("fedfloor-broker",), idle=True),
+        *((schedule,) if waits else ()),
     )  # fmt: skip
 
 

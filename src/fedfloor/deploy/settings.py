@@ -263,6 +263,11 @@ class Schedule:
         require(fits, "schedule.canary", list(self.canary), 'names of devices where release = "canary", else left out')
 
     @property
+    def reports(self) -> bool:
+        """Whether it needs what devices report."""
+        return self.windows is not None or self.drift is not None
+
+    @property
     def time(self) -> dt.time | None:
         """The time of day in ``at``."""
         found = self.at is not None and CLOCK_TIME.fullmatch(self.at)

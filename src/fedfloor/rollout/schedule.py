@@ -3,7 +3,8 @@
 The log, ``schedule.jsonl`` beside the run's folder, is all that a schedule remembers. Its lines, each with ``at``, UTC:
 
 ===========  ===========================================================================================
-``began``    the schedule was first used; ``rows`` written by each device's sensors so far
+``began``    the schedule was first used
+``seen``     devices whose sensors are counted from now on; ``rows`` that they have written so far
 ``started``  run ``number``, and ``why``; ``rows`` and the devices in ``drift`` at that time
 ``ended``    run ``number`` with exit ``code``; ``result``: released, announced, or why not
 ``calm``     devices that drifted when the last run was started, and no longer do
@@ -32,7 +33,8 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from fedfloor import config
-from fedfloor.deploy import kept, machines, settings
+from fedfloor.deploy import kept, machines, processes, settings
+from fedfloor.deploy.checks import printable
 from fedfloor.deploy.settings import CloudSettings, Schedule, span_s
 from fedfloor.errors import FedfloorError, RunError, SettingError, unknown
 from fedfloor.rollout import delivery, registry
@@ -93,9 +95,9 @@ class Past:
             return replace(past, run="")
         if event == "started":
             past = replace(past, number=line["number"], run=line["run"], drift=frozenset(line["drift"]))
-        if event in ("began", "started"):
-            return replace(past, since=since, rows={**self.rows, **line["rows"]})
-        return past
+        if event in ("seen", "started"):
+            past = replace(past, rows={**self.rows, **line["rows"]})
+        return replace(past, since=since) if event in ("began", "started") else past
 
 
 def reasons(schedule: Schedule, past: Past, now: dt.datetime, sight: Sight, stride: int) -> list[dict[str, Any]]:
@@ -115,7 +117,7 @@ def reasons(schedule: Schedule, past: Past, now: dt.datetime, sight: Sight, stri
         due = past.day < today and 0 <= _late_s(schedule.time, now) < LATE_S
         rows.append(_row("at", now.strftime("%H:%M"), schedule.at, due=due))
     if schedule.windows is not None:
-        count = sum(_new(written, past.rows.get(name, 0)) // stride for name, written in sight.rows.items())
+        count = sum(_new(written, past.rows[name]) // stride for name, written in sight.rows.items())
         rows.append(_row("windows", count, schedule.windows, due=rested and count >= schedule.windows))
     if schedule.drift is not None:
         drifting = {name for name, drifts in sight.drift.items() if drifts} - past.drift
@@ -146,7 +148,7 @@ def _late_s(at: dt.time, now: dt.datetime) -> float:
 
 @dataclass(frozen=True)
 class Clock:
-    """The machine's clock, with its time zone, and one that nobody sets: s, of which only differences count."""
+    """The machine's clock, with its time zone, and its steady one, which is never set: s; only differences count."""
 
     wall: Callable[[], dt.datetime] = lambda: dt.datetime.now().astimezone()
     steady: Callable[[], float] = lambda: time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
@@ -187,7 +189,7 @@ class Scheduler:
             for name in [one for one in given.canary if one not in known]:
                 raise unknown("device in schedule.canary", name, known)
         self._reports: Path | None = None
-        if given.windows is not None or given.drift is not None:
+        if given.reports:
             if kept_in is None:
                 raise SettingError("[schedule] windows and drift need the alarms that are kept: --alarms DIR.")
             self._reports = kept.read(kept_in).state / kept.NOW
@@ -201,7 +203,8 @@ class Scheduler:
         """Return a row for each key of the schedule as it is now; start and write nothing."""
         now = self._clock.wall()
         sight = self._sight()
-        past = self._read() or _first(self._began(now, sight))
+        past = self._read() or _first(self._began(now))
+        past = replace(past, rows={**sight.rows, **past.rows})
         return reasons(self.schedule, past, now, sight, self._stride)
 
     def run(self, ended: Event, *, once: bool = False) -> int:
@@ -217,7 +220,7 @@ class Scheduler:
         with owned(self.settings.out):
             past = self._read()
             if past is None:
-                self._write(**self._began(self._clock.wall(), self._sight()))
+                self._write(**self._began(self._clock.wall()))
             elif past.run:
                 code = self._resumed(past, ended)
             while not ended.is_set():
@@ -233,9 +236,11 @@ class Scheduler:
         """Look once; start a run where there is a reason, and return its exit code, else ``code``."""
         self._check_clock()
         now, sight, past = self._clock.wall(), self._sight(), self._past()
+        if seen := {name: written for name, written in sight.rows.items() if name not in past.rows}:
+            self._write(event="seen", rows=seen)
         if calm := sorted(name for name in past.drift if sight.drift.get(name) is False):
             self._write(event="calm", devices=calm)
-            past = self._past()
+        past = self._past()
         rows = reasons(self.schedule, past, now, sight, self._stride)
         due = [row for row in rows if row["due"]]
         if due:
@@ -302,10 +307,10 @@ class Scheduler:
             raise RunError(f"{self.path} was taken away while its schedule was at work. Start the schedule again.")
         return past
 
-    def _began(self, now: dt.datetime, sight: Sight) -> dict[str, Any]:
+    def _began(self, now: dt.datetime) -> dict[str, Any]:
         passed = self.schedule.time is None or _late_s(self.schedule.time, now) >= 0
         day = now.date() if passed else now.date() - dt.timedelta(days=1)
-        return {"event": "began", "at": _utc(now), "day": day.isoformat(), "rows": dict(sight.rows)}
+        return {"event": "began", "at": _utc(now), "day": day.isoformat()}
 
     def _write(self, **line: Any) -> None:
         line = {"at": _utc(self._clock.wall()), **line}
@@ -343,9 +348,10 @@ class Scheduler:
 
     def _trained(self, number: int, out: Path, file: Path, ended: Event) -> int:
         words = ["--resume"] if (out / "experiment.toml").exists() else []
-        code = _cloud([str(file), *words], ended)
+        record = out.with_name(f"{out.name}.log")
+        code = _cloud([str(file), *words], record, ended)
         if code != INTERRUPTED:
-            result = self._released(out) if code == 0 else "failed"
+            result = self._released(out) if code == 0 else f"failed: {printable(processes.tail(record, 1))}"
             self._write(event="ended", number=number, code=code, result=result)
         return code
 
@@ -401,8 +407,8 @@ def _words(line: Line) -> str:
         return f"{line['at']} run {line['number']} started, {line['run']}: {why}"
     if line["event"] == "ended":
         return f"{line['at']} run {line['number']} ended with {line['code']}: {line['result']}"
-    rest = {key: value for key, value in line.items() if key not in ("at", "event", "rows")}
-    words = (f"{key} {', '.join(value) if isinstance(value, list) else value}" for key, value in rest.items())
+    rest = {key: value for key, value in line.items() if key not in ("at", "event")}
+    words = (f"{key} {', '.join(value) if isinstance(value, list | dict) else value}" for key, value in rest.items())
     return f"{line['at']} {line['event']}: {', '.join(words)}"
 
 
@@ -426,15 +432,18 @@ def _absolute(cloud: CloudSettings) -> CloudSettings:
     return replace(cloud, out=cloud.out.absolute(), tls=tls)
 
 
-def _cloud(words: Sequence[str], ended: Event) -> int:
+def _cloud(words: Sequence[str], record: Path, ended: Event) -> int:
     """Run the cloud's loop in a process of its own; ``ended`` stops it after its round. Return its exit code.
 
-    It has a session of its own, so that Ctrl-C reaches it once, from here.
+    It has a session of its own, so that Ctrl-C reaches it once, from here, and writes to a file, which outlives a
+    terminal.
     """
     line = [sys.executable, "-m", "fedfloor", "cloud", *words]
-    child = subprocess.Popen(
-        line, env={**os.environ, **machines.ALONE}, stdin=subprocess.DEVNULL, stdout=sys.stderr, start_new_session=True
-    )
+    with record.open("ab") as file:
+        child = subprocess.Popen(
+            line, env={**os.environ, **machines.ALONE}, stdin=subprocess.DEVNULL, stdout=file, stderr=file,
+            start_new_session=True,
+        )  # fmt: skip
     asked = False
     while (code := child.poll()) is None:
         if ended.is_set() and not asked:
