@@ -144,7 +144,8 @@ def draft(path: Path, out: Path, changes: Sequence[str]) -> Draft:
     if left:
         columns = data.setdefault("columns", {})
         columns["ignore"] = [*columns.get("ignore", ()), *left]
-        columns["categories"] = {name: how for name, how in columns.get("categories", {}).items() if name not in left}
+        categories = {name: how for name, how in columns.pop("categories", {}).items() if name not in left}
+        columns |= {"categories": categories} if categories else {}
         park = build_park(config.from_table(document))
     notes += [*sentences, *_alike(park.dataset), *_regimes(data, park.dataset)]
     notes += _lasting(data, park.dataset)

@@ -125,6 +125,21 @@ def test_what_gives_the_label_away_is_left_out(command: Command) -> None:
         assert document["work"]["short_batches"] is True
 
 
+@pytest.mark.parametrize(("kept", "split"), [(0.98, "time"), (0.0, "random")])
+def test_rows_that_resemble_their_neighbours_are_split_in_their_order(
+    command: Command, kept: float, split: str
+) -> None:
+    draw, lines, heat, flow = random.Random(3), ["heat,flow,label"], 0.0, 0.0
+    for n in range(800):
+        heat, flow = (kept * one + draw.gauss(0, 1) for one in (heat, flow))
+        lines.append(f"{heat:.3f},{flow:.3f},{'ok' if n // 20 % 2 else 'worn'}")
+    (command.folder / "t.csv").write_text("\n".join(lines) + "\n")
+    dealt = ("data.columns.device=", "park.devices=4", 'data.partition={kind="dirichlet",alpha=1.0}')
+    said = command("new", "t.csv", *(word for one in dealt for word in ("--set", one)))
+    assert written(command, "t.toml")[0]["data"]["split"] == {"kind": split}, said.err
+    assert ("rows resemble their neighbours" in said.err) == (split == "time")
+
+
 def test_heavy_tails_get_a_network_of_their_own(command: Command) -> None:
     draw = random.Random(1)
     rows = [f"{draw.lognormvariate(n % 2, 2):.4f},{draw.lognormvariate(3, 2):.4f},{n % 2}" for n in range(400)]

@@ -32,6 +32,7 @@ MARKS = (*(sign * float(nines) for nines in (99, 999, 9999, 99999, 999999) for s
 LEVELS = 12  # of a setting, or operating regimes, at most
 LEVEL_WIDTH = 0.01  # of a setting's range, that its values at one level are within, and levels more than that apart
 MOVED = 0.5  # share of a sensor's variance that lies between regimes, where they move it
+STEADY = 0.3  # of the squared step between independent rows, below which a sensor changes slowly
 KURTOSIS = 20  # of a log-normal variable whose logarithm has a deviation of 0.76
 CONSTANT = " in every row looked at, and of no use"
 OFTEN = 3  # times that a mark for missing values occurs
@@ -403,6 +404,8 @@ def propose(
     why = "rows have times." if data.time is not None else "windows follow each other."
     if usual == "random":
         why = "no column says when rows were taken. If they follow each other, choose by device or last."
+        if neighbours_alike(data):
+            usual, why = "time", "rows resemble their neighbours, as those of a recording do, though none has a time."
     ranked = data.task.labelled or data.target is not None
     lacking = gaps(data) if ranked and not data.task.ahead else []  # else no classes or ranges are learnt
     if not lacking:
@@ -412,6 +415,30 @@ def propose(
         if other is not None and len(gaps(other)) < len(lacking):
             return Proposal(kind, f"by {usual} {'; '.join(lacking[:3])}: so it is where machines run to failure.")
     return Proposal(usual, f"{why} But {'; '.join(lacking[:3])}, and no other split mends it.")
+
+
+def neighbours_alike(data: Dataset) -> bool:
+    """Return whether rows follow each other: half of the sensors hardly change from one row to the next.
+
+    Of a sensor that is Σ (x_{i+1} − x_i)²/(2 Σ (x_i − m)²) below :data:`STEADY`, over neighbours of one device and one
+    class, with m their mean in both: 1 on average where rows are independent (von Neumann, Ann. Math. Stat. 12 (1941)).
+    """
+    if data.inputs.kind != "table" or data.made is not None or len(data.shape) > 1 or len(data.y) < 100 * SHOWN:
+        return False
+    first = np.arange(min(len(data.y), MOST))
+    x, texts = _last_row(data, first), _texts(data)
+    owner = np.zeros(len(first), np.int64) if data.owner is None else data.owner[first]
+    group = np.unique(np.stack([owner, data.y[first]]), axis=1, return_inverse=True)[1].ravel()
+    same = np.diff(group) == 0
+    steady = []
+    for column in (x[:, i] for i in range(x.shape[1]) if not texts[i]):
+        known = ~np.isnan(column)
+        count = np.maximum(np.bincount(group, known), 1)
+        apart = np.where(known, column - (np.bincount(group, np.where(known, column, 0.0)) / count)[group], 0.0)
+        spread = 2 * float((apart**2).mean())
+        if spread > 0 and same.any():
+            steady.append(float((np.diff(apart)[same] ** 2).mean()) < STEADY * spread)
+    return len(steady) > 0 and 2 * sum(steady) >= len(steady)
 
 
 def gaps(data: Dataset) -> list[str]:

@@ -189,7 +189,8 @@ class JoinedTables:
             if step[wrong[0]] == 0:
                 raise SettingError(
                     f"{self.place(row, roles['time'])}: {device} has this time in row {self.line[before]} "
-                    "already. A device has one row for each time: remove the copy."
+                    "already. A device has one row for each time: remove the copy. If several machines or recordings "
+                    "have one name, name the column that tells them apart: --set data.columns.run=NAME."
                 )
             more = f" ({len(wrong)} times in all)" if len(wrong) > 1 else ""
             names = [roles.get("label", ""), roles.get("run", "")]
