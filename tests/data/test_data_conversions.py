@@ -141,6 +141,8 @@ OTHERS = {
     + [(machine, at(i), i, "ok" if i % 2 else "bad") for machine in "AB" for i in range(40)],
     "a category beside the values": [("machine", "timestamp", "operator", "value", "state")]
     + [(machine, at(i), "xy"[i % 2], i, "ok" if i % 2 else "bad") for machine in "AB" for i in range(40)],
+    "a row that is longer": [*LONG, (at(99), "temp", 1, 2)],
+    "a name that is given twice": [("timestamp", "tag", "value", "value"), *((*row, 1) for row in LONG[1:])],
     "a text for each row": [("timestamp", "tag", "value")] + [(at(i), f"message {i}", i) for i in range(40)],
 }
 
@@ -282,6 +284,21 @@ def test_parts_alone_come_split() -> None:
     message = refused("photos")
     assert convert(message)
     assert len(own.load(Path("photos-parts"), Reading(), 0).y_test) == 20
+
+
+def test_what_is_made_of_the_working_folder_lies_beside_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    for part in ("train", "test", "ground_truth"):
+        Path("bottle", part).mkdir(parents=True)
+    assert '"bottle-parts/{part}"' in refused("bottle")
+    monkeypatch.chdir("bottle")
+    assert '"../bottle-parts/{part}"' in refused(".")
+
+
+def test_test_samples_are_looked_at_too() -> None:
+    table(Path("plant.csv"), head="device,time,a,b,label")
+    rows("test.csv", LONG)
+    with pytest.raises(ConversionError, match=r"test\.csv: a row per sensor and time"):
+        own.load(Path("plant.csv"), Reading(test="test.csv"), 0)
 
 
 # -- formats -----------------------------------------------------------------------------------------------------------

@@ -24,6 +24,7 @@ PARQUET = (".parquet", ".pq")
 QUICK = 1 << 20  # bytes of a CSV file from which on pyarrow is quicker, its import included
 PIECE = 1 << 22  # bytes turned into a batch at once
 ROWS = 1 << 16  # rows of a batch of Parquet
+TEXTS = 1 << 11  # such rows that become texts at once: most often only the first ones do
 LONGEST = 1 << 20  # bytes of a header
 LARGEST = float(np.finfo(np.float32).max)
 EXACT = 2.0**53  # microseconds that float64 counts
@@ -262,7 +263,7 @@ def parquet_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
     """Yield the rows of a Parquet file as texts, numbered from 1."""
     with _parquet(path) as file:
         number = 0
-        for batch in file.iter_batches(ROWS):
+        for batch in file.iter_batches(TEXTS):
             for row in zip(*(column.to_pylist() for column in batch.columns), strict=True):
                 number += 1
                 yield number, ["" if cell is None else str(cell) for cell in row]

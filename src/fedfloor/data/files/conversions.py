@@ -303,7 +303,8 @@ def _check_table(path: Path, given: Mapping[str, Any]) -> None:
     except SettingError:  # a mistake that the table's reader names
         return
     names = list(given.get("header") or (rows[0] if rows else ()))
-    if body := [row for row in rows[not given.get("header") :] if len(row) == len(names)]:
+    body = rows[not given.get("header") :]
+    if {len(row) for row in body} == {len(names)} == {len({*names})}:
         _check_long(path, names, body, given)
 
 
@@ -312,14 +313,15 @@ def _check_influx(path: Path, rows: Rows) -> None:
     if rows[0][0] not in ANNOTATIONS:
         return
     names = next((row for row in rows if row and row[0] not in ANNOTATIONS), [])
-    kept = [name for name in names if name and name not in INFLUX]
+    kept = [name for name in names if name == "_time" or (name and name not in INFLUX)]
     out = f"{stem_of(path.name)}-wide.csv"
     lines = ["import pandas", f'table = pandas.read_csv({_code(path)}, comment="#", dtype=str, keep_default_na=False)']
-    lines.append('table = table[table["_time"] != "_time"]  # headers that are repeated')
+    last = _code(names[-1] if names else "_value")
+    lines.append(f"table = table[table[{last}] != {last}]  # headers that are repeated")
     if "_field" in names:
-        lines += _pivoted(["_time", *kept], "_field", "_value", f"to_csv({_code(out)}, index=False)")
+        lines += _pivoted(kept, "_field", "_value", f"to_csv({_code(out)}, index=False)")
     else:
-        lines.append(f"table[{_code(['_time', *kept])}].to_csv({_code(out)}, index=False)")
+        lines.append(f"table[{_code(kept)}].to_csv({_code(out)}, index=False)")
     raise ConversionError(
         f"{path.name}: annotated CSV of InfluxDB, whose annotations (#group, #datatype, #default) are no rows"
         f"{', and which has a row per field' if '_field' in names else ''}.", PANDAS, lines,
@@ -440,9 +442,11 @@ def _sensors(free: Sequence[str], cells: Mapping[str, Sequence[str]]) -> tuple[s
     if key and value:
         whole = all(re.fullmatch(r"-?\d+", cell) for cell in cells[key])
         return (key, value, True) if whole or is_text(cells[key], ".") else None
+    if not (key or value):
+        return None
     texts = [name for name in free if is_text(cells[name], ".") and not looks_like_time(cells[name][0])]
     numbers = [name for name in free if all(is_number(cell.replace(",", ".")) for cell in cells[name] if cell)]
-    if not (key or value) or len(texts) != 1 or len(numbers) != 1 or not {key, value} - {None} <= {*texts, *numbers}:
+    if len(texts) != 1 or len(numbers) != 1 or not {key, value} - {None} <= {*texts, *numbers}:
         return None
     return texts[0], numbers[0], False
 
@@ -501,6 +505,11 @@ def _name(folder: Path) -> str:
     return folder.name or folder.resolve().name
 
 
+def _beside(folder: Path, ending: str) -> str:
+    """Return a name like a folder's for what is made of it, which is not in it."""
+    return f"{'../' if folder.resolve() == Path.cwd() else ''}{_name(folder)}{ending}"
+
+
 def _check_partitions(root: Path, tops: Sequence[Path]) -> None:
     """Refuse the partitions of one table in folders named ``key=value``, as Hive and Spark write them."""
     for top in tops:
@@ -515,7 +524,7 @@ def _check_partitions(root: Path, tops: Sequence[Path]) -> None:
         folders, files = _inside(folders[0])
     kinds = {".csv": "csv", ".orc": "orc", ".feather": "feather", ".arrow": "ipc", ".json": "json"}
     kind = next((kinds[end] for end in kinds if files and end in files[0].name), "parquet")
-    out = f"{_name(root)}.parquet"
+    out = _beside(root, ".parquet")
     lines = [
         "from pyarrow import dataset, parquet",
         f'table = dataset.dataset({_code(top)}, format="{kind}", partitioning="hive").to_table()',
@@ -542,9 +551,11 @@ def _check_parts(root: Path, tops: Sequence[Path]) -> None:
     labels, _ = _inside(top / train)
     inner, files = _inside(labels[0]) if labels else ([], [])
     pictures = not inner and any(file.name.casefold().endswith(SUFFIXES) for file in files)
-    alone, merged, out = top == root, pictures and len(labels) == 1, f"{_name(root)}-parts"
+    alone, merged, out = top == root, pictures and len(labels) == 1, _beside(root, "-parts")
     others = [name for name in names.values() if name not in (train, test)]
-    one = f" All of '{train}' is '{labels[0].name}': to learn other labels, both parts are put together." * merged
+    one = ""
+    if merged:
+        one = f" All of '{train}' is '{labels[0].name}': to learn other labels, both parts are put together."
     raise ConversionError(
         f"{root}: '{train}' and '{test}' in {'it' if alone else _name(top)} are parts for training and testing and no "
         f"devices. Data come split where their folder holds 'train' and 'test' and nothing else.{one}", "",
@@ -603,7 +614,7 @@ def _refuse_moments(folder: Path, files: Sequence[Path], rows: Rows, name: str) 
     codes = iter("mdHMS")
     form = "%Y" + re.sub(r"\d\d", lambda _: f"%{next(codes)}", name[4:])
     settings = [] if moment(name, None) is not None else [f"data.time_format={form}"]
-    out = f"{_name(folder)}.csv"
+    out = _beside(folder, ".csv")
     how = _as_text(files[0], {}) + ["header=None"] * any(map(is_number, rows[0] if rows else ()))
     read = f"pandas.read_csv({', '.join(['file', *how])})"
     if any(is_text(cells, ".") for cells in zip(*rows[1:], strict=False)):

@@ -42,7 +42,8 @@ def load(path: Path, reading: Reading, seed: int, device: str = "") -> Dataset:
     if not path.is_file() and not path.is_dir():
         raise SettingError(f"[data] path: {path} is neither a file nor a folder (a pipe, a socket, a device).")
     stated = {**reading.settings(), "columns": vars(reading.columns)}
-    conversions.check(path, stated | ({"device": "folder"} if device else {}))
+    for each in (path, *([expanded(reading.test)] if reading.test else [])):
+        conversions.check(each, stated | ({"device": "folder"} if device else {}))
     kind = reading.format or format_of(path)
     if (kind == "folder") != path.is_dir():
         noun = "a folder" if path.is_dir() else "a file"
