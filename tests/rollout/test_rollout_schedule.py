@@ -7,6 +7,7 @@ import json
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
@@ -15,6 +16,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from filelock import FileLock
 
 from fedfloor import config
 from fedfloor.data.files import buffer
@@ -271,6 +273,24 @@ def test_a_run_that_has_not_ended_goes_on_first(desk: Desk, runs: list[list[str]
     looks(desk, desk.scheduler(Schedule(every="2h")))
     assert runs == [["run-1"], ["run-1", "--resume"]]
     assert desk.events() == ["began", "started", "ended"]
+
+
+def test_a_run_that_outlived_its_schedule_is_waited_for(desk: Desk, runs: list[list[str]]) -> None:
+    looks(desk, desk.scheduler(Schedule(every="2h")), lambda: desk.passes(2))
+    log = desk.folder / "state/schedule.jsonl"
+    log.write_text("".join(log.read_text().splitlines(keepends=True)[:-1]))
+    at_work = FileLock(desk.folder / "state/run-1/.lock", thread_local=False)
+    at_work.acquire()
+    seen: list[int] = []
+
+    def leave() -> None:
+        seen.append(len(runs))
+        at_work.release()
+
+    threading.Timer(0.5, leave).start()
+    looks(desk, desk.scheduler(Schedule(every="2h")))
+    assert seen == [1]
+    assert runs == [["run-1"], ["run-1"]]
 
 
 def test_a_run_that_fails_is_not_repeated_before_the_next_reason(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
