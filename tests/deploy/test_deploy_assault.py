@@ -1585,7 +1585,7 @@ def _written(document: Any, folder: Path) -> str:
     expect(
         conf.count("\n") == broker.conf(_park(folder), first).count("\n"), "a line is added to the broker's settings"
     )
-    expect("allow_anonymous true" not in conf and acl.count("\nuser ") == 3, "a rule is added")
+    expect("allow_anonymous true" not in conf and acl.count("\nuser ") == 4, "a rule is added")
     expect("#" not in acl.split("\n", 1)[1] and "$" not in acl, "a rule for every topic is added")
     for service in (
         *machines.cloud_services(park),

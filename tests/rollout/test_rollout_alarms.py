@@ -78,7 +78,7 @@ def test_an_alarm_is_a_line_at_once(trial: Trial) -> None:
         {**common, "device": "d0", "kind": "drift", "rows": [541, 541], "drift": ["temperature"]},
         {**common, "device": "d1", "kind": "decision", "rows": [7, 7], "class": "bad", "probability": 0.97},
     ]  # fmt: skip
-    assert [alarms.words(one) for one in trial.lines] == ["drift: temperature", "bad (0.97)"]
+    assert [kept.words(one) for one in trial.lines] == ["drift: temperature", "class bad (0.97)"]
 
 
 def test_a_device_that_floods_writes_a_line_a_minute_of_each_kind(trial: Trial) -> None:
@@ -101,7 +101,11 @@ def test_decisions_are_now_for_a_minute_and_drift_until_it_ends(trial: Trial) ->
     trial.send("d0", DRIFT)
     trial.wait(EVERY_S - 1)
     row = trial.now()
-    assert (row["decision"], row["drift"], row["since"]) == ("bad (0.5)", ["temperature"], "2030-05-01T12:00:30+00:00")
+    assert (row["decision"], row["drift"], row["since"]) == (
+        "class bad (0.5)",
+        ["temperature"],
+        "2030-05-01T12:00:30+00:00",
+    )
     trial.wait(2)
     assert (trial.now()["decision"], trial.now()["drift"]) == (None, ["temperature"])
     trial.send("d0", DRIFT | {"drift": []})
@@ -307,7 +311,7 @@ def test_alarms_of_real_devices_on_several_brokers_are_kept(tmp_path: Path) -> N
             assert {(one["factory"], one["kind"], one["class"]) for one in told} == {
                 ("north", "decision", "bad"), ("south", "decision", "bad"),
             }  # fmt: skip
-            assert until(lambda: (now()["d0"]["decision"] or "").startswith("bad"), 10)
+            assert until(lambda: (now()["d0"]["decision"] or "").startswith("class bad"), 10)
             assert now()["north"]
             park.kill("d3")
             assert until(lambda: now()["d3"]["state"] == "gone", 60)

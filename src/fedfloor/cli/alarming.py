@@ -66,7 +66,7 @@ def _devices(settings: AlarmSettings, names: list[str]) -> set[str]:
 
 def _row(line: dict[str, Any]) -> dict[str, Any]:
     """Return a line as people read it."""
-    from fedfloor.rollout.alarms import words
+    from fedfloor.deploy.kept import words
 
     at = dt.datetime.fromisoformat(line["at"]).astimezone()
     rows = "–".join(map(str, dict.fromkeys(line["rows"] or ()))) or None

@@ -20,7 +20,10 @@ if TYPE_CHECKING:
 
 
 def watch(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A run's folder, or that of a park on this machine.")],
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A run's folder, or a park's.")],
+    alarms: Annotated[
+        Path | None, typer.Option("--alarms", metavar="DIR", help="The park's folder, whose devices' alarms are shown.")
+    ] = None,
     host: Annotated[str, typer.Option("--host", help="Address to listen on; others need TLS and a password.")]
         = "127.0.0.1",
     port: Annotated[int, typer.Option("--port", min=0, max=65535, help="Port; 0: any that is free.")] = 8700,
@@ -37,11 +40,11 @@ def watch(
     handed: Annotated[int | None, typer.Option("--socket", hidden=True)] = None,
     parent: Annotated[int | None, typer.Option("--parent", hidden=True)] = None,
 ) -> None:  # fmt: skip
-    """Serve a page that shows a run while it trains: figures, plan, devices, costs, losses and logs."""
+    """Serve a page that shows a run while it trains: figures, plan, devices, costs, losses, logs and alarms."""
     from fedfloor.terminal import show
     from fedfloor.watch.state import Watched
 
-    watched = Watched(folder, waiting=handed is not None)
+    watched = Watched(folder, waiting=handed is not None, alarms=alarms)
     if as_json:
         watched.poll()
         document = dict(watched.document)

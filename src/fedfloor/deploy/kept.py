@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import datetime as dt
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +57,19 @@ def lines(state: Path, since: dt.datetime | None = None) -> Iterator[dict[str, A
                     row = json.loads(text)
                     if str(row["at"]) >= least:
                         yield row
+
+
+def words(alarm: Mapping[str, Any]) -> str:
+    """Return what an alarm is about.
+
+    >>> words({"kind": "drift", "drift": []}), words({"kind": "decision", "class": "bad", "probability": 0.9712})
+    ('no drift any more', 'class bad (0.971)')
+    """
+    if alarm["kind"] == "drift":
+        return f"drift: {', '.join(alarm['drift'])}" if alarm["drift"] else "no drift any more"
+    if "class" in alarm:
+        return f"class {alarm['class']} ({alarm['probability']:.3g})"
+    return "score is not finite" if alarm["score"] is None else f"score {alarm['score']:.4g}"
 
 
 def stamp(at: dt.datetime) -> str:

@@ -20,7 +20,7 @@ from filelock import FileLock, Timeout
 
 from fedfloor.deploy import authority
 from fedfloor.deploy.checks import MessageFilter, printable
-from fedfloor.deploy.kept import BEAT_S, LINES, MOST_BYTES, NOW, OLDER, stamp
+from fedfloor.deploy.kept import BEAT_S, LINES, MOST_BYTES, NOW, OLDER, stamp, words
 from fedfloor.deploy.mqtt import MqttConnection, topic_parts
 from fedfloor.deploy.settings import ALARMS, AlarmSettings
 from fedfloor.errors import RunError
@@ -86,19 +86,6 @@ def _drift(texts: list[Any]) -> list[str]:
     if not all(isinstance(text, str) for text in texts):
         raise RefusedError("range", "drift is not a list of texts.")
     return [printable(text[:DRIFT_CHARS]) for text in texts[:MOST_DRIFT]]
-
-
-def words(alarm: Mapping[str, Any]) -> str:
-    """Return what an alarm is about.
-
-    >>> words({"kind": "drift", "drift": []}), words({"kind": "decision", "class": "bad", "probability": 0.9712})
-    ('no drift any more', 'bad (0.971)')
-    """
-    if alarm["kind"] == "drift":
-        return f"drift: {', '.join(alarm['drift'])}" if alarm["drift"] else "no drift any more"
-    if "class" in alarm:
-        return f"{alarm['class']} ({alarm['probability']:.3g})"
-    return "score is not finite" if alarm["score"] is None else f"score {alarm['score']:.4g}"
 
 
 @dataclass

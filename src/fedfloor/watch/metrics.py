@@ -43,11 +43,19 @@ class _Document(Collector):
         seconds = {("predicted",): last.get("predicted_s"), ("measured",): last.get("wall_s")}
         losses = {(row["name"],): row["loss"] for row in rows("factories", ())}
         up = {(row["name"], row["kind"]): float(row["state"] in ("alive", "at work")) for row in rows("processes", ())}
+        serving = rows("serving", {"kept": False})
+        brokers, served = (serving["factories"], serving["devices"]) if serving["kept"] else ((), ())
+        served = [row for row in served if row["state"] != "unreachable"]
+        alarms, versions = ({(row["device"],): row[key] for row in served} for key in ("alarms", "version"))
+        reached = {(row["factory"],): float(row["reached"]) for row in brokers}
         gauges: tuple[tuple[str, str, list[str], Values], ...] = (
             ("figure", "The headline after the last round.", ["name"], {(str(run.get("headline")),): run.get("value")}),
             ("round_seconds", "Seconds of the last round, predicted on its network and taken here.", ["kind"], seconds),
             ("factory_train_loss", "Mean loss of a factory's devices at their last visit.", ["factory"], losses),
             ("process_up", "Whether a process of the park is alive.", ["name", "kind"], up),
+            ("alarms", "What a device reports as drift, and its model's decision on an alarm.", ["device"], alarms),
+            ("model_version", "Version of the model that a device uses.", ["device"], versions),
+            ("broker_connected", "Whether the process that keeps alarms reaches a factory.", ["factory"], reached),
         )
         for name, words, labels, values in gauges:
             yield _filled(GaugeMetricFamily(f"fedfloor_{name}", words, labels=labels), values)

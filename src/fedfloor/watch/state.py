@@ -19,6 +19,7 @@ from fedfloor.report.ledger import read_plan
 from fedfloor.report.plan_svg import STYLE, svg
 from fedfloor.report.records import ExperimentRecord, ParkRecord, experiment, record
 from fedfloor.watch.files import Tail, Visits, WatchedLine, by_device, holder, holds, newest, short
+from fedfloor.watch.serving import Served
 
 Row = dict[str, Any]
 MOST_ROUNDS = 600  # that a page holds; of more, every second one of the older half is left out, again and again
@@ -33,23 +34,32 @@ LIST = "live.json"
 
 
 class Watched:
-    """A run's folder, or a park's with its run in ``run``.
+    """A run's folder, a park's with its run in ``run``, or a provisioned park's.
+
+    Args:
+        waiting: whether the run may begin later.
+        alarms: folder of a park whose devices' alarms are shown, where it is another one.
 
     Attributes:
         document: all that is known, by section; replaced as a whole and never changed.
 
     Raises:
-        SettingError: the folder is neither.
+        SettingError: the folder is none of these.
     """
 
-    def __init__(self, folder: Path, *, waiting: bool = False) -> None:
+    def __init__(self, folder: Path, *, waiting: bool = False, alarms: Path | None = None) -> None:
         park = (folder / LIST).is_file()
         self.folder = folder / "run" if park or (folder / "run" / "experiment.toml").is_file() else folder
         self.park = folder if self.folder != folder else folder.parent
-        if not (waiting or park or (self.folder / "experiment.toml").is_file()):
+        self._served = Served(alarms or folder)
+        if alarms is not None and not self._served:
             raise SettingError(
-                f"{folder} is neither a run's folder nor a park's: it has no experiment.toml, and no {LIST}. Name what "
-                "`fedfloor run --out` or `fedfloor live up --out` was given."
+                f"--alarms {alarms}: holds no alarms.toml. Name what `fedfloor provision --out` was given."
+            )
+        if not (waiting or park or self._served or (self.folder / "experiment.toml").is_file()):
+            raise SettingError(
+                f"{folder} is neither a run's folder nor a park's: it has no experiment.toml, no {LIST} and no "
+                "alarms.toml. Name what `fedfloor run`, `fedfloor live up` or `fedfloor provision` was given as --out."
             )
         self._ledger = Tail(self.folder / "ledger.jsonl")
         self._logs: dict[str, Tail] = {}
@@ -91,6 +101,8 @@ class Watched:
             self._looked = time.monotonic()
             self._look_at_processes()
         self._put("run", self._run())
+        for name, section in self._served.sections().items():
+            self._put(name, section)
         fresh = (self._last, self._visits[0], self._described, self._sections["processes"])
         if fresh != self._fresh:
             self._fresh = fresh

@@ -23,6 +23,8 @@
     const minutes = Math.floor(value / 60);
     return minutes < 60 ? `${minutes} min ${Math.round(value % 60)} s` : `${Math.floor(minutes / 60)} h ${minutes % 60} min`;
   };
+  const WELL = ["serving", "fetching", "empty", "waiting"];  // states of a device that predicts
+  const clock = (at) => new Date(typeof at === "number" ? at * 1000 : at).toLocaleString("en-GB", { day: "numeric", month: "short", hour: "2-digit", minute: "2-digit", second: "2-digit" });
   const bytes = (value) => {
     if (value == null) return "–";
     const power = value < 1000 ? 0 : Math.min(4, Math.floor(Math.log10(value) / 3));
@@ -132,6 +134,34 @@
       const rows = state.troubles.map((row) => [row.round == null ? "–" : `round ${row.round}`, [row.who, "words"], [row.kind, "bad"], [row.why || "–", "words"]]);
       table("troubles", ["when", "who", "what", "why"], rows, "Nothing was lost or refused so far.");
     },
+    serving() {
+      const { serving } = state;
+      const ever = Boolean(serving.devices);
+      const only = state.run.state === "waiting";  // a park's page, without a run
+      $("s-serving").hidden = !ever && !only;
+      $("training").hidden = $("progress").hidden = $("now").hidden = only;
+      if (only) {
+        document.title = `${serving.park ?? state.run.name} – fedfloor`;
+        $("name").textContent = serving.park ?? state.run.name;
+        $("about").textContent = ever ? `${many(serving.total, "device")} in ${many(serving.factories.length, "factory", "factories")}` : "";
+      }
+      const away = (serving.factories ?? []).filter((row) => !row.reached).map((row) => `${row.factory} (${row.broker})`);
+      const stale = ever ? `Not up to date: alarms were kept last at ${clock(serving.last)}.` : "No alarms are kept yet.";
+      $("brokers").textContent = !serving.kept ? `${stale} The command fedfloor alarms PARK --follow keeps them.`
+        : away.length ? `Not connected: the broker of ${away.join(", ")}.` : `Connected to the ${many(serving.factories.length, "broker")}.`;
+      $("brokers").className = serving.kept && !away.length ? "soft" : "bad";
+      const alarmed = (serving.devices ?? []).filter((row) => row.alarms);
+      const named = alarmed.slice(0, 5).map((row) => row.device).join(", ");
+      $("alarmed").hidden = !serving.alarming;
+      $("alarmed").textContent = `${serving.alarming} of ${many(serving.total ?? 0, "device")} in alarm: ${named}${serving.alarming > 5 ? " and others" : ""}`;
+      const rows = (serving.devices ?? []).map((row) => [row.device, [row.factory, "words name"], row.version ?? "–",
+        [row.state, `words name${WELL.includes(row.state) ? "" : " bad"}`], [row.alarm || "–", row.alarm ? "words bad" : "words"], row.since ? clock(row.since) : "–", [row.why || "–", "words"]]);
+      table("serving", ["device", "factory", "version", "state", "alarm", "since", "reason"], rows, "No device has reported yet.");
+    },
+    alarms() {
+      const rows = state.alarms.map((row) => [clock(row.at), [row.device, "words name"], [row.factory, "words name"], [row.alarm, "words"], [row.place || "–", "words"], row.messages]);
+      table("alarms", ["when", "device", "factory", "alarm", "from", "messages"], rows, "No alarm was kept yet.");
+    },
     processes() {
       $("s-processes").hidden = !state.processes.length;
       const rows = state.processes.map((row) => [row.name, row.kind, machine(row.state), row.memory_mb == null ? "–" : `${row.memory_mb} MB`]);
@@ -200,8 +230,9 @@
     Object.assign(state, sections);
     for (const [name, rows] of Object.entries(append)) state[name] = [...state[name], ...rows];
     state.log = state.log.slice(-LINES);
-    const order = ["run", "rounds", "links", "factories", "devices", "troubles", "processes", "log", "plan"];
+    const order = ["run", "rounds", "links", "factories", "devices", "troubles", "processes", "log", "plan", "serving", "alarms"];
     for (const name of order) if (name in sections || name in append) draw[name]();
+    if ("run" in sections && state.serving) draw.serving();
     if (append.rounds) $("announced").textContent = `Round ${state.run.round} is done.`;
     tick();
     document.documentElement.dataset.round = state.run.round ?? 0;

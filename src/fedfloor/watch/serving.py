@@ -1,0 +1,106 @@
+"""Models in use and alarms of a park's devices, as the process that keeps alarms has them in its files."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import time
+from collections import deque
+from collections.abc import Container
+from pathlib import Path
+from typing import Any
+
+from fedfloor.deploy import kept
+from fedfloor.watch.files import Tail, short
+
+Row = dict[str, Any]
+MOST_SERVED = 1000  # devices that are listed; of more, those in alarm first
+MOST_ALARMS = 100  # lines that are listed
+TAIL_BYTES = 100_000  # of the lines, from their end
+STALE_S = 4 * kept.BEAT_S  # of devices.json, from which on no process keeps alarms
+
+
+class Served:
+    """The files of the process that keeps a park's alarms, if it has any.
+
+    Args:
+        folder: the park's; see :func:`fedfloor.deploy.kept.find`.
+
+    Raises:
+        SettingError: the settings of that process cannot be read.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._state = None if kept.find(folder) is None else kept.read(folder).state
+        self._tail = Tail((self._state or folder) / kept.LINES, TAIL_BYTES)
+        self._stamp: tuple[int, int] | None = None
+        self._known: Row = {}
+        self._lines: deque[Row] = deque(maxlen=MOST_ALARMS)
+
+    def __bool__(self) -> bool:
+        return self._state is not None
+
+    def sections(self) -> Row:
+        """Return what the files hold now: ``serving`` and ``alarms``; nothing where no alarms are kept."""
+        if self._state is None:
+            return {}
+        at = self._read(self._state / kept.NOW)
+        fresh = time.time() - at < STALE_S
+        for text in self._tail.read()[1][-MOST_ALARMS:]:
+            with contextlib.suppress(ValueError, TypeError, KeyError, RecursionError):
+                self._lines.append(_line(json.loads(text)))
+        serving = {**self._known, "kept": fresh, "last": None if fresh else at or None}
+        return {"serving": serving, "alarms": list(reversed(self._lines))}
+
+    def _read(self, path: Path) -> float:
+        """Read what devices report, where it is new; return when it was written, s since 1970, and 0 if never."""
+        try:
+            status = os.stat(path)
+            stamp = (status.st_ino, status.st_mtime_ns)
+            if stamp != self._stamp:
+                self._known = _known(json.loads(path.read_bytes()))
+                self._stamp = stamp
+        except (OSError, ValueError, TypeError, KeyError, RecursionError, AttributeError):
+            return 0.0
+        return status.st_mtime
+
+
+def _known(body: Row) -> Row:
+    factories: list[Row] = [
+        {"factory": short(one["factory"]), "broker": short(one["broker"]), "reached": bool(one["reached"])}
+        for one in body["factories"]
+    ]
+    reached = {one["factory"] for one in factories if one["reached"]}
+    devices = [_device(one, reached) for one in body["devices"]]
+    alarming = sum(one["alarms"] > 0 for one in devices)
+    devices.sort(key=lambda one: not one["alarms"])
+    about = {"park": short(body["park"]), "total": len(devices), "alarming": alarming}
+    return about | {"factories": factories, "devices": devices[:MOST_SERVED]}
+
+
+def _device(row: Row, reached: Container[str]) -> Row:
+    """Return a device's row; ``alarms`` counts what drifts, and its model's decision.
+
+    Args:
+        reached: factories whose brokers are connected; of others the last that is known is shown.
+    """
+    drift, decision = [*map(short, row["drift"])], [short(row["decision"])] if row["decision"] else []
+    alarm = "; ".join([*([f"drift: {', '.join(drift)}"] if drift else []), *decision])
+    version = None if row["version"] is None else int(row["version"])
+    texts = {name: short(row[name] or "") for name in ("device", "factory", "state", "why", "since")}
+    texts["state"] = texts["state"] if texts["factory"] in reached else "unreachable"
+    return {**texts, "version": version, "alarms": len(drift) + len(decision), "alarm": alarm}
+
+
+def _line(row: Row) -> Row:
+    rows = "–".join(map(str, dict.fromkeys(row["rows"] or ())))
+    place = "" if row["file"] is None else f"{row['file']}, row {rows}"
+    texts = {
+        "at": row["at"],
+        "device": row["device"],
+        "factory": row["factory"],
+        "alarm": kept.words(row),
+        "place": place,
+    }
+    return {name: short(text) for name, text in texts.items()} | {"messages": int(row["messages"])}
