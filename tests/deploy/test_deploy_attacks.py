@@ -117,7 +117,7 @@ def test_who_has_no_good_certificate_stays_out_and_is_told_why(
         got = park.live.run(report=called)
         assert "peer did not return a certificate" in park.brokers[0].log()
     ends = f"{now - dt.timedelta(days=2):until %Y-%m-%d %H:%M UTC}"
-    assert f"{ends}; this machine's clock says" in caplog.text
+    assert f"{ends}; this machine's clock shows" in caplog.text
     assert [line.lost for line in got] == [0, 0, 0]
     assert model(tmp_path / "live") == model(tmp_path / "simulated")
 

@@ -28,7 +28,9 @@ def test_every_certificate_leads_to_the_authority_and_names_its_holder(tmp_path:
     done = provisioned(park, tmp_path)
     root = authority.certificate(tmp_path / "out/authority/ca.crt")
     verifier = PolicyBuilder().store(Store([root])).time(NOW).build_client_verifier
-    assert [row["state"] for row in done.rows] == ["new"] * 12  # cloud, broker; 2 × (broker, bridge, edge); 4 devices
+    assert [row["state"] for row in done.rows] == [
+        "new"
+    ] * 13  # cloud, broker, alarms; 2 × (broker, bridge, edge); 4 devices
     for name, stem in (("factories/north", "edge"), ("devices/s1", "device"), ("factories/south", "bridge")):
         cert = authority.certificate(tmp_path / "out" / name / f"{stem}.crt")
         holder = {"edge": "north", "device": "s1", "bridge": "bridge-south"}[stem]
@@ -66,7 +68,7 @@ def test_private_keys_are_their_owners_alone(tmp_path: Path) -> None:
         for path in (tmp_path / "out").rglob("*")
         if path.is_file() and b"PRIVATE KEY" in path.read_bytes()
     }
-    assert len(modes) == 13  # 12 certificates, the authority
+    assert len(modes) == 14  # 13 certificates, the authority
     assert set(modes.values()) == {0o600}
 
 
@@ -94,8 +96,11 @@ def test_a_good_certificate_passes(tls: Tls) -> None:
 @pytest.mark.parametrize(
     ("days", "said"),
     [
-        (366, r"device.crt: the certificate of 'n0' expired on 2031-05-01 12:00 UTC.*clock says 2031-05-02.*provision"),
-        (-1, r"is good only from 2030-05-01 11:00 UTC on.*clock says 2030-04-30 12:00 UTC: is it slow"),
+        (
+            366,
+            r"device.crt: the certificate of 'n0' expired on 2031-05-01 12:00 UTC.*clock shows 2031-05-02.*provision",
+        ),
+        (-1, r"is good only from 2030-05-01 11:00 UTC on.*clock shows 2030-04-30 12:00 UTC: is it slow"),
         (3660, r"ca.crt: the certificate of 'fedfloor plant' expired"),
     ],
 )
@@ -140,7 +145,7 @@ def test_a_folder_is_looked_over(tls: Tls, tmp_path: Path) -> None:
 def test_refusals_name_their_reason() -> None:
     for text, said in (
         ("[SSL] sslv3 alert certificate revoked", "it was revoked"),
-        ("certificate verify failed: certificate is not yet valid", "clock says"),
+        ("certificate verify failed: certificate is not yet valid", "clock shows"),
         ("certificate verify failed: Hostname mismatch", "another address"),
         ("certificate verify failed: unable to get local issuer", "ca.crt did not sign"),
         ("something else", "made no secure connection: "),

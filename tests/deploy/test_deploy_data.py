@@ -271,7 +271,7 @@ def test_who_does_not_join_is_named(tmp_path: Path, pictures: Path) -> None:
     with live(tmp_path, what, data=folder_of(pictures)) as park:
         park.links[3].die()
         park.deadlines = Deadlines(join_s=1.0)
-        with pytest.raises(RunError, match="after 1 s d3 had not said what they hold"):
+        with pytest.raises(RunError, match="after 1 s no holdings have come from d3"):
             park.run()
 
 

@@ -762,7 +762,7 @@ def test_failures_of_invented_devices_do_not_add_up_and_do_not_count_where_devic
     )
     found = config.read(what, [])
     live_cloud = cloud.CloudExecutor(settings, made, [], names.table(found))
-    with pytest.raises(RunError, match="had not said what they hold"):
+    with pytest.raises(RunError, match="no holdings have come from"):
         live_cloud.gather(found, config.combined(found))
     assert made.asked > 2
     assert set(live_cloud.measured()["failed"]) == ({"e0"} if listed else {f"x{made.asked}-{i}" for i in range(3)})

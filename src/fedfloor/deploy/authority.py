@@ -198,7 +198,7 @@ def fault(path: Path, cert: x509.Certificate, root: x509.Certificate, name: str,
         at: the time of this machine's clock.
     """
     whose = f"{path}: the certificate of '{common_name(cert)}'"
-    clock = f"This machine's clock says {_day(at)}"
+    clock = f"This machine's clock shows {_day(at)}"
     if at > cert.not_valid_after_utc:
         until = f"{whose} expired on {_day(cert.not_valid_after_utc)}. {clock}"
         return f"{until}: if that is right, run fedfloor provision again and copy the new one here; else set the clock."
@@ -238,20 +238,20 @@ def refusal(error: str, where: str, own: Path | None = None) -> str:
         own: our certificate's file.
 
     >>> print(refusal("[SSL] tlsv13 alert certificate required", "north:8883"))
-    north:8883 asks for a certificate, and got none: give ca, cert and key in [tls].
+    north:8883 requires a certificate, and got none: give ca, cert and key in [tls].
     """
-    said = error.lower()
+    alert = error.lower()
     alerts = {
-        "certificate required": "asks for a certificate, and got none: give ca, cert and key in [tls].",
+        "certificate required": "requires a certificate, and got none: give ca, cert and key in [tls].",
         "certificate revoked": "refuses this certificate: it was revoked.",
         "unknown ca": "refuses this certificate: another authority signed it. Copy the files of this park.",
         "alert certificate expired": "refuses this certificate: it expired, or that machine's clock is fast.",
-        "not yet valid": f"shows a certificate that is not good yet: this machine's clock says {_day(now())}. Set it.",
-        "has expired": f"shows an expired certificate: this machine's clock says {_day(now())}. Provision it again.",
+        "not yet valid": f"shows a certificate that is not good yet: this machine's clock shows {_day(now())}. Set it.",
+        "has expired": f"shows an expired certificate: this machine's clock shows {_day(now())}. Provision it again.",
         "mismatch": "shows a certificate for another address: set that address in PARK.toml, and provision again.",
         "verify failed": "shows a certificate that ca.crt did not sign: another park's, or an attacker's.",
     }
-    why = next((words for sign, words in alerts.items() if sign in said), f"made no secure connection: {error}.")
+    why = next((words for sign, words in alerts.items() if sign in alert), f"made no secure connection: {error}.")
     return f"{where} {why}{'' if own is None else described(own)}"
 
 
@@ -262,7 +262,9 @@ def described(path: Path) -> str:
     except SettingError as error:
         return f" {error}"
     span = f"from {_day(cert.not_valid_before_utc)} until {_day(cert.not_valid_after_utc)}"
-    return f" {path} is the certificate of '{common_name(cert)}', good {span}; this machine's clock says {_day(now())}."
+    return (
+        f" {path} is the certificate of '{common_name(cert)}', good {span}; this machine's clock shows {_day(now())}."
+    )
 
 
 def read_bytes(path: Path, what: str) -> bytes:

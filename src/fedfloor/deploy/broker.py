@@ -133,10 +133,10 @@ def check_version(program: str) -> None:
     """
     least = ".".join(map(str, LEAST))
     try:
-        told = subprocess.run([program, "-h"], capture_output=True, text=True, timeout=30).stdout
+        text = subprocess.run([program, "-h"], capture_output=True, text=True, timeout=30).stdout
     except (OSError, subprocess.TimeoutExpired) as error:
         raise SettingError(f"{program} cannot be started: {error}. Install Mosquitto {least} or later.") from error
-    numbers = re.search(r"mosquitto version (\d+)\.(\d+)\.(\d+)", told)
+    numbers = re.search(r"mosquitto version (\d+)\.(\d+)\.(\d+)", text)
     if numbers is None:
         raise SettingError(f"{program} -h prints no version: it must be Mosquitto {least} or later.")
     if tuple(map(int, numbers.groups())) < LEAST:

@@ -159,17 +159,17 @@ class FactoryExecutor:
         for made in sums:
             made.end()
 
-    def stage(self, engine: Engine, kind: str, told: Mapping[int, Mapping[str, Any]]) -> dict[int, Any]:
+    def stage(self, engine: Engine, kind: str, abouts: Mapping[int, Mapping[str, Any]]) -> dict[int, Any]:
         """Put a stage of a secure sum to devices; return their answers, unchecked."""
         answers: dict[int, Any] = {}
 
         def ask(device: int) -> None:
-            about = {**self.about(engine, device), "sum": told[device]}
+            about = {**self.about(engine, device), "sum": abouts[device]}
             answer = self.ask(device, kind, self.deadlines.probe_s, about)
             if answer is not None:
                 answers[device] = answer.about.get("answer")
 
-        side_by_side(ask, list(told))
+        side_by_side(ask, list(abouts))
         return answers
 
     def received(
@@ -436,6 +436,7 @@ class Edge:
         park = facts_of.park(self.experiment, facts, factory_of, held)
         self.joining.facts, self.joining.wanted = facts_of.known(facts, park), dict(enumerate(held))
         self.begin(park)
+        self.factory.run = message.run
         if self.crosses:
             side_by_side(lambda device: self.joining.fits(device, message.run), self.own)
         return "ready", {}, {}
@@ -454,10 +455,10 @@ class Edge:
 
     def pass_on(self, message: Message) -> Reply:
         """Pass a stage of a sum across factories on to this factory's devices."""
-        stage, told = message.about.get("stage"), ranges.table(message.about.get("sums"), len(self.own), "its sums")
-        if stage not in STAGES or not set(told) <= {str(k) for k in self.own}:
+        stage, sums = message.about.get("stage"), ranges.table(message.about.get("sums"), len(self.own), "its sums")
+        if stage not in STAGES or not set(sums) <= {str(k) for k in self.own}:
             raise RefusedError("header", "it names no stage of a secure sum, or devices of another factory.")
-        answers = self.factory.stage(self.engine, stage, {int(k): about for k, about in told.items()})
+        answers = self.factory.stage(self.engine, stage, {int(k): about for k, about in sums.items()})
         return "sums", {"answers": {str(k): answer for k, answer in answers.items()}}, {}
 
     def hand(self, message: Message) -> Reply:
@@ -506,9 +507,9 @@ def check_places(settings: EdgeSettings, park: Park) -> None:
         there = int(park.factory_of[one.device])
         if (there == settings.factory) != (one in settings.devices):
             here = f"factory {settings.factory} ('{settings.name}')"
-            said = f"not in {here}" if one in settings.neighbours else f"in {here}"
+            listed = f"not in {here}" if one in settings.neighbours else f"in {here}"
             raise SettingError(
-                f"{named} stands {said} by the park file, but in factory {there} by the experiment. Set "
+                f"{named} stands {listed} by the park file, but in factory {there} by the experiment. Set "
                 "park.assignment in the experiment to the factory of each device; fedfloor provision names the list."
             )
 

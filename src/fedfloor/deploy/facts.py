@@ -121,7 +121,7 @@ def read(value: object) -> Facts:
         if task is not None:
             facts = replace(facts, task=read_task(dict(task), len(classes), facts.inputs.columns, "the message"))
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError, SettingError) as error:
-        raise RefusedError("header", f"it does not say what a sample is: {error}") from error
+        raise RefusedError("header", f"it does not describe a sample: {error}") from error
     with ranges.of("header"):
         ranges.number(facts.scale, LEAST, checks.SUM, "the scale of a sample's numbers")
         return facts if both is None else replace(facts, standard=read_standard(both, shape[0]))

@@ -52,7 +52,7 @@ def frame_of(message: Message) -> bytes:
 log = logging.getLogger(__name__)
 
 POLL_S = 0.02  # Flower's own wait is 3 s
-FIND_S = 120.0  # for nodes to be there, and to say which factory is theirs
+FIND_S = 120.0  # for nodes to be there, and to state their factories
 AGAIN_S = 10.0  # for a factory that was without a node
 
 
@@ -140,10 +140,10 @@ def serve(grid: Grid, context: Context) -> None:
     from fedfloor.deploy import cloud
     from fedfloor.runs.orders import Limits
 
-    told = context.run_config
-    settings = read(CloudSettings, str(told["settings"]))
-    limits = Limits(stop_after=int(told["stop-after"]) or None)
-    why = cloud.run(settings, ByGrid(grid, settings.edges), resume=bool(told["resume"]), limits=limits)
+    config = context.run_config
+    settings = read(CloudSettings, str(config["settings"]))
+    limits = Limits(stop_after=int(config["stop-after"]) or None)
+    why = cloud.run(settings, ByGrid(grid, settings.edges), resume=bool(config["resume"]), limits=limits)
     log.info("%s. Report: fedfloor report %s", why, settings.out)
 
 
@@ -157,6 +157,6 @@ def stated_factory(answer: Message) -> int | None:
 
 
 def _to_node(frame: bytes, node: int, deadline_s: float) -> Message:
-    told = content(frame)
-    told["about"] = ConfigRecord({"deadline_s": deadline_s})
-    return Message(told, dst_node_id=node, message_type="train.walk", ttl=deadline_s)
+    records = content(frame)
+    records["about"] = ConfigRecord({"deadline_s": deadline_s})
+    return Message(records, dst_node_id=node, message_type="train.walk", ttl=deadline_s)

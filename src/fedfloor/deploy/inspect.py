@@ -39,7 +39,7 @@ def faults(folder: Path, at: dt.datetime | None = None) -> list[str]:
 
     Args:
         folder: looked through with all that is in it.
-        at: what the clock says; default: this machine's.
+        at: the time; default: this machine's clock.
 
     Raises:
         SettingError: it is no such folder.

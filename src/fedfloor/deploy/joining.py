@@ -19,8 +19,8 @@ from fedfloor.ranges import RefusedError
 
 log = logging.getLogger(__name__)
 
-LOOK_S = 0.5  # between two looks whether all are there
-SHOWN = 4  # devices whose faults are told at a time
+LOOK_S = 0.5  # between two queries for missing devices
+SHOWN = 4  # devices whose faults one error names
 Gathered = tuple[list[int], list[Holding]]  # of each device its factory, and what it holds
 
 
@@ -35,11 +35,11 @@ class Joining:
     def __init__(self, line: DeviceChannel, deadline_s: float) -> None:
         self.line, self.deadline_s = line, deadline_s
         self.facts: Facts | None = None
-        self.wanted: Mapping[int, Holding] = {}  # what they said before the first round
-        self._said: dict[int, tuple[int | None, str, Facts, Holding]] = {}
+        self.wanted: Mapping[int, Holding] = {}  # by device, before the first round
+        self._known: dict[int, tuple[int | None, str, Facts, Holding]] = {}
 
     def holding(self, device: int, facts: Facts, run: str) -> Holding | None:
-        """Return what a device holds; None where it does not answer.
+        """Return the holding of a device; None where it does not answer.
 
         Raises:
             SettingError: its samples do not fit, or its answer is refused.
@@ -47,7 +47,7 @@ class Joining:
         session, name = self.line.session(device), self.line.devices[device].name
         if session is None:
             return None
-        known = self._said.get(device)
+        known = self._known.get(device)
         if known is not None and known[:3] == (session, run, facts):
             return known[3]
         about = {"facts": facts.told(), "device": device}
@@ -61,7 +61,7 @@ class Joining:
         except RefusedError as error:
             self.line.gate.refuse(name, error)
             raise SettingError(f"device '{name}': {error}") from error
-        self._said[device] = (session, run, facts, held)
+        self._known[device] = (session, run, facts, held)
         return held
 
     def fits(self, device: int, run: str) -> bool:
@@ -89,14 +89,14 @@ def gathered(joining: Joining, mine: Mapping[int, Named], facts: Facts, run: str
 
     def ask(device: int) -> None:
         try:
-            said = joining.holding(device, facts, run)
+            holding = joining.holding(device, facts, run)
         except SettingError as error:
             wrong[mine[device].name] = str(error)
             return
-        if said is None:
+        if holding is None:
             lacking.append(mine[device].name)
         else:
-            held[device] = said
+            held[device] = holding
 
     side_by_side(ask, list(mine))
     return {"held": mapping(held), "devices": sorted(mine), "lacking": lacking, "wrong": wrong}
@@ -123,7 +123,7 @@ def wait(
             seen = len(held)
             log.log(
                 logging.INFO if facts.question is None else logging.DEBUG,
-                "%d of %d devices have said what they hold.",
+                "%d of %d devices have reported their holdings.",
                 seen,
                 len(factory_of),
             )
@@ -131,8 +131,8 @@ def wait(
             return in_order(factory_of, held)
         if time.monotonic() > until:
             raise RunError(
-                f"after {deadline_s:g} s {', '.join(lacking)} had not said what they hold. Start them, or take them "
-                "out of the park file; deadlines.join_s in cloud.toml is how long is waited."
+                f"after {deadline_s:g} s no holdings have come from {', '.join(lacking)}. Start them, take them out of "
+                "the park file, or wait longer: deadlines.join_s in cloud.toml."
             )
         time.sleep(LOOK_S)
 
@@ -204,4 +204,4 @@ def read_told(about: Mapping[str, Any], facts: Facts) -> Gathered:
     try:
         return [int(m) for m in about["factory_of"]], [read_holding(one, facts) for one in about["held"]]
     except (KeyError, TypeError, ValueError) as error:
-        raise RefusedError("header", f"it does not say what devices hold: {error}") from error
+        raise RefusedError("header", f"it does not state the holdings of devices: {error}") from error

@@ -88,8 +88,8 @@ def encode(message: Message) -> bytes:
     array([1., 1.], dtype=float32)
     """
     body = save({name: np.ascontiguousarray(one) for name, one in message.arrays.items()}) if message.arrays else b""
-    said = {name: one for name, one in vars(message).items() if name != "arrays"}
-    header = json.dumps(said | {"digest": hashlib.sha256(body).hexdigest()}, separators=(",", ":")).encode()
+    fields = {name: one for name, one in vars(message).items() if name != "arrays"}
+    header = json.dumps(fields | {"digest": hashlib.sha256(body).hexdigest()}, separators=(",", ":")).encode()
     return b"".join((START.pack(MAGIC, VERSION, len(header)), header, body))
 
 
@@ -106,11 +106,11 @@ def decode(data: bytes, most: int = MOST_BYTES, header: int = MOST_HEADER, array
         RefusedError: it is too large, cut short, no message, of another version, damaged, or holds too many arrays,
             arrays of another type or numbers that are not finite.
     """
-    said, body = split(data, most, header)
-    digest = said.pop("digest")
+    fields, body = split(data, most, header)
+    digest = fields.pop("digest")
     if hashlib.sha256(body).hexdigest() != digest:
         raise RefusedError("digest", "the arrays do not match the digest of the header.")
-    return Message(**said, arrays=read_arrays(body, arrays))
+    return Message(**fields, arrays=read_arrays(body, arrays))
 
 
 def split(data: bytes, most: int = MOST_BYTES, header: int = MOST_HEADER) -> tuple[dict[str, Any], memoryview]:
@@ -127,7 +127,7 @@ def split(data: bytes, most: int = MOST_BYTES, header: int = MOST_HEADER) -> tup
     if magic != MAGIC:
         raise RefusedError("foreign", "it does not begin as our messages do.")
     if version != VERSION:
-        raise RefusedError("version", f"protocol {version}; this side speaks {VERSION}. Install the same release.")
+        raise RefusedError("version", f"protocol {version}; this side uses {VERSION}. Install the same release.")
     if length > header:
         raise RefusedError("oversized", f"a header of {length} bytes; at most {header} are taken.")
     if START.size + length > len(data):
@@ -142,22 +142,22 @@ def identity(data: bytes) -> str:
     Raises:
         RefusedError: as :func:`split`.
     """
-    said, _ = split(data)
-    return f"{said['session']}-{said['number']}"
+    header, _ = split(data)
+    return f"{header['session']}-{header['number']}"
 
 
 def read_header(text: bytes) -> dict[str, Any]:
     """Return a header, whose keys and types are checked."""
     try:
-        said = json.loads(text)
+        header = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise RefusedError("header", "it is no JSON.") from error
-    if not isinstance(said, dict) or set(said) != set(TYPES):
+    if not isinstance(header, dict) or set(header) != set(TYPES):
         raise RefusedError("header", f"its keys are not {', '.join(TYPES)}.")
     for name, kind in TYPES.items():
-        if type(said[name]) is not kind:
+        if type(header[name]) is not kind:
             raise RefusedError("header", f"{name} is no {kind.__name__}.")
-    return said
+    return header
 
 
 def read_arrays(body: memoryview, most: int) -> dict[str, NDArray[Any]]:
@@ -248,5 +248,5 @@ def returned(network: Network, work: Work, sent: Parcel) -> Parcel:
 
 def layout_digest(network: Network) -> str:
     """Return a digest of where each tensor of a model lies: those of two machines must be the same."""
-    told: Mapping[str, tuple[int, int]] = network.layout
-    return hashlib.sha256(repr((sorted(told.items()), network.flat.numpy().dtype.str)).encode()).hexdigest()[:16]
+    layout: Mapping[str, tuple[int, int]] = network.layout
+    return hashlib.sha256(repr((sorted(layout.items()), network.flat.numpy().dtype.str)).encode()).hexdigest()[:16]
