@@ -69,3 +69,31 @@ def test_a_run_that_is_no_better_than_the_version_in_use_is_named(tmp_path: Path
     assert judged("accuracy", before - 0.1, "of other data") == ""
     assert judged("macro-F1", 0.0) == ""
     assert registry.no_better(known, 1) == ""
+
+
+def test_versions_are_mirrored_in_mlflows_registry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("mlflow")
+    from mlflow import MlflowClient
+
+    from fedfloor.rollout.mirror import mirror
+
+    uri = (tmp_path / "store").as_uri()
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
+    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
+    known, _ = registry.register(registry.read(provisioned(tmp_path)), run(tmp_path, "fedavg"))
+    client = MlflowClient(tracking_uri=uri, registry_uri=uri)
+    assert mirror(known) == (uri, [1])
+    (one,) = client.search_model_versions(f"name='{known.park}'")
+    facts = known.versions[1]
+    assert one.tags["fedfloor.version"] == "1"
+    assert one.tags["fedfloor.plan_hash"] == facts.run["plan_hash"]
+    sha256, size = facts.file("d0")
+    (stored,) = client.list_artifacts(one.run_id)
+    assert (stored.path, stored.file_size) == (f"{sha256}.onnx", size)
+    known = registry.release(known, 1, canary=["d0"])
+    assert mirror(known) == (uri, [])
+    assert client.get_model_version_by_alias(known.park, "canary").version == one.version
+    assert mirror(registry.promote(known)) == (uri, [])
+    assert client.get_model_version_by_alias(known.park, "in-use").version == one.version
+    with pytest.raises(Exception, match="canary"):
+        client.get_model_version_by_alias(known.park, "canary")

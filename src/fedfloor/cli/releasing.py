@@ -103,12 +103,18 @@ def releases(
     park: Park,
     live: Annotated[bool, typer.Option("--live", help="Ask the brokers which version devices report.")] = False,
     send: Annotated[bool, typer.Option("--send", help="Send every device its release again.")] = False,
+    mlflow: Annotated[bool, typer.Option("--mlflow", help="Write the versions to MLflow's registry.")] = False,
     wait: Wait = WAIT_S, as_json: Json = False,
 ) -> None:  # fmt: skip
     """List the versions of a park, and which device has which."""
     from fedfloor.terminal import show
 
     known = _read(park)
+    if mlflow:
+        from fedfloor.rollout.mirror import mirror
+
+        place, new = mirror(known)
+        print(f"{len(new)} of {len(known.versions)} versions written to {place}, model {known.park}", file=sys.stderr)
     versions = [_version(known, number) for number in known.versions]
     more: dict[str, Any] = {"versions": versions} if as_json else {"title": "devices"}
     if not as_json:

@@ -296,7 +296,7 @@ class Mlflow:
 
     def open(self, run: About) -> str:
         """Find the run's MLflow run or make one; read the points it holds."""
-        with _defaults():
+        with defaults():
             os.environ.setdefault(
                 "JE_ARROW_MALLOC_CONF", "background_thread:false"
             )  # its thread would keep ranks from being forked
@@ -305,10 +305,10 @@ class Mlflow:
 
             uri = tracking_uri()
             self.client, known = MlflowClient(tracking_uri=uri), True
-            stored = _find(self.client, _stored_ids(run.folder).get(_public(uri)))
+            stored = _find(self.client, _stored_ids(run.folder).get(public(uri)))
             if stored is None:
                 stored, known = _begin(self.client, run), False
-                ids = _stored_ids(run.folder) | {_public(uri): stored.info.run_id}
+                ids = _stored_ids(run.folder) | {public(uri): stored.info.run_id}
                 write_json(run.folder / NOTE, {"mlflow": ids})
             else:
                 self.client.update_run(stored.info.run_id, status="RUNNING")
@@ -321,7 +321,7 @@ class Mlflow:
             for at in range(0, len(missing), PARAMS):
                 self.client.log_batch(self.run_id, params=missing[at : at + PARAMS])
             self.held = _held(self.client, stored) if known else set()
-        return f"{_public(uri)}, run {self.run_id}"
+        return f"{public(uri)}, run {self.run_id}"
 
     def send(self, new: Sequence[Point]) -> None:
         """Log the metrics that the MLflow run does not hold yet."""
@@ -333,13 +333,13 @@ class Mlflow:
             for name, value in point.figures.items()
             if (_key(name), point.round) not in self.held
         ]
-        with _defaults():
+        with defaults():
             for at in range(0, len(metrics), METRICS):
                 self.client.log_batch(self.run_id, metrics=metrics[at : at + METRICS])
 
     def close(self, status: str, files: Sequence[Path]) -> None:
         """Store the files and end the MLflow run."""
-        with _defaults():
+        with defaults():
             try:
                 for path in files:
                     self.client.log_artifact(self.run_id, str(path))
@@ -362,14 +362,15 @@ def tracking_uri() -> str:
     return Path(given or "mlruns").resolve().as_uri()
 
 
-def _public(uri: str) -> str:
+def public(uri: str) -> str:
     """Leave out a user's name and password: the run's folder may become public."""
     parts = urlsplit(uri)
     return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl() if "@" in parts.netloc else uri
 
 
 @contextlib.contextmanager
-def _defaults() -> Iterator[None]:
+def defaults() -> Iterator[None]:
+    """Set :data:`DEFAULTS` where the environment has nothing else."""
     added = {name: value for name, value in DEFAULTS.items() if name not in os.environ}
     os.environ.update(added)
     try:
@@ -411,7 +412,7 @@ def _begin(client: Any, run: About) -> Any:
         "fedfloor.seed": str(run.seed),
     }
     stored = client.create_run(experiment, run_name=run.name, tags=tags)
-    log.info("mlflow: run %s is %s in %s", run.name, stored.info.run_id, _public(client.tracking_uri))
+    log.info("mlflow: run %s is %s in %s", run.name, stored.info.run_id, public(client.tracking_uri))
     return stored
 
 
