@@ -67,7 +67,7 @@ def model(seed: int = 0, network: str = "logistic", window: int = 0, **more: Any
         "decide": {"positive": "bad", "threshold": 0.5},
         "window": {"length": window, "step": window} if window else None,
     }  # fmt: skip
-    texts = {key: json.dumps(value) for key, value in (about | more).items()}
+    texts = {key: value if isinstance(value, str) else json.dumps(value) for key, value in (about | more).items()}
     helper.set_model_props(made, {"fedfloor": "0", "model": network, **texts})
     data: bytes = made.SerializeToString()
     return data

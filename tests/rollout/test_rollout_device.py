@@ -20,12 +20,15 @@ import pytest
 from fedfloor.deploy import authority
 from fedfloor.deploy.authority import Authority
 from fedfloor.errors import SettingError
+from fedfloor.inference.onnx import export
+from fedfloor.inference.trained import load_model
 from fedfloor.ranges import RefusedError
 from fedfloor.rollout import model as models
 from fedfloor.rollout.agent import check_wheels
 from fedfloor.rollout.rows import Batch, InputRows
 from fedfloor.rollout.slots import Download, Slots
 from fedfloor.rollout.statement import CHUNK_BYTES, PURPOSE, Statement, opened, sealed
+from model_files import SENSORS, write_model
 from rollouts import model
 
 CA = authority.found("trial", authority.now())
@@ -162,6 +165,15 @@ def test_another_network_than_the_statement_names_is_refused() -> None:
     data = model(network="lenet")
     with pytest.raises(RefusedError, match="the file holds network 'lenet', not 'logistic'"):
         models.load(data, statement(data))
+
+
+@pytest.mark.parametrize("missing", ["refuse", "mean"])
+def test_an_exported_model_of_sensors_is_taken(tmp_path: Path, missing: str) -> None:
+    run = write_model(tmp_path, shape=(2,), inputs=SENSORS | {"missing": missing})
+    data = export(load_model(run), tmp_path / "model.onnx").file.read_bytes()
+    made = models.load(data, statement(data))
+    assert made.about["missing"] == missing
+    assert made.answers(np.zeros((1, 2), np.float32))[0]["class"] in ("ok", "worn")
 
 
 def test_answers_are_those_of_the_weights() -> None:

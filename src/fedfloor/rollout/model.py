@@ -25,6 +25,7 @@ PARTS: dict[str, dict[int, str]] = {
     "sparse": {1: "tensor", 2: "tensor"},
     "tensor": {},
 }
+TEXTS = ("fedfloor", "model", "missing")  # metadata that are texts; all others are JSON
 TRAINING, DOMAIN, FUNCTION_DOMAIN, EXTERNAL, LOCATION = 20, 7, 10, 13, 14
 
 
@@ -147,7 +148,7 @@ def load(data: bytes, statement: Statement) -> Model:
     try:
         session = onnxruntime.InferenceSession(data, options, providers=["CPUExecutionProvider"])
         texts = session.get_modelmeta().custom_metadata_map
-        about = {key: json.loads(text) for key, text in texts.items() if key not in ("fedfloor", "model")}
+        about = {key: text if key in TEXTS else json.loads(text) for key, text in texts.items()}
         shape = tuple(int(size) for size in about["shape"])
         pair = () if statement.scale is None else np.array(statement.scale, np.float32)
         made = Model(statement, session, shape, about, dict(zip(("mean", "std"), pair, strict=False)))
