@@ -112,13 +112,15 @@ def test_a_repeated_request_is_done_once_and_gets_the_same_answer() -> None:
         topic = mqtt.inbox_topic("trial", CLOUD, "e0")
         broker.deliver(topic, request(1), False)
         assert begun.wait(10)
-        broker.deliver(topic, request(1), False)  # while it is done
+        broker.deliver(topic, request(1), False)  # while it is done, or just after on a busy machine
         free.set()
-        assert until(lambda: heard == [b"answer 1"])
+        assert until(lambda: b"answer 1" in heard)
+        before = len(heard)
         broker.deliver(topic, request(1), False)  # its answer may be lost
-        assert until(lambda: heard == [b"answer 1"] * 2)
+        assert until(lambda: len(heard) > before)
         broker.deliver(topic, request(2), False)
-        assert until(lambda: heard == [b"answer 1"] * 2 + [b"answer 2"])
+        assert until(lambda: heard[-1] == b"answer 2")
+    assert set(heard[:-1]) == {b"answer 1"}
     assert len(done) == 2
 
 
