@@ -260,7 +260,9 @@ def page(document: Mapping[str, Any]) -> str:
         "its own model where a method has one per device. Every method trains by the protocol's settings: none is "
         "tuned.",
     ]  # fmt: skip
-    for name in dict.fromkeys(each["protocol"] for each in document["records"]):
+    names = list(dict.fromkeys(each["protocol"] for each in document["records"]))
+    lines += ["", "## Which method", "", *_best(document, names)]
+    for name in names:
         lines += [
             "",
             f"## {name}",
@@ -269,6 +271,28 @@ def page(document: Mapping[str, Any]) -> str:
             *_markdown(document, name),
         ]
     return "\n".join(lines) + "\n"
+
+
+def _best(document: Mapping[str, Any], names: Sequence[str]) -> Iterator[str]:
+    """Yield a table with the best method and the best for the median device of each protocol, beside references."""
+    beside = ("local-only", "pooled", "scikit-learn")
+    yield f"| protocol | figure | best method | less FedAvg | best, median device | {' | '.join(beside)}, or PCA |"
+    yield "|---|---|---|---:|---|" + "---:|" * len(beside)
+    for name in names:
+        figure = next(each["figure"] for each in document["records"] if each["protocol"] == name and "figure" in each)
+        better, share = figure_named(figure).gain, figure_named(figure).share
+        rows = {row["method"]: row for row in table(document, name) if row["value"] is not None}
+        methods = [row for method, row in rows.items() if method not in (*REFERENCES, COMPONENTS)]
+        best = max(methods, key=lambda row: better(row["value"], 0.0))
+        cells = [f"`{best['method']}` {_interval(best['value'], best['half_width'], share)}"]
+        cells += [_interval(best["difference"], best["difference_half_width"], share)]
+        judged = [row for row in methods if row[DEVICE] is not None]
+        own = max(judged, key=lambda row: better(row[DEVICE], 0.0), default=None)
+        cells += ["–" if own is None else f"`{own['method']}` {_interval(own[DEVICE], None, share)}"]
+        known = [rows.get(method) for method in beside]
+        known[-1] = known[-1] or rows.get(COMPONENTS)
+        cells += ["–" if row is None else _interval(row["value"], row["half_width"], share) for row in known]
+        yield f"| [{name}](#{name}) | {figure} | {' | '.join(cells)} |"
 
 
 def _markdown(document: Mapping[str, Any], protocol: str) -> Iterator[str]:
