@@ -480,7 +480,9 @@ def _rare(document: Mapping[str, Any], dataset: Dataset) -> list[str]:
 
 def _lasting(data: Mapping[str, Any], dataset: Dataset) -> list[str]:
     """Return a sentence on windows where samples are rows over time, and labels last for many of them."""
-    if dataset.task != CLASSIFICATION or dataset.time is None or "window" in data or dataset.inputs.kind != "table":
+    if dataset.task != CLASSIFICATION or "window" in data or dataset.inputs.kind != "table":
+        return []
+    if dataset.time is None and "label" not in data.get("layout", ""):  # a file of one label is a recording
         return []
     owner = np.zeros(len(dataset.y), np.int64) if dataset.owner is None else dataset.owner
     change = np.flatnonzero((np.diff(dataset.y) != 0) | (np.diff(owner) != 0))

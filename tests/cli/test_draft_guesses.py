@@ -486,3 +486,71 @@ def test_flags_of_faults_are_offered_as_one_label(command: Command) -> None:
     drafted = command("new", "steel.csv", "--set", "data.columns.label=Bumps + Stains + Scratch")
     assert drafted.code == 0, drafted.err
     assert "none" in drafted.out
+
+
+DEALT = ("data.columns.device=", "park.devices=4", 'data.partition={kind="dirichlet",alpha=1.0}')
+DEAL = tuple(word for setting in DEALT for word in ("--set", setting))
+
+
+def test_tables_of_no_machine_in_a_folder_are_dealt_as_the_message_has_it(command: Command) -> None:
+    (command.folder / "years").mkdir()
+    for year in (2011, 2012):
+        rows = [f"{n % 5 + random.Random(n + year).random()},{'ok' if n % 5 < 3 else 'worn'}" for n in range(100)]
+        (command.folder / "years" / f"gt_{year}.csv").write_text("\n".join(["pressure,label", *rows]) + "\n")
+    command.refused(command("new", "years"), "deal the rows to made-up ones: --set data.columns.device= ")
+    drafted = command("new", "years", *DEAL)
+    assert drafted.code == 0, drafted.err
+    park = build_park(config.read(command.folder / "years.toml"))
+    assert (park.devices, int(park.sizes.sum())) == (4, 160)
+    ran = command("run", "years.toml", "--ranks", "1", "--out", "out", "--set", "rounds=1")
+    assert ran.code == 0, ran.err
+    assert command("predict", "out", "years/gt_2012.csv").code == 0
+
+
+def test_rows_that_are_dealt_belong_to_no_factory(command: Command) -> None:
+    rows = [f"{n % 5 + random.Random(n).random()},plant{n % 3},{'ok' if n % 5 < 3 else 'worn'}" for n in range(200)]
+    (command.folder / "p.csv").write_text("\n".join(["pressure,factory,label", *rows]) + "\n")
+    drafted = command("new", "p.csv", *DEAL)
+    assert drafted.code == 0, drafted.err
+    assert "'factory' holds a few texts: a sensor for each" in drafted.err
+    stated = command("new", "p.csv", *DEAL, "--set", "data.columns.factory=factory", "--out", "q.toml")
+    command.refused(stated, "row 2, column 'factory': a factory, but rows that are dealt", "data.columns.factory=.")
+
+
+def test_the_finer_of_two_columns_of_machines_is_the_device(command: Command) -> None:
+    rows = [f"{n},{'Süd' if n % 6 < 3 else 'Nord'},P{n % 6},{n % 7},{'ja' if n % 5 else 'nein'}" for n in range(240)]
+    (command.folder / "line.csv").write_text("Takt,Anlage,Presse,Druck,Ausschuss\n" + "\n".join(rows) + "\n")
+    drafted = command("new", "line.csv")
+    assert drafted.code == 0, drafted.err
+    columns = written(command, "line.toml")[0]["data"]["columns"]
+    assert {**columns, "ignore": []} == {"device": "Presse", "factory": "Anlage", "label": "Ausschuss", "ignore": []}
+    parts = [f"m{n % 3},E{n},{n % 7},{'ok' if n % 5 else 'bad'}" for n in range(240)]  # each engine once: a product
+    (command.folder / "parts.csv").write_text("machine,engine,heat,state\n" + "\n".join(parts) + "\n")
+    assert command("new", "parts.csv").code == 0
+    assert written(command, "parts.toml")[0]["data"]["columns"]["device"] == "machine"
+
+
+def test_a_column_of_states_is_no_sensor_of_an_anomaly_detection(command: Command) -> None:
+    rng = np.random.default_rng(0)
+    lines = ["machine,time,level,state of plant"]
+    for k in range(3):
+        for t in range(200):
+            odd = 160 < t < 190
+            lines.append(f"m{k},{t},{rng.normal(5 * odd):.3f},{('A ttack', 'Attack')[t % 2] if odd else 'Normal'}")
+    (command.folder / "water.csv").write_text("\n".join(lines) + "\n")
+    drafted = command("new", "water.csv", "--task", "reconstruction")
+    assert drafted.code == 0, drafted.err
+    assert "'state of plant' is taken for the label, which only judges" in drafted.err
+    assert written(command, "water.toml")[0]["data"]["columns"] == {"device": "machine", "label": "state of plant"}
+
+
+def test_folders_of_labels_hold_recordings_that_windows_suit(command: Command) -> None:
+    for device in "ab":
+        for label in ("ball", "normal"):
+            folder = command.folder / "rig" / device / label
+            folder.mkdir(parents=True)
+            rows = "".join(f"{random.Random(n).random():.3f}\n" for n in range(40))
+            (folder / "1.csv").write_text(f"DE_time\n{rows}")
+    drafted = command("new", "rig", "--layout", "device/label/file")
+    assert drafted.code == 0, drafted.err
+    assert "and a window of the last rows shows what one row does not" in drafted.err

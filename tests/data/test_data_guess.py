@@ -221,6 +221,12 @@ def test_columns_that_may_be_the_device_or_the_label_are_named(command: Command)
     command.refused(command("new", "rig.csv"), "It may be 'rig' (2 texts): --set 'data.columns.device=rig'.")
     message = "It may be 'grade' (3 numbers) or 'valve' (2 numbers): --set 'data.columns.label=grade'."
     command.refused(command("new", "rig.csv", "--set", "data.columns.device=rig"), message)
+    dated = "".join(
+        f"m{i % 3},1{i // 30}.01.2026,0{i % 9}:00,{i % 2},{'ok' if i % 7 else 'bad'},{i}\n" for i in range(60)
+    )
+    (command.folder / "dated.csv").write_text(f"machine,Tag,Uhr,valve,press state,heat\n{dated}")
+    message = "It may be 'press state' (2 texts) or 'valve' (2 numbers): --set 'data.columns.label=press state'."
+    command.refused(command("new", "dated.csv"), message)  # and not the date
     wide = ",".join(f"s{i}" for i in range(590))
     (command.folder / "wide.csv").write_text(f"{wide}\n{','.join(['1.5'] * 590)}\n")
     command.refused(command("new", "wide.csv"), "s39, … (550 more).")
@@ -228,12 +234,12 @@ def test_columns_that_may_be_the_device_or_the_label_are_named(command: Command)
 
 def test_a_column_of_states_is_offered_as_the_label_and_not_as_the_device(command: Command) -> None:
     rows = "".join(f"{i},{i * 0.7:.1f},{('Normal', 'Attack')[i > 40]}\n" for i in range(60))
-    (command.folder / "water.csv").write_text(f"n,level,Normal/Attack\n{rows}")
+    (command.folder / "water.csv").write_text(f"n,level,Plant/Attack\n{rows}")
     ownerless = command("new", "water.csv")
     command.refused(ownerless, "no column 'device'")
     assert "It may be" not in ownerless.err
     undealt = command("new", "water.csv", "--set", "data.columns.device=")
-    command.refused(undealt, "It may be 'Normal/Attack' (2 texts): --set 'data.columns.label=Normal/Attack'.")
+    command.refused(undealt, "It may be 'Plant/Attack' (2 texts): --set 'data.columns.label=Plant/Attack'.")
 
 
 @pytest.mark.parametrize(("first", "named"), [("", "column 1"), ("Unnamed: 0", "Unnamed: 0")])

@@ -154,6 +154,13 @@ def test_matrices_of_a_file_per_sensor(tmp_path: Path) -> None:
         matrices.convert([tmp_path], out, label=f"{tmp_path / 'y.txt'}:1")
     with pytest.raises(SettingError, match=r"2 columns\. Name one"):
         matrices.convert([tmp_path], out, label=str(tmp_path / "y.txt"), force=True)
+    (tmp_path / "description.txt").write_text("60 s of a rig\n\n8 sensors\n")  # beside the matrices, as published
+    (tmp_path / "times.txt").write_text('-1 "19/07/2008 11:55:00"\n' * 20 + '1 "20/07/2008 11:55:00"\n' * 20)
+    matrices.convert([tmp_path / "heat.txt"], out, label=f"{tmp_path / 'times.txt'}:1", force=True)
+    with np.load(out) as arrays:
+        assert arrays["y"].tolist() == [-1] * 20 + [1] * 20
+    (tmp_path / "times.txt").unlink()
+    matrices.convert([tmp_path], out, label=f"{tmp_path / 'y.txt'}:1", device=device, force=True)
     (tmp_path / "odd.txt").write_text("1 2\n")
     with pytest.raises(SettingError, match=r"odd.txt: 1 rows, but .* has 40"):
         matrices.convert([tmp_path], out, label=f"{tmp_path / 'y.txt'}:1", device=device, force=True)

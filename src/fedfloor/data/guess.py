@@ -26,7 +26,8 @@ ANSWERS = (
     "anomaly", "failure", "machine_failure", "defect", "outlier", "changepoint", "rul", "remaining_life", "life", "ttf",
     "time_to_failure", "cycles_left", "restlebensdauer", "fault_code", "error_code", "maintenance", "störung",
     "störcode", "fehler", "fehlercode", "ausfall", "wartung", "pass_fail", "failure_type", "fault_type", "outcome",
-    "result", "quality", "ergebnis", "qualität",
+    "result", "quality", "ergebnis", "qualität", "response", "verdict", "ausschuss", "befund", "attack",
+    "normal_attack", "attack_label",
 )  # fmt: skip
 COUNTERS = ("second", "seconds", "sekunde", "minute", "minutes", "hour", "stunde")  # a time where they only rise
 STEPS = ("sample", "step", "takt")  # a time where they only rise within recordings
@@ -47,6 +48,7 @@ INDEX = re.compile(
 )  # of rows, such as pandas writes
 MATRIX = (
     " If the file holds one sensor, and a row is a sample with its values over time: fedfloor datasets matrices --help."
+    " If names are too many to write, or labels stand in a second file: docs/your-data.md, section 'Conversions'."
 )
 STATE = re.compile(r"^(ab)?normal$|^n?ok$|^(healthy|good|bad|faulty|anomaly)$", re.IGNORECASE)  # of a machine, no name
 CLOCK = re.compile(r"\d{1,2}:\d{2}(:\d{2}([.,]\d+)?)?( ?[ap]\.?m\.?)?", re.IGNORECASE)
@@ -68,7 +70,7 @@ CALLED = {
 
 PLACES = (  # columns that are the factory where they have one value on each device, and several devices a value
     "line", "production_line", "linie", "building", "gebäude", "area", "bereich", "zone", "department", "abteilung",
-    "region", "shop", "shop_floor", "fab", "mill", "park", "wind_farm",
+    "region", "shop", "shop_floor", "fab", "mill", "park", "wind_farm", "station", "anlage",
 )  # fmt: skip
 
 
@@ -101,6 +103,7 @@ def guess(path: Path, given: Mapping[str, Any], needed: Sequence[str] = ("device
         return guess(path, {**given, "columns": columns}, needed)
     out = () if "device" in needed else ("device", "factory") if "label" in needed else ("device", "factory", "label")
     roles = {role: name for role, name in roles_of(names, body, columns, form).items() if role not in out}
+    roles |= {"factory": ""} if roles.get("device") == "" and "factory" not in columns and "factory" in roles else {}
     if "device" in needed and "factory" not in roles:
         roles |= _place(path, names, roles, given)
     if not {*needed} <= roles.keys() or not set(filter(None, roles.values())) <= set(names):
@@ -111,7 +114,7 @@ def guess(path: Path, given: Mapping[str, Any], needed: Sequence[str] = ("device
     if index := [name for name in index if name not in columns.get("ignore", ())]:
         columns["ignore"] = named["ignore"] = [*columns.get("ignore", ()), *index]
     taken = {
-        *Columns().roles().values(),
+        *(name for role, name in Columns().roles().items() if roles.get(role) != ""),
         *roles.values(),
         *(part for name in roles.values() for part in parts_of(name)),
         *columns.get("values", ()),
@@ -222,11 +225,17 @@ def roles_of(
             if match and fits and (word not in COUNTERS + STEPS or _rises(cells, whose)):
                 roles[role] = match[0]
                 break
+    free = [name for name in names if name not in roles.values() and name not in given.get("ignore", ())]
+    texts = [name for name in free if word_of(name) in MACHINES and is_text(_cells(names, body, name), ".")]
     if "device" not in roles:
-        texts = [
-            name for i, name in enumerate(names) if word_of(name) in MACHINES and is_text([r[i] for r in body], ".")
-        ]
-        roles |= {"device": texts[0]} if texts and texts[0] not in roles.values() else {}
+        roles |= {"device": texts[0]} if texts else {}
+    elif "device" not in given:  # a machine of its own stands in each place: the finer of the two is the device
+        whole = _cells(names, body, roles["device"])
+        for name in (*texts, *(name for name in free if word_of(name) in CALLED["device"])):
+            cells = _cells(names, body, name)
+            if 2 * len({*cells}) <= len(cells) and _groups(cells, whole):
+                roles["device"] = name
+                break
     if "label" not in roles:
         free = [
             name for name in names if name not in {*roles.values(), *given.get("values", ()), *given.get("ignore", ())}
@@ -252,29 +261,41 @@ def _place(path: Path, names: Sequence[str], roles: Mapping[str, str], given: Ma
     known = [name for name in names if word_of(name) in PLACES and name not in told]
     if not known or roles.get("device") not in names:
         return {}
-    device = names.index(roles["device"])
     rows = [row for row in head(path, COUNTED + 1, given)[not given.get("header") :] if len(row) == len(names)]
-    for name in known:
-        pairs = {(row[device], row[names.index(name)]) for row in rows}
-        devices, places = {pair[0] for pair in pairs}, {pair[1] for pair in pairs}
-        if len(pairs) == len(devices) > len(places) > 1:
-            return {"factory": name}
-    return {}
+    devices = _cells(names, rows, roles["device"])
+    return next(({"factory": name} for name in known if _groups(devices, _cells(names, rows, name))), {})
+
+
+def _cells(names: Sequence[str], rows: Sequence[Sequence[str]], name: str) -> list[str]:
+    return [row[names.index(name)] for row in rows]
+
+
+def _groups(devices: Sequence[str], places: Sequence[str]) -> bool:
+    """Return whether each device has one place, and several places have some.
+
+    >>> _groups(["a", "b", "c"], ["x", "x", "y"]), _groups(["a", "b"], ["x", "y"]), _groups(["a", "a"], ["x", "y"])
+    (True, False, False)
+    """
+    return len({*zip(devices, places, strict=True)}) == len({*devices}) > len({*places}) > 1
 
 
 def marks(path: Path, given: Mapping[str, Any], guessed: dict[str, Any], *, judged: bool) -> list[str]:
     """Leave columns of marks out, but the first where they judge, which is the label; return that in words.
 
-    Such columns have one of :data:`ANSWERS` for a name and two values: as sensors they would give the anomalies away.
+    Such columns have one of :data:`ANSWERS` for a name and two values, or texts of which one is a state such as
+    ``normal``: as sensors they would give the anomalies away.
     """
     columns: dict[str, Any] = {**given.get("columns", {}), **guessed.get("columns", {})}
     rows = head(path, COUNTED + 1, given)
     names = list(given["header"]) if given.get("header") else rows[0]
     body = [row for row in rows[not given.get("header") :] if len(row) == len(names)]
-    told = {*columns.get("values", ()), *columns.get("ignore", ()), *columns.get("categories", ())}
+    told = {*columns.get("values", ()), *columns.get("ignore", ()), *given.get("columns", {}).get("categories", ())}
     marked = []
     for name in (name for word in ANSWERS for name in names if word_of(name) == word):
-        if name not in told and len({row[names.index(name)] for row in body}) == 2:
+        if name not in told and len({*_cells(names, body, name)}) == 2:
+            marked.append(name)
+    for name in columns.get("categories", ()):
+        if name not in (*told, *marked) and any(map(STATE.search, _cells(names, body, name))):
             marked.append(name)
     sentences = []
     if judged and marked and "label" not in columns and "label" not in names:
@@ -285,7 +306,8 @@ def marks(path: Path, given: Mapping[str, Any], guessed: dict[str, Any], *, judg
         columns["ignore"] = [*columns.get("ignore", ()), *rest]
         sentences.append(f"{', '.join(map(repr, rest))}: marks of anomalies and no sensors, so left out")
     if sentences:
-        guessed["columns"] = columns
+        few = {name: how for name, how in columns.pop("categories", {}).items() if name not in marked}
+        guessed["columns"] = columns | ({"categories": few} if few else {})
     return sentences
 
 
@@ -377,15 +399,23 @@ def _indices(names: Sequence[str], body: Sequence[Sequence[str]], roles: Collect
 
 
 def candidates(path: Path, given: Mapping[str, Any], role: str) -> list[str]:
-    """Return columns that may be the device or the label, in words: those of few values, such of texts first.
+    """Return columns that may be the device or the label, in words: those of few values, such of texts first, and of
+    these such with a word of the role's common names.
 
-    A device's rows follow each other, or the column has texts, none of which is a state such as ``normal``.
+    A device's rows follow each other, or the column has texts, none of which is a state such as ``normal``. A label is
+    no date, and neither has another role's common name.
     """
     rows = head(path, COUNTED + 1, given)
     names = list(given["header"]) if given.get("header") else rows[0]
     body = [row for row in rows[not given.get("header") :] if len(row) == len(names)]
     columns = given.get("columns", {}).values()
     known = {name for each in columns for name in ([each] if isinstance(each, str) else each)}
+    form = given.get("time_format")
+    known |= {
+        part
+        for name in roles_of(names, body[:LOOKED_AT], given.get("columns", {}), form).values()
+        for part in parts_of(name)
+    }
     ranked = []
     for i, name in enumerate(names):
         cells = [row[i] for row in body]
@@ -394,13 +424,20 @@ def candidates(path: Path, given: Mapping[str, Any], role: str) -> list[str]:
         whole = all(cell.casefold() in MISSING or re.fullmatch(r"-?\d+(\.0)?", cell) for cell in cells)
         most = FEW if role == "label" else len(cells) // FEW
         state = role == "device" and any(STATE.search(cell) for cell in cells)
-        if name in known or state or not 2 <= many <= most or not (text or whole):
+        if (
+            name in known
+            or state
+            or _is_time(cells[:LOOKED_AT], form, numbers=False)
+            or not 2 <= many <= most
+            or not (text or whole)
+        ):
             continue
         changes = sum(a != b for a, b in pairwise(cells))
         if role == "label" or text or changes < 2 * many:
-            ranked.append((not text, i, f"'{name}' ({many} {'texts' if text else 'numbers'})"))
+            called = {*CALLED[role], *(ANSWERS if role == "label" else MACHINES)} & {*word_of(name).split("_")}
+            ranked.append((not text, not called, i, f"'{name}' ({many} {'texts' if text else 'numbers'})"))
     flags = _flags(names, body) if role == "label" else []
-    return [*flags, *(words for _, _, words in sorted(ranked)[:CANDIDATES])]
+    return [*flags, *(words for *_, words in sorted(ranked)[:CANDIDATES])]
 
 
 def _flags(names: Sequence[str], body: Sequence[Sequence[str]]) -> list[str]:
@@ -454,7 +491,7 @@ def words(guessed: Mapping[str, Any], given: Mapping[str, Any]) -> list[str]:
     """Return in words what was guessed, a sentence each."""
     before, columns = given.get("columns", {}), guessed.get("columns", {})
     sentences = [
-        f"'{columns[role]}' is taken for the {role}" for role in CALLED if role in columns and role not in before
+        f"'{columns[role]}' is taken for the {role}" for role in CALLED if columns.get(role) and role not in before
     ]
     sentences += [
         f"'{name}' holds a few texts: a sensor for each (one-hot); in an order: --set "

@@ -6,6 +6,7 @@ labels and subjects in files of their own. They become the arrays that ``[data]`
 
 from __future__ import annotations
 
+import logging
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,7 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedfloor.data.files import expanded, unreadable
+from fedfloor.data.guess import is_number
 from fedfloor.errors import RunError, SettingError
+
+log = logging.getLogger(__name__)
 
 ENDINGS = (".txt", ".csv", ".dat", ".asc", ".tsv")
 LARGEST = float(np.finfo(np.float32).max)
@@ -29,7 +33,7 @@ def convert(
 
     Args:
         sensors: matrices [N, n], n of each sensor's own; a folder stands for all matrices in it but ``label`` and
-            ``device``.
+            ``device``. Texts in it, such as a description, are named and left out.
         label, device: a file of N rows; ``FILE:3`` for its third column.
         length: L, values of a sensor in a sample: means over n/L values each; the smallest n if left out.
         force: whether a file that is there is overwritten.
@@ -84,20 +88,17 @@ def resampled(x: Matrix, length: int) -> Matrix:
     return means
 
 
-def matrix(path: Path) -> Matrix:
-    """Read numbers in rows, with blanks, commas, semicolons or tabs between.
+def matrix(path: Path, column: int | None = None) -> Matrix:
+    """Read numbers in rows, with blanks, commas, semicolons or tabs between; one ``column``, whatever others hold.
 
     Raises:
         SettingError: not a matrix of finite numbers.
     """
+    lines = _lines(path)
     try:
-        with path.open(encoding="utf-8-sig") as file:
-            lines = [line.replace(",", " ").replace(";", " ") for line in file]
         with warnings.catch_warnings():
             warnings.simplefilter("error")  # NumPy only warns of an empty file
-            x: Matrix = np.loadtxt(lines, ndmin=2)
-    except OSError as error:
-        raise unreadable(path, error) from error
+            x: Matrix = np.loadtxt(lines, ndmin=2, usecols=column)
     except (ValueError, UserWarning) as error:
         raise SettingError(f"{path.name}: not a matrix of numbers ({error}).") from error
     if not (np.abs(x) <= LARGEST).all():
@@ -106,12 +107,34 @@ def matrix(path: Path) -> Matrix:
     return x
 
 
+def _lines(path: Path) -> list[str]:
+    try:
+        with path.open(encoding="utf-8-sig") as file:
+            return [line.replace(",", " ").replace(";", " ") for line in file]
+    except OSError as error:
+        raise unreadable(path, error) from error
+    except UnicodeDecodeError as error:
+        raise SettingError(f"{path.name}: not a matrix of numbers ({error}).") from error
+
+
+def _is_row(line: str) -> bool:
+    """Return whether a line holds numbers alone."""
+    return bool(cells := line.split()) and all(map(is_number, cells))
+
+
 def _files(paths: Sequence[Path]) -> list[Path]:
     files = []
     for path in map(expanded, paths):
         if not path.exists():
             raise SettingError(f"{path}: no such file or folder.")
-        files += [path] if path.is_file() else sorted(each for each in path.iterdir() if each.suffix in ENDINGS)
+        if path.is_file():
+            files.append(path)
+            continue
+        inside = sorted(each for each in path.iterdir() if each.suffix in ENDINGS)
+        texts = [each for each in inside if not any(map(_is_row, _lines(each)))]
+        for each in texts:
+            log.info("%s: a text and no matrix, so left out.", each.name)
+        files += [each for each in inside if each not in texts]
     return files
 
 
@@ -126,11 +149,11 @@ def _parsed(text: str) -> tuple[Path, int | None]:
 def _column(text: str) -> NDArray[Any]:
     """Return a column of a matrix, as whole numbers where all of its values are."""
     path, number = _parsed(text)
-    x = matrix(path)
-    if number is None and x.shape[1] > 1:
-        raise SettingError(f"{text}: {x.shape[1]} columns. Name one of them, such as {text}:1.")
-    if not 1 <= (number or 1) <= x.shape[1]:
-        raise SettingError(f"{text}: {path.name} has {x.shape[1]} columns, counted from 1.")
-    values = x[:, (number or 1) - 1]
+    columns = len(next(filter(None, map(str.split, _lines(path))), []))
+    if number is None and columns > 1:
+        raise SettingError(f"{text}: {columns} columns. Name one of them, such as {text}:1.")
+    if number is not None and not 1 <= number <= columns:
+        raise SettingError(f"{text}: {path.name} has {columns} columns, counted from 1.")
+    values = matrix(path, (number or 1) - 1)[:, 0]
     whole: NDArray[Any] = values.astype(np.int64)
     return whole if (whole == values).all() else values.astype(np.float32)

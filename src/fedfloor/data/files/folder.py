@@ -187,7 +187,8 @@ def _parse_tables(files: Sequence[DataFile], reading: Reading, writer: Writer, *
     depth, columns = len(files[0].folders), reading.device == "column"
     required: tuple[str, ...] = ("label",) if depth == 1 or "label" not in (reading.layout or "label") else ()
     if reading.device in ("column", "file"):
-        required = ("label", *(("device",) if columns else ()), *(("factory",) if reading.factory == "column" else ()))
+        named = ("device",) if columns and reading.columns.device else ()
+        required = ("label", *named, *(("factory",) if reading.factory == "column" else ()))
     if reading.remaining or not reading.asked.labelled:
         required = tuple(role for role in required if role != "label")
     scanned = [_read(file, own_columns, required) for file, own_columns in _readings(ordered, reading)]
@@ -207,8 +208,10 @@ def _parse_tables(files: Sequence[DataFile], reading: Reading, writer: Writer, *
     for recording in taken:
         _check_agreement(recording, reading)
     factory = _factories(taken, reading)
-    device = [text for recording in taken for text in _texts(recording.device, recording.sheet, "device")]
-    if columns and reading.factory == "folder":
+    device = None
+    if not columns or reading.columns.device:  # else rows are dealt
+        device = [text for recording in taken for text in _texts(recording.device, recording.sheet, "device")]
+    if device is not None and columns and reading.factory == "folder":
         device = qualified(unqualified := device, factory)
         naming = replace(naming, factory=device != unqualified)
     elif not columns:

@@ -421,6 +421,12 @@ def _factory_of(
     """Return the factories' names and the factory of each device."""
     if factory is None:
         return [], None
+    if not devices:
+        raise SettingError(
+            f"{rows.place(0, column)}: a factory, but rows that are dealt to made-up devices belong to none. Leave the "
+            "role out: --set data.columns.factory=. If this column names the devices: --set "
+            f"'data.columns.device={column}' --set data.columns.factory=."
+        )
     names = natural_order(factory)
     code = codes(factory, names)
     _, first = np.unique(owner, return_index=True)
