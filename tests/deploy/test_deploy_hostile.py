@@ -228,6 +228,25 @@ def test_nothing_that_is_heard_ends_a_connections_thread() -> None:
     assert said == ["called", "called"]
 
 
+def test_many_topics_take_several_packets_and_join_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    joined, sizes = list[str](), list[int]()
+    link = MqttConnection("n0", NOWHERE, wait=lambda _: None)
+    link._stopped.set()
+    client: Any = link._client
+
+    def subscribe(topics: list[Any]) -> tuple[int, int]:
+        sizes.append(len(topics))
+        return 0, len(sizes)
+
+    monkeypatch.setattr(client, "subscribe", subscribe)
+    link.start([f"t{i}" for i in range(2500)], lambda *_: None, lambda: joined.append("joined"))
+    client.on_connect(client, None, None, SimpleNamespace(is_failure=False), None)
+    for number in (1, 2, 3):
+        assert joined == []
+        client.on_subscribe(client, None, number, [], None)
+    assert (joined, sizes) == (["joined"], [1000, 1000, 500])
+
+
 def test_a_flood_of_refusals_is_counted_whole_and_logged_in_few_short_lines(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING)
     door, forged = MessageFilter(), "x\nERROR everything is lost" + "y" * 10_000

@@ -4,20 +4,26 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import os
+import queue
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, cast
 
 import pytest
 
 from commands import Command
+from fedfloor.cli import alarming
 from fedfloor.deploy import kept
+from fedfloor.deploy.mqtt import Connection
 from fedfloor.deploy.settings import AlarmSettings, AlarmSource, Endpoint, Tls
 from fedfloor.errors import RunError, SettingError
 from fedfloor.ranges import RefusedError
 from fedfloor.rollout import alarms
-from fedfloor.rollout.alarms import EVERY_S, AlarmKeeper, read_alarm
+from fedfloor.rollout.alarms import EVERY_S, AlarmKeeper, FloodGate, read_alarm
 from parks import needs_mosquitto, until
 from rollouts import model, provisioned, registered, running
 
@@ -198,6 +204,56 @@ def test_control_characters_and_long_lists_are_tamed(trial: Trial) -> None:
     assert line["drift"][0].startswith("\\x1b[2Jxxx")
 
 
+def test_a_hostile_device_writes_no_long_lines(trial: Trial) -> None:
+    for i, text in enumerate(("\U000e0001", "\U0001f600")):  # one that is escaped, and one of four bytes
+        body = DRIFT | {"drift": [text * 100] * 35}
+        trial.send(f"d{i}", json.dumps(body, ensure_ascii=False).encode())
+    assert max(map(len, (trial.settings.state / kept.LINES).read_bytes().splitlines())) < 9000
+    assert trial.lines[1]["drift"] == ["\U0001f600" * 100] * 20
+
+
+def test_messages_are_cut_and_those_of_foreign_topics_dropped_before_they_wait() -> None:
+    waiting: queue.Queue[tuple[str, str, bytes]] = queue.Queue()
+    heard = alarms.receiver(waiting, "north", {"a"}, threading.Event())
+    heard("b", b"x")
+    heard("a", b"x" * 1_000_000)
+    (message,) = waiting.queue
+    assert message[:2] == ("north", "a")
+    with pytest.raises(RefusedError, match="at most 16384 bytes"):
+        read_alarm(message[2])
+
+
+def test_a_topic_that_floods_is_left_for_the_rest_of_a_minute() -> None:
+    class Link:
+        topics: ClassVar[set[str]] = {"a", "b"}
+
+        def unsubscribe(self, topics: list[str]) -> None:
+            self.topics.difference_update(topics)
+
+        def subscribe(self, topics: list[str]) -> None:
+            self.topics.update(topics)
+
+    clock, link = [0.0], Link()
+    gate = FloodGate({"north": cast("Connection", link)}, lambda: clock[0])
+    for _ in range(2):
+        for _ in range(alarms.FLOOD + 100):
+            gate.count("north", "a")
+        gate.count("north", "b")
+        assert link.topics == {"b"}
+        clock[0] += EVERY_S - 1
+        gate.tick()
+        assert link.topics == {"b"}
+        clock[0] += 1
+        gate.tick()
+        assert link.topics == {"a", "b"}
+    for _ in range(10):  # as many as are allowed, minute by minute
+        for _ in range(alarms.FLOOD - 1):
+            gate.count("north", "a")
+        clock[0] += EVERY_S
+        gate.tick()
+    assert link.topics == {"a", "b"}
+
+
 def test_files_stay_within_their_limit(trial: Trial, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(alarms, "MOST_BYTES", 2000)
     for i in range(100):
@@ -258,6 +314,29 @@ def test_the_command_lists_what_was_kept(tmp_path: Path, command: Command) -> No
     command.refused(command("alarms", str(out), "--since", "999999d"), "must be a span")
     command.refused(command("alarms", str(out), "--since", "1h", "--follow"), "leave it out with --follow")
     command.refused(command("alarms", str(tmp_path)), "holds no alarms.toml", "provisioned again")
+
+
+def test_a_terminal_that_lacks_a_character_ends_no_command(tmp_path: Path) -> None:
+    out, line = provisioned(tmp_path), {"at": kept.stamp(BEGAN), "factory": "north", "device": "d0", "messages": 1}
+    (out / "alarms" / "state").mkdir()
+    text = json.dumps({**line, **DECISION, "kind": "decision", "class": "b\u00e4d \u2620"})
+    (out / "alarms" / "state" / kept.LINES).write_text(text + "\n")
+    words = [sys.executable, "-m", "fedfloor", "alarms", str(out)]
+    env = {**os.environ, "PYTHONIOENCODING": "latin-1"}
+    shown = subprocess.run(words, capture_output=True, check=True, env=env).stdout.decode("latin-1")
+    assert "class b\u00e4d \\u2620 (0.97)" in shown
+
+
+def test_what_reads_the_output_ends_nothing(trial: Trial, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Closed:
+        def write(self, _: str) -> int:
+            raise BrokenPipeError
+
+        def flush(self) -> None: ...
+
+    trial.send("d0", DECISION)
+    monkeypatch.setattr("sys.stdout", Closed())
+    alarming._print(trial.lines[0], {"d0"}, as_json=False)
 
 
 def test_who_keeps_alarms_may_read_and_nothing_else(tmp_path: Path) -> None:

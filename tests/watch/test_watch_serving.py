@@ -19,6 +19,7 @@ from fedfloor.deploy.settings import AlarmSettings, AlarmSource, Endpoint, Tls, 
 from fedfloor.errors import SettingError
 from fedfloor.rollout.alarms import AlarmKeeper
 from fedfloor.watch import serving
+from fedfloor.watch.files import CHARS
 from fedfloor.watch.state import Watched
 from run_folders import make_run
 
@@ -89,6 +90,14 @@ def test_versions_and_alarms_of_devices_on_all_machines(park: Kept) -> None:
     assert set(changes) == {"serving", "alarms"}
     assert {one["device"]: one["alarms"] for one in changes["serving"]["devices"]} == {"d0": 2, "d1": 1, "d2": 0}
     assert changes["alarms"][0]["device"] == "d0"
+
+
+def test_a_hostile_device_makes_no_long_row(park: Kept) -> None:
+    park.send("d0", DRIFT | {"drift": ["x" * 100] * 20})
+    park.write()
+    watched = Watched(park.folder)
+    watched.poll()
+    assert max(len(one["alarm"]) for one in watched.document["serving"]["devices"]) <= CHARS + 1
 
 
 def test_beside_a_run_of_another_folder(park: Kept, tmp_path: Path) -> None:

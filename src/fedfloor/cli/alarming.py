@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
 import json
 import sys
@@ -82,4 +83,5 @@ def _print(line: dict[str, Any], wanted: set[str], *, as_json: bool) -> None:
     row = _row(line)
     where = "" if row["file"] is None else f" ({row['file']}, row {row['rows']})"
     text = f"{row['at']}  {row['device']}, version {row['version']}: {row['alarm']}{where}"
-    print(json.dumps(line) if as_json else printable(text), flush=True)
+    with contextlib.suppress(BrokenPipeError):  # alarms are kept, read here or not
+        print(json.dumps(line) if as_json else printable(text), flush=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import sys
 from typing import Annotated
 
@@ -60,6 +61,8 @@ def main() -> None:
     from fedfloor.terminal import log_to_stderr, printable
 
     log_to_stderr()
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # characters that a terminal lacks end no command
     try:
         app()
     except FedfloorError as error:

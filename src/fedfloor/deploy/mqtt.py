@@ -126,6 +126,7 @@ log = logging.getLogger(__name__)
 
 KEEP_ALIVE_S = 30  # a silent device's last will comes after 1.5 times that; TCP repeats a lost packet for 0.6 · 2^n s
 LONGEST_WAIT_S = 30.0
+TOPICS = 1000  # of a packet that subscribes, at most: brokers take no longer ones
 STEADY_S, SHORT = 5.0, 3  # a connection that ends sooner is no good one; after so many in a row it is logged
 Heard = Callable[[str, bytes], None]
 
@@ -218,9 +219,10 @@ class MqttConnection:
                 )
                 return
             self.connections += 1
-            if self._topics:
-                client.subscribe([(topic, subscribe_options(topic)) for topic in self._topics])
-            else:
+            asked = [(topic, subscribe_options(topic)) for topic in self._topics]
+            numbers = [client.subscribe(asked[i : i + TOPICS])[1] or 0 for i in range(0, len(asked), TOPICS)]
+            self._added |= {*numbers[:-1]}
+            if not asked:
                 call_handler(joined)
 
         self._topics = tuple(topics)

@@ -9,8 +9,9 @@ import math
 import os
 import queue
 import time
-from collections.abc import Callable, Mapping
-from contextlib import ExitStack, suppress
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Event
@@ -21,7 +22,7 @@ from filelock import FileLock, Timeout
 from fedfloor.deploy import authority
 from fedfloor.deploy.checks import MessageFilter, printable
 from fedfloor.deploy.kept import BEAT_S, LINES, MOST_BYTES, NOW, OLDER, stamp, words
-from fedfloor.deploy.mqtt import MqttConnection, topic_parts
+from fedfloor.deploy.mqtt import Connection, MqttConnection, topic_parts
 from fedfloor.deploy.settings import ALARMS, AlarmSettings
 from fedfloor.errors import RunError
 from fedfloor.ranges import COUNT, RefusedError, number, rows, table, whole
@@ -34,6 +35,8 @@ MESSAGE_BYTES = 1 << 14
 EVERY_S = 60.0  # between two lines of a device and kind; messages between them are counted
 WRITE_S = 1.0  # between two versions of devices.json, at least
 WAITING = 256  # messages that wait to be kept; more hold a broker's connection up
+TICK_S = 0.25  # between two looks for lines whose minute is over, at least
+FLOOD = 6000  # messages of one topic in a minute; it is not read for the rest of that minute
 MOST_DRIFT, DRIFT_CHARS, FILE_CHARS = 20, 100, 255
 FLOAT = 3.5e38  # beyond float32's range
 UNKNOWN: Row = {
@@ -54,7 +57,7 @@ def read_alarm(payload: bytes) -> Row:
         RefusedError: it is no alarm, or a field is out of its range.
     """
     if len(payload) > MESSAGE_BYTES:
-        raise RefusedError("oversized", f"an alarm of {len(payload)} bytes; at most {MESSAGE_BYTES} are taken.")
+        raise RefusedError("oversized", f"an alarm has at most {MESSAGE_BYTES} bytes.")
     try:
         body = table(json.loads(payload), 20, "an alarm")
     except (ValueError, RecursionError) as error:
@@ -85,7 +88,7 @@ def _drift(texts: list[Any]) -> list[str]:
     """Return what drifts as reports of devices have it: the first 20, each cut to 100 characters."""
     if not all(isinstance(text, str) for text in texts):
         raise RefusedError("range", "drift is not a list of texts.")
-    return [printable(text[:DRIFT_CHARS]) for text in texts[:MOST_DRIFT]]
+    return [printable(text[:DRIFT_CHARS])[:DRIFT_CHARS] for text in texts[:MOST_DRIFT]]
 
 
 @dataclass
@@ -217,7 +220,7 @@ def _standing(row: Row) -> Row:
 
 def append(state: Path, line: Row) -> None:
     """Append a line; a full file takes the place of the older one first."""
-    path, data = state / LINES, json.dumps(line, allow_nan=False).encode() + b"\n"
+    path, data = state / LINES, json.dumps(line, allow_nan=False, ensure_ascii=False).encode() + b"\n"
     if path.exists() and path.stat().st_size + len(data) > MOST_BYTES:
         os.replace(path, state / OLDER)
     with path.open("a+b") as file:
@@ -242,6 +245,36 @@ def _restored(path: Path) -> dict[str, Row]:
         return {}
 
 
+class FloodGate:
+    """Leaves topics unread on which a device floods: its broker would drop messages of other devices.
+
+    Args:
+        links: factory → its connection.
+        clock: seconds; only differences count.
+    """
+
+    def __init__(self, links: Mapping[str, Connection], clock: Callable[[], float] = time.monotonic) -> None:
+        self._links, self._clock, self._began = links, clock, clock()
+        self._counts = Counter[tuple[str, str]]()
+
+    def count(self, factory: str, topic: str) -> None:
+        """Count a message; unsubscribe from its topic where there were too many within the minute."""
+        self._counts[factory, topic] += 1
+        if self._counts[factory, topic] == FLOOD:
+            log.warning("%s: %d messages within a minute, the rest of it is not read.", topic, FLOOD)
+            self._links[factory].unsubscribe([topic])
+
+    def tick(self) -> None:
+        """Read all topics again after each minute."""
+        if self._clock() - self._began < EVERY_S:
+            return
+        for (factory, place), count in self._counts.items():
+            if count >= FLOOD:
+                self._links[factory].subscribe([place])
+        self._counts.clear()
+        self._began = self._clock()
+
+
 def follow(settings: AlarmSettings, ended: Event, told: Callable[[Row], object] = lambda _: None) -> None:
     """Keep the alarms of a park until ``ended`` is set; a broker that is away is tried again and again.
 
@@ -258,26 +291,44 @@ def follow(settings: AlarmSettings, ended: Event, told: Callable[[Row], object] 
         except Timeout:
             raise RunError(f"another process keeps the alarms in {settings.state} already: end it first.") from None
         links = {one.name: MqttConnection(ALARMS, one.broker, settings.tls) for one in settings.factories}
-        for name, link in links.items():
-            topics = [topic(settings.park, kind, "+") for kind in ("serving", "alarms")]
-            link.start(topics, _into(waiting, name, ended), lambda: None)
-            stack.callback(link.stop)
+        gate, ticked_s = FloodGate(links), -math.inf
+        for one in settings.factories:
+            topics = [topic(settings.park, kind, device) for kind in ("serving", "alarms") for device in one.devices]
+            links[one.name].start(topics, receiver(waiting, one.name, frozenset(topics), ended), lambda: None)
+            stack.callback(links[one.name].stop)
         while not ended.is_set():
-            try:
+            with _full_disk(settings.state, ended):
                 with suppress(queue.Empty):
-                    keeper.take(*waiting.get(timeout=WRITE_S / 2))
-                keeper.tick({name: link.connected for name, link in links.items()})
-            except OSError as error:  # a full disk: lines wait, and so do messages
-                log.error("nothing can be written in %s: %s", settings.state, error.strerror or error)
-                ended.wait(BEAT_S)
-        while not waiting.empty():
-            keeper.take(*waiting.get_nowait())
-        keeper.tick({}, last=True)
+                    factory, place, payload = waiting.get(timeout=TICK_S)
+                    gate.count(factory, place)
+                    keeper.take(factory, place, payload)
+                if time.monotonic() - ticked_s >= TICK_S:
+                    ticked_s = time.monotonic()
+                    gate.tick()
+                    keeper.tick({name: link.connected for name, link in links.items()})
+        with _full_disk(settings.state, ended):
+            while not waiting.empty():
+                keeper.take(*waiting.get_nowait())
+            keeper.tick({}, last=True)
 
 
-def _into(waiting: queue.Queue[tuple[str, str, bytes]], name: str, ended: Event) -> Callable[[str, bytes], None]:
+@contextmanager
+def _full_disk(state: Path, ended: Event) -> Iterator[None]:
+    """Wait a while after an error of the disk: lines wait, and so do messages."""
+    try:
+        yield
+    except OSError as error:
+        log.error("nothing can be written in %s: %s", state, error.strerror or error)
+        ended.wait(BEAT_S)
+
+
+def receiver(
+    waiting: queue.Queue[tuple[str, str, bytes]], factory: str, topics: Collection[str], ended: Event
+) -> Callable[[str, bytes], None]:
+    """Return what queues messages of a factory's broker; of one that is too long, as much as shows that."""
+
     def heard(topic: str, payload: bytes) -> None:
-        if not ended.is_set():
-            waiting.put((name, topic, payload))
+        if topic in topics and not ended.is_set():
+            waiting.put((factory, topic, payload[: MESSAGE_BYTES + 1]))
 
     return heard

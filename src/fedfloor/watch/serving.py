@@ -86,7 +86,7 @@ def _device(row: Row, reached: Container[str]) -> Row:
         reached: factories whose brokers are connected; of others the last that is known is shown.
     """
     drift, decision = [*map(short, row["drift"])], [short(row["decision"])] if row["decision"] else []
-    alarm = "; ".join([*([f"drift: {', '.join(drift)}"] if drift else []), *decision])
+    alarm = short("; ".join([*([f"drift: {', '.join(drift)}"] if drift else []), *decision]))
     version = None if row["version"] is None else int(row["version"])
     texts = {name: short(row[name] or "") for name in ("device", "factory", "state", "why", "since")}
     texts["state"] = texts["state"] if texts["factory"] in reached else "unreachable"
