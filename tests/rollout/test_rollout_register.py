@@ -55,7 +55,7 @@ def test_a_run_that_is_no_better_than_the_version_in_use_is_named(tmp_path: Path
     known = registry.release(known, 1, ["d0"])
     version = known.versions[1]
 
-    def judged(name: str, value: float, data: str | None = version.run["data_sha256"]) -> str:
+    def judged(name: str, value: float | None, data: str | None = version.run["data_sha256"]) -> str:
         facts = {**version.run, "headline": [name, value], "data_sha256": data}
         more = replace(known)
         vars(more)["versions"] = {1: version, 2: replace(version, version=2, run=facts)}
@@ -68,6 +68,8 @@ def test_a_run_that_is_no_better_than_the_version_in_use_is_named(tmp_path: Path
     assert judged("accuracy", before + 0.1) == ""
     assert judged("accuracy", before - 0.1, "of other data") == ""
     assert judged("macro-F1", 0.0) == ""
+    for diverged in (None, float("nan"), float("inf")):
+        assert f"version 2 has no figure, version 1, which is in use, accuracy {before:.4f}" in judged("RMSE", diverged)
     assert registry.no_better(known, 1) == ""
 
 

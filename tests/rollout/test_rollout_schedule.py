@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import datetime as dt
+import fcntl
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -16,7 +18,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from filelock import FileLock
 
 from fedfloor import config
 from fedfloor.data.files import buffer
@@ -167,7 +168,7 @@ class Desk:
         self.wall += dt.timedelta(hours=hours + jump_h)
 
     def events(self) -> list[str]:
-        lines = (self.folder / "state/schedule.jsonl").read_text().splitlines()
+        lines = (self.folder / "state/run-schedule.jsonl").read_text().splitlines()
         return [json.loads(line)["event"] for line in lines]
 
 
@@ -265,7 +266,7 @@ def test_once_looks_once_and_a_dry_run_writes_nothing(desk: Desk, runs: list[lis
 
 def test_a_run_that_has_not_ended_goes_on_first(desk: Desk, runs: list[list[str]]) -> None:
     looks(desk, desk.scheduler(Schedule(every="2h")), lambda: desk.passes(2))
-    log = desk.folder / "state/schedule.jsonl"
+    log = desk.folder / "state/run-schedule.jsonl"
     log.write_text(
         "".join(log.read_text().splitlines(keepends=True)[:-1]) + '{"at": "2026-11-'
     )  # killed while it wrote
@@ -277,20 +278,47 @@ def test_a_run_that_has_not_ended_goes_on_first(desk: Desk, runs: list[list[str]
 
 def test_a_run_that_outlived_its_schedule_is_waited_for(desk: Desk, runs: list[list[str]]) -> None:
     looks(desk, desk.scheduler(Schedule(every="2h")), lambda: desk.passes(2))
-    log = desk.folder / "state/schedule.jsonl"
+    log = desk.folder / "state/run-schedule.jsonl"
     log.write_text("".join(log.read_text().splitlines(keepends=True)[:-1]))
-    at_work = FileLock(desk.folder / "state/run-1/.lock", thread_local=False)
-    at_work.acquire()
+    at_work = (desk.folder / "state/run-1.log").open("ab")
+    fcntl.flock(at_work, fcntl.LOCK_EX)
     seen: list[int] = []
 
     def leave() -> None:
         seen.append(len(runs))
-        at_work.release()
+        at_work.close()
 
     threading.Timer(0.5, leave).start()
     looks(desk, desk.scheduler(Schedule(every="2h")))
     assert seen == [1]
     assert runs == [["run-1"], ["run-1"]]
+
+
+def test_a_runs_process_is_known_from_its_first_moment(tmp_path: Path) -> None:
+    """Before it has made its folder, and also where its schedule was killed: no second one is started beside it."""
+    program, record = tmp_path / "program", tmp_path / "run-1.log"
+    program.write_text("#!/bin/sh\nexec sleep 60\n")
+    program.chmod(0o700)
+    started = f"import sys; sys.executable = {str(program)!r}; from fedfloor.rollout import schedule; "
+    call = f"from pathlib import Path; from threading import Event; schedule._cloud([], Path({str(record)!r}), Event())"
+    scheduler = subprocess.Popen([sys.executable, "-c", started + call])
+    children = Path(f"/proc/{scheduler.pid}/task/{scheduler.pid}/children")
+    assert not schedule._at_work(record)
+    assert until(lambda: children.read_text() != "", 60)
+    run = int(children.read_text())
+    scheduler.kill()
+    scheduler.wait()
+    assert schedule._at_work(record)
+    os.kill(run, signal.SIGKILL)
+    assert until(lambda: not schedule._at_work(record))
+
+
+def test_schedules_of_two_runs_in_one_folder_have_logs_of_their_own(desk: Desk, runs: list[list[str]]) -> None:
+    looks(desk, desk.scheduler(Schedule(every="2h")), lambda: desk.passes(2))
+    file = desk.cloud(Schedule(every="2h"))
+    file.write_text(file.read_text().replace("state/run", "state/other"))
+    looks(desk, Scheduler(file, clock=Clock(lambda: desk.wall, lambda: desk.steady_s)), lambda: desk.passes(2))
+    assert runs == [["run-1"], ["other-1"]]
 
 
 def test_a_run_that_fails_is_not_repeated_before_the_next_reason(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -315,9 +343,9 @@ def test_two_schedules_do_not_start_the_same(desk: Desk, runs: list[list[str]]) 
 
 def test_a_damaged_log_is_named_with_its_line(desk: Desk, runs: list[list[str]]) -> None:
     looks(desk, desk.scheduler(Schedule(every="2h")))
-    with (desk.folder / "state/schedule.jsonl").open("a") as file:
+    with (desk.folder / "state/run-schedule.jsonl").open("a") as file:
         file.write('{"event": "started"}\n')
-    with pytest.raises(SettingError, match=r"schedule\.jsonl, line 2: no line of a schedule's log"):
+    with pytest.raises(SettingError, match=r"run-schedule\.jsonl, line 2: no line of a schedule's log"):
         desk.scheduler(Schedule(every="2h")).run(Event())
     assert runs == []
 
@@ -355,7 +383,7 @@ def test_what_devices_reported_counts_while_it_is_kept_and_their_broker_is_reach
     assert made._sight() == Sight({"d0": 100}, {"d0": True, "d2": False})
     desk.passes(0.1)
     assert made._sight() == Sight()
-    assert "it is 360 s old" in caplog.text
+    assert "it is of 2026-11-26T11:00:00+00:00" in caplog.text
 
 
 def test_windows_count_from_the_moment_a_device_is_seen(
@@ -471,7 +499,7 @@ def test_a_park_of_real_processes_trains_and_releases_by_itself(trial: TrialPark
     cloud = trial.place / "cloud" / "cloud.toml"
     words = [sys.executable, "-m", "fedfloor", "schedule", str(cloud), "--park", str(trial.place)]
     waiting = subprocess.Popen([*words, "--json"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    log = trial.folder / "schedule.jsonl"
+    log = trial.folder / "run-schedule.jsonl"
     assert until(lambda: log.exists() and '"ended"' in log.read_text(), 120), log.read_text()
     again = subprocess.run([*words, "--once"], capture_output=True, text=True, check=False)
     assert again.returncode == 2

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -243,16 +244,19 @@ def no_better(registry: Registry, version: int, to: Sequence[str] = ()) -> str:
     """Compare a version with those that devices of its target use, by the headline figures of their runs.
 
     Returns:
-        The figures of the first used version that is as good or better; "" where there is none, or where the runs have
-        other headlines or other data.
+        The figures of the first used version that is as good or better, or has one where the new has none; "" where
+        there is none, or where the runs have other headlines or other data.
     """
     new = registry.versions[version].run
     used = {registry.used[name].version for name in _named(registry, "--to", to) if name in registry.used}
     for number in sorted(used - {version}):
         old = registry.versions[number].run
         (name, value), (other, before) = (run.get("headline") or ("", None) for run in (new, old))
-        same = name == other and new.get("data_sha256") == old.get("data_sha256")
-        if same and value is not None and before is not None and figure_named(name).gain(value, before) <= 0:
+        if before is None or new.get("data_sha256") != old.get("data_sha256"):
+            continue
+        if value is None or not math.isfinite(value):
+            return f"version {version} has no figure, version {number}, which is in use, {other} {before:.4f}"
+        if name == other and figure_named(name).gain(value, before) <= 0:
             return f"version {version} has {name} {value:.4f}, version {number}, which is in use, {before:.4f}"
     return ""
 

@@ -1,6 +1,7 @@
 """Training that starts by itself: the ``[schedule]`` of ``cloud.toml``, its log, and the release of what it trained.
 
-The log, ``schedule.jsonl`` beside the run's folder, is all that a schedule remembers. Its lines, each with ``at``, UTC:
+The log, ``run-schedule.jsonl`` beside the run's folder ``run``, is all that a schedule remembers. Its lines, each with
+``at``, UTC:
 
 ===========  ===========================================================================================
 ``began``    the schedule was first used
@@ -15,7 +16,9 @@ The log, ``schedule.jsonl`` beside the run's folder, is all that a schedule reme
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
+import fcntl
 import hashlib
 import json
 import logging
@@ -29,8 +32,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from threading import Event
 from typing import Any
-
-from filelock import FileLock, Timeout
 
 from fedfloor import config
 from fedfloor.deploy import kept, machines, processes, settings
@@ -195,7 +196,7 @@ class Scheduler:
             self._reports = kept.read(kept_in).state / kept.NOW
         window = config.read(Path(self.settings.experiment), []).data.window
         self._stride = 1 if window is None else window.stride
-        self.path = self.settings.out.with_name("schedule.jsonl")
+        self.path = self.settings.out.with_name(f"{self.settings.out.name}-schedule.jsonl")
         self.lines = list[Line]()  # written by this process
         self._seen = self._clock.wall().timestamp(), self._clock.steady()
 
@@ -265,9 +266,8 @@ class Scheduler:
             return Sight()
         try:
             body = json.loads(self._reports.read_bytes())
-            late_s = self._clock.wall().timestamp() - dt.datetime.fromisoformat(body["at"]).timestamp()
-            if late_s > STALE_S:
-                raise ValueError(f"it is {late_s:.0f} s old")
+            if self._clock.wall().timestamp() - dt.datetime.fromisoformat(body["at"]).timestamp() > STALE_S:
+                raise ValueError(f"it is of {body['at']}")
             reached = {one["factory"] for one in body["factories"] if one["reached"]}
             here = {str(row["device"]): row for row in body["devices"] if row["factory"] in reached}
             rows = {name: int(row["written"]) for name, row in here.items() if row["written"] is not None}
@@ -338,17 +338,13 @@ class Scheduler:
         """Go on with a run that has not ended: its loop is waited for where it is still at work."""
         out = Path(past.run)
         self._say(f"run {past.number} has not ended: it goes on")
-        while out.is_dir() and not ended.is_set():
-            try:
-                with FileLock(out / ".lock", timeout=STEP_S):
-                    break
-            except Timeout:
-                continue
+        while not ended.is_set() and _at_work(_record(out)):
+            time.sleep(STEP_S)
         return 0 if ended.is_set() else self._trained(past.number, out, self._file(out), ended)
 
     def _trained(self, number: int, out: Path, file: Path, ended: Event) -> int:
         words = ["--resume"] if (out / "experiment.toml").exists() else []
-        record = out.with_name(f"{out.name}.log")
+        record = _record(out)
         code = _cloud([str(file), *words], record, ended)
         if code != INTERRUPTED:
             result = self._released(out) if code == 0 else f"failed: {printable(processes.tail(record, 1))}"
@@ -384,7 +380,7 @@ class Scheduler:
             known = registry.release(known, version, (), self.schedule.canary)
             rows = delivery.deliver(known, list(known.entries[-1].about["devices"]), RELEASED_S, before)
         except FedfloorError as error:
-            return f"not released: {error}"
+            return f"not released: {printable(str(error))}"
         return f"version {version} released: " + ", ".join(f"{row['device']} {row['state']}" for row in rows)
 
 
@@ -432,14 +428,30 @@ def _absolute(cloud: CloudSettings) -> CloudSettings:
     return replace(cloud, out=cloud.out.absolute(), tls=tls)
 
 
+def _record(out: Path) -> Path:
+    """Return the file of what a run's process prints."""
+    return out.with_name(f"{out.name}.log")
+
+
+def _at_work(record: Path) -> bool:
+    """Return whether a run's process holds its record, as it does from its first moment to its last."""
+    with contextlib.suppress(FileNotFoundError), record.open("rb") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False
+
+
 def _cloud(words: Sequence[str], record: Path, ended: Event) -> int:
     """Run the cloud's loop in a process of its own; ``ended`` stops it after its round. Return its exit code.
 
     It has a session of its own, so that Ctrl-C reaches it once, from here, and writes to a file, which outlives a
-    terminal.
+    terminal. The file's lock is the process's own: it outlives the schedule, too.
     """
     line = [sys.executable, "-m", "fedfloor", "cloud", *words]
     with record.open("ab") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
         child = subprocess.Popen(
             line, env={**os.environ, **machines.ALONE}, stdin=subprocess.DEVNULL, stdout=file, stderr=file,
             start_new_session=True,
