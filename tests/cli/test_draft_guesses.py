@@ -20,6 +20,9 @@ from fedfloor.errors import SettingError
 from fedfloor.runs.launch import build_park
 from own_data import table as recording
 
+DEALT = ("data.columns.device=", "park.devices=4", 'data.partition={kind="dirichlet",alpha=1.0}')
+DEAL = tuple(word for setting in DEALT for word in ("--set", setting))
+
 
 def engines(path: Path, devices: int = 10, life: int = 60) -> Path:
     """Write engines that run to failure: a sensor falls with the remaining life, which is the label."""
@@ -151,6 +154,37 @@ def test_heavy_tails_get_a_network_of_their_own(command: Command) -> None:
     assert command("run", "t.toml", "--ranks", "1", "--out", "out", "--set", "rounds=2").code == 0
     assert command("export", "out", "--out", "t.onnx").code == 0
     assert command("predict", "out", "t.csv").code == 0
+
+
+def test_missing_values_are_no_heavy_tails(command: Command) -> None:
+    """A line of stations: each part sees one of twelve, and the other cells are empty."""
+    draw = np.random.default_rng(1)
+    cells = np.full((1200, 12), "", object)
+    cells[np.arange(1200), draw.integers(12, size=1200)] = [f"{value:.4f}" for value in draw.normal(size=1200)]
+    rows = [",".join([*row, str(n % 2)]) for n, row in enumerate(cells)]
+    (command.folder / "t.csv").write_text("\n".join([",".join([*(f"s{i}" for i in range(12)), "label"]), *rows]) + "\n")
+    said = command("new", "t.csv", *DEAL)
+    assert said.code == 0, said.err
+    assert "heavy tails" not in said.err
+    assert written(command, "t.toml")[0]["model"]["name"] == "mlp-sensor"
+
+
+def test_a_flag_beside_consequences_of_the_label_is_left_out(command: Command) -> None:
+    """As in AI4I, whose fifth kind of failure hardly ever counts as one."""
+    draw = random.Random(1)
+    lines = ["torque,kind,failed,TWF,HDF,PWF,RNF"]
+    for n in range(900):
+        fault = draw.randrange(3) if draw.random() < 0.2 else None
+        flags = [int(fault == kind) for kind in range(3)]
+        cells = [f"{draw.gauss(40, 9):.1f}", "LMH"[n % 3], int(fault is not None), *flags, int(draw.random() < 0.01)]
+        lines.append(",".join(map(str, cells)))
+    (command.folder / "t.csv").write_text("\n".join(lines) + "\n")
+    drafted = command("new", "t.csv", *DEAL, "--set", "data.columns.label=failed")
+    assert drafted.code == 0, drafted.err
+    assert "'RNF' is a flag beside flags that follow from the label" in drafted.err
+    columns = written(command, "t.toml")[0]["data"]["columns"]
+    assert columns["ignore"] == ["TWF", "HDF", "PWF", "RNF"]
+    assert columns["categories"] == {"kind": "one-hot"}
 
 
 def test_recordings_are_split_whole(command: Command) -> None:
@@ -486,10 +520,6 @@ def test_flags_of_faults_are_offered_as_one_label(command: Command) -> None:
     drafted = command("new", "steel.csv", "--set", "data.columns.label=Bumps + Stains + Scratch")
     assert drafted.code == 0, drafted.err
     assert "none" in drafted.out
-
-
-DEALT = ("data.columns.device=", "park.devices=4", 'data.partition={kind="dirichlet",alpha=1.0}')
-DEAL = tuple(word for setting in DEALT for word in ("--set", setting))
 
 
 def test_tables_of_no_machine_in_a_folder_are_dealt_as_the_message_has_it(command: Command) -> None:

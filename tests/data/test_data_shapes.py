@@ -160,6 +160,9 @@ def test_matrices_of_a_file_per_sensor(tmp_path: Path) -> None:
     with np.load(out) as arrays:
         assert arrays["y"].tolist() == [-1] * 20 + [1] * 20
     (tmp_path / "times.txt").unlink()
+    matrices.convert([tmp_path / "heat.txt"], tmp_path / "new.npz")  # to predict
+    with np.load(tmp_path / "new.npz") as arrays:
+        assert sorted(arrays) == ["sensors", "x"]
     matrices.convert([tmp_path], out, label=f"{tmp_path / 'y.txt'}:1", device=device, force=True)
     (tmp_path / "odd.txt").write_text("1 2\n")
     with pytest.raises(SettingError, match=r"odd.txt: 1 rows, but .* has 40"):

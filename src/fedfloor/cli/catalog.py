@@ -194,10 +194,10 @@ def label(
 @datasets.command()
 def matrices(
     sensors: Annotated[list[Path], typer.Argument(metavar="SENSORS", help="A matrix per sensor, or a folder of them.")],
+    out: Annotated[Path, typer.Option("--out", metavar="FILE", help="The arrays to write, .npz.")],
     label: Annotated[
         str, typer.Option("--label", metavar="FILE[:COLUMN]", help="Label of each row; columns are counted from 1.")
-    ],
-    out: Annotated[Path, typer.Option("--out", metavar="FILE", help="The arrays to write, .npz.")],
+    ] = "",
     device: Annotated[
         str, typer.Option("--device", metavar="FILE[:COLUMN]", help="Device, or subject, of each row.")
     ] = "",
@@ -220,4 +220,7 @@ def matrices(
     if not as_json:
         dealt = "" if device else " --set park.devices=10 --set 'data.partition={kind=\"iid\"}'"
         print(f"{count(facts['samples'], 'sample')} of {facts['length']} values of each sensor")
-        print(f"arrays: {out} (now: fedfloor new {shlex.quote(str(out))}{dealt})")
+        now = (
+            f"fedfloor new {shlex.quote(str(out))}{dealt}" if label else f"fedfloor predict RUN {shlex.quote(str(out))}"
+        )
+        print(f"arrays: {out} (now: {now})")

@@ -27,14 +27,20 @@ Matrix = NDArray[np.float64]
 
 
 def convert(
-    sensors: Sequence[Path], out: Path, *, label: str, device: str = "", length: int | None = None, force: bool = False
+    sensors: Sequence[Path],
+    out: Path,
+    *,
+    label: str = "",
+    device: str = "",
+    length: int | None = None,
+    force: bool = False,
 ) -> dict[str, Any]:
     """Write an ``.npz`` file of windows from matrices, and return what it holds.
 
     Args:
         sensors: matrices [N, n], n of each sensor's own; a folder stands for all matrices in it but ``label`` and
             ``device``. Texts in it, such as a description, are named and left out.
-        label, device: a file of N rows; ``FILE:3`` for its third column.
+        label, device: a file of N rows; ``FILE:3`` for its third column. New samples to predict have no label.
         length: L, values of a sensor in a sample: means over n/L values each; the smallest n if left out.
         force: whether a file that is there is overwritten.
 
@@ -48,14 +54,18 @@ def convert(
     if out.exists() and not force:
         raise SettingError(f"{out} exists already. Give another name, or overwrite it with --force.")
     arrays: dict[str, Any] = {name: _column(text) for name, text in (("y", label), ("device", device)) if text}
-    y, aside = arrays["y"], {_parsed(text)[0].resolve() for text in (label, device) if text}
+    aside = {_parsed(text)[0].resolve() for text in (label, device) if text}
     matrices = {path: matrix(path) for path in _files(sensors) if path.resolve() not in aside}
     if not matrices:
         raise SettingError(f"{', '.join(map(str, sensors))}: no matrices ({', '.join(ENDINGS)}) beside the labels.")
-    rows = {path.name: len(x) for path, x in matrices.items()} | ({device: len(arrays["device"])} if device else {})
+    rows = {text: len(arrays[name]) for name, text in (("y", label), ("device", device)) if text}
+    rows |= {path.name: len(x) for path, x in matrices.items()}
+    first, samples = next(iter(rows.items()))
     for name, many in rows.items():
-        if many != len(y):
-            raise SettingError(f"{name}: {many:,} rows, but {label} has {len(y):,}. Each of them has a row per sample.")
+        if many != samples:
+            raise SettingError(
+                f"{name}: {many:,} rows, but {first} has {samples:,}. Each of them has a row per sample."
+            )
     sizes = {path.stem: x.shape[1] for path, x in matrices.items()}
     length = length or min(sizes.values())
     if length < 1:
@@ -71,7 +81,7 @@ def convert(
         raise RunError(f"{out} could not be written: {error.strerror or error}.") from error
     finally:
         part.unlink(missing_ok=True)
-    return {"file": str(out), "samples": len(y), "length": length, "sensors": sizes}
+    return {"file": str(out), "samples": samples, "length": length, "sensors": sizes}
 
 
 def resampled(x: Matrix, length: int) -> Matrix:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,7 @@ MARKS = (*(sign * float(nines) for nines in (99, 999, 9999, 99999, 999999) for s
 LEVELS = 12  # of a setting, or operating regimes, at most
 LEVEL_WIDTH = 0.01  # of a setting's range, that its values at one level are within, and levels more than that apart
 MOVED = 0.5  # share of a sensor's variance that lies between regimes, where they move it
+BESIDE = 3  # flags that give the class away, from which others beside them are taken for such
 STEADY = 0.3  # of the squared step between independent rows, below which a sensor changes slowly
 KURTOSIS = 20  # of a log-normal variable whose logarithm has a deviation of 0.76
 CONSTANT = " in every row looked at, and of no use"
@@ -75,6 +77,7 @@ def findings(data: Dataset) -> list[Finding]:
             text = _gives_away(column, y, data.classes)
             if text:
                 reasons[i] = text
+    reasons = _beside(x, texts, [i for i, text in reasons.items() if text.endswith("label?")]) | reasons
     reasons |= {i: text for i, text in _copies(x, data.inputs.columns, texts).items() if i not in reasons}
     marks = {i: text for i in range(x.shape[1]) if i not in reasons and (text := _missing_mark(x[:, i]))}
     return [
@@ -115,13 +118,17 @@ def regimes(data: Dataset) -> tuple[list[str], int] | None:
 
 
 def heavy_tailed(data: Dataset) -> list[str]:
-    """Return the sensors with heavy tails: a kurtosis above :data:`KURTOSIS`, where the normal distribution has 3."""
+    """Return the sensors with heavy tails: a kurtosis above :data:`KURTOSIS`, where the normal distribution has 3.
+
+    Missing values do not count.
+    """
     if data.inputs.kind != "table" or data.made is not None or not len(data.y):
         return []
     x = _last_row(data, np.arange(min(len(data.y), MOST)) * len(data.y) // min(len(data.y), MOST))
     centred = np.where(np.isnan(x), 0.0, x - np.nanmean(x, axis=0))
-    variance = (centred**2).mean(axis=0)
-    kurtosis = np.divide((centred**4).mean(axis=0), variance**2, out=np.zeros(len(variance)), where=variance > 0)
+    known = (~np.isnan(x)).sum(axis=0)
+    variance = (centred**2).sum(axis=0) / known
+    kurtosis = np.divide((centred**4).sum(axis=0) / known, variance**2, out=np.zeros(len(variance)), where=variance > 0)
     several = [len(np.unique(column)) > FEW for column in x.T]
     return [data.inputs.columns[i] for i in np.flatnonzero((kurtosis > KURTOSIS) & several)]
 
@@ -213,6 +220,18 @@ def _gives_away(column: NDArray[np.float64], y: NDArray[np.int64], classes: Sequ
         name = classes[int(most[value])]
         return f"is {values[value]:g} for '{name}' only ({count[value]} times): a consequence of the label?"
     return ""
+
+
+def _beside(x: NDArray[np.float64], texts: Sequence[str], away: Collection[int]) -> dict[int, str]:
+    """Return flags side by side with others, most of which (:data:`BESIDE` or more) give the class away."""
+    flags = [not text and bool(np.isin(column, (0, 1)).all()) for text, column in zip(texts, x.T, strict=True)]
+    beside: dict[int, str] = {}
+    for _, run in groupby(range(len(flags)), key=lambda i: flags[i] or i):
+        every = list(run)
+        rest = [i for i in every if i not in away]
+        if len(every) - len(rest) >= max(BESIDE, len(rest)):
+            beside |= dict.fromkeys(rest, "is a flag beside flags that follow from the label: one of them?")
+    return beside
 
 
 def _missing_mark(column: NDArray[np.float64]) -> str:
