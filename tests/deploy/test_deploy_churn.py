@@ -26,9 +26,9 @@ DEVICES, ROUNDS, AWAY = 10, 20, 3
 
 
 def there(park: Processes) -> set[int]:
-    """Return whom the edge last said to be there."""
-    said = re.findall(r"device d\d+ \((\d+)\) is (there|gone)", (park.folder / "e0.log").read_text())
-    return {int(k) for k, what in dict(said).items() if what == "there"}
+    """Return the devices that the edge last reported as connected."""
+    said = re.findall(r"device d\d+ \((\d+)\) is (connected|gone)", (park.folder / "e0.log").read_text())
+    return {int(k) for k, what in dict(said).items() if what == "connected"}
 
 
 @pytest.mark.slow

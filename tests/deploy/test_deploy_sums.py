@@ -303,7 +303,7 @@ def test_real_processes_killed_in_every_stage_and_no_update_on_the_wire_or_in_th
 def back(park: Processes) -> bool:
     """Return whether an edge's log has the device as there last."""
     logs = "".join((park.folder / f"e{m}.log").read_text() for m in park.edges)
-    return logs.rfind(f"device d{WHO} ({WHO}) is there") > logs.rfind(f"device d{WHO} ({WHO}) is gone")
+    return logs.rfind(f"device d{WHO} ({WHO}) is connected") > logs.rfind(f"device d{WHO} ({WHO}) is gone")
 
 
 def observer(park: Processes, wire: list[bytes]) -> mqtt.MqttConnection:
