@@ -17,6 +17,7 @@ from fedfloor.errors import SettingError, nearest, require, shown
 
 Counts = NDArray[np.int64]
 Unit = Literal["share", "nats", "units of the target", "points", "naive errors", "variances", ""]
+NO_LIFE = 1e30  # of NASA's score: one sample that is missed by 690, or targets that are no remaining lives
 STEPS = tuple(step / 100 for step in (*range(5, 95, 5), *range(95, 100)))  # of a share, from the easiest
 OWN: Unit = "units of the target"
 ROUNDING = 1e-6  # of numbers in single precision, relative to the largest
@@ -228,13 +229,16 @@ def r_squared(errors: Errors) -> float:
 
 
 def nasa_score(errors: Errors) -> float:
-    """Return Σ exp(−d/13) − 1 over d < 0, exp(d/10) − 1 over the others. Saxena et al., PHM 2008.
+    """Return Σ exp(−d/13) − 1 over d < 0, exp(d/10) − 1 over the others; ∞ beyond :data:`NO_LIFE`.
+
+    Saxena et al., PHM 2008.
 
     >>> round(nasa_score(Errors(np.array([[10.0], [13.0]]), np.array([[[20.0]], [[0.0]]]))), 9)  # 2(e − 1)
     3.436563657
     """
     with np.errstate(over="ignore"):
-        return float(np.expm1(np.where(errors.away < 0, -errors.away / 13, errors.away / 10)).sum())
+        score = float(np.expm1(np.where(errors.away < 0, -errors.away / 13, errors.away / 10)).sum())
+    return score if score <= NO_LIFE else math.inf
 
 
 def coverage(errors: Errors) -> float | None:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:  # it brings PyTorch, which takes seconds
 
 QUIET_S = 5  # between two lines about one download
 LINE_S = 60  # between two lines about quiet work
+LONGEST = 1e12  # number that is written out
 SHORT = 16  # cells up to this length are never broken over lines
 
 
@@ -208,7 +209,7 @@ def _cell(value: Any) -> str:
     if isinstance(value, list):
         return printable(", ".join(map(str, value)))
     if isinstance(value, float):
-        return f"{value:.4f}" if abs(value) < 10 else f"{value:,.1f}"
+        return f"{value:.4f}" if abs(value) < 10 else f"{value:,.1f}" if abs(value) < LONGEST else f"{value:.4g}"
     return printable(str(value))
 
 

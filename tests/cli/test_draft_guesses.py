@@ -187,6 +187,20 @@ def test_a_flag_beside_consequences_of_the_label_is_left_out(command: Command) -
     assert columns["categories"] == {"kind": "one-hot"}
 
 
+def test_a_measure_far_beyond_any_life_is_trained_on_and_reported(command: Command) -> None:
+    """Kilowatts of a wind turbine, whose errors no exponential holds."""
+    draw = random.Random(1)
+    rows = [f"{(wind := draw.uniform(0, 9)):.3f},{5 * wind**3 + draw.gauss(0, 9):.2f}" for _ in range(200)]
+    (command.folder / "t.csv").write_text("\n".join(["wind,power", *rows]) + "\n")
+    assert command("new", "t.csv", *DEAL, "--set", "data.columns.label=power").code == 0
+    ran = command("run", "t.toml", "--ranks", "1", "--out", "out", "--set", "rounds=2")
+    assert ran.code == 0, ran.err
+    assert command("report", "out").code == 0
+    predicted = command("predict", "out", "t.csv", "--json")
+    assert predicted.code == 0, predicted.err
+    assert predicted.document["rows"]
+
+
 def test_recordings_are_split_whole(command: Command) -> None:
     for device in "ab":
         for day in range(4):

@@ -78,6 +78,7 @@ def test_figures_by_hand() -> None:
     errors = Errors(np.array([[10.0], [20.0], [200.0]]), np.array([[[13.0]], [[16.0]], [[125.0]]]), cap=125.0)
     assert rmse(errors) == pytest.approx(math.sqrt((9 + 16) / 3))
     assert nasa_score(errors) == pytest.approx(math.expm1(0.3) + math.expm1(4 / 13))
+    assert nasa_score(Errors(np.array([[3000.0]]), np.array([[[0.0]]]))) == math.inf  # e²³⁰: kW, no cycles
     mean = (10 + 20 + 125) / 3
     assert r_squared(errors) == pytest.approx(1 - 25 / sum((one - mean) ** 2 for one in (10, 20, 125)))
     assert coverage(errors) is None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -17,12 +16,13 @@ from fedfloor.figures import ACCURACY, Figure
 from fedfloor.names import Names
 
 T = TypeVar("T")
+LARGEST = 1e100  # of a figure: NASA's score, an exponential, goes beyond where targets are no lives
 MOST = 10**15  # of anything that is counted: sums over seeds and classes stay exact
 
 
 def _drawable(value: object) -> object:
-    """Return None for a number that has diverged, anything else as it is."""
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+    """Return None for a number that has diverged, or that no axis holds, anything else as it is."""
+    return None if isinstance(value, float) and not abs(value) <= LARGEST else value
 
 
 Count = Annotated[int, Field(ge=0, le=MOST)]
@@ -30,7 +30,7 @@ Positive = Annotated[int, Field(ge=1, le=MOST)]
 Amount = Annotated[float, Field(ge=0, le=1e30)]
 Share = Annotated[float, Field(ge=0, le=1)]
 OptionalShare = Annotated[Share | None, BeforeValidator(_drawable)]
-Loss = Annotated[Annotated[float, Field(ge=-1e100, le=1e100)] | None, BeforeValidator(_drawable)]
+Loss = Annotated[Annotated[float, Field(ge=-LARGEST, le=LARGEST)] | None, BeforeValidator(_drawable)]
 Figures = Literal["measured", "expected"]
 Part = str | dict[str, Any] | None
 
