@@ -327,6 +327,11 @@ class DeviceSettings:
         require(self.factory >= 0, "factory", self.factory, "a number of at least 0")
         require(self.device >= 0, "device", self.device, "a number of at least 0")
 
+    @property
+    def models(self) -> Path:
+        """Folder of the models that it predicts with, and of the parts of them that are its own."""
+        return self.state / "models"
+
 
 @dataclass(frozen=True)
 class EdgeSettings:

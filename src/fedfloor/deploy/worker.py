@@ -25,6 +25,8 @@ from fedfloor.engine.team import Alone
 from fedfloor.experiment import Experiment
 from fedfloor.methods.configured import ConfiguredMethod
 from fedfloor.models import parcel
+from fedfloor.models.saved import OWN
+from fedfloor.models.staying import Staying
 from fedfloor.park.park import Park
 from fedfloor.parts import objectives
 from fedfloor.parts.mix import Equal
@@ -34,11 +36,13 @@ from fedfloor.plan.nodes import ARRIVED, Probe, Scalar, Work, keeping
 from fedfloor.plan.schedule import Key
 from fedfloor.ranges import RefusedError
 from fedfloor.runs import prepare
+from fedfloor.runs.folder import write
 
 EXCESS = 10  # times the mini-batches of the experiment's own work, of one pass, or of a hundred: the most of a visit
 NEWEST, FOREIGN_NEWEST = 4, 64  # files that stay whatever a message keeps: of the own edge, of another
 NAMED = 4  # memories that checkpoints name: a run keeps two
 MEMORY_BYTES = 1 << 26  # of what a device keeps; ten models, where these are more
+RUNS = 8  # whose parts of its own a device keeps for the models that it predicts with
 BATCH = 100  # samples of a mini-batch of which ten times as many are always accepted
 ASKED = ("extractor", "weights", "hashes", "width")  # what a method sets of questions for features
 
@@ -58,6 +62,7 @@ class Worker:
         self, settings: DeviceSettings, experiment: Experiment, method: ConfiguredMethod, names: PartNames, park: Park
     ) -> None:
         self.device, self._edge, self._names = settings.device, settings.edge, names
+        self._models = settings.models
         memory = DeviceMemory(settings.memory)
         memory.tidy()
         self.engine, _ = prepare.engine(experiment, method, park, Alone(), memory, live=True)
@@ -140,6 +145,8 @@ class Worker:
         seconds = time.perf_counter() - began
         if receipt.memory is not None:
             self.store(receipt.memory, about, NEWEST if message.sender == self._edge else FOREIGN_NEWEST)
+        if work.sends:
+            self.offer(work.own, message.run)
         return "update", {"receipt": receipt.row(), "seconds": seconds}, returned(network, work, cut).pack(sent)
 
     def bounded_work(self, value: object) -> Work:
@@ -216,6 +223,15 @@ class Worker:
         memory.settle({self.device: digest})
         named = {str(one) for one in kept} if isinstance(kept, list) else set()
         memory.sweep(named | ({str(held)} if held else set()), newest)
+
+    def offer(self, part: str, run: str) -> None:
+        """Write the device's own part to where models that it predicts with read it; delete those of older runs."""
+        numbers = self.engine.memory.load(self.device)[f"{OWN} {part}"]
+        staying = Staying(self.engine.network, part, run)
+        self._models.mkdir(parents=True, exist_ok=True)
+        write(self._models / staying.file, staying.content(numbers))
+        for path in sorted(self._models.glob("own-*.npy"), key=lambda path: path.stat().st_mtime_ns)[:-RUNS]:
+            path.unlink(missing_ok=True)
 
     def probe(self, message: Message) -> Reply:
         """Answer the question of a message."""

@@ -10,7 +10,7 @@ import logging
 import re
 import warnings
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +23,7 @@ from fedfloor._version import __version__
 from fedfloor.errors import SettingError
 from fedfloor.inference.normalisation import AtDevice
 from fedfloor.inference.trained import Trained
+from fedfloor.models.staying import TakesOwn
 from fedfloor.park.normalise import scaled
 from fedfloor.parts.decision import Decision
 from fedfloor.runs.folder import write
@@ -67,7 +68,8 @@ def export(trained: Trained, out: Path) -> Exported:
 
     ``x`` is uint8 for pictures, float32 for sensors. The file's metadata hold the task with its unit, the names of
     classes, columns and window. A model with ``normalise = "device"`` has the inputs ``mean`` and ``std`` [C], too:
-    the statistics of the device on which it runs.
+    the statistics of the device on which it runs. One with a part that stays on devices has the input ``own`` [P]: the
+    numbers of that part.
 
     Raises:
         SettingError: ONNX cannot express the network or differs from PyTorch by more than :data:`TOLERANCE` (nothing is
@@ -79,7 +81,7 @@ def export(trained: Trained, out: Path) -> Exported:
     if out.is_dir() or not out.parent.is_dir():
         raise SettingError(f"--out {out}: {'this is a folder' if out.is_dir() else 'no such folder'}. Name a file.")
     batches = samples(trained)
-    given = [{"x": x} | _statistics(trained) for x in batches]
+    given = [{"x": x} | _statistics(trained) | _own(trained) for x in batches]
     expected = [_torch(trained, inputs) for inputs in given]
     names = [*expected[0].parts(), *(() if trained.decision is None else ("decision",))]
     model = _translated(trained, given[1], names)
@@ -124,7 +126,17 @@ def _statistics(trained: Trained) -> dict[str, NDArray[np.float32]]:
     }
 
 
+def _own(trained: Trained) -> Inputs:
+    """Return numbers [P] other than the model's for the part that stays, where there is one; variances stay above 0."""
+    if trained.staying is None:
+        return {}
+    return {"own": (trained.staying.parcel.cut(trained.staying.network.flat) / 2).numpy()}
+
+
 def _torch(trained: Trained, given: Inputs) -> Answer:
+    if trained.staying is not None:
+        with trained.staying.held(torch.from_numpy(given["own"])):
+            return _torch(replace(trained, staying=None), given)
     x = given["x"] if trained.own is None else scaled(given["x"], given["mean"], given["std"])
     try:
         answer = trained.answered(x)
@@ -162,8 +174,12 @@ def _translated(trained: Trained, given: Inputs, names: list[str]) -> onnx.Model
     """Return the model in ONNX, any number of samples at a time."""
     module: nn.Module = trained.raw if trained.own is None else AtDevice(trained.raw)
     shapes: tuple[Any, ...] = ({0: torch.export.Dim("n")}, *({} for _ in range(len(given) - 1)))
+    if trained.staying is not None:
+        module = TakesOwn(module, trained.staying)
     if trained.decision is not None:
-        module, shapes = Deciding(module, trained.decision, len(trained.classes)), (shapes,)
+        module = Deciding(module, trained.decision, len(trained.classes))
+    if isinstance(module, TakesOwn | Deciding):  # whose inputs are one tuple
+        shapes = (shapes,)
     try:
         with _quiet():
             program = torch.onnx.export(
@@ -239,6 +255,8 @@ def _describe(model: onnx.ModelProto, trained: Trained) -> None:
         if trained.own is not None:
             about["normalise"] = {"kind": "device", "rows": trained.own.rows}
         about["window"] = None if window is None else {"length": window[0], "step": window[1]}
+    if (staying := trained.staying) is not None:
+        about["own"] = {"numbers": staying.parcel.numbers, "file": staying.file, "run": staying.run}
     for key, value in {"fedfloor": __version__, **about}.items():
         entry = model.metadata_props.add()
         entry.key, entry.value = key, value if isinstance(value, str) else json.dumps(value)

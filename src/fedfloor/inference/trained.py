@@ -22,7 +22,8 @@ from fedfloor.inference.normalisation import OwnScale, RawNetwork, by_regimes
 from fedfloor.inference.samples import Sensors, fitting
 from fedfloor.machine import one_thread
 from fedfloor.models.network import Network, assembled
-from fedfloor.models.saved import content, model_file
+from fedfloor.models.saved import content, model_file, staying
+from fedfloor.models.staying import Staying
 from fedfloor.outside import load
 from fedfloor.park.normalise import fixed_scales
 from fedfloor.parts.decision import Decision
@@ -52,6 +53,7 @@ class Trained:
         scaled: whether pictures of other sizes are scaled, as they were in training.
         own: the normalisation by device that comes before ``raw``; None where there is none.
         decision: from probabilities to a class; None: the likeliest class.
+        staying: the part that a device supplies when the model is used as ONNX; None where there is none.
     """
 
     name: str
@@ -65,6 +67,7 @@ class Trained:
     own: OwnScale | None = None
     decision: Decision | None = None
     task: Task = CLASSIFICATION
+    staying: Staying | None = None
 
     @property
     def threshold(self) -> tuple[str, float] | None:
@@ -198,7 +201,9 @@ class Header:
             raise ValueError("a table without columns")
 
 
-def load_model(folder: Path | str, own: bool = False, which: str = "last", device: str = "") -> Trained:
+def load_model(
+    folder: Path | str, own: bool = False, which: str = "last", device: str = "", stays: bool = False
+) -> Trained:
     """Read a trained model.
 
     Args:
@@ -208,6 +213,7 @@ def load_model(folder: Path | str, own: bool = False, which: str = "last", devic
         which: of a run's folder, the ``last`` round's model, or the ``best`` one's by validation data.
         device: name or number of the device whose model it is, of a run where these differ: with its own part, or of
             its cohort.
+        stays: whether a part that never leaves the devices, if the run has one, becomes :attr:`Trained.staying`.
 
     Raises:
         SettingError: there is none, it is damaged or of another format, it names custom code and ``own`` is false, or
@@ -239,12 +245,14 @@ def load_model(folder: Path | str, own: bool = False, which: str = "last", devic
         if personal.numbers.shape != (part.numbers,) or not bool(torch.isfinite(personal.numbers).all()):
             raise SettingError(f"device {device}'s own part '{personal.part}' does not fit {path}. Resume the run.")
         part.set(personal.numbers, network.flat)
+    left = staying(Path(folder)) if stays else None
     given, fixed = header.normalise, None if sensors is None else fixed_scales(sensors.coding)
     return Trained(
         header.model, header.round, header.classes, shape, sensors, _raw(header, network, sensors, task, path),
         network.channels_last, scaled=header.inputs is not None and bool(header.inputs.scaled),
         own=OwnScale.read(given.rows, path.parent, shape[0], fixed) if given.kind == "device" else None,
         decision=header.decide, task=task,
+        staying=Staying(network, *left) if left is not None and network.numbers(left[0]) else None,
     )  # fmt: skip
 
 

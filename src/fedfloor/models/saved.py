@@ -105,6 +105,25 @@ def devices(path: Path) -> dict[str, dict[str, Any]]:
         raise SettingError(f"{path / DEVICES} is damaged ({error}). Resume the run, which writes it anew.") from error
 
 
+def staying(path: Path) -> tuple[str, str] | None:
+    """Return the part of a run's model that never leaves devices, and the run's name there; None: there is none.
+
+    Raises:
+        SettingError: the run is of an earlier version, which recorded neither.
+    """
+    records = devices(path).values() if (path / DEVICES).is_file() else ()
+    found = next((record for record in records if record.get("stays")), None)
+    if found is None:
+        return None
+    part, run = found["stays"], found.get("run")
+    if not (isinstance(part, str) and isinstance(run, str)):
+        raise SettingError(
+            f"{path}: its devices trained by an earlier version, which wrote no file of their own parts for releases. "
+            "Train the run some rounds further with this one."
+        )
+    return part, run
+
+
 def _of_device(path: Path, device: str, which: str) -> tuple[Path, Own | None]:
     """Return the file of a device's model and its own part; without a device, the shared model's."""
     known = devices(path)

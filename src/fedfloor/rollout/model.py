@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedfloor.ranges import RefusedError
+from fedfloor.rollout.own import OwnPart
 from fedfloor.rollout.statement import Statement
 
 DEEPEST = 16  # graphs within graphs
@@ -91,6 +93,7 @@ class Model:
         session: ONNX Runtime's.
         about: the file's metadata: ``classes`` or ``task``, ``columns``, ``window``, ``decide``.
         scale: inputs ``mean`` and ``std`` beside the samples, where the model takes them.
+        own: the device's part of the model, its input ``own``; None where it takes none.
     """
 
     statement: Statement
@@ -98,6 +101,7 @@ class Model:
     shape: tuple[int, ...]
     about: dict[str, Any]
     scale: dict[str, NDArray[np.float32]]
+    own: OwnPart | None = None
 
     @property
     def kind(self) -> type[np.generic]:
@@ -108,6 +112,8 @@ class Model:
         """Return the parts of the answer for samples [n, *shape], by name."""
         names = [one.name for one in self.session.get_outputs()]
         given = {"x": np.ascontiguousarray(x, self.kind)} | self.scale
+        if self.own is not None:
+            given["own"] = self.own.now()
         return dict(zip(names, self.session.run(None, given), strict=True))
 
     def answers(self, x: NDArray[Any]) -> list[dict[str, Any]]:
@@ -134,8 +140,12 @@ class Model:
                 for key, part in parts.items()}  # fmt: skip
 
 
-def load(data: bytes, statement: Statement) -> Model:
-    """Return the model of an ONNX file whose hash is right, after a trial; a RefusedError if it is not fit for use."""
+def load(data: bytes, statement: Statement, folder: Path = Path()) -> Model:
+    """Return the model of an ONNX file whose hash is right, after a trial; a RefusedError if it is not fit for use.
+
+    Args:
+        folder: where the device's own part lies, for a model that takes it.
+    """
     check_file(data)
     try:
         import onnxruntime
@@ -151,8 +161,11 @@ def load(data: bytes, statement: Statement) -> Model:
         about = {key: text if key in TEXTS else json.loads(text) for key, text in texts.items()}
         shape = tuple(int(size) for size in about["shape"])
         pair = () if statement.scale is None else np.array(statement.scale, np.float32)
-        made = Model(statement, session, shape, about, dict(zip(("mean", "std"), pair, strict=False)))
+        own = None if "own" not in about else OwnPart.of(about["own"], folder)
+        made = Model(statement, session, shape, about, dict(zip(("mean", "std"), pair, strict=False)), own)
         made.answers(np.zeros((1, *shape), made.kind))
+    except RefusedError:
+        raise
     except Exception as error:  # ONNX Runtime's errors have no common base
         raise RefusedError("model", f"it does not run here: {str(error)[:300]}") from error
     if texts.get("model") != statement.network:

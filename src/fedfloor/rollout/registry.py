@@ -153,19 +153,22 @@ def read(place: Path) -> Registry:
 def register(registry: Registry, run: Path, *, own: bool = False) -> tuple[Registry, int]:
     """Register the model of a run, or those of its devices, as a version; one that is there keeps its number.
 
+    Where a part of it never leaves the devices, it is one model for all, which takes that part as an input.
+
     Args:
         own: whether code that the run's file names may be imported.
     """
     from fedfloor.inference import onnx
     from fedfloor.inference.trained import load_model
-    from fedfloor.models.saved import DEVICES
+    from fedfloor.models.saved import DEVICES, staying
     from fedfloor.runs.folder import write
 
-    personal = _called(registry, run) if (run / DEVICES).is_file() else {"": ""}
+    differ = (run / DEVICES).is_file() and staying(run) is None
+    personal = _called(registry, run) if differ else {"": ""}
     files: dict[str, list[Any]] = {}
     with tempfile.TemporaryDirectory() as place:
         for device, name in personal.items():
-            trained = load_model(run, own, device=name)
+            trained = load_model(run, own, device=name, stays=True)
             data = onnx.export(trained, Path(place) / "model.onnx").file.read_bytes()
             if len(data) > MOST_BYTES:
                 raise SettingError(f"{run}: {len(data)} bytes as ONNX; devices take {MOST_BYTES} at most.")

@@ -46,7 +46,7 @@ class Serving:
     ) -> None:
         if settings.tls is None:
             raise SettingError("releases are signed by the park's authority: give ca, cert and key in [tls].")
-        folder = settings.state / "models"
+        folder = settings.models
         folder.mkdir(parents=True, exist_ok=True)
         self.settings, self._link, self._ended = settings, link, Event()
         network = _network(settings.experiment)

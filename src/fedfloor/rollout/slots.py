@@ -80,7 +80,7 @@ class Slots:
             self.path(statement.sha256).unlink(missing_ok=True)
             which = f"version {statement.version}"
             raise RefusedError("hash", f"{which}: the model's bytes are not those that were signed.")
-        return load(data, statement)
+        return load(data, statement, self.folder)
 
     def switched(self, envelope: bytes) -> Slots:
         """Use another model from now on; a process that is killed here leaves the old state or the new one."""

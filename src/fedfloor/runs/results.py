@@ -89,9 +89,9 @@ def write_devices(
     names, records = engine.park.names, dict[str, dict[str, Any]]()
     for k in range(engine.park.devices):
         if engine.executor is not None:
-            stays = k in engine.memory.held
+            stays = combined(experiment).needs.own if k in engine.memory.held else ""
             file = f"memory/{engine.memory.file_name(k)}" if stays else FILES["last"]
-            records[names[k] if names else str(k)] = {"file": file, "stays": stays}
+            records[names[k] if names else str(k)] = {"file": file, "stays": stays, "run": out.name}
             continue
         path = engine.memory.path(k) if not cohorts else None
         file = cohort_file(cohorts.get(k, 0)) if path is None else f"{path.parent.name}/{path.name}"
