@@ -114,11 +114,11 @@ def device(config: Config) -> None:
     """Run a device's agent: it registers with its edge, trains on request, and uses the models released to it."""
     from fedfloor.deploy import device as agents
     from fedfloor.deploy.settings import DeviceSettings, read
-    from fedfloor.rollout import serving
+    from fedfloor.rollout import training
 
     settings = read(DeviceSettings, config)
     _certified(settings)
-    agent, ended = agents.of(settings, link=serving.with_releases(settings)), termination()
+    agent, ended = agents.of(settings, link=training.with_releases(settings)), termination()
 
     def leave() -> None:
         ended.wait()

@@ -7,16 +7,15 @@ import logging
 import queue
 import time
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from pathlib import Path
-from threading import Event, Thread
+from threading import Event
 from typing import Any
 
 import numpy as np
 
 from fedfloor.checking import toml
 from fedfloor.deploy.authority import certificate
-from fedfloor.deploy.mqtt import Connection, Heard, MqttConnection, topic_parts
+from fedfloor.deploy.mqtt import MqttConnection, topic_parts
 from fedfloor.deploy.settings import DeviceSettings
 from fedfloor.errors import SettingError, shown
 from fedfloor.ranges import RefusedError
@@ -249,42 +248,3 @@ def _network(experiment: Path) -> str | None:
     model = toml(experiment, "experiment").get("model")
     name = model.get("name") if isinstance(model, dict) else None
     return name if isinstance(name, str) else None
-
-
-class WithReleases:
-    """A training device's connection that carries its releases, too: a broker takes one connection of each name."""
-
-    def __init__(self, link: Connection, serving: Serving) -> None:
-        self._link, self._serving = link, serving
-        self.subscribe, self.unsubscribe, self.say = link.subscribe, link.unsubscribe, link.say
-
-    def start(self, topics: Sequence[str], heard: Heard, joined: Callable[[], None]) -> None:
-        """Connect; messages of releases go to one side, all others to the other."""
-
-        def route(topic: str, payload: bytes) -> None:
-            (self._serving.heard if topic_parts(topic)[0] in ("release", "model") else heard)(topic, payload)
-
-        def both() -> None:
-            joined()
-            self._serving.joined()
-
-        self._link.start([*topics, *self._serving.topics], route, both)
-        Thread(target=self._serving.run, name="releases", daemon=True).start()
-
-    def stop(self) -> None:
-        """End both."""
-        self._serving.end()
-        self._link.stop()
-
-
-def with_releases(settings: DeviceSettings) -> Callable[[tuple[str, bytes]], Connection] | None:
-    """Return how a training device connects, given its last will; None without certificates: it takes no releases."""
-    if settings.tls is None:
-        return None
-    from fedfloor.deploy import own  # which devices that only predict lack
-
-    def link(will: tuple[str, bytes]) -> Connection:
-        made = MqttConnection(settings.name, settings.broker, settings.tls, will)
-        return WithReleases(made, Serving(settings, made, partial(own.written, settings)))
-
-    return link
