@@ -169,6 +169,20 @@ def test_missing_values_are_no_heavy_tails(command: Command) -> None:
     assert written(command, "t.toml")[0]["model"]["name"] == "mlp-sensor"
 
 
+@pytest.mark.parametrize(("share", "missing"), [(0.9, "mean"), (0.1, "previous")])
+def test_values_that_most_parts_lack_are_not_carried_on(command: Command, share: float, missing: str) -> None:
+    """As in SECOM: a row is a wafer, measured at a time, and one sensor is read of every tenth."""
+    draw = random.Random(1)
+    rows = [
+        f"{n},{n % 2 + draw.random()},{'' if n > 0 and draw.random() < share else draw.random()},{n % 2}"
+        for n in range(200)
+    ]
+    (command.folder / "t.csv").write_text("\n".join(["time,a,b,label", *rows]) + "\n")
+    drafted = command("new", "t.csv", *DEAL)
+    assert drafted.code == 0, drafted.err
+    assert written(command, "t.toml")[0]["data"]["missing"] == missing
+
+
 def test_a_flag_beside_consequences_of_the_label_is_left_out(command: Command) -> None:
     """As in AI4I, whose fifth kind of failure hardly ever counts as one."""
     draw = random.Random(1)

@@ -198,7 +198,7 @@ def test_new_run_predict_and_export(command: Command, caplog: pytest.LogCaptureF
     answer = command("predict", "out", "new.csv", "--json")
     assert answer.code == 0, answer.err
     assert "column 'material': texts that training never had, each taken as 0 for all of" in answer.err
-    assert "'gold' (1 rows)" in answer.err
+    assert "'gold' (1 row)" in answer.err
     assert [one["predicted"] for one in answer.document["rows"]] == ["crack", "ok"]
     (command.folder / "bad.csv").write_text("material,heat,grade\nsteel,0,huge\n")
     refused = command("predict", "out", "bad.csv")

@@ -260,7 +260,7 @@ def test_sheets_and_mistakes_of_workbooks(tmp_path: Path) -> None:
         load(path, Reading(), 0)
     found = load(path, Reading(sheet="south"), 0)
     assert found.inputs.dialect == {"sheet": "south"}
-    with pytest.raises(SettingError, match=r"no sheet 'sout'. Did you mean 'south'"):
+    with pytest.raises(SettingError, match=r"no sheet 'sout'. Did you mean 'south'.*Rename the one to read"):
         load(path, Reading(sheet="sout"), 0)
     with pytest.raises(SettingError, match=r"t.xlsx, row 6, column 'x': '#DIV/0!' is not a number"):
         load(workbook(path, x=[1, 2, 3, 4, "#DIV/0!", *range(35)]), Reading(), 0)

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from fedfloor.data.files.sheet import CATEGORY, NO_LABEL, Sheet
 from fedfloor.data.reading import Categories, OneHot, Reading
 from fedfloor.errors import SettingError, nearest
+from fedfloor.names import count
 
 log = logging.getLogger(__name__)
 
@@ -314,7 +315,7 @@ def _numbers(sheet: Sheet, name: str, how: OneHot | tuple[str, ...], *, known: b
         became = f"0 for all of {', '.join(values[:5])}" if one_hot else "a missing value"
         log.warning(
             "%s, column '%s': texts that training never had, each taken as %s: %s.", sheet.title, name, became,
-            ", ".join(f"'{text}' ({count:,} rows)" for text, count in odd.most_common(5)),
+            ", ".join(f"'{text}' ({count(many, 'row')})" for text, many in odd.most_common(5)),
         )  # fmt: skip
     if not one_hot:
         code[code < 0] = np.nan

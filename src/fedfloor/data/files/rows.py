@@ -296,7 +296,10 @@ def _chosen(path: Path, book: Any, wanted: str | None) -> Any:
     filled = [name for name, sheet in sheets.items() if next(_whole(path, _sheet_rows(sheet, ".")), None) is not None]
     if wanted is not None:
         near = nearest(wanted, sheets)
-        raise SettingError(f"{path.name}: no sheet '{wanted}'.{near} There are: {', '.join(sheets)}.")
+        raise SettingError(
+            f"{path.name}: no sheet '{wanted}'.{near} There are: {', '.join(sheets)}. Rename the one to read, or set "
+            "[data] sheet; a trained model reads sheets of its training's name."
+        )
     if len(filled) > 1:
         raise SheetsError(
             f"{path.name}: {len(filled)} sheets ({', '.join(filled)}). Choose one: --set 'data.sheet={filled[0]}'. If "

@@ -46,7 +46,7 @@ class MissingValuesError(SettingError):
         message: the place of the first one, and the settings.
         count: how many.
         has_time: whether there is a value before or after each: rows have times, and every recording has at least one
-            value of every sensor.
+            value of every sensor, most of them where rows are of no device, but of parts or wafers.
     """
 
     def __init__(self, message: str, count: int, *, has_time: bool) -> None:
@@ -389,7 +389,9 @@ def _write_values(
     missing = tables.missing(reading.columns.categories or ())
     tables.check_measured()
     if missing and reading.missing == "refuse":
-        raise tables.hole(sum(missing.values()), carried=not np.isnan(_filled(tables.rows(order), segment)).any())
+        sparse = not reading.columns.device and 2 * max(missing.values()) > len(order)
+        carried = not sparse and not np.isnan(_filled(tables.rows(order), segment)).any()
+        raise tables.hole(sum(missing.values()), carried=carried)
     if missing and reading.missing == "previous":
         x = _filled(tables.rows(order), segment)
         tables.check_filled(x, order, device)
