@@ -51,7 +51,7 @@ quick: $(READY)  ## The kernel and three methods, for while you work (below a mi
 		-k '(not test_methods_contract or [fedavg] or [fedsr] or [fedgs]) and not killed'
 
 .PHONY: check
-check: $(READY)  ## Style, types, doctests and quick tests (about 4 minutes on 2 cores)
+check: $(READY)  ## Style, types, doctests and quick tests (about a quarter of an hour on 2 cores)
 	$(BIN)/ruff check src agent tests benchmarks papers
 	$(BIN)/ruff format --check src agent tests benchmarks papers
 	MYPY_NUM_WORKERS=2 $(BIN)/mypy

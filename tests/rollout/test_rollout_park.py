@@ -202,7 +202,7 @@ def test_a_device_may_release_nothing(park: Park) -> None:
 
 
 def test_a_model_of_many_pieces_is_put_together(park: Park) -> None:
-    data = model(4, padding="x" * (5 * CHUNK_BYTES))
+    data = model(4, padding=["x" * (5 * CHUNK_BYTES)])
     registered(park.registry, data)
     assert released(park, 3) == dict.fromkeys(("d0", "d1", "d2", "d3"), ("serving", 3, None))
 
