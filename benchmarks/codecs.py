@@ -2,7 +2,8 @@
 
     python benchmarks/codecs.py prices                    # of a round, by its plan: nothing is trained; two minutes
     python benchmarks/codecs.py train --out RUNS          # every codec and seed in turn; goes on where it was stopped
-    python benchmarks/codecs.py page --out RUNS           # results/codecs: the runs that are there, and their table
+    python benchmarks/codecs.py others --out RUNS         # FedSR, HFedMS and RaFed with and without codecs
+    python benchmarks/codecs.py page --out RUNS           # results/codecs: the runs that are there, and their tables
     python benchmarks/codecs.py speed                     # of codecs beside a visit to a model of 6.6 million numbers
 
 The experiment is that of results/femnist-network.md: 300 writers, 30 of them in a round, two passes, the tutorial CNN.
@@ -52,6 +53,12 @@ CODECS = {
     "random-k 5 %, int8 down": (TOP.replace("top", "random"), '"int8"'),
     "low-rank 4, int8 down": ('"low-rank"', '"int8"'), "sign, int8 down": ('"sign"', '"int8"'),
 }  # fmt: skip
+SMALL = {"model.name": "cnn-small"}
+TRAINED = {"fedsr": (20, SMALL), "hfedms": (40, SMALL), "rafed": (40, {})}  # rounds, and what is smaller than there
+CHOSEN = ("none", "int8 both ways", "int4, int8 down")  # codecs of the other methods
+BESIDE = (
+    "method", "codecs", "seeds", "rounds", "accuracy at the end, %", "less none", "less none, last five evaluations",
+)  # fmt: skip
 OTHERS = {  # methods beside FedAvg, with their own experiments
     "fedsr": (FILE, "lte-cat-m2"), "hfedms": (FILE.parent / "hfedms-femnist.toml", "lte-cat-m2"),
     "rafed": (FILE.parent / "rafed-mnist.toml", "rafed"),
@@ -109,6 +116,45 @@ def train(out: Path, names: Sequence[str], seeds: Sequence[int]) -> None:
             fedfloor.run(what, folder, ranks=1, resume=(folder / "experiment.toml").exists(), limits=limits)
 
 
+def train_others(out: Path, seeds: Sequence[int]) -> None:
+    """Train methods beside FedAvg on their own experiments, what is not there yet, one run after the other."""
+    for seed in seeds:
+        for method, (rounds, smaller) in TRAINED.items():
+            file, network = OTHERS[method]
+            for name in CHOSEN:
+                folder = out / f"{method}-{slug(name)}-{seed}"
+                more = {"method.name": method, "rounds": rounds, "evaluate.every": 2, **smaller}
+                what = experiment(CODECS[name], seed, network, file, **more)
+                fedfloor.run(what, folder, ranks=1, resume=(folder / "experiment.toml").exists())
+
+
+def others(out: Path, runs: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return the runs of methods beside FedAvg: those known, and those that are in a folder to their last round."""
+    known = {(run["method"], run["codecs"], run["seed"]): dict(run) for run in runs}
+    for method, (rounds, _) in TRAINED.items():
+        for name in CHOSEN:
+            for seed in SEEDS:
+                path = out / f"{method}-{slug(name)}-{seed}" / "ledger.jsonl"
+                lines = ledger.read(path) if path.exists() else []
+                if lines and lines[-1].round == rounds:
+                    scores = [round(100 * line.accuracy, 3) for line in lines if line.accuracy is not None]
+                    key = {"method": method, "codecs": name, "seed": seed}
+                    known[method, name, seed] = {**key, "rounds": rounds, "accuracies": scores}
+    order = [(method, name, seed) for method in TRAINED for name in CHOSEN for seed in SEEDS]
+    return [known[key] for key in order if key in known]
+
+
+def rows_of_others(runs: Sequence[Mapping[str, Any]]) -> Iterator[list[str]]:
+    """Yield the table's rows of methods beside FedAvg; see :func:`rows`."""
+    for method, name in dict.fromkeys((run["method"], run["codecs"]) for run in runs):
+        own = {run["seed"]: run for run in runs if (run["method"], run["codecs"]) == (method, name)}
+        plain = {run["seed"]: run for run in runs if (run["method"], run["codecs"]) == (method, "none")}
+        pairs = [(own[seed]["accuracies"], plain[seed]["accuracies"]) for seed in own if seed in plain]
+        less = [spread([mean(a[-n:]) - mean(b[-n:]) for a, b in pairs]) if name != "none" else "" for n in (1, LAST)]
+        rounds = str(next(iter(own.values()))["rounds"])
+        yield [method, name, str(len(own)), rounds, spread([run["accuracies"][-1] for run in own.values()]), *less]
+
+
 def slug(name: str) -> str:
     """Return a name as a folder has it."""
     return "-".join("".join(c if c.isalnum() else " " for c in name).split())
@@ -124,8 +170,10 @@ def page(out: Path, results: Path = RESULTS) -> None:
             if (folder / "ledger.jsonl").exists() and ledger.read(folder / "ledger.jsonl")[-1].round >= ROUNDS:
                 runs[name, seed] = {"codecs": name, "seed": seed, **measured(folder)}
     document["runs"] = [runs[key] for key in sorted(runs, key=lambda key: (list(CODECS).index(key[0]), key[1]))]
-    block = next(block for block in document["blocks"] if isinstance(block, dict))
-    block |= {"columns": list(COLUMNS), "rows": list(rows(document["runs"]))}
+    document["others"] = others(out, document.get("others", ()))
+    first, second, _ = (block for block in document["blocks"] if isinstance(block, dict))
+    first |= {"columns": list(COLUMNS), "rows": list(rows(document["runs"]))}
+    second |= {"columns": list(BESIDE), "rows": list(rows_of_others(document["others"]))}
     write(results, json.dumps(document, indent=1, ensure_ascii=False) + "\n")
     write(results.with_suffix(".md"), documents.pages(results.parent)[results.stem])
 
@@ -189,7 +237,7 @@ def speed() -> None:
 def main() -> None:
     """Do what is asked for."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("do", choices=("prices", "train", "page", "speed"))
+    parser.add_argument("do", choices=("prices", "train", "others", "page", "speed"))
     parser.add_argument("--out", type=Path, default=Path("runs/codecs"))
     parser.add_argument("--only", action="append", choices=tuple(CODECS), help="codecs; all where it is left out")
     parser.add_argument("--seed", action="append", type=int)
@@ -198,6 +246,8 @@ def main() -> None:
         show_prices()
     elif asked.do == "train":
         train(asked.out, asked.only or tuple(CODECS), asked.seed or SEEDS)
+    elif asked.do == "others":
+        train_others(asked.out, asked.seed or SEEDS)
     elif asked.do == "page":
         page(asked.out)
     else:
