@@ -139,7 +139,8 @@ def run(
                 record = _record(planned, ranks, follow)
                 if record is None:
                     return document, False
-                document["records"].append({"protocol": name, "method": method, "seed": seed, **record})
+                here = {} if processor() == document["processor"] else {"processor": processor()}
+                document["records"].append({"protocol": name, "method": method, "seed": seed, **record, **here})
                 write_json(out / RESULTS, document)
     return document, True
 
@@ -250,11 +251,12 @@ def table(document: Mapping[str, Any], protocol: str) -> list[Record]:
 def page(document: Mapping[str, Any]) -> str:
     """Return the results as Markdown: a table per protocol, and why methods were refused."""
     known = protocols()
+    kinds = dict.fromkeys(each.get("processor", document["processor"]) for each in document["records"])
     lines = [
         "# The factory benchmark",
         "",
         f"Made by `fedfloor benchmark`: fedfloor {document['fedfloor']}, PyTorch {document['torch']}, "
-        f"{document['processor']}. Mean over seeds ± half of the 95 % t-interval; differences from FedAvg are paired "
+        f"{', '.join(kinds)}. Mean over seeds ± half of the 95 % t-interval; differences from FedAvg are paired "
         f"by seed. Bytes, seconds and joules are of all rounds on LTE Cat-M2, seconds also on {OTHER_NETWORK}; what "
         "does not travel has none. The median device's figure is that on its own test samples or mix of classes, by "
         "its own model where a method has one per device. Every method trains by the protocol's settings: none is "
@@ -349,7 +351,6 @@ def check(
     if not known:
         raise SettingError("there is no record of these protocols to run again.")
     drawn = np.random.default_rng(seed).permutation(len(known))[:count]
-    same_processor = document["processor"] == processor()
     rows = []
     with tempfile.TemporaryDirectory() as folder:
         for record in (known[i] for i in drawn):
@@ -361,6 +362,7 @@ def check(
                 raise RunError(f"{planned.out.name} of {record['protocol']} could not be run again: {now}.")
             same = now["value"] == record["value"] and now["model"] == record["model"]
             near = math.isclose(now["value"], record["value"], rel_tol=TOLERANCE)
+            same_processor = record.get("processor", document["processor"]) == processor()
             rows.append(
                 {key: record[key] for key in ("protocol", "method", "seed", "figure")}
                 | {

@@ -59,11 +59,14 @@ def test_a_protocol_of_ones_own_goes_on_and_is_run_again(command: Command) -> No
     assert {"fedavg", "fedsr", "local-only", "pooled"} <= methods
     fedavg = next(record for record in done if record["method"] == "fedavg")
     assert fedavg["seconds 5g-edge"] < fedavg["seconds"]
+    file = command.folder / "b/benchmark.json"
+    file.write_text(file.read_text().replace(benchmark.processor(), "another kind"))  # as if begun on another machine
     both = command(*WORDS, "--seeds", "0,1", "--page", "page.md", "--json")
     assert both.code == 0, both
     rows = {row["method"]: row for row in both.document["rows"]}
     records = json.loads((command.folder / "b/benchmark.json").read_text())["records"]
     assert records[: len(done)] == done
+    assert {record["processor"] for record in records[len(done) :]} == {benchmark.processor()}
     by_seed = [
         {record["seed"]: record["value"] for record in records if record["method"] == method}
         for method in ("fedavg", "fedsr")
@@ -72,6 +75,7 @@ def test_a_protocol_of_ones_own_goes_on_and_is_run_again(command: Command) -> No
     assert rows["fedsr"]["difference"] == pytest.approx(sum(paired) / 2)
     page = (command.folder / "page.md").read_text()
     assert "| fedsr | 2 |" in page
+    assert f"another kind, {benchmark.processor()}. Mean over" in page
     first = max(("fedavg", "fedsr"), key=lambda method: rows[method]["value"])
     assert f"| [mine](#mine) | accuracy | `{first}` {100 * rows[first]['value']:.1f} ± " in page
     again = command("benchmark", "--data", "mine.toml", "--out", "b", "--check", "2", "--ranks", "1", "--json")
