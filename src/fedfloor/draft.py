@@ -141,18 +141,12 @@ def draft(path: Path, out: Path, changes: Sequence[str]) -> Draft:
         notes[:0] = proposals.folder_words(park.dataset, source, data)
     notes += [*_columns(data, park.dataset), *_rare(document, park.dataset), *_asked(data, park.dataset)]
     sentences, left = _suspects(data, park.dataset, free=not chosen)
-    if left:
-        columns = data.setdefault("columns", {})
-        columns["ignore"] = [*columns.get("ignore", ()), *left]
-        categories = {name: how for name, how in columns.pop("categories", {}).items() if name not in left}
-        columns |= {"categories": categories} if categories else {}
-        park = build_park(config.from_table(document))
+    park = _without(document, left) if left else park
     notes += [*sentences, *_alike(park.dataset), *_regimes(data, park.dataset)]
     notes += _lasting(data, park.dataset)
     detects = isinstance(park.dataset.task, Reconstruction) and park.dataset.inputs.kind != "image"
-    if not document.get("model", {}).get("name") and _network(park.dataset, detects=detects) == "mlp-sensor-asinh":
-        heavy = named(proposals.heavy_tailed(park.dataset))
-        notes.append(f"heavy tails, values far beyond most others, of {heavy}: so the network takes asinh of its input")
+    if not document.get("model", {}).get("name"):
+        notes += _tails(park.dataset, detects=detects)
     for sentence in notes:
         log.info("%s: %s%s", path.name, sentence, "" if sentence[-1] in ".?" else ".")
     warn_of_gaps(park)
@@ -173,6 +167,23 @@ def draft(path: Path, out: Path, changes: Sequence[str]) -> Draft:
     _train(document, park, rounds=not simple and not any(change.startswith("rounds=") for change in changes))
     document.setdefault("method", {}).setdefault("name", "fedavg")
     return Draft(_text(document, park, note, split, notes), park, tuple(notes))
+
+
+def _without(document: dict[str, Any], left: Sequence[str]) -> Park:
+    """Write down columns that are left out, and return the park without them."""
+    columns = document["data"].setdefault("columns", {})
+    columns["ignore"] = [*columns.get("ignore", ()), *left]
+    categories = {name: how for name, how in columns.pop("categories", {}).items() if name not in left}
+    columns |= {"categories": categories} if categories else {}
+    return build_park(config.from_table(document))
+
+
+def _tails(dataset: Dataset, *, detects: bool) -> list[str]:
+    """Return a sentence on sensors with heavy tails, where the network is chosen for them."""
+    if _network(dataset, detects=detects) != "mlp-sensor-asinh":
+        return []
+    heavy = named(proposals.heavy_tailed(dataset))
+    return [f"heavy tails, values far beyond most others, of {heavy}: so the network takes asinh of its input"]
 
 
 def _train(document: dict[str, Any], park: Park, *, rounds: bool) -> None:

@@ -328,8 +328,11 @@ def test_a_terminal_that_lacks_a_character_ends_no_command(tmp_path: Path) -> No
 
 
 def test_what_reads_the_output_ends_nothing(trial: Trial, monkeypatch: pytest.MonkeyPatch) -> None:
+    tried = list[str]()
+
     class Closed:
-        def write(self, _: str) -> int:
+        def write(self, text: str) -> int:
+            tried.append(text)
             raise BrokenPipeError
 
         def flush(self) -> None: ...
@@ -337,6 +340,8 @@ def test_what_reads_the_output_ends_nothing(trial: Trial, monkeypatch: pytest.Mo
     trial.send("d0", DECISION)
     monkeypatch.setattr("sys.stdout", Closed())
     alarming._print(trial.lines[0], {"d0"}, as_json=False)
+    assert len(tried) == 1
+    assert "d0" in tried[0]
 
 
 def test_who_keeps_alarms_may_read_and_nothing_else(tmp_path: Path) -> None:

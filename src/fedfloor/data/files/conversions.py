@@ -553,12 +553,12 @@ def _check_parts(root: Path, tops: Sequence[Path]) -> None:
     pictures = not inner and any(file.name.casefold().endswith(SUFFIXES) for file in files)
     alone, merged, out = top == root, pictures and len(labels) == 1, _beside(root, "-parts")
     others = [name for name in names.values() if name not in (train, test)]
-    one = ""
+    remark = ""
     if merged:
-        one = f" All of '{train}' is '{labels[0].name}': to learn other labels, both parts are put together."
+        remark = f" All of '{train}' is '{labels[0].name}': to learn other labels, both parts are put together."
     raise ConversionError(
         f"{root}: '{train}' and '{test}' in {'it' if alone else _name(top)} are parts for training and testing and no "
-        f"devices. Data come split where their folder holds 'train' and 'test' and nothing else.{one}", "",
+        f"devices. Data come split where their folder holds 'train' and 'test' and nothing else.{remark}", "",
         (_merged if merged else _copied)(root, train, test, out, alone=alone),
         f"{_then(out, *DEALT * (pictures and alone))}"
         f"{f' Left out: {named(others)}.' if others else ''}",
