@@ -298,7 +298,7 @@ def measure(
         Path, typer.Argument(metavar="PARK", help="A live park's folder, or the cloud.toml of any park.")
     ] = LIVE,
     out: Annotated[Path, typer.Option("--out", metavar="FILE", help="The profile to write.")] = Path("measured.toml"),
-    repeats: Annotated[int, typer.Option("--repeats", metavar="N", help="Visits that are timed.")] = 5,
+    repeats: Annotated[int, typer.Option("--repeats", metavar="N", help="Visits that are timed.")] = 15,
     as_json: Json = False,
 ) -> None:  # fmt: skip
     """Measure a park that is up, without a run under way, as a network profile for [network] profile = "FILE"."""

@@ -57,7 +57,7 @@ class Sample:
     per_sample: float
 
 
-def measure(settings: CloudSettings, repeats: int = 5, say: Callable[[str], None] = lambda _: None) -> Table:
+def measure(settings: CloudSettings, repeats: int = 15, say: Callable[[str], None] = lambda _: None) -> Table:
     """Return the tables of a profile that fits a park: medians of so many repetitions.
 
     Args:
