@@ -60,11 +60,11 @@ check: $(READY)  ## Style, types, doctests and quick tests (about a quarter of a
 
 .PHONY: twins
 twins: $(READY)  ## FedAvg, FedSR, HierFAVG and ring beside plain loops, 8 rounds, 3 seeds (about 15 minutes; needs MNIST)
-	OMP_NUM_THREADS=1 $(BIN)/python tests/twins.py --rounds 8 --seeds 0,1,2 --out results/twins.md
+	PYTHONPATH=. OMP_NUM_THREADS=1 $(BIN)/python tests/twins.py --rounds 8 --seeds 0,1,2 --out results/twins.md
 
 .PHONY: twins-baselines
 twins-baselines: $(READY)  ## FedAvg, FedProx and MOON beside plain loops (about 15 minutes; needs MNIST, Fashion-MNIST)
-	OMP_NUM_THREADS=1 $(BIN)/python tests/twins_baselines.py --rounds 8 --seed 0 --out results/twins-baselines.md
+	PYTHONPATH=. OMP_NUM_THREADS=1 $(BIN)/python tests/twins_baselines.py --rounds 8 --seed 0 --out results/twins-baselines.md
 
 DEVICES := fedavg,fedprox,moon,fedmmd,fedfusion,fedfusion-conv,fedfusion-single,cgau,cgau-1,fedl,scaffold
 CLOUD := ida,ida-intrac,ida-fedavg,fedavgm,fedadagrad,fedadam,fedyogi,qffl

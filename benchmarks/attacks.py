@@ -1,7 +1,6 @@
 """Attacks beside defences: MNIST with 10 and 20 % attackers, and four C-MAPSS sites of which one attacks.
 
     python benchmarks/attacks.py                             # results/robust.json, goes on where it was stopped
-    python benchmarks/attacks.py --page results/robust.md    # the page from the cells that are there
 
 MNIST: 30 devices, IID or with two labels each (shards), a logistic model, FedAvg with 6 mini-batches of 32 a visit and
 rate 0.2, 10 rounds, all devices in each; accuracy on the test data after the last round. Rules that take the number of
@@ -208,16 +207,12 @@ def table(
 
 
 def main() -> None:
-    """Do what is asked for."""
+    """Run what is missing."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--results", type=Path, default=Path("results/robust.json"))
-    parser.add_argument("--page", type=Path, help="write the page and run nothing")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="begin no cell after so many")
     given = parser.parse_args()
-    if given.page is None:
-        train(given.results, given.seconds)
-    else:
-        write(given.page, "\n".join(page(given.results)) + "\n")
+    train(given.results, given.seconds)
 
 
 if __name__ == "__main__":

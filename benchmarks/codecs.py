@@ -31,7 +31,6 @@ from fedfloor.experiment import Experiment
 from fedfloor.network.profile import NetworkSettings
 from fedfloor.report.groups import half_width
 from fedfloor.runs import forecast, ledger
-from fedfloor.runs.folder import write
 from fedfloor.runs.forecast import priced
 from fedfloor.runs.parks import build_park
 from papers import documents
@@ -174,8 +173,7 @@ def page(out: Path, results: Path = RESULTS) -> None:
     first, second, _ = (block for block in document["blocks"] if isinstance(block, dict))
     first |= {"columns": list(COLUMNS), "rows": list(rows(document["runs"]))}
     second |= {"columns": list(BESIDE), "rows": list(rows_of_others(document["others"]))}
-    write(results, json.dumps(document, indent=1, ensure_ascii=False) + "\n")
-    write(results.with_suffix(".md"), documents.pages(results.parent)[results.stem])
+    documents.publish(results.with_suffix(".md"), document.pop("blocks"), **document)
 
 
 def rows(runs: Sequence[Mapping[str, Any]]) -> Iterator[list[str]]:

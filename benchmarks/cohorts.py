@@ -1,7 +1,6 @@
 """Cohorts found without labels, beside known groups of pictures, engines, faults and kinds of machines.
 
     python benchmarks/cohorts.py --out RUNS                # goes on where it was stopped; results/cohorts.json
-    python benchmarks/cohorts.py --page results/cohorts.md
 
 Every set of devices has groups that are known: pictures turned by 0, 90, 180 and 270 degrees, or with their labels
 permuted in four ways; C-MAPSS's subsets FD001 and FD003, of which the second has two kinds of failure; the Tennessee
@@ -265,17 +264,13 @@ def _place(cell: Table) -> tuple[int, int, int]:
 
 
 def main() -> int:
-    """Run all cells, or write the page."""
+    """Run all cells."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=Path("runs/cohorts"), help="folder of the runs")
     parser.add_argument("--results", type=Path, default=Path("results/cohorts.json"), help="file of the finished cells")
     parser.add_argument("--only", default="", help="sets whose names hold this")
-    parser.add_argument("--page", type=Path, help="write the page, run nothing")
     given = parser.parse_args()
     cells: list[Table] = json.loads(given.results.read_text()) if given.results.exists() else []
-    if given.page is not None:
-        write(given.page, page(cells))
-        return 0
     for name in SETS:
         for seed in SEEDS:
             for title in methods(["0"], rows=False):

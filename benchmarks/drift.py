@@ -1,6 +1,6 @@
 """Change points of SKAB's valve1 by a device's own watch, and its false alarms on the recording without faults.
 
-    python benchmarks/drift.py [--results results]
+    python -m benchmarks.drift [--results results]
 
 Each run is a device whose model was just released: its first 400 rows are what is normal, as for the leaderboard's
 detectors, and what comes after is judged by NAB beside the detectors of benchmarks/anomalies.py on the same rows. The
@@ -40,7 +40,7 @@ form, of the mean or the largest |z| or T² of a row, in blocks of 5 to 20 with 
 most 8.9; this one was not varied.
 
 ```bash
-python benchmarks/drift.py
+python -m benchmarks.drift
 ```"""
 
 
@@ -124,9 +124,7 @@ def main() -> None:
         f"{blocks_per_false_alarm():,.0f} of a sensor pass for each false alarm (10,000 sensors, 500 blocks each)."
     )
     about = ABOUT.format(learn=drift.LEARN, block=drift.BLOCK, shift=drift.SHIFT, level=drift.LEVEL)
-    document = {"page": "drift", "blocks": [about, {"columns": ["", *columns], "rows": cells}, words]}
-    (given.results / "drift.json").write_text(json.dumps(document, indent=1, ensure_ascii=False) + "\n", "utf-8")
-    (given.results / "drift.md").write_text(documents.pages(given.results)["drift"], encoding="utf-8")
+    documents.publish(given.results / "drift.md", [about, {"columns": ["", *columns], "rows": cells}, words])
 
 
 if __name__ == "__main__":

@@ -1,13 +1,12 @@
 """Long runs of published tables, one after the other, in an order in which what is there at any time is of use.
 
-    python benchmarks/evidence.py --out RUNS --results results/evidence     # goes on where it was stopped
+    python benchmarks/evidence.py --out RUNS [--results results]            # goes on where it was stopped
     python benchmarks/evidence.py --out RUNS --list
-    python benchmarks/evidence.py --pages results                           # Markdown from the cells' files
 
 A step takes a cell of a table (``fedfloor reproduce``) with a seed up to some round; later steps go on with it. After
-each step the cell's file in the results folder is written anew: what was run, and what was measured in each evaluation.
-Rates are constant in these tables, so that the first rounds of a long run are those of a short one. The pages show
-what is there, finished or not.
+each step the cell's file in the table's folder of the results is written anew: what was run, and what was measured in
+each evaluation. Rates are constant in these tables, so that the first rounds of a long run are those of a short one.
+``python -m benchmarks.pages`` makes the pages of what is there, finished or not.
 """
 
 from __future__ import annotations
@@ -27,7 +26,6 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # the source tree
 import fedfloor
-from benchmarks import evidence_pages
 from fedfloor.runs.folder import write
 from fedfloor.runs.orders import Limits
 from papers.catalog import TABLES
@@ -48,6 +46,10 @@ class Step(NamedTuple):
     def name(self) -> str:
         """Its cell and seed, as a file's name."""
         return f"{self.table}-{self.cell.replace('/', '-')}-seed{self.seed}"
+
+    def file(self, results: Path) -> Path:
+        """Return its cell's file: the page of the table is made from the folder of its name."""
+        return results / self.table / f"{self.name}.json"
 
 
 def steps() -> Iterator[Step]:
@@ -112,7 +114,7 @@ def document(step: Step, folder: Path, commits: list[str]) -> dict[str, Any]:
 
 def finished(step: Step, results: Path) -> bool:
     """Return whether the cell's file holds the step's last round already: its run's folder may be gone."""
-    path = results / f"{step.name}.json"
+    path = step.file(results)
     return path.exists() and int(json.loads(path.read_text())["rounds_done"]) >= step.last
 
 
@@ -127,8 +129,9 @@ def note_commit(folder: Path, commit: str) -> None:
 def collect(step: Step, folder: Path, results: Path) -> dict[str, Any]:
     """Write the file of a cell whose run has begun, and return what is in it."""
     found = document(step, folder, folder.with_name(f"{folder.name}.commits").read_text().split())
-    results.mkdir(parents=True, exist_ok=True)
-    write(results / f"{step.name}.json", json.dumps(found) + "\n")
+    path = step.file(results)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write(path, json.dumps(found) + "\n")
     return found
 
 
@@ -167,18 +170,13 @@ def main() -> int:
     """Do all steps, or list them."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=Path("runs/evidence"), help="folder of the runs")
-    parser.add_argument("--results", type=Path, default=Path("results/evidence"), help="folder of the cells' files")
+    parser.add_argument("--results", type=Path, default=Path("results"), help="folder of the tables' folders")
     parser.add_argument("--only", default="", help="steps whose names hold this")
     parser.add_argument("--list", action="store_true", help="print what is done and what is left")
     parser.add_argument(
         "--collect", action="store_true", help="write the files of the cells that have begun, run nothing"
     )
-    parser.add_argument("--pages", type=Path, help="write the pages into this folder, run nothing")
     given = parser.parse_args()
-    if given.pages is not None:
-        for name, text in evidence_pages.pages(given.results).items():
-            write(given.pages / f"{name}.md", text)
-        return 0
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     commit = commit_of(Path(__file__).parent)
     for step in (one for one in steps() if given.only in one.name):

@@ -35,11 +35,9 @@ SKEW_WORDS = (
 Cell = Mapping[str, Any]
 
 
-def pages(results: Path) -> dict[str, str]:
-    """Return the pages of the tables of which there is a cell: name → Markdown."""
-    made = {"fedgs-log": log_page, "fedgs-skew": skew_page}
-    found = {name: [json.loads(path.read_text()) for path in sorted(results.glob(f"{name}-*.json"))] for name in made}
-    return {name: make(found[name]) for name, make in made.items() if found[name]}
+def cells_of(folder: Path) -> list[Cell]:
+    """Return the cells of a table's folder."""
+    return [json.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("*.json"))]
 
 
 def log_page(cells: Sequence[Cell]) -> str:
@@ -136,5 +134,5 @@ def page(name: str, words: str, head: Sequence[str], rows: Sequence[Sequence[str
     lines = [f"# {name}", "", words, "", "```bash", f"python benchmarks/evidence.py --only {name}", "```", ""]
     lines += ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
     lines += ["| " + " | ".join(row).replace("-0.", "−0.") + " |" for row in rows]
-    lines += ["", f"Made of the files in [evidence](evidence) by `--pages results`: {made}. Choices:", ""]
+    lines += ["", f"Made of the files in [{name}]({name}) by `python -m benchmarks.pages`: {made}. Choices:", ""]
     return "\n".join([*lines, *(f"- {note}" for note in TABLES[name].notes)]) + "\n"

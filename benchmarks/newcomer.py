@@ -4,7 +4,7 @@ Every case has at most two `fedfloor new` commands: the plain one, and where tha
 The log has what was guessed, whether that is what was meant (devices and classes are known for every case), and how far
 each command came.
 
-FEDFLOOR_DATA=… python benchmarks/newcomer.py [--only NAME,…] [--out results/newcomer.md]
+FEDFLOOR_DATA=… python -m benchmarks.newcomer [--only NAME,…] [--out results/newcomer.md]
 """
 
 from __future__ import annotations
@@ -22,12 +22,15 @@ import sys
 import tempfile
 import time
 import zipfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+
+from papers import documents
 
 ROUNDS = 5
 SENSORS = ("temperature", "pressure", "vibration")
@@ -404,24 +407,23 @@ def _verdict(case: Case, log: Log, done: subprocess.CompletedProcess[str]) -> st
     return "; ".join(wrong) if wrong else "as meant" + (", after asking" if asked else "")
 
 
-def markdown(logs: Sequence[tuple[Case, Log]]) -> str:
-    """Return the log as a page."""
-    lines = [
-        "# A newcomer's log", "",
-        f"`python benchmarks/newcomer.py`: for each kind of data `new`, `run` ({ROUNDS} rounds), `report`, `predict`. "
-        "*Asked*: the plain `fedfloor new` ended with exit code 2 and named what to add; the second one did.", "",
-        "| data | `new` | guesses | exit codes | s | result |", "|---|---|---|---|---|---|",
-    ]  # fmt: skip
+def blocks(logs: Sequence[tuple[Case, Log]]) -> Iterator[str | dict[str, list[Any]]]:
+    """Yield what the page consists of: words, the table, and each case's commands and notes."""
+    yield "# A newcomer's log"
+    yield (
+        f"`python -m benchmarks.newcomer`: for each kind of data `new`, `run` ({ROUNDS} rounds), `report`, `predict`. "
+        "*Asked*: the plain `fedfloor new` ended with exit code 2 and named what to add; the second one did."
+    )
+    rows = []
     for case, log in logs:
         news = sum(command.startswith("fedfloor new") for command in log.commands)
-        lines.append(
-            f"| {case.name}: {case.about} | {news} | {log.verdict or '–'} | {' '.join(map(str, log.codes))} | "
-            f"{log.seconds:.0f} | {log.result.replace('|', '/')} |"
-        )
+        cells = [f"{case.name}: {case.about}", str(news), log.verdict or "–", " ".join(map(str, log.codes))]
+        rows.append([*cells, f"{log.seconds:.0f}", log.result.replace("|", "/")])
+    yield {"columns": ["data", "`new`", "guesses", "exit codes", "s", "result"], "rows": rows}
     for case, log in logs:
-        lines += ["", f"## {case.name}", "", "```console", *log.commands, "```", ""]
-        lines += [f"- {note.replace('|', '/')}" for note in log.notes]
-    return "\n".join(lines) + "\n"
+        yield "\n".join([f"## {case.name}", "", "```console", *log.commands, "```"])
+        if log.notes:
+            yield "\n".join(f"- {note.replace('|', '/')}" for note in log.notes)
 
 
 def _hide(log: Log, places: dict[str, str]) -> None:
@@ -451,7 +453,7 @@ def main() -> None:
         logs.append((case, log))
         print(f"{case.name:10} {log.verdict:40} {log.codes} {log.seconds:.0f} s  {log.result}", flush=True)
         if given.out:
-            given.out.write_text(markdown(logs), encoding="utf-8")
+            documents.publish(given.out, list(blocks(logs)))
 
 
 if __name__ == "__main__":

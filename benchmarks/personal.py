@@ -1,7 +1,6 @@
 """A model per device beside one for all: pictures of two classes each, and sites whose sensors stand at other levels.
 
     python benchmarks/personal.py --out RUNS               # goes on where it was stopped; results/personal.json
-    python benchmarks/personal.py --page results/personal.md
 
 Pictures: 20 devices hold 100 pictures of two classes each (shards, ξ = 2) and are tested on pictures of their own two
 classes; a model for all has to tell ten apart at once. FEMNIST: 40 writers with at least 120 characters, a fifth of
@@ -33,7 +32,7 @@ import numpy as np
 from torch import nn
 
 import fedfloor
-from cohorts import idx, spread
+from benchmarks.cohorts import idx, spread
 from fedfloor import config
 from fedfloor.data import sources
 from fedfloor.data.made.machines import SENSORS, Machines, columns, recordings
@@ -248,19 +247,15 @@ def known(title: str, of: dict[str, tuple[str, Table]]) -> bool:
 
 
 def main() -> int:
-    """Run all cells, or write the page."""
+    """Run all cells."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=Path("runs/personal"), help="folder of the runs")
     parser.add_argument(
         "--results", type=Path, default=Path("results/personal.json"), help="file of the finished cells"
     )
     parser.add_argument("--only", default="", help="sets whose names hold this")
-    parser.add_argument("--page", type=Path, help="write the page, run nothing")
     given = parser.parse_args()
     cells: list[Table] = json.loads(given.results.read_text()) if given.results.exists() else []
-    if given.page is not None:
-        write(given.page, page(cells))
-        return 0
     for name in (one for one in SETS if given.only in one):
         for seed in SEEDS if SETS[name][0] is SITES else SEEDS[:3]:
             done = {(one["set"], one["method"], one["seed"]) for one in cells}

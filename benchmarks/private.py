@@ -1,7 +1,6 @@
 """Accuracy against ε: device-level differential privacy of 1,000 devices that share MNIST.
 
     python benchmarks/private.py                     # results/private.json, goes on where it was stopped
-    python benchmarks/private.py --page results      # results/private.md from it
 
 The noise multiplier of each ε is the smallest, in thousandths, with which 60 rounds stay within it. Learning rate and
 clipping norm are the same for all ε: the norm was chosen among 0.3 and 1 by seed 0's accuracy at ε = 10, the rate not.
@@ -108,15 +107,11 @@ def page(rows: list[dict[str, Any]]) -> str:
 
 
 def main() -> None:
-    """Run what is missing, or write the page."""
+    """Run what is missing."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=Path("results/private.json"))
-    parser.add_argument("--page", type=Path, help="folder to write private.md into, run nothing")
     given = parser.parse_args()
     rows: list[dict[str, Any]] = json.loads(given.out.read_text()) if given.out.exists() else []
-    if given.page is not None:
-        (given.page / "private.md").write_text(page(rows))
-        return
     known = {(row["model"], row["partition"], row["epsilon"], row["seed"]) for row in rows}
     for model in MODELS:
         for epsilon in EPSILONS:

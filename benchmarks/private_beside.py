@@ -2,7 +2,6 @@
 
     pip install 'pfl[pytorch]==0.6.*'              # in an environment of its own: it wants an older dp-accounting
     python benchmarks/private_beside.py            # results/private_beside.json, goes on where it was stopped
-    python benchmarks/private_beside.py --page results
 
 The settings are those of benchmarks/private.py, whose noise multipliers both sides take. One thing differs: fedfloor
 draws each device by chance q = 0.1, as its ε counts on, pfl a hundred devices each round. Without pfl nothing is run.
@@ -127,16 +126,12 @@ def page(rows: list[dict[str, Any]]) -> str:
 
 
 def main() -> None:
-    """Run what is missing, or write the page."""
+    """Run what is missing."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=Path("results/private_beside.json"))
     parser.add_argument("--seed", action="append", type=int, help="0, 1 and 2 where it is left out")
-    parser.add_argument("--page", type=Path, help="folder to write private_beside.md into, run nothing")
     given = parser.parse_args()
     rows: list[dict[str, Any]] = json.loads(given.out.read_text()) if given.out.exists() else []
-    if given.page is not None:
-        (given.page / "private_beside.md").write_text(page(rows))
-        return
     if find_spec("pfl") is None:
         raise SystemExit("skipped: pfl is not installed in this environment (pip install 'pfl[pytorch]==0.6.*').")
     known = {(row["side"], row["partition"], row["epsilon"], row["seed"]) for row in rows}

@@ -1,6 +1,6 @@
 """Rare faults on a made table: what the likeliest class finds, what a threshold from validation data does, and weights.
 
-    python benchmarks/rare_faults.py > results/rare-faults.md
+    python -m benchmarks.rare_faults
 
 Five presses, 2,000 rows each of which 3 % are faults, six sensors. A fault shifts three of them by 1.2 to 1.6 of the
 noise's deviations, so that faults and normal rows overlap; each press has levels of its own. Each seed draws another
@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,9 @@ import numpy as np
 
 import fedfloor
 from fedfloor import config
+from papers import documents
 
+PAGE = Path(__file__).parents[1] / "results/rare-faults.md"
 DEVICES, ROWS, SHARE, SEEDS = 5, 2_000, 0.03, (0, 1, 2)
 SHIFTS = (1.6, 1.4, 0.0, 0.0, 1.2, 0.0)  # of a fault, in deviations of the noise
 LEVELS = 0.3  # deviation of the presses' own levels
@@ -79,15 +82,8 @@ def spread(values: list[float]) -> str:
     return f"{np.mean(values):.3f} ({min(values):.3f}–{max(values):.3f})"
 
 
-def main() -> None:
-    """Print the page."""
-    heading, _, about = (__doc__ or "").partition("\n\n    python")
-    print("# Rare faults\n")
-    print(f"{heading}\n\nMade by `python benchmarks/rare_faults.py`. {about.split(chr(10), 2)[2].strip()}\n")
-    print(f"FedAvg, 20 rounds of 2 epochs, normalised per device; {len(SEEDS)} seeds: the mean, in brackets the lowest")
-    print("and the highest. All figures are those of the test rows; average precision needs no threshold.\n")
-    print("| objective | decided by | recall | precision | F1 | average precision |")
-    print("|---|---|---|---|---|---|")
+def rows() -> Iterator[list[str]]:
+    """Yield the table's rows: each objective by the likeliest class and by thresholds."""
     for name, objective in OBJECTIVES.items():
         for rule, by in RULES.items() if name == "plain" else list(RULES.items())[:1]:
             every = []
@@ -95,10 +91,22 @@ def main() -> None:
                 with tempfile.TemporaryDirectory() as place:
                     every.append(figures(seed, objective, by, Path(place)))
             ap = spread([one["ap"] for one in every])
-            rows = {"the likeliest class": "likeliest"} if rule == next(iter(RULES)) else {}
-            for title, key in {**rows, f"threshold, {rule}": "decided"}.items():
+            likeliest = {"the likeliest class": "likeliest"} if rule == next(iter(RULES)) else {}
+            for title, key in {**likeliest, f"threshold, {rule}": "decided"}.items():
                 cells = [spread([one[key][figure] or 0.0 for one in every]) for figure in ("recall", "precision", "f1")]
-                print(f"| {name} | {title} | {' | '.join(cells)} | {ap} |", flush=True)
+                yield [name, title, *cells, ap]
+
+
+def main() -> None:
+    """Write the page."""
+    heading, command, about = (__doc__ or "").split("\n\n", 2)
+    words = (
+        f"FedAvg, 20 rounds of 2 epochs, normalised per device; {len(SEEDS)} seeds: the mean, in brackets the lowest\n"
+        "and the highest. All figures are those of the test rows; average precision needs no threshold."
+    )
+    blocks = ["# Rare faults", heading, f"Made by `{command.strip()}`. {about.strip()}", words]
+    columns = ["objective", "decided by", "recall", "precision", "F1", "average precision"]
+    documents.publish(PAGE, [*blocks, {"columns": columns, "rows": list(rows())}])
 
 
 if __name__ == "__main__":

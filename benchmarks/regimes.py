@@ -1,6 +1,6 @@
 """Remaining life at six operating regimes: one scale for all rows beside one for each regime, on the made plant.
 
-    python benchmarks/regimes.py --out runs/regimes --page results/regimes.md
+    python -m benchmarks.regimes --out runs/regimes --page results/regimes.md
 
 Twelve machines in three halls, of each two runs to failure for training and one for testing; what a machine is set to
 stands in three columns. FedAvg trains with both normalisations, for regimes that move the sensors more and more beside
@@ -21,6 +21,7 @@ import numpy as np
 import fedfloor
 from fedfloor import config
 from fedfloor.data.made.machines import SETTINGS
+from papers import documents
 
 SEEDS, SHIFTS, T_975 = (0, 1, 2), (6.0, 20.0, 60.0), 4.303
 NORMALISE = {
@@ -48,6 +49,15 @@ def rmse(out: Path, shift: float, label: str, seed: int) -> float:
     return float(json.loads((folder / "result.json").read_text(encoding="utf-8"))["RMSE"])
 
 
+def row(out: Path, shift: float) -> list[str]:
+    """Return the table's row of a shift: both normalisations, and their difference paired by seed."""
+    pooled, own = ([rmse(out, shift, label, seed) for seed in SEEDS] for label in NORMALISE)
+    away = np.subtract(own, pooled)
+    half = T_975 * away.std(ddof=1) / len(away) ** 0.5
+    cells = (f"{np.mean(one):.1f} ({', '.join(f'{each:.1f}' for each in one)})" for one in (pooled, own))
+    return [f"{shift:g}", *cells, f"{away.mean():+.1f} ± {half:.1f}"]
+
+
 def main() -> None:
     """Run all and write the page."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
@@ -55,21 +65,14 @@ def main() -> None:
     parser.add_argument("--page", type=Path, required=True)
     given = parser.parse_args()
     heading, command, about = (__doc__ or "").split("\n\n", 2)
-    lines = [
-        "# Operating regimes on the made plant", "", heading, "",
-        f"Made by `{command.strip()}`. {' '.join(about.split())}",
-        "RMSE in rows of three seeds; the difference is paired, ± half of its 95 % t-interval.", "",
-        "| shift of the regimes, deviations of the noise | one scale | a scale per regime | difference |",
-        "|---|---|---|---|",
-    ]  # fmt: skip
-    for shift in SHIFTS:
-        pooled, own = ([rmse(given.out, shift, label, seed) for seed in SEEDS] for label in NORMALISE)
-        away = np.subtract(own, pooled)
-        half = T_975 * away.std(ddof=1) / len(away) ** 0.5
-        cells = (f"{np.mean(one):.1f} ({', '.join(f'{each:.1f}' for each in one)})" for one in (pooled, own))
-        lines.append(f"| {shift:g} | {' | '.join(cells)} | {away.mean():+.1f} ± {half:.1f} |")
-        given.page.write_text("\n".join(lines) + "\n", encoding="utf-8")
-        print(lines[-1], flush=True)
+    words = (
+        f"Made by `{command.strip()}`. {' '.join(about.split())}\n"
+        "RMSE in rows of three seeds; the difference is paired, ± half of its 95 % t-interval."
+    )
+    columns = ["shift of the regimes, deviations of the noise", *NORMALISE, "difference"]
+    rows = [row(given.out, shift) for shift in SHIFTS]
+    blocks = ["# Operating regimes on the made plant", heading, words, {"columns": columns, "rows": rows}]
+    documents.publish(given.page, blocks)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Faults of a test bench (SKAB, valve1) in recordings held out: federated, pooled, local and a forest, by AUROC.
 
-python benchmarks/skab.py [--rounds 30] [--seeds 0,1,2] [--out results/skab-valve1.md]
+python -m benchmarks.skab [--rounds 30] [--seeds 0,1,2] [--out results/skab-valve1.md]
 
 Each of the 16 recordings is a device. In each seed six of them, drawn by it, are held out and never train. All networks
 are the same, begin with the same weights and see every training window once per round. The data are looked for in
@@ -14,9 +14,10 @@ import os
 import sys
 import tempfile
 import tomllib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,6 +29,7 @@ from fedfloor import config
 from fedfloor.inference.trained import load_model
 from fedfloor.park.park import Park
 from fedfloor.runs.parks import build_park
+from papers import documents
 
 HELD_OUT = 6  # of 16 recordings
 OWN, ALIKE = "each recording by its first 200 rows", "one scale for all"
@@ -209,24 +211,22 @@ def cell(values: NDArray[np.float64], sign: str = "") -> str:
     return f"{values[0]:{sign}.3f} ± {t.ppf(0.975, len(less) - 1) * error:.3f}"
 
 
-def document(seeds: list[int], rounds: int, tests: list[Tested], scores: list[dict[str, list[Scores]]]) -> str:
-    """Return the table as Markdown."""
-    rows = list(dict.fromkeys(key.split("|")[0] for key in scores[0]))
-    lines = [
-        "# SKAB, valve1: faults in recordings that never trained",
-        "",
-        f"Made by `python benchmarks/skab.py --rounds {rounds} --seeds {','.join(map(str, seeds))}`. 16 recordings, "
+def blocks(
+    seeds: list[int], rounds: int, tests: list[Tested], scores: list[dict[str, list[Scores]]]
+) -> Iterator[str | dict[str, list[Any]]]:
+    """Yield what the page consists of: words and the table."""
+    yield "# SKAB, valve1: faults in recordings that never trained"
+    yield (
+        f"Made by `python -m benchmarks.skab --rounds {rounds} --seeds {','.join(map(str, seeds))}`. 16 recordings, "
         f"each a device; in each of {len(seeds)} seeds {HELD_OUT} are held out. Windows of 30 rows every 10, with the "
         "label of the last; `cnn-sensor`; every network sees each training window once per round, SGD with momentum "
         "0.9 and a rate from 0.01 along a cosine. AUROC over the windows of held-out recordings, mean over seeds, "
         "with half of the 95 % interval by the jackknife over recordings: each is left out of all tests in turn, and "
         "trains as before, so that the chance in what trains is not in it; “− pooled” is the difference to the pooled "
-        "network of the same column.",
-        "",
-        f"| | {OWN} | − pooled | {ALIKE} | − pooled |",
-        "|---|---|---|---|---|",
-    ]
-    for row in rows:
+        "network of the same column."
+    )
+    rows = []
+    for row in dict.fromkeys(key.split("|")[0] for key in scores[0]):
         cells = [row]
         for title in NORMALISE:
             mine, base = (
@@ -234,8 +234,8 @@ def document(seeds: list[int], rounds: int, tests: list[Tested], scores: list[di
                 for name in (row, "pooled")
             )
             cells += [cell(mine), "" if row == "pooled" else cell(mine - base, "+")]
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines) + "\n"
+        rows.append(cells)
+    yield {"columns": ["", OWN, "− pooled", ALIKE, "− pooled"], "rows": rows}
 
 
 def main() -> None:
@@ -252,10 +252,10 @@ def main() -> None:
             test, found = seed_scores(seed, given.rounds, every, Path(folder))
         tests.append(test)
         scores.append(found)
-    text = document(seeds, given.rounds, tests, scores)
-    print(text)
+    made = list(blocks(seeds, given.rounds, tests, scores))
+    print(documents.page({"blocks": made}))
     if given.out is not None:
-        given.out.write_text(text)
+        documents.publish(given.out, made)
 
 
 if __name__ == "__main__":

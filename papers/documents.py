@@ -1,4 +1,4 @@
-"""Tables as files for people and for programs; ``python -m papers.documents`` writes results' pages from theirs."""
+"""Tables as files for people and for programs; ``python -m benchmarks.pages`` writes results' pages from theirs."""
 
 from __future__ import annotations
 
@@ -47,17 +47,33 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "\n".join([head, "|" + "---|" * len(columns), *body])
 
 
-def pages(results: Path) -> dict[str, str]:
-    """Return the pages that are kept as blocks, paragraphs and tables, in a folder's JSON files: name → Markdown."""
-    found = {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in sorted(results.glob("*.json"))}
-    return {
-        name: "\n\n".join(one if isinstance(one, str) else table(**one) for one in document["blocks"]) + "\n"
-        for name, document in found.items()
-        if isinstance(document, dict) and "blocks" in document
-    }
+def publish(path: Path, blocks: Sequence[str | Mapping[str, Any]], **more: Any) -> None:
+    """Write a results' page and the JSON that it is made from, each whole or not at all.
+
+    Args:
+        path: the page, ``results/NAME.md``; the JSON stands beside it.
+        blocks: paragraphs, and tables as ``{"columns": […], "rows": [[…], …]}`` of texts.
+        more: what the JSON holds besides, such as figures of single runs.
+
+    Paragraphs that were written by hand, ``remarks`` in a JSON that is there, are kept and end the page.
+
+    Raises:
+        RunError: they cannot be written.
+    """
+    source = path.with_suffix(".json")
+    there = json.loads(source.read_text(encoding="utf-8")) if source.exists() else {}
+    kept = {"remarks": there["remarks"]} if "remarks" in there else {}
+    document = {"page": path.stem, **more, "blocks": list(blocks), **kept}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write(source, json.dumps(document, indent=1, ensure_ascii=False) + "\n")
+    write(path, page(document))
 
 
-if __name__ == "__main__":
-    here = Path(__file__).parents[1] / "results"
-    for page, text in pages(here).items():
-        write(here / f"{page}.md", text)
+def page(document: Mapping[str, Any]) -> str:
+    """Return the page of a document's blocks and remarks.
+
+    >>> page({"blocks": ["# a", {"columns": ["b"], "rows": [["1"]]}], "remarks": ["c"]})
+    '# a\\n\\n| b |\\n|---|\\n| 1 |\\n\\nc\\n'
+    """
+    blocks = [*document["blocks"], *document.get("remarks", ())]
+    return "\n\n".join(one if isinstance(one, str) else table(**one) for one in blocks) + "\n"

@@ -1,9 +1,9 @@
 """Mutated tables, each through ``fedfloor new`` and loading, and some through a round of training.
 
-``python tests/fuzz_tables.py --count 500`` checks tables 0 to 499; every table is a pure function of its number. It has
-a form (delimiter, decimal mark, times, encoding, packing, CSV, Parquet or Excel) that does not change its meaning, and
-none, one or two defects. What it means is known: what is loaded must be that, or an error or a note must name the
-column, the row or the value that was changed. Tracebacks and silent changes of meaning are failures.
+``PYTHONPATH=. python tests/fuzz_tables.py --count 500`` checks tables 0 to 499; every table is a pure function of its
+number. It has a form (delimiter, decimal mark, times, encoding, packing, CSV, Parquet or Excel) that does not change
+its meaning, and none, one or two defects. What it means is known: what is loaded must be that, or an error or a note
+must name the column, the row or the value that was changed. Tracebacks and silent changes of meaning are failures.
 """
 
 from __future__ import annotations
@@ -39,6 +39,7 @@ from fedfloor import cli, config
 from fedfloor.data.dataset import Dataset
 from fedfloor.data.files import columnar
 from fedfloor.runs.parks import load_data
+from papers import documents
 
 USUAL = re.compile(
     r"split: by|split alternatives|is taken for the|columns: device is|fractions are written|^\s*$|─|^ +factory  "
@@ -895,26 +896,27 @@ def fuzz(first: int, count: int, every: int = 10) -> list[Outcome]:
     return [check(number, usual, number % every == 0) for number in range(first, first + count)]
 
 
-def markdown(outcomes: Sequence[Outcome], sample: int) -> str:
-    """Return a page with how many tables came to what, and a sample."""
+def blocks(outcomes: Sequence[Outcome], sample: int) -> Iterator[str | dict[str, Any]]:
+    """Yield what the page consists of: how many tables came to what, and a sample."""
     total = Counter(one.verdict for one in outcomes)
-    lines = [
-        "# Fuzzed tables", "",
-        f"`python tests/fuzz_tables.py --count {len(outcomes)} --sample {sample} --out results/fuzzed-tables.md`: "
-        "tables of a plant (4 devices, 24 rows each, 3 sensors) in some form with none, one or two defects, each by "
+    yield "# Fuzzed tables"
+    yield (
+        f"`PYTHONPATH=. python tests/fuzz_tables.py --count {len(outcomes)} --sample {sample} "
+        "--out results/fuzzed-tables.md`: tables of a plant (4 devices, 24 rows each, 3 sensors) in some form with "
+        "none, one or two defects, each by "
         "`fedfloor new` and loading, every tenth that is read also through a round of training. *As meant*: sensors, "
         "rows, times, devices and classes are those of the table without the defect. *Told*: read, and a message names "
-        "the column, the row or the value of the defect. *Refused*: exit code 2 and an error.", "",
-        ", ".join(f"{count} {verdict}" for verdict, count in total.most_common()) + f" of {len(outcomes)}.", "",
-        "| table | form | defect | outcome | printed, but for what any table shows |", "|---|---|---|---|---|",
-    ]  # fmt: skip
+        "the column, the row or the value of the defect. *Refused*: exit code 2 and an error."
+    )
+    yield ", ".join(f"{count} {verdict}" for verdict, count in total.most_common()) + f" of {len(outcomes)}."
+    rows = []
     for one in outcomes[:: max(1, len(outcomes) // sample)][:sample]:
         kept = [line for line in dict.fromkeys(one.message.splitlines()) if not USUAL.search(line)]
         text = "; ".join(re.sub(r"^(note|error): plant[.\w]*[:,] ", "", line) for line in kept)
         text = text if len(text) < 240 else text[:240] + "…"
         cells = one.number, one.form, "; ".join(one.defects) or "–", one.verdict, text or "–"
-        lines.append("| " + " | ".join(str(cell).replace("|", "&#124;") for cell in cells) + " |")
-    return "\n".join(lines) + "\n"
+        rows.append([str(cell).replace("|", "&#124;") for cell in cells])
+    yield {"columns": ["table", "form", "defect", "outcome", "printed, but for what any table shows"], "rows": rows}
 
 
 def main() -> int:
@@ -935,7 +937,7 @@ def main() -> int:
     total = Counter(one.verdict for one in outcomes)
     print(json.dumps(total, sort_keys=True))
     if given.out:
-        given.out.write_text(markdown(outcomes, given.sample), encoding="utf-8")
+        documents.publish(given.out, list(blocks(outcomes, given.sample)))
     return int(any(verdict not in GOOD for verdict in total))
 
 

@@ -1,4 +1,4 @@
-"""Plain twins of four methods, side by side with the engine: ``python tests/twins.py --rounds 8 --seeds 0,1,2``.
+"""Plain twins of four methods, side by side with the engine: ``make twins``.
 
 The twins are written the way a researcher writes a script, and share with the engine only what chance decides: the
 data of each device, the initial weights, the order of the mini-batches and the order of the rings. They know nothing of
@@ -15,6 +15,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors.torch import load_file
@@ -26,6 +27,7 @@ from fedfloor.park.build import build as build_park
 from fedfloor.park.park import Park
 from fedfloor.park.partition import Shards
 from fedfloor.park.stream import batch_order
+from papers import documents
 
 EXPERIMENT = Path(__file__).resolve().parents[1] / "experiments" / "fedsr-mnist.toml"
 Weights = dict[str, Tensor]
@@ -234,16 +236,16 @@ def compare(method: str, seed: int, rounds: int, root: str | None = None, turns:
     return beside(method, changes, floor, method, rounds, root)
 
 
-def table(pairs: Sequence[Pair]) -> str:
-    """Return the pairs as a Markdown table."""
+def table(pairs: Sequence[Pair]) -> dict[str, list[Any]]:
+    """Return the pairs as a table of a results' page."""
     rounds = len(pairs[0].engine)
     heads = ["method", "seed", "who", *(f"round {n}" for n in range(1, rounds + 1)), "largest difference (points)"]
-    rows = [heads, ["---"] * len(heads)]
+    rows = []
     for pair in pairs:
         said = [f"{100 * value:.2f}" for value in pair.engine], [f"{100 * value:.2f}" for value in pair.twin]
         rows.append([pair.method, str(pair.seed), "engine", *said[0], f"{pair.points:.2f}"])
         rows.append(["", "", "twin", *said[1], ""])
-    return "\n".join("| " + " | ".join(row) + " |" for row in rows)
+    return {"columns": heads, "rows": rows}
 
 
 def main() -> None:
@@ -259,14 +261,10 @@ def main() -> None:
         for method in given.methods.split(","):
             pairs.append(compare(method, seed, given.rounds))
             print(f"{method}, seed {seed}: {pairs[-1].points:.2f} points", flush=True)
-    text = table(pairs)
-    print(text)
+    print(documents.table(**table(pairs)))
     if given.out:
-        given.out.parent.mkdir(parents=True, exist_ok=True)
-        given.out.write_text(
-            "# The engine and its plain twins\n\n"
-            f"Test accuracy in percent on `experiments/{EXPERIMENT.name}`, by `make twins`.\n\n{text}\n"
-        )
+        about = f"Test accuracy in percent on `experiments/{EXPERIMENT.name}`, by `make twins`."
+        documents.publish(given.out, ["# The engine and its plain twins", about, table(pairs)])
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
 """Plain twins of FedAvg, FedProx and MOON on MNIST and Fashion-MNIST, side by side with the engine:
-``python tests/twins_baselines.py --rounds 8 --seed 0``.
+``make twins-baselines``.
 
 As in ``twins.py``: only what chance decides is shared. The proximal term and the contrastive term are written as their
 authors' code has them, and autograd differentiates them: FedProx as a squared distance over all parameters (Li et al.,
@@ -14,12 +14,14 @@ import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from fedfloor.models import build
 from fedfloor.parts.proximal import Contrastive
+from papers import documents
 from twins import EXPERIMENT, Floor, Pair, Weights, beside, table
 
 FASHION = EXPERIMENT.with_name("fedsr-fashion.toml")
@@ -154,13 +156,16 @@ def sections(seed: int, rounds: int, cnn_rounds: int) -> Iterator[tuple[str, Pai
         yield "Fashion-MNIST, CNN", by_cnn(seed, cnn_rounds)
 
 
-def page(found: Mapping[str, Sequence[Pair]]) -> str:
-    """Return the tables, each under its heading."""
-    return (
-        "# FedAvg, FedProx and MOON beside their plain twins\n\n"
+def blocks(found: Mapping[str, Sequence[Pair]]) -> Iterator[str | dict[str, Any]]:
+    """Yield what the page consists of: the tables, each under its heading."""
+    yield "# FedAvg, FedProx and MOON beside their plain twins"
+    yield (
         f"Test accuracy in percent on `experiments/{EXPERIMENT.name}` and `experiments/{FASHION.name}` (ξ = 2, K = 20, "
-        "E = 5), by `make twins-baselines`. MLP is `mlp-2nn` on both; the CNN of the second file takes --cnn-rounds.\n"
-    ) + "".join(f"\n## {heading}\n\n{table(pairs)}\n" for heading, pairs in found.items())
+        "E = 5), by `make twins-baselines`. MLP is `mlp-2nn` on both; the CNN of the second file takes --cnn-rounds."
+    )
+    for heading, pairs in found.items():
+        yield f"## {heading}"
+        yield table(pairs)
 
 
 def main() -> None:
@@ -176,9 +181,8 @@ def main() -> None:
         found.setdefault(heading, []).append(pair)
         print(f"{heading}: {pair.method}: {pair.points:.2f} points, weights {pair.weights:.1e} apart", flush=True)
         if given.out:
-            given.out.parent.mkdir(parents=True, exist_ok=True)
-            given.out.write_text(page(found))
-    print(page(found))
+            documents.publish(given.out, list(blocks(found)))
+    print(documents.page({"blocks": list(blocks(found))}))
 
 
 if __name__ == "__main__":

@@ -12,9 +12,7 @@ from benchmarks import attacks
 RESULTS = Path(__file__).parents[2] / "results"
 
 
-def test_the_page_is_that_of_the_cells() -> None:
-    written = (RESULTS / "robust.md").read_text(encoding="utf-8")
-    assert written == "\n".join(attacks.page(RESULTS / "robust.json")) + "\n"
+def test_the_published_cells_are_those_that_there_are() -> None:
     assert set(json.loads((RESULTS / "robust.json").read_text(encoding="utf-8"))) <= {c.key for c in attacks.cells()}
 
 

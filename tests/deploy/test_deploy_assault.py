@@ -1,6 +1,6 @@
 """A second attack on a deployment, from its documents and its code: what was tried, by class, and what came of it.
 
-``PYTHONPATH=tests/helpers python tests/deploy/test_deploy_assault.py`` prints the table of ``results/attacks.md``.
+``PYTHONPATH=.:tests/helpers python tests/deploy/test_deploy_assault.py`` writes ``results/attacks.md``.
 """
 
 from __future__ import annotations
@@ -68,6 +68,7 @@ from live_park import NOWHERE, Broker, InMemory, Live, device_settings, experime
 from live_park import live as park_of
 from model_files import write_model
 from networks import build
+from papers import documents
 from parks import MOSQUITTO, TOP, Client, free_port, plant, until
 
 REFUSED, HARMLESS, KNOWN = "refused", "harmless", "known"  # known: docs/deploy.md states that it is not prevented
@@ -1667,7 +1668,7 @@ CLASSES: Mapping[str, tuple[str, str, Callable[[Tally, Path], None]]] = {
 HEAD = """\
 # Attacks on a deployment
 
-Written by `PYTHONPATH=tests/helpers python tests/deploy/test_deploy_assault.py > results/attacks.md`.
+Written by `PYTHONPATH=.:tests/helpers python tests/deploy/test_deploy_assault.py`.
 
 Attempts against the handlers of messages and files that real machines run, in one process, and against three Mosquitto
 brokers as `fedfloor provision` configures them, with the certificates of a device, another factory, a bridge, and of
@@ -1679,10 +1680,10 @@ clusters of few rows in a survey for normalisation, which `docs/deploy.md` names
 against.
 
 What got through at first stands in `CHANGELOG.md` under Security; each of these is an attempt here, or in
-`tests/deploy/test_deploy_provision.py`.
-"""
-HEADS = ("who attacks whom", "aim", "attempts", "of them by hand", "refused and named", "harmless",
-         "not prevented, as stated", "got through")  # fmt: skip
+`tests/deploy/test_deploy_provision.py`."""
+HEADS = ["who attacks whom", "aim", "attempts", "of them by hand", "refused and named", "harmless",
+         "not prevented, as stated", "got through"]  # fmt: skip
+PAGE = Path(__file__).parents[2] / "results/attacks.md"
 
 
 def attacked(name: str, folder: Path) -> Tally:
@@ -1703,6 +1704,7 @@ def test_nothing_gets_through(name: str, tmp_path: Path) -> None:
 
 
 def main(names: Sequence[str]) -> int:
+    """Carry out attacks, by name or all, and print the table; all of them write the page as well."""
     logging.disable(logging.WARNING)
     rows, through = list[Tally](), 0
     for name in names or CLASSES:
@@ -1711,18 +1713,19 @@ def main(names: Sequence[str]) -> int:
         for line in rows[-1].through:
             print(f"THROUGH {name} {line}", file=sys.stderr)
         through += len(rows[-1].through)
-    print(HEAD)
-    print(f"| {' | '.join(HEADS)} |")
-    print(f"|---|---|{'---:|' * (len(HEADS) - 2)}")
     total = Tally("All", "")
     for one in rows:
         total.counts += one.counts
         total.by_hand += one.by_hand
         total.through += one.through
+    cells = []
     for one in (*rows, total):
         counts = [one.counts[what] for what in (REFUSED, HARMLESS, KNOWN)]
         figures = (one.counts.total() + len(one.through), one.by_hand, *counts, len(one.through))
-        print(f"| {one.title} | {one.aim} | " + " | ".join(f"{n:,}" for n in figures) + " |")
+        cells.append([one.title, one.aim, *(f"{n:,}" for n in figures)])
+    print(documents.table(HEADS, cells))
+    if not names:
+        documents.publish(PAGE, [HEAD, {"columns": HEADS, "rows": cells}])
     return int(bool(through))
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import re
 import tomllib
 from pathlib import Path
 
 import pytest
 
+from benchmarks import pages
 from fedfloor.errors import SettingError
 from papers import claims, documents
 
@@ -88,12 +90,21 @@ def test_a_changed_digit_shows() -> None:
     assert missed == []
 
 
-def test_pages_of_results_are_made_of_the_tables_beside_them() -> None:
-    made = documents.pages(ROOT / "results")
-    for name, text in made.items():
-        assert (ROOT / "results" / f"{name}.md").read_text(encoding="utf-8") == text, "python -m papers.documents"
-    kept = {*made, *(path.name.split("-2nn")[0].split("-cnn")[0] for path in (ROOT / "results/evidence").iterdir())}
-    assert {Path(claim.file).stem for claim in claims.read() if claim.file.startswith("results")} <= kept
+def test_every_page_of_results_is_made_of_the_json_beside_it() -> None:
+    made = pages.pages()
+    there = {path.stem: path.read_text(encoding="utf-8") for path in (ROOT / "results").glob("*.md")}
+    assert made.keys() == there.keys()
+    assert [name for name in there if made[name] != there[name]] == [], "python -m benchmarks.pages"
+
+
+def test_a_command_writes_its_page_and_json_and_keeps_remarks(tmp_path: Path) -> None:
+    page, table = tmp_path / "one.md", {"columns": ["a"], "rows": [["0.5"]]}
+    source = page.with_suffix(".json")
+    source.write_text(json.dumps({"blocks": ["old"], "converted": True, "remarks": ["By hand."]}))
+    documents.publish(page, ["# One", table], runs=[0.5])
+    assert page.read_text(encoding="utf-8") == "# One\n\n| a |\n|---|\n| 0.5 |\n\nBy hand.\n"
+    assert pages.pages(tmp_path) == {"one": page.read_text(encoding="utf-8")}
+    assert json.loads(source.read_text(encoding="utf-8")).keys() == {"page", "runs", "blocks", "remarks"}
 
 
 def test_the_claims_page_and_its_summaries_are_made_of_the_claims() -> None:

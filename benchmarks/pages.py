@@ -1,0 +1,85 @@
+"""Pages of results, each made from JSON: ``python -m benchmarks.pages`` writes all of them anew.
+
+A page ``results/NAME.md`` is made from ``results/NAME.json`` or, where its command writes a file for each run, from the
+files of the folder ``results/NAME``. A JSON with ``blocks`` is its page's paragraphs and tables; the other pages are
+computed from figures of single runs by the modules that measure them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from benchmarks import (
+    anomalies,
+    attacks,
+    cmapss,
+    cohorts,
+    evidence_pages,
+    forecast,
+    personal,
+    private,
+    private_beside,
+    tep_anomalies,
+)
+from fedfloor import benchmark
+from fedfloor.runs.folder import write
+from papers import documents
+
+RESULTS = Path(__file__).parents[1] / "results"
+
+
+def read(source: Path) -> Any:
+    """Return what a JSON file holds."""
+    return json.loads(source.read_text(encoding="utf-8"))
+
+
+def of_blocks(source: Path) -> str:
+    """Return the page of paragraphs and tables."""
+    return documents.page(read(source))
+
+
+def of_forecasts(source: Path) -> str:
+    """Return the page of forecasts."""
+    found = read(source)
+    return forecast.page({name: found[name] for name in forecast.ROWS}, found["persistence"], found["tuned"])
+
+
+def of_anomalies(source: Path) -> str:
+    """Return the page of anomalies of SKAB's runs."""
+    found = read(source)
+    return anomalies.page(found["rows"], found["federated less pooled"])
+
+
+MADE: dict[str, Callable[[Path], str]] = {
+    "anomalies": of_anomalies,
+    "benchmark": lambda source: benchmark.page(benchmark.results(source / benchmark.RESULTS)),
+    "cmapss": cmapss.page,
+    "cohorts": lambda source: cohorts.page(read(source)),
+    "fedgs-log": lambda source: evidence_pages.log_page(evidence_pages.cells_of(source)),
+    "fedgs-skew": lambda source: evidence_pages.skew_page(evidence_pages.cells_of(source)),
+    "forecast": of_forecasts,
+    "personal": lambda source: personal.page(read(source)),
+    "private": lambda source: private.page(read(source)),
+    "private_beside": lambda source: private_beside.page(read(source)),
+    "robust": lambda source: "\n".join(attacks.page(source)) + "\n",
+    "tep-anomalies": lambda source: tep_anomalies.page(read(source)),
+}
+
+
+def pages(results: Path = RESULTS) -> dict[str, str]:
+    """Return the pages of all JSON files and folders of results: name → Markdown."""
+    sources = sorted(path for path in results.iterdir() if path.suffix == ".json" or path.is_dir())
+    return {one.stem: MADE.get(one.stem, of_blocks)(one) for one in sources}
+
+
+def main() -> None:
+    """Write the pages."""
+    for name, text in pages().items():
+        write(RESULTS / f"{name}.md", text)
+
+
+if __name__ == "__main__":
+    main()
