@@ -7,7 +7,6 @@ labels and subjects in files of their own. They become the arrays that ``[data]`
 from __future__ import annotations
 
 import logging
-import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -15,9 +14,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedfloor.data.files import expanded, unreadable
+from fedfloor.data.files import check_new, expanded, loaded, new_file, unreadable
 from fedfloor.data.guess import is_number
-from fedfloor.errors import RunError, SettingError
+from fedfloor.errors import SettingError
 
 log = logging.getLogger(__name__)
 
@@ -49,10 +48,7 @@ def convert(
         RunError: the file cannot be written.
     """
     out = expanded(out)
-    if out.suffix != ".npz":
-        raise SettingError(f"--out {out}: arrays are written as .npz.")
-    if out.exists() and not force:
-        raise SettingError(f"{out} exists already. Give another name, or overwrite it with --force.")
+    check_new(out, (".npz",), force=force)
     arrays: dict[str, Any] = {name: _column(text) for name, text in (("y", label), ("device", device)) if text}
     aside = {_parsed(text)[0].resolve() for text in (label, device) if text}
     matrices = {path: matrix(path) for path in _files(sensors) if path.resolve() not in aside}
@@ -72,15 +68,8 @@ def convert(
         raise SettingError(f"--length {length}: at least 1.")
     arrays["x"] = np.stack([resampled(x, length) for x in matrices.values()], axis=1).astype(np.float32)
     arrays["sensors"] = np.array([path.stem for path in matrices])
-    part = out.with_name(f"{out.name}.part")
-    try:
-        with part.open("wb") as file:
-            np.savez(file, **arrays)
-        part.replace(out)
-    except OSError as error:
-        raise RunError(f"{out} could not be written: {error.strerror or error}.") from error
-    finally:
-        part.unlink(missing_ok=True)
+    with new_file(out) as part, part.open("wb") as file:
+        np.savez(file, **arrays)
     return {"file": str(out), "samples": samples, "length": length, "sensors": sizes}
 
 
@@ -106,10 +95,8 @@ def matrix(path: Path, column: int | None = None) -> Matrix:
     """
     lines = _lines(path)
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("error")  # NumPy only warns of an empty file
-            x: Matrix = np.loadtxt(lines, ndmin=2, usecols=column)
-    except (ValueError, UserWarning) as error:
+        x = loaded(lines, column)
+    except ValueError as error:
         raise SettingError(f"{path.name}: not a matrix of numbers ({error}).") from error
     if not (np.abs(x) <= LARGEST).all():
         row, column = np.argwhere(~(np.abs(x) <= LARGEST))[0]

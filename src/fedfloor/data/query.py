@@ -19,7 +19,7 @@ from uuid import UUID
 
 from fedfloor._version import __version__
 from fedfloor.data.cache import content_hash
-from fedfloor.data.files import expanded
+from fedfloor.data.files import check_new, expanded, new_file
 from fedfloor.data.files.columnar import PARQUET
 from fedfloor.errors import RunError, SettingError
 
@@ -122,14 +122,8 @@ def fetch(url: str, query: str, out: Path, *, force: bool = False) -> dict[str, 
         RunError: the server cannot be reached, or the file cannot be written.
     """
     where, text, out = address(url), statement(query), expanded(out)
-    if not out.name.casefold().endswith(PARQUET):
-        raise SettingError(f"--out {out}: the answer is written as Parquet. Give a name that ends in .parquet.")
-    if out.exists() and not force:
-        raise SettingError(f"{out} exists already. Give another name with --out, or overwrite it with --force.")
-    if not out.parent.is_dir():
-        raise SettingError(f"--out {out}: there is no folder {out.parent}.")
-    part = out.with_name(f"{out.name}.part")
-    try:
+    check_new(out, PARQUET, force=force)
+    with new_file(out) as part:
         with answer(where, text) as records:
             rows, columns = _write(records, part)
         if not rows:
@@ -140,12 +134,8 @@ def fetch(url: str, query: str, out: Path, *, force: bool = False) -> dict[str, 
             "file": out.name, "sha256": content_hash(part), "rows": rows, "columns": columns, "query": text,
             "address": where.shown, "time": datetime.now(UTC).isoformat(timespec="seconds"), "fedfloor": __version__,
         }  # fmt: skip
-        part.replace(out)
-        out.with_name(f"{out.name}.json").write_text(json.dumps(facts, indent=1, ensure_ascii=False) + "\n", "utf-8")
-    except OSError as error:
-        raise RunError(f"{out} could not be written: {error.strerror or error}.") from error
-    finally:
-        part.unlink(missing_ok=True)
+    with new_file(out.with_name(f"{out.name}.json")) as part:
+        part.write_text(json.dumps(facts, indent=1, ensure_ascii=False) + "\n", "utf-8")
     return facts
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import logging
 import os
-import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
@@ -16,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedfloor.data.dataset import Images
-from fedfloor.data.files import content, conversions, own
+from fedfloor.data.files import content, conversions, loaded, own
 from fedfloor.data.files.encode import binned, columns_of, described, encoded
 from fedfloor.data.files.npz import read_arrays
 from fedfloor.data.files.pictures import SUFFIXES, read_picture
@@ -120,10 +119,8 @@ def _sheet(path: Path, sensors: Sensors) -> tuple[Sheet, Columns]:
 def _matrix(path: Path, columns: tuple[str, ...]) -> Sheet:
     """Read numbers separated by white space; a matrix with a row per sensor is transposed."""
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("error")  # NumPy only warns of an empty file
-            x = np.loadtxt(io.BytesIO(content(path)), ndmin=2)
-    except (ValueError, UserWarning, UnicodeDecodeError) as error:
+        x = loaded(io.BytesIO(content(path)))
+    except ValueError as error:
         raise SettingError(f"{path.name}: not a matrix of numbers ({error}).") from error
     if x.shape[1] != len(columns) == x.shape[0]:
         x = x.T

@@ -7,12 +7,14 @@ import io
 import warnings
 import zlib
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedfloor.errors import SettingError
+from fedfloor.errors import RunError, SettingError
 
 PIECE = 1 << 18  # bytes
 
@@ -44,6 +46,37 @@ def is_there(path: Path) -> bool:
         raise unreadable(path, error) from error
 
 
+def check_new(out: Path, endings: tuple[str, ...], *, force: bool) -> None:
+    """Check the name of a file that a command is to write.
+
+    Raises:
+        SettingError: another ending, a folder that is not there, or a file that is, unless ``force``.
+    """
+    if not out.name.casefold().endswith(endings):
+        raise SettingError(f"--out {out}: give a name that ends in {' or '.join(endings)}.")
+    if out.exists() and not force:
+        raise SettingError(f"{out} exists already. Give another name with --out, or overwrite it with --force.")
+    if not out.parent.is_dir():
+        raise SettingError(f"--out {out}: there is no folder {out.parent}.")
+
+
+@contextmanager
+def new_file(out: Path) -> Iterator[Path]:
+    """Yield the place that a file is written to, which has its name once it is whole.
+
+    Raises:
+        RunError: it cannot be written.
+    """
+    part = out.with_name(f"{out.name}.part")
+    try:
+        yield part
+        part.replace(out)
+    except OSError as error:
+        raise RunError(f"{out} could not be written: {error.strerror or error}.") from error
+    finally:
+        part.unlink(missing_ok=True)
+
+
 def find(folder: Path, name: str) -> Path | None:
     """Return ``name.gz`` or else ``name`` in the folder, or None where neither is."""
     for path in (folder / f"{name}.gz", folder / name):
@@ -71,16 +104,22 @@ def content(path: Path) -> bytes:
 
 def pieces(path: Path) -> Iterator[bytes]:
     """Yield a file's bytes piece by piece, unpacked where its first bytes (not its name) show that it is gzip."""
+    with unpacking(path), path.open("rb") as raw:
+        start = raw.read(4)
+        raw.seek(0)
+        packed = start[:2] == b"\x1f\x8b"
+        if path.suffix == ".gz" and not packed:
+            raise damaged(path, f"not a gzip file: it starts with {start.hex() or 'nothing'}, not 1f8b")
+        stream = gzip.GzipFile(fileobj=raw) if packed else raw
+        while piece := stream.read(PIECE):
+            yield piece
+
+
+@contextmanager
+def unpacking(path: Path) -> Iterator[None]:
+    """Name the file, the problem and the remedy where one that may be gzip cannot be read to its end."""
     try:
-        with path.open("rb") as raw:
-            start = raw.read(4)
-            raw.seek(0)
-            packed = start[:2] == b"\x1f\x8b"
-            if path.suffix == ".gz" and not packed:
-                raise damaged(path, f"not a gzip file: it starts with {start.hex() or 'nothing'}, not 1f8b")
-            stream = gzip.GzipFile(fileobj=raw) if packed else raw
-            while piece := stream.read(PIECE):
-                yield piece
+        yield
     except EOFError as error:
         size = path.stat().st_size
         raise damaged(path, f"cut short: gzip data end too early after {size:,} bytes") from error
@@ -100,13 +139,25 @@ def head(path: Path, length: int) -> bytes:
     return start[:length]
 
 
+def loaded(lines: Any, column: int | None = None) -> NDArray[np.float64]:
+    """Return numbers with blanks between them, float64 [rows, columns], of a file or lines; or one column [rows, 1].
+
+    Raises:
+        ValueError: no numbers, or rows of several lengths.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # NumPy only warns of an empty file
+        try:
+            return np.loadtxt(lines, ndmin=2, usecols=column)
+        except UserWarning as error:
+            raise ValueError(str(error)) from error
+
+
 def matrix(path: Path, data: bytes, width: int, *, either_way: bool = False) -> NDArray[np.float64]:
     """Return a matrix of finite numbers, written row by row with blanks between them, float64 [rows, width]."""
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("error")  # NumPy only warns of an empty file
-            x = np.loadtxt(io.BytesIO(data), ndmin=2)
-    except (ValueError, UserWarning, UnicodeDecodeError) as error:
+        x = loaded(io.BytesIO(data))
+    except ValueError as error:
         raise damaged(path, f"not a matrix of numbers ({error})") from error
     if either_way and x.shape[0] == width and x.shape[1] != width:
         x = x.T

@@ -16,7 +16,7 @@ import numpy as np
 
 from fedfloor.data.cache import Writer, remember
 from fedfloor.data.dataset import Dataset, Images, Labels, SamplePool, pooled
-from fedfloor.data.files import content, damaged, find, unreadable
+from fedfloor.data.files import content, damaged, find, unpacking
 from fedfloor.errors import SettingError
 
 SHAPE = (3, 32, 32)
@@ -188,7 +188,7 @@ def _unpacked(archive: Path, layout: Layout) -> Iterator[tuple[Path, bytes]]:
     """Yield the wanted members of an archive in its order: (archive/member, content)."""
     wanted = set(_wanted(layout))
     try:
-        with _opened(archive) as raw:
+        with unpacking(archive), _opened(archive) as raw:
             stream = _Bounded(archive, raw, sum(layout.sizes) * layout.record + SLACK)
             with tarfile.open(fileobj=stream, mode="r|", bufsize=CHUNK) as tar:
                 for member in tar:
@@ -201,14 +201,8 @@ def _unpacked(archive: Path, layout: Layout) -> Iterator[tuple[Path, bytes]]:
                         yield path, opened.read() if opened is not None else b""
             while stream.read(CHUNK):  # gzip compares its checksum at the very end only
                 pass
-    except EOFError as error:
-        raise damaged(archive, "cut short: the gzip data end too early") from error
-    except (gzip.BadGzipFile, zlib.error) as error:
-        raise damaged(archive, f"damaged gzip data ({error})") from error
     except (tarfile.TarError, ValueError, OverflowError, RecursionError) as error:  # what damaged headers lead to
         raise damaged(archive, f"not a whole tar archive ({error})") from error
-    except OSError as error:
-        raise unreadable(archive, error) from error
 
 
 def _opened(archive: Path) -> io.BufferedIOBase:
