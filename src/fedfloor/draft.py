@@ -234,7 +234,7 @@ def _guess(data: dict[str, Any], path: Path) -> list[str]:
     if above:
         data["skip"] = len(above) if (*above,) == skipped(len(above)) else above
     if folder:
-        table = max(files[:LISTED], key=lambda file: len(next(iter(head(file.path, 1, data)), []))).path  # most columns
+        table = max(files[:LISTED], key=lambda file: len(head(file.path, 1, data).names)).path  # most columns
         proposals.check_levels(files, data)
     labelled = not folder or len(files[0].folders) < 2 or "label" not in data.get("layout", "label")
     needed = ("label",) if labelled and not data.get("remaining") and _task(data).labelled else ()

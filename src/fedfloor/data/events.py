@@ -14,11 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedfloor.data import guess
-from fedfloor.data.files import expanded
+from fedfloor.data.files import check_new, expanded, new_file
 from fedfloor.data.files.rows import place
-from fedfloor.data.files.sheet import head
+from fedfloor.data.files.sheet import Excerpt, head
 from fedfloor.data.files.times import NUMBERS, Form, TimeError, decide, read
-from fedfloor.errors import RunError, SettingError
+from fedfloor.errors import SettingError
 from fedfloor.names import count
 
 log = logging.getLogger(__name__)
@@ -35,16 +35,14 @@ class _Table:
 
     Args:
         path: of the file.
-        names: of the columns.
-        rows: cells.
+        cells: of it.
         device: of each row.
         time: of each row, in seconds or as it counts, [n].
         form: how times are written.
     """
 
     path: Path
-    names: list[str]
-    rows: list[list[str]]
+    cells: Excerpt
     device: list[str]
     time: NDArray[np.float64]
     form: Form
@@ -95,18 +93,15 @@ def label_rows(
     out = expanded(out)
     if bool(within) == remaining:
         raise SettingError("give either --within SPAN, for labels, or --remaining, for the time until the next event.")
-    if out.exists() and not force:
-        raise SettingError(f"{out} exists already. Give another name with --out, or overwrite it with --force.")
-    if not out.name.casefold().endswith(".csv") or not out.parent.is_dir():
-        raise SettingError(f"--out {out}: must be the name of a .csv file in a folder that exists.")
+    check_new(out, (".csv",), force=force)
     table, marks = _read(expanded(data), columns or {}), _read(expanded(events), columns or {})
     if (table.form == NUMBERS) != (marks.form == NUMBERS):
         raise SettingError(f"{marks.path.name}: times are {marks.form}, but {table.path.name} has {table.form}.")
     added = [REMAINING, RUN] if remaining else [LABEL]
-    taken = next((name for name in added if name in table.names), None)
+    taken = next((name for name in added if name in table.cells.names), None)
     if taken is not None:
         raise SettingError(f"{table.path.name} has a column '{taken}' already. Rename it, or remove it.")
-    kinds = [""] * len(marks.rows) if remaining else _kinds(marks, kind)
+    kinds = [""] * len(marks.device) if remaining else _kinds(marks, kind)
     unknown = sorted({*marks.device} - {*table.device})
     unmatched = sum(device in unknown for device in marks.device)
     if unknown:
@@ -119,21 +114,14 @@ def label_rows(
         if remaining
         else [[label] for label in _labels(table, marks, kinds, seconds(within))]
     )
-    kept = [row + more for row, more in zip(table.rows, cells, strict=True) if more]
+    kept = [row + more for row, more in zip(table.cells.rows, cells, strict=True) if more]
     if not kept or (not remaining and all(row[-1] == NONE for row in kept)):
         raise SettingError(f"{marks.path.name}: no event follows any row of {table.path.name}: compare their times.")
-    part = out.with_name(f"{out.name}.part")
-    try:
-        with part.open("w", newline="", encoding="utf-8") as file:
-            csv.writer(file).writerows([table.names + added, *kept])
-        part.replace(out)
-    except OSError as error:
-        raise RunError(f"{out} could not be written: {error.strerror or error}.") from error
-    finally:
-        part.unlink(missing_ok=True)
-    facts: dict[str, Any] = {"file": str(out), "rows": len(kept), "events": len(marks.rows) - unmatched}
+    with new_file(out) as part, part.open("w", newline="", encoding="utf-8") as file:
+        csv.writer(file).writerows([table.cells.names + added, *kept])
+    facts: dict[str, Any] = {"file": str(out), "rows": len(kept), "events": len(marks.device) - unmatched}
     if remaining:
-        return facts | {"left out": len(table.rows) - len(kept), "unit": "as time" if table.form == NUMBERS else "h"}
+        return facts | {"left out": len(table.device) - len(kept), "unit": "as time" if table.form == NUMBERS else "h"}
     labels = [row[-1] for row in kept]
     return facts | {"labels": {label: labels.count(label) for label in sorted({*labels})}}
 
@@ -141,11 +129,12 @@ def label_rows(
 def _read(path: Path, columns: Mapping[str, str]) -> _Table:
     if not path.is_file():
         raise SettingError(f"{path}: no such file. Give a table: CSV, Parquet or a workbook.")
-    names, *rows = head(path, EVERY, {}) or [[]]
+    table = head(path, EVERY, {})
+    names, rows = table.names, table.rows
     short = next((number for number, row in enumerate(rows, start=2) if len(row) != len(names)), None)
     if short is not None:
         raise SettingError(f"{place(path, short)}: {len(rows[short - 2])} cells, but the header has {len(names)}.")
-    roles = guess.roles_of(names, rows[: guess.LOOKED_AT], {key: name for key, name in columns.items() if name})
+    roles = guess.roles_of(table.top(guess.LOOKED_AT), {key: name for key, name in columns.items() if name})
     unread = next((name for name in names if guess.word_of(name) in guess.CALLED["time"]), "")
     roles = {"time": unread} | roles  # whose cells are then read, and refused one by one
     for role in ("device", "time"):
@@ -154,26 +143,25 @@ def _read(path: Path, columns: Mapping[str, str]) -> _Table:
                 f"{path.name}: no column for the {role}. There are: {', '.join(names)}. Its name: --{role} NAME, in "
                 "both tables."
             )
-    at = names.index(roles["time"])
     try:
-        form, moments = read([row[at] for row in rows], None, None, ".")
+        form, moments = read(table.cells(roles["time"]), None, None, ".")
         time = decide(moments, form, None)[0]
     except TimeError as error:
-        raise SettingError(f"{place(path, error.row + 2, names[at])}: {error.message}") from error
-    return _Table(path, names, rows, [row[names.index(roles["device"])] for row in rows], time, form)
+        raise SettingError(f"{place(path, error.row + 2, roles['time'])}: {error.message}") from error
+    return _Table(path, table, table.cells(roles["device"]), time, form)
 
 
 def _kinds(events: _Table, given: str) -> list[str]:
     """Return the kind of each event."""
-    names, cells = events.names, [events.device, *zip(*events.rows, strict=True)]
-    free = [name for name, column in zip(names, cells[1:], strict=True) if list(column) != events.device]
+    table, names = events.cells, events.cells.names
+    free = [name for name in names if table.cells(name) != events.device]
     free = [name for name in free if guess.word_of(name) not in guess.CALLED["time"]]
-    roles = guess.roles_of(names, events.rows[: guess.LOOKED_AT], {})
+    roles = guess.roles_of(table.top(guess.LOOKED_AT), {})
     column = given or roles.get("label") or (free[0] if len(free) == 1 else "")
     if column not in names:
         problem = f"no column '{column}'" if column else "no column for the kind of event"
         raise SettingError(f"{events.path.name}: {problem}. There are: {', '.join(names)}. Its name: --kind NAME.")
-    kinds = [row[names.index(column)] for row in events.rows]
+    kinds = table.cells(column)
     if "" in kinds or NONE in kinds:
         row = 2 + next(i for i, each in enumerate(kinds) if each in ("", NONE))
         raise SettingError(
@@ -189,7 +177,7 @@ def _next(table: _Table, events: _Table) -> tuple[NDArray[np.int64], NDArray[np.
     of_device: dict[str, list[int]] = {}
     for event in order.tolist():
         of_device.setdefault(events.device[event], []).append(event)
-    following, before = np.full(len(table.rows), -1, np.int64), np.zeros(len(table.rows), np.int64)
+    following, before = np.full(len(table.device), -1, np.int64), np.zeros(len(table.device), np.int64)
     devices = np.array(table.device)
     for device, mine in of_device.items():
         rows = np.flatnonzero(devices == device)

@@ -7,7 +7,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from itertools import pairwise
+from itertools import groupby, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ import numpy as np
 from fedfloor.data.files.columnar import is_parquet
 from fedfloor.data.files.joined import JOIN, MIDNIGHT, Joined, parts_of
 from fedfloor.data.files.rows import place
-from fedfloor.data.files.sheet import MISSING, check_header, head, looks_like_time, numbers_of, other_marks
+from fedfloor.data.files.sheet import MISSING, Excerpt, check_header, head, looks_like_time, numbers_of, other_marks
 from fedfloor.data.files.times import READ, moment
 from fedfloor.data.reading import Columns
 from fedfloor.errors import SettingError
@@ -89,69 +89,76 @@ def guess(path: Path, given: Mapping[str, Any], needed: Sequence[str] = ("device
             another form, or in two columns.
     """
 
-    rows = head(path, LOOKED_AT, given)
-    if not rows:
+    table = head(path, LOOKED_AT, given)
+    if not table.first:
         return {}
-    check_header(path, rows[0], given.get("header"))
-    _check_names(path, rows[0], given)
-    rows = [list(given["header"]), *rows] if given.get("header") else rows
-    names, body = rows[0], [row for row in rows[1:] if len(row) == len(rows[0]) and row != rows[0]]
-    columns: dict[str, Any] = dict(given.get("columns", {}))
-    form = given.get("time_format")
-    if "time" not in columns and (pair := _day_and_clock(names, body, form)):
-        columns["time"] = pair
-        return guess(path, {**given, "columns": columns}, needed)
+    check_header(path, table.first, given.get("header"))
+    _check_names(path, table.names, given)
+    table, columns, form = table.whole(), dict[str, Any](given.get("columns", {})), given.get("time_format")
+    if "time" not in columns and (pair := _day_and_clock(table, form)):
+        return guess(path, {**given, "columns": columns | {"time": pair}}, needed)
     out = () if "device" in needed else ("device", "factory") if "label" in needed else ("device", "factory", "label")
-    roles = {role: name for role, name in roles_of(names, body, columns, form).items() if role not in out}
+    roles = {role: name for role, name in roles_of(table, columns, form).items() if role not in out}
     roles |= {"factory": ""} if roles.get("device") == "" and "factory" not in columns and "factory" in roles else {}
     if "device" in needed and "factory" not in roles:
-        roles |= _place(path, names, roles, given)
-    if not {*needed} <= roles.keys() or not set(filter(None, roles.values())) <= set(names):
-        known = {role: name for role, name in roles.items() if name in names and name != Columns().roles().get(role)}
-        return {"columns": columns | known} if known else {}
+        roles |= _place(path, roles, given)
     named: dict[str, Any] = {role: name for role, name in roles.items() if name != Columns().roles().get(role)}
-    index = [] if columns.get("values") else _indices(names, body, roles.values())
+    if not {*needed} <= roles.keys() or not set(filter(None, roles.values())) <= set(table.names):
+        known = {role: name for role, name in named.items() if name in table.names}
+        return {"columns": columns | known} if known else {}
+    index = [] if columns.get("values") else _indices(table, roles.values())
     if index := [name for name in index if name not in columns.get("ignore", ())]:
         columns["ignore"] = named["ignore"] = [*columns.get("ignore", ()), *index]
+    return _with_sensors(path, table, given, columns, named, roles)
+
+
+def _with_sensors(
+    path: Path, table: Excerpt, given: Mapping[str, Any], columns: dict[str, Any], named: dict[str, Any],
+    roles: Mapping[str, str],
+) -> dict[str, Any]:  # fmt: skip
+    """Return the keys of :func:`guess`: ``named`` columns, those of texts, and the marks in numbers."""
     taken = {
         *(name for role, name in Columns().roles().items() if roles.get(role) != ""),
         *roles.values(),
         *(part for name in roles.values() for part in parts_of(name)),
-        *columns.get("values", ()),
-        *columns.get("ignore", ()),
-        *columns.get("categories", ()),
+        *_told(columns),
         columns.get("id", "id"),
     }
-    free = [i for i, name in enumerate(names) if name not in taken]
-    measured = [i for i, name in enumerate(names) if i in free or name in columns.get("values", ())]
-    comma = given.get("decimal", ",") == "," and _commas(body, measured)
+    free = [name for name in table.names if name not in taken]
+    sensors = [name for name in table.names if name in free or name in columns.get("values", ())]
+    measured = [cell for name in sensors for cell in table.cells(name)]
+    comma = given.get("decimal", ",") == "," and _commas(measured)
     decimal = "," if comma else "."
-    mark = given.get("thousands") or _thousands(body, measured, decimal)
-    texts = [names[i] for i in free if is_text([row[i].replace(mark, "") for row in body], decimal)]
+    mark = given.get("thousands") or _thousands(measured, decimal)
+    texts = [name for name in free if is_text([cell.replace(mark, "") for cell in table.cells(name)], decimal)]
     if texts and not columns.get("values"):
-        cells = {name: [row[names.index(name)] for row in body] for name in texts}
         if "time" not in columns:
-            _check_times(path.name, cells, form, has_time="time" in roles)
+            cells = {name: table.cells(name) for name in texts}
+            _check_times(path.name, cells, given.get("time_format"), has_time="time" in roles)
         for name in texts:
-            _check_numbers(path.name, name, cells[name], decimal)
-        more = head(path, COUNTED + 1, given)
-        few = _categories(names, more[not given.get("header") :], texts, roles.get("label", "label"))
+            _check_numbers(path.name, name, table.cells(name), decimal)
+        few = _categories(head(path, COUNTED + 1, given).whole(), texts, roles.get("label", "label"))
         named |= _kept(columns, texts, few)
     guessed: dict[str, Any] = {"columns": columns | named} if named else {}
     guessed |= {"thousands": mark} if mark and "thousands" not in given else {}
     return guessed | ({"decimal": ","} if comma and "decimal" not in given else {})
 
 
-def _day_and_clock(names: Sequence[str], body: Sequence[Sequence[str]], form: str | None) -> str | None:
+def _told(columns: Mapping[str, Any]) -> set[str]:
+    """Return the columns that are stated to be sensors, or none."""
+    return {name for role in ("values", "ignore", "categories") for name in columns.get(role, ())}
+
+
+def _day_and_clock(table: Excerpt, form: str | None) -> str | None:
     """Return the only column of days and the only one of times of day, joined, where a table has both."""
-    cells = {name: [row[i] for row in body] for i, name in enumerate(names)}
-    clocks = [name for name in names if body and all(map(CLOCK.fullmatch, cells[name]))]
-    days = [name for name in names if clocks and all(_is_date(cell, None) for cell in cells[name])]
+    cells = {name: table.cells(name) for name in table.names}
+    clocks = [name for name in cells if table.rows and all(map(CLOCK.fullmatch, cells[name]))]
+    days = [name for name in cells if clocks and all(_is_date(cell, None) for cell in cells[name])]
     days = [name for name in days if not any(":" in MIDNIGHT.sub("", cell) for cell in cells[name])]
     if len(clocks) != 1 or len(days) != 1:
         return None
-    time = Joined("", (names.index(days[0]), names.index(clocks[0])), "time")
-    return days[0] + JOIN + clocks[0] if _is_time([time.cell(row) for row in body], form, numbers=False) else None
+    time = Joined("", (table.names.index(days[0]), table.names.index(clocks[0])), "time")
+    return days[0] + JOIN + clocks[0] if _is_time(list(map(time.cell, table.rows)), form, numbers=False) else None
 
 
 def _kept(columns: Mapping[str, Any], texts: Sequence[str], few: Sequence[str]) -> dict[str, Any]:
@@ -176,11 +183,9 @@ def word_of(name: str) -> str:
 
 def _check_names(path: Path, names: Sequence[str], given: Mapping[str, Any]) -> None:
     """Refuse a first row of values; numbers in order may be names, such as wavelengths or places of pixels."""
-    numbers = numbers_of(names)
-    columns = given.get("columns", {})
+    numbers, columns = numbers_of(names), given.get("columns", {})
     known = {word for called in CALLED.values() for word in called} | {*ANSWERS, "id"}
-    named = any(word_of(name) in known or name in columns.values() for name in names)
-    named = named or any(name in columns.get(role, ()) for role in ("values", "ignore", "categories") for name in names)
+    named = any(word_of(name) in known or name in columns.values() or name in _told(columns) for name in names)
     ordered = numbers in (sorted({*numbers}), sorted({*numbers}, reverse=True))
     if given.get("header") or is_parquet(path) or named or ordered or 2 * len(numbers) < len(names):
         return
@@ -191,83 +196,66 @@ def _check_names(path: Path, names: Sequence[str], given: Mapping[str, Any]) -> 
     )
 
 
-def _categories(names: Sequence[str], body: Sequence[Sequence[str]], texts: Sequence[str], label: str) -> list[str]:
+def _categories(table: Excerpt, texts: Sequence[str], label: str) -> list[str]:
     """Return those columns of texts that hold a few values again and again, but are no copy of the label."""
-    rows = [row for row in body if len(row) == len(names)]
     categories = []
     for name in texts:
-        cells = [row[names.index(name)] for row in rows]
+        cells = table.cells(name)
         many = len({cell for cell in cells if cell.casefold() not in MISSING})
-        copy = (
-            label in names and len({(a, row[names.index(label)]) for a, row in zip(cells, rows, strict=True)}) == many
-        )
+        copy = label in table.names and len({*zip(cells, table.cells(label), strict=True)}) == many
         if 2 <= many <= FEW and many * FEW <= max(len(cells), FEW * 2) and not copy:
             categories.append(name)
     return categories
 
 
-def roles_of(
-    names: Sequence[str], body: Sequence[Sequence[str]], given: Mapping[str, Any], form: str | None = None
-) -> dict[str, str]:
+def roles_of(table: Excerpt, given: Mapping[str, Any], form: str | None = None) -> dict[str, str]:
     """Return role → column: the given column, else the first column with one of the role's common names."""
+    names = table.names
     roles = {role: str(given[role]) for role in CALLED if role in given}
-    run = next((i for i, name in enumerate(names) if word_of(name) in CALLED["run"]), None)
+    run = next((name for name in names if word_of(name) in CALLED["run"]), None)
     for role, called in CALLED.items():
         for word in called if role not in roles else ():
             if word in STEPS and run is None:
                 continue
             match = [name for name in names if word_of(name) == word and name not in roles.values()]
-            cells = [row[names.index(match[0])] for row in body] if match else []
+            cells = table.cells(match[0]) if match else []
             fits = role != "time" or word == "time" or _is_time(cells, form)
-            parts = [names.index(roles["device"])] if roles.get("device") in names else []
-            parts += [run] if run is not None else []
-            whose = ["\0".join(row[i] for i in parts) for row in body]
+            parts = [table.cells(name) for name in (roles.get("device"), run) if name in names]
+            whose = ["\0".join(both) for both in zip(*parts, strict=True)] or [""] * len(cells)
             if match and fits and (word not in COUNTERS + STEPS or _rises(cells, whose)):
                 roles[role] = match[0]
                 break
     free = [name for name in names if name not in roles.values() and name not in given.get("ignore", ())]
-    texts = [name for name in free if word_of(name) in MACHINES and is_text(_cells(names, body, name), ".")]
+    texts = [name for name in free if word_of(name) in MACHINES and is_text(table.cells(name), ".")]
     if "device" not in roles:
         roles |= {"device": texts[0]} if texts else {}
     elif "device" not in given:  # a machine of its own stands in each place: the finer of the two is the device
-        whole = _cells(names, body, roles["device"])
+        whole = table.cells(roles["device"])
         for name in (*texts, *(name for name in free if word_of(name) in CALLED["device"])):
-            cells = _cells(names, body, name)
+            cells = table.cells(name)
             if 2 * len({*cells}) <= len(cells) and _groups(cells, whole):
                 roles["device"] = name
                 break
     if "label" not in roles:
-        free = [
-            name for name in names if name not in {*roles.values(), *given.get("values", ()), *given.get("ignore", ())}
-        ]
-        answers = [name for word in ANSWERS for name in free if word_of(name) == word]
+        taken = {*roles.values(), *given.get("values", ()), *given.get("ignore", ())}
+        answers = [name for word in ANSWERS for name in names if word_of(name) == word and name not in taken]
         roles |= {"label": answers[0]} if answers else {}
     if "time" not in roles:
         known = {*roles.values(), *given.get("values", ()), *given.get("ignore", ()), given.get("id", "id")}
-        dates = [
-            name
-            for i, name in enumerate(names)
-            if name not in known and _is_time([row[i] for row in body], form, numbers=False)
-        ]
+        dates = [name for name in names if name not in known and _is_time(table.cells(name), form, numbers=False)]
         if len(dates) == 1:
             roles["time"] = dates[0]
     return roles
 
 
-def _place(path: Path, names: Sequence[str], roles: Mapping[str, str], given: Mapping[str, Any]) -> dict[str, str]:
+def _place(path: Path, roles: Mapping[str, str], given: Mapping[str, Any]) -> dict[str, str]:
     """Return the factory's role where one of :data:`PLACES` groups the devices."""
-    columns = given.get("columns", {})
-    told = {*roles.values(), *columns.get("values", ()), *columns.get("ignore", ()), *columns.get("categories", ())}
-    known = [name for name in names if word_of(name) in PLACES and name not in told]
-    if not known or roles.get("device") not in names:
+    table, told = head(path, COUNTED + 1, given).whole(), {*roles.values(), *_told(given.get("columns", {}))}
+    known = [name for name in table.names if word_of(name) in PLACES and name not in told]
+    if not known or roles.get("device") not in table.names:
         return {}
-    rows = [row for row in head(path, COUNTED + 1, given)[not given.get("header") :] if len(row) == len(names)]
-    devices = _cells(names, rows, roles["device"])
-    return next(({"factory": name} for name in known if _groups(devices, _cells(names, rows, name))), {})
-
-
-def _cells(names: Sequence[str], rows: Sequence[Sequence[str]], name: str) -> list[str]:
-    return [row[names.index(name)] for row in rows]
+    devices = table.cells(roles["device"])
+    return next(({"factory": name} for name in known if _groups(devices, table.cells(name))), {})
 
 
 def _groups(devices: Sequence[str], places: Sequence[str]) -> bool:
@@ -286,19 +274,17 @@ def marks(path: Path, given: Mapping[str, Any], guessed: dict[str, Any], *, judg
     ``normal``: as sensors they would give the anomalies away.
     """
     columns: dict[str, Any] = {**given.get("columns", {}), **guessed.get("columns", {})}
-    rows = head(path, COUNTED + 1, given)
-    names = list(given["header"]) if given.get("header") else rows[0]
-    body = [row for row in rows[not given.get("header") :] if len(row) == len(names)]
+    table = head(path, COUNTED + 1, given).whole()
     told = {*columns.get("values", ()), *columns.get("ignore", ()), *given.get("columns", {}).get("categories", ())}
     marked = []
-    for name in (name for word in ANSWERS for name in names if word_of(name) == word):
-        if name not in told and len({*_cells(names, body, name)}) == 2:
+    for name in (name for word in ANSWERS for name in table.names if word_of(name) == word):
+        if name not in told and len({*table.cells(name)}) == 2:
             marked.append(name)
     for name in columns.get("categories", ()):
-        if name not in (*told, *marked) and any(map(STATE.search, _cells(names, body, name))):
+        if name not in (*told, *marked) and any(map(STATE.search, table.cells(name))):
             marked.append(name)
     sentences = []
-    if judged and marked and "label" not in columns and "label" not in names:
+    if judged and marked and "label" not in columns and "label" not in table.names:
         columns["label"] = marked[0]
         sentences.append(f"'{marked[0]}' is taken for the label, which only judges")
     rest = [name for name in marked if name != columns.get("label")]
@@ -375,27 +361,25 @@ def _is_date(text: str, form: str | None) -> bool:
     return not digits and moment(text, form) is not None
 
 
-def _commas(body: Sequence[Sequence[str]], columns: Sequence[int]) -> bool:
+def _commas(cells: Sequence[str]) -> bool:
     """Return whether fractions are written with commas, and none with points."""
-    cells = [row[i] for row in body for i in columns]
     return any(re.fullmatch(r"[+-]?\d+,\d+", cell) for cell in cells) and not any(
         re.fullmatch(r"[+-]?\d*\.\d+", cell) for cell in cells
     )
 
 
-def _thousands(body: Sequence[Sequence[str]], columns: Sequence[int], decimal: str) -> str:
+def _thousands(cells: Sequence[str], decimal: str) -> str:
     """Return the mark between thousands where numbers with both marks show it; "" where none does."""
     mark = "." if decimal == "," else ","
     form = re.compile(rf"[+-]?\d{{1,3}}(?:[{mark}]\d{{3}})+[{decimal}]\d+")
-    return mark if any(form.fullmatch(row[i]) for row in body for i in columns) else ""
+    return mark if any(map(form.fullmatch, cells)) else ""
 
 
-def _indices(names: Sequence[str], body: Sequence[Sequence[str]], roles: Collection[str]) -> list[str]:
+def _indices(table: Excerpt, roles: Collection[str]) -> list[str]:
     """Return columns of an index's name whose numbers rise by the same step from each row to the next."""
-    named = [name for name in names if INDEX.fullmatch(name) and name not in roles]
-    cells = {name: [row[names.index(name)] for row in body] for name in named}
-    counted = [name for name in named if len(body) > 1 and all(map(is_number, cells[name]))]
-    return [name for name in counted if len({*np.diff([float(cell) for cell in cells[name]])}) == 1]
+    named = [name for name in table.names if INDEX.fullmatch(name) and name not in roles]
+    counted = [name for name in named if len(table.rows) > 1 and all(map(is_number, table.cells(name)))]
+    return [name for name in counted if len({*np.diff([*map(float, table.cells(name))])}) == 1]
 
 
 def candidates(path: Path, given: Mapping[str, Any], role: str) -> list[str]:
@@ -405,20 +389,13 @@ def candidates(path: Path, given: Mapping[str, Any], role: str) -> list[str]:
     A device's rows follow each other, or the column has texts, none of which is a state such as ``normal``. A label is
     no date, and neither has another role's common name.
     """
-    rows = head(path, COUNTED + 1, given)
-    names = list(given["header"]) if given.get("header") else rows[0]
-    body = [row for row in rows[not given.get("header") :] if len(row) == len(names)]
-    columns = given.get("columns", {}).values()
-    known = {name for each in columns for name in ([each] if isinstance(each, str) else each)}
-    form = given.get("time_format")
-    known |= {
-        part
-        for name in roles_of(names, body[:LOOKED_AT], given.get("columns", {}), form).values()
-        for part in parts_of(name)
-    }
+    table, columns, form = head(path, COUNTED + 1, given).whole(), given.get("columns", {}), given.get("time_format")
+    known = {name for each in columns.values() for name in ([each] if isinstance(each, str) else each)}
+    roles = roles_of(table.top(LOOKED_AT), columns, form).values()
+    known |= {part for name in roles for part in parts_of(name)}
     ranked = []
-    for i, name in enumerate(names):
-        cells = [row[i] for row in body]
+    for i, name in enumerate(table.names):
+        cells = table.cells(name)
         many = len({*cells} - MISSING)
         text = is_text(cells, ".")
         whole = all(cell.casefold() in MISSING or re.fullmatch(r"-?\d+(\.0)?", cell) for cell in cells)
@@ -436,22 +413,24 @@ def candidates(path: Path, given: Mapping[str, Any], role: str) -> list[str]:
         if role == "label" or text or changes < 2 * many:
             called = {*CALLED[role], *(ANSWERS if role == "label" else MACHINES)} & {*word_of(name).split("_")}
             ranked.append((not text, not called, i, f"'{name}' ({many} {'texts' if text else 'numbers'})"))
-    flags = _flags(names, body) if role == "label" else []
+    flags = _flags(table) if role == "label" else []
     return [*flags, *(words for *_, words in sorted(ranked)[:CANDIDATES])]
 
 
-def _flags(names: Sequence[str], body: Sequence[Sequence[str]]) -> list[str]:
+def _flags(table: Excerpt) -> list[str]:
     """Return neighbouring columns of which at most one is 1 in a row, joined, in words: flags of faults.
 
     >>> rows = [["3", "1", "0", "0"], ["4", "0", "0", "0"], ["5", "0", "1", "0"], ["6", "0", "0", "1"]]
-    >>> _flags(["x", "bent", "cut", "bump"], rows)
+    >>> _flags(Excerpt(["x", "bent", "cut", "bump"], rows))
     ["'bent + cut + bump' (3 flags)"]
     """
-    marked = [{row[i] for row in body} == {"0", "1"} for i in range(len(names))]
-    edges = [i for i in range(len(names) + 1) if (i and marked[i - 1]) != (i < len(names) and marked[i])]
-    runs = [range(first, end) for first, end in zip(edges[::2], edges[1::2], strict=True) if end - first >= FLAGS]
-    single = [run for run in runs if all([row[i] for i in run].count("1") <= 1 for row in body)]
-    return [f"'{JOIN.join(names[i] for i in run)}' ({len(run)} flags)" for run in reversed(single)]
+    marked = [name if {*table.cells(name)} == {"0", "1"} else "" for name in table.names]
+    runs = [list(run) for is_flag, run in groupby(marked, bool) if is_flag]
+    single = [
+        run for run in runs if len(run) >= FLAGS
+        and all(row.count("1") <= 1 for row in zip(*map(table.cells, run), strict=True))
+    ]  # fmt: skip
+    return [f"'{JOIN.join(run)}' ({len(run)} flags)" for run in reversed(single)]
 
 
 def is_text(cells: Sequence[str], decimal: str) -> bool:

@@ -1,4 +1,4 @@
-"""Data in forms that are not read: how each is recognised, and the lines that convert it."""
+"""Data in forms that are not read: how each is recognised. ``conversions.toml`` has the lines that convert it."""
 
 from __future__ import annotations
 
@@ -6,12 +6,14 @@ import json
 import os
 import re
 import shlex
+import textwrap
+import tomllib
 import zipfile
 from codecs import getincrementaldecoder
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
+from string import Template
 from typing import Any
 
 from fedfloor.data.files.columnar import is_parquet
@@ -19,7 +21,7 @@ from fedfloor.data.files.joined import parts_of
 from fedfloor.data.files.pictures import SUFFIXES
 from fedfloor.data.files.preamble import preamble
 from fedfloor.data.files.rows import LEGACY, MARKS, SheetsError, delimiter_of, is_workbook, unpacked, unpacked_bytes
-from fedfloor.data.files.sheet import NO_LABEL, UnlabelledError, head, looks_like_time
+from fedfloor.data.files.sheet import NO_LABEL, Excerpt, UnlabelledError, head, looks_like_time
 from fedfloor.data.files.times import moment
 from fedfloor.data.files.tree import IGNORED, PARTS, TABLES, TEXTS, named, stem_of
 from fedfloor.data.guess import is_number, is_text, roles_of, word_of
@@ -31,12 +33,11 @@ LOOKED_AT = 2000  # rows
 PEEKED = 1 << 16  # bytes
 MOST_LEVELS = 5  # folders in each other
 SORTED = "data.sort=true"
-PANDAS = " with pandas (pip install pandas)"
 PAGE = "More: docs/your-data.md, section 'Conversions'."
 
 TEXT_TABLES = (".csv", ".tsv", *TEXTS)
-
-Rows = Sequence[Sequence[str]]
+RECIPES: dict[str, Any] = tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8"))
+FORMATS = tuple(ending for recipe in RECIPES["files"] for ending in recipe["endings"])  # of files
 
 
 def check(path: Path, given: Mapping[str, Any]) -> None:
@@ -59,30 +60,46 @@ def check(path: Path, given: Mapping[str, Any]) -> None:
 def _check_file(path: Path, given: Mapping[str, Any]) -> None:
     name = path.name.casefold()
     _check_archive(path, given)
-    if given.get("format") is None and (ending := next((end for end in FORMATS if name.endswith(end)), None)):
-        recipe = _by_content(path, ending)
-        out = path.name[: -len(ending)] + recipe.ending
-        lines = [recipe.lines[0], f"file, out = {_code(path)}, {_code(out)}", *recipe.lines[1:]]
+    if given.get("format") is None and name.endswith(FORMATS):
+        recipe = _recipe_of(path)
+        ending = next(end for end in recipe["endings"] if name.endswith(end))
+        out = path.name[: -len(ending)] + recipe.get("out", ".parquet")
+        first, *lines = recipe["code"].splitlines()
+        code = "\n".join([first, "file, out = $source, $target", *lines])
         raise ConversionError(
-            f"{path}: {recipe.noun}, which is not read.", recipe.needs, lines, f"{recipe.remark}{_then(out)}"
-        )
+            {"problem": "$path: $noun, which is not read.", **recipe, "code": code}, path=path, noun=recipe["noun"],
+            source=_code(path), target=_code(out), then=_then(out),
+        )  # fmt: skip
     if name.endswith((*TABLES, *TEXTS)) or given.get("format") == "table":
         _check_table(path, given)
+
+
+def _recipe_of(path: Path) -> Mapping[str, Any]:
+    """Return the first recipe for a file's ending that its first bytes agree with."""
+    start = b""
+    with suppress(OSError), path.open("rb") as file:
+        start = file.read(512)
+    return next(
+        recipe for recipe in RECIPES["files"]
+        if path.name.casefold().endswith(tuple(recipe["endings"]))
+        and re.match(recipe.get("begins", ""), start.decode("latin-1"))
+    )  # fmt: skip
 
 
 class ConversionError(SettingError):
     """Data in a form that is not read.
 
     Args:
-        problem: the file and its form, as sentences.
-        needs: what the lines need beyond fedfloor's own requirements.
-        lines: of code, which convert the data.
-        after: what to do then, as sentences.
+        recipe: a table of ``conversions.toml``, or its name.
+        values: what stands in it for each ``$NAME``.
     """
 
-    def __init__(self, problem: str, needs: str, lines: Sequence[str], after: str) -> None:
-        code = "\n".join(f"    {line}" for line in lines)
-        super().__init__(f"{problem} To convert it{needs}:\n\n{code}\n\n{after} {PAGE}")
+    def __init__(self, recipe: str | Mapping[str, Any], **values: object) -> None:
+        parts = {"after": "$then", **(RECIPES[recipe] if isinstance(recipe, str) else recipe)}
+        problem, code, after = (Template(parts[key]).substitute(values) for key in ("problem", "code", "after"))
+        needs = f" with {parts['needs']} (pip install {parts['needs']})" if "needs" in parts else ""
+        lines = textwrap.indent("\n".join(filter(None, code.splitlines())), "    ")
+        super().__init__(f"{problem} To convert it{needs}:\n\n{lines}\n\n{after} {PAGE}")
 
 
 def _code(value: object) -> str:
@@ -103,137 +120,12 @@ def _literal(text: str) -> str:
 
 def unlabelled(error: UnlabelledError) -> ConversionError:
     """Return the error for rows without a label, with the lines that leave them out."""
-    path, column = error.path, _code(error.column)
-    out = f"{stem_of(path.name)}-labelled{'.parquet' if is_parquet(path) else '.csv'}"
-    read, write = _reader(path, error.dialect)
-    which = "isna()" if is_parquet(path) else f"str.strip().str.lower().isin({_code(sorted(NO_LABEL))})"
+    path = error.path
+    read, write, out = _converted(path, error.dialect, "labelled")
+    missing = "isna()" if is_parquet(path) else f"str.strip().str.lower().isin({_code(sorted(NO_LABEL))})"
     return ConversionError(
-        f"{error} Such rows are left out, or are a class of their own.", PANDAS,
-        ["import pandas", f"table = {read}", f"missing = table[{column}].{which}",
-         f'table = table[~missing]  # or as a class: table.loc[missing, {column}] = "none"',
-         f"table.{write.format(_code(out))}"],
-        _then(out),
-    )  # fmt: skip
-
-
-# -- formats -----------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Recipe:
-    """The conversion of a file.
-
-    Args:
-        noun: what the file is.
-        ending: of the converted file.
-        lines: of Python, which read ``file`` and write ``out``; the first one imports.
-        needs: what they need beyond fedfloor's own requirements.
-        remark: a sentence on them, with a blank behind it.
-    """
-
-    noun: str
-    ending: str
-    lines: tuple[str, ...]
-    needs: str = ""
-    remark: str = ""
-
-
-def _arrow(noun: str, read: str) -> Recipe:
-    module = read.partition(".")[0]
-    return Recipe(
-        noun, ".parquet", (f"from pyarrow import {module}, parquet", f"parquet.write_table({read}.flatten(), out)")
+        "unlabelled", error=error, read=read, column=_code(error.column), missing=missing, write=write, then=_then(out)
     )
-
-
-IPC = _arrow("a file of Arrow", "feather.read_table(file)")
-STREAM = _arrow("a stream of Arrow", "ipc.open_stream(file).read_all()")
-LINES = _arrow("JSON, a record per line", "json.read_json(file)")
-LIST = Recipe(
-    "JSON", ".parquet",
-    (
-        "import json, pyarrow.parquet",
-        'with open(file, encoding="utf-8") as text:',
-        "    table = pyarrow.Table.from_pylist(json.load(text))  # a list of records",
-        "pyarrow.parquet.write_table(table.flatten(), out)",
-    ),
-)  # fmt: skip
-HDF5 = Recipe(
-    "HDF5", ".parquet",
-    (
-        "import h5py, pyarrow.parquet",
-        "with h5py.File(file) as arrays:",
-        "    arrays.visititems(print)  # lists them; name those of one length, which become columns:",
-        '    columns = {name: arrays[name][:].ravel() for name in ["NAME", "OTHER"]}',
-        "pyarrow.parquet.write_table(pyarrow.table(columns), out)",
-    ),
-    " with h5py (pip install h5py)",
-    "A file that pandas wrote: pandas.read_hdf(file).to_parquet(out) in place of these lines. ",
-)  # fmt: skip
-MATLAB = Recipe(
-    "a file of MATLAB", ".parquet",
-    (
-        "import pyarrow.parquet, scipy.io",
-        'arrays = {name: x.ravel() for name, x in scipy.io.loadmat(file).items() if name[0] != "_"}',
-        "print({name: len(x) for name, x in arrays.items()})  # the longest ones become columns",
-        "columns = {name: x for name, x in arrays.items() if len(x) == max(map(len, arrays.values()))}",
-        "pyarrow.parquet.write_table(pyarrow.table(columns), out)",
-    ),
-)  # fmt: skip
-ARRAY = Recipe(
-    "a single array", ".npz",
-    ("import numpy as np", 'np.savez(out, x=np.float32(np.load(file)), y=np.load("LABELS.npy"))'),
-    "", "Labels, devices and times are arrays of as many entries ('Arrays' in docs/your-data.md). ",
-)  # fmt: skip
-SERIES = Recipe(
-    "time series in the form of sktime and of the UCR archive", ".npz",
-    (
-        "import numpy as np",
-        'rows = [row.strip().split(":") for row in open(file) if row.strip() and row[0] not in "#@"]',
-        'x = [[series.replace("?", "nan").split(",") for series in row[:-1]] for row in rows]',
-        "np.savez(out, x=np.array(x, np.float32), y=np.array([row[-1] for row in rows]))",
-    ),
-)  # fmt: skip
-ARFF = Recipe(
-    "a table of Weka", ".parquet",
-    (
-        "import numpy as np, pyarrow.parquet, scipy.io.arff",
-        "rows, about = scipy.io.arff.loadarff(file)",
-        "columns = {name: rows[name] for name in about.names()}",
-        'texts = {name: np.char.decode(x, "utf-8") for name, x in columns.items() if x.dtype.kind == "S"}',
-        "pyarrow.parquet.write_table(pyarrow.table(columns | texts), out)",
-    ),
-)  # fmt: skip
-PICKLE = Recipe(
-    "a pickle, which could execute anything", ".parquet",
-    ("import pandas", "pandas.read_pickle(file).to_parquet(out)  # if the file is from a source that you trust"),
-    PANDAS,
-)  # fmt: skip
-FORMATS = {  # by the file's ending
-    **dict.fromkeys((".feather", ".arrow", ".ipc"), IPC),
-    ".orc": _arrow("a file of ORC", "orc.read_table(file)"),
-    **dict.fromkeys((".jsonl", ".ndjson"), LINES),
-    ".json": LIST,
-    **dict.fromkeys((".h5", ".hdf5", ".hdf"), HDF5),
-    ".mat": MATLAB,
-    ".npy": ARRAY,
-    ".ts": SERIES,
-    ".arff": ARFF,
-    **dict.fromkeys((".pkl", ".pickle"), PICKLE),
-}
-
-
-def _by_content(path: Path, ending: str) -> Recipe:
-    """Return the recipe for an ending, or another one where the file's first bytes show another form."""
-    try:
-        with path.open("rb") as file:
-            start = file.read(512)
-    except OSError:
-        start = b""
-    if FORMATS[ending] == IPC and start[:6] not in (b"", b"ARROW1", b"FEA1"):
-        return STREAM
-    if ending == ".json" and start.lstrip()[:1] == b"{":
-        return LINES
-    return HDF5 if ending == ".mat" and start.startswith(b"MATLAB 7.3") else FORMATS[ending]
 
 
 def _check_archive(path: Path, given: Mapping[str, Any]) -> None:
@@ -256,8 +148,8 @@ def _check_archive(path: Path, given: Mapping[str, Any]) -> None:
     holds = f" of {count(len(inside), 'file')}" if inside else ""
     folder = stem_of(re.sub(r"\.(zip|tgz|tar(\.\w+)?)$", "", path.name, flags=re.IGNORECASE)) or "unpacked"
     raise ConversionError(
-        f"{path}: an archive{holds}. Only a table that lies in a .zip alone is read as it is.", "",
-        [f"python -m {module} -e {shlex.quote(str(path))} {shlex.quote(folder)}"], _then(folder),
+        "archive", path=path, holds=holds, module=module, quoted=shlex.quote(str(path)), folder=shlex.quote(folder),
+        then=_then(folder),
     )  # fmt: skip
 
 
@@ -280,65 +172,54 @@ VALUES = (
 def _check_table(path: Path, given: Mapping[str, Any]) -> None:
     """Refuse a table whose rows are no samples, or whose header lacks a name."""
     try:
-        rows = head(path, LOOKED_AT, given)
-        if rows and rows[0] and not given.get("header"):
-            _check_influx(path, rows)
-            _check_short_header(path, rows, given)
+        table = head(path, LOOKED_AT, given)
+        if table.first and not given.get("header"):
+            _check_influx(path, table)
+            _check_short_header(path, table, given)
         if given.get("skip") is None and (above := preamble(path, given)):
             given = {**given, "skip": above}
-            rows = head(path, LOOKED_AT, given)
+            table = head(path, LOOKED_AT, given)
     except ConversionError:
         raise
     except SheetsError as several:
         folder = stem_of(path.name)
         raise ConversionError(
-            str(several), "",
-            ["import csv, pathlib, openpyxl", f"pathlib.Path({_code(folder)}).mkdir()",
-             f"book = openpyxl.load_workbook({_code(path)}, read_only=True, data_only=True)",
-             f"for name in {_code(several.sheets)}:",
-             f'    with open(f{_code(_literal(folder) + "/{name}.csv")}, "w", newline="") as file:',
-             "        csv.writer(file).writerows(book[name].iter_rows(values_only=True))"],
-            f"Then, if each sheet is a device: fedfloor new {shlex.quote(folder)} --set data.device=file.",
+            "sheets", error=several, folder=_code(folder), path=_code(path), names=_code(several.sheets),
+            file=_code(_literal(folder) + "/{name}.csv"), quoted=shlex.quote(folder),
         ) from several  # fmt: skip
     except SettingError:  # a mistake that the table's reader names
         return
-    names = list(given.get("header") or (rows[0] if rows else ()))
-    body = rows[not given.get("header") :]
-    if {len(row) for row in body} == {len(names)} == {len({*names})}:
-        _check_long(path, names, body, given)
+    if {len(row) for row in table.rows} == {len(table.names)} == {len({*table.names})}:
+        _check_long(path, table, given)
 
 
-def _check_influx(path: Path, rows: Rows) -> None:
+def _check_influx(path: Path, table: Excerpt) -> None:
     """Refuse InfluxDB's annotated CSV: rows of annotations above each header, and a row per field."""
-    if rows[0][0] not in ANNOTATIONS:
+    if table.first[0] not in ANNOTATIONS:
         return
-    names = next((row for row in rows if row and row[0] not in ANNOTATIONS), [])
+    names = next((row for row in table.rows if row and row[0] not in ANNOTATIONS), [])
     kept = [name for name in names if name == "_time" or (name and name not in INFLUX)]
-    out = f"{stem_of(path.name)}-wide.csv"
-    lines = ["import pandas", f'table = pandas.read_csv({_code(path)}, comment="#", dtype=str, keep_default_na=False)']
-    last = _code(names[-1] if names else "_value")
-    lines.append(f"table = table[table[{last}] != {last}]  # headers that are repeated")
-    if "_field" in names:
-        lines += _pivoted(kept, "_field", "_value", f"to_csv({_code(out)}, index=False)")
-    else:
-        lines.append(f"table[{_code(kept)}].to_csv({_code(out)}, index=False)")
+    out, per_field = f"{stem_of(path.name)}-wide.csv", "_field" in names
+    write = f"to_csv({_code(out)}, index=False)"
     raise ConversionError(
-        f"{path.name}: annotated CSV of InfluxDB, whose annotations (#group, #datatype, #default) are no rows"
-        f"{', and which has a row per field' if '_field' in names else ''}.", PANDAS, lines,
-        f"{_then(out, SORTED)} Or query the database itself: fedfloor datasets query --help.",
+        "influx", name=path.name, path=_code(path), last=_code(names[-1] if names else "_value"),
+        per_field=", and which has a row per field" if per_field else "",
+        write=_pivoted(kept, "_field", "_value", write) if per_field else f"table[{_code(kept)}].{write}",
+        then=_then(out, SORTED),
     )  # fmt: skip
 
 
-def _pivoted(index: list[str], key: str, value: str, write: str) -> list[str]:
+def _pivoted(index: list[str], key: str, value: str, write: str) -> str:
     """Return the lines that make a column of each sensor."""
     how = f'index={_code(index)}, columns={_code(key)}, values={_code(value)}, aggfunc="first", sort=False'
-    return [f"table = table.pivot_table({how})", f"table.reset_index().{write}"]
+    return f"table = table.pivot_table({how})\ntable.reset_index().{write}"
 
 
-def _reader(path: Path, given: Mapping[str, Any]) -> tuple[str, str]:
-    """Return the calls of pandas that read a table, all cells as they are written, and that write another one."""
+def _converted(path: Path, given: Mapping[str, Any], how: str) -> tuple[str, str, str]:
+    """Return the calls of pandas that read a table, all cells as they are written, and write another one; its name."""
+    out = f"{stem_of(path.name)}-{how}{'.parquet' if is_parquet(path) else '.csv'}"
     if is_parquet(path):
-        return f"pandas.read_parquet({_code(path)})", "to_parquet({})"
+        return f"pandas.read_parquet({_code(path)})", f"to_parquet({_code(out)})", out
     settings = [_code(path), "dtype=str", "keep_default_na=False"]
     if is_workbook(path):
         settings += [f"sheet_name={_code(given['sheet'])}"] if given.get("sheet") else []
@@ -346,7 +227,8 @@ def _reader(path: Path, given: Mapping[str, Any]) -> tuple[str, str]:
         settings += _as_text(path, given)
     settings += [f"names={_code([*given['header']])}"] if given.get("header") else []
     settings += [f"skiprows={[row - 1 for row in above]}"] if (above := skipped(given.get("skip"))) else []
-    return f"pandas.read_{'excel' if is_workbook(path) else 'csv'}({', '.join(settings)})", "to_csv({}, index=False)"
+    read = f"pandas.read_{'excel' if is_workbook(path) else 'csv'}({', '.join(settings)})"
+    return read, f"to_csv({_code(out)}, index=False)", out
 
 
 def _as_text(path: Path, given: Mapping[str, Any]) -> list[str]:
@@ -367,38 +249,33 @@ def _as_text(path: Path, given: Mapping[str, Any]) -> list[str]:
     return sep + ([f"encoding={_code(encoding)}"] if encoding else [])
 
 
-def _check_short_header(path: Path, rows: Rows, given: Mapping[str, Any]) -> None:
+def _check_short_header(path: Path, table: Excerpt, given: Mapping[str, Any]) -> None:
     """Refuse a header that has a cell less than each row, as pandas and R write it for an index without a name."""
-    names, body = list(rows[0]), rows[1:]
+    names, body = table.names, table.rows
     longer = {len(row) for row in body} == {len(names) + 1} and len({row[0] for row in body}) == len(body)
     if not longer or len(names) < 2 or any(map(is_number, names)) or is_workbook(path):
         return
     if not any(row[-1] for row in body) or not any(map(is_number, body[0])):  # a delimiter at ends; names below a title
         return
     index = "time" if looks_like_time(body[0][0]) else "index"
-    out = f"{stem_of(path.name)}-named.csv"
-    read, _ = _reader(path, given)
-    above = max(skipped(given.get("skip")), default=0) + 1
+    read, _, out = _converted(path, given, "named")
     raise ConversionError(
-        f"{path.name}: the header has {len(names)} names, but the rows have {len(names) + 1} cells: the first cell is "
-        "an index without a name, as pandas and R write it.", PANDAS,
-        ["import pandas", f"table = {read}", f"table.to_csv({_code(out)}, index_label={_code(index)})"],
-        f"{_then(out)} Or without a copy name all columns: --set data.skip={above} --set "
-        f"'data.header={_code([index, *names])}'.",
+        "index", name=path.name, few=len(names), many=len(names) + 1, read=read, out=_code(out), index=_code(index),
+        above=max(skipped(given.get("skip")), default=0) + 1, header=_code([index, *names]), then=_then(out),
     )  # fmt: skip
 
 
-def _check_long(path: Path, names: list[str], body: Rows, given: Mapping[str, Any]) -> None:
+def _check_long(path: Path, table: Excerpt, given: Mapping[str, Any]) -> None:
     """Refuse a row per sensor and time: a column with sensors' names, and one with the values of all of them.
 
     Where only one of the two has a usual name, the other one must be the only other column of texts (of numbers), and
     several sensors must have a value at one time.
     """
-    columns = given.get("columns", {})
+    names, columns = table.names, given.get("columns", {})
     stated = {name for each in columns.values() for name in ([each] if isinstance(each, str) else each or ())}
     known = {role: name for role, name in columns.items() if isinstance(name, str) and name in names}
-    roles = roles_of(names, body, known, given.get("time_format"))
-    cells = {name: [row[i] for row in body] for i, name in enumerate(names)}
+    roles = roles_of(table, known, given.get("time_format"))
+    cells = {name: table.cells(name) for name in names}
     if "unit" in map(word_of, filter(None, [roles.get("device")])) and is_text(cells.get(roles["device"], []), "."):
         del roles["device"]  # a unit of measurement
     free = [name for name in names if name not in {*stated, *roles.values()}]
@@ -411,9 +288,11 @@ def _check_long(path: Path, names: list[str], body: Rows, given: Mapping[str, An
     def different(*among: str) -> int:
         return len({*zip(*(cells[name] for name in among), strict=True)})
 
-    if 2 * different(key) > len(body) or not (both or different(*index) < different(*index, key)):
+    if 2 * different(key) > len(table.rows) or not (both or different(*index) < different(*index, key)):
         return
-    index += [name for name in free if name not in (key, value) and _varies_in_time(cells[name])]
+    index += [
+        name for name in free if name not in (key, value) and looks_like_time(cells[name][0]) and different(name) > 1
+    ]
     label = roles.get("label")
     if label in cells and different(label) > 1 and different(*index, label) == different(*index):
         index.append(label)
@@ -426,10 +305,6 @@ def _check_long(path: Path, names: list[str], body: Rows, given: Mapping[str, An
 def _columns_of(name: str, names: Sequence[str]) -> list[str]:
     parts = parts_of(name)
     return parts if len(parts) > 1 and {*parts} <= {*names} else [name]
-
-
-def _varies_in_time(cells: Sequence[str]) -> bool:
-    return looks_like_time(cells[0]) and len({*cells}) > 1
 
 
 def _sensors(free: Sequence[str], cells: Mapping[str, Sequence[str]]) -> tuple[str, str, bool] | None:
@@ -452,14 +327,10 @@ def _sensors(free: Sequence[str], cells: Mapping[str, Sequence[str]]) -> tuple[s
 
 
 def _refuse_long(path: Path, given: Mapping[str, Any], index: list[str], key: str, value: str) -> None:
-    read, write = _reader(path, given)
-    out = f"{stem_of(path.name)}-wide{'.parquet' if is_parquet(path) else '.csv'}"
+    read, write, out = _converted(path, given, "wide")
     raise ConversionError(
-        f"{path.name}: a row per sensor and time: '{key}' names the sensor, and '{value}' holds the values of all "
-        "sensors. A sample is a row with a column for each of them.", PANDAS,
-        ["import pandas", f"table = {read}", *_pivoted(index, key, value, write.format(_code(out)))],
-        f"{_then(out, SORTED)} If each '{key}' is a device with one sensor: --set "
-        f"{shlex.quote(f'data.columns.device={key}')}.",
+        "long", name=path.name, key=key, value=value, read=read, write=_pivoted(index, key, value, write),
+        setting=shlex.quote(f"data.columns.device={key}"), then=_then(out, SORTED),
     )  # fmt: skip
 
 
@@ -524,18 +395,10 @@ def _check_partitions(root: Path, tops: Sequence[Path]) -> None:
         folders, files = _inside(folders[0])
     kinds = {".csv": "csv", ".orc": "orc", ".feather": "feather", ".arrow": "ipc", ".json": "json"}
     kind = next((kinds[end] for end in kinds if files and end in files[0].name), "parquet")
-    out = _beside(root, ".parquet")
-    lines = [
-        "from pyarrow import dataset, parquet",
-        f'table = dataset.dataset({_code(top)}, format="{kind}", partitioning="hive").to_table()',
-        *([f"table = table.drop_columns({_code(dates)})"] if (dates := [key for key in keys if key in DATES]) else []),
-        f"parquet.write_table(table, {_code(out)})",
-    ]
+    dates, out = [key for key in keys if key in DATES], _beside(root, ".parquet")
     raise ConversionError(
-        f"{root}: folders such as '{first}' are partitions of one table, with the values of a column ({', '.join(keys)}"
-        ") for names.", "", lines,
-        f"{_then(out, SORTED)} Or if a column within the tables names the device: --set "
-        "data.device=column, which does not read the folders' names.",
+        "partitions", root=root, first=first, keys=", ".join(keys), top=_code(top), kind=kind, out=_code(out),
+        without_dates=f"table = table.drop_columns({_code(dates)})" if dates else "", then=_then(out, SORTED),
     )  # fmt: skip
 
 
@@ -553,41 +416,15 @@ def _check_parts(root: Path, tops: Sequence[Path]) -> None:
     pictures = not inner and any(file.name.casefold().endswith(SUFFIXES) for file in files)
     alone, merged, out = top == root, pictures and len(labels) == 1, _beside(root, "-parts")
     others = [name for name in names.values() if name not in (train, test)]
-    remark = ""
-    if merged:
-        remark = f" All of '{train}' is '{labels[0].name}': to learn other labels, both parts are put together."
     raise ConversionError(
-        f"{root}: '{train}' and '{test}' in {'it' if alone else _name(top)} are parts for training and testing and no "
-        f"devices. Data come split where their folder holds 'train' and 'test' and nothing else.{remark}", "",
-        (_merged if merged else _copied)(root, train, test, out, alone=alone),
-        f"{_then(out, *DEALT * (pictures and alone))}"
-        f"{f' Left out: {named(others)}.' if others else ''}",
+        "merged_parts" if merged else "copied_parts", root=root, train=train, test=test,
+        where="it" if alone else _name(top), path=_code(root), label=labels[0].name if labels else "",
+        train_name=_code(train), test_name=_code(test), found="name" if alone else 'f"*/{name}"',
+        target=_code(_literal(out) + ("/{part}" if alone else "/{part}/{folder.parent.name}")),
+        above="" if alone else "*/", starts="".join(sorted({train[0], test[0]})), out=_code(out),
+        device="" if alone else "file.parts[-4], ", then=_then(out, *DEALT * (pictures and alone)),
+        left_out=f" Left out: {named(others)}." if others else "",
     )  # fmt: skip
-
-
-def _copied(root: Path, train: str, test: str, out: str, *, alone: bool) -> list[str]:
-    """Return the lines that make folders for training and testing, with a folder for each device where several are."""
-    found = "name" if alone else 'f"*/{name}"'
-    target = _literal(out) + ("/{part}" if alone else "/{part}/{folder.parent.name}")
-    return [
-        "import pathlib, shutil",
-        f'for part, name in [("train", {_code(train)}), ("test", {_code(test)})]:',
-        f"    for folder in pathlib.Path({_code(root)}).glob({found}):",
-        f"        shutil.copytree(folder, f{_code(target)})",
-    ]
-
-
-def _merged(root: Path, train: str, test: str, out: str, *, alone: bool) -> list[str]:
-    """Return the lines that make a folder for each label, of each device where several are, of both parts."""
-    starts = "".join(sorted({train[0], test[0]}))
-    device = "" if alone else "file.parts[-4], "
-    return [
-        "import pathlib, shutil",
-        f'for file in pathlib.Path({_code(root)}).glob("{"" if alone else "*/"}[{starts}]*/*/*"):',
-        f"    folder = pathlib.Path({_code(out)}, {device}file.parts[-2])",
-        "    folder.mkdir(parents=True, exist_ok=True)",
-        '    shutil.copy(file, folder / f"{file.parts[-3]}-{file.name}")',
-    ]
 
 
 def _check_moments(folder: Path, files: Sequence[Path], given: Mapping[str, Any], *, alone: bool) -> None:
@@ -599,37 +436,26 @@ def _check_moments(folder: Path, files: Sequence[Path], given: Mapping[str, Any]
     stems = [stem_of(file.name) if table else file.name for file, table in zip(files, tables, strict=True)]
     if any(match is None or match[0] != stem for match, stem in zip(moments, stems, strict=True)):
         return
-    way, rows = given.get("device"), []
+    way, table = given.get("device"), Excerpt()
     with suppress(SettingError):
-        rows = head(files[0], LOOKED_AT, given)
-    names, body = (rows[0], rows[1:]) if rows else ([], [])
-    known = {role: name for role, name in given.get("columns", {}).items() if name in names or name == ""}
-    named_device = way is None and (not alone or "device" in roles_of(names, body, known))
+        table = head(files[0], LOOKED_AT, given)
+    known = {role: name for role, name in given.get("columns", {}).items() if name in table.names or name == ""}
+    named_device = way is None and (not alone or "device" in roles_of(table, known))
     if tables[0] and (way in ("folder", "column") or named_device):
         return
-    _refuse_moments(folder, files, rows, stems[0])
+    _refuse_moments(folder, files, table, stems[0])
 
 
-def _refuse_moments(folder: Path, files: Sequence[Path], rows: Rows, name: str) -> None:
+def _refuse_moments(folder: Path, files: Sequence[Path], table: Excerpt, name: str) -> None:
     codes = iter("mdHMS")
     form = "%Y" + re.sub(r"\d\d", lambda _: f"%{next(codes)}", name[4:])
     settings = [] if moment(name, None) is not None else [f"data.time_format={form}"]
     out = _beside(folder, ".csv")
-    how = _as_text(files[0], {}) + ["header=None"] * any(map(is_number, rows[0] if rows else ()))
+    how = _as_text(files[0], {}) + ["header=None"] * any(map(is_number, table.first))
     read = f"pandas.read_csv({', '.join(['file', *how])})"
-    if any(is_text(cells, ".") for cells in zip(*rows[1:], strict=False)):
+    if any(is_text(cells, ".") for cells in zip(*table.rows, strict=False)):
         read += '.select_dtypes("number")'
     raise ConversionError(
-        f"{folder}: its {len(files)} files are named by moments ({files[0].name}, …): recordings of one device, and no "
-        "devices. Recordings lie in a folder of the device's name, beside those of other devices; short ones, such as "
-        "snapshots of a vibration, may become a table with a row of features for each.", PANDAS,
-        [
-            "import pandas, pathlib",
-            f"files = sorted(pathlib.Path({_code(folder)}).iterdir())",
-            f"tables = ({read} for file in files)",
-            'rows = [{**x.std().add_prefix("deviation "), **x.kurt().add_prefix("kurtosis ")} for x in tables]',
-            f"table = pandas.DataFrame(rows, index=[file.name[:{len(name)}] for file in files])",
-            f'table.to_csv({_code(out)}, index_label="time")',
-        ],
-        f"{_then(out, *settings)} Such tables of several devices lie in one folder: --set data.device=file.",
+        "moments", folder=folder, many=len(files), first=files[0].name, path=_code(folder), read=read, length=len(name),
+        out=_code(out), then=_then(out, *settings),
     )  # fmt: skip

@@ -243,7 +243,7 @@ def _readings(files: Sequence[DataFile], reading: Reading) -> list[tuple[DataFil
     if reading.asked.labelled or reading.header is not None or not optional:
         return [(file, reading) for file in files]
     form = reading.dialect() | {"decimal": reading.decimal}
-    lacking = [optional - {*(head(file.path, 1, form) or [[]])[0]} for file in files]
+    lacking = [optional - {*head(file.path, 1, form).names} for file in files]
     everywhere = set[str].intersection(*lacking)
     lacking = [names - everywhere for names in lacking]  # a name that no table has is a mistake
 

@@ -179,10 +179,38 @@ def _by_rows(layout: _Layout, rows: Iterator[Row]) -> Sheet:
     return gathered.sheet()
 
 
-def head(path: Path, many: int, given: Mapping[str, Any]) -> list[list[str]]:
-    """Return the first rows of a table as texts, the columns that roles join among them."""
+@dataclass(frozen=True)
+class Excerpt:
+    """Rows of a table as texts.
 
-    def first(encoding: str | None) -> list[list[str]]:
+    Args:
+        names: of the columns: the first row, or ``[data] header``; behind them those that roles join.
+        rows: the other rows, whatever their lengths.
+        first: the table's first row as it stands there.
+    """
+
+    names: list[str] = field(default_factory=list)
+    rows: list[list[str]] = field(default_factory=list)
+    first: list[str] = field(default_factory=list)
+
+    def cells(self, name: str) -> list[str]:
+        """Return a column, of rows that have one."""
+        place = self.names.index(name)
+        return [row[place] for row in self.rows]
+
+    def whole(self) -> Excerpt:
+        """Return the rows that are as long as the header and do not repeat it."""
+        return replace(self, rows=[row for row in self.rows if len(row) == len(self.names) and row != self.names])
+
+    def top(self, many: int) -> Excerpt:
+        """Return the first rows."""
+        return replace(self, rows=self.rows[:many])
+
+
+def head(path: Path, many: int, given: Mapping[str, Any]) -> Excerpt:
+    """Return the first rows of a table."""
+
+    def texts_in(encoding: str | None) -> list[list[str]]:
         with _rows(path, {**given, "encoding": encoding}) as rows:
             texts = [[cell.strip() for cell in cells] for _, cells in islice(rows, many)]
         return [named_columns(texts[0]), *texts[1:]] if texts and not given.get("header") else texts
@@ -190,15 +218,13 @@ def head(path: Path, many: int, given: Mapping[str, Any]) -> list[list[str]]:
     if columnar.is_parquet(path):
         rows = [columnar.parquet_names(path), *(cells for _, cells in islice(columnar.parquet_rows(path), many))]
     else:
-        rows = decoded(path, given.get("encoding"), first)
-    names = given.get("header") or (rows[0] if rows else [])
+        rows = decoded(path, given.get("encoding"), texts_in)
+    first = rows[0] if rows else []
+    names, body = (list(given["header"]), rows) if given.get("header") else (first, rows[1:])
     roles = {role: name for role, name in given.get("columns", {}).items() if isinstance(name, str)}
     added = joined(names, roles)
-    header = 0 if given.get("header") else 1
-    return [
-        row + [each.name if number < header else each.cell(row) for each in added if len(row) >= len(names)]
-        for number, row in enumerate(rows)
-    ]
+    body = [row + [each.cell(row) for each in added if len(row) >= len(names)] for row in body]
+    return Excerpt(names + [each.name for each in added], body, first)
 
 
 def named_columns(header: Sequence[str]) -> list[str]:
