@@ -154,7 +154,7 @@ def ended(read: Callable[[], np.ndarray]) -> np.ndarray | str:
 @settings(deadline=None, max_examples=300)
 @given(st.lists(st.tuples(FIELD, FIELD).map(list), min_size=1, max_size=6), st.sampled_from([".", ","]))
 def test_the_quick_way_reads_what_the_careful_way_reads(cells: list[list[str]], decimal: str) -> None:
-    layout = sheet._Layout(Path("t.csv"), Columns(), ("a", "b"), (0, 1), {}, None, decimal, False)
+    layout = sheet._Layout(Path("t.csv"), Reading(decimal=decimal), ("a", "b"), (0, 1), {}, None, False)
     block = list(enumerate(cells, 2))
     wanted, got = ended(lambda: careful(cells, layout)), ended(lambda: layout.numbers(block))
     assert isinstance(got, str) or np.array_equal(got, wanted, equal_nan=True)

@@ -321,7 +321,7 @@ class _Gathered:
 
     def _warn_delimiters(self) -> None:
         """Warn of a text that may be several cells: one with another delimiter in it, and a number beside that."""
-        path, given = self.layout.path, self.layout.delimiter
+        path, given = self.layout.path, self.layout.reading.delimiter
         if given is not None or columnar.is_parquet(path) or is_workbook(path):
             return
         for text in self._same:
@@ -382,18 +382,13 @@ class _Layout:
     """Which column of a table is what."""
 
     path: Path
-    columns: Columns
+    reading: Reading
     header: tuple[str, ...]
     values: tuple[int, ...]
     text: dict[str, int]
     time: int | None
-    decimal: str
     lenient: bool
-    time_format: str | None = None
-    thousands: str | None = None
-    delimiter: str | None = None
     joined: tuple[Joined, ...] = ()
-    dialect: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
     def of(
@@ -432,10 +427,7 @@ class _Layout:
             raise SettingError(f"{place(path, 1)} (the header): no sensors, only {', '.join(names)}.")
         time = roles.pop("time", None)
         values = tuple(where[name] for name in sensors)
-        return cls(
-            path, reading.columns, tuple(names), values, roles, time, reading.decimal, lenient, reading.time_format,
-            reading.thousands, reading.delimiter, more, reading.dialect(),
-        )  # fmt: skip
+        return cls(path, reading, tuple(names), values, roles, time, lenient, more)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -469,12 +461,12 @@ class _Layout:
 
     def quick(self, cells: list[str]) -> NDArray[np.float64] | None:
         """Return what :meth:`number` makes of cells, or None where one of them must be looked at by itself."""
-        if self.thousands is not None:
+        if self.reading.thousands is not None:
             cells = [self.ungrouped(cell) for cell in cells]
         joined = "\0".join(cells)
-        if "_" in joined or (self.decimal == "," and "." in joined):
+        if "_" in joined or (self.reading.decimal == "," and "." in joined):
             return None
-        if self.decimal == ",":
+        if self.reading.decimal == ",":
             many, cells = len(cells), joined.replace(",", ".").split("\0")
             if len(cells) != many:  # one of them holds a NUL
                 return None
@@ -491,10 +483,10 @@ class _Layout:
         text = self.ungrouped(cell.strip())
         value: float | None
         try:
-            value = float(text if self.decimal == "." else text.replace(",", ".", 1))
+            value = float(text if self.reading.decimal == "." else text.replace(",", ".", 1))
         except ValueError:
             value = np.nan if text.casefold() in MISSING else None
-        if value is None or "_" in text or (self.decimal == "," and "." in text):
+        if value is None or "_" in text or (self.reading.decimal == "," and "." in text):
             raise self.not_a_number(line, cell, column)
         if abs(value) > columnar.LARGEST:
             raise SettingError(f"{place(self.path, line, self.header[column])}: '{cell}' is not a finite number.")
@@ -502,20 +494,20 @@ class _Layout:
 
     def ungrouped(self, cell: str) -> str:
         """Return a number without the marks between its groups of three digits; any other text as it is."""
-        marks = MARKS.get(self.thousands or "", self.thousands or "")
+        marks = MARKS.get(self.reading.thousands or "", self.reading.thousands or "")
         if not any(mark in cell for mark in marks):
             return cell
-        whole, mark, fraction = cell.strip().partition(self.decimal)
+        whole, mark, fraction = cell.strip().partition(self.reading.decimal)
         fits = re.fullmatch(rf"[+-]?\d{{1,3}}([{re.escape(marks)}])\d{{3}}(\1\d{{3}})*", whole, re.ASCII)
         return re.sub(rf"[{re.escape(marks)}]", "", whole) + mark + fraction if fits else cell
 
     def not_a_number(self, line: int, cell: str, column: int) -> SettingError:
-        name = self.header[column]
-        marks = other_marks(cell.strip(), self.decimal)
+        name, decimal = self.header[column], self.reading.decimal
+        marks = other_marks(cell.strip(), decimal)
         if self.lenient:
-            hint = f"The model was trained on tables with the decimal mark '{self.decimal}'."
+            hint = f"The model was trained on tables with the decimal mark '{decimal}'."
         elif marks:
-            hint = f"{marks}. Numbers are read with the decimal mark '{self.decimal}': write all of them in one way."
+            hint = f"{marks}. Numbers are read with the decimal mark '{decimal}': write all of them in one way."
         elif self.time is None and looks_like_time(cell):
             hint = f"If this is the time: --set data.columns.time={name}. {READ}"
         else:
@@ -527,9 +519,10 @@ class _Layout:
 
     @property
     def wanted(self) -> columnar.ColumnSelection:
-        worded = self.time_format is not None and "%" in self.time_format
+        given = self.reading
+        worded = given.time_format is not None and "%" in given.time_format
         return columnar.ColumnSelection(
-            self.header, self.values, self.text, self.time, self.decimal, worded, self.delimiter
+            self.header, self.values, self.text, self.time, given.decimal, worded, given.delimiter
         )
 
     def words(self, block: list[Row], role: str) -> list[str]:
@@ -549,7 +542,7 @@ class _Layout:
         problem = f"{where}: {problem}. Every row needs a {role}."
         if role != "label" or self.joined:
             raise SettingError(problem)
-        raise UnlabelledError(problem, self.path, self.header[self.text[role]], self.dialect)
+        raise UnlabelledError(problem, self.path, self.header[self.text[role]], self.reading.dialect())
 
     def moments(self, block: list[Row], form: Form | None) -> tuple[Form, NDArray[np.float64]]:
         """Return how times are written and what each row's may be; all must be written in one way."""
@@ -564,7 +557,7 @@ class _Layout:
         self, lines: Sequence[int] | NDArray[np.int64], cells: Sequence[str], form: Form | None
     ) -> tuple[Form, NDArray[np.float64]]:
         try:
-            return read_times(cells, form, self.time_format, self.decimal)
+            return read_times(cells, form, self.reading.time_format, self.reading.decimal)
         except TimeError as error:
             where = place(self.path, int(lines[error.row]), self.header[self.time or 0])
             hint = "Write times as the tables of the training have them." if self.lenient else READ
