@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+import tomllib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -53,67 +54,23 @@ class Published:
     by_hand: str = ""
 
 
-CIFAR_PLACES = ("https://www.cs.toronto.edu/~kriz/",)
-CIFAR_PAGE = "https://www.cs.toronto.edu/~kriz/cifar.html"
+HERE = files("fedfloor.data.published")
+CATALOG = tomllib.loads(HERE.joinpath("catalog.toml").read_text("utf-8"))  # its head describes the keys
+MADE_HERE = tuple(name for name, about in CATALOG.items() if "files" not in about)
 
 
-def _files(name: str) -> tuple[File, ...]:
-    """Return the published files of a data set, as ``published/checksums.txt`` lists them."""
-    lines = files("fedfloor.data.published").joinpath("checksums.txt").read_text("utf-8").splitlines()
-    rows = [line.split() for line in lines if line.startswith(f"{name} ")]
-    return tuple(File(file, int(size), checksum) for _, file, size, checksum in rows)
+def _published(name: str) -> Published:
+    """Return where a data set can be had; ``published/checksums.txt`` lists the files."""
+    if name in MADE_HERE:
+        return Published((), (), "", "It is made here: set [park] devices and [data] samples_per_device.")
+    rows = map(str.split, HERE.joinpath("checksums.txt").read_text("utf-8").splitlines())
+    listed = tuple(File(file, int(size), checksum) for first, file, size, checksum, *_ in rows if first == name)
+    about = CATALOG[name]
+    page = about.get("page", about["authors"])
+    return Published(listed, tuple(about.get("places", ())), page, about.get("by_hand", "").strip())
 
 
-LEAF = """LEAF publishes no files but a script that makes them from NIST's, which takes long:
-  git clone https://github.com/TalwalkarLab/leaf
-  cd leaf/data/femnist
-  pip install numpy pillow
-  ./preprocess.sh -s niid --sf 1.0 -k 0 -t sample
-Then put the *.json of its data/train into {folder}/train and those of data/test into {folder}/test."""
-
-NASA = """NASA publishes one archive of all its data of this kind:
-  https://phm-datasets.s3.amazonaws.com/NASA/6.+Turbofan+Engine+Degradation+Simulation+Data+Set.zip
-It holds CMAPSSData.zip. Put train_FD001.txt, test_FD001.txt and RUL_FD001.txt of that, and those of FD002 to FD004,
-into {folder}."""
-
-SKAB = """Its authors publish no archive but a repository:
-  git clone --depth 1 https://github.com/waico/SKAB
-Then put the folders of its data (valve1, valve2, other, anomaly-free) into {folder}."""
-
-PUBLISHED = {
-    **dict.fromkeys(
-        ("labels", "procedural", "machines"),
-        Published((), (), "", "It is made here: set [park] devices and [data] samples_per_device."),
-    ),
-    "mnist": Published(
-        _files("mnist"),
-        ("https://ossci-datasets.s3.amazonaws.com/mnist/", "https://storage.googleapis.com/cvdf-datasets/mnist/"),
-        "http://yann.lecun.com/exdb/mnist/",
-    ),
-    "fashion-mnist": Published(
-        _files("fashion-mnist"),
-        (
-            "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/",
-            "https://raw.githubusercontent.com/zalandoresearch/fashion-mnist/master/data/fashion/",
-        ),
-        "https://github.com/zalandoresearch/fashion-mnist",
-    ),
-    "cifar-10": Published(_files("cifar-10"), CIFAR_PLACES, CIFAR_PAGE),
-    "cifar-100": Published(_files("cifar-100"), CIFAR_PLACES, CIFAR_PAGE),
-    "femnist": Published((), (), "https://github.com/TalwalkarLab/leaf", LEAF),
-    "cmapss": Published(
-        (),
-        (),
-        "https://www.nasa.gov/intelligent-systems-division/discovery-and-systems-health/pcoe/pcoe-data-set-repository/",
-        NASA,
-    ),
-    "skab": Published((), (), "https://github.com/waico/SKAB", SKAB),
-    "tep": Published(
-        _files("tep"),
-        ("https://raw.githubusercontent.com/camaramm/tennessee-eastman-profBraatz/master/",),
-        "https://github.com/camaramm/tennessee-eastman-profBraatz",
-    ),
-}
+PUBLISHED = {name: _published(name) for name in CATALOG}
 
 
 @dataclass(frozen=True)
@@ -144,133 +101,88 @@ class Source:
     """What a data set is, where it comes from, and how it is read.
 
     Args:
-        kind: what the pictures show or the numbers tell, and whose they are.
         classes: number of classes; 0 where labels are numbers.
-        files: which files are needed in the folder of the data set's name; empty for what needs no download.
-        authors: where they publish them.
         load: reads or makes it.
         counted: folder → published numbers of training and test samples, if all files are there; None where these
             depend on settings. Raises a SettingError where a file is missing.
         sensors: whether it holds rows over time, which windows are cut of.
         natural: whether its devices are natural owners, unless a partition is set.
         task: what a model is asked for, where the experiment names neither a task nor ``bins``; None: classification.
-        get: what ``fedfloor datasets get`` does.
+        kind, files, authors, get: as in ``published/catalog.toml``.
     """
 
-    kind: str
     classes: int
-    files: tuple[str, ...]
-    authors: str
     load: Callable[[LoadRequest], Dataset]
     counted: Callable[[Path], tuple[int, int] | None] = lambda _: None
     sensors: bool = False
     natural: bool = False
     task: Task | None = None
+    kind: str = ""
+    files: tuple[str, ...] = ()
+    authors: str = ""
     get: str = "downloads it"
 
 
-CIFAR_AUTHORS = "https://www.cs.toronto.edu/~kriz/cifar.html (binary version)"
-SOURCES = {
+def _idx(classes: tuple[str, ...]) -> Source:
+    return Source(len(classes), lambda wanted: idx.load(wanted.name, wanted.folder, classes), idx.samples)
+
+
+def _cifar(layout: cifar.Layout) -> Source:
+    return Source(
+        len(layout.names),
+        lambda wanted: cifar.load(wanted.name, wanted.folder, layout),
+        lambda folder: cifar.samples(folder, layout),
+    )
+
+
+READERS = {
     "labels": Source(
-        "printed factory labels, drawn here, a style per device",
-        len(LETTERS_AND_DIGITS),
-        (),
-        "",
-        lambda wanted: labels(wanted.devices, wanted.samples_per_device, wanted.seed),
+        len(LETTERS_AND_DIGITS), lambda wanted: labels(wanted.devices, wanted.samples_per_device, wanted.seed)
     ),
     "procedural": Source(
-        "patterns with noise, drawn when a device is visited",
         Procedural().classes,
-        (),
-        "",
         lambda wanted: procedural(wanted.devices, wanted.samples_per_device, wanted.seed, wanted.like),
         natural=True,
     ),
     "machines": Source(
-        "a made plant: machines that wear, run to failure and have faults",
         len(machines.CLASSES),
-        (),
-        "",
         lambda wanted: machines.load(wanted.devices, wanted.seed, wanted.reading, wanted.like),
         sensors=True,
         natural=True,
     ),
-    "mnist": Source(
-        "handwritten digits (LeCun et al. 1998)",
-        len(idx.DIGITS),
-        tuple(f"{file}.gz" for file in idx.FILES),
-        "http://yann.lecun.com/exdb/mnist/ (mirror: https://ossci-datasets.s3.amazonaws.com/mnist/)",
-        lambda wanted: idx.load(wanted.name, wanted.folder, idx.DIGITS),
-        idx.samples,
-    ),
-    "fashion-mnist": Source(
-        "pictures of clothes (Xiao et al. 2017)",
-        len(idx.CLOTHES),
-        tuple(f"{file}.gz" for file in idx.FILES),
-        "https://github.com/zalandoresearch/fashion-mnist",
-        lambda wanted: idx.load(wanted.name, wanted.folder, idx.CLOTHES),
-        idx.samples,
-    ),
-    "cifar-10": Source(
-        "small colour pictures of 10 kinds of things (Krizhevsky 2009)",
-        len(cifar.TEN.names),
-        (f"{cifar.TEN.archive}.gz",),
-        CIFAR_AUTHORS,
-        lambda wanted: cifar.load(wanted.name, wanted.folder, cifar.TEN),
-        lambda folder: cifar.samples(folder, cifar.TEN),
-    ),
-    "cifar-100": Source(
-        "small colour pictures of 100 kinds of things (Krizhevsky 2009)",
-        len(cifar.HUNDRED.names),
-        (f"{cifar.HUNDRED.archive}.gz",),
-        CIFAR_AUTHORS,
-        lambda wanted: cifar.load(wanted.name, wanted.folder, cifar.HUNDRED),
-        lambda folder: cifar.samples(folder, cifar.HUNDRED),
-    ),
-    "femnist": Source(
-        "handwritten characters by writer (LEAF, Caldas et al. 2018)",
-        len(LETTERS_AND_DIGITS),
-        ("train/*.json[.gz]", "test/*.json[.gz]"),
-        "https://github.com/TalwalkarLab/leaf (data/femnist, ./preprocess.sh -s niid -t sample)",
-        lambda wanted: leaf.load(wanted.name, wanted.folder),
-        leaf.samples,
-        get="says how it is made",
-    ),
+    "mnist": _idx(idx.DIGITS),
+    "fashion-mnist": _idx(idx.CLOTHES),
+    "cifar-10": _cifar(cifar.TEN),
+    "cifar-100": _cifar(cifar.HUNDRED),
+    "femnist": Source(len(LETTERS_AND_DIGITS), lambda wanted: leaf.load(wanted.name, wanted.folder), leaf.samples),
     "tep": Source(
-        "Tennessee Eastman process, 52 sensors (Russell et al. 2000)",
-        len(tep.CLASSES),
-        ("d00.dat[.gz]", "…", "d21_te.dat[.gz]"),
-        "https://github.com/camaramm/tennessee-eastman-profBraatz",
-        lambda wanted: tep.load(wanted.name, wanted.folder, wanted.reading),
-        tep.samples,
-        sensors=True,
+        len(tep.CLASSES), lambda wanted: tep.load(wanted.name, wanted.folder, wanted.reading), tep.samples, sensors=True
     ),
     "cmapss": Source(
-        "turbofan engines that run to failure, 24 sensors and settings (Saxena et al. 2008)",
         0,
-        ("train_FD001.txt[.gz]", "test_FD001.txt[.gz]", "RUL_FD001.txt[.gz]", "… of each subset"),
-        PUBLISHED["cmapss"].page,
         lambda wanted: cmapss.load(wanted.name, wanted.folder, wanted.reading, wanted.like),
         cmapss.counted,
         sensors=True,
         natural=True,
         task=cmapss.TASK,
-        get="names NASA's archive",
     ),
     "skab": Source(
-        "a pump's test bench, 8 sensors, an anomaly in each recording (Katser and Kozitsin 2020)",
         len(reconstruction.CLASSES),
-        ("valve1/*.csv[.gz]", "… of each subset"),
-        PUBLISHED["skab"].page,
         lambda wanted: skab.load(wanted.name, wanted.folder, wanted.reading, wanted.like),
         skab.counted,
         sensors=True,
         natural=True,
         task=skab.TASK,
-        get="says how it is copied",
     ),
 }
-MADE_HERE = tuple(name for name, source in SOURCES.items() if not source.files)
+SOURCES = {
+    name: replace(
+        source,
+        files=tuple(CATALOG[name].get("files", ())),
+        **{key: CATALOG[name][key] for key in ("kind", "authors", "get") if key in CATALOG[name]},
+    )
+    for name, source in READERS.items()
+}
 
 
 def data_root() -> Path:
@@ -364,8 +276,8 @@ def _row(name: str, root: Path | str | None) -> dict[str, str | int | bool | Non
             available, how = False, f"{error} Or: {_how(name, folder)}"
     train, test = counts or (None, None)
     return {
-        "name": name, "kind": source.kind, "classes": source.classes or None, "samples": train, "test_samples": test,
-        "found": available, "where": where, "how": how,
+        "name": name, "kind": source.kind, "classes": source.classes or None, "samples": train,
+        "test_samples": test, "found": available, "where": where, "how": how,
     }  # fmt: skip
 
 
