@@ -21,12 +21,12 @@ from numpy.typing import DTypeLike, NDArray
 
 from fedfloor.data.cache import Writer
 from fedfloor.data.dataset import Dataset
-from fedfloor.data.files.encode import labelled
+from fedfloor.data.files.encode import labelled, normal_label
 from fedfloor.data.files.sheet import Sheet
 from fedfloor.data.files.table import check_labels, of_entry, write
 from fedfloor.data.reading import Reading
 from fedfloor.errors import SettingError
-from fedfloor.tasks.reconstruction import CLASSES, Reconstruction
+from fedfloor.tasks.reconstruction import Reconstruction
 
 BUFFERS = (".sqlite", ".sqlite3")
 FORMAT = "fedfloor sensors 1"
@@ -175,8 +175,7 @@ def _normal_without_label(label: list[str], reading: Reading) -> list[str] | Non
     names = sorted({*label} - {""})
     if not names or not isinstance(reading.asked, Reconstruction):
         return None
-    usual = (name for name, kind in zip(names, reading.asked.spelled(names), strict=True) if kind == CLASSES[0])
-    normal = next(usual, CLASSES[0])
+    normal = normal_label(names, reading.asked)
     return [text or normal for text in label]
 
 

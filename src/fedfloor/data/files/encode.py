@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +17,10 @@ from fedfloor.data.files.sheet import CATEGORY, NO_LABEL, Sheet
 from fedfloor.data.reading import Categories, OneHot, Reading
 from fedfloor.errors import SettingError, nearest
 from fedfloor.names import count
+from fedfloor.tasks.reconstruction import CLASSES
+from fedfloor.tasks.task import Task
+
+T = TypeVar("T", np.float32, np.float64)
 
 log = logging.getLogger(__name__)
 
@@ -84,6 +88,12 @@ def check_no_measure(labels: Sequence[str], where: str, most: int = MOST_NUMBERS
     )
 
 
+def normal_label(labels: Sequence[str], task: Task) -> str:
+    """Return the first label that means normal operation, or its usual name where none does."""
+    kinds = zip(labels, task.spelled(labels), strict=True)
+    return next((label for label, kind in kinds if kind == CLASSES[0]), CLASSES[0])
+
+
 def codes(values: Sequence[str], names: Sequence[str]) -> NDArray[np.int32]:
     """Return int32 [N], the number of each value among the names."""
     number = {name: i for i, name in enumerate(names)}
@@ -123,17 +133,8 @@ def binned(
     >>> binned(["29.5", "30", "81"], [30, 80], ["low", "middle", "high"], str)
     ['low', 'middle', 'high']
     """
-    known: dict[str, str] = {}
-    for row, text in enumerate(texts):
-        if text not in known:
-            try:
-                number = float(text.replace(",", ".", 1))
-            except ValueError:
-                number = np.nan
-            if not np.isfinite(number):
-                raise SettingError(f"{place(row)}: '{text}' is no number, and data.bins makes classes of numbers.")
-            known[text] = names[int(np.searchsorted(edges, number, "right"))]
-    return [known[text] for text in texts]
+    values = _parsed(texts, place, np.float64, "no number, and data.bins makes classes of numbers.")
+    return [names[place] for place in np.searchsorted(edges, values, "right")]
 
 
 def numbers(texts: Sequence[str], place: Callable[[int], str]) -> NDArray[np.float32]:
@@ -142,19 +143,25 @@ def numbers(texts: Sequence[str], place: Callable[[int], str]) -> NDArray[np.flo
     >>> numbers(["29,5", "30"], str).ravel().tolist()
     [29.5, 30.0]
     """
-    known: dict[str, float] = {}
+    problem = (
+        "no finite number, and with data.task = 'regression' the label is one. Correct it, leave the row out, or name "
+        "another column (data.columns.label)."
+    )
+    return _parsed(texts, place, np.float32, problem)[:, None]
+
+
+def _parsed(texts: Sequence[str], place: Callable[[int], str], kind: type[T], problem: str) -> NDArray[T]:
+    """Return finite numbers of a type, written with a comma or a point as the decimal mark."""
+    known: dict[str, T] = {}
     for row, text in enumerate(texts):
         if text not in known:
             try:
-                known[text] = float(text.replace(",", ".", 1))
+                known[text] = kind(float(text.replace(",", ".", 1)))
             except ValueError:
-                known[text] = np.nan
-            if not np.isfinite(np.float32(known[text])):
-                raise SettingError(
-                    f"{place(row)}: '{text}' is no finite number, and with data.task = 'regression' the label is one. "
-                    "Correct it, leave the row out, or name another column (data.columns.label)."
-                )
-    return np.array([known[text] for text in texts], np.float32)[:, None]
+                known[text] = kind("nan")
+            if not np.isfinite(known[text]):
+                raise SettingError(f"{place(row)}: '{text}' is {problem}")
+    return np.array([known[text] for text in texts], kind)
 
 
 def labelled(sheets: Sequence[Sheet], reading: Reading) -> tuple[list[Sheet], Reading]:

@@ -13,14 +13,14 @@ import numpy as np
 from fedfloor.data.cache import Writer, remember
 from fedfloor.data.dataset import Dataset
 from fedfloor.data.files import conversions, expanded, pictures
-from fedfloor.data.files.encode import describe, encoded, labelled, listed, natural_order, qualified
+from fedfloor.data.files.encode import describe, encoded, labelled, listed, natural_order, normal_label, qualified
 from fedfloor.data.files.pictures import SUFFIXES
 from fedfloor.data.files.sheet import Sheet, UnlabelledError, head, scan, settled
 from fedfloor.data.files.table import MEANT, check_labels, of_entry, write
 from fedfloor.data.files.tree import DataFile, Naming, are_labels, check_layout, of_file, tables, walk
 from fedfloor.data.reading import DEVICE, Reading
 from fedfloor.errors import SettingError
-from fedfloor.tasks.reconstruction import CLASSES, Reconstruction
+from fedfloor.tasks.reconstruction import Reconstruction
 
 log = logging.getLogger(__name__)
 
@@ -260,8 +260,7 @@ def _normal_without_label(sheets: Sequence[Sheet], reading: Reading) -> list[She
     labels = sorted({text for sheet in sheets for text in sheet.text.get("label", ())})
     if not labels:
         return [*sheets]
-    usual = (text for text, kind in zip(labels, reading.asked.spelled(labels), strict=True) if kind == CLASSES[0])
-    normal, filled = next(usual, CLASSES[0]), []
+    normal, filled = normal_label(labels, reading.asked), []
     for sheet in sheets:
         if "label" not in sheet.text:
             log.info("%s: no column '%s': all rows count as normal.", sheet.title, reading.columns.label)
