@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -154,17 +154,6 @@ def _check_empty(entries: Sequence[DataFile], depth: int) -> None:
 RECIPE = "recordings 5"
 
 
-@dataclass(frozen=True)
-class _Recording:
-    """A table and its place; device, factory and label are None where it has a column for them."""
-
-    sheet: Sheet
-    device: str | None
-    factory: str | None
-    label: str | None
-    part: int | None
-
-
 def _load_tables(root: Path, files: Sequence[DataFile], reading: Reading, seed: int, *, own: bool = False) -> Dataset:
     """Read tables: their devices are the natural owners, in the order of their names. No window crosses files.
 
@@ -183,57 +172,53 @@ def _load_tables(root: Path, files: Sequence[DataFile], reading: Reading, seed: 
 
 def _parse_tables(files: Sequence[DataFile], reading: Reading, writer: Writer, *, own: bool) -> Mapping[str, Any]:
     rank = {name: i for i, name in enumerate(natural_order([file.name for file in files]))}
-    ordered = sorted(files, key=lambda file: rank[file.name])
+    files = sorted(files, key=lambda file: rank[file.name])
     depth, columns = len(files[0].folders), reading.device == "column"
-    required: tuple[str, ...] = ("label",) if depth == 1 or "label" not in (reading.layout or "label") else ()
-    if reading.device in ("column", "file"):
-        named = ("device",) if columns and reading.columns.device else ()
-        required = ("label", *named, *(("factory",) if reading.factory == "column" else ()))
-    if reading.remaining or not reading.asked.labelled:
-        required = tuple(role for role in required if role != "label")
-    scanned = [_read(file, own_columns, required) for file, own_columns in _readings(ordered, reading)]
+    required = _required(depth, reading)
+    scanned = [_read(file, own_columns, required) for file, own_columns in _readings(files, reading)]
     if isinstance(reading.asked, Reconstruction):
         scanned = _normal_without_label(scanned, reading)
     sheets, reading = labelled(settled(scanned, reading), reading)
     categories = listed(sheets, reading.columns.categories)
     sheets = encoded(sheets, categories, known=reading.whole)
-    by_folder = reading.device is None and (
-        depth == 3 or (depth == 2 and _are_labels(ordered, sheets, reading, own=own))
-    )
+    by_folder = reading.device is None and (depth == 3 or (depth == 2 and _are_labels(files, sheets, reading, own=own)))
     if not by_folder:
         check_labels(sheets, reading)
     naming = Naming(reading.device or "folder", by_folder, reading.file_name)
-    taken = _placed(ordered, sheets, depth, naming)
-    apart = by_folder or any(recording.sheet.time is None for recording in taken)
-    for recording in taken:
-        _check_agreement(recording, reading)
-    factory = _factories(taken, reading)
+    places = _places(files, depth, naming)
+    for sheet, place in zip(sheets, places, strict=True):
+        _check_agreement(sheet, place, reading)
+    factory = _factories(sheets, places, reading)
     device = None
     if not columns or reading.columns.device:  # else rows are dealt
-        device = [text for recording in taken for text in _texts(recording.device, recording.sheet, "device")]
+        device = _texts(sheets, places, "device")
     if device is not None and columns and reading.factory == "folder":
         device = qualified(unqualified := device, factory)
         naming = replace(naming, factory=device != unqualified)
     elif not columns:
-        both = zip(taken, ordered, strict=True)
-        naming = replace(naming, factory=any(a.device != b.folders[naming.place] for a, b in both))
-    label = None
-    if reading.asked.labelled or all(
-        recording.label is not None or "label" in recording.sheet.text for recording in taken
-    ):
-        label = [text for recording in taken for text in _texts(recording.label, recording.sheet, "label")]
-    part = (
-        [recording.part or 0 for recording in taken for _ in recording.sheet.line]
-        if taken[0].part is not None
-        else None
-    )
-    split = None if part is None else np.array(part, np.int8)
+        both = zip(places, files, strict=True)
+        naming = replace(naming, factory=any(a["device"] != b.folders[naming.place] for a, b in both))
+    known = by_folder or all("label" in sheet.text for sheet in sheets)
+    label = _texts(sheets, places, "label") if reading.asked.labelled or known else None
+    part = None
+    if files[0].part is not None:
+        part = np.repeat(np.array([file.part for file in files], np.int8), [len(sheet.line) for sheet in sheets])
     return {
-        **write(writer, [recording.sheet for recording in taken], device, factory, label, reading, split),
-        "apart": apart,
+        **write(writer, sheets, device, factory, label, reading, part),
+        "apart": by_folder or any(sheet.time is None for sheet in sheets),
         "categories": describe(categories),
         "device_of": {} if own or (columns and not naming.factory) else asdict(naming),
     }
+
+
+def _required(depth: int, reading: Reading) -> tuple[str, ...]:
+    """Return the roles that every table has a column for."""
+    roles: tuple[str, ...] = ("label",) if depth == 1 or "label" not in (reading.layout or "label") else ()
+    if reading.device in ("column", "file"):
+        named = ("device",) if reading.device == "column" and reading.columns.device else ()
+        roles = ("label", *named, *(("factory",) if reading.factory == "column" else ()))
+    labels = reading.asked.labelled and not reading.remaining
+    return tuple(role for role in roles if role != "label" or labels)
 
 
 def _readings(files: Sequence[DataFile], reading: Reading) -> list[tuple[DataFile, Reading]]:
@@ -296,48 +281,52 @@ def _are_labels(files: Sequence[DataFile], sheets: Sequence[Sheet], reading: Rea
     return same or "label" in (reading.layout or "")
 
 
-def _placed(files: Sequence[DataFile], sheets: Sequence[Sheet], depth: int, naming: Naming) -> list[_Recording]:
+def _places(files: Sequence[DataFile], depth: int, naming: Naming) -> list[dict[str, str]]:
+    """Return of each table the roles that its place has, not its columns: device, factory and label."""
     if naming.device == "column":
-        return [
-            _Recording(sheet, None, file.folders[0] if depth else None, None, file.part)
-            for file, sheet in zip(files, sheets, strict=True)
-        ]
-    own = naming.place
-    factory = [file.folders[0] for file in files] if depth + own + 1 == 2 else None
-    names = qualified([file.folders[own] for file in files], factory)
+        return [{"factory": file.folders[0]} if depth else {} for file in files]
+    factory = [file.folders[0] for file in files] if depth + naming.place + 1 == 2 else None
+    names = qualified([file.folders[naming.place] for file in files], factory)
     return [
-        _Recording(sheet, names[i], None if factory is None else factory[i], label, file.part)
-        for i, (file, sheet) in enumerate(zip(files, sheets, strict=True))
-        for label in [file.folders[-1] if naming.labelled else None]
+        {"device": name}
+        | ({} if factory is None else {"factory": file.folders[0]})
+        | ({"label": file.folders[-1]} if naming.labelled else {})
+        for file, name in zip(files, names, strict=True)
     ]
 
 
-def _texts(name: str | None, sheet: Sheet, role: str) -> list[str]:
-    return sheet.text[role] if name is None else [name] * len(sheet.line)
+def _texts(sheets: Sequence[Sheet], places: Sequence[Mapping[str, str]], role: str) -> list[str]:
+    """Return a role of each row of all tables."""
+    both = zip(sheets, places, strict=True)
+    return [
+        text for sheet, place in both
+        for text in ([place[role]] * len(sheet.line) if role in place else sheet.text[role])
+    ]  # fmt: skip
 
 
-def _factories(taken: Sequence[_Recording], reading: Reading) -> list[str] | None:
+def _factories(sheets: Sequence[Sheet], places: Sequence[Mapping[str, str]], reading: Reading) -> list[str] | None:
     """Return the factory of each row of all tables; None where there is none."""
-    if taken[0].factory is None:
-        has_column = ["factory" in recording.sheet.text for recording in taken]
+    if "factory" not in places[0]:
+        has_column = ["factory" in sheet.text for sheet in sheets]
         if not all(has_column) or reading.device not in ("column", "file"):
             if any(has_column) and reading.device in ("column", "file"):
                 raise SettingError(
-                    f"{taken[has_column.index(True)].sheet.title} has a column '{reading.columns.factory}', but "
-                    f"{taken[has_column.index(False)].sheet.title} has none. Give all tables one, or none."
+                    f"{sheets[has_column.index(True)].title} has a column '{reading.columns.factory}', but "
+                    f"{sheets[has_column.index(False)].title} has none. Give all tables one, or none."
                 )
             return None
-    return [text for recording in taken for text in _texts(recording.factory, recording.sheet, "factory")]
+    return _texts(sheets, places, "factory")
 
 
-def _check_agreement(recording: _Recording, reading: Reading) -> None:
+def _check_agreement(sheet: Sheet, place: Mapping[str, str], reading: Reading) -> None:
     """Refuse a table with a column that says otherwise than its folder."""
-    device = None if recording.device is None else recording.device.removeprefix(f"{recording.factory}/")
-    for role, given in (("device", device), ("factory", recording.factory), ("label", recording.label)):
-        column = reading.columns.roles()[role]
+    for role, given in place.items():
+        if role == "device":
+            given = given.removeprefix(f"{place.get('factory')}/")
         where = "the file's name" if role == "device" and reading.device == "file" else "the folder"
-        for row, text in enumerate(recording.sheet.text.get(role, ())):
-            if given is not None and text != given:
+        for row, text in enumerate(sheet.text.get(role, ())):
+            if text != given:
                 raise SettingError(
-                    f"{recording.sheet.place(row, column)}: '{text}', but {where} says '{given}'. Correct one of them."
+                    f"{sheet.place(row, reading.columns.roles()[role])}: '{text}', but {where} says '{given}'. Correct "
+                    "one of them."
                 )
