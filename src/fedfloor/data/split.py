@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
@@ -105,11 +106,7 @@ def divided(name: str, rows: Rows, reading: Reading, owned: Owned, seed: int) ->
     window = reading.window
     length, stride = (1, 1) if window is None else (window.length, window.stride)
     split = split_of(rows, reading)
-    part = rows.part
-    if isinstance(split, TimeSplit):
-        part = _parts_by_time(rows, split.test)
-    if isinstance(split, LastSplit):
-        part = _parts_last(rows, split, length)
+    part = _part_of(rows, split, length)
     if length > 1:
         _log_short(name, rows, length)
     start = np.arange(len(rows.y))
@@ -180,34 +177,38 @@ def runs(segment: Owners, part: NDArray[np.int8] | None) -> list[tuple[int, int]
     return list(pairwise(edges)) if len(segment) else []
 
 
-def _parts_by_time(rows: Rows, share: float) -> NDArray[np.int8]:
-    """Return the part of each row where the last ``share`` of each device's rows is for testing."""
-    course = rows.segment if rows.owner is None or rows.apart else rows.owner
-    part = np.zeros(len(course), np.int8)
-    for first, end in runs(course, None):
-        part[end - _share(share, end - first) : end] = 1
-    return part
-
-
-def _parts_last(rows: Rows, split: LastSplit, length: int) -> NDArray[np.int8]:
-    """Return the part of each row where the last rows of each device, or of each recording, are for testing."""
+def _part_of(rows: Rows, split: Split | None, length: int) -> NDArray[np.int8] | None:
+    """Return the part of each row: as the data come, or the last rows of each device or recording for testing."""
+    device = rows.segment if rows.owner is None else rows.owner
+    if isinstance(split, TimeSplit):
+        return _last(rows.segment if rows.apart else device, lambda many: _share(split.test, many))
+    if not isinstance(split, LastSplit):
+        return rows.part
     if split.rows < length:
         raise SettingError(
             f"[data] split = last: {split.rows} rows for testing, but a window has {length}, and none crosses the line "
             f"between training and testing. Set rows = {length} or more, or a shorter window."
         )
-    whole = rows.segment if rows.owner is None else rows.owner
-    course = rows.runs if split.of == "run" else whole
+    return _last(rows.runs if split.of == "run" else device, lambda _: split.rows)
+
+
+def _last(course: Owners, tested: Callable[[int], int]) -> NDArray[np.int8]:
+    """Return the part of each row where the last ``tested(n)`` of the n rows with one number are for testing."""
     order = np.argsort(course, kind="stable")  # a recording may go on in another file
     part = np.zeros(len(course), np.int8)
     for first, end in runs(course[order], None):
-        part[order[max(first, end - split.rows) : end]] = 1
+        part[order[max(first, end - tested(end - first)) : end]] = 1
     return part
 
 
 def _share(share: float, many: int) -> int:
     """Return ⌊share·many⌋, 0.29 of 100 being 29 in spite of rounding."""
     return int(share * many + 1e-9)
+
+
+def _some_of(share: float, many: int) -> int:
+    """Return the nearest number to share·many that is at least 1, and leaves one."""
+    return min(max(1, round(share * many)), many - 1)
 
 
 def _divide(rows: Rows, cut: Cut, split: Split | None, stride: int, seed: int) -> Cut:
@@ -232,7 +233,7 @@ def _divide(rows: Rows, cut: Cut, split: Split | None, stride: int, seed: int) -
                 f"[data] split = device: needs two devices with a sample, but {len(devices)} has one. Split by time or "
                 "at random, or shorten the window."
             )
-        many = min(max(1, round(split.test * len(devices))), len(devices) - 1)
+        many = _some_of(split.test, len(devices))
         chosen = generator(seed, "test devices").choice(devices, many, replace=False)
         return replace(cut, test=np.isin(owner, chosen))
     by_owner = np.argsort(owner, kind="stable")
@@ -255,7 +256,7 @@ def _whole_runs(rows: Rows, cut: Cut, split: RunSplit, seed: int) -> NDArray[np.
     for device in np.unique(owner).tolist():
         every = np.unique(run[owner == device])
         if len(every) > 1:
-            many = min(max(1, round(split.test * len(every))), len(every) - 1)
+            many = _some_of(split.test, len(every))
             chosen.append(generator(seed, "test runs", device).choice(every, many, replace=False))
     if not chosen:
         raise SettingError(
@@ -271,8 +272,7 @@ def _of_each_class(mine: Indices, y: Labels, share: float, rng: np.random.Genera
     chosen = [np.empty(0, np.int64)]
     for label in np.unique(y).tolist():
         of_class = mine[y == label]
-        many = min(max(1, round(share * len(of_class))), len(of_class) - 1)
-        chosen.append(rng.choice(of_class, many, replace=False))
+        chosen.append(rng.choice(of_class, _some_of(share, len(of_class)), replace=False))
     return np.concatenate(chosen)
 
 
