@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 MOST = 6  # names that a list shows
@@ -84,6 +84,15 @@ def count(number: int, noun: str, plural: str = "") -> str:
     ('1 factory', '12,000 samples')
     """
     return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
+
+
+def some(names: Sequence[str], most: int) -> str:
+    """Return the first names, with a sign where there are more.
+
+    >>> some(["a", "b"], 2), some(["a", "b", "c"], 2)
+    ('a, b', 'a, b, …')
+    """
+    return ", ".join([*names[:most], *["…"] * (len(names) > most)])
 
 
 def _ranges(numbers: list[int]) -> list[str]:

@@ -14,7 +14,7 @@ from fedfloor.data.files.encode import LIVES, ONE_CLASS, columns_of, described, 
 from fedfloor.data.reading import LastSplit, Reading, RunSplit, Window
 from fedfloor.data.split import Cut, Rows, divided, runs
 from fedfloor.errors import SettingError, nearest
-from fedfloor.names import count
+from fedfloor.names import count, some
 from fedfloor.tasks.forecasting import Forecasting
 from fedfloor.tasks.reconstruction import CLASSES, NORMAL, Reconstruction
 from fedfloor.tasks.regression import Regression
@@ -107,7 +107,7 @@ def _normal(name: str, classes: tuple[str, ...], task: Reconstruction) -> int:
         if task.normal not in classes:
             raise SettingError(
                 f"data.task.normal = '{task.normal}': no class is called so.{nearest(task.normal, classes)} Classes: "
-                f"{', '.join(classes[:20])}{', …' if len(classes) > 20 else ''}."
+                f"{some(classes, 20)}."
             )
         return classes.index(task.normal)
     known = [i for i, name in enumerate(classes) if name.strip().lower() in (*NORMAL, "")]
@@ -179,11 +179,9 @@ def _check_sensors(name: str, rows: Rows, inputs: Inputs) -> None:
     """Refuse recordings in which no sensor ever changes."""
     x = rows.x
     if rows.noun == "rows" and x.ndim == 2 and len(x) > 1 and (x[1:100] == x[0]).all() and (x == x[0]).all():
-        excerpt = ", ".join(
-            f"{sensor} = {value:g}" for sensor, value in zip(inputs.columns[:5], x[0].tolist(), strict=False)
-        )
+        values = [f"{sensor} = {value:g}" for sensor, value in zip(inputs.columns, x[0].tolist(), strict=False)]
         raise SettingError(
-            f"{name}: no sensor ever changes ({excerpt}{', …' if len(inputs.columns) > 5 else ''}), so that there is "
+            f"{name}: no sensor ever changes ({some(values, 5)}), so that there is "
             "nothing to learn from. Look at which columns are sensors ([data] columns) and how numbers are written "
             "([data] decimal)."
         )
@@ -227,9 +225,9 @@ def _forecast(name: str, task: Forecasting, rows: Rows, cut: Cut, reading: Readi
         raise SettingError(f"{name}: pictures and ready-made windows have no rows ahead of them to forecast.")
     unknown = next((sensor for sensor in task.sensors if sensor not in inputs.columns), None)
     if unknown is not None:
-        known = f"{', '.join(inputs.columns[:20])}{', …' if len(inputs.columns) > 20 else ''}"
         raise SettingError(
-            f"data.task.sensors: no sensor is called '{unknown}'.{nearest(unknown, inputs.columns)} Sensors: {known}."
+            f"data.task.sensors: no sensor is called '{unknown}'.{nearest(unknown, inputs.columns)} Sensors: "
+            f"{some(inputs.columns, 20)}."
         )
     sensors = task.sensors or _changing(rows, inputs)
     if not sensors:

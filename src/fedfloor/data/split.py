@@ -23,7 +23,7 @@ from fedfloor.data.reading import (
     TimeSplit,
 )
 from fedfloor.errors import SettingError
-from fedfloor.names import count
+from fedfloor.names import count, some
 
 log = logging.getLogger(__name__)
 
@@ -299,8 +299,8 @@ def _large_enough(
         return cut
     names = [owned.names[k] if owned.names else str(k) for k in small]
     if reading.small == "drop":
-        excerpt = ", ".join(names[:10]) + (", …" if len(names) > 10 else "")
-        log.info("%s: devices with too few %s that are left out, %d in all: %s.", name, rows.noun, len(small), excerpt)
+        whose = some(names, 10)
+        log.info("%s: devices with too few %s that are left out, %d in all: %s.", name, rows.noun, len(small), whose)
         keep = ~np.isin(mine, small)
         return replace(cut, start=cut.start[keep], test=cut.test[keep])
     longest = _longest(rows, part, int(small[0])) if cut.length > 1 else 0

@@ -14,6 +14,7 @@ from fedfloor.data.files.encode import numbers
 from fedfloor.data.files.sheet import NO_LABEL, Sheet
 from fedfloor.data.files.tree import Naming
 from fedfloor.errors import SettingError, nearest
+from fedfloor.names import some
 
 Shape = tuple[int, ...]
 
@@ -157,10 +158,9 @@ def class_numbers(labels: Sequence[str], classes: Sequence[str], place: Callable
     number = {name: i for i, name in enumerate(classes)} | {"": UNKNOWN}
     odd = next((i for i, label in enumerate(labels) if label not in number), None)
     if odd is not None:
-        listed = ", ".join(classes[:20]) + (", …" if len(classes) > 20 else "")
         raise SettingError(
             f"{place(odd)}: '{labels[odd]}' is not a class of the model.{nearest(labels[odd], classes)} Its classes "
-            f"are {listed}. Leave unknown labels empty."
+            f"are {some(classes, 20)}. Leave unknown labels empty."
         )
     return np.array([number[label] for label in labels], np.int64)
 

@@ -20,6 +20,7 @@ from typing import Any, BinaryIO, TypeVar, cast
 
 from fedfloor.data.files import unreadable
 from fedfloor.errors import SettingError, nearest
+from fedfloor.names import some
 
 DELIMITERS = ",;\t|"
 CALLED = {"tab": "\t", "blanks": " "}  # delimiters that [data] delimiter names by a word
@@ -185,10 +186,9 @@ def _member(path: Path) -> BinaryIO:
     ]
     try:
         if len(names) != 1:
-            excerpt = ", ".join(names[:5]) + (", …" if len(names) > 5 else "")
             raise SettingError(
-                f"{path.name}: {len(names)} files in the archive ({excerpt or 'none'}); a table lies in it alone. "
-                "Unpack it into a folder, and give that."
+                f"{path.name}: {len(names)} files in the archive ({some(names, 5) or 'none'}); a table lies in it "
+                "alone. Unpack it into a folder, and give that."
             )
         return cast(BinaryIO, archive.open(names[0]))
     except (RuntimeError, NotImplementedError) as error:  # encrypted, or packed in a way that Python does not know
