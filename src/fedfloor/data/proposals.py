@@ -59,9 +59,8 @@ class Finding:
 
 def findings(data: Dataset) -> list[Finding]:
     """Return sensors that are constant, count up, give the class away, or copy another."""
-    if data.inputs.kind != "table" or data.made is not None or not len(data.y):
+    if (every := _looked_at(data)) is None:
         return []
-    every = np.arange(min(len(data.y), MOST)) * len(data.y) // min(len(data.y), MOST)
     x, y = _last_row(data, every), data.y[every]
     counted = _counters(data)
     reasons: dict[int, str] = {}
@@ -93,9 +92,8 @@ def regimes(data: Dataset) -> tuple[list[str], int] | None:
     at least one of a hundred samples, if these are all but one of a thousand. They count where at least half of the
     other sensors have :data:`MOVED` of their variance between regimes: one scale for all rows would then hide the rest.
     """
-    if data.inputs.kind != "table" or data.made is not None or len(data.y) < 100 * SHOWN:
+    if (every := _looked_at(data)) is None or len(every) < 100 * SHOWN:
         return None
-    every = np.arange(min(len(data.y), MOST)) * len(data.y) // min(len(data.y), MOST)
     x, texts = _last_row(data, every), _texts(data)
     owner = np.zeros(len(every), np.int64) if data.owner is None else data.owner[every]
     devices = np.unique(owner)[:DEVICES]
@@ -122,9 +120,9 @@ def heavy_tailed(data: Dataset) -> list[str]:
 
     Missing values do not count.
     """
-    if data.inputs.kind != "table" or data.made is not None or not len(data.y):
+    if (every := _looked_at(data)) is None:
         return []
-    x = _last_row(data, np.arange(min(len(data.y), MOST)) * len(data.y) // min(len(data.y), MOST))
+    x = _last_row(data, every)
     centred = np.where(np.isnan(x), 0.0, x - np.nanmean(x, axis=0))
     known = (~np.isnan(x)).sum(axis=0)
     variance = (centred**2).sum(axis=0) / known
@@ -160,14 +158,22 @@ def values_beyond(data: Dataset) -> dict[str, float]:
     Outside is below min − m·r or above max + m·r, with m = :data:`MARGIN` and r = max − min of the training samples. Up
     to :data:`MOST` samples of either part are looked at, evenly spread, and of windows the last row.
     """
-    if data.inputs.kind != "table" or data.made is not None or not len(data.y) or not len(data.y_test):
+    train, test = _looked_at(data), _looked_at(data, tests=True)
+    if train is None or test is None:
         return {}
-    train, test = (np.arange(min(n, MOST)) * n // min(n, MOST) for n in (len(data.y), len(data.y_test)))
     x, z = _last_row(data, train), _last_row(data, test, tests=True)
     low, high = np.fmin.reduce(x), np.fmax.reduce(x)
     margin = MARGIN * (high - low)
     share = ((z < low - margin) | (z > high + margin)).mean(axis=0)
     return {data.inputs.columns[i]: float(share[i]) for i in np.flatnonzero(share >= BEYOND)}
+
+
+def _looked_at(data: Dataset, *, tests: bool = False) -> NDArray[np.int64] | None:
+    """Return up to :data:`MOST` samples, evenly spread; None where there are none, or none of sensors."""
+    many = len(data.y_test if tests else data.y)
+    if data.inputs.kind != "table" or data.made is not None or not many:
+        return None
+    return np.arange(min(many, MOST)) * many // min(many, MOST)
 
 
 def _last_row(data: Dataset, indices: NDArray[np.int64], *, tests: bool = False) -> NDArray[np.float64]:
