@@ -5,13 +5,12 @@ from __future__ import annotations
 import contextlib
 import datetime as dt
 import json
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fedfloor.cli.deploying import ABSENT, termination
+from fedfloor.cli import shared
 from fedfloor.cli.options import Json
 from fedfloor.errors import SettingError, unknown
 from fedfloor.terminal import printable, show
@@ -36,24 +35,22 @@ def alarms(
     as_json: Json = False,
 ) -> None:  # fmt: skip
     """List the alarms of devices that predict, or keep them: drift, and alarms that models decide on."""
-    try:
+    with shared.needing("alarms", "deploy"):
         from fedfloor.deploy import authority, kept
         from fedfloor.rollout import alarms as module
-    except ModuleNotFoundError as absent:
-        raise SettingError(f"alarms {ABSENT} ({absent.name} is missing).") from absent
     settings = kept.read(park)
     wanted = _devices(settings, device or [])
     if follow:
         if since is not None:
             raise SettingError("--since lists what was kept: leave it out with --follow.")
-        print(f"keeps alarms in {settings.state}; Ctrl-C ends it", file=sys.stderr, flush=True)
-        module.follow(settings, termination(), lambda line: _print(line, wanted, as_json=as_json))
+        shared.note(f"keeps alarms in {settings.state}; Ctrl-C ends it")
+        module.follow(settings, shared.termination(), lambda line: _print(line, wanted, as_json=as_json))
         return
     start = None if since is None else kept.moment(since, authority.now())
     lines = [one for one in kept.lines(settings.state, start) if one["device"] in wanted]
     show(lines if as_json else [_row(one) for one in lines], as_json=as_json)
     if not (settings.state / kept.NOW).exists():
-        print(f"no alarms were ever kept here: fedfloor alarms {park} --follow keeps them", file=sys.stderr)
+        shared.note(f"no alarms were ever kept here: fedfloor alarms {park} --follow keeps them")
 
 
 def _devices(settings: AlarmSettings, names: list[str]) -> set[str]:

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from fedfloor.cli import shared
-from fedfloor.cli.options import Json
+from fedfloor.cli.options import Json, Overwrite
 from fedfloor.errors import SettingError, unknown
 
 
@@ -136,7 +136,7 @@ def query(
         str, typer.Argument(metavar="QUERY", help="SQL, or Flux for InfluxDB; @FILE reads it from a file.")
     ],
     out: Annotated[Path, typer.Option("--out", metavar="FILE", help="The table to write, .parquet.")],
-    force: Annotated[bool, typer.Option("--force", help="Overwrite the file.")] = False,
+    force: Overwrite = False,
     as_json: Json = False,
 ) -> None:
     """Write the result of a database query to a Parquet file, with its SHA-256."""
@@ -167,7 +167,7 @@ def label(
     kind: Annotated[str, typer.Option("--kind", metavar="NAME", help="Column of EVENTS with the kind of event.")] = "",
     device: Annotated[str, typer.Option("--device", metavar="NAME", help="Column of the device, in both tables.")] = "",
     time: Annotated[str, typer.Option("--time", metavar="NAME", help="Column of the time, in both tables.")] = "",
-    force: Annotated[bool, typer.Option("--force", help="Overwrite the file.")] = False,
+    force: Overwrite = False,
     as_json: Json = False,
 ) -> None:
     """Label a table of measurements by a table of events, such as a maintenance system's failures."""
@@ -178,9 +178,7 @@ def label(
     from fedfloor.terminal import show
 
     columns = {"device": device, "time": time}
-    facts = label_rows(
-        data, events, out, within=within, remaining=remaining, kind=kind, columns=columns, force=force
-    )  # fmt: skip
+    facts = label_rows(data, events, out, within=within, remaining=remaining, kind=kind, columns=columns, force=force)
     rows = [{"label": name, "rows": number} for name, number in facts.get("labels", {}).items()]
     show(rows, as_json=as_json, facts=facts)
     if not as_json:
@@ -204,7 +202,7 @@ def matrices(
     length: Annotated[
         int | None, typer.Option("--length", metavar="N", help="Values of a sensor in a sample; default: the fewest.")
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Overwrite the file.")] = False,
+    force: Overwrite = False,
     as_json: Json = False,
 ) -> None:
     """Put matrices of one file per sensor, whose rows are samples, together as arrays."""

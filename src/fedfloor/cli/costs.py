@@ -48,7 +48,7 @@ def price(
     last = setup.rounds if rounds is None else rounds
     if not 1 <= last <= setup.rounds:
         raise SettingError(f"--rounds {last}: the experiment has rounds 1 to {setup.rounds}.")
-    names = [setup.method.name] if methods is None else [name.strip() for name in methods.split(",")]
+    names = shared.names(methods, setup)
     each_once("methods", names)
     park, rows, links = build_park(setup), [], []
     for name in names:
@@ -259,9 +259,9 @@ def allocate(
     verify(problem, solution)
     rows, facts = rows_of(place, problem, solution.choice), facts_of(place, problem, solution, solver)
     if svg is not None:
-        _save("--svg", svg, pictures.svg(drawing(place, rows, facts)))
+        shared.save("--svg", svg, pictures.svg(drawing(place, rows, facts)))
     if write is not None:
-        _save("--write", write, cells.to_toml(place))
+        shared.save("--write", write, cells.to_toml(place))
     if as_json:
         show(rows, as_json=True, **facts)
         return
@@ -365,10 +365,3 @@ def drawing(cell: Cell, rows: list[Row], facts: Row) -> Drawing:
         f"{facts['active']} of {facts['devices']} devices take part; at best {facts['bound_s']:.2f} s",
     )
     return Drawing(cell.name, words, tuple(spots), facts["slowest"], facts["channels"], powers)
-
-
-def _save(option: str, path: Path, text: str) -> None:
-    try:
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise SettingError(f"{option} {path}: {error.strerror or error}.") from error

@@ -15,6 +15,7 @@ import typer
 
 from fedfloor.cli import shared
 from fedfloor.cli.options import File, Json, Resume, Set, Stop
+from fedfloor.cli.shared import note, termination
 from fedfloor.cli.watching import watched
 from fedfloor.errors import RunError, SettingError
 
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     from fedfloor.deploy.settings import DeviceSettings, EdgeSettings, Tls
 
 
-ABSENT = "needs the packages of deployment: pip install 'fedfloor[deploy]'"
 Revoke = Annotated[
     list[str] | None, typer.Option("--revoke", metavar="NAME", help="Revoke this machine's certificate; repeatable.")
 ]
@@ -50,12 +50,10 @@ def provision(
     as_json: Json = False,
 ) -> None:  # fmt: skip
     """Write certificates, keys and settings for every machine of a park; run again, it adds new machines."""
-    try:
+    with shared.needing("provision", "deploy"):
         from fedfloor.deploy import inspect, park_file
         from fedfloor.deploy.provision import misfits
         from fedfloor.deploy.provision import provision as write
-    except ModuleNotFoundError as absent:
-        raise SettingError(f"provision {ABSENT} ({absent.name} is missing).") from absent
     from fedfloor.terminal import show
 
     if check is not None:
@@ -77,21 +75,13 @@ def provision(
         show(list(done.rows), as_json=True, **more)
     else:
         show([{key: value for key, value in row.items() if key != "folder"} for row in done.rows], as_json=False)
-    for note in done.notes:
-        print(note, file=sys.stderr)
+    for text in done.notes:
+        note(text)
     if not as_json:
         print(f"written: {len(done.written)} files in {done.folder}; keep authority/ca.key to yourself")
 
 
 Config = Annotated[Path, typer.Argument(metavar="CONFIG.toml", help="The settings that fedfloor provision wrote.")]
-
-
-def termination() -> threading.Event:
-    """Return an event that SIGTERM and SIGINT set."""
-    ended = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: ended.set())
-    return ended
 
 
 def _certified(settings: DeviceSettings | EdgeSettings) -> None:
@@ -164,10 +154,8 @@ live = typer.Typer(
 
 
 def _module() -> ModuleType:
-    try:
+    with shared.needing("a live park", "deploy"):
         from fedfloor.deploy import live as module
-    except ModuleNotFoundError as absent:
-        raise SettingError(f"a live park {ABSENT} ({absent.name} is missing).") from absent
     return module
 
 
@@ -197,15 +185,15 @@ def up(
             code = _train(module, trial)
     except KeyboardInterrupt:
         code, kept = 130, False
-        _say("stopped")
+        note("stopped")
     except BaseException:
         kept = False
         raise
     finally:
         if kept:
-            _say(f"the park stays up: fedfloor live down --out {out} ends it")
+            note(f"the park stays up: fedfloor live down --out {out} ends it")
         else:
-            _say(f"{module.down(trial.folder)} processes ended")
+            note(f"{module.down(trial.folder)} processes ended")
     if code:
         raise typer.Exit(code)
     print(f"run: {out / 'run'}")
@@ -219,8 +207,8 @@ def demo(out: Folder = LIVE, changes: Set = None, as_json: Json = False) -> None
 
     experiment = shared.experiment("demo-live", [*TRAINED, *(changes or [])])
     with module.park(experiment, out) as trial, watched(trial.folder, watch=True, stay=False), _interruptible():
-        tour = module.Demonstration(trial, _say)
-        came_out = tour.run(_module().up(trial, _say), _show_round)
+        tour = module.Demonstration(trial, note)
+        came_out = tour.run(_module().up(trial, note), _show_round)
     show(tour.rows, as_json=as_json, **({} if as_json else {"title": "demonstration"}))
     if not came_out:
         raise typer.Exit(1)
@@ -244,9 +232,9 @@ def _interruptible() -> Iterator[None]:
 def _train(module: ModuleType, trial: TrialPark) -> int:
     from fedfloor.deploy.processes import tail
 
-    crew: Crew = module.up(trial, _say)
+    crew: Crew = module.up(trial, note)
     process = module.cloud(crew, trial)
-    _say(f"{len(crew.members)} processes are up; the run begins")
+    note(f"{len(crew.members)} processes are up; the run begins")
     code: int = module.follow(crew, process, _show_round)
     if code:
         raise RunError(f"the run ended with exit code {code}. Last lines of {process.log}:\n{tail(Path(process.log))}")
@@ -257,16 +245,12 @@ def _show_round(line: dict[str, Any]) -> None:
     name, value = _headline(line)
     figure = "" if value is None else f", {name} {value:.4f}"
     lost = f", lost: {line['lost']}" if line.get("lost") else ""
-    _say(f"round {line['round']}{figure}, {line.get('wall_s', 0.0):.1f} s{lost}")
+    note(f"round {line['round']}{figure}, {line.get('wall_s', 0.0):.1f} s{lost}")
 
 
 def _headline(line: dict[str, Any]) -> tuple[str, float | None]:
     """Return the name and the value of a ledger line's headline."""
     return next(iter((line.get("figures") or {}).items()), ("accuracy", line.get("accuracy")))
-
-
-def _say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
 
 
 @live.command()
@@ -309,7 +293,7 @@ def measure(
 
     inside = place / "park" / "cloud" / "cloud.toml"
     settings = read(CloudSettings, inside if inside.is_file() else place)
-    table = measuring.measure(settings, repeats, _say)
+    table = measuring.measure(settings, repeats, note)
     measuring.written(table, out)
     rows = [{"of": name, **{key: one for key, one in part.items() if key != "source"}}
             for name, part in table.items() if isinstance(part, dict)]  # fmt: skip

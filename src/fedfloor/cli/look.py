@@ -33,10 +33,7 @@ def draw(
     park = build_park(setup)
     plan = plan_of(setup, park, number)
     if svg is not None:
-        try:
-            svg.write_text(picture(plan, lambda k: int(park.factory_of[k]), park.display_names), encoding="utf-8")
-        except OSError as error:
-            raise SettingError(f"--svg {svg}: {error.strerror or error}.") from error
+        shared.save("--svg", svg, picture(plan, lambda k: int(park.factory_of[k]), park.display_names))
     server = combined(setup).server
     if as_json:
         show([], as_json=True, plan=text.to_json(plan), plan_hash=text.digest(plan), names=park.display_names.table())

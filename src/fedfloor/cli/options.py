@@ -55,6 +55,8 @@ Track = Annotated[
 References = Annotated[bool, typer.Option("--references", help="Also train local, pooled and scikit-learn references.")]
 Watch = Annotated[bool, typer.Option("--watch", help="Serve a page about the run beside it, and print its address.")]
 Stay = Annotated[bool, typer.Option("--stay", help="With --watch: keep the page after the run, until Ctrl-C.")]
+Overwrite = Annotated[bool, typer.Option("--force", help="Overwrite the file.")]
+Seeds = Annotated[str, typer.Option("--seeds", metavar="0,1", help="Seeds, separated by commas.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of a table.")]
 
 

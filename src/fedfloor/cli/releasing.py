@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from fedfloor.cli import shared
 from fedfloor.cli.look import OwnCode
 from fedfloor.cli.options import Json
 from fedfloor.errors import SettingError
@@ -16,7 +17,6 @@ from fedfloor.errors import SettingError
 if TYPE_CHECKING:
     from fedfloor.rollout.registry import Registry
 
-ABSENT = "needs the packages of deployment: pip install 'fedfloor[deploy,onnx]'"
 Park = Annotated[Path, typer.Option("--park", metavar="DIR", help="The folder that fedfloor provision wrote.")]
 To = Annotated[
     list[str] | None, typer.Option("--to", metavar="NAME", help="A factory or a device; repeatable; default: all.")
@@ -26,10 +26,8 @@ WAIT_S = 30.0
 
 
 def _read(park: Path) -> Registry:
-    try:
+    with shared.needing("releasing models", "deploy,onnx"):
         from fedfloor.rollout import registry
-    except ModuleNotFoundError as absent:
-        raise SettingError(f"releasing models {ABSENT} ({absent.name} is missing).") from absent
     return registry.read(park)
 
 
@@ -141,10 +139,8 @@ def audit(
     as_json: Json = False,
 ) -> None:
     """Check the log of a park: what was provisioned, revoked and released, by whom, and that nobody changed it."""
-    try:
+    with shared.needing("audit", "deploy,onnx"):
         from fedfloor.rollout import audit as audits
-    except ModuleNotFoundError as absent:
-        raise SettingError(f"audit {ABSENT} ({absent.name} is missing).") from absent
     from fedfloor.terminal import show
 
     entries, faults = audits.check(park)

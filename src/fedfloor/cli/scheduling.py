@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from fedfloor.cli.deploying import termination
+from fedfloor.cli import shared
 from fedfloor.cli.options import Json
-from fedfloor.cli.releasing import ABSENT
-from fedfloor.errors import SettingError
 
 
 def schedule(
@@ -32,17 +29,15 @@ def schedule(
     as_json: Json = False,
 ) -> None:  # fmt: skip
     """Wait for the reasons in [schedule], and start a run for each; until Ctrl-C."""
-    try:
+    with shared.needing("a schedule", "deploy,onnx"):
         from fedfloor.rollout.schedule import Scheduler
-    except ModuleNotFoundError as absent:
-        raise SettingError(f"a schedule {ABSENT} ({absent.name} is missing).") from absent
     from fedfloor.terminal import show
 
-    made = Scheduler(config, park, alarms, lambda text: print(text, file=sys.stderr, flush=True))
+    made = Scheduler(config, park, alarms, shared.note)
     if dry_run:
         show(made.look(), as_json=as_json)
         return
-    code = made.run(termination(), once=once)
+    code = made.run(shared.termination(), once=once)
     if as_json:
         show(made.lines, as_json=True)
     if code:

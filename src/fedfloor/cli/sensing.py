@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import signal
-import sys
 import threading
 from datetime import UTC, datetime
 from pathlib import Path
@@ -11,6 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
+from fedfloor.cli import shared
 from fedfloor.cli.options import Json
 from fedfloor.errors import SettingError
 
@@ -32,19 +31,16 @@ def sense(
     from fedfloor.data.files.buffer import BUFFERS
     from fedfloor.sensors import sense as agent
     from fedfloor.sensors.settings import read
+    from fedfloor.terminal import show
 
     settings = read(source)
     if check:
-        from fedfloor.terminal import show
-
         rows = agent.check(settings, seconds or 10.0)
         show(rows, as_json=as_json)
         raise typer.Exit(0 if rows and all(row["kind"] != "no value" for row in rows) else 1)
     if into is None or not into.name.endswith(BUFFERS):
         raise SettingError(f"--into {into or ''}: name the buffer's file, which ends in {' or '.join(BUFFERS)}.")
-    stop = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stop.set())
+    stop = shared.termination()
     if seconds is not None:
         timer = threading.Timer(seconds, stop.set)
         timer.daemon = True
@@ -52,8 +48,6 @@ def sense(
     status = agent.run(settings, into, stop, _report)
     _report(status)
     if as_json:
-        from fedfloor.terminal import show
-
         show([status], as_json=True)
 
 
@@ -62,4 +56,4 @@ def _report(status: dict[str, Any]) -> None:
     at = "none" if newest is None else datetime.fromtimestamp(newest, UTC).isoformat(" ", "seconds")
     known = ("rows", "columns", "newest", "read", "alive")
     more = "".join(f", {key}: {count:,}" for key, count in status.items() if key not in known and count)
-    print(f"{status['rows']:,} rows of {status['columns']} sensors, newest {at}{more}", file=sys.stderr, flush=True)
+    shared.note(f"{status['rows']:,} rows of {status['columns']} sensors, newest {at}{more}")

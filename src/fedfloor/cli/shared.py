@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import errno
+import signal
 import sys
-from collections.abc import Callable, Iterator, Sequence
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,8 +23,54 @@ if TYPE_CHECKING:
     from fedfloor.runs.compare import PlannedRun
     from fedfloor.terminal import Follow
 
+FULL = (errno.ENOSPC, errno.EDQUOT)
 DATA = (".csv", ".tsv", ".npz", ".parquet", ".xlsx")
 RESUME = "Continue with the same command and --resume"
+
+
+@contextmanager
+def needing(noun: str, extra: str, packages: str = "the packages of deployment") -> Iterator[None]:
+    """Refuse a command, with the way to install them, where packages are missing that are imported within.
+
+    Raises:
+        SettingError: one is missing.
+    """
+    try:
+        yield
+    except ModuleNotFoundError as absent:
+        raise SettingError(
+            f"{noun} needs {packages}: pip install 'fedfloor[{extra}]' ({absent.name} is missing)."
+        ) from absent
+
+
+def termination() -> threading.Event:
+    """Return an event that SIGTERM and SIGINT set."""
+    ended = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: ended.set())
+    return ended
+
+
+def note(text: str) -> None:
+    """Print a line on standard error at once."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def save(option: str, path: Path | str, text: str) -> None:
+    """Write the file that an option names.
+
+    Raises:
+        SettingError: it cannot be written.
+    """
+    try:
+        Path(path).write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise SettingError(f"{option} {path}: {error.strerror or error}.") from error
+
+
+def names(methods: str | None, experiment: Experiment) -> list[str]:
+    """Return the methods of ``--methods``, or the experiment's own."""
+    return [experiment.method.name] if methods is None else [name.strip() for name in methods.split(",")]
 
 
 def bundled(kind: str = "experiments") -> dict[str, Path]:
@@ -53,18 +101,18 @@ def _path(file: str) -> Path:
         )
     if path.is_file() or path.suffix or len(path.parts) > 1 or (path.exists() and file not in known):
         return path
-    if file not in known:
-        raise unknown("experiment", file, {*known, *(beside.name for beside in Path().glob("*.toml"))})
-    return known[file]
+    return _bundled("experiment", file, known)
 
 
 def cell_file(file: str) -> Path:
     """Return a cell file by its path or its bundled name."""
-    path, known = Path(file), bundled("cells")
-    if path.is_file() or path.suffix or len(path.parts) > 1:
-        return path
+    path = Path(file)
+    return path if path.is_file() or path.suffix or len(path.parts) > 1 else _bundled("cell", file, bundled("cells"))
+
+
+def _bundled(noun: str, file: str, known: Mapping[str, Path]) -> Path:
     if file not in known:
-        raise unknown("cell", file, {*known, *(beside.name for beside in Path().glob("*.toml"))})
+        raise unknown(noun, file, {*known, *(beside.name for beside in Path().glob("*.toml"))})
     return known[file]
 
 
@@ -99,8 +147,7 @@ def summary(
     try:
         where = page.write(folders, out, target, at)
     except OSError as error:
-        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-        raise (RunError if full else SettingError)(
+        raise (RunError if error.errno in FULL else SettingError)(
             f"the report {out} could not be written: {error.strerror or error}. The runs are untouched: "
             "fedfloor report DIR --out FILE writes it elsewhere."
         ) from error
@@ -179,11 +226,7 @@ def markdown(folders: Sequence[Path], out: Path, target: float | None, at: Budge
     from fedfloor.report import ledger
     from fedfloor.report.words import markdown as table
 
-    try:
-        runs = ledger.collect(ledger.with_references(folders))
-        out.write_text(table(runs, target, at), encoding="utf-8")
-    except OSError as error:
-        raise SettingError(f"--markdown {out}: {error.strerror or error}.") from error
+    save("--markdown", out, table(ledger.collect(ledger.with_references(folders)), target, at))
 
 
 def followed(stop: Limits, track: Sequence[str] = ()) -> Callable[[PlannedRun], AbstractContextManager[Follow]]:
@@ -261,7 +304,6 @@ def track(folders: Sequence[Path], to: str, out: str | None, *, as_json: bool) -
     from fedfloor.report import ledger
     from fedfloor.terminal import show
     from fedfloor.tracking import sinks
-    from fedfloor.tracking.sinks import run_names
     from fedfloor.tracking.tracker import replay
 
     if to not in ("csv", *sinks.LIVE):
@@ -273,27 +315,16 @@ def track(folders: Sequence[Path], to: str, out: str | None, *, as_json: bool) -
     sinks.check([to] if to != "csv" else [], "--to")
     runs = [run.folder for run in ledger.collect(folders) if run.rounds]
     if to == "csv":
+        text = sinks.csv_table([sinks.about(folder) for folder in runs])
+        if out == "-":
+            print(text, end="")
+            return
         where = out or str(folders[0] / "ledger.csv")
-        _csv(runs, where)
-        if out != "-":
-            show([{"runs": len(runs), "where": where}], as_json=as_json)
+        save("--out", where, text)
+        show([{"runs": len(runs), "where": where}], as_json=as_json)
         return
     rows = []
-    for folder, name in run_names(runs).items():
+    for folder, name in sinks.run_names(runs).items():
         rounds, where = replay(folder, to, None if out is None else Path(out) / name)
         rows.append({"run": name, "rounds": rounds, "where": where})
     show(rows, as_json=as_json)
-
-
-def _csv(runs: Sequence[Path], out: str) -> None:
-    """Write the ledgers of runs as CSV to a file, or to standard output where ``out`` is ``-``."""
-    from fedfloor.tracking.sinks import about, csv_table
-
-    text = csv_table([about(folder) for folder in runs])
-    if out == "-":
-        print(text, end="")
-        return
-    try:
-        Path(out).write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise SettingError(f"--out {out}: {error.strerror or error}.") from error

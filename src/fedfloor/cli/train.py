@@ -35,7 +35,7 @@ def new(
     out: Annotated[
         Path | None, typer.Option("--out", metavar="FILE", help="File to write; default: NAME.toml.")
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Overwrite the file.")] = False,
+    force: options.Overwrite = False,
     as_json: Json = False,
 ) -> None:
     """Inspect your own data and write an experiment file for them."""
@@ -120,7 +120,7 @@ def compare(
     methods: Annotated[
         str | None, typer.Option("--methods", metavar="A,B", help="Separated by commas; default: the experiment's.")
     ] = None,
-    seeds: Annotated[str, typer.Option("--seeds", metavar="0,1", help="Seeds, separated by commas.")] = "0",
+    seeds: options.Seeds = "0",
     changes: Set = None, out: Out = None, ranks: Ranks = None, stop_after: Stop = None, until: Until = None,
     at: At = None, resume: Resume = False, track: Track = None,
     references: References = False, as_json: Json = False,
@@ -132,7 +132,7 @@ def compare(
     setup = shared.experiment(experiment, changes)
     limits = options.limits(stop_after, until, setup.evaluate.figure)
     folder = out or Path("runs") / f"{setup.name}-compare"
-    names = [setup.method.name] if methods is None else [name.strip() for name in methods.split(",")]
+    names = shared.names(methods, setup)
     every = shared.numbers("seeds", seeds)
     work = planned_runs(setup, names, every, folder)
     if references:
@@ -147,7 +147,7 @@ def sweep(
     methods: Annotated[str, typer.Option("--methods", metavar="A,B", help="Methods, separated by commas.")],
     grid: Annotated[list[str], typer.Option("--grid", metavar="KEY=X,Y", help="Values to try: work.lr=0.1,0.01.")],
     trials: Annotated[int | None, typer.Option("--trials", metavar="N", help="Trials of each method.")] = None,
-    seeds: Annotated[str, typer.Option("--seeds", metavar="0,1", help="Seeds, separated by commas.")] = "0",
+    seeds: options.Seeds = "0",
     changes: Set = None, out: Out = None, ranks: Ranks = None, stop_after: Stop = None, resume: Resume = False,
     track: Track = None, as_json: Json = False,
 ) -> None:  # fmt: skip
@@ -158,7 +158,7 @@ def sweep(
 
     setup, limits = shared.experiment(experiment, changes), options.limits(stop_after, None)
     folder = out or Path("runs") / f"{setup.name}-sweep"
-    names, axes = [name.strip() for name in methods.split(",")], [sweep.axis(text) for text in grid]
+    names, axes = shared.names(methods, setup), [sweep.axis(text) for text in grid]
     work = plan(setup, names, axes, shared.numbers("seeds", seeds), trials)
     size = shared.ranks(ranks, setup)
     if not sweeping.sweep(work, folder, limits, size, resume=resume, as_json=as_json, track=track or []):

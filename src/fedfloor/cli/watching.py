@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import signal
 import socket
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from fedfloor.cli import shared
 from fedfloor.errors import SettingError
 
 if TYPE_CHECKING:
@@ -55,17 +55,13 @@ def watch(
     place.check()
     sock = place.listen() if handed is None else socket.socket(fileno=handed)
     if handed is None:
-        print(f"{place.address(sock)} shows {folder}; Ctrl-C ends it", file=sys.stderr, flush=True)
+        shared.note(f"{place.address(sock)} shows {folder}; Ctrl-C ends it")
     module.serve(watched, sock, place, parent)
 
 
 def _module() -> ModuleType:
-    try:
+    with shared.needing("watch", "watch", "its packages"):
         from fedfloor.watch import serve as module
-    except ModuleNotFoundError as absent:
-        raise SettingError(
-            f"watch needs its packages: pip install 'fedfloor[watch]' ({absent.name} is missing)."
-        ) from absent
     return module
 
 
@@ -78,9 +74,9 @@ def watched(folder: Path, *, watch: bool, stay: bool) -> Iterator[None]:
         yield
         return
     with _module().serving(folder) as (url, _):
-        print(f"watch: {url}", file=sys.stderr, flush=True)
+        shared.note(f"watch: {url}")
         yield
         if stay:
-            print(f"the run is over; {url} stays until Ctrl-C", file=sys.stderr, flush=True)
+            shared.note(f"the run is over; {url} stays until Ctrl-C")
             with contextlib.suppress(KeyboardInterrupt):
                 signal.pause()
