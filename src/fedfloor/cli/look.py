@@ -114,8 +114,9 @@ def predict(
     from fedfloor.inference import shown
 
     shown.predict(
-        run, files, shown.PredictOptions(top, resize, invert, every, table, own, which, device), as_json=as_json
-    )
+        run, files, top=top, resize=resize, invert=invert, every=every, table=table, own=own, which=which,
+        device=device, as_json=as_json,
+    )  # fmt: skip
 
 
 def export(

@@ -39,6 +39,12 @@ class Prediction:
     label: str | None
     device: str | None = None
 
+    def row(self, shown: Callable[[tuple[int, int] | None], Any]) -> Row:
+        """Return where the sample is from and its likeliest class, its place as ``shown`` has it."""
+        (name, probability), *_ = self.best
+        return {"file": str(self.file), "device": self.device, "rows": shown(self.place), "predicted": name,
+                "probability": probability}  # fmt: skip
+
 
 def _predictions(trained: Trained, answers: Iterable[tuple[FileSamples, Answer]], top: int) -> list[Prediction]:
     predictions: list[Prediction] = []
@@ -103,11 +109,7 @@ class Classified:
         """Return the first samples as rows for people."""
         return [
             {
-                "file": str(each.file),
-                "device": each.device,
-                "rows": _rows(each.place),
-                "predicted": each.best[0][0],
-                "probability": each.best[0][1],
+                **each.row(_rows),
                 "next": ", ".join(f"{name} {p:.4f}" for name, p in each.best[1:]) or None,
                 "label": each.label,
             }
@@ -118,11 +120,7 @@ class Classified:
         """Return samples as JSON, with ``rows`` = [first, last] and the ``top`` classes."""
         return [
             {
-                "file": str(each.file),
-                "device": each.device,
-                "rows": _pair(each.place),
-                "predicted": each.best[0][0],
-                "probability": each.best[0][1],
+                **each.row(_pair),
                 "top": [{"class": name, "probability": p} for name, p in each.best],
                 "label": each.label,
             }

@@ -8,7 +8,7 @@ import logging
 import re
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from hashlib import sha256
 from pathlib import Path
 from urllib.parse import quote
@@ -32,33 +32,22 @@ FIRST = 20  # rows that are printed where there are more
 LISTED = 10  # files without an answer in an error, where none has one
 
 
-@dataclass(frozen=True)
-class PredictOptions:
-    """The options of ``predict``, as its ``--help`` describes them; ``table`` is ``--csv``."""
-
-    top: int = 1
-    resize: bool = False
-    invert: bool = False
-    every: bool = False
-    table: Path | None = None
-    own: bool = False
-    which: str = "last"
-    device: str = ""
-
-
-def predict(run: Path, given: Sequence[Path], options: PredictOptions, *, as_json: bool) -> None:
-    """Predict files with a run's model, and print the answers.
+def predict(
+    run: Path, given: Sequence[Path], *, top: int, resize: bool, invert: bool, every: bool, table: Path | None,
+    own: bool, which: str, device: str, as_json: bool,
+) -> None:  # fmt: skip
+    """Predict files with a run's model, and print the answers; ``--help`` describes the options.
 
     Raises:
         SettingError: an invalid option, or no file is a sample of this model.
         RunError: some files are not; the others are answered, and these are named at the end.
     """
-    trained, paths = load_model(run, options.own, options.which, options.device), inputs.files(given)
-    check_top(trained, options.top)
-    if options.table is not None:
-        _check_writable("--csv", options.table)
-    if options.device and len(paths) > 1:
-        raise SettingError(f"--device {options.device}: takes one file, not {len(paths)}. Predict device by device.")
+    trained, paths = load_model(run, own, which, device), inputs.files(given)
+    check_top(trained, top)
+    if table is not None:
+        _check_writable("--csv", table)
+    if device and len(paths) > 1:
+        raise SettingError(f"--device {device}: takes one file, not {len(paths)}. Predict device by device.")
 
     def follow(done: int) -> None:
         if len(paths) > 1:
@@ -74,15 +63,13 @@ def predict(run: Path, given: Sequence[Path], options: PredictOptions, *, as_jso
             warnings.extend(odd_sensors(trained, part))
             yield part
 
-    parts = inputs.read(
-        paths, trained, resize=options.resize, invert=options.invert, failed=failed, device=options.device
-    )
-    answers = results(trained, answers_of(trained, watched(parts), follow, failed), options.top)
+    parts = inputs.read(paths, trained, resize=resize, invert=invert, failed=failed, device=device)
+    answers = results(trained, answers_of(trained, watched(parts), follow, failed), top)
     if len(failed) == len(paths):
         more = [f"… and {len(failed) - LISTED} more files"] if len(failed) > LISTED else []
         raise SettingError("\n".join([*list(failed.values())[:LISTED], *more]))
-    if options.table is not None:
-        write(options.table, _csv(answers.table()))
+    if table is not None:
+        write(table, _csv(answers.table()))
     warnings += answers.warnings(run if run.is_dir() else run.parent)
     if as_json:
         about: Row = {"model": trained.name, "round": trained.round, "samples": len(answers)}
@@ -90,7 +77,9 @@ def predict(run: Path, given: Sequence[Path], options: PredictOptions, *, as_jso
         errors = [{"file": str(path), "error": error} for path, error in failed.items()]
         show(answers.documents(), as_json=True, **about, failed=errors, left_out=left, warnings=warnings)
     else:
-        _print(trained, answers, options)
+        _print(trained, answers, every=every)
+        if table is not None:
+            print(f"table: {table}")
     for text in warnings:
         log.warning("%s", text)
     if failed or left:
@@ -99,9 +88,9 @@ def predict(run: Path, given: Sequence[Path], options: PredictOptions, *, as_jso
         raise RunError("\n".join(lines))
 
 
-def _print(trained: Trained, answers: Results, options: PredictOptions) -> None:
+def _print(trained: Trained, answers: Results, *, every: bool) -> None:
     """Print answers, their summaries by file and device, and the closing lines."""
-    few = len(answers) if options.every else min(FIRST, len(answers))
+    few = len(answers) if every else min(FIRST, len(answers))
     title = f"{trained.name}, trained for {count(trained.round, 'round')}"
     show(answers.rows(few), as_json=False, title=title)
     if few < len(answers):
@@ -113,8 +102,6 @@ def _print(trained: Trained, answers: Results, options: PredictOptions) -> None:
                 show(rows, as_json=False, title=name.replace("_", " "))
     for line in answers.closing():
         print(line)
-    if options.table is not None:
-        print(f"table: {options.table}")
 
 
 def _csv(rows: Sequence[Row]) -> str:
