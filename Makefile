@@ -88,13 +88,14 @@ ALL := $(ALL),scaffold,qffl,ida,fedavgm,fedadagrad,fedadam,fedyogi
 
 .PHONY: choose
 choose: $(READY)  ## Nearly all methods on skewed data, still and streaming, on two networks (about an hour, resumable; needs Fashion-MNIST)
-	for park in static:0.65 stream:0.7; do name=choose-$${park%:*}; \
-		$(BIN)/fedfloor compare $$name --methods $(ALL) --seeds 0,1,2 --resume --out runs/$$name || exit; \
+	mkdir -p runs; for park in static:0.65 stream:0.7; do name=choose-$${park%:*}; \
+		$(BIN)/fedfloor compare $$name --methods $(ALL) --seeds 0,1,2 --resume --out runs/$$name --json > runs/$$name.json || exit; \
 		for network in 5g-edge lte-cat-m2; do rm -rf runs/$$name-$$network; \
 			$(BIN)/fedfloor reprice $$(ls -d runs/$$name/*-seed* | grep -v fedcs) --network $$network --target $${park#*:} \
-				--out runs/$$name-$$network || exit; done; \
+				--out runs/$$name-$$network --json > runs/$$name-$$network.json || exit; done; \
 		$(BIN)/fedfloor compare $$name --methods fedcs --seeds 0,1,2 --resume --set network.profile=lte-cat-m2 \
-			--set methods.fedcs.deadline_s=16 --out runs/$$name-fedcs || exit; done
+			--set methods.fedcs.deadline_s=16 --out runs/$$name-fedcs --json > runs/$$name-fedcs.json || exit; done
+	$(BIN)/python -m benchmarks.choose && $(BIN)/python -m benchmarks.pages
 
 .PHONY: golden-record golden-check
 golden-record: $(READY)  ## Write down plans, prices, ledgers and models of eleven experiments, before a change that should alter none

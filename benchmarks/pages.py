@@ -1,4 +1,4 @@
-"""Pages of results, each made from JSON: ``python -m benchmarks.pages`` writes all of them anew.
+"""Pages of results, each made from JSON: ``python -m benchmarks.pages`` writes them and docs/choose.md anew.
 
 A page ``results/NAME.md`` is made from ``results/NAME.json`` or, where its command writes a file for each run, from the
 files of the folder ``results/NAME``. A JSON with ``blocks`` is its page's paragraphs and tables; the other pages are
@@ -15,6 +15,7 @@ from typing import Any
 from benchmarks import (
     anomalies,
     attacks,
+    choose,
     cmapss,
     cohorts,
     evidence_pages,
@@ -79,6 +80,7 @@ def main() -> None:
     """Write the pages."""
     for name, text in pages().items():
         write(RESULTS / f"{name}.md", text)
+    write(choose.PAGE, choose.renewed(choose.PAGE.read_text(encoding="utf-8"), RESULTS))
 
 
 if __name__ == "__main__":

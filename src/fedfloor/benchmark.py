@@ -262,8 +262,8 @@ def page(document: Mapping[str, Any]) -> str:
         "its own model where a method has one per device. Every method trains by the protocol's settings: none is "
         "tuned.",
     ]  # fmt: skip
-    names = list(dict.fromkeys(each["protocol"] for each in document["records"]))
-    lines += ["", "## Which method", "", *_best(document, names)]
+    names = dict.fromkeys(each["protocol"] for each in document["records"])
+    lines += ["", "## Which method", "", *best(document)]
     for name in names:
         lines += [
             "",
@@ -275,8 +275,9 @@ def page(document: Mapping[str, Any]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _best(document: Mapping[str, Any], names: Sequence[str]) -> Iterator[str]:
+def best(document: Mapping[str, Any]) -> Iterator[str]:
     """Yield a table with the best method and the best for the median device of each protocol, beside references."""
+    names = dict.fromkeys(each["protocol"] for each in document["records"])
     beside = ("local-only", "pooled", "scikit-learn")
     yield f"| protocol | figure | best method | less FedAvg | best, median device | {' | '.join(beside)}, or PCA |"
     yield "|---|---|---|---:|---|" + "---:|" * len(beside)
@@ -285,9 +286,9 @@ def _best(document: Mapping[str, Any], names: Sequence[str]) -> Iterator[str]:
         better, share = figure_named(figure).gain, figure_named(figure).share
         rows = {row["method"]: row for row in table(document, name) if row["value"] is not None}
         methods = [row for method, row in rows.items() if method not in (*REFERENCES, COMPONENTS)]
-        best = max(methods, key=lambda row: better(row["value"], 0.0))
-        cells = [f"`{best['method']}` {_interval(best['value'], best['half_width'], share)}"]
-        cells += [_interval(best["difference"], best["difference_half_width"], share)]
+        first = max(methods, key=lambda row: better(row["value"], 0.0))
+        cells = [f"`{first['method']}` {_interval(first['value'], first['half_width'], share)}"]
+        cells += [_interval(first["difference"], first["difference_half_width"], share)]
         judged = [row for row in methods if row[DEVICE] is not None]
         own = max(judged, key=lambda row: better(row[DEVICE], 0.0), default=None)
         cells += ["–" if own is None else f"`{own['method']}` {_interval(own[DEVICE], None, share)}"]

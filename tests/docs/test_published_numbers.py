@@ -79,6 +79,16 @@ def test_tables_of_reproduce_have_figures_of_a_results_page() -> None:
     assert [line for line in (*rows, *figures("docs/robustness.md")) if not in_a_page(line)] == []
 
 
+def test_advice_on_methods_has_figures_of_the_results_that_it_is_made_of() -> None:
+    """Its rows draw from several pages. Figures in words are rounded, or per cent of accuracies."""
+    named = {"choose", "personal", "cmapss", "cohorts"}
+    numbers = [number for name, row in RESULTS if Path(name).stem in named for number in row]
+    advice = (ROOT / "docs/choose.md").read_text(encoding="utf-8").split("## In short")[1].split("## Data that stay")[0]
+    wanted = [one for line in advice.splitlines() for one in FIGURE.findall(CODE.sub("", line))]
+    assert len(wanted) > 30
+    assert [one for one in wanted if not among(one, numbers, (1.0, 100.0))] == []
+
+
 def test_a_changed_digit_shows() -> None:
     """Every last digit of every figure in the README's tables, one more than it is."""
     missed = []
