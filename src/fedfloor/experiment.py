@@ -253,6 +253,8 @@ class EvaluateSettings:
         headline: the figure that a run is judged by, such as ``"recall of fault"``; the accuracy where it is left out.
         finetune: the work by which every device trains its model before each evaluation, on its own samples, such as
             ``{ epochs = 1 }``; other settings are those of the method's visits. Nothing of it is kept, sent or priced.
+        recent: share of every device's training samples, its newest, that train no model: by them devices of a real
+            park judge a model before it is released. None: none are held out.
     """
 
     every: int = 1
@@ -261,9 +263,12 @@ class EvaluateSettings:
     coverage: bool = False
     headline: str | None = None
     finetune: WorkSettings | None = None
+    recent: float | None = None
 
     def __post_init__(self) -> None:
         _ = self.figure  # an unknown one is refused
+        least = self.recent
+        require(least is None or 0 < least < 1, "evaluate.recent", least, "a share, above 0 and below 1, such as 0.1")
         require(self.every >= 1, "evaluate.every", self.every, "a whole number of at least 1")
         share = self.validation
         require(0 < share < 1, "evaluate.validation", share, "a share, above 0 and below 1, such as 0.1")

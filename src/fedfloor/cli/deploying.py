@@ -108,7 +108,7 @@ def device(config: Config) -> None:
 
     settings = read(DeviceSettings, config)
     _certified(settings)
-    agent, ended = agents.of(settings, link=training.with_releases(settings)), termination()
+    agent, ended = agents.of(settings, link=training.with_releases(settings, lambda: agent.labelled())), termination()
 
     def leave() -> None:
         ended.wait()

@@ -38,7 +38,7 @@ def release(
         list[str] | None, typer.Option("--canary", metavar="DEVICE", help="Release to this device first; repeatable.")
     ] = None,
     anyway: Annotated[
-        bool, typer.Option("--anyway", help="Also a run that is no better than the version in use.")
+        bool, typer.Option("--anyway", help="Also a run that does not beat the version in use, or is not judged.")
     ] = False,
     own: OwnCode = False, wait: Wait = WAIT_S, as_json: Json = False,
 ) -> None:  # fmt: skip
@@ -46,12 +46,36 @@ def release(
     from fedfloor.rollout import registry
 
     known = before = _read(park)
-    number = int(what) if what.isdecimal() else 0
+    number, rows = int(what) if what.isdecimal() else 0, list[dict[str, Any]]()
     if not number:
         known, number = registry.register(known, Path(what), own=own)
-        if not anyway and (why := registry.no_better(known, number, to or ())):
-            raise SettingError(f"{why}: not released. Release it with --anyway, or by its number, {number}.")
-    _deliver(registry.release(known, number, to or (), canary or ()), before, wait, as_json=as_json)
+        if not anyway:
+            rows = _passed(known, number, to or (), wait, as_json=as_json)
+    made = registry.release(known, number, to or (), canary or ())
+    _deliver(made, before, wait, as_json=as_json, **({"judged": rows} if as_json else {}))
+
+
+def _passed(known: Registry, number: int, to: Sequence[str], wait_s: float, *, as_json: bool) -> list[dict[str, Any]]:
+    """Let devices judge a version, or the person at the terminal where they cannot; return the devices' rows.
+
+    Raises:
+        SettingError: it is not better than what is in use, or neither devices nor a person decided.
+    """
+    from fedfloor.rollout import gate
+    from fedfloor.terminal import show
+
+    found = gate.verdict(known, number, to, wait_s)
+    if found.rows and not as_json:
+        show(found.rows, as_json=False, title="judged on devices")
+    way = f"Release it with --anyway, or by its number, {number}."
+    if found.better is None and sys.stdin.isatty() and not as_json:
+        name, value = known.versions[number].run.get("headline") or ("", None)
+        figure = "no figure" if value is None else f"{name} {value:.4f} on the cloud's test samples"
+        if not typer.confirm(f"{found.why}. Version {number} has {figure}. Release it?"):
+            raise SettingError(f"not released. {way}")
+    elif not found.better:
+        raise SettingError(f"{found.why}: not released. {way}")
+    return [*found.rows]
 
 
 def promote(
@@ -74,9 +98,9 @@ def rollback(park: Park, to: To = None, wait: Wait = WAIT_S, as_json: Json = Fal
     _deliver(registry.rollback(before, to or ()), before, wait, as_json=as_json)
 
 
-def _deliver(now: Registry, before: Registry, wait_s: float, *, as_json: bool) -> None:
+def _deliver(now: Registry, before: Registry, wait_s: float, *, as_json: bool, **more: Any) -> None:
     """Send what the last entry of the journal decides, and show what the devices report."""
-    _show(now, list(now.entries[-1].about["devices"]), wait_s, before, as_json=as_json)
+    _show(now, list(now.entries[-1].about["devices"]), wait_s, before, as_json=as_json, **more)
 
 
 def _show(

@@ -5,6 +5,7 @@ PyTorch is loaded with the first request to train.
 
 from __future__ import annotations
 
+import json
 import logging
 import queue
 import time
@@ -25,13 +26,16 @@ from fedfloor.deploy.facts import Facts, Questions, holding
 from fedfloor.deploy.facts import read as read_facts
 from fedfloor.deploy.message import FEW_ARRAYS, SHORT_HEADER, Message, Reply, encode, split
 from fedfloor.deploy.mqtt import Assembler, Connection, MqttConnection
+from fedfloor.deploy.own import Labelled
 from fedfloor.deploy.settings import DeviceSettings
 from fedfloor.engine.place import give_back
-from fedfloor.errors import FedfloorError
+from fedfloor.errors import FedfloorError, SettingError
 from fedfloor.experiment import Experiment
 from fedfloor.park.normalise import normaliser
 from fedfloor.park.park import Park
 from fedfloor.ranges import RefusedError
+from fedfloor.runs import privacy
+from fedfloor.runs.folder import write_json
 
 if TYPE_CHECKING:
     from fedfloor.deploy.worker import Worker
@@ -43,6 +47,7 @@ IDLE_S = 5.0
 WAITING = 64  # requests of one edge; more are refused
 WAITING_BYTES = 1 << 26  # of them together; a larger one waits alone
 REQUEST_BYTES = 1 << 28  # of one request: the largest message_mb of a park
+FACTS = "facts.json"  # of a sample, as the last run had them
 OWN, FOREIGN, LEAVE = range(3)  # in the order of service
 Asked = tuple[str, bytes]  # the edge, and its request
 
@@ -238,7 +243,32 @@ class Agent:
         elif facts != self._facts or self.park is None:
             self.park = own.normalised(self._raw, self.experiment, facts, self.settings.device)
             self._facts, self._worker = facts, None
+            if self.experiment.evaluate.recent is not None:
+                self.settings.state.mkdir(parents=True, exist_ok=True)
+                write_json(self.settings.state / FACTS, facts.told())
         return asdict(holding(self._raw, self.settings.device, facts))
+
+    def labelled(self) -> Labelled:
+        """Return samples with labels that trained no model, by which a model is judged before it is released.
+
+        Raises:
+            SettingError: there are none, or the experiment protects what the device holds.
+        """
+        if self.experiment.evaluate.recent is None:
+            raise SettingError("[evaluate] recent is not set, so that no samples are held out of training.")
+        if privacy.protects(self._method) or self.experiment.park.census_epsilon is not None:
+            raise SettingError("its experiment is private: figures of its samples do not leave it.")
+        park, kept = self._raw or self.park, self.settings.state / FACTS
+        if park is None and kept.exists():  # it was started again since it trained
+            park = own.park(self.settings, self.experiment, read_facts(json.loads(kept.read_bytes())))
+        if park is None:
+            raise SettingError("it has not trained yet.")
+        if park.dataset.task.calibrates:
+            raise SettingError("it trains on normal samples alone, which have no labels to judge by.")
+        found = own.labelled(park)
+        if found is None:
+            raise SettingError("it has too few samples to hold any out of training.")
+        return found
 
     def census(self, message: Message) -> list[int]:
         """Return the class counts of the samples that the device holds now."""

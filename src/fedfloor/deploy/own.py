@@ -25,7 +25,7 @@ from fedfloor.deploy.settings import DeviceSettings
 from fedfloor.errors import RunError, SettingError, nearest
 from fedfloor.experiment import EvaluateSettings, Experiment
 from fedfloor.outside import load, loaded
-from fedfloor.park.build import hold_out
+from fedfloor.park.build import hold_out, hold_out_recent
 from fedfloor.park.local import LocalSets
 from fedfloor.park.normalise import Surveyed, mean_and_deviation, normaliser, prepared
 from fedfloor.park.park import Park
@@ -33,8 +33,39 @@ from fedfloor.park.privacy import secret_key
 from fedfloor.park.statistics import Normalised, RemoteStatistics
 from fedfloor.park.stream import Fifo, Static
 from fedfloor.parts.decision import DecideSettings
+from fedfloor.tasks.task import Task
 
 Seen = tuple[Values, Labels | Targets]
+MOST_LABELLED = 10_000  # samples of a device that judge a model
+
+
+@dataclass(frozen=True, eq=False)
+class Labelled:
+    """Samples of a device that trained no model, with their labels: the newest, as its sensors have them.
+
+    Args:
+        x: uint8 or float32 [n, *shape], not normalised.
+        y: int64 [n], their classes.
+        target: float32 [n, T], where the task predicts numbers.
+        classes: by name.
+        task: of the device's experiment.
+    """
+
+    x: Values
+    y: Labels
+    target: Targets | None
+    classes: tuple[str, ...]
+    task: Task
+
+
+def labelled(park: Park) -> Labelled | None:
+    """Return the samples that a device holds out to judge models by; None where there are none."""
+    data = park.renewed() if isinstance(park, Sensed) and park.renewed is not None else park.recent
+    if data is None:
+        return None
+    rows = np.arange(len(data.y_test))[-MOST_LABELLED:]
+    target = None if data.target_test is None else data.target_test[rows]
+    return Labelled(data.take_test(rows), data.y_test[rows], target, data.classes, data.task)
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,9 +74,11 @@ class Sensed(Park):
 
     Args:
         sense: tick → samples that the device holds then.
+        renewed: returns what ``recent`` is now; None: it stays as it was.
     """
 
     sense: Callable[[int], Seen] | None = None
+    renewed: Callable[[], Dataset | None] | None = None
 
     def together(
         self, devices: Sequence[int], tick: int, visits: Sequence[int]  # noqa: ARG002
@@ -135,7 +168,25 @@ def alone(
     )  # fmt: skip
     if tests:
         here = replace(here, **own_tests(park, device))
-    return replace(park, dataset=here, indices=LocalSets(first), remote=remote)
+    return replace(
+        park, dataset=here, indices=LocalSets(first), remote=remote, recent=recent_of(park.recent, device),
+    )  # fmt: skip
+
+
+def recent_of(data: Dataset | None, device: int) -> Dataset | None:
+    """Return a device's share of the samples that devices hold out to judge models by; None where it has none."""
+    if data is None or data.held_by is None or not (data.held_by == device).any():
+        return None
+    rows = np.flatnonzero(data.held_by == device)
+    x = data.take_test(rows)
+    return replace(
+        data, y=data.y[:0], target=None if data.target is None else data.target[:0], owner=None, made=None,
+        owned=Owned(), first=None, time=None, through=None, run=None, rendered=False,
+        take=lambda indices, _: x[indices],
+        y_test=data.y_test[rows], target_test=None if data.target_test is None else data.target_test[rows],
+        owner_test=None, first_test=None, recording_test=None, held_by=data.held_by[rows],
+        take_test=lambda indices: x[indices],
+    )  # fmt: skip
 
 
 def own_tests(park: Park, device: int) -> dict[str, Any]:
@@ -162,7 +213,8 @@ def park(settings: DeviceSettings, experiment: Experiment, facts: Facts, *, test
     if source.kind == "partition":
         from fedfloor.runs.parks import build_park
 
-        reduced = replace(experiment, evaluate=EvaluateSettings(), decide=DecideSettings())  # validation: at the cloud
+        apart = EvaluateSettings(recent=experiment.evaluate.recent)  # validation: at the cloud
+        reduced = replace(experiment, evaluate=apart, decide=DecideSettings())
         if isinstance(normaliser(experiment.data.normalise), Surveyed):  # among all devices, before round 1
             reduced = replace(reduced, data=replace(experiment.data, normalise="standard"))
         whole = build_park(reduced)
@@ -200,10 +252,11 @@ def fitted(path: Path, data: Dataset, facts: Facts) -> Dataset:
 
 def buffer_park(settings: DeviceSettings, experiment: Experiment, facts: Facts, path: Path, window: int) -> Park:
     """Return a park whose samples are at each tick the newest ones of a buffer that sensors fill."""
-    reading = device_reading(experiment, facts)
+    reading, share = device_reading(experiment, facts), experiment.evaluate.recent or 0.0
+    enough = window + math.ceil(share * window) + (windows_across(reading) if share else 0)
 
     def now() -> Park:
-        data = fitted(path, buffer.newest(path, reading, experiment.seed, window), facts)
+        data = fitted(path, buffer.newest(path, reading, experiment.seed, enough), facts)
         data = replace(data, digest=buffer.identity(path))  # its rows are others each time
         return park_of_one(data, experiment, settings.device, facts.known, window)
 
@@ -220,10 +273,15 @@ def buffer_park(settings: DeviceSettings, experiment: Experiment, facts: Facts, 
             raise RunError(str(error)) from error
         return x[-held:], y[-held:]
 
-    return sensed_park(first, sense, settings.device)
+    return replace(sensed_park(first, sense, settings.device), renewed=lambda: now().recent)
 
 
-def sensed_park(base: Park, sense: Callable[[int], Seen], device: int) -> Park:
+def windows_across(reading: DeviceReading) -> int:
+    """Return how many windows share rows with one that begins where they end, at most."""
+    return 0 if reading.window is None else math.ceil(reading.window.length / reading.window.stride) - 1
+
+
+def sensed_park(base: Park, sense: Callable[[int], Seen], device: int) -> Sensed:
     """Return a park with the samples of ``sense`` at each tick in the place of its own."""
     keys = ("dataset", "indices", "factory_of", "seed", "census_epsilon", "remote", "normalised", "validating")
     kept = {key: getattr(base, key) for key in keys}
@@ -236,16 +294,20 @@ def park_of_one(
     """Return a park whose other devices hold nothing, so that this one keeps its number, by which draws are keyed.
 
     Args:
-        newest: the last of its samples, so many, that it holds.
+        newest: the last of its samples, so many, that it holds beside those that are held out of training.
     """
     devices = experiment.park.devices or device + 1
     first = np.where(np.arange(devices + 1) > device, len(data.y), 0)
     parts = [np.arange(low, high) for low, high in pairwise(first.tolist())]
+    bare, recent = replace(data, owner=None, owner_test=None, rendered=False, owned=Owned()), None
+    if (share := experiment.evaluate.recent) is not None:
+        of_window = share if newest is None else share * newest / len(data.y)
+        recent, kept = hold_out_recent(bare, parts, of_window, experiment.seed)
+        parts = [*kept]
     parts[device] = parts[device][-(newest or len(data.y)) :]
-    bare = replace(data, owner=None, owner_test=None, rendered=False, owned=Owned())
     park = Park(
         bare, LocalSets.of(parts), np.zeros(devices, np.int32), experiment.data.stream, experiment.seed,
-        census_epsilon=experiment.park.census_epsilon, remote=remote,
+        census_epsilon=experiment.park.census_epsilon, remote=remote, recent=recent_of(recent, device),
     )  # fmt: skip
     if data.task.calibrates:  # what it holds out is counted for the threshold, and trains nothing
         held, kept = hold_out(bare, parts, experiment.evaluate.validation, experiment.seed)

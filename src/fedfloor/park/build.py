@@ -51,13 +51,38 @@ def hold_out(dataset: Dataset, parts: Sequence[Indices], share: float, seed: int
     ((4,), [18, 18])
     """
     require(0 < share < 1, "evaluate.validation", share, "a share, above 0 and below 1, such as 0.1")
-    held = _held(dataset, parts, share, seed)
+    held = _held(dataset, parts, share, seed, "validation")
+    if not any(len(mine) for mine in held):
+        lacking = "two training samples" if dataset.first is None else "two training windows that share no row"
+        if dataset.run is not None:
+            lacking = "two recordings to train with (split = run keeps recordings whole)"
+        why = "the threshold of alarms" if dataset.task.calibrates else "[evaluate] on = 'validation'"
+        raise SettingError(f"{why}: no device has {lacking}, one to hold out. Use fewer devices.")
+    return _parted(dataset, parts, held, "[evaluate] on = 'validation'")
+
+
+def hold_out_recent(
+    dataset: Dataset, parts: Sequence[Indices], share: float, seed: int
+) -> tuple[Dataset | None, Sequence[Indices]]:
+    """Hold out samples of every device as :func:`hold_out` does, by which devices judge models before a release.
+
+    Returns:
+        A data set whose test samples they are, None where no device has any to give, and the samples that devices keep.
+    """
+    held = _held(dataset, parts, share, seed, "recent")
+    return _parted(dataset, parts, held, "[evaluate] recent") if any(len(mine) for mine in held) else (None, parts)
+
+
+def _parted(
+    dataset: Dataset, parts: Sequence[Indices], held: list[Indices], key: str
+) -> tuple[Dataset, list[Indices]]:  # fmt: skip
+    """Return a data set whose test samples are those held out, and the samples that each device keeps."""
     samples = np.concatenate(held)
     kept = [_apart(dataset, _rest(part, mine), samples) for part, mine in zip(parts, held, strict=True)]
     bare = [k for k, part in enumerate(kept) if len(parts[k]) and not len(part)]
     if bare:
         raise SettingError(
-            f"[evaluate] on = 'validation': all training windows of device {bare[0]} share rows with windows held out "
+            f"{key}: all training windows of device {bare[0]} share rows with windows held out "
             "of other devices. Use fewer devices, or windows that overlap less: [data] window step."
         )
     by = np.repeat(np.arange(len(held), dtype=np.int32), [len(part) for part in held])
@@ -128,22 +153,16 @@ def of_tests(dataset: Dataset, share: float, seed: int, *, whole_devices: bool) 
     return remain, chosen
 
 
-def _held(dataset: Dataset, parts: Sequence[Indices], share: float, seed: int) -> list[Indices]:
+def _held(dataset: Dataset, parts: Sequence[Indices], share: float, seed: int, purpose: str) -> list[Indices]:
     """Return the samples that each device gives, none where no other would be left that shares no row with them."""
     place = dataset.time if dataset.through is None else dataset.through
     if dataset.run is None:
-        held = [_last(part, share, place, generator(seed, "validation", k)) for k, part in enumerate(parts)]
+        held = [_last(part, share, place, generator(seed, purpose, k)) for k, part in enumerate(parts)]
     else:
-        held = [_runs(part, dataset.run, share, generator(seed, "validation", k)) for k, part in enumerate(parts)]
+        held = [_runs(part, dataset.run, share, generator(seed, purpose, k)) for k, part in enumerate(parts)]
     for k, part in enumerate(parts):
         if not len(_apart(dataset, _rest(part, held[k]), held[k])):
             held[k] = part[:0]
-    if not any(len(mine) for mine in held):
-        lacking = "two training samples" if dataset.first is None else "two training windows that share no row"
-        if dataset.run is not None:
-            lacking = "two recordings to train with (split = run keeps recordings whole)"
-        why = "the threshold of alarms" if dataset.task.calibrates else "[evaluate] on = 'validation'"
-        raise SettingError(f"{why}: no device has {lacking}, one to hold out. Use fewer devices.")
     return held
 
 
@@ -217,7 +236,7 @@ def build(
     data: Dataset | str, *, root: Path | str | None = None, devices: int | None = None, factories: int | None = None,
     assignment: Assignment = "random", partition: Partition | None = None, stream: Stream | None = None,
     samples_per_device: int = 100, seed: int = 0, validation: float | None = None, whole_devices: bool = False,
-    census_epsilon: float | None = None, mobility: Mobility | None = None,
+    census_epsilon: float | None = None, mobility: Mobility | None = None, recent: float | None = None,
 ) -> Park:  # fmt: skip
     """Load a data set (or the one named ``data``), deal it to devices, and assign these to factories.
 
@@ -227,6 +246,7 @@ def build(
         validation: share of each device's training samples held out as the test samples; the real ones if None.
         whole_devices: the share is one of natural owners with all their samples; always so where whole recordings are
             held out and every device has a single one.
+        recent: share of each device's training samples that is held out first; see :func:`hold_out_recent`.
 
     Raises:
         SettingError: an argument out of range, or arguments that do not fit the data or each other.
@@ -246,6 +266,9 @@ def build(
     if drift is not None:
         require_memory(f"data.stream.drift.period = {drift.period}", 8 * drift.period, "Set a shorter period.")
     factory_of, names = _factories(data, parts, factories, assignment, seed)
+    newest = None
+    if recent is not None:
+        newest, parts = hold_out_recent(data, parts, recent, seed)
     if validation is not None:
         if data.run is not None:  # devices with a single recording cannot give one
             whole_devices = whole_devices or all(len(np.unique(data.run[part])) == 1 for part in parts)
@@ -258,7 +281,7 @@ def build(
             data, parts = hold_out(data, parts, validation, seed)
     return Park(
         data, parts, factory_of, stream or Static(), seed,
-        factory_names=names, census_epsilon=census_epsilon, mobility=mobility,
+        factory_names=names, census_epsilon=census_epsilon, mobility=mobility, recent=newest,
     )  # fmt: skip
 
 

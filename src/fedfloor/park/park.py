@@ -38,6 +38,7 @@ class Park:
         remote: statistics of samples that stay with real devices; None: the samples are here.
         validating: the same park with the samples held out for validation as its test samples; None: none are, beside
             the test samples.
+        recent: whose test samples devices hold out to judge models by, before a release; None: none do.
         secret: of a real device: the key of its census's noise, in the seed's place.
         normalised: the normalisation of its samples so far; None: none.
     """
@@ -52,6 +53,7 @@ class Park:
     census_epsilon: float | None = None
     mobility: Mobility | None = None
     remote: RemoteStatistics | None = None
+    recent: Dataset | None = field(default=None, repr=False)
     secret: int | None = field(default=None, repr=False)
     normalised: Normalised | None = None
     validating: Park | None = field(default=None, repr=False)

@@ -34,7 +34,8 @@ STATES = ("serving", "fetching", "refused", "empty", "gone")
 @dataclass(frozen=True)
 class Report:
     """A device's last report: its state as to entry ``number`` of the journal, the version in use, what drifts, and how
-    many rows its sensors have written so far, where they are counted."""
+    many rows its sensors have written so far, where they are counted; ``judged`` is its judgement of a model, as it
+    came, where the report holds one."""
 
     state: str
     number: int | None
@@ -43,6 +44,7 @@ class Report:
     after_s: float
     drift: tuple[str, ...] = ()
     rows: int | None = None
+    judged: Mapping[str, Any] | None = None
 
 
 @dataclass
@@ -52,6 +54,7 @@ class Station:
     edge: EdgeSettings
     link: MqttConnection
     reports: dict[str, Report] = field(default_factory=dict)
+    judged: dict[str, Report] = field(default_factory=dict)
     there: Event = field(default_factory=Event)
     began: float = field(default_factory=time.monotonic)
 
@@ -61,6 +64,19 @@ class Station:
         report = read_report(payload, time.monotonic() - self.began)
         if kind == "serving" and len(names) == 1 and report is not None:
             self.reports[names[0]] = report
+            if report.judged is not None:
+                self.judged[names[0]] = report
+
+    def publish(self, sha256: str, data: bytes) -> None:
+        """Publish the pieces of a model, which the broker keeps."""
+        for i in range(0, len(data), CHUNK_BYTES):
+            piece = topic(self.edge.park, "model", sha256, i // CHUNK_BYTES)
+            self.link.say(piece, data[i : i + CHUNK_BYTES], retain=True)
+
+    def withdraw(self, sha256: str, pieces: int) -> None:
+        """Take the pieces of a model back from the broker."""
+        for i in range(pieces):
+            self.link.say(topic(self.edge.park, "model", sha256, i), b"", retain=True)
 
 
 def read_report(payload: bytes, after_s: float = 0.0) -> Report | None:
@@ -70,12 +86,13 @@ def read_report(payload: bytes, after_s: float = 0.0) -> Report | None:
     try:
         body = json.loads(payload)
         state, number, version, why = (body[key] for key in ("state", "number", "version", "why"))
-        drift, rows = tuple(body.get("drift", ())), body.get("rows")
+        drift, rows, judged = tuple(body.get("drift", ())), body.get("rows"), body.get("judged")
     except (ValueError, KeyError, TypeError, RecursionError):
         return None
     texts = all(isinstance(text, str) for text in (why, *drift))
     counts = all(x is None or (type(x) is int and 0 <= x <= COUNT) for x in (number, version, rows))
-    return Report(state, number, version, why, after_s, drift, rows) if state in STATES and texts and counts else None
+    fits = state in STATES and texts and counts and isinstance(judged, dict | None)
+    return Report(state, number, version, why, after_s, drift, rows, judged) if fits else None
 
 
 @contextmanager
@@ -143,17 +160,14 @@ def _send(registry: Registry, station: Station, devices: Sequence[str], before: 
     for device, statement in statements.items():
         station.link.say(topic(registry.park, "release", device), sealed(statement, registry.ca), retain=True)
     for sha256 in dict.fromkeys(one.sha256 for one in statements.values()):
-        data = registry.data(sha256)
-        for i in range(0, len(data), CHUNK_BYTES):
-            piece = topic(registry.park, "model", sha256, i // CHUNK_BYTES)
-            station.link.say(piece, data[i : i + CHUNK_BYTES], retain=True)
-    used = _files(registry, station.edge)
-    for sha256, pieces in ({} if before is None else _files(before, station.edge)).items():
-        for i in range(pieces if sha256 not in used else 0):
-            station.link.say(topic(registry.park, "model", sha256, i), b"", retain=True)
+        station.publish(sha256, registry.data(sha256))
+    used = files(registry, station.edge)
+    for sha256, pieces in ({} if before is None else files(before, station.edge)).items():
+        if sha256 not in used:
+            station.withdraw(sha256, pieces)
 
 
-def _files(registry: Registry, edge: EdgeSettings) -> Mapping[str, int]:
+def files(registry: Registry, edge: EdgeSettings) -> Mapping[str, int]:
     """Return the digests of the models that devices of a factory shall use, with their numbers of pieces."""
     statements = [registry.statement(one.name) for one in edge.devices if one.name in registry.used]
     return {one.sha256: one.pieces for one in statements}

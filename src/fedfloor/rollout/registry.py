@@ -120,10 +120,17 @@ class Registry:
     def statement(self, device: str) -> Statement:
         """Return what a device is to be told."""
         use = self.used[device]
-        version = self.versions[use.version]
+        return self._statement(device, use.version, use.number)
+
+    def trial(self, device: str, version: int) -> Statement:
+        """Return the statement by which a device judges a version before it is released."""
+        return self._statement(device, version, self.entries[-1].number)
+
+    def _statement(self, device: str, number: int, entry: int) -> Statement:
+        version = self.versions[number]
         scale = None if version.scale is None else version.scale[device]
         pair = None if scale is None else (tuple(scale[0]), tuple(scale[1]))
-        return Statement(self.park, device, use.number, use.version, version.network, *version.file(device), pair)
+        return Statement(self.park, device, entry, number, version.network, *version.file(device), pair)
 
     def data(self, sha256: str) -> bytes:
         """Return a model's bytes; a SettingError if the file is gone or was edited."""
@@ -233,7 +240,7 @@ def release(registry: Registry, version: int, to: Sequence[str] = (), canary: Se
     """
     if version not in registry.versions:
         raise unknown("version", str(version), map(str, registry.versions))
-    target, first = _named(registry, "--to", to), _named(registry, "--canary", canary) if canary else []
+    target, first = named(registry, "--to", to), named(registry, "--canary", canary) if canary else []
     for device in first:
         if device not in target:
             raise SettingError(f"--canary {device} is not among --to {', '.join(to)}: name one of {', '.join(target)}.")
@@ -251,7 +258,7 @@ def no_better(registry: Registry, version: int, to: Sequence[str] = ()) -> str:
         there is none, or where the runs have other headlines or other data.
     """
     new = registry.versions[version].run
-    used = {registry.used[name].version for name in _named(registry, "--to", to) if name in registry.used}
+    used = {registry.used[name].version for name in named(registry, "--to", to) if name in registry.used}
     for number in sorted(used - {version}):
         old = registry.versions[number].run
         (name, value), (other, before) = (run.get("headline") or ("", None) for run in (new, old))
@@ -281,14 +288,14 @@ def rollback(registry: Registry, to: Sequence[str] = ()) -> Registry:
     if last is None:
         raise SettingError("nothing to roll back: no version was released.")
     have = [device for device, use in registry.used.items() if use.version == last.version]
-    before = {device: registry.history[device][-2].version for device in (_named(registry, "--to", to) if to else have)
+    before = {device: registry.history[device][-2].version for device in (named(registry, "--to", to) if to else have)
               if len(registry.history.get(device, ())) > 1}  # fmt: skip
     if not before:
         raise SettingError(f"nothing to roll back to: {', '.join(to) or ', '.join(have)} used no version before.")
     return registry.appended("rollback", devices=before)
 
 
-def _named(registry: Registry, option: str, names: Iterable[str]) -> list[str]:
+def named(registry: Registry, option: str, names: Iterable[str]) -> list[str]:
     """Return the devices that names of factories and devices stand for; all of them where there are none."""
     found: dict[str, None] = {}
     for name in names:

@@ -38,7 +38,7 @@ from fedfloor.deploy import kept, machines, processes, settings
 from fedfloor.deploy.checks import printable
 from fedfloor.deploy.settings import CloudSettings, Schedule, span_s
 from fedfloor.errors import FedfloorError, RunError, SettingError, unknown
-from fedfloor.rollout import delivery, registry
+from fedfloor.rollout import delivery, gate, registry
 from fedfloor.rollout.registry import Registry
 from fedfloor.runs.folder import owned, write
 
@@ -373,10 +373,11 @@ class Scheduler:
         try:
             before = registry.read(self._place)
             known, version = registry.register(before, out, own=True)
-            if why := registry.no_better(known, version):
-                return f"not released: {why}"
-            if self.schedule.release is None:
-                return f"version {version}: fedfloor release {version} --park {self._place} releases it"
+            found = gate.verdict(known, version, (), RELEASED_S)
+            if found.better is False:
+                return f"not released: {found.why}"
+            if self.schedule.release is None or found.better is None:
+                return f"{found.why}: fedfloor release {version} --park {self._place} releases version {version}"
             known = registry.release(known, version, (), self.schedule.canary)
             rows = delivery.deliver(known, list(known.entries[-1].about["devices"]), RELEASED_S, before)
         except FedfloorError as error:

@@ -23,13 +23,14 @@ from fedfloor.rollout import drift
 from fedfloor.rollout.model import Model
 from fedfloor.rollout.rows import Batch, InputRows
 from fedfloor.rollout.slots import Download, Slots
-from fedfloor.rollout.statement import Statement, topic
+from fedfloor.rollout.statement import TRIAL, Statement, is_trial, topic
 
 log = logging.getLogger(__name__)
 WAITING = 256  # messages that wait for the thread of releases; more hold the connection up
 POLL_S = 0.2  # between looks for new rows
 UNACKNOWLEDGED = 256  # predictions under way to the broker; further rows wait in their files
 COUNT_S = 60.0  # between two looks at how many rows the sensors have written
+NO_LABELS = {"why": "it only predicts, and has no samples with labels."}
 TOLD = 20  # refusals that are all logged; of later ones the 32nd, 64th, 128th, …
 
 
@@ -38,11 +39,13 @@ class Serving:
 
     Args:
         written: returns how many rows its sensors have written so far; None where they are not counted.
+        judge: returns the figures of a model, and of the one in use, on the device's samples; or ``why`` it does not.
     """
 
     def __init__(
-        self, settings: DeviceSettings, link: MqttConnection, written: Callable[[], int | None] = lambda: None
-    ) -> None:
+        self, settings: DeviceSettings, link: MqttConnection, written: Callable[[], int | None] = lambda: None,
+        judge: Callable[[Model, Model | None], dict[str, Any]] = lambda *_: NO_LABELS,
+    ) -> None:  # fmt: skip
         if settings.tls is None:
             raise SettingError("releases are signed by the park's authority: give ca, cert and key in [tls].")
         folder = settings.models
@@ -54,6 +57,8 @@ class Serving:
         self._kept = folder / "drift.json"
         self._watch = None if self._model is None else drift.load(self._kept, self._model.statement.version)
         self._download: Download | None = None
+        self._judge = judge
+        self._then: Callable[[bytes, Statement], None] = self._switch  # once a download is complete
         self._rows = None if settings.predict is None else InputRows(settings.predict, folder / "rows.json")
         self._queue: queue.Queue[Callable[[], None]] = queue.Queue(WAITING)
         self._refusals = 0
@@ -109,6 +114,9 @@ class Serving:
     def _release(self, envelope: bytes) -> None:
         number = 0
         try:
+            if is_trial(envelope):
+                self._try(envelope)
+                return
             statement = self._slots.opened(envelope)
             number, current = statement.number, None if self._model is None else self._model.statement
             if current is not None and number < current.number:
@@ -127,9 +135,42 @@ class Serving:
         if self._slots.has(statement):
             self._switch(envelope, statement)
             return
-        self._download = Download(self._slots, envelope, statement)
         self._report("fetching", number=statement.number)
+        self._fetch(envelope, statement, self._switch)
+
+    def _fetch(self, envelope: bytes, statement: Statement, then: Callable[[bytes, Statement], None]) -> None:
+        self._download, self._then = Download(self._slots, envelope, statement), then
         self._link.subscribe([self._pieces(statement)])
+
+    def _try(self, envelope: bytes) -> None:
+        """Judge a model that is not released yet, once it is here; a release that is under way comes first."""
+        statement = self._slots.opened(envelope, TRIAL)
+        if self._model is not None and statement.number < self._model.statement.number:
+            log.warning("a trial of version %d is older than the release in use: passed over", statement.version)
+            return
+        if self._download is not None and self._then == self._switch:
+            self._say_judged(statement, {"why": "a release is on its way to it."})
+            return
+        self._forget()
+        self._slots.tidy(statement)
+        if self._slots.has(statement):
+            self._judged(envelope, statement)
+        else:
+            self._fetch(envelope, statement, self._judged)
+
+    def _judged(self, envelope: bytes, statement: Statement) -> None:
+        """Publish the figures of a model that lies here, and of the one in use."""
+        del envelope
+        try:
+            found = self._judge(self._slots.model(statement), self._model)
+        except RefusedError as error:
+            found = {"why": str(error)[:200]}
+        log.info("version %d was judged: %s", statement.version, found)
+        self._say_judged(statement, found)
+
+    def _say_judged(self, statement: Statement, found: Mapping[str, Any]) -> None:
+        body = json.loads(self._body()) | {"judged": {"sha256": statement.sha256, **found}}
+        self._link.say(topic(self.settings.park, "serving", self.settings.name), json.dumps(body).encode())
 
     def _piece(self, sha256: str, piece: str, data: bytes) -> None:
         download = self._download
@@ -138,10 +179,13 @@ class Serving:
         try:
             if download.add(piece, data):
                 self._forget()
-                self._switch(download.envelope, download.statement)
+                self._then(download.envelope, download.statement)
         except RefusedError as error:
             self._forget()
-            self._refuse(error, download.statement.number)
+            if self._then == self._switch:
+                self._refuse(error, download.statement.number)
+            else:
+                self._say_judged(download.statement, {"why": str(error)[:200]})
 
     def _switch(self, envelope: bytes, statement: Statement) -> None:
         """Use a model that lies here: loaded and tried first, then one renaming, between two rows."""
@@ -169,9 +213,12 @@ class Serving:
     def _report(self, state: str, why: str = "", number: int | None = None) -> None:
         """Publish the version in use, and the number of the release that is fetched or refused; 0: nobody signed it."""
         self._said = state, why, number
+        self._link.say(topic(self.settings.park, "serving", self.settings.name), self._body(), retain=True)
+
+    def _body(self) -> bytes:
+        state, why, number = self._said
         used = None if self._model is None else self._model.statement
-        body = report(self.settings.name, state, used, why, number, self._drifted(), self._rows_written)
-        self._link.say(topic(self.settings.park, "serving", self.settings.name), body, retain=True)
+        return report(self.settings.name, state, used, why, number, self._drifted(), self._rows_written)
 
     def _predict(self) -> bool:
         """Publish the answers for the next rows; return whether there were any."""

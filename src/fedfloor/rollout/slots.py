@@ -14,7 +14,7 @@ from cryptography import x509
 from fedfloor.errors import shown
 from fedfloor.ranges import RefusedError
 from fedfloor.rollout.model import Model, load
-from fedfloor.rollout.statement import CHUNK_BYTES, Statement, opened
+from fedfloor.rollout.statement import CHUNK_BYTES, PURPOSE, Statement, opened
 
 log = logging.getLogger(__name__)
 KEPT = 2
@@ -53,9 +53,9 @@ class Slots:
                 log.error("a model that was kept is refused: %s", shown(str(error), 400))
         return self, None
 
-    def opened(self, envelope: bytes) -> Statement:
+    def opened(self, envelope: bytes, purpose: str = PURPOSE) -> Statement:
         """Return the statement in an envelope; see :func:`~fedfloor.rollout.statement.opened`."""
-        return opened(envelope, self.root, self.park, self.device)
+        return opened(envelope, self.root, self.park, self.device, purpose)
 
     def check_network(self, statement: Statement) -> None:
         """Raise a RefusedError for another network than that of this device."""
@@ -90,11 +90,15 @@ class Slots:
         part = self.folder / ".serving.part"
         part.write_text(json.dumps([one.decode() for one in made.statements]), encoding="utf-8")
         _move(part, self.folder / "serving.json")
-        kept = {f"{self.opened(one).sha256}.onnx" for one in made.statements}
+        made.tidy()
+        return made
+
+    def tidy(self, *more: Statement) -> None:
+        """Delete the models of no statement that is kept, or given."""
+        kept = {f"{one.sha256}.onnx" for one in (*map(self.opened, self.statements), *more)}
         for path in self.folder.glob("*.onnx"):
             if path.name not in kept:
                 path.unlink(missing_ok=True)
-        return made
 
 
 class Download:

@@ -16,6 +16,7 @@ from fedfloor.deploy.settings import NAME
 from fedfloor.ranges import COUNT, RefusedError, number, rows, table, whole
 
 PURPOSE = "release"
+TRIAL = "trial"  # the purpose of a statement by which a device judges a model, and does not use it
 SHA256 = re.compile(r"[0-9a-f]{64}")
 MOST_BYTES = 1 << 28  # of a model
 CHUNK_BYTES = 1 << 17  # of a model's piece: a topic keeps one message, and a broker takes none of any size
@@ -56,20 +57,33 @@ class Statement:
         return -(-self.size // CHUNK_BYTES)
 
 
-def sealed(statement: Statement, by: Authority) -> bytes:
+def sealed(statement: Statement, by: Authority, purpose: str = PURPOSE) -> bytes:
     """Return a statement with the authority's signature, as it is sent and kept."""
     text = json.dumps(asdict(statement))
-    return json.dumps({"statement": text, "signature": authority.sign(by, PURPOSE, text)}).encode()
+    more = {} if purpose == PURPOSE else {"purpose": purpose}
+    return json.dumps({"statement": text, "signature": authority.sign(by, purpose, text)} | more).encode()
 
 
-def opened(data: bytes, root: x509.Certificate, park: str, device: str) -> Statement:
-    """Return the statement that bytes hold; a RefusedError if it is not the authority's, or not for this device."""
+def is_trial(data: bytes) -> bool:
+    """Return whether an envelope claims to hold a statement by which a model is judged."""
+    try:
+        return len(data) <= STATEMENT_BYTES and json.loads(data)["purpose"] == TRIAL
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return False
+
+
+def opened(data: bytes, root: x509.Certificate, park: str, device: str, purpose: str = PURPOSE) -> Statement:
+    """Return the statement that bytes hold; a RefusedError if it is not the authority's, or not for this device.
+
+    Args:
+        purpose: for which it must be signed.
+    """
     if len(data) > STATEMENT_BYTES:
         raise RefusedError("oversized", f"a statement of {len(data)} bytes; at most {STATEMENT_BYTES} are taken.")
     try:
         body = json.loads(data)
         text, signature = body["statement"], body["signature"]
-        genuine = authority.signed(root, PURPOSE, text, signature)
+        genuine = authority.signed(root, purpose, text, signature)
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise RefusedError("form", "it is no signed statement.") from error
     if not genuine:

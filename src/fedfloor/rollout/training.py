@@ -6,9 +6,12 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from threading import Thread
 
+from fedfloor import config
 from fedfloor.deploy import own
 from fedfloor.deploy.mqtt import Connection, Heard, MqttConnection, topic_parts
+from fedfloor.deploy.own import Labelled
 from fedfloor.deploy.settings import DeviceSettings
+from fedfloor.rollout.judging import judge
 from fedfloor.rollout.serving import Serving
 
 
@@ -38,13 +41,20 @@ class WithReleases:
         self._link.stop()
 
 
-def with_releases(settings: DeviceSettings) -> Callable[[tuple[str, bytes]], Connection] | None:
-    """Return how a training device connects, given its last will; None without certificates: it takes no releases."""
+def with_releases(
+    settings: DeviceSettings, labelled: Callable[[], Labelled]
+) -> Callable[[tuple[str, bytes]], Connection] | None:
+    """Return how a training device connects, given its last will; None without certificates: it takes no releases.
+
+    Args:
+        labelled: returns samples with labels by which it judges models; a SettingError where there are none.
+    """
     if settings.tls is None:
         return None
 
     def link(will: tuple[str, bytes]) -> Connection:
         made = MqttConnection(settings.name, settings.broker, settings.tls, will)
-        return WithReleases(made, Serving(settings, made, partial(own.written, settings)))
+        headline = config.read(settings.experiment, []).evaluate.headline
+        return WithReleases(made, Serving(settings, made, partial(own.written, settings), judge(labelled, headline)))
 
     return link

@@ -93,6 +93,7 @@ def build_park(experiment: Experiment) -> Park:
         whole_devices=data.path is not None and isinstance(data.split, DeviceSplit),
         census_epsilon=park.census_epsilon,
         mobility=park.mobility,
+        recent=evaluate.recent,
     )
     held = prepared(made, data.normalise)
     if evaluate.on == "validation" or (evaluate.on == "test" and not samples.task.calibrates):

@@ -12,6 +12,7 @@ from typing import Any
 
 from fedfloor.errors import SettingError
 from fedfloor.methods.configured import ConfiguredMethod, Parts
+from fedfloor.parts import codecs
 from fedfloor.parts.mix import Private
 from fedfloor.parts.selection import Poisson
 from fedfloor.parts.work import WorkSettings
@@ -156,6 +157,11 @@ def mechanism(parts: Parts) -> tuple[Private, Poisson] | None:
 def distributed(parts: Parts) -> Private | None:
     """Return the mixing rule of a method whose devices add the noise to secure sums; None of others."""
     return parts.mix if isinstance(parts.mix, Private) and parts.mix.distributed else None
+
+
+def protects(method: ConfiguredMethod) -> bool:
+    """Return whether a method keeps devices' updates from others: by noise, or as it reveals sums alone."""
+    return mechanism(method.parts) is not None or by_visits(method) or codecs.secure(method.parts.travel or "")
 
 
 def by_visits(method: ConfiguredMethod) -> bool:

@@ -1,0 +1,195 @@
+"""The gate before a release: a version must beat the one in use on samples with labels that devices held out.
+
+Each device judges both models on its own samples, and reports two figures and the number of samples. A device weighs no
+more than the lower median of all devices' numbers, and its gain lies in [−1, 1], so that a device in wrong hands counts
+as one device, whatever it claims.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from fedfloor.deploy.checks import printable
+from fedfloor.errors import SettingError, shown
+from fedfloor.figures import Figure
+from fedfloor.figures import named as figure_named
+from fedfloor.ranges import COUNT, RefusedError, number, whole
+from fedfloor.rollout import registry as registries
+from fedfloor.rollout.delivery import Station, files, stations
+from fedfloor.rollout.registry import Registry
+from fedfloor.rollout.statement import TRIAL, Statement, sealed, topic
+
+FEW = 20  # samples of all devices together, below which a figure is chance
+LARGEST = 1e9  # of a figure that is no share
+WHY_CHARS = 200
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """A device's judgement: the figures of a model (None: it has none, as a model that diverged) and of the one in use.
+
+    Args:
+        samples: that it held out of training.
+    """
+
+    samples: int
+    new: float | None
+    old: float
+
+    def gain(self, figure: Figure) -> float:
+        """Return by how much the model is better: the difference of shares, that of others over their sum; in [−1, 1].
+
+        >>> Judgement(9, 3.0, 5.0).gain(figure_named("RMSE")), Judgement(9, None, 5.0).gain(figure_named("RMSE"))
+        (0.25, -1.0)
+        """
+        if self.new is None:
+            return -1.0
+        gain = figure.gain(self.new, self.old)
+        return gain if figure.share else gain / max(abs(self.new) + abs(self.old), 1e-300)
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What the gate found.
+
+    Args:
+        better: whether the version may be released; None: a person decides.
+        why: in words.
+        rows: of the devices that were to judge.
+    """
+
+    better: bool | None
+    why: str
+    rows: Sequence[Row] = ()
+
+
+def verdict(known: Registry, version: int, to: Sequence[str], wait_s: float) -> Verdict:
+    """Let devices judge a version beside the ones that they use, and return whether it is better.
+
+    Where they judge, their judgement counts; else the headline on the cloud's test samples can refuse it alone.
+
+    Args:
+        to: factories or devices; none: all.
+        wait_s: for their judgements.
+    """
+    named = registries.named(known, "--to", to)
+    devices = [name for name in named if name in known.used and known.used[name].version != version]
+    devices = [name for name in devices if not known.versions[version].lacks(name)]
+    if not devices:
+        return Verdict(True, "no device of its target uses another version")
+    name = (known.versions[version].run.get("headline") or ("", None))[0]
+    rows = judged(known, version, devices, wait_s, name)
+    found = {row["device"]: Judgement(row["samples"], row["new"], row["in use"]) for row in rows if row["samples"]}
+    if sum(one.samples for one in found.values()) >= FEW:
+        return _weighed(found, figure_named(name), rows, version)
+    if refused := registries.no_better(known, version, to):
+        return Verdict(False, refused, rows)
+    lack = "no device judged it by" if not found else f"devices judged it by fewer than {FEW}"
+    return Verdict(None, f"{lack} samples of their own with labels", rows)
+
+
+def _weighed(found: Mapping[str, Judgement], figure: Figure, rows: Sequence[Row], version: int) -> Verdict:
+    counts = sorted(one.samples for one in found.values())
+    most = counts[(len(counts) - 1) // 2]
+    weights = {name: min(one.samples, most) for name, one in found.items()}
+    total = sum(weights.values())
+    gain = sum(weights[name] * one.gain(figure) for name, one in found.items()) / total
+    old = sum(weights[name] * one.old for name, one in found.items()) / total
+    valid = {name: one.new for name, one in found.items() if one.new is not None}
+    new = sum(weights[name] * value for name, value in valid.items()) / max(1, sum(weights[name] for name in valid))
+    ends = f"{figure.name} {new:.4g}" if len(valid) == len(found) else f"no {figure.name} on some devices"
+    many = f"{sum(counts)} samples that {len(found)} device{'s' * (len(found) > 1)} held out"
+    why = f"version {version} has {ends}, what is in use {old:.4g}, on {many}"
+    silent = [row["device"] for row in rows if not row["samples"]]
+    return Verdict(gain > 0, f"{why}; without {', '.join(silent)}" if silent else why, rows)
+
+
+def judged(known: Registry, version: int, devices: Sequence[str], wait_s: float, headline: str) -> list[Row]:
+    """Have devices judge a version, and return a row for each: samples, figures, or why it did not.
+
+    Args:
+        headline: the figure by which the version's run was judged.
+    """
+    trials = {device: known.trial(device, version) for device in devices}
+    edges = [edge for edge in known.floor if any(one.name in trials for one in edge.devices)]
+    with stations(edges, known.ca, known.place) as every:
+        reached = [station for station in every if station.there.is_set()]
+        for station in reached:
+            _ask(known, station, trials)
+        until = time.monotonic() + wait_s
+        while any(not _answered(station, trials) for station in reached) and time.monotonic() < until:
+            time.sleep(0.02)
+        for station in reached:
+            used = files(known, station.edge)
+            for sha256, pieces in {one.sha256: one.pieces for one in _mine(station, trials).values()}.items():
+                if sha256 not in used:
+                    station.withdraw(sha256, pieces)
+        return [_row(known, station, device, trial, headline)
+                for station in every for device, trial in _mine(station, trials).items()]  # fmt: skip
+
+
+def _mine(station: Station, trials: Mapping[str, Statement]) -> dict[str, Statement]:
+    return {one.name: trials[one.name] for one in station.edge.devices if one.name in trials}
+
+
+def _ask(known: Registry, station: Station, trials: Mapping[str, Statement]) -> None:
+    """Publish models, and a trial for each device, which no broker keeps."""
+    mine = _mine(station, trials)
+    for sha256 in dict.fromkeys(one.sha256 for one in mine.values()):
+        station.publish(sha256, known.data(sha256))
+    for device, trial in mine.items():
+        station.link.say(topic(known.park, "release", device), sealed(trial, known.ca, TRIAL))
+
+
+def _answered(station: Station, trials: Mapping[str, Statement]) -> bool:
+    return all(_told(station, device, trial) is not None for device, trial in _mine(station, trials).items())
+
+
+def _told(station: Station, device: str, trial: Statement) -> Mapping[str, Any] | None:
+    """Return a device's judgement of this model, as it came."""
+    report = station.judged.get(device)
+    body = None if report is None else report.judged
+    return body if body is not None and body.get("sha256") == trial.sha256 else None
+
+
+def _row(known: Registry, station: Station, device: str, trial: Statement, headline: str) -> Row:
+    row: Row = {"device": device, "factory": station.edge.name, "samples": None, "new": None, "in use": None}
+    told = _told(station, device, trial)
+    if told is None:
+        there = station.there.is_set()
+        return row | {"why": "it did not answer" if there else f"broker {station.edge.broker} did not answer"}
+    try:
+        one = read(told, headline)
+    except RefusedError as error:
+        return row | {"why": printable(f"refused: {error.text}")}
+    except SettingError as error:
+        return row | {"why": printable(str(error))}
+    if station.judged[device].version != known.used[device].version:
+        return row | {"why": f"it uses version {station.judged[device].version}, not {known.used[device].version}"}
+    return row | {"samples": one.samples, "new": one.new, "in use": one.old, "why": None}
+
+
+def read(body: Mapping[str, Any], headline: str) -> Judgement:
+    """Return a device's judgement, checked.
+
+    Args:
+        headline: the figure that is expected.
+
+    Raises:
+        RefusedError: it is none, of another figure, or out of range.
+        SettingError: the device did not judge; its reason.
+    """
+    if "why" in body:
+        raise SettingError(str(body["why"])[:WHY_CHARS])
+    if not headline or body.get("figure") != headline:
+        raise RefusedError("range", f"it judged by {shown(str(body.get('figure')), 40)}; the run by '{headline}'.")
+    share = figure_named(headline).share
+    low, high = (0.0, 1.0) if share else (-LARGEST, LARGEST)
+    new, old = (None if body.get(key) is None else number(body[key], low, high, key) for key in ("new", "old"))
+    if old is None:
+        raise SettingError("it uses no version.")
+    return Judgement(whole(body.get("samples"), 1, COUNT, "samples"), new, old)

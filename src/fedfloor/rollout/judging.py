@@ -1,0 +1,90 @@
+"""A device's judgement of a model before it is released: its figure on samples with labels that trained no model."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedfloor.deploy.own import Labelled
+from fedfloor.figures import Figure, Predictions, named, ranking
+from fedfloor.ranges import RefusedError
+from fedfloor.rollout.model import Model
+
+BATCH = 64
+LEAST = 1e-12  # of a probability, in the loss
+Judge = Callable[[Model, Model | None], dict[str, Any]]
+
+
+def judge(labelled: Callable[[], Labelled], headline: str | None) -> Judge:
+    """Return how a device judges a model beside the one that it uses.
+
+    Args:
+        labelled: returns the samples; a SettingError where the device has none.
+        headline: the figure, ``[evaluate] headline``; that of the task where it is left out.
+    """
+
+    def judged(new: Model, used: Model | None) -> dict[str, Any]:
+        try:
+            seen = labelled()
+            figure = named(headline or seen.task.headline)
+            seen = _whole(seen, [model for model in (new, used) if model is not None])
+            old = None if used is None else value(used, seen, figure)
+            first = value(new, seen, figure)
+        except Exception as error:  # of its files, or ONNX Runtime's, which have no common base
+            return {"why": f"{error}"[:200]}
+        if old is None and (first is None or used is not None):
+            return {"why": f"its {len(seen.x)} samples define no {figure.name}."}
+        return {"figure": figure.name, "samples": len(seen.x), "new": first, "old": old}
+
+    return judged
+
+
+def _whole(seen: Labelled, models: list[Model]) -> Labelled:
+    """Return the samples without those in which a value is missing, unless all models were trained on such."""
+    if all(model.about.get("missing") == "mean" for model in models) or seen.x.dtype != np.float32:
+        return seen
+    kept = ~np.isnan(seen.x.reshape(len(seen.x), -1)).any(axis=1)
+    return replace(seen, x=seen.x[kept], y=seen.y[kept], target=None if seen.target is None else seen.target[kept])
+
+
+def value(model: Model, seen: Labelled, figure: Figure) -> float | None:
+    """Return a model's figure on samples; None where it is not defined, or not finite.
+
+    Raises:
+        RefusedError: the model takes other samples, or knows other classes.
+    """
+    if seen.x.shape[1:] != model.shape or seen.x.dtype != model.kind:
+        raise RefusedError("shape", f"version {model.statement.version} takes other samples than this device has.")
+    if not len(seen.x):
+        return None
+    batches = [model.outputs(seen.x[first : first + BATCH]) for first in range(0, len(seen.x), BATCH)]
+    parts = {name: np.concatenate([batch[name] for batch in batches]) for name in batches[0]}
+    found = figure.value(_predictions(model, parts, seen, figure), seen.classes)
+    return found if found is not None and math.isfinite(found) else None
+
+
+def _predictions(model: Model, parts: dict[str, NDArray[Any]], seen: Labelled, figure: Figure) -> Predictions:
+    if seen.target is not None:
+        answer: Any = SimpleNamespace(parts=lambda: parts)
+        made = seen.task.judge(answer, seen.target)
+        if made is None:
+            raise RefusedError("task", f"no figures of a task '{seen.task.kind}' are known.")
+        return made
+    names = list(model.about["classes"])
+    if sorted(names) != sorted(seen.classes):
+        raise RefusedError("classes", f"version {model.statement.version} has other classes than this device.")
+    own = np.array([seen.classes.index(name) for name in names])
+    taken = own[parts["decision"] if "decision" in parts else parts["logits"].argmax(1)]
+    table = np.zeros((len(own), len(own)), np.int64)
+    np.add.at(table, (seen.y, taken), 1)
+    chance = np.empty_like(parts["probabilities"], np.float64)
+    chance[:, own] = parts["probabilities"]
+    loss = -np.log(np.maximum(chance[np.arange(len(seen.y)), seen.y], LEAST)).mean()
+    ranks = {label: ranking(chance[:, label], seen.y == label) for label in figure.scored(seen.classes)}
+    return Predictions(table, float(loss), ranks)

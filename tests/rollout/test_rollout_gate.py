@@ -1,0 +1,444 @@
+"""The gate before a release: devices judge both models on samples that trained none; a hostile one counts as one."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import numpy as np
+import pytest
+from test_rollout_drift import CA, predicting
+
+import fedfloor
+from fedfloor import config
+from fedfloor.cli import releasing
+from fedfloor.data.files import buffer
+from fedfloor.deploy import authority, live, own
+from fedfloor.deploy import device as agents
+from fedfloor.deploy.live import TrialPark
+from fedfloor.deploy.mqtt import MqttConnection
+from fedfloor.deploy.own import Labelled
+from fedfloor.errors import SettingError
+from fedfloor.figures import named
+from fedfloor.park.build import build, hold_out_recent
+from fedfloor.ranges import RefusedError
+from fedfloor.rollout import gate, registry, schedule
+from fedfloor.rollout import model as models
+from fedfloor.rollout.gate import Judgement, read
+from fedfloor.rollout.judging import judge, value
+from fedfloor.rollout.model import Model
+from fedfloor.rollout.registry import Registry
+from fedfloor.rollout.serving import Serving
+from fedfloor.rollout.statement import CHUNK_BYTES, TRIAL, Statement, is_trial, opened, sealed
+from fedfloor.runs.parks import build_park
+from fedfloor.sensors.buffer import writing
+from fedfloor.sensors.grid import Row
+from fedfloor.tasks.classification import CLASSIFICATION
+from live_park import device_settings
+from parks import needs_mosquitto
+from rollouts import model as onnx_model
+from rollouts import provisioned, registered
+
+ACCURACY = named("accuracy")
+
+
+def loaded(seed: int, number: int = 1, **more: Any) -> Model:
+    data = onnx_model(seed, **more)
+    return models.load(data, statement(data, number))
+
+
+def statement(data: bytes, number: int) -> Statement:
+    return Statement("trial", "d0", number, number, "logistic", hashlib.sha256(data).hexdigest(), len(data))
+
+
+def seen_by(truth: Model, count: int = 200) -> Labelled:
+    """Samples whose labels are those that a model gives."""
+    x = np.random.default_rng(3).normal(size=(count, 3)).astype(np.float32)
+    y = truth.outputs(x)["logits"].argmax(1).astype(np.int64)
+    return Labelled(x, y, None, ("good", "bad"), CLASSIFICATION)
+
+
+# -- what a device holds out -------------------------------------------------------------------------------------------
+
+
+def test_the_held_out_samples_train_no_model_and_judge_alone() -> None:
+    bare, park = (build("labels", devices=4, samples_per_device=30, recent=share) for share in (None, 0.2))
+    assert bare.recent is None
+    assert park.sizes.tolist() == [24] * 4
+    held = park.recent
+    assert held is not None
+    assert held.held_by is not None
+    assert np.bincount(held.held_by).tolist() == [6] * 4
+    whole = [set(map(bytes, bare.samples(k)[0])) for k in range(4)]
+    kept = [set(map(bytes, park.samples(k)[0])) for k in range(4)]
+    apart = [set(map(bytes, held.take_test(np.flatnonzero(held.held_by == k)))) for k in range(4)]
+    assert all(not kept[k] & apart[k] and kept[k] | apart[k] == whole[k] for k in range(4))
+
+
+def test_samples_with_times_are_held_out_from_the_newest_on() -> None:
+    data = build("labels", devices=2, samples_per_device=10).dataset
+    data = replace(data, time=np.arange(20)[::-1].astype(np.float64), made=None, y=data.labels(np.arange(20)))
+    held, kept = hold_out_recent(data, [np.arange(10), np.arange(10, 20)], 0.2, 0)
+    assert held is not None
+    assert [part.tolist() for part in kept] == [[*range(2, 10)], [*range(12, 20)]]
+    assert hold_out_recent(data, [np.arange(1)], 0.2, 0)[0] is None  # a device with one sample keeps it
+
+
+def test_a_device_of_an_experiment_has_its_own_share_of_them_alone(tmp_path: Path) -> None:
+    what = experiment(tmp_path, "evaluate.recent = 0.25\n")
+    park = build_park(what)
+    agent = agents.of(device_settings(tmp_path, tmp_path / "e.toml", 1, 0), what, lambda _: cast(Any, None))
+    found = agent.labelled()
+    assert park.recent is not None
+    rows = np.flatnonzero(park.recent.held_by == 1)
+    assert (found.x == park.recent.take_test(rows)).all()
+    assert (found.y == park.recent.y_test[rows]).all()
+    assert agent.own_park().sizes[1] == park.sizes[1] == 15
+
+
+@pytest.mark.parametrize(
+    ("lines", "why"),
+    [
+        ("", r"\[evaluate\] recent is not set"),
+        ('evaluate.recent = 0.25\nmethod.travel = "secure-sum"\n', "its experiment is private"),
+        ("evaluate.recent = 0.25\nwork.sample_clip = 1.0\nwork.sample_noise = 1.0\n", "its experiment is private"),
+        ("evaluate.recent = 0.25\npark.census_epsilon = 1.0\n", "its experiment is private"),
+    ],
+)
+def test_a_device_that_holds_nothing_out_or_protects_it_judges_nothing(tmp_path: Path, lines: str, why: str) -> None:
+    what = experiment(tmp_path, lines)
+    agent = agents.of(device_settings(tmp_path, tmp_path / "e.toml", 1, 0), what, lambda _: cast(Any, None))
+    with pytest.raises(SettingError, match=why):
+        agent.labelled()
+
+
+def experiment(folder: Path, lines: str) -> config.Experiment:
+    (folder / "e.toml").write_text(
+        'name = "e"\nrounds = 1\ndata.samples_per_device = 20\npark.devices = 2\npark.factories = 1\n'
+        f'model.name = "logistic"\nmethod.name = "fedavg"\n{lines}'
+    )
+    return config.read(folder / "e.toml", [])
+
+
+def test_a_buffer_holds_out_its_newest_windows_and_gives_those_of_now(tmp_path: Path) -> None:
+    """Of 40 windows at a time 8 more are held out; none of these shares a row with a window that trains."""
+    rows = [Row(0, float(t), np.array([t], np.float32), "ab"[t % 2]) for t in range(600)]
+    path = tmp_path / "b.sqlite"
+    with writing(path, ("x",), 64, 24, 5.0) as made:
+        made.write(rows[:400])
+        what = config.from_table(
+            {
+                "data": {"task": "classification", "window": {"length": 4, "step": 2}, "path": str(path),
+                         "stream": {"kind": "fifo", "window": 40}, "columns": {"label": "label"}},
+                "evaluate": {"recent": 0.2}, "model": {"name": "logistic"}, "park": {"devices": 1},
+            }
+        )  # fmt: skip
+        facts = facts_of(path, what)
+        park = own.buffer_park(replace(device_settings(tmp_path, tmp_path / "e.toml", 0, 0)), what, facts, path, 40)
+        assert park.sizes.tolist() == [40]
+        x, _ = park.held(0, 0, 0)
+        held = own.labelled(park)
+        assert held is not None
+        assert held.x.shape == (8, 1, 4)
+        assert held.x.max() == 399
+        assert x.max() < held.x.min()
+        made.write(rows[400:])
+        later = own.labelled(park)
+        assert later is not None
+        assert later.x.max() == 599
+
+
+def facts_of(path: Path, what: config.Experiment) -> Any:
+    """The facts of a sample, as a cloud has them that reads the same rows."""
+    from fedfloor.deploy import facts
+
+    data = buffer.load(path, own.device_reading(what, cast(Any, SimpleNamespace(
+        inputs=SimpleNamespace(coding={}), task=None, classes=("a", "b")))), 0)  # fmt: skip
+    return facts.of(what, data)
+
+
+# -- what a device answers ---------------------------------------------------------------------------------------------
+
+
+def test_a_device_states_its_figure_of_both_models() -> None:
+    truth, other = loaded(1), loaded(2)
+    seen = seen_by(truth)
+    found = judge(lambda: seen, None)(truth, other)
+    assert found == {"figure": "accuracy", "samples": 200, "new": 1.0, "old": value(other, seen, ACCURACY)}
+    assert 0 <= found["old"] < 1
+    assert judge(lambda: seen, "loss")(truth, other)["new"] < judge(lambda: seen, "loss")(truth, other)["old"]
+    assert judge(lambda: seen, "AUROC of bad")(truth, None) == {
+        "figure": "AUROC of bad", "samples": 200, "new": 1.0, "old": None,
+    }  # fmt: skip
+
+
+def test_classes_are_known_by_name_and_not_by_place() -> None:
+    truth = loaded(1)
+    seen = replace(seen_by(truth), classes=("bad", "good"))
+    seen = replace(seen, y=1 - seen.y)
+    assert value(truth, seen, ACCURACY) == 1.0
+    with pytest.raises(RefusedError, match="other classes"):
+        value(truth, replace(seen, classes=("bad", "fair")), ACCURACY)
+
+
+def test_samples_with_missing_values_count_only_where_models_know_such() -> None:
+    truth = loaded(1)
+    seen = seen_by(truth)
+    seen.x[:50, 0] = np.nan
+    assert judge(lambda: seen, None)(truth, truth)["samples"] == 150
+
+
+def test_a_device_that_cannot_judge_states_why() -> None:
+    def none() -> Labelled:
+        raise SettingError("it has not trained yet.")
+
+    assert judge(none, None)(loaded(1), None) == {"why": "it has not trained yet."}
+    seen = seen_by(loaded(1))
+    assert "takes other samples" in judge(lambda: seen, None)(loaded(1, window=4), None)["why"]
+    assert (
+        "no recall of bad" in judge(lambda: replace(seen, y=0 * seen.y), "recall of bad")(loaded(1), loaded(2))["why"]
+    )
+    assert "there is no such figure" in judge(lambda: seen, "acuracy")(loaded(1), None)["why"]
+
+
+def tried(folder: Path, first: bytes, second: bytes, envelope: bytes | None = None) -> tuple[Serving, list[Any]]:
+    """A device that uses one model, after a trial of another."""
+    told: list[tuple[dict[str, Any], bool]] = []
+    link = SimpleNamespace(
+        say=lambda _, data, retain=False: told.append((json.loads(data), retain)), subscribe=lambda _: None,
+        unsubscribe=lambda _: None, unacknowledged=0,
+    )  # fmt: skip
+    seen = seen_by(models.load(second, statement(second, 2)))
+    made = Serving(predicting(folder), cast(MqttConnection, link), judge=judge(lambda: seen, None))
+    for number, data, purpose in ((1, first, "release"), (2, second, TRIAL)):
+        one = statement(data, number)
+        made._release(envelope if envelope and number == 2 else sealed(one, CA, purpose))
+        for i in range(one.pieces):
+            made._piece(one.sha256, str(i), data[i * CHUNK_BYTES : (i + 1) * CHUNK_BYTES])
+    return made, told
+
+
+def test_a_trial_is_judged_and_changes_nothing_of_what_is_in_use(tmp_path: Path) -> None:
+    first, second = onnx_model(1), onnx_model(2)
+    made, told = tried(tmp_path, first, second)
+    body, kept = told[-1]
+    assert not kept  # no broker keeps it
+    assert (body["state"], body["version"], body["judged"]["new"]) == ("serving", 1, 1.0)
+    assert body["judged"]["sha256"] == hashlib.sha256(second).hexdigest()
+    assert made._model is not None
+    assert made._model.statement.version == 1
+    again, _ = made._slots.read()
+    assert again.opened(again.statements[0]).version == 1
+    third = onnx_model(3)
+    made._release(sealed(statement(third, 3), CA, TRIAL))  # what was judged before makes room
+    assert {path.stem for path in made._slots.folder.glob("*.onnx")} == {hashlib.sha256(first).hexdigest()}
+
+
+def test_a_statement_for_a_trial_releases_nothing_and_the_other_way_round() -> None:
+    one = statement(b"model", 1)
+    trial, release = sealed(one, CA, TRIAL), sealed(one, CA)
+    assert (is_trial(trial), is_trial(release), is_trial(b"[" * 10_000)) == (True, False, False)
+    bare = json.dumps({key: text for key, text in json.loads(trial).items() if key != "purpose"}).encode()
+    for data, purpose in ((trial, "release"), (bare, "release"), (release, TRIAL)):
+        with pytest.raises(RefusedError, match="did not sign it"):
+            opened(data, CA.cert, "trial", "d0", purpose)
+
+
+def test_a_trial_that_nobody_signed_or_that_is_old_is_not_judged(tmp_path: Path) -> None:
+    first, second = onnx_model(1), onnx_model(2)
+    stranger = authority.found("trial", authority.now())
+    made, told = tried(tmp_path, first, second, sealed(statement(second, 2), stranger, TRIAL))
+    assert (told[-1][0]["state"], told[-1][0]["version"]) == ("refused", 1)
+    assert "judged" not in told[-1][0]
+    count = len(told)
+    made._model = models.load(first, statement(first, 9))
+    made._release(sealed(statement(second, 8), CA, TRIAL))
+    assert len(told) == count
+
+
+# -- what the cloud makes of it ----------------------------------------------------------------------------------------
+
+GOOD = {"figure": "accuracy", "samples": 40, "new": 0.75, "old": 0.5}
+HOSTILE: list[tuple[dict[str, Any], str]] = [
+    ({"new": 1.5}, "new is not a number from 0 to 1"),
+    ({"new": float("nan")}, "new is not a number"),
+    ({"old": True}, "old is not a number"),
+    ({"old": "0.5"}, "old is not a number"),
+    ({"samples": 0}, "samples is not a whole number"),
+    ({"samples": 1 << 60}, "samples is not a whole number"),
+    ({"samples": 40.0}, "samples is not a whole number"),
+    ({"figure": "loss"}, "the run by 'accuracy'"),
+    ({"figure": ["x"] * 10_000}, "the run by 'accuracy'"),
+]
+
+
+@pytest.mark.parametrize(("change", "message"), HOSTILE)
+def test_a_judgement_that_cannot_be_is_refused(change: dict[str, Any], message: str) -> None:
+    assert read(GOOD, "accuracy") == Judgement(40, 0.75, 0.5)
+    with pytest.raises(RefusedError, match=message):
+        read(GOOD | change, "accuracy")
+
+
+def test_the_reason_of_a_device_is_passed_on_cut_short() -> None:
+    with pytest.raises(SettingError) as error:
+        read({"why": "x" * 4000}, "accuracy")
+    assert len(str(error.value)) == gate.WHY_CHARS
+    with pytest.raises(SettingError, match="it uses no version"):
+        read(GOOD | {"old": None}, "accuracy")
+
+
+def weighed(found: Sequence[Judgement], figure: str = "accuracy") -> bool | None:
+    return gate._weighed({f"d{k}": one for k, one in enumerate(found)}, named(figure), [], 2).better
+
+
+HONEST = [Judgement(40, 0.6, 0.5)] * 4
+
+
+@pytest.mark.parametrize(
+    ("hostile", "others", "better"),
+    [
+        (Judgement(1 << 50, 0.4, 0.5), HONEST, True),  # it claims to have more samples than all others
+        (Judgement(1 << 50, 0.0, 0.3), HONEST, True),
+        (Judgement(1 << 50, 0.6, 0.5), [Judgement(40, 0.4, 0.5)] * 4, False),
+        (Judgement(1 << 50, None, 0.3), [Judgement(40, 0.8, 0.5)] * 4, True),
+        (Judgement(40, 0.5, 0.5), [], False),  # no better is not better
+    ],
+)
+def test_one_device_counts_as_one_whatever_it_claims(hostile: Judgement, others: list[Judgement], better: bool) -> None:
+    assert weighed([hostile, *others]) is better
+
+
+def test_of_figures_without_bounds_a_gain_is_a_share_of_both() -> None:
+    honest = [Judgement(40, 8.0, 10.0)] * 10  # a gain of 1/9 each
+    assert weighed(honest, "RMSE") is True
+    assert weighed([*honest, Judgement(40, 1e9, 1e-9)], "RMSE") is True  # it loses 1 at most
+    assert weighed([Judgement(40, 8.0, 8.0)], "RMSE") is False
+
+
+def park_of(folder: Path, headline: Sequence[Any] = ("accuracy", 0.9)) -> Registry:
+    """Four devices that use version 1; version 2 waits for its release."""
+    known = registry.release(registered(registry.read(provisioned(folder)), onnx_model(1)), 1)
+    about = registered(known, onnx_model(2)).entries[-1].about
+    second = replace(
+        known.entries[-1], action="register", about={**about, "run": {"folder": "r", "headline": headline}}
+    )
+    return replace(known, entries=(*known.entries, second))
+
+
+Found = dict[str, tuple[int, float] | str]  # device → samples and the new figure, or why there are none
+
+
+def rows_of(found: Found) -> list[dict[str, Any]]:
+    return [
+        {"device": name, "samples": None, "new": None, "in use": None, "why": one}
+        if isinstance(one, str) else {"device": name, "samples": one[0], "new": one[1], "in use": 0.5, "why": None}
+        for name, one in found.items()
+    ]  # fmt: skip
+
+
+CASES: list[tuple[Found, bool | None, str]] = [
+    ({"d0": (40, 0.7), "d1": (40, 0.6), "d2": "it did not answer"}, True, "0.65, what is in use 0.5, on 80 samples"),
+    ({"d0": (40, 0.4), "d1": (40, 0.5)}, False, "version 2 has accuracy 0.45"),
+    ({"d0": "it has not trained yet.", "d1": "it did not answer"}, None, "no device judged it by samples of their own"),
+    ({"d0": (5, 0.9)}, None, "devices judged it by fewer than 20"),
+]
+
+
+@pytest.mark.parametrize(("found", "better", "why"), CASES)
+def test_devices_decide_and_a_person_where_they_cannot(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, found: Found, better: bool | None, why: str
+) -> None:
+    monkeypatch.setattr(gate, "judged", lambda *_: rows_of(found))
+    made = gate.verdict(park_of(tmp_path), 2, (), 1.0)
+    assert made.better is better
+    assert why in made.why
+    assert all(name in made.why for name, one in found.items() if isinstance(one, str) and better is not None)
+
+
+def test_where_nothing_is_in_use_nothing_is_asked(tmp_path: Path) -> None:
+    known = registered(registry.read(provisioned(tmp_path)), onnx_model(1))
+    assert gate.verdict(known, 1, (), 0.0).better is True
+
+
+def test_a_person_at_a_terminal_decides_and_a_script_needs_a_word(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gate, "judged", lambda *_: rows_of({"d0": "it has not trained yet."}))
+    known = park_of(tmp_path)
+    with pytest.raises(SettingError, match=r"no device judged it .*: not released\. Release it with --anyway, or by"):
+        releasing._passed(known, 2, (), 1.0, as_json=False)
+    monkeypatch.setattr("sys.stdin", SimpleNamespace(isatty=lambda: True))
+    put: list[str] = []
+    for answer in (True, False):
+        monkeypatch.setattr("typer.confirm", lambda text, answer=answer: put.append(text) or answer)
+        if answer:
+            assert releasing._passed(known, 2, (), 1.0, as_json=False)
+        else:
+            with pytest.raises(SettingError, match="not released"):
+                releasing._passed(known, 2, (), 1.0, as_json=False)
+    assert "Version 2 has accuracy 0.9000 on the cloud's test samples. Release it?" in put[0]
+
+
+def test_a_schedule_announces_what_no_device_judged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    known = park_of(tmp_path)
+    made = cast(Any, SimpleNamespace(_place=known.place, schedule=SimpleNamespace(release="all", canary=())))
+    monkeypatch.setattr(schedule.registry, "read", lambda _: known)
+    monkeypatch.setattr(schedule.registry, "register", lambda *_, **__: (known, 2))
+    monkeypatch.setattr(gate, "judged", lambda *_: rows_of({"d0": "it has not trained yet."}))
+    told = schedule.Scheduler._released(made, tmp_path)
+    assert told.startswith("no device judged it by samples of their own with labels: fedfloor release 2 --park")
+
+
+# -- real processes ----------------------------------------------------------------------------------------------------
+
+PLANT = """
+name = "trial"
+rounds = 4
+data.samples_per_device = 240
+evaluate.recent = 0.25
+park = { devices = 3, factories = 1 }
+model.name = "logistic"
+method.name = "fedavg"
+work = { epochs = 5, batch_size = 10, lr = 0.1 }
+"""
+
+
+@pytest.fixture
+def trial(tmp_path: Path) -> Iterator[TrialPark]:
+    (tmp_path / "e.toml").write_text(PLANT)
+    made = live.prepare(config.read(tmp_path / "e.toml", []), tmp_path / "park", predict=True)
+    yield made
+    live.down(made.folder)
+
+
+@pytest.mark.slow
+@pytest.mark.live
+@needs_mosquitto
+def test_devices_of_a_real_park_let_a_better_model_pass_and_no_worse_one(trial: TrialPark, tmp_path: Path) -> None:
+    def released(run: Path, *more: str) -> subprocess.CompletedProcess[str]:
+        words = [sys.executable, "-m", "fedfloor", "release", str(run), "--park", str(trial.place), *more]
+        return subprocess.run(words, capture_output=True, text=True, check=False, timeout=200, stdin=subprocess.DEVNULL)
+
+    crew = live.up(trial, lambda _: None)
+    for words in (("--stop-after", "1"), ("--resume",)):
+        assert live.follow(crew, live.cloud(crew, trial, *words), lambda _: None) == 0
+        done = released(trial.run, "--json")
+        assert done.returncode == 0, done.stderr
+    rows = json.loads(done.stdout)["judged"]
+    assert [row["samples"] for row in rows] == [60, 60, 60]
+    assert sum(row["new"] - row["in use"] for row in rows) > 0
+    what = config.read(trial.park.experiment, [])
+    worse = replace(what, name="worse", rounds=1, seed=1)
+    fedfloor.run(worse, tmp_path / "worse", ranks=1)
+    done = released(tmp_path / "worse")  # of another seed, trained for one round
+    assert done.returncode == 2
+    assert "version 3 has accuracy 0." in done.stderr
+    assert "180 samples that 3 devices held out: not released" in done.stderr
+    assert {use.version for use in registry.read(trial.place).used.values()} == {2}
