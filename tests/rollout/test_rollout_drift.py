@@ -10,14 +10,19 @@ from typing import Any, cast
 
 import numpy as np
 import pytest
-from test_rollout_device import CA, HEADER, put, slots
+from test_rollout_device import CA, HEADER, put, slots, statement
 
 from fedfloor.deploy.mqtt import MqttConnection
 from fedfloor.deploy.settings import DeviceSettings, Endpoint, Tls
+from fedfloor.inference.onnx import export
+from fedfloor.inference.trained import load_model
+from fedfloor.ranges import RefusedError
 from fedfloor.rollout import drift
+from fedfloor.rollout import model as models
 from fedfloor.rollout.delivery import Station
 from fedfloor.rollout.drift import BLOCK, LEARN, LEVEL, SHIFT, Cusum, Watch
 from fedfloor.rollout.serving import Serving
+from model_files import SENSORS, write_model
 from rollouts import model
 
 COLUMNS = ("heat", "load", "speed")
@@ -117,6 +122,59 @@ def test_however_samples_are_cut_the_watch_is_the_same(tmp_path: Path) -> None:
     assert drift.load(tmp_path / "drift.json", 4) == Watch(4)  # of another version
     (tmp_path / "drift.json").write_text("[" * 10)
     assert drift.load(tmp_path / "drift.json", 3) == Watch(3)
+
+
+LEVELS = ((5.0, 5.0, 5.0), (2.0, 2.0, 2.0))
+
+
+def test_a_release_in_the_middle_of_drift_is_seen_by_the_levels_of_training() -> None:
+    """The level moved by four of training's deviations before the first sample: z − 3 adds up to h in five blocks."""
+    rng = np.random.default_rng(8)
+    rows = rng.normal(5, 2, (LEARN * BLOCK, 3))
+    rows[:, 1] += 8
+    quiet = np.full(len(rows), np.nan)
+    assert Watch(1).after(rows, quiet).words(COLUMNS) == []
+    watch = Watch(1, training=drift.reference(LEVELS, 3))
+    assert watch.after(rows[: 3 * BLOCK], quiet[: 3 * BLOCK]).words(COLUMNS) == []
+    watch = watch.after(rows, quiet)
+    assert watch.words(COLUMNS) == ["load"]
+    usual = rng.normal(5, 2, (8 * BLOCK, 3))
+    after = watch.after(usual, np.full(len(usual), np.nan))  # the drift ended, which is a change of what was learnt
+    assert after.training.alarms == []
+    assert after.words(COLUMNS) == ["load"]
+
+
+def test_what_differs_less_from_training_than_three_deviations_is_no_drift_of_it() -> None:
+    rng = np.random.default_rng(9)
+    rows = rng.normal(5 + 2 * 2.5, 2, (400 * BLOCK, 3))
+    assert Watch(1, training=drift.reference(LEVELS, 3)).after(rows, np.full(len(rows), np.nan)).training.alarms == []
+
+
+def test_the_levels_of_training_outlive_a_restart(tmp_path: Path) -> None:
+    watch = Watch(3, training=drift.reference(LEVELS, 3)).after(np.full((2 * BLOCK, 3), 14.0), np.zeros(2 * BLOCK))
+    drift.keep(watch, tmp_path / "drift.json")
+    assert drift.load(tmp_path / "drift.json", 3) == watch
+    again = drift.load(tmp_path / "drift.json", 4, drift.reference(LEVELS, 3))
+    assert again == Watch(4, training=drift.reference(LEVELS, 3))
+
+
+@pytest.mark.parametrize("levels", [((1.0,), (1.0, 1.0)), ((1.0, 1.0), (1.0, 0.0)), ((1.0, math.nan), (1.0, 1.0))])
+def test_levels_that_are_none_of_the_sensors_are_refused(levels: drift.Levels) -> None:
+    with pytest.raises(ValueError, match="levels of training"):
+        drift.reference(levels, 2)
+    data = model(normalise={"kind": "inside", "levels": levels})
+    with pytest.raises(RefusedError, match="levels of training"):
+        models.load(data, statement(data))
+
+
+def test_a_model_states_the_levels_by_which_it_normalises_or_its_device_does(tmp_path: Path) -> None:
+    normalise = {"scale": 1.0, "mean": [3.0, -1.0, 0.5], "std": [2.0, 0.5, 1.0]}
+    run = write_model(tmp_path, "logistic", (3,), inputs=SENSORS | {"columns": list(COLUMNS)}, normalise=normalise)
+    data = export(load_model(run), tmp_path / "model.onnx").file.read_bytes()
+    made = models.load(data, statement(data))
+    assert made.levels == ((3.0, -1.0, 0.5), (2.0, 0.5, 1.0))
+    plain = model()
+    assert models.load(plain, statement(plain)).levels is None
 
 
 def test_pictures_are_watched_by_brightness_and_its_spread() -> None:

@@ -251,7 +251,7 @@ def _describe(model: onnx.ModelProto, trained: Trained) -> None:
         about |= {"columns": list(trained.sensors.columns), "missing": trained.sensors.missing}
         if trained.sensors.coding:
             about["coding"] = dict(trained.sensors.coding)
-        about["normalise"] = {"kind": "inside"}
+        about["normalise"] = {"kind": "inside"} | ({} if trained.levels is None else {"levels": trained.levels})
         if trained.own is not None:
             about["normalise"] = {"kind": "device", "rows": trained.own.rows}
         about["window"] = None if window is None else {"length": window[0], "step": window[1]}

@@ -54,6 +54,7 @@ class Trained:
         own: the normalisation by device that comes before ``raw``; None where there is none.
         decision: from probabilities to a class; None: the likeliest class.
         staying: the part that a device supplies when the model is used as ONNX; None where there is none.
+        levels: mean and deviation of each sensor in training, as stored, where the model normalises by them.
     """
 
     name: str
@@ -68,6 +69,7 @@ class Trained:
     decision: Decision | None = None
     task: Task = CLASSIFICATION
     staying: Staying | None = None
+    levels: tuple[tuple[float, ...], tuple[float, ...]] | None = None
 
     @property
     def threshold(self) -> tuple[str, float] | None:
@@ -253,7 +255,15 @@ def load_model(
         own=OwnScale.read(given.rows, path.parent, shape[0], fixed) if given.kind == "device" else None,
         decision=header.decide, task=task,
         staying=Staying(network, *left) if left is not None and network.numbers(left[0]) else None,
+        levels=None if sensors is None else _levels(given),
     )  # fmt: skip
+
+
+def _levels(given: NormaliseHeader) -> tuple[tuple[float, ...], tuple[float, ...]] | None:
+    """Return the statistics of the training samples that a header states; None where it states others, or none."""
+    if given.kind is not None or (set(given.mean), set(given.std)) == ({0.0}, {1.0}):
+        return None
+    return tuple(value / given.scale for value in given.mean), tuple(value / given.scale for value in given.std)
 
 
 def _network(header: Header, task: Task, tensors: Mapping[str, Tensor], *, trusted: bool) -> Network:

@@ -14,10 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
+Levels = tuple[tuple[float, ...], tuple[float, ...]]  # mean and deviation of each sensor
 LEARN = 20  # blocks after a release whose mean and deviation are what is normal
 BLOCK = 20  # samples
 SHIFT = 1.0  # k, deviations
 LEVEL = 4.0  # h
+TRAINING = 3.0  # deviations of training's samples, beyond which a level is none of training
 MISSING = 0.5  # share of a block's values of a sensor from which on it is missing
 
 
@@ -43,8 +45,12 @@ class Cusum:
     scatter: tuple[float, ...] = ()
     sums: tuple[float, ...] = ()
 
-    def after(self, figures: Floats) -> Cusum:
-        """Return the state after a block; a figure that is not known, NaN, changes nothing of its own."""
+    def after(self, figures: Floats, shift: float = math.sqrt(2 / math.pi) + SHIFT) -> Cusum:
+        """Return the state after a block; a figure that is not known, NaN, changes nothing of its own.
+
+        Args:
+            shift: e + k, deviations.
+        """
         n = len(figures)
         learnt = np.array(self.learnt or (0,) * n, np.int64)
         mean, scatter, sums = (np.array(part or (0.0,) * n) for part in (self.mean, self.scatter, self.sums))
@@ -53,7 +59,7 @@ class Cusum:
         learns, judged = known & (learnt < LEARN), known & (learnt == LEARN)
         deviation = np.sqrt(scatter / (LEARN - 1))
         z = np.abs(away) / np.maximum(deviation, 1e-9 * np.maximum(1.0, np.abs(mean)))
-        grown = np.clip(sums + z - math.sqrt(2 / math.pi) - SHIFT, 0.0, 2 * LEVEL)
+        grown = np.clip(sums + z - shift, 0.0, 2 * LEVEL)
         learnt = learnt + learns
         mean = mean + np.where(learns, away / np.maximum(learnt, 1), 0.0)
         scatter = scatter + np.where(learns, away * (figures - mean), 0.0)
@@ -77,6 +83,8 @@ class Watch:
             reconstruction's score.
         missing: sensors that were missing in the last block, though they were there at first.
         absent: sensors that were missing in the first block.
+        training: of the same figures as ``inputs``, with the mean and the deviation of training's samples in the place
+            of learnt ones, beyond :data:`TRAINING`; empty where these are not known.
         rest: values of samples that fill no block yet.
     """
 
@@ -85,6 +93,7 @@ class Watch:
     model: Cusum = Cusum()
     missing: tuple[int, ...] = ()
     absent: tuple[int, ...] | None = None
+    training: Cusum = Cusum()
     rest: tuple[tuple[float, ...], ...] = field(default=(), repr=False)
 
     def after(self, x: NDArray[Any], doubt: Sequence[float]) -> Watch:
@@ -105,12 +114,13 @@ class Watch:
         return replace(
             self, inputs=self.inputs.after(means[:-1]), model=self.model.after(means[-1:]), absent=absent,
             missing=tuple(i for i in np.flatnonzero(gone).tolist() if i not in absent),
+            training=self.training.after(means[:-1], TRAINING) if self.training.learnt else self.training,
         )  # fmt: skip
 
     def words(self, columns: Sequence[str]) -> list[str]:
         """Return what is in alarm, in words: ``temperature``, ``flow is missing``, ``the model's doubt``."""
         names = columns or [f"channel {i}" for i in range(len(self.inputs.sums))]
-        drifted = [names[i] for i in self.inputs.alarms if i < len(names)]
+        drifted = [names[i] for i in sorted({*self.inputs.alarms, *self.training.alarms}) if i < len(names)]
         gone = [f"{names[i]} is missing" for i in self.missing if i < len(names)]
         return [*drifted, *gone, *(["the model's doubt"] if self.model.alarms else [])]
 
@@ -141,23 +151,43 @@ def doubt(answer: Mapping[str, Any]) -> float:
     return math.log(max(float(score), 1e-12)) if score is not None else math.nan
 
 
-def load(path: Path, version: int) -> Watch:
-    """Return the watch that was kept for a version, or a new one."""
+def reference(levels: Levels | None, sensors: int) -> Cusum:
+    """Return the sum of figures whose mean and deviation are known before the first block.
+
+    Raises:
+        ValueError: there are not as many as sensors, or they are not finite, or a deviation is not above 0.
+    """
+    if levels is None:
+        return Cusum()
+    mean, deviation = map(np.array, levels)
+    if not len(mean) == len(deviation) == sensors or not np.isfinite([mean, deviation]).all() or min(deviation) <= 0:
+        raise ValueError("the levels of training are not those of its sensors")
+    scatter = deviation**2 * (LEARN - 1)
+    return Cusum(0, (LEARN,) * sensors, tuple(mean.tolist()), tuple(scatter.tolist()), (0.0,) * sensors)
+
+
+def load(path: Path, version: int, training: Cusum | None = None) -> Watch:
+    """Return the watch that was kept for a version, or a new one.
+
+    Args:
+        training: the reference of a new one; see :func:`reference`.
+    """
+    fresh = Watch(version, training=training or Cusum())
     try:
         kept = json.loads(path.read_text(encoding="utf-8"))
         if kept["version"] != version:
-            return Watch(version)
-        inputs, model = (
+            return fresh
+        inputs, model, known = (
             Cusum(
                 int(part["blocks"]), tuple(map(int, part["learnt"])),
                 *(tuple(map(float, part[name])) for name in ("mean", "scatter", "sums")),
             )
-            for part in (kept["inputs"], kept["model"])
+            for part in (kept["inputs"], kept["model"], kept["training"])
         )  # fmt: skip
         absent = None if kept["absent"] is None else tuple(map(int, kept["absent"]))
-        return Watch(version, inputs, model, tuple(map(int, kept["missing"])), absent)
+        return Watch(version, inputs, model, tuple(map(int, kept["missing"])), absent, known)
     except (OSError, ValueError, TypeError, KeyError):
-        return Watch(version)
+        return fresh
 
 
 def keep(watch: Watch, path: Path) -> None:

@@ -12,6 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedfloor.ranges import RefusedError
+from fedfloor.rollout import drift
+from fedfloor.rollout.drift import Levels
 from fedfloor.rollout.own import OwnPart
 from fedfloor.rollout.statement import Statement
 
@@ -108,6 +110,12 @@ class Model:
         """The type of a sample: float32 of sensors, uint8 of pictures."""
         return np.float32 if "columns" in self.about else np.uint8
 
+    @property
+    def levels(self) -> Levels | None:
+        """Mean and deviation [C] of each sensor in training, of all devices or of this one; None: not known."""
+        pair = self.statement.scale or self.about.get("normalise", {}).get("levels")
+        return None if pair is None else (tuple(map(float, pair[0])), tuple(map(float, pair[1])))
+
     def outputs(self, x: NDArray[Any]) -> dict[str, NDArray[Any]]:
         """Return the parts of the answer for samples [n, *shape], by name."""
         names = [one.name for one in self.session.get_outputs()]
@@ -164,6 +172,7 @@ def load(data: bytes, statement: Statement, folder: Path = Path()) -> Model:
         own = None if "own" not in about else OwnPart.of(about["own"], folder)
         made = Model(statement, session, shape, about, dict(zip(("mean", "std"), pair, strict=False)), own)
         made.answers(np.zeros((1, *shape), made.kind))
+        drift.reference(made.levels, shape[0])
     except RefusedError:
         raise
     except Exception as error:  # ONNX Runtime's errors have no common base

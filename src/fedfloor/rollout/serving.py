@@ -20,6 +20,7 @@ from fedfloor.deploy.settings import DeviceSettings
 from fedfloor.errors import SettingError, shown
 from fedfloor.ranges import RefusedError
 from fedfloor.rollout import drift
+from fedfloor.rollout.drift import Watch
 from fedfloor.rollout.model import Model
 from fedfloor.rollout.rows import Batch, InputRows
 from fedfloor.rollout.slots import Download, Slots
@@ -55,7 +56,7 @@ class Serving:
         slots = Slots(folder, certificate(settings.tls.ca), settings.park, settings.name, network)
         self._slots, self._model = slots.read()
         self._kept = folder / "drift.json"
-        self._watch = None if self._model is None else drift.load(self._kept, self._model.statement.version)
+        self._watch = None if self._model is None else self._watching(self._model)
         self._download: Download | None = None
         self._judge = judge
         self._then: Callable[[bytes, Statement], None] = self._switch  # once a download is complete
@@ -191,9 +192,14 @@ class Serving:
         """Use a model that lies here: loaded and tried first, then one renaming, between two rows."""
         model = self._slots.model(statement)
         self._slots = self._slots.switched(envelope)
-        self._model, self._watch = model, drift.load(self._kept, statement.version)
+        self._model, self._watch = model, self._watching(model)
         log.info("version %d is in use: network '%s'", statement.version, statement.network)
         self._report("serving")
+
+    def _watching(self, model: Model) -> Watch:
+        """Return the watch of a model's inputs, as it was kept or a new one."""
+        training = drift.reference(model.levels, model.shape[0])
+        return drift.load(self._kept, model.statement.version, training)
 
     def _forget(self) -> None:
         """Give up a download that is under way."""
