@@ -23,7 +23,7 @@ from fedfloor.data.files import conversions, expanded, is_there, own
 from fedfloor.data.files.encode import MeasureError
 from fedfloor.data.files.preamble import preamble
 from fedfloor.data.files.rows import PACKED, unpacked
-from fedfloor.data.files.sheet import NoColumnError, head
+from fedfloor.data.files.sheet import NoColumnError, head, numbers_of
 from fedfloor.data.files.table import EmptySensorsError, MissingValuesError
 from fedfloor.data.files.times import EPOCHS
 from fedfloor.data.files.tree import named, tables, walk
@@ -32,7 +32,7 @@ from fedfloor.data.proposals import findings
 from fedfloor.data.reading import skipped
 from fedfloor.data.series import OneClassError
 from fedfloor.data.sources import SOURCES
-from fedfloor.data.split import SmallDevicesError
+from fedfloor.data.split import ShortRecordingsError, SmallDevicesError
 from fedfloor.errors import SettingError
 from fedfloor.experiment import Experiment
 from fedfloor.names import count
@@ -50,7 +50,8 @@ log = logging.getLogger(__name__)
 
 ROUNDS, ROUNDS_OF_ROWS = 20, 50  # single rows are quick to train on, and networks slow to fit their thresholds
 BATCH = 32
-WINDOW = 20  # rows that a forecast or a life is predicted from, where none are given
+WINDOW, SHORTEST = 20, 3  # rows that a forecast or a life is predicted from, where none are given; of short recordings
+TRIES = 8  # of reading the data, each of which may mend the draft in one thing
 MOST_NUMBERS = 30  # classes that are numbers, without a list of them
 ENDINGS = (".npz", *own.WHOLE, *(f"{kind}{packed}" for kind in own.TABLES for packed in ("", *PACKED)))
 LASTING = 5  # rows that a label must last for on average, before windows are proposed
@@ -111,7 +112,6 @@ def draft(path: Path, out: Path, changes: Sequence[str]) -> Draft:
         SettingError: a mistake in the data, or something that can be read in two ways; the message names file, row and
             column, and what to add.
     """
-    _check_published(expanded(path))
     document: dict[str, Any] = {
         "name": _folder_name(out.stem) or title(path),
         "rounds": ROUNDS,
@@ -119,12 +119,13 @@ def draft(path: Path, out: Path, changes: Sequence[str]) -> Draft:
     }
     for change in changes:
         config.apply(document, change)
+    _check_published(expanded(path), document["data"])
     match document["data"]:
         case {"remaining": True, **others} if not {"bins", "task"} & others.keys():
             document["data"]["task"] = {"kind": "regression"}
     config.from_table(document)  # given settings must be right before others are guessed
     data, source = document["data"], expanded(path)
-    given, chosen = "split" in data, "ignore" in data.get("columns", {})
+    given, chosen, window = "split" in data, "ignore" in data.get("columns", {}), "window" in data
     conversions.check(source, data)
     notes = _guess(data, source)
     try:
@@ -132,17 +133,17 @@ def draft(path: Path, out: Path, changes: Sequence[str]) -> Draft:
     except NoColumnError as lack:
         if lack.role not in ("device", "label"):
             raise
-        able = guess.candidates(lack.path, data, lack.role)
-        raise NoColumnError(lack.path, lack.name, lack.role, lack.names, candidates=able) from None
+        raise _with_candidates(lack, data) from None
     park, split = _proposed(document, source, notes, settled="split" in data and not given)
     if park.dataset.task == CLASSIFICATION:
         _check_classes(data, park.dataset, path.name)
     if source.is_dir():
         notes[:0] = proposals.folder_words(park.dataset, source, data)
-    notes += [*_columns(data, park.dataset), *_rare(document, park.dataset), *_asked(data, park.dataset)]
+    notes += [*_columns(data, park.dataset), *_rare(document, park.dataset)]
     sentences, left = _suspects(data, park.dataset, free=not chosen)
     park = _without(document, left) if left else park
-    notes += [*sentences, *_alike(park.dataset), *_regimes(data, park.dataset)]
+    park = _ahead(document, park, sentences, window=window) if park.dataset.task.ahead else park
+    notes += [*_asked(data, park.dataset), *sentences, *_alike(park.dataset), *_regimes(data, park.dataset)]
     notes += _lasting(data, park.dataset)
     detects = isinstance(park.dataset.task, Reconstruction) and park.dataset.inputs.kind != "image"
     if not document.get("model", {}).get("name"):
@@ -167,6 +168,59 @@ def draft(path: Path, out: Path, changes: Sequence[str]) -> Draft:
     _train(document, park, rounds=not simple and not any(change.startswith("rounds=") for change in changes))
     document.setdefault("method", {}).setdefault("name", "fedavg")
     return Draft(_text(document, park, note, split, notes), park, tuple(notes))
+
+
+def _ahead(document: dict[str, Any], park: Park, notes: list[str], *, window: bool) -> Park:
+    """Forecast no columns that a calendar or a category gives, from windows of a period, where these are free.
+
+    Args:
+        document: with the task.
+        park: as it is without.
+        notes: to which sentences are added.
+        window: whether a window is given.
+    """
+    data, columns, before = document["data"], park.dataset.inputs.columns, dict(document["data"])
+    task = dict(data["task"]) if isinstance(data["task"], Mapping) else {"kind": data["task"]}
+    known = {*proposals.of_calendar(columns), *proposals.of_texts(park.dataset)}
+    sensors = [name for name in columns if name not in known]
+    if "sensors" not in task and known and sensors:
+        task["sensors"] = sensors
+        given = named([name for name in columns if name in known])
+        notes.append(f"{given}: of a calendar or a category, which help to forecast and are not forecast")
+    data["task"] = task
+    if data != before:
+        park = build_park(config.from_table(document))
+    rows = None if window or "season" in task else proposals.period(park.dataset)
+    if rows is not None:
+        length = max(rows, WINDOW)
+        wider = data | {"window": {"length": length, "step": 1}, "task": {**task, "season": rows}}
+        with suppress(SettingError):  # too few rows for such windows
+            park = build_park(config.from_table(document | {"data": wider}))
+            data.update(wider)
+            notes.append(
+                f"values come again after {rows} rows, so windows have {length}, and the value a season before is a "
+                "reference: --set data.task.season=N --set data.window.length=N for others"
+            )
+            return park
+    if not window:
+        notes.append(_windows(data["window"]["length"]))
+    return park
+
+
+def _windows(length: int) -> str:
+    return f"predictions are made from windows of {length} rows; other ones: --set data.window.length=N"
+
+
+def _with_candidates(lack: NoColumnError, data: Mapping[str, Any]) -> NoColumnError:
+    """Return the error of a device's or label's column that is not there, with those that it may be."""
+    task, able = _task(data), guess.candidates(lack.path, data, lack.role)
+    known = {*lack.names, *data.get("columns", {})}
+    unlabelled = lack.role == "device" and "label" not in known and task == CLASSIFICATION
+    unlabelled = unlabelled and not data.get("remaining")
+    labels = guess.candidates(lack.path, data, "label") if unlabelled else ()
+    return NoColumnError(
+        lack.path, lack.name, lack.role, lack.names, candidates=able, labels=labels, ahead=bool(task.ahead)
+    )
 
 
 def _without(document: dict[str, Any], left: Sequence[str]) -> Park:
@@ -201,7 +255,9 @@ def _train(document: dict[str, Any], park: Park, *, rounds: bool) -> None:
     sensors = park.dataset.inputs.kind == "table"
     if sensors and not {"lr", "momentum", "optimizer"} & {*work}:
         rate = 0.01 if park.dataset.task.targets else 0.02
-        work |= {"lr": 0.05 if document["model"]["name"] == "linear" else rate, "momentum": 0.9}
+        rows = park.dataset.shape[-1] if park.dataset.task.ahead else WINDOW
+        linear = round(0.05 * min(1.0, WINDOW / rows), 4)  # the gradient of a linear layer grows with its inputs
+        work |= {"lr": linear if document["model"]["name"] == "linear" else rate, "momentum": 0.9}
     if sensors and len(park.dataset.shape) == 1 and rounds:
         document["rounds"] = ROUNDS_OF_ROWS
     work.setdefault("lr", 0.05)
@@ -256,14 +312,20 @@ def _guess(data: dict[str, Any], path: Path) -> list[str]:
 def _mend(document: dict[str, Any], notes: list[str]) -> str:
     """Leave out empty sensors and choose the treatment of missing values; return a comment on these."""
     data, note = document["data"], ""
-    if (_task(data).ahead or (data.get("remaining") and "bins" not in data)) and "window" not in data:
+    free = (_task(data).ahead > 0 or (data.get("remaining") and "bins" not in data)) and "window" not in data
+    if free:
         data["window"] = {"length": WINDOW, "step": 1}
-        notes.append(f"predictions are made from windows of {WINDOW} rows; other ones: --set data.window.length=N")
-    for _ in range(3):
+    for _ in range(TRIES):
         experiment: Experiment = config.from_table(document)
         try:
             load_data(experiment)
+            if free and not _task(data).ahead:
+                notes.append(_windows(data["window"]["length"]))
             return note
+        except ShortRecordingsError as short:
+            if not free or short.longest <= SHORTEST:
+                raise
+            data["window"]["length"] = max(SHORTEST, short.longest // 2)
         except EmptySensorsError as empty:
             if experiment.data.columns.values:
                 raise
@@ -325,7 +387,8 @@ def _asked(data: Mapping[str, Any], dataset: Dataset) -> list[str]:
     if dataset.task.ahead:
         return [f"forecast are the next {dataset.task.ahead} rows of {names}; others: --set data.task.horizon=N, --set "
                 "'data.task.sensors=[…]'. Beside the repeated last value: fedfloor run --references"]  # fmt: skip
-    wishes |= {"cap": "data.task.cap=125 (a life beyond that shows in no sensor)"}
+    if dataset.task.lives or data.get("remaining"):
+        wishes |= {"cap": "data.task.cap=125 (a life beyond that shows in no sensor)"}
     left = [f"--set {text}" for key, text in wishes.items() if key not in given]
     return [f"predicted is {names}" + (f"; useful settings, with --task regression: {', '.join(left)}" if left else "")]
 
@@ -346,20 +409,28 @@ def _proposed(document: dict[str, Any], path: Path, notes: list[str], *, settled
     return build_park(config.from_table(document)), proposal.kind
 
 
-def _check_published(path: Path) -> None:
-    """Refuse the name of a published data set, one of its files or a folder of them: experiments read it by name."""
+def _check_published(path: Path, data: Mapping[str, Any]) -> None:
+    """Refuse the name of a published data set, one of its files or a folder of them: experiments read it by name.
+
+    A file of such a name that has names of columns, in its first row or in ``[data] header``, is another.
+    """
     name = path.name if path.name in SOURCES and not path.exists() else None
     inside = [path, *islice(path.iterdir(), LISTED)] if path.is_dir() else [path]
     for published, pattern in FILES.items():
         if any(re.fullmatch(pattern, unpacked(file.name)) for file in inside):
             name = published
-    if name is None:
+    if name is None or "header" in data or (path.is_file() and _has_names(path)):
         return
     own = f"fedfloor run {name}, or " if name in BUNDLED else ""
     raise SettingError(
         f"{path.name}: '{name}' is a published data set, which experiments read by its name: {own}[data] name = "
         f'"{name}". Its files belong into the folder {name} of --set data.root=FOLDER or of $FEDFLOOR_DATA.'
     )
+
+
+def _has_names(path: Path) -> bool:
+    first = head(path, 1, {}).first
+    return 2 * len(numbers_of(first)) < len(first)
 
 
 def _regimes(data: dict[str, Any], dataset: Dataset) -> list[str]:
@@ -453,7 +524,14 @@ def _suspects(data: Mapping[str, Any], dataset: Dataset, *, free: bool) -> tuple
     texts = {f"{text}={value}": text for text, how in categories.items() for value in how.get("values", ())}
     doubtful = {texts.get(f.sensor, f.sensor): f.counts for f in suspects if f.leave}
     judged = isinstance(dataset.task, Reconstruction)
-    left = [name for name, counts in doubtful.items() if dataset.task == CLASSIFICATION or (judged and counts)]
+    ahead = {finding.sensor for finding in suspects if finding.text.endswith(proposals.CONSTANT)} | {
+        name for name, counts in doubtful.items() if counts
+    }
+    left = [
+        name
+        for name, counts in doubtful.items()
+        if dataset.task == CLASSIFICATION or (judged and counts) or (dataset.task.ahead and name in ahead)
+    ]
     free = free and not columns.get("values") and len(doubtful) < len(dataset.inputs.columns)
     before = columns.get("ignore", [])
     if left and free:
@@ -527,7 +605,7 @@ def _network(data: Dataset, *, detects: bool = False) -> str:
         return "cnn-tutorial" if min(data.shape[1:]) >= SMALLEST_PICTURE else "mlp-2nn"
     if len(data.shape) == 1:
         heavy = len(proposals.heavy_tailed(data)) >= HEAVY * data.shape[0]
-        return "mlp-sensor-asinh" if heavy else "mlp-sensor"
+        return "mlp-sensor-asinh" if heavy else "mlp-sensor-soft"
     return "linear" if data.task.ahead else "cnn-sensor"  # NLinear, which deeper networks must beat
 
 

@@ -303,6 +303,7 @@ KINDS = (
 )
 
 
+OF_LIVES = ("NASA score", "RMSE uncapped")
 COLUMNS = tuple(kind.column for kind in KINDS if kind.column)
 
 
@@ -473,9 +474,15 @@ FIGURES = tuple(map(_example, KINDS))  # how they are written
 ACCURACY, LOSS, MACRO_F1 = (named(name) for name in ("accuracy", "loss", "macro-F1"))
 
 
-def of_task(kind: str) -> tuple[Figure, ...]:
-    """Return the figures that a kind of task has of its own."""
-    return tuple(Figure(entry) for entry in KINDS if kind in (*entry.tasks, *entry.shown))
+def of_task(kind: str, *, lives: bool = True) -> tuple[Figure, ...]:
+    """Return the figures that a kind of task has of its own.
+
+    Args:
+        kind: of the task.
+        lives: whether its targets are remaining lives; :data:`OF_LIVES` mean nothing of others.
+    """
+    every = (entry for entry in KINDS if kind in (*entry.tasks, *entry.shown))
+    return tuple(Figure(entry) for entry in every if lives or entry.name not in OF_LIVES)
 
 
 ALWAYS = tuple(Figure(kind) for kind in KINDS if kind.column)  # in every run's ledger

@@ -54,7 +54,7 @@ def test_what_is_drafted(command: Command, table: Path) -> None:
         "name": "plant",
         "rounds": 50,
         "data": {"path": "plant.csv", "split": {"kind": "time"}},
-        "model": {"name": "mlp-sensor"},
+        "model": {"name": "mlp-sensor-soft"},
         "work": {"batch_size": 24, "lr": 0.02, "momentum": 0.9},
         "method": {"name": "fedavg"},
     }

@@ -166,7 +166,7 @@ def test_missing_values_are_no_heavy_tails(command: Command) -> None:
     said = command("new", "t.csv", *DEAL)
     assert said.code == 0, said.err
     assert "heavy tails" not in said.err
-    assert written(command, "t.toml")[0]["model"]["name"] == "mlp-sensor"
+    assert written(command, "t.toml")[0]["model"]["name"] == "mlp-sensor-soft"
 
 
 @pytest.mark.parametrize(("share", "missing"), [(0.9, "mean"), (0.1, "previous")])

@@ -19,7 +19,7 @@ from fedfloor import models
 from fedfloor.engine import chain
 from fedfloor.engine.engine import Samples
 from fedfloor.engine.visit import VisitStats, train
-from fedfloor.models.layers import Asinh, Projected
+from fedfloor.models.layers import Asinh, Projected, Soft
 from fedfloor.models.network import Network
 from fedfloor.models.zoo import LISTED_ON, REPRODUCING
 from fedfloor.parts.objective import Objective, Plain, Visit
@@ -108,6 +108,7 @@ def test_fully_connected_networks_of_any_width(widths: list[int], many: int, see
         (nn.Conv2d(2, 1, 3), nn.ReLU(inplace=True), nn.Conv2d(1, 3, 1)),
         (nn.Flatten(), nn.ReLU(), nn.Linear(162, 7), nn.ReLU()),
         (nn.Flatten(), nn.Linear(162, 7), Asinh()),
+        (nn.Flatten(), nn.Linear(162, 7), Soft()),
         (nn.Dropout(0.2), nn.MaxPool2d(3, dilation=2), nn.Conv2d(2, 3, 1), nn.Conv2d(3, 3, 2)),
     ],
 )

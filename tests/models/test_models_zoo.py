@@ -78,6 +78,7 @@ COUNTS = [
     ("cnn-fldg-fashion", GREY, 10, 39_408, conv(1, 16, 5) + conv(16, 32, 5) + linear(512, 50) + linear(50, 10)),
     ("mlp-sensor", ROW, 22, 8_982, linear(52, 64) + linear(64, 64) + linear(64, 22)),
     ("mlp-sensor", WINDOW, 22, 72_214, linear(52 * 20, 64) + linear(64, 64) + linear(64, 22)),
+    ("mlp-sensor-soft", ROW, 22, 8_982, linear(52, 64) + linear(64, 64) + linear(64, 22)),
     ("mlp-sensor-asinh", ROW, 22, 8_982, linear(52, 64) + linear(64, 64) + linear(64, 22)),
     ("linear", WINDOW, 22, 22_902, linear(52 * 20, 22)),
     ("cnn-sensor", WINDOW, 22, 40_630, small_cnn(52, 22)),
@@ -298,13 +299,13 @@ def test_what_is_named_instead_takes_the_samples(name: str, shape: tuple[int, ..
         (
             "cnn-tutorial",
             WINDOW,
-            "Choose 'cnn-sensor', 'mlp-sensor', 'mlp-sensor-asinh', 'cnn-sensor-gn', 'cnn-sensor-bn', 'tcn', 'lstm', "
-            "'gru', 'transformer', 'mlp-2nn', 'linear' or",
+            "Choose 'cnn-sensor', 'mlp-sensor', 'mlp-sensor-soft', 'mlp-sensor-asinh', 'cnn-sensor-gn', "
+            "'cnn-sensor-bn', 'tcn', 'lstm', 'gru', 'transformer', 'mlp-2nn', 'linear' or",
         ),
         (
             "cnn-sensor",
             ROW,
-            "it needs windows (channels, length) of sensors. Choose 'mlp-sensor', 'mlp-sensor-asinh', 'mlp-2nn'",
+            "it needs windows (channels, length) of sensors. Choose 'mlp-sensor', 'mlp-sensor-soft', 'mlp-sensor-as",
         ),
         (
             "cnn-sensor",

@@ -27,7 +27,7 @@ ANSWERS = (
     "time_to_failure", "cycles_left", "restlebensdauer", "fault_code", "error_code", "maintenance", "störung",
     "störcode", "fehler", "fehlercode", "ausfall", "wartung", "pass_fail", "failure_type", "fault_type", "outcome",
     "result", "quality", "ergebnis", "qualität", "response", "verdict", "ausschuss", "befund", "attack",
-    "normal_attack", "attack_label",
+    "normal_attack", "attack_label", "classes", "category", "kategorie",
 )  # fmt: skip
 COUNTERS = ("second", "seconds", "sekunde", "minute", "minutes", "hour", "stunde")  # a time where they only rise
 STEPS = ("sample", "step", "takt")  # a time where they only rise within recordings
@@ -50,6 +50,7 @@ MATRIX = (
     " If the file holds one sensor, and a row is a sample with its values over time: fedfloor datasets matrices --help."
     " If names are too many to write, or labels stand in a second file: docs/your-data.md, section 'Conversions'."
 )
+SWITCHES = (("false", "true"), ("no", "yes"), ("n", "y"), ("off", "on"), ("nein", "ja"), ("aus", "an"), ("aus", "ein"))
 STATE = re.compile(r"^(ab)?normal$|^n?ok$|^(healthy|good|bad|faulty|anomaly)$", re.IGNORECASE)  # of a machine, no name
 CLOCK = re.compile(r"\d{1,2}:\d{2}(:\d{2}([.,]\d+)?)?( ?[ap]\.?m\.?)?", re.IGNORECASE)
 CALLED = {
@@ -99,9 +100,7 @@ def guess(path: Path, given: Mapping[str, Any], needed: Sequence[str] = ("device
         return guess(path, {**given, "columns": columns | {"time": pair}}, needed)
     out = () if "device" in needed else ("device", "factory") if "label" in needed else ("device", "factory", "label")
     roles = {role: name for role, name in roles_of(table, columns, form).items() if role not in out}
-    roles |= {"factory": ""} if roles.get("device") == "" and "factory" not in columns and "factory" in roles else {}
-    if "device" in needed and "factory" not in roles:
-        roles |= _place(path, roles, given)
+    roles |= _places(path, roles, given, device="device" in needed)
     named: dict[str, Any] = {role: name for role, name in roles.items() if name != Columns().roles().get(role)}
     if not {*needed} <= roles.keys() or not set(filter(None, roles.values())) <= set(table.names):
         known = {role: name for role, name in named.items() if name in table.names}
@@ -130,15 +129,16 @@ def _with_sensors(
     comma = given.get("decimal", ",") == "," and _commas(measured)
     decimal = "," if comma else "."
     mark = given.get("thousands") or _thousands(measured, decimal)
-    texts = [name for name in free if is_text([cell.replace(mark, "") for cell in table.cells(name)], decimal)]
+    texts = [name for name in free if _mostly_text([cell.replace(mark, "") for cell in table.cells(name)], decimal)]
     if texts and not columns.get("values"):
         if "time" not in columns:
             cells = {name: table.cells(name) for name in texts}
             _check_times(path.name, cells, given.get("time_format"), has_time="time" in roles)
         for name in texts:
             _check_numbers(path.name, name, table.cells(name), decimal)
-        few = _categories(head(path, COUNTED + 1, given).whole(), texts, roles.get("label", "label"))
-        named |= _kept(columns, texts, few)
+        more = head(path, COUNTED + 1, given).whole()
+        few = _categories(more, texts, roles.get("label", "label"))
+        named |= _kept(columns, texts, {name: _coded(more.cells(name)) for name in few})
     guessed: dict[str, Any] = {"columns": columns | named} if named else {}
     guessed |= {"thousands": mark} if mark and "thousands" not in given else {}
     return guessed | ({"decimal": ","} if comma and "decimal" not in given else {})
@@ -161,11 +161,23 @@ def _day_and_clock(table: Excerpt, form: str | None) -> str | None:
     return days[0] + JOIN + clocks[0] if _is_time(list(map(time.cell, table.rows)), form, numbers=False) else None
 
 
-def _kept(columns: Mapping[str, Any], texts: Sequence[str], few: Sequence[str]) -> dict[str, Any]:
+def _coded(cells: Sequence[str]) -> str | list[str]:
+    """Return how a column of few texts becomes numbers: off and on are 0 and 1, others have a sensor each.
+
+    >>> _coded(["True", "False", "NA"]), _coded(["ja", "nein"]), _coded(["low", "high"])
+    (['False', 'True'], ['nein', 'ja'], 'one-hot')
+    """
+    known = {cell for cell in cells if cell.casefold() not in MISSING}
+    texts = {cell.casefold(): cell for cell in known}
+    switch = next((pair for pair in SWITCHES if {*pair} == {*texts}), ())
+    return [texts[text] for text in switch] if len(switch) == len(known) else "one-hot"
+
+
+def _kept(columns: Mapping[str, Any], texts: Sequence[str], few: Mapping[str, str | list[str]]) -> dict[str, Any]:
     """Return the keys that make categories of columns of few texts, and leave the other columns of texts out."""
     kept: dict[str, Any] = {}
     if few:
-        kept["categories"] = {**columns.get("categories", {}), **dict.fromkeys(few, "one-hot")}
+        kept["categories"] = {**columns.get("categories", {}), **few}
     if len(few) < len(texts):
         kept["ignore"] = [*columns.get("ignore", ()), *(name for name in texts if name not in few)]
     return kept
@@ -225,17 +237,12 @@ def roles_of(table: Excerpt, given: Mapping[str, Any], form: str | None = None) 
             if match and fits and (word not in COUNTERS + STEPS or _rises(cells, whose)):
                 roles[role] = match[0]
                 break
-    free = [name for name in names if name not in roles.values() and name not in given.get("ignore", ())]
-    texts = [name for name in free if word_of(name) in MACHINES and is_text(table.cells(name), ".")]
+    machines = _machines(table, roles, given)
     if "device" not in roles:
+        texts = [name for name in machines if word_of(name) in MACHINES]
         roles |= {"device": texts[0]} if texts else {}
-    elif "device" not in given:  # a machine of its own stands in each place: the finer of the two is the device
-        whole = table.cells(roles["device"])
-        for name in (*texts, *(name for name in free if word_of(name) in CALLED["device"])):
-            cells = table.cells(name)
-            if 2 * len({*cells}) <= len(cells) and _groups(cells, whole):
-                roles["device"] = name
-                break
+    elif "device" not in given:
+        roles["device"] = _finer(table, roles["device"], machines)
     if "label" not in roles:
         taken = {*roles.values(), *given.get("values", ()), *given.get("ignore", ())}
         answers = [name for word in ANSWERS for name in names if word_of(name) == word and name not in taken]
@@ -248,14 +255,41 @@ def roles_of(table: Excerpt, given: Mapping[str, Any], form: str | None = None) 
     return roles
 
 
-def _place(path: Path, roles: Mapping[str, str], given: Mapping[str, Any]) -> dict[str, str]:
-    """Return the factory's role where one of :data:`PLACES` groups the devices."""
-    table, told = head(path, COUNTED + 1, given).whole(), {*roles.values(), *_told(given.get("columns", {}))}
-    known = [name for name in table.names if word_of(name) in PLACES and name not in told]
-    if not known or roles.get("device") not in table.names:
-        return {}
-    devices = table.cells(roles["device"])
-    return next(({"factory": name} for name in known if _groups(devices, table.cells(name))), {})
+def _machines(table: Excerpt, roles: Mapping[str, str], given: Mapping[str, Any]) -> list[str]:
+    """Return further columns that are called like machines; by one of :data:`MACHINES` only such of texts."""
+    free = [name for name in table.names if name not in roles.values() and name not in given.get("ignore", ())]
+    texts = [name for name in free if word_of(name) in MACHINES and is_text(table.cells(name), ".")]
+    return [*texts, *(name for name in free if word_of(name) in CALLED["device"])]
+
+
+def _finer(table: Excerpt, device: str, others: Sequence[str]) -> str:
+    """Return the first of other columns that has machines of their own in each device; else the device's column."""
+    whole, cells = table.cells(device), ((name, table.cells(name)) for name in others)
+    return next((name for name, own in cells if 2 * len({*own}) <= len(own) and _groups(own, whole)), device)
+
+
+def _places(path: Path, roles: Mapping[str, str], given: Mapping[str, Any], *, device: bool) -> dict[str, str]:
+    """Return the roles of device and factory as more rows than the first show them, where they are guessed.
+
+    The finest column of machines is the device, and a column of places the factory where each device has one: another
+    one of a common name is none. Without a device there is no factory.
+    """
+    table, columns = head(path, COUNTED + 1, given).whole(), given.get("columns", {})
+    if roles.get("device") not in table.names:
+        none = roles.get("device") == "" and "factory" not in columns and "factory" in roles
+        return {"factory": ""} if none else {}
+    found, factory = {"device": roles["device"]}, roles.get("factory")
+    if "device" not in columns:
+        found["device"] = _finer(table, roles["device"], _machines(table, roles, columns))
+    devices = table.cells(found["device"])
+    if factory is not None and factory in table.names and "factory" not in columns and factory != Columns().factory:
+        one = len({*zip(devices, table.cells(factory), strict=True)}) == len({*devices})
+        found |= {} if one else {"factory": ""}
+    if device and factory is None:
+        told = {*roles.values(), *_told(columns)}
+        known = (name for name in table.names if word_of(name) in PLACES and name not in told)
+        found |= next(({"factory": name} for name in known if _groups(devices, table.cells(name))), {})
+    return found
 
 
 def _groups(devices: Sequence[str], places: Sequence[str]) -> bool:
@@ -387,7 +421,8 @@ def candidates(path: Path, given: Mapping[str, Any], role: str) -> list[str]:
     these such with a word of the role's common names.
 
     A device's rows follow each other, or the column has texts, none of which is a state such as ``normal``. A label is
-    no date, and neither has another role's common name.
+    no date, and neither has another role's common name. The last column comes first where it may be the label, as of
+    a measure that varies; after all others the first one, where that is such a measure.
     """
     table, columns, form = head(path, COUNTED + 1, given).whole(), given.get("columns", {}), given.get("time_format")
     known = {name for each in columns.values() for name in ([each] if isinstance(each, str) else each)}
@@ -401,20 +436,29 @@ def candidates(path: Path, given: Mapping[str, Any], role: str) -> list[str]:
         whole = all(cell.casefold() in MISSING or re.fullmatch(r"-?\d+(\.0)?", cell) for cell in cells)
         most = FEW if role == "label" else len(cells) // FEW
         state = role == "device" and any(STATE.search(cell) for cell in cells)
-        if (
-            name in known
-            or state
-            or _is_time(cells[:LOOKED_AT], form, numbers=False)
-            or not 2 <= many <= most
-            or not (text or whole)
-        ):
+        if name in known or state or _is_time(cells[:LOOKED_AT], form, numbers=False):
+            continue
+        last = role == "label" and i == len(table.names) - 1
+        if role == "label" and (last or i == 0) and _is_measure(cells):
+            words = f"'{name}' (the {'last' if last else 'first'} column, numbers)"
+            ranked.append((not last, True, True, i if last else len(table.names), words))
+        if not 2 <= many <= most or not (text or whole):
             continue
         changes = sum(a != b for a, b in pairwise(cells))
         if role == "label" or text or changes < 2 * many:
             called = {*CALLED[role], *(ANSWERS if role == "label" else MACHINES)} & {*word_of(name).split("_")}
-            ranked.append((not text, not called, i, f"'{name}' ({many} {'texts' if text else 'numbers'})"))
+            words = f"'{name}' ({many} {'texts' if text else 'numbers'})"
+            ranked.append((not last, not text, not called, i, words))
     flags = _flags(table) if role == "label" else []
     return [*flags, *(words for *_, words in sorted(ranked)[:CANDIDATES])]
+
+
+def _is_measure(cells: Sequence[str]) -> bool:
+    """Return whether a column holds numbers, more than :data:`FEW` different ones, that count no rows."""
+    known = [cell for cell in cells if cell.casefold() not in MISSING]
+    if len({*known}) <= FEW or not all(map(is_number, known)):
+        return False
+    return not (np.diff([float(cell) for cell in known]) > 0).all()
 
 
 def _flags(table: Excerpt) -> list[str]:
@@ -437,6 +481,19 @@ def is_text(cells: Sequence[str], decimal: str) -> bool:
     """Return whether a column has cells, and none of them is a number."""
     filled = [cell for cell in cells if cell.casefold() not in MISSING]
     return bool(filled) and not any(is_number(cell.replace(decimal, ".")) for cell in filled)
+
+
+def _mostly_text(cells: Sequence[str], decimal: str) -> bool:
+    """Return whether a column has texts, or a few of which most are no numbers: codes such as A, F, R and 4.
+
+    >>> codes = ["A", "F", "4", "R"] * 5
+    >>> _mostly_text(codes, "."), _mostly_text(["1.5", "n.a.", "1.7"], "."), _mostly_text(["7", "E1", "E2", "E3"], ".")
+    (True, False, False)
+    """
+    known = Counter(cell for cell in cells if cell.casefold() not in MISSING)
+    texts = [cell for cell in known if not is_number(cell.replace(decimal, "."))]
+    again = len(known) <= FEW and min(known.values(), default=0) > 1
+    return is_text(cells, decimal) or (again and len(texts) > len(known) / 2)
 
 
 def is_number(text: str) -> bool:
@@ -472,13 +529,14 @@ def words(guessed: Mapping[str, Any], given: Mapping[str, Any]) -> list[str]:
     sentences = [
         f"'{columns[role]}' is taken for the {role}" for role in CALLED if columns.get(role) and role not in before
     ]
-    sentences += [
-        f"'{name}' holds a few texts: a sensor for each (one-hot); in an order: --set "
-        f'\'data.columns.categories.{json.dumps(name, ensure_ascii=False)}=["low", "high"]\'; or leave it out: --set '
-        f"'data.columns.ignore={json.dumps([*columns.get('ignore', ()), name], ensure_ascii=False)}'"
-        for name in columns.get("categories", ())
-        if name not in before.get("categories", ())
-    ]
+    for name, how in columns.get("categories", {}).items():
+        if name in before.get("categories", ()):
+            continue
+        order = f'--set \'data.columns.categories.{json.dumps(name, ensure_ascii=False)}=["low", "high"]\''
+        each = f"a sensor for each (one-hot); in an order: {order}"
+        each = each if how == "one-hot" else f"0 for '{how[0]}', 1 for '{how[-1]}'"
+        out = json.dumps([*columns.get("ignore", ()), name], ensure_ascii=False)
+        sentences.append(f"'{name}' holds a few texts: {each}; or leave it out: --set 'data.columns.ignore={out}'")
     new = [name for name in columns.get("ignore", ()) if name not in before.get("ignore", ())]
     sentences += [
         f"'{name}' {'counts the rows' if INDEX.fullmatch(name) else 'holds no numbers'} and is ignored" for name in new

@@ -17,6 +17,7 @@ from fedfloor.data.dataset import Dataset
 from fedfloor.data.files.encode import natural_order, sources
 from fedfloor.data.files.sheet import looks_like_time
 from fedfloor.data.files.tree import DataFile, named, of_file, stem_of, walk
+from fedfloor.data.guess import word_of
 from fedfloor.data.reading import DEVICE
 from fedfloor.errors import SettingError
 
@@ -38,6 +39,15 @@ STEADY = 0.3  # of the squared step between independent rows, below which a sens
 KURTOSIS = 20  # of a log-normal variable whose logarithm has a deviation of 0.76
 CONSTANT = " in every row looked at, and of no use"
 OFTEN = 3  # times that a mark for missing values occurs
+CALENDAR = {  # names of columns that any calendar continues
+    "year", "quarter", "month", "week", "day", "hour", "minute", "second", "weekday", "weekend", "workday", "work_day",
+    "working_day",
+    "holiday", "day_of_week", "dayofweek", "day_of_year", "dayofyear", "day_of_month", "hour_of_day", "season", "jahr",
+    "quartal", "monat", "woche", "tag", "stunde", "sekunde", "wochentag", "wochenende", "arbeitstag", "feiertag",
+}  # fmt: skip
+SERIES, PERIODS = 20_000, (6, 400)  # rows of a recording that periods are looked for in; the shortest, the longest
+PERIODIC, SURE = 0.15, 5.0  # autocorrelation at a period, at least; deviations of that of independent values
+NEARLY = 0.8  # share of the highest autocorrelation that is nearly as high
 
 
 @dataclass(frozen=True)
@@ -129,6 +139,54 @@ def heavy_tailed(data: Dataset) -> list[str]:
     kurtosis = np.divide((centred**4).sum(axis=0) / known, variance**2, out=np.zeros(len(variance)), where=variance > 0)
     several = [len(np.unique(column)) > FEW for column in x.T]
     return [data.inputs.columns[i] for i in np.flatnonzero((kurtosis > KURTOSIS) & several)]
+
+
+def of_calendar(columns: Sequence[str]) -> list[str]:
+    """Return the columns that are called like parts of a date."""
+    return [name for name in columns if word_of(name) in CALENDAR]
+
+
+def period(data: Dataset) -> int | None:
+    """Return after how many rows the sensors that are forecast come again; None where they do not, or it is too long.
+
+    It is the period that most of them have in the largest recording, where that is a quarter of them at least.
+    """
+    if not data.task.ahead or len(data.shape) < 2:
+        return None
+    whose = data.run if data.run is not None else data.owner
+    rows = np.arange(len(data.y)) if whose is None else np.flatnonzero(whose == np.bincount(whose).argmax())
+    names = {*data.task.called()}
+    x = _last_row(data, rows[:SERIES])[:, [i for i, name in enumerate(data.inputs.columns) if name in names]]
+    votes = Counter(lag for column in x.T if (lag := _period(np.diff(column))) is not None)
+    lag, many = votes.most_common(1)[0] if votes else (0, 0)
+    return lag if many and 4 * many >= len(names) else None
+
+
+def _period(change: NDArray[np.float64]) -> int | None:
+    """Return the lag of the highest autocorrelation of a series' differences, in which slow trends do not count.
+
+    That is at least :data:`PERIODIC`, and :data:`SURE` deviations n^(−1/2) of n independent values; of lags that are
+    nearly as high it is the shortest. It is half as high after two periods, too, and there are at least three.
+    """
+    change = np.nan_to_num(change - np.nanmean(change)) if len(change) else change
+    longest = min(PERIODS[1], len(change) // 3)
+    if longest <= PERIODS[0] or not change.any():
+        return None
+    power = np.abs(np.fft.rfft(change, 2 * len(change))) ** 2
+    every = np.fft.irfft(power)[: max(2 * longest + 3, len(change) // 2)]
+    alike = every / every[0] * len(change) / (len(change) - np.arange(len(every)))
+    lags = range(PERIODS[0], longest + 1)
+    least = max(PERIODIC, SURE / len(change) ** 0.5)
+    peaks = [lag for lag in lags if alike[lag] >= max(least, alike[lag - 2 : lag + 3].max())]
+    peaks = [lag for lag in peaks if 2 * alike[2 * lag - 2 : 2 * lag + 3].max() >= alike[lag]]
+    if not peaks:
+        return None
+    place = float(next(lag for lag in peaks if alike[lag] >= NEARLY * alike[peaks].max()))
+    for many in (1, 2, 4, 8):  # the top of a broad peak is found more exactly after several periods
+        around = np.arange(int((many - 0.25) * place), int((many + 0.25) * place) + 1)
+        if around[-1] < len(alike):
+            place = int(around[alike[around].argmax()]) / many
+    return round(place)
 
 
 def _levels(column: NDArray[np.float64]) -> NDArray[np.int64] | None:
@@ -251,6 +309,11 @@ def _missing_mark(column: NDArray[np.float64]) -> str:
                 "missing value, empty these cells"
             )
     return ""
+
+
+def of_texts(data: Dataset) -> list[str]:
+    """Return the sensors that stand for texts."""
+    return [name for name, text in zip(data.inputs.columns, _texts(data), strict=True) if text]
 
 
 def _texts(data: Dataset) -> list[str]:
@@ -443,7 +506,7 @@ def propose(
 
 
 def neighbours_alike(data: Dataset) -> bool:
-    """Return whether rows follow each other: half of the sensors hardly change from one row to the next.
+    """Return whether rows follow each other: half of the sensors but counters hardly change from one row to the next.
 
     Of a sensor that is Σ (x_{i+1} − x_i)²/(2 Σ (x_i − m)²) below :data:`STEADY`, over neighbours of one device and one
     class, with m their mean in both: 1 on average where rows are independent (von Neumann, Ann. Math. Stat. 12 (1941)).
@@ -455,8 +518,8 @@ def neighbours_alike(data: Dataset) -> bool:
     owner = np.zeros(len(first), np.int64) if data.owner is None else data.owner[first]
     group = np.unique(np.stack([owner, data.y[first]]), axis=1, return_inverse=True)[1].ravel()
     same = np.diff(group) == 0
-    steady = []
-    for column in (x[:, i] for i in range(x.shape[1]) if not texts[i]):
+    steady, counted = [], _counters(data)
+    for column in (x[:, i] for i in range(x.shape[1]) if not texts[i] and i not in counted):
         known = ~np.isnan(column)
         count = np.maximum(np.bincount(group, known), 1)
         apart = np.where(known, column - (np.bincount(group, np.where(known, column, 0.0)) / count)[group], 0.0)

@@ -10,14 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedfloor.data.dataset import Dataset, Indices, Inputs, Labels, Missing, Owned, Owners, Targets, Times, Values
-from fedfloor.data.files.encode import LIVES, ONE_CLASS, columns_of, described, names_of
+from fedfloor.data.files.encode import ONE_CLASS, columns_of, described, names_of
 from fedfloor.data.reading import LastSplit, Reading, RunSplit, Window
 from fedfloor.data.split import Cut, Rows, divided, runs
 from fedfloor.errors import SettingError, nearest
 from fedfloor.names import count, some
 from fedfloor.tasks.forecasting import Forecasting
 from fedfloor.tasks.reconstruction import CLASSES, NORMAL, Reconstruction
-from fedfloor.tasks.regression import Regression
+from fedfloor.tasks.regression import LIVES, Regression
 from fedfloor.tasks.task import Task
 
 log = logging.getLogger(__name__)

@@ -32,6 +32,12 @@ class SmallDevicesError(SettingError):
     """Devices have too few rows for both a training and a test sample."""
 
 
+class ShortRecordingsError(SettingError):
+    """No recording is as long as a window; ``longest`` has the rows of the longest that fits."""
+
+    longest = 0
+
+
 @dataclass(frozen=True, eq=False)
 class Rows:
     """Recordings, one after the other, in each the rows in the order of time; or samples in any order.
@@ -349,7 +355,10 @@ def _check_not_empty(name: str, rows: Rows, cut: Cut, part: NDArray[np.int8] | N
                 if 0 < longest < cut.length
                 else ""
             )
-            raise SettingError(
+            refusal = (ShortRecordingsError if fits else SettingError)(
                 f"{name}: no {part_name} samples are left ({made}).{fits} Look at [data] window, split, missing and "
                 "small."
             )
+            if isinstance(refusal, ShortRecordingsError):
+                refusal.longest = longest
+            raise refusal

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules import module as everywhere
 
-from fedfloor.models.layers import Asinh, Projected
+from fedfloor.models.layers import Asinh, Projected, Soft
 from fedfloor.models.network import Network
 
 _relu_back = torch.ops.aten.threshold_backward.default
@@ -31,7 +31,7 @@ Gradients = tuple[Tensor, Tensor, tuple[Tensor, ...]]  # losses, logits, the gra
 Term = Callable[[Tensor], tuple[Tensor, Tensor] | None]
 MEAN, EACH = 1, 0  # PyTorch's numbers of reductions
 IGNORED = -100  # PyTorch's label for samples that do not count; there are none
-KNOWN = (nn.Linear, nn.Conv2d, nn.ReLU, nn.MaxPool2d, nn.Flatten, nn.Dropout, Asinh)
+KNOWN = (nn.Linear, nn.Conv2d, nn.ReLU, nn.MaxPool2d, nn.Flatten, nn.Dropout, Asinh, Soft)
 HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 ANYWHERE = (
     "_global_forward_hooks",
@@ -124,6 +124,20 @@ class _Asinh(_Layer):
 
     def backward(self, grad: Tensor, kept: Any, own: list[Tensor], *, further: bool) -> Tensor:
         return grad * (kept.pow(2) + 1).rsqrt()  # type: ignore[no-any-return]
+
+
+class _Soft(_Layer):
+    """x within ±c and a logarithm beyond, of slope ((x − clamp x)² + 1)^(−1/2)."""
+
+    def __init__(self, layer: Soft) -> None:
+        self.layer = layer
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Any]:
+        return self.layer(x), x
+
+    def backward(self, grad: Tensor, kept: Any, own: list[Tensor], *, further: bool) -> Tensor:
+        beyond = kept - kept.clamp(-self.layer.within, self.layer.within)
+        return grad * (beyond.pow(2) + 1).rsqrt()  # type: ignore[no-any-return]
 
 
 class _Pool(_Layer):
@@ -280,4 +294,6 @@ def _layer(layer: nn.Module, numbers: Sequence[Tensor]) -> _Layer | None:
         return _Dropout(layer)
     if isinstance(layer, Asinh):
         return _Asinh()
+    if isinstance(layer, Soft):
+        return _Soft(layer)
     return _Relu(layer) if isinstance(layer, nn.ReLU) else None

@@ -407,7 +407,7 @@ def score(
     named = [None if np.isnan(value) else float(value) for value in by_class]
     by_headline = {} if headline == ACCURACY else {headline.name: headlines(park, headline, table, single)}
     figures: dict[str, float | None] = {}
-    for figure in dict.fromkeys((headline, *of_task(engine.task.kind))):
+    for figure in dict.fromkeys((headline, *of_task(engine.task.kind, lives=engine.task.lives))):
         values = [figure.value(view, park.dataset.classes) for view in views]
         known_values = [value for value in values if value is not None]
         if figure == headline or known_values:

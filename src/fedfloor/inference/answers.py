@@ -294,7 +294,8 @@ class Answered:
         tested = self.trained.task.judge(whole, np.concatenate(targets))
         if tested is not None and tested.detection is not None:
             tested = replace(tested, detection=replace(tested.detection, recording=np.concatenate(recordings)))
-        figures = of_task(self.trained.task.kind) if tested is not None else ()
+        task = self.trained.task
+        figures = of_task(task.kind, lives=task.lives) if tested is not None else ()
         measured = {figure: figure.value(tested, ()) for figure in figures}  # type: ignore[arg-type]
         defined = {name: value for name, value in measured.items() if value is not None and not np.isnan(value)}
         return defined, sum(map(len, targets))

@@ -134,6 +134,16 @@ class Asinh(nn.Module):
         return torch.asinh(x)
 
 
+class Soft(nn.Module):
+    """x within ±c, and ±(c + asinh(|x| − c)) beyond, c = 3: a line that goes on as a logarithm, with one slope at c."""
+
+    within = 3.0
+
+    def forward(self, x: Tensor) -> Tensor:
+        inside = x.clamp(-self.within, self.within)
+        return inside + torch.asinh(x - inside)
+
+
 class Monitor(nn.Module):
     """u = W(z − c) of samples z [n, …] with D numbers each, [n, D]; the mean of u² is the score.
 

@@ -90,7 +90,7 @@ def figures_fit(experiment: Experiment, park: Park, limits: Limits) -> None:
     """Refuse a headline that the data do not define, and limits on figures that the run does not record."""
     headline, data = experiment.evaluate.figure, park.dataset
     fits(headline, data.classes, np.bincount(data.y_test, minlength=len(data.classes)), data.task.kind)
-    known = {figure.name for figure in (*ALWAYS, *of_task(data.task.kind), headline)}
+    known = {figure.name for figure in (*ALWAYS, *of_task(data.task.kind, lives=data.task.lives), headline)}
     for name in limits.targets:
         if named(name).name not in known:
             raise SettingError(

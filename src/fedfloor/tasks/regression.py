@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import operator
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
 
 EARLY, LATE, STEEPEST = 13.0, 10.0, 50.0  # of NASA's score, in the target's unit
 MOST_FITS = 20  # of scikit-learn, one for each output
+LIVES = re.compile(  # names of a remaining life; "rows left" is that of counted rows
+    r"(remaining.?(useful.?)?)?life|rul|ttf|time.to.failure|(cycles|rows).left|restlebensdauer", re.IGNORECASE
+)
 
 
 @dataclass(frozen=True)
@@ -82,6 +86,11 @@ class Regression(Task):
     def targets(self) -> int:
         """T."""
         return len(self.center)
+
+    @property
+    def lives(self) -> bool:
+        """Whether a cap, NASA's loss or a target's name shows that targets are remaining lives."""
+        return self.cap is not None or self.loss == "nasa" or any(map(LIVES.fullmatch, self.names))
 
     def outputs(self, bins: int, targets: int, shape: tuple[int, ...]) -> int:  # noqa: ARG002
         """Return T, or T outputs for each level."""

@@ -53,6 +53,11 @@ class Task(ABC):
         """How many numbers a sample's target has, as far as training samples were seen; 0 where it is its bin."""
         return 0
 
+    @property
+    def lives(self) -> bool:
+        """Whether targets are remaining lives, as far as settings show."""
+        return False
+
     def called(self) -> tuple[str, ...]:
         """Return the names of the predicted quantities: targets, or sensors."""
         return ()

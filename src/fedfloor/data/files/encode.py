@@ -25,7 +25,6 @@ T = TypeVar("T", np.float32, np.float64)
 log = logging.getLogger(__name__)
 
 MOST_NUMBERS = 100  # classes that are numbers, where they are not listed
-LIVES = re.compile(r"(remaining.?(useful.?)?)?life|rul|ttf|time.to.failure|cycles.left|restlebensdauer", re.IGNORECASE)
 ONE_CLASS = (
     "Training a classifier needs labelled samples of two classes or more, such as normal operation and a fault; add "
     "samples with another label. Or learn from normal operation alone: [data] task = 'reconstruction' (anomalies)."

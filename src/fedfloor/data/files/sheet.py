@@ -596,11 +596,13 @@ class NoColumnError(SettingError):
         names: of the table's columns.
         delimiter: of the tables of the training, where a model reads the table.
         candidates: columns that may have the role, in words.
+        labels: columns that may be the label, in words, where a device lacks and a label, too.
+        ahead: whether rows that follow are forecast, so that devices are given parts of a series.
     """
 
     def __init__(
         self, path: Path, name: str, role: str, names: Sequence[str], delimiter: str | None = None,
-        candidates: Sequence[str] = (),
+        candidates: Sequence[str] = (), labels: Sequence[str] = (), ahead: bool = False,
     ) -> None:  # fmt: skip
         self.path, self.name, self.role, self.names = path, name, role, names
         same = [other for other in names if other.casefold() == name.casefold()]
@@ -622,8 +624,15 @@ class NoColumnError(SettingError):
             advice = (
                 f"{advice.removesuffix('.')}, and likewise label, factory and time. Or if no column names machines, "
                 "deal the rows to made-up ones: --set data.columns.device= --set park.devices=10 --set "
-                '\'data.partition={kind="dirichlet",alpha=1.0}\' (or in blocks of their order: {kind="blocks"}).'
             )
+            advice += (
+                "'data.partition={kind=\"blocks\"}' (parts of the series, one after the other)."
+                if ahead
+                else '\'data.partition={kind="dirichlet",alpha=1.0}\' (or in blocks of their order: {kind="blocks"}).'
+            )
+            if labels:
+                first = labels[0].partition("' (")[0][1:]
+                advice += f" A label lacks, too; it may be {' or '.join(labels)}: --set 'data.columns.label={first}'."
         if role in ("values", "ignore", "categories"):
             advice = "" if 2 * len(numbers_of(names)) >= len(names) else f"Mend [data] columns.{role}."
         more = f", … ({len(names) - LISTED} more)" if len(names) > LISTED else ""

@@ -15,7 +15,6 @@ from fedfloor.data.cache import Writer, remember
 from fedfloor.data.dataset import Dataset, Indices, Inputs, Owned, Values
 from fedfloor.data.files import expanded
 from fedfloor.data.files.encode import (
-    LIVES,
     MOST_NUMBERS,
     check_no_measure,
     classes_of,
@@ -34,6 +33,7 @@ from fedfloor.data.reading import DIALECT, Reading
 from fedfloor.data.series import assemble, fill, say_missing
 from fedfloor.data.split import Rows
 from fedfloor.errors import SettingError
+from fedfloor.tasks.regression import LIVES
 
 PIECE = 1 << 16  # words put into a digest at once
 BLOCK = 1 << 26  # bytes of samples put in order at once
@@ -438,7 +438,8 @@ def _factory_of(
         row, device = int(odd[0]), devices[owner[odd[0]]]
         raise SettingError(
             f"{rows.place(row, column)}: device '{device}' is in factory '{factory[row]}' here, but in "
-            f"'{names[of_device[owner[row]]]}' in row {rows.line[first[owner[row]]]}. A device stands in one factory."
+            f"'{names[of_device[owner[row]]]}' in row {rows.line[first[owner[row]]]}. A device stands in one factory; "
+            '[data] columns.factory = "" leaves factories out.'
         )
     return names, of_device.tolist()
 

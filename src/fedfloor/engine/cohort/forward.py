@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, vmap
 from torch.nn.functional import conv2d, pad
 
-from fedfloor.models.layers import Asinh
+from fedfloor.models.layers import Asinh, Soft
 from fedfloor.models.network import Network
 
 Numbers = Mapping[str, Tensor]  # name → [K, *shape]
@@ -27,7 +27,7 @@ NEAR = 1e-3  # relative, of outputs: roundings are a hundred times smaller
 SAMPLEWISE = (
     nn.ReLU, nn.ReLU6, nn.LeakyReLU, nn.ELU, nn.SELU, nn.GELU, nn.SiLU, nn.Softplus, nn.Tanh, nn.Sigmoid, nn.Hardtanh,
     nn.Identity, nn.Flatten, nn.MaxPool1d, nn.MaxPool2d, nn.AvgPool1d, nn.AvgPool2d, nn.AdaptiveAvgPool1d,
-    nn.AdaptiveAvgPool2d, nn.AdaptiveMaxPool2d, nn.ZeroPad2d, Asinh,
+    nn.AdaptiveAvgPool2d, nn.AdaptiveMaxPool2d, nn.ZeroPad2d, Asinh, Soft,
 )  # fmt: skip
 TRIES = 5
 
