@@ -17,8 +17,14 @@ from papers import claims, documents
 ROOT = Path(__file__).parents[2]
 NUMBER = re.compile(r"\d[\d,]*(?:\.\d+)?")
 FIGURE = re.compile(r"(?<![\d.^])\d[\d,]*\.\d+")
-# its seeds one by one, and differences from FedAvg and of the paper, stand in no results' page
-SEEDS = "| method | accuracy in round 100 | seed by seed |"
+# tables whose figures stand in no results' page, or in several
+SKIPPED = (
+    "| method | accuracy in round 100 | seed by seed |",
+    "| you have | begin with | because |",  # below: advice on methods
+    "| key of ",  # constants, no results
+)
+MADE = ("claims.md", "results.md")  # made of results themselves; measured, with its commands, and no JSON
+PAGES = sorted(path.name for path in (ROOT / "docs").glob("*.md") if path.name not in MADE)
 CODE = re.compile(r"`[^`]*`")
 Row = tuple[str, list[float]]
 
@@ -43,7 +49,7 @@ def figures(page: str) -> list[str]:
     skipped = False
     for line in lines:
         line = CODE.sub("", line)  # commands are no figures
-        skipped = line.startswith("|") and (skipped or line.startswith(SEEDS))
+        skipped = line.startswith("|") and (skipped or line.startswith(SKIPPED))
         if line.startswith("|") and not skipped and FIGURE.search(line):
             found.append(line)
     return found
@@ -73,10 +79,10 @@ def test_rows_of_the_readme_are_rows_of_the_results(line: str) -> None:
     assert in_a_row(line)
 
 
-def test_tables_of_reproduce_have_figures_of_a_results_page() -> None:
-    rows = figures("docs/reproduce.md")
-    assert len(rows) > 40
-    assert [line for line in (*rows, *figures("docs/robustness.md")) if not in_a_page(line)] == []
+def test_tables_of_docs_have_figures_of_a_results_page() -> None:
+    rows = {page: figures(f"docs/{page}") for page in PAGES}
+    assert len(rows["reproduce.md"]) > 40
+    assert [(page, line) for page, lines in rows.items() for line in lines if not in_a_page(line)] == []
 
 
 def test_advice_on_methods_has_figures_of_the_results_that_it_is_made_of() -> None:
