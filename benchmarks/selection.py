@@ -16,11 +16,11 @@ from numpy.typing import NDArray
 
 from fedfloor.chance import generator
 from fedfloor.data import sources
-from fedfloor.data.dataset import by_owner, drawn_counts
 from fedfloor.solvers.selection.problem import SelectionProblem, divergence, verify
 from fedfloor.solvers.selection.problem import batches as wanted
 from fedfloor.solvers.selection.solve import SOLVERS, solve
 from fedfloor.solvers.solution import Floats, Integers, Solution
+from papers.groupings import by_owner, drawn_counts
 
 Row = dict[str, object]
 Deal = Callable[[int, np.random.Generator], NDArray[np.int64]]  # how many devices → counts [F, devices]

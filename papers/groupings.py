@@ -9,11 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fedfloor import __version__
 from fedfloor.chance import generator
 from fedfloor.data import sources
-from fedfloor.data.dataset import by_owner, drawn_counts
+from fedfloor.data.dataset import Dataset
 from fedfloor.report.groups import half_width
 from fedfloor.report.numbers import interval
 from fedfloor.solvers.grouping.solve import GroupingProblem, median, singletons, solve, verify
@@ -206,3 +207,20 @@ def save(what: Asked, found: Sequence[Row], out: Path, command: str) -> None:
         RunError: they cannot be written.
     """
     documents.save(out, about(what), found, shown(found), (f"{heading(what)}. In brackets: the paper.", command))
+
+
+def by_owner(data: Dataset) -> list[NDArray[np.int64]]:
+    """Return the labels of each owner's samples; of a data set without owners one list of all."""
+    owner = np.zeros(len(data.y), np.int32) if data.owner is None else data.owner
+    order = np.argsort(owner, kind="stable")
+    labels = np.asarray(data.y)[order]
+    return np.split(labels, np.flatnonzero(np.diff(owner[order])) + 1)
+
+
+def drawn_counts(
+    devices: int, labels: Sequence[NDArray[np.int64]], rng: np.random.Generator, size: int, classes: int
+) -> NDArray[np.int64]:
+    """Return the counts of a batch of each of some owners, different ones where there are enough [F, devices]."""
+    owners = rng.choice(len(labels), devices, replace=devices > len(labels))
+    held = [rng.choice(labels[number], size, replace=labels[number].size < size) for number in owners]
+    return np.stack([np.bincount(number, minlength=classes) for number in held], axis=1)

@@ -11,8 +11,8 @@ from benchmarks import grouping
 from benchmarks.grouping import Case, problem, row
 from benchmarks.selection import census, made_up
 from commands import Command
-from fedfloor.data.dataset import drawn_counts
 from fedfloor.solvers.grouping.solve import GroupingProblem
+from papers.groupings import drawn_counts
 
 
 def test_batches_are_of_50(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 from benchmarks import selection
 from benchmarks.selection import Case, made_up, problem, row
 from commands import Command
-from fedfloor.data.dataset import drawn_counts
+from papers.groupings import drawn_counts
 
 
 def test_batches_are_of_32_and_the_target_completes_them() -> None:

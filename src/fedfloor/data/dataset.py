@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -225,20 +225,3 @@ def pooled(
         name, classes, train.x.shape[1:], train.y, test.y, train.owner, test.owner, digest, take, take_test,
         scale=1 / 255 if train.x.dtype == np.uint8 else 1.0, owned=owned or Owned(),
     )  # fmt: skip
-
-
-def by_owner(data: Dataset) -> list[NDArray[np.int64]]:
-    """Return the labels of each owner's samples; of a data set without owners one list of all."""
-    owner = np.zeros(len(data.y), np.int32) if data.owner is None else data.owner
-    order = np.argsort(owner, kind="stable")
-    labels = np.asarray(data.y)[order]
-    return np.split(labels, np.flatnonzero(np.diff(owner[order])) + 1)
-
-
-def drawn_counts(
-    devices: int, labels: Sequence[NDArray[np.int64]], rng: np.random.Generator, size: int, classes: int
-) -> NDArray[np.int64]:
-    """Return the counts of a batch of each of some owners, different ones where there are enough [F, devices]."""
-    owners = rng.choice(len(labels), devices, replace=devices > len(labels))
-    held = [rng.choice(labels[number], size, replace=labels[number].size < size) for number in owners]
-    return np.stack([np.bincount(number, minlength=classes) for number in held], axis=1)
