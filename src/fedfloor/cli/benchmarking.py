@@ -6,7 +6,7 @@ import sys
 from collections.abc import Mapping
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -48,8 +48,6 @@ def benchmark(
 ) -> None:
     """Run methods on frozen protocols, beside references; the same command continues a stopped run."""
     from fedfloor import benchmark as bench
-    from fedfloor.runs.folder import write
-    from fedfloor.terminal import show
 
     if listed:
         _list(as_json=as_json)
@@ -63,6 +61,19 @@ def benchmark(
         document, whole = bench.results(file), True
     else:
         document, whole = bench.run(given, names, shared.numbers("seeds", seeds), out, size, _progress)
+    _show(document, given, file, page, as_json=as_json)
+    if not whole:
+        print("stopped. The same command continues.", file=sys.stderr)
+        raise typer.Exit(130)
+
+
+def _show(
+    document: Mapping[str, Any], given: Mapping[str, Experiment], file: Path, page: Path | None, *, as_json: bool
+) -> None:
+    from fedfloor import benchmark as bench
+    from fedfloor.runs.folder import write
+    from fedfloor.terminal import show
+
     if page is not None:
         write(page, bench.page(document))
     shown = [name for name in document["protocols"] if name in given]
@@ -70,9 +81,6 @@ def benchmark(
     show(rows, as_json=as_json, results=str(file))
     if not as_json:
         print(f"results: {file}")
-    if not whole:
-        print("stopped. The same command continues.", file=sys.stderr)
-        raise typer.Exit(130)
 
 
 def _list(*, as_json: bool) -> None:

@@ -45,7 +45,15 @@ def sweep(
     lost = [name for name in plan.sizes if name not in best]
     if not lost:
         write(out / "best.toml", sweeps.document(plan, best, rounds, out))
-    _show(document, out, as_json=as_json)
+    if as_json:
+        rows = document.pop("rows")
+        show(rows, as_json=True, **document, best=None if lost else str(out / "best.toml"))
+    else:
+        _show(plan, document)
+    if not (lost or as_json):
+        methods, seeds = ",".join(plan.sizes), ",".join(map(str, plan.seeds))
+        print(f"best: {document['winner']}; the best settings of each method: {out / 'best.toml'}")
+        print(f"test them: fedfloor compare {out / 'best.toml'} --methods {methods} --seeds {seeds}")
     if lost:
         raise DivergedError(f"every trial of {', '.join(lost)} diverged: no best.toml. Try smaller learning rates.")
     return True
@@ -92,41 +100,20 @@ def _row(plan: Sweep, result: Result, *, best: bool) -> dict[str, Any]:
     }
 
 
-def _show(document: Mapping[str, Any], out: Path, *, as_json: bool) -> None:
-    """Print a sweep as JSON, or as a table with a column per setting."""
-    file = out / "best.toml"
-    if as_json:
-        rest = {key: value for key, value in document.items() if key != "rows"}
-        show(document["rows"], as_json=True, **rest, best=str(file) if _complete(document) else None)
-        return
+def _show(plan: Sweep, document: Mapping[str, Any]) -> None:
+    """Print a sweep as a table with a column per setting."""
+    score = f"validation_{plan.original.evaluate.figure.key}"
     names = dict.fromkeys(name for row in document["rows"] for name in row["settings"])
     rows = []
     for row in document["rows"]:
-        diverged = "diverged" if row[_score(row)] is None else ""
+        diverged = "diverged" if row[score] is None else ""
         settings = {name: shown(row["settings"][name]) if name in row["settings"] else None for name in names}
         rows.append(
             {"method": row["method"], "trial": row["trial"]}
             | settings
-            | {"seeds": row["seeds"], _score(row): row[_score(row)]}
+            | {"seeds": row["seeds"], score: row[score]}
             | {"half_width": row["half_width"], "best": "best" if row["best"] else diverged}
         )
     share = f"{document['validation']:.3g} of every device's training samples"
-    show(
-        rows,
-        as_json=False,
-        title=f"{document['trials']} trials of {document['rounds']} rounds each; validation: {share}",
-    )
-    if _complete(document):
-        methods, seeds = ",".join(document["points"]), ",".join(map(str, document["rows"][0]["seeds"]))
-        print(f"best: {document['winner']}; the best settings of each method: {file}")
-        print(f"test them: fedfloor compare {file} --methods {methods} --seeds {seeds}")
-
-
-def _score(row: Mapping[str, Any]) -> str:
-    """Return the key of a trial's mean figure."""
-    return next(key for key in row if key.startswith("validation_"))
-
-
-def _complete(document: Mapping[str, Any]) -> bool:
-    """Return whether every method has a best trial."""
-    return {row["method"] for row in document["rows"] if row["best"]} == set(document["points"])
+    title = f"{document['trials']} trials of {document['rounds']} rounds each; validation: {share}"
+    show(rows, as_json=False, title=title)
