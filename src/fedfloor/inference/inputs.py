@@ -7,7 +7,6 @@ import logging
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +24,7 @@ from fedfloor.data.files.sheet import read as read_sheet
 from fedfloor.data.files.times import written
 from fedfloor.data.reading import Columns, Reading
 from fedfloor.data.series import fill
+from fedfloor.data.split import runs
 from fedfloor.errors import SettingError, nearest
 from fedfloor.inference.samples import (
     UNKNOWN,
@@ -176,12 +176,11 @@ def _cut(sheet: Sheet, sensors: Sensors, order: Numbers, device: Numbers) -> tup
     if sensors.window is None:
         return np.argsort(order), 1, []  # in the table's order
     length, step = sensors.window
-    edges = [0, *(np.flatnonzero(np.diff(device[order])) + 1).tolist(), len(order)]
-    runs = list(pairwise(edges))
-    starts = np.concatenate([np.arange(first, end - length + 1, step) for first, end in runs])
-    short = [(first, end - first) for first, end in runs if end - first < length]
+    each = runs(device[order].astype(np.int32), None)
+    starts = np.concatenate([np.arange(first, end - length + 1, step) for first, end in each])
+    short = [(first, end - first) for first, end in each if end - first < length]
     if not len(starts):
-        most = max(end - first for first, end in runs)
+        most = max(end - first for first, end in each)
         raise SettingError(f"{sheet.path.name}: at most {most} rows of a device; the model takes windows of {length}.")
     whose = sheet.text.get("device", [""] * len(sheet.line))
     left = [
