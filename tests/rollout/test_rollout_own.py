@@ -8,13 +8,16 @@ import json
 import os
 import shutil
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pytest
 import torch
 from safetensors.torch import save
+from test_rollout_drift import CA, predicting
 
+from fedfloor.deploy.mqtt import MqttConnection
 from fedfloor.errors import SettingError
 from fedfloor.inference.onnx import export
 from fedfloor.inference.trained import Trained, load_model
@@ -24,7 +27,8 @@ from fedfloor.ranges import RefusedError
 from fedfloor.rollout import delivery, registry
 from fedfloor.rollout import model as models
 from fedfloor.rollout.own import OwnPart
-from fedfloor.rollout.statement import Statement
+from fedfloor.rollout.serving import Serving
+from fedfloor.rollout.statement import CHUNK_BYTES, Statement, sealed
 from live_park import experiment, live
 from model_files import SENSORS, write_model
 from parks import needs_mosquitto, until
@@ -111,6 +115,31 @@ def test_a_device_without_a_part_or_with_that_of_another_run_refuses_by_name(tmp
     why = "own: this device has no part of its own: it has not trained in run 'run-3'"
     with pytest.raises(RefusedError, match=why):
         models.load(data, statement(data, "logistic"), empty)
+
+
+def test_a_device_takes_a_release_by_itself_once_it_has_trained(tmp_path: Path) -> None:
+    run = run_of(tmp_path, "logistic", "head", (1, 28, 28))
+    data, own, told = released(run, tmp_path), staying(run), list[dict[str, Any]]()
+    link = SimpleNamespace(
+        say=lambda _topic, body, **_: told.append(json.loads(body)), subscribe=lambda _: None,
+        unsubscribe=lambda _: None, unacknowledged=0,
+    )  # fmt: skip
+    made, said = Serving(predicting(tmp_path), cast(MqttConnection, link)), statement(data, "logistic")
+    made._release(sealed(said, CA))
+    for i in range(said.pieces):
+        made._piece(said.sha256, str(i), data[i * CHUNK_BYTES : (i + 1) * CHUNK_BYTES])
+    assert told[-1]["state"] == "refused"
+    assert "it has not trained in run 'run-3'" in told[-1]["why"]
+    made._repeat()  # nothing has changed
+    folder, count = tmp_path / "models", len(told)
+    (folder / Staying(own.network, "head", "run-2").file).write_bytes(own.content(torch.ones(1570)))
+    made._repeat()  # of another run
+    assert [one["state"] for one in told[count:]] == ["refused"]
+    shutil.copy(tmp_path / "device-0" / own.file, folder)
+    made._repeat()
+    assert (told[-1]["state"], told[-1]["version"]) == ("serving", 1)
+    made._repeat()
+    assert len(told) == count + 2
 
 
 def test_a_part_that_changes_is_used_from_the_next_rows_on_and_a_damaged_one_is_not(
@@ -242,5 +271,5 @@ def test_agents_without_pytorch_serve_with_their_parts_and_refuse_where_there_is
                 shutil.copy(tmp_path / "device-1" / own.file, places[0].with_suffix(".part"))
                 os.replace(places[0].with_suffix(".part"), places[0])
         shutil.copy(tmp_path / "device-1" / own.file, places[1])
-        assert until(lambda: delivery.deliver(known, ["d1"], 5)[0]["state"] == "serving", WAIT_S)
+        assert until(lambda: delivery.deliver(known, ["d1"], 5, send=False)[0]["state"] == "serving", WAIT_S)
         edge.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import queue
@@ -62,6 +63,7 @@ class Serving:
         self._then: Callable[[bytes, Statement], None] = self._switch  # once a download is complete
         self._rows = None if settings.predict is None else InputRows(settings.predict, folder / "rows.json")
         self._queue: queue.Queue[Callable[[], None]] = queue.Queue(WAITING)
+        self._lacking: tuple[bytes, frozenset[str]] | None = None  # a release, and the own parts beside which it was
         self._refusals = 0
         self._written, self._rows_written, self._count_at = written, written(), time.monotonic() + COUNT_S
         self._said: tuple[str, str, int | None] = ("empty", "", None)  # the last report
@@ -94,6 +96,7 @@ class Serving:
     def _step(self, wait_s: float) -> bool:
         """Do what a message asks for, or predict where there is none; return whether there may be more rows."""
         self._count()
+        self._repeat()
         try:
             self._queue.get(timeout=wait_s)()
         except queue.Empty:
@@ -108,6 +111,19 @@ class Serving:
             if self._rows_written != before:
                 self._report(*self._said)
 
+    def _repeat(self) -> None:
+        """Take a release that was refused for want of a part of the device's own, once training has written one."""
+        if self._lacking is not None and self._lacking[1] != self._parts():
+            self._release(self._lacking[0])
+
+    def _parts(self) -> frozenset[str]:
+        """Return the files of the device's own parts, each with the time of its last change."""
+        found = set[str]()
+        for path in self._slots.folder.glob("own-*.npy"):
+            with contextlib.suppress(FileNotFoundError):  # training deletes those of old runs
+                found.add(f"{path.name} {path.stat().st_mtime_ns}")
+        return frozenset(found)
+
     def end(self) -> None:
         """End :meth:`run`."""
         self._ended.set()
@@ -118,7 +134,7 @@ class Serving:
             if is_trial(envelope):
                 self._try(envelope)
                 return
-            statement = self._slots.opened(envelope)
+            statement, self._lacking = self._slots.opened(envelope), None
             number, current = statement.number, None if self._model is None else self._model.statement
             if current is not None and number < current.number:
                 raise RefusedError("replayed", f"it is entry {number} of the journal; {current.number} came before.")
@@ -190,7 +206,12 @@ class Serving:
 
     def _switch(self, envelope: bytes, statement: Statement) -> None:
         """Use a model that lies here: loaded and tried first, then one renaming, between two rows."""
-        model = self._slots.model(statement)
+        parts = self._parts()  # as they were before
+        try:
+            model = self._slots.model(statement)
+        except RefusedError as error:
+            self._lacking = (envelope, parts) if error.reason == "own" else None
+            raise
         self._slots = self._slots.switched(envelope)
         self._model, self._watch = model, self._watching(model)
         log.info("version %d is in use: network '%s'", statement.version, statement.network)
