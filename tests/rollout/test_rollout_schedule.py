@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import fcntl
 import json
+import math
 import os
 import signal
 import subprocess
@@ -24,14 +25,16 @@ from fedfloor.data.files import buffer
 from fedfloor.deploy import kept, live, machines, park_file, settings
 from fedfloor.deploy.live import TrialPark
 from fedfloor.deploy.settings import CloudSettings, Endpoint, Schedule
-from fedfloor.errors import SettingError
+from fedfloor.errors import RunError, SettingError
 from fedfloor.rollout import registry, schedule
 from fedfloor.rollout.alarms import AlarmKeeper
 from fedfloor.rollout.drift import BLOCK, LEARN
 from fedfloor.rollout.schedule import Clock, Past, Scheduler, Sight, reasons
 from fedfloor.rollout.serving import report
 from fedfloor.rollout.statement import topic
+from fedfloor.runs import privacy, spending
 from fedfloor.runs.folder import owned
+from fedfloor.runs.spending import Spent
 from fedfloor.sensors.buffer import writing
 from fedfloor.sensors.grid import Row
 from parks import PARK, needs_mosquitto, until
@@ -100,6 +103,7 @@ def test_windows_and_drift_wait_for_the_pause() -> None:
         ({"drift": 1, "release": "some"}, "schedule.release = 'some': must be canary or all"),
         ({"drift": 1, "release": "canary"}, "schedule.canary = []: must be names of devices"),
         ({"drift": 1, "canary": ("d0",)}, "schedule.canary = ['d0']"),
+        ({"drift": 1, "epsilon": 0.0}, "schedule.epsilon = 0.0"),
     ],
 )
 def test_settings_that_cannot_be_are_named(given: dict[str, Any], message: str) -> None:
@@ -358,6 +362,103 @@ def test_a_key_that_needs_another_folder_is_refused_without_it(desk: Desk) -> No
         desk.scheduler(Schedule(every="1h", release="all"))
     with pytest.raises(SettingError, match=r"has no \[schedule\]"):
         desk.scheduler(None)
+
+
+# -- private runs ------------------------------------------------------------------------------------------------------
+
+PRIVATE = """
+name = "e"
+rounds = 5
+park.devices = 50
+model.name = "logistic"
+[method]
+name = "fedavg"
+mix = { kind = "private", clip = 1.0, noise = 1.0, delta = 1e-2 }
+selection = { kind = "poisson", share = 0.4 }
+"""
+
+
+def private(desk: Desk, budget: float | None) -> Scheduler:
+    file = desk.cloud(Schedule(every="2h", epsilon=budget))
+    (desk.folder / "e.toml").write_text(PRIVATE)
+    return Scheduler(file, clock=Clock(lambda: desk.wall, lambda: desk.steady_s))
+
+
+@pytest.fixture
+def spends(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Runs that spend what the experiment has them spend."""
+    started: list[str] = []
+
+    def cloud(words: list[str], record: Path, ended: Event) -> int:
+        out = settings.read(CloudSettings, words[0]).out
+        out.mkdir()
+        (out / "experiment.toml").write_text(PRIVATE)
+        (out / privacy.BEGUN).write_text("5\n")
+        started.append(out.name)
+        return 0
+
+    monkeypatch.setattr(schedule, "_cloud", cloud)
+    return started
+
+
+def test_runs_of_a_private_experiment_stay_within_the_budget_together(desk: Desk, spends: list[str]) -> None:
+    once, twice, thrice = (privacy.epsilon(1.0, 0.4, 5 * n, 1e-2, 50) for n in (1, 2, 3))
+    made = private(desk, (twice + thrice) / 2)
+    hours = [lambda: desk.passes(2)] * 5
+    looks(desk, made, *hours)
+    assert spends == ["run-1", "run-2"]
+    assert desk.events() == ["began", "started", "ended", "started", "ended", "withheld"]
+    assert [line["epsilon"]["a device"] for line in made.lines if "epsilon" in line] == pytest.approx(
+        [once, twice, thrice], abs=1e-4
+    )
+    row = private(desk, (twice + thrice) / 2).look()
+    assert not row[0]["due"]
+    assert row[1]["there"] == f"{twice:.3g}, {thrice:.3g} with one more run"
+    looks(desk, private(desk, 100.0))  # a larger budget
+    assert spends == ["run-1", "run-2", "run-3"]
+
+
+def test_a_budget_of_an_experiment_without_noise_is_refused(desk: Desk) -> None:
+    with pytest.raises(SettingError, match=r"\[schedule\] epsilon bounds the noise of private runs"):
+        desk.scheduler(Schedule(every="2h", epsilon=1.0))
+
+
+def test_losses_of_runs_are_added_by_what_they_protect(tmp_path: Path) -> None:
+    """Two runs with noise on samples: ε and δ add up; secure sums compose as those of one run."""
+    steps = [Spent("steps", 1.0, 0.1, 40, 1e-5, epsilon) for epsilon in (0.5, 0.75)]
+    sums = [Spent("sums", 2.0, 1.0, n, 1e-3) for n in (3, 4)]
+    found = spending.together([*steps, *sums], 20)
+    assert found["a sample"] == pytest.approx((1.25, 2e-5))
+    assert found["a device"] == (privacy.sums_epsilon(2.0, 7, 1e-3), 1e-3)
+    drawn = [Spent("drawn", noise, 0.4, 5, 1e-2) for noise in (1.0, 2.0)]
+    (value, _) = spending.together(drawn, 50)["a device"]
+    assert privacy.epsilon(2.0, 0.4, 10, 1e-2, 50) < value < privacy.epsilon(1.0, 0.4, 10, 1e-2, 50)
+    assert spending.of_run(tmp_path) == []
+    (tmp_path / "privacy.json").write_text("{")
+    with pytest.raises(SettingError, match=r"privacy\.json cannot be read"):
+        spending.of_run(tmp_path)
+
+
+def test_a_run_with_noise_on_samples_that_stated_nothing_has_no_bound(tmp_path: Path) -> None:
+    (tmp_path / "experiment.toml").write_text('name = "e"\nwork = { sample_clip = 1.0, sample_noise = 1.0 }\n')
+    assert spending.of_run(tmp_path)[0].epsilon == 0.0
+    (tmp_path / privacy.VISITS).write_text('{"0": 2}')
+    (one,) = spending.of_run(tmp_path)
+    assert (one.kind, one.rounds, one.epsilon) == ("steps", 2, math.inf)
+    about = {"epsilon": 0.25, "noise_multiplier": 1.0, "share": 0.1, "rounds": 40, "delta": 1e-5}
+    (tmp_path / "privacy.json").write_text(json.dumps({"samples": about}))
+    assert spending.of_run(tmp_path) == [Spent("steps", 1.0, 0.1, 40, 1e-5, 0.25)]
+
+
+@pytest.mark.parametrize("torn", ["", '{"at": "2026', "x" * 10_000, "{\n\n"[:1]])
+def test_a_line_is_appended_behind_the_last_whole_one(tmp_path: Path, torn: str) -> None:
+    path = tmp_path / "log"
+    for whole in ("", "first\n", "first\nsecond\n"):
+        path.write_text(whole + torn)
+        schedule.append(path, "next\n")
+        assert path.read_text() == whole + "next\n"
+    with pytest.raises(RunError):
+        schedule.append(tmp_path / "none" / "log", "next\n")
 
 
 # -- with a registry ---------------------------------------------------------------------------------------------------

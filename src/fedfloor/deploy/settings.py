@@ -6,6 +6,7 @@ Paths in a file are relative to its folder.
 from __future__ import annotations
 
 import datetime as dt
+import math
 import re
 import types
 import typing
@@ -237,6 +238,7 @@ class Schedule:
         release: the devices that a run's model is released to if it is better than the version in use: ``"canary"`` or
             ``"all"``; left out, it is announced alone.
         canary: names of devices, for ``release = "canary"``.
+        epsilon: of all runs of a private experiment together; a run that would go beyond is not started.
     """
 
     every: str | None = None
@@ -247,8 +249,11 @@ class Schedule:
     look: str = "1m"
     release: str | None = None
     canary: tuple[str, ...] = ()
+    epsilon: float | None = None
 
     def __post_init__(self) -> None:
+        least = self.epsilon
+        require(least is None or 0 < least < math.inf, "schedule.epsilon", least, "a number above 0, such as 8.0")
         given = any(one is not None for one in (self.every, self.at, self.windows, self.drift))
         require(given, "schedule", {}, "a table with every, at, windows or drift")
         for name in ("every", "pause", "look"):

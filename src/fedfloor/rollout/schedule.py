@@ -7,8 +7,10 @@ The log, ``run-schedule.jsonl`` beside the run's folder ``run``, is all that a s
 ``began``    the schedule was first used
 ``seen``     devices whose sensors are counted from now on; ``rows`` that they have written so far
 ``started``  run ``number``, and ``why``; ``rows`` and the devices in ``drift`` at that time
-``ended``    run ``number`` with exit ``code``; ``result``: released, announced, or why not
+``ended``    run ``number`` with exit ``code``; ``result``: released, announced, or why not; of a private
+             experiment ``epsilon`` of all runs so far
 ``calm``     devices that drifted when the last run was started, and no longer do
+``withheld``  no run is started, as ``epsilon`` of all runs with one more would be above that of the settings
 ``missed``   the time of day in ``at`` passed by while nothing could be started
 ``clock``    the machine's clock was set forward ``by_s`` seconds: earlier times are moved with it
 ===========  ===========================================================================================
@@ -22,6 +24,7 @@ import fcntl
 import hashlib
 import json
 import logging
+import math
 import os
 import signal
 import subprocess
@@ -31,15 +34,16 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from threading import Event
-from typing import Any
+from typing import Any, BinaryIO
 
 from fedfloor import config
 from fedfloor.deploy import kept, machines, processes, settings
 from fedfloor.deploy.checks import printable
 from fedfloor.deploy.settings import CloudSettings, Schedule, span_s
-from fedfloor.errors import FedfloorError, RunError, SettingError, unknown
+from fedfloor.errors import FedfloorError, RunError, SettingError, disk_error, unknown
 from fedfloor.rollout import delivery, gate, registry
 from fedfloor.rollout.registry import Registry
+from fedfloor.runs import spending
 from fedfloor.runs.folder import owned, write
 
 log = logging.getLogger(__name__)
@@ -48,6 +52,7 @@ STALE_S = 60.0  # of devices' reports, which are written anew every few seconds
 RELEASED_S = 30.0  # for devices' reports on a release
 STEP_S = 0.2
 LATE_S = 3600.0  # after the time of day in ``at``; later that day no run is started for it
+TAIL = 4096  # bytes of a log that are read at once, from its end
 JUMP_S = 60.0  # of the machine's clock beside a steady one; less is a time server's work
 INTERRUPTED = 130
 
@@ -75,6 +80,7 @@ class Past:
         number: of the last run.
         run: its folder, where it has not ended; "" where it has.
         rows, drift: devices' rows, and the drifting devices, when it was started; those that are calm since left out.
+        withheld: whether the next one is, by the budget of ε.
     """
 
     since: float
@@ -83,6 +89,7 @@ class Past:
     run: str = ""
     rows: Mapping[str, int] = field(default_factory=dict)
     drift: frozenset[str] = frozenset()
+    withheld: bool = False
 
     def after(self, line: Line) -> Past:
         """Return the past with one more line of the log."""
@@ -94,8 +101,10 @@ class Past:
             return replace(past, drift=self.drift - {*line["devices"]})
         if event == "ended":
             return replace(past, run="")
+        if event == "withheld":
+            return replace(past, withheld=True)
         if event == "started":
-            past = replace(past, number=line["number"], run=line["run"], drift=frozenset(line["drift"]))
+            past = replace(past, withheld=False, number=line["number"], run=line["run"], drift=frozenset(line["drift"]))
         if event in ("seen", "started"):
             past = replace(past, rows={**self.rows, **line["rows"]})
         return replace(past, since=since) if event in ("began", "started") else past
@@ -194,10 +203,14 @@ class Scheduler:
             if kept_in is None:
                 raise SettingError("[schedule] windows and drift need the alarms that are kept: --alarms DIR.")
             self._reports = kept.read(kept_in).state / kept.NOW
-        window = config.read(Path(self.settings.experiment), []).data.window
+        self._experiment = config.read(Path(self.settings.experiment), [])
+        window = self._experiment.data.window
         self._stride = 1 if window is None else window.stride
         self.path = self.settings.out.with_name(f"{self.settings.out.name}-schedule.jsonl")
         self.lines = list[Line]()  # written by this process
+        if given.epsilon is not None and not spending.planned(self._experiment, ()):
+            raise SettingError("[schedule] epsilon bounds the noise of private runs, and this experiment adds none.")
+        self._loss()  # what is missing for it is named before a run
         self._seen = self._clock.wall().timestamp(), self._clock.steady()
 
     def look(self) -> list[dict[str, Any]]:
@@ -206,7 +219,30 @@ class Scheduler:
         sight = self._sight()
         past = self._read() or _first(self._began(now))
         past = replace(past, rows={**sight.rows, **past.rows})
-        return reasons(self.schedule, past, now, sight, self._stride)
+        rows, loss, more = reasons(self.schedule, past, now, sight, self._stride), self._loss(), self._loss(1)
+        if self._beyond(more):
+            rows = [row | {"due": False} for row in rows]
+        for name, after in more.items():
+            there = f"{loss.get(name, 0.0):.3g}, {after:.3g} with one more run"
+            limit = None if self.schedule.epsilon is None else f"at most {self.schedule.epsilon:g}"
+            rows.append(_row(f"ε of {name}", there, limit, due=False))
+        return rows
+
+    def _loss(self, more: int = 0) -> dict[str, float]:
+        """Return ε of all runs so far, and of further ones, by what it protects; nothing without noise."""
+        plan = spending.planned(self._experiment, ())
+        if not plan:
+            return {}
+        out = self.settings.out
+        folders = [out, *out.parent.glob(f"{out.name}-[0-9]*")]
+        spent = [one for folder in folders if folder.is_dir() for one in spending.of_run(folder)]
+        spent += spending.planned(self._experiment, spent) * more
+        devices = sum(len(edge.devices) for edge in self.settings.edges) or self._experiment.park.devices
+        return {name: epsilon for name, (epsilon, _) in spending.together(spent, devices).items()}
+
+    def _beyond(self, loss: Mapping[str, float]) -> bool:
+        most = self.schedule.epsilon
+        return most is not None and any(epsilon > most for epsilon in loss.values())
 
     def run(self, ended: Event, *, once: bool = False) -> int:
         """Wait for reasons and start runs, until ``ended`` is set; return the exit code of the last run.
@@ -244,7 +280,10 @@ class Scheduler:
         past = self._past()
         rows = reasons(self.schedule, past, now, sight, self._stride)
         due = [row for row in rows if row["due"]]
-        if due:
+        if due and self._beyond(loss := self._loss(1)):
+            if not past.withheld:
+                self._write(event="withheld", epsilon=_numbers(loss), why=_why(due))
+        elif due:
             code = self._start(due, past, now, sight, ended)
         elif _missed(self.schedule, past, now):
             self._write(event="missed", day=now.date().isoformat())
@@ -286,7 +325,7 @@ class Scheduler:
             SettingError: the log is damaged.
         """
         try:
-            text = self.path.read_text(encoding="utf-8")
+            text = self.path.read_text(encoding="utf-8", errors="replace")  # it may end within a character
         except FileNotFoundError:
             return None
         past: Past | None = None
@@ -314,9 +353,7 @@ class Scheduler:
 
     def _write(self, **line: Any) -> None:
         line = {"at": _utc(self._clock.wall()), **line}
-        whole = self.path.read_text(encoding="utf-8") if self.path.exists() else ""
-        whole = whole[: whole.rfind("\n") + 1]  # without a line that was cut off
-        write(self.path, f"{whole}{json.dumps(line, ensure_ascii=False)}\n")
+        append(self.path, f"{json.dumps(line, ensure_ascii=False)}\n")
         self.lines.append(line)
         self._say(_words(line))
 
@@ -328,10 +365,9 @@ class Scheduler:
         while (out := self.settings.out.with_name(f"{self.settings.out.name}-{number}")).exists():
             number += 1
         file = self._config(out)
-        why = [{key: row[key] for key in row if key != "due"} for row in due]
         day = now.date().isoformat() if any(row["reason"] == "at" for row in due) else past.day
         drift = sorted(name for name, drifts in sight.drift.items() if drifts)
-        self._write(event="started", number=number, run=str(out), why=why, day=day, rows=sight.rows, drift=drift)
+        self._write(event="started", number=number, run=str(out), why=_why(due), day=day, rows=sight.rows, drift=drift)
         return self._trained(number, out, file, ended)
 
     def _resumed(self, past: Past, ended: Event) -> int:
@@ -348,7 +384,10 @@ class Scheduler:
         code = _cloud([str(file), *words], record, ended)
         if code != INTERRUPTED:
             result = self._released(out) if code == 0 else f"failed: {printable(processes.tail(record, 1))}"
-            self._write(event="ended", number=number, code=code, result=result)
+            loss = self._loss()
+            self._write(
+                event="ended", number=number, code=code, result=result, **({"epsilon": _numbers(loss)} if loss else {})
+            )
         return code
 
     def _file(self, out: Path) -> Path:
@@ -385,6 +424,43 @@ class Scheduler:
         return f"version {version} released: " + ", ".join(f"{row['device']} {row['state']}" for row in rows)
 
 
+def append(path: Path, line: str) -> None:
+    """Append a line to a file through to the disk; one that was cut off before it, by a kill, is taken away first.
+
+    Raises:
+        RunError: the disk is full, or the file cannot be written.
+    """
+    try:
+        with path.open("a+b") as file:
+            file.truncate(_whole(file))
+            file.write(line.encode())
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as error:
+        raise disk_error(path, error) from error
+
+
+def _whole(file: BinaryIO) -> int:
+    """Return the number of bytes of a file's whole lines."""
+    at = file.seek(0, os.SEEK_END)
+    while at:
+        first = max(0, at - TAIL)
+        file.seek(first)
+        if (end := file.read(at - first).rfind(b"\n")) >= 0:
+            return first + end + 1
+        at = first
+    return 0
+
+
+def _why(due: Sequence[Line]) -> list[dict[str, Any]]:
+    return [{key: row[key] for key in row if key != "due"} for row in due]
+
+
+def _numbers(loss: Mapping[str, float]) -> dict[str, float | None]:
+    """Return losses as JSON; None of those without a bound."""
+    return {name: round(value, 4) if math.isfinite(value) else None for name, value in loss.items()}
+
+
 def _first(began: Line) -> Past:
     return Past(0.0, began["day"]).after(began)
 
@@ -403,7 +479,11 @@ def _words(line: Line) -> str:
         why = "; ".join(f"{row['reason']}: {row['there']} of {row['needed']}" for row in line["why"])
         return f"{line['at']} run {line['number']} started, {line['run']}: {why}"
     if line["event"] == "ended":
-        return f"{line['at']} run {line['number']} ended with {line['code']}: {line['result']}"
+        loss = "".join(f"; ε of {name} so far: {value}" for name, value in line.get("epsilon", {}).items())
+        return f"{line['at']} run {line['number']} ended with {line['code']}: {line['result']}{loss}"
+    if line["event"] == "withheld":
+        loss = ", ".join(f"ε of {name} {value}" for name, value in line["epsilon"].items())
+        return f"{line['at']} no run is started, which would come to {loss}: above [schedule] epsilon"
     rest = {key: value for key, value in line.items() if key not in ("at", "event")}
     words = (f"{key} {', '.join(value) if isinstance(value, list | dict) else value}" for key, value in rest.items())
     return f"{line['at']} {line['event']}: {', '.join(words)}"

@@ -32,7 +32,6 @@ UNCOVERED_FIGURES = "the mean loss and training accuracy of a sum's devices, whi
 NEEDED = "privacy accounting needs dp-accounting: pip install 'fedfloor[privacy]'."
 
 
-@lru_cache(maxsize=256)
 def epsilon(noise: float, share: float, rounds: int, delta: float, devices: int | None = None) -> float:
     """Return ε, so that the models of all rounds together are (ε, δ)-differentially private for every device.
 
@@ -54,9 +53,20 @@ def epsilon(noise: float, share: float, rounds: int, delta: float, devices: int 
     Raises:
         SettingError: dp-accounting is not installed.
     """
-    if not rounds:
+    return composed(((noise, share, rounds),), delta, devices)
+
+
+@lru_cache(maxsize=256)
+def composed(runs: tuple[tuple[float, float, int], ...], delta: float, devices: int | None = None) -> float:
+    """Return ε of the models of several runs together, (z, q, T) of each, as :func:`epsilon` of one.
+
+    Raises:
+        SettingError: dp-accounting is not installed.
+    """
+    runs = tuple(run for run in runs if run[2])
+    if not runs:
         return 0.0
-    if not noise:
+    if not all(noise for noise, _, _ in runs):
         return math.inf
     try:
         import dp_accounting
@@ -64,12 +74,14 @@ def epsilon(noise: float, share: float, rounds: int, delta: float, devices: int 
     except ImportError as error:
         raise SettingError(NEEDED) from error
     accountant = pld.PLDAccountant(dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE)
-    event: dp_accounting.DpEvent = dp_accounting.GaussianDpEvent(noise)
-    accountant.compose(dp_accounting.PoissonSampledDpEvent(share, event) if share < 1 else event, rounds)
+    for noise, share, rounds in runs:
+        event: dp_accounting.DpEvent = dp_accounting.GaussianDpEvent(noise)
+        accountant.compose(dp_accounting.PoissonSampledDpEvent(share, event) if share < 1 else event, rounds)
     value = float(accountant.get_epsilon(delta))
-    if share == 1 or devices is None:
+    drawn = [(share, rounds) for _, share, rounds in runs if share < 1]
+    if not drawn or devices is None:
         return value
-    empty = -math.expm1(rounds * math.log1p(-((1 - share) ** devices)))
+    empty = -math.expm1(sum(rounds * math.log1p(-((1 - share) ** devices)) for share, rounds in drawn))
     for _ in range(20):  # δ₀ falls as ε rises: to the fixed point from below
         left = delta * (1 - empty) - math.exp(min(value, 700.0)) * empty
         if left <= 0:
@@ -81,7 +93,6 @@ def epsilon(noise: float, share: float, rounds: int, delta: float, devices: int 
     return value
 
 
-@lru_cache(maxsize=256)
 def sums_epsilon(noise: float, sums: int, delta: float) -> float:
     """Return ε of a device that took part in so many secure sums to which devices add the noise themselves.
 
@@ -93,9 +104,20 @@ def sums_epsilon(noise: float, sums: int, delta: float) -> float:
     Raises:
         SettingError: dp-accounting is not installed.
     """
-    if not sums:
+    return sums_composed(((noise, sums),), delta)
+
+
+@lru_cache(maxsize=256)
+def sums_composed(runs: tuple[tuple[float, int], ...], delta: float) -> float:
+    """Return ε of a device that took part in the secure sums of several runs, (z, sums) of each.
+
+    Raises:
+        SettingError: dp-accounting is not installed.
+    """
+    runs = tuple(run for run in runs if run[1])
+    if not runs:
         return 0.0
-    if not noise:
+    if not all(noise for noise, _ in runs):
         return math.inf
     try:
         import dp_accounting
@@ -103,7 +125,8 @@ def sums_epsilon(noise: float, sums: int, delta: float) -> float:
     except ImportError as error:
         raise SettingError(NEEDED) from error
     accountant = rdp.RdpAccountant(neighboring_relation=dp_accounting.NeighboringRelation.REPLACE_SPECIAL)
-    accountant.compose(dp_accounting.ZCDpEvent(0.5 / noise**2), sums)
+    for noise, sums in runs:
+        accountant.compose(dp_accounting.ZCDpEvent(0.5 / noise**2), sums)
     return float(accountant.get_epsilon(delta))
 
 

@@ -1,0 +1,115 @@
+"""The privacy loss of several runs over the same devices' data: what each spent, added up."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from fedfloor.config import combined, read
+from fedfloor.errors import SettingError
+from fedfloor.experiment import Experiment
+from fedfloor.methods.configured import ConfiguredMethod
+from fedfloor.runs import privacy
+
+Kind = Literal["drawn", "sums", "steps"]
+Loss = tuple[float, float]  # ε, δ
+
+
+@dataclass(frozen=True)
+class Spent:
+    """What one run spent of one kind.
+
+    Args:
+        kind: ``drawn``: noise of the cloud, on devices that are drawn; ``sums``: noise of the devices on secure sums;
+            ``steps``: noise on the gradients of a device's samples.
+        noise: its standard deviation over the clipping norm.
+        share: chance that a device, or a sample, takes part.
+        rounds: rounds, sums or steps.
+        epsilon: of this run alone; of ``steps``, of the device with the largest one.
+    """
+
+    kind: Kind
+    noise: float
+    share: float
+    rounds: int
+    delta: float
+    epsilon: float = math.inf
+
+
+def of_run(folder: Path) -> list[Spent]:
+    """Return what a run on real machines spent so far; nothing of one that carries no noise, or has not begun.
+
+    Steps of a run that ended before its statement, ``privacy.json``, was written have no bound: ε is infinite.
+
+    Raises:
+        SettingError: its folder is damaged.
+    """
+    try:
+        stated = json.loads((folder / "privacy.json").read_bytes())
+    except FileNotFoundError:
+        stated = {}
+    except (OSError, ValueError) as error:
+        raise SettingError(f"{folder / 'privacy.json'} cannot be read: it has the privacy loss of a run.") from error
+    found = [_stated(key, stated[key]) for key in ("models", "samples") if key in stated]
+    if found or not (folder / "experiment.toml").exists():
+        return found
+    method = combined(read(folder / "experiment.toml", []))
+    rounds, visits = privacy.rounds_begun(folder, 0), max(privacy.visits_begun(folder, {}).values(), default=0)
+    return _of_method(method, rounds, visits, math.inf if visits else 0.0)
+
+
+def planned(experiment: Experiment, before: Iterable[Spent]) -> list[Spent]:
+    """Return what a further run will spend: each device is visited once a round, and steps cost as much as the dearest
+    run so far."""
+    steps = max((one.epsilon for one in before if one.kind == "steps"), default=0.0)
+    return _of_method(combined(experiment), experiment.rounds, experiment.rounds, steps)
+
+
+def _stated(key: str, about: dict[str, Any]) -> Spent:
+    kind: Kind = "steps" if key == "samples" else "sums" if about.get("distributed") else "drawn"
+    value = about["epsilon"]
+    numbers = about["noise_multiplier"], about["share"], about["rounds"], about["delta"]
+    return Spent(kind, *numbers, math.inf if value is None else value)
+
+
+def _of_method(method: ConfiguredMethod, rounds: int, visits: int, steps: float) -> list[Spent]:
+    found = list[Spent]()
+    if (drawn := privacy.mechanism(method.parts)) is not None:
+        found.append(Spent("drawn", drawn[0].noise, drawn[1].share, rounds, drawn[0].delta))
+    if (summed := privacy.distributed(method.parts)) is not None:
+        found.append(Spent("sums", summed.noise, 1.0, visits, summed.delta))
+    if (work := privacy.sample_work(method)) is not None:
+        found.append(Spent("steps", work.sample_noise or 0.0, 1.0, visits, privacy.SAMPLE_DELTA, steps))
+    return found
+
+
+def together(spent: Sequence[Spent], devices: int | None) -> dict[str, Loss]:
+    """Return (ε, δ) of runs together, for ``a device`` and for ``a sample``, of those that noise protects.
+
+    Rounds, and secure sums, of several runs are composed as those of one (:func:`~fedfloor.runs.privacy.composed`,
+    :func:`~fedfloor.runs.privacy.sums_composed`), at the largest δ. Steps, whose dearest device may be another in each
+    run, are added up, ε and δ alike: Dwork and Roth, The Algorithmic Foundations of Differential Privacy (2014),
+    theorem 3.16.
+
+    Args:
+        devices: K; None: not known.
+    """
+    of: dict[Kind, list[Spent]] = {"drawn": [], "sums": [], "steps": []}
+    for one in spent:
+        of[one.kind].append(one)
+    losses = dict[str, list[Loss]]()
+    if drawn := of["drawn"]:
+        delta = max(one.delta for one in drawn)
+        events = tuple((one.noise, one.share, one.rounds) for one in drawn)
+        losses["a device"] = [(privacy.composed(events, delta, devices), delta)]
+    if sums := of["sums"]:
+        delta = max(one.delta for one in sums)
+        value = privacy.sums_composed(tuple((one.noise, one.rounds) for one in sums), delta)
+        losses.setdefault("a device", []).append((value, delta))
+    if of["steps"]:
+        losses["a sample"] = [(one.epsilon, one.delta) for one in of["steps"]]
+    return {name: (sum(e for e, _ in each), sum(d for _, d in each)) for name, each in losses.items()}
