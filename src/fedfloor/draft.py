@@ -24,7 +24,7 @@ from fedfloor.data.files.encode import MeasureError
 from fedfloor.data.files.preamble import preamble
 from fedfloor.data.files.rows import PACKED, unpacked
 from fedfloor.data.files.sheet import NoColumnError, head, numbers_of
-from fedfloor.data.files.table import EmptySensorsError, MissingValuesError
+from fedfloor.data.files.table import EmptySensorsError, MissingValuesError, TimesError
 from fedfloor.data.files.times import EPOCHS
 from fedfloor.data.files.tree import named, tables, walk
 from fedfloor.data.guess import FEW
@@ -126,10 +126,11 @@ def draft(path: Path, out: Path, changes: Sequence[str]) -> Draft:
     config.from_table(document)  # given settings must be right before others are guessed
     data, source = document["data"], expanded(path)
     given, chosen, window = "split" in data, "ignore" in data.get("columns", {}), "window" in data
+    timed = "time" in data.get("columns", {})
     conversions.check(source, data)
     notes = _guess(data, source)
     try:
-        note = _mend(document, notes)
+        note = _mend(document, notes, timed=timed)
     except NoColumnError as lack:
         if lack.role not in ("device", "label"):
             raise
@@ -309,7 +310,7 @@ def _guess(data: dict[str, Any], path: Path) -> list[str]:
     return sentences
 
 
-def _mend(document: dict[str, Any], notes: list[str]) -> str:
+def _mend(document: dict[str, Any], notes: list[str], *, timed: bool) -> str:
     """Leave out empty sensors and choose the treatment of missing values; return a comment on these."""
     data, note = document["data"], ""
     free = (_task(data).ahead > 0 or (data.get("remaining") and "bins" not in data)) and "window" not in data
@@ -322,6 +323,17 @@ def _mend(document: dict[str, Any], notes: list[str]) -> str:
             if free and not _task(data).ahead:
                 notes.append(_windows(data["window"]["length"]))
             return note
+        except TimesError:
+            name = data.get("columns", {}).get("time", "")
+            if timed or not name or guess.is_called_time(name):
+                raise
+            left = [*data["columns"].get("ignore", ()), name]
+            data["columns"] |= {"time": "", "ignore": left}
+            notes[:] = [note for note in notes if note != f"'{name}' is taken for the time"]
+            notes.append(
+                f"'{name}' holds dates that rows are not in the order of, so it is left out; if it is the time: --set "
+                f"'data.columns.time={name}' --set data.sort=true"
+            )
         except ShortRecordingsError as short:
             if not free or short.longest <= SHORTEST:
                 raise

@@ -128,3 +128,24 @@ def test_a_sensor_that_fails_once_leaves_predictions_as_they_are(command: Comman
     assert command("run", "t.toml", "--ranks", "1", "--out", "out", "--set", "rounds=10").code == 0
     (command.folder / "odd.csv").write_text("a,b,c,d,e,f\n-100,0,0,0,0,0\n")
     assert abs(command("predict", "out", "odd.csv", "--json").document["rows"][0]["predicted"]["thickness"]) < 20
+
+
+def test_dates_that_rows_are_not_in_the_order_of_are_no_time(command: Command) -> None:
+    rows = [f"m{n % 3},2026-01-{n * 7 % 28 + 1:02},{n * 37 % 101},{n // 4 % 2}" for n in range(200)]
+    write(command, "machine,built on,heat,label", rows)
+    columns = draft(command)["data"]["columns"]
+    assert columns["time"] == ""
+    assert columns["ignore"] == ["built on"]
+    said = command("new", "t.csv", "--force", "--set", "data.columns.time=built on")
+    assert said.code == 2
+    assert "data.sort=true" in said.err
+    write(command, "machine,timestamp,heat,label", rows)
+    assert "data.sort=true" in command("new", "t.csv", "--force").err
+
+
+def test_a_mark_of_anomalies_that_all_rows_lack_is_no_sensor(command: Command) -> None:
+    draw = random.Random(5)
+    write(command, "heat,flow,is_anomaly", [f"{draw.random():.4f},{draw.random():.4f},0" for _ in range(300)])
+    document = draft(command, *DEAL, "--task", "reconstruction")
+    assert document["data"]["columns"]["label"] == "is_anomaly"
+    assert document["evaluate"]["headline"] == "reconstruction error"

@@ -27,7 +27,7 @@ ANSWERS = (
     "time_to_failure", "cycles_left", "restlebensdauer", "fault_code", "error_code", "maintenance", "störung",
     "störcode", "fehler", "fehlercode", "ausfall", "wartung", "pass_fail", "failure_type", "fault_type", "outcome",
     "result", "quality", "ergebnis", "qualität", "response", "verdict", "ausschuss", "befund", "attack",
-    "normal_attack", "attack_label", "classes", "category", "kategorie",
+    "normal_attack", "attack_label", "abnormal", "defective", "faulty", "classes", "category", "kategorie",
 )  # fmt: skip
 COUNTERS = ("second", "seconds", "sekunde", "minute", "minutes", "hour", "stunde")  # a time where they only rise
 STEPS = ("sample", "step", "takt")  # a time where they only rise within recordings
@@ -193,6 +193,15 @@ def word_of(name: str) -> str:
     return re.sub(r"[\W_]+", "_", re.sub(r"(?<=[a-zäöüß0-9])(?=[A-ZÄÖÜ])", "_", name)).strip("_").casefold()
 
 
+def _answers(names: Sequence[str]) -> list[str]:
+    """Return the columns that are called like labels of failures and faults, the likelier first.
+
+    >>> _answers(["heat", "is_anomaly", "Quality", "history"])
+    ['is_anomaly', 'Quality']
+    """
+    return [name for word in ANSWERS for name in names if word_of(name).removeprefix("is_") == word]
+
+
 def _check_names(path: Path, names: Sequence[str], given: Mapping[str, Any]) -> None:
     """Refuse a first row of values; numbers in order may be names, such as wavelengths or places of pixels."""
     numbers, columns = numbers_of(names), given.get("columns", {})
@@ -245,7 +254,7 @@ def roles_of(table: Excerpt, given: Mapping[str, Any], form: str | None = None) 
         roles["device"] = _finer(table, roles["device"], machines)
     if "label" not in roles:
         taken = {*roles.values(), *given.get("values", ()), *given.get("ignore", ())}
-        answers = [name for word in ANSWERS for name in names if word_of(name) == word and name not in taken]
+        answers = [name for name in _answers(names) if name not in taken]
         roles |= {"label": answers[0]} if answers else {}
     if "time" not in roles:
         known = {*roles.values(), *given.get("values", ()), *given.get("ignore", ()), given.get("id", "id")}
@@ -304,15 +313,15 @@ def _groups(devices: Sequence[str], places: Sequence[str]) -> bool:
 def marks(path: Path, given: Mapping[str, Any], guessed: dict[str, Any], *, judged: bool) -> list[str]:
     """Leave columns of marks out, but the first where they judge, which is the label; return that in words.
 
-    Such columns have one of :data:`ANSWERS` for a name and two values, or texts of which one is a state such as
+    Such columns have one of :data:`ANSWERS` for a name and two values at most, or texts of which one is a state such as
     ``normal``: as sensors they would give the anomalies away.
     """
     columns: dict[str, Any] = {**given.get("columns", {}), **guessed.get("columns", {})}
     table = head(path, COUNTED + 1, given).whole()
     told = {*columns.get("values", ()), *columns.get("ignore", ()), *given.get("columns", {}).get("categories", ())}
     marked = []
-    for name in (name for word in ANSWERS for name in table.names if word_of(name) == word):
-        if name not in told and len({*table.cells(name)}) == 2:
+    for name in _answers(table.names):
+        if name not in told and len({*table.cells(name)}) <= 2:
             marked.append(name)
     for name in columns.get("categories", ()):
         if name not in (*told, *marked) and any(map(STATE.search, table.cells(name))):
@@ -414,6 +423,11 @@ def _indices(table: Excerpt, roles: Collection[str]) -> list[str]:
     named = [name for name in table.names if INDEX.fullmatch(name) and name not in roles]
     counted = [name for name in named if len(table.rows) > 1 and all(map(is_number, table.cells(name)))]
     return [name for name in counted if len({*np.diff([*map(float, table.cells(name))])}) == 1]
+
+
+def is_called_time(name: str) -> bool:
+    """Return whether a column, or columns joined, have a common name of the time."""
+    return any(word_of(part) in CALLED["time"] for part in parts_of(name))
 
 
 def candidates(path: Path, given: Mapping[str, Any], role: str) -> list[str]:

@@ -54,6 +54,10 @@ class MissingValuesError(SettingError):
         self.count, self.has_time = count, has_time
 
 
+class TimesError(SettingError):
+    """A device's times do not ascend, or come twice."""
+
+
 class EmptySensorsError(SettingError):
     """Sensors, all of them in ``columns``, have no value in any row."""
 
@@ -187,7 +191,7 @@ class JoinedTables:
             row, before = int(order[wrong[0] + 1]), int(order[wrong[0]])
             device = f"device '{devices[owner[row]]}'" if devices else "the recording"
             if step[wrong[0]] == 0:
-                raise SettingError(
+                raise TimesError(
                     f"{self.place(row, roles['time'])}: {device} has this time in row {self.line[before]} "
                     "already. A device has one row for each time: remove the copy. If several machines or recordings "
                     "have one name, name the column that tells them apart: --set data.columns.run=NAME."
@@ -196,7 +200,7 @@ class JoinedTables:
             names = [roles.get("label", ""), roles.get("run", "")]
             several = f" If each class counts its recordings anew: --set 'data.columns.run={JOIN.join(names)}'."
             several = several if self.run.any() and all(names) else ""
-            raise SettingError(
+            raise TimesError(
                 f"{self.place(row, roles['time'])}: {device} was at a later time in row {self.line[before]} "
                 f"already{more}. Put the rows in order, or set [data] sort = true (--set data.sort=true).{several}"
             )
