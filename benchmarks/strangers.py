@@ -393,14 +393,14 @@ def row(case: Case, result: Result) -> str:
     )
 
 
-def markdown(results: Sequence[tuple[Case, Result]], seeds: Sequence[int], changes: Sequence[str]) -> str:
+def markdown(results: Sequence[tuple[Case, Result]], changes: Sequence[str]) -> str:
     """Return the page."""
     changed = f", with {', '.join(changes)}" if changes else ""
     head = [
         "# Strangers' tables", "",
         "`python benchmarks/strangers.py`: real tables out of installed packages, drafted by `fedfloor new`, trained "
-        f"by `fedfloor run --references`{changed}; means over seeds {', '.join(map(str, seeds))}, ± the deviation "
-        "between them. Devices that no column names are dealt by a Dirichlet distribution with α = 1. *By "
+        f"by `fedfloor run --references`{changed}; means over seeds, ± the deviation between several. "
+        "Devices that no column names are dealt by a Dirichlet distribution with α = 1. *By "
         "hand*: the best of scikit-learn's gradient boosting, random forest (200 trees) and ridge or logistic "
         "regression, or of the isolation forest and principal components, each with its defaults, on all devices' "
         "training rows, judged on the same test rows; chosen by these, so it flatters. RMSE and MASE: less is better.",
@@ -417,7 +417,7 @@ def markdown(results: Sequence[tuple[Case, Result]], seeds: Sequence[int], chang
 
 
 def main() -> None:
-    """Play all cases, or some, and write the page."""
+    """Play all cases, or some, and write the page; cases that stand in its JSON already are kept."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--only", default="")
     parser.add_argument("--seeds", default="0")
@@ -426,7 +426,8 @@ def main() -> None:
     parser.add_argument("--out", type=Path)
     given = parser.parse_args()
     seeds = [int(seed) for seed in given.seeds.split(",")]
-    results = []
+    kept = given.out.with_suffix(".json") if given.out else None
+    found: dict[str, Any] = json.loads(kept.read_text(encoding="utf-8")) if kept and kept.exists() else {}
     for case in (case for case in CASES if not given.only or case.name in given.only.split(",")):
         with tempfile.TemporaryDirectory() as scratch:
             folder = given.keep / case.name if given.keep else Path(scratch)
@@ -434,12 +435,12 @@ def main() -> None:
             result = play(case, folder, seeds, given.changes)
         result.notes = [note.replace(f"{folder}/", "") for note in result.notes]
         result.reason = result.reason.replace(f"{folder}/", "")
-        results.append((case, result))
+        found[case.name] = asdict(result)
         print(row(case, result), f"{result.codes} {result.seconds:.0f} s", flush=True)
-        if given.out:
-            given.out.write_text(markdown(results, seeds, given.changes), encoding="utf-8")
-            content = {case.name: asdict(result) | {"about": case.about} for case, result in results}
-            given.out.with_suffix(".json").write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n")
+        if given.out and kept:
+            kept.write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+            results = [(case, Result(**found[case.name])) for case in CASES if case.name in found]
+            given.out.write_text(markdown(results, given.changes), encoding="utf-8")
 
 
 if __name__ == "__main__":
