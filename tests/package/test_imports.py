@@ -41,6 +41,7 @@ MAY = {
     "_version": set(),
     "errors": set(),
     "machine": {"errors"},
+    "mqtt_client": set(),
     "chance": set(),
     "detection": set(),
     "figures": {"detection", "errors"},
@@ -69,8 +70,8 @@ MAY = {
     "tracking": {"checking", "errors", "figures", "runs"},
     "conformance": TRAINING | {"report", "runs"},
     "draft": BASE | {"checking", "config", "experiment", "data", "park", "runs"},
-    "deploy": TRAINING | {"runs", "templates"},
-    "sensors": {"checking", "data", "errors"},
+    "deploy": TRAINING | {"mqtt_client", "runs", "templates"},
+    "sensors": {"checking", "data", "errors", "mqtt_client"},
     "rollout": {
         "checking",
         "config",

@@ -15,7 +15,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from fedfloor.deploy.mqtt import PACKET_BYTES, topic_parts
+from fedfloor.deploy.mqtt import ENVELOPE, PACKET_BYTES, topic_parts
 from fedfloor.deploy.park_file import RELEASES, CloudTable, FactoryTable, ParkFile
 from fedfloor.deploy.settings import ALARMS
 from fedfloor.errors import SettingError
@@ -71,7 +71,6 @@ def withdraw(acl: Path, pid: Path, device: str) -> bool:
 
 LEAST = (2, 0, 11)  # of Mosquitto; from 2.0.19 on without published advisories, before with a distribution's fixes
 
-ENVELOPE = 65_536  # bytes of topic and header beside a payload
 QUEUED = 10_000  # messages kept for a slow client: each device of a large factory may answer; bytes bound them, too
 INFLIGHT = 20  # messages to a client, and from one, that are not acknowledged yet
 FILES = 65_536  # open files of a broker: more than one address has ports to connect from (28,232 on Linux)

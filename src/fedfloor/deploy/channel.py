@@ -268,9 +268,9 @@ class DeviceChannel:
     def receive(self, topic: str, payload: bytes) -> None:
         """Handle a message as far as its kind and its sender allow; nothing is decoded before."""
         kind, names = mqtt.topic_parts(topic)
-        if (kind, len(names)) not in (("status", 1), ("out", 2)) or names[0] not in self._numbers:
+        name = names[0] if names else ""
+        if name not in self._numbers or topic not in self.topics(name):
             return
-        name = names[0]
         if name in self._cut:  # it was under way
             self.gate.refused[name, "flood"] += 1
         elif not self.flow.admits(name, len(payload)):

@@ -70,7 +70,7 @@ class Agent:
         self.settings, self.experiment = settings, experiment
         self.park = None if park is None else own.guarded(park, settings)
         self.gate = MessageFilter(most=REQUEST_BYTES, header=SHORT_HEADER, arrays=FEW_ARRAYS)
-        self._assembler = Assembler()
+        self._assembler = Assembler(REQUEST_BYTES)
         self._method, self._names = combined(experiment), names.table(experiment)
         own.check(settings)
         self._session, self._number = session or time.time_ns(), 0
@@ -116,7 +116,7 @@ class Agent:
     def receive(self, topic: str, packet: bytes) -> None:
         """Queue a request that arrives, once it is complete and meant for this session of the device."""
         kind, names = mqtt.topic_parts(topic)
-        if kind != "in" or len(names) != 2:
+        if kind != "in" or names[1:] != (self.settings.name,):
             return
         try:
             payload = self._assembler.add(topic, packet, self.gate.most)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import os
 import socket
 import struct
@@ -19,6 +20,8 @@ from fedfloor.ranges import RefusedError
 
 if TYPE_CHECKING:
     from paho.mqtt.client import Client
+
+    from fedfloor.mqtt_client import BoundedClient
 
 ROOT = "fedfloor"
 RETAINED = ("status", "release", "model", "serving")  # topics whose last message a new subscriber gets
@@ -54,6 +57,7 @@ def topic_parts(topic: str) -> tuple[str, tuple[str, ...]]:
 
 
 PACKET_BYTES = 1 << 18  # of a message's packet; a longer message goes in pieces, so that brokers need take no more
+ENVELOPE = 1 << 16  # bytes of topic and header beside a payload
 PIECE = struct.Struct(">4s8sQQ")  # magic, the transmission, where the piece begins, bytes of the whole message
 PIECE_MAGIC = b"FEDP"
 
@@ -82,13 +86,16 @@ class Assembler:
 
     A message of which a piece was lost is dropped; its request is repeated with the next connection.
 
+    Args:
+        room: bytes of all incomplete messages, beyond which the oldest are dropped; for topics that are not known.
+
     >>> assembler, sent = Assembler(), bytes(1_000_000)
     >>> [one for one in (assembler.add("t", packet, 1 << 20) for packet in pieces(sent)) if one] == [sent]
     True
     """
 
-    def __init__(self) -> None:
-        self._partial: dict[str, PartialMessage] = {}
+    def __init__(self, room: float = math.inf) -> None:
+        self._room, self._partial = room, dict[str, PartialMessage]()
 
     def add(self, topic: str, packet: bytes, most: int) -> bytes | None:
         """Return the message that a packet completes, or None.
@@ -117,9 +124,14 @@ class Assembler:
             raise RefusedError("oversized", f"its pieces have more than the {size} bytes that its first piece states.")
         known.data += memoryview(packet)[PIECE.size :]
         if len(known.data) < size:
+            self._make_room()
             return None
         del self._partial[topic]
         return bytes(known.data)
+
+    def _make_room(self) -> None:
+        while sum(max(len(one.data), PACKET_BYTES) for one in self._partial.values()) > self._room:
+            del self._partial[next(iter(self._partial))]
 
 
 log = logging.getLogger(__name__)
@@ -230,7 +242,7 @@ class MqttConnection:
         self._client.on_log = self.note_alert
         self._client.on_publish = self._acknowledged
         self._client.on_subscribe = lambda _client, _data, number, *_: self._subscribed(number, joined)
-        self._client.on_message = lambda _client, _data, one: call_handler(lambda: heard(one.topic, bytes(one.payload)))
+        self._client.listen(lambda topic, payload: call_handler(lambda: heard(topic, payload)))
         self._thread.start()
 
     def subscribe(self, topics: Sequence[str]) -> None:
@@ -285,18 +297,19 @@ class MqttConnection:
 
     def stay_connected(self) -> None:
         """Connect again whenever the connection breaks, until :meth:`stop`."""
+        client, limits = self._client, self._client.limits()
         attempt, pause, told, short = 0, waits(), "", 0
         while not self._stopped.is_set():
             before, began, self._alert = self.connections, self._clock(), "it hung up"
             try:
-                self._client.connect(self._broker.host, self._broker.port, KEEP_ALIVE_S, clean_start=True)
-                while self._client.loop(1.0) == 0:  # unlike loop_forever it wakes up for a message
+                client.connect(self._broker.host, self._broker.port, KEEP_ALIVE_S, clean_start=True, properties=limits)
+                while client.loop(1.0) == 0:  # unlike loop_forever it wakes up for a message
                     pass
             except Exception as error:  # malformed packets included: this thread must live
                 self._alert = str(error)
             if self.connections > before and self._clock() - began >= STEADY_S:
                 attempt, told, short = 0, "", 0
-            elif self.connections > before:
+            elif self.connections > before and not client.violation:
                 short += 1
                 if short == SHORT:
                     log.error(  # brokers keep one connection of each name
@@ -329,13 +342,12 @@ def subscribe_options(topic: str) -> Any:
     return SubscribeOptions(qos=1, noLocal=True, retainHandling=handling)
 
 
-def _make_client(name: str, tls: Tls | None, will: tuple[str, bytes] | None) -> Client:
+def _make_client(name: str, tls: Tls | None, will: tuple[str, bytes] | None) -> BoundedClient:
     try:
-        from paho.mqtt import client as mqtt
-        from paho.mqtt.enums import CallbackAPIVersion
+        from fedfloor.mqtt_client import BoundedClient
     except ImportError as error:
         raise SettingError("real machines need paho-mqtt: pip install 'fedfloor[deploy]'.") from error
-    made = mqtt.Client(CallbackAPIVersion.VERSION2, name, protocol=mqtt.MQTTv5, reconnect_on_failure=False)
+    made = BoundedClient(name, PACKET_BYTES + ENVELOPE, reconnects=False)
     made.on_socket_open = lambda _client, _data, opened: send_at_once(opened)
     # Only the link's own thread may write: two threads in one TLS connection garble it ("bad record mac").
     made.on_socket_register_write = lambda *_: None

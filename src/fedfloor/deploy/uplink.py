@@ -110,6 +110,7 @@ class Uplink:
         self._settings, self._answer, self._session = settings, answer, session
         self._gate, self._assembler, self._lock = MessageFilter(), Assembler(), threading.Lock()
         self._status = mqtt.status_topic(settings.park, settings.name)
+        self._inbox = mqtt.inbox_topic(settings.park, CLOUD, settings.name)
         will = self._status, self._state("gone", why="lost")
         self._link = link(will) if link else MqttConnection(settings.name, settings.cloud, settings.tls, will)
         self._under_way = set[str]()  # identities of requests
@@ -117,8 +118,7 @@ class Uplink:
 
     def __enter__(self) -> Uplink:
         """Connect."""
-        inbox = mqtt.inbox_topic(self._settings.park, CLOUD, self._settings.name)
-        self._link.start([inbox], self.receive, self.announce)
+        self._link.start([self._inbox], self.receive, self.announce)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -136,6 +136,8 @@ class Uplink:
 
     def receive(self, topic: str, packet: bytes) -> None:
         """Take a request of the cloud, once it is complete."""
+        if topic != self._inbox:
+            return
         try:
             request = self._assembler.add(topic, packet, MOST_BYTES)
             if request is not None:

@@ -18,12 +18,13 @@ from fedfloor.errors import SettingError, require
 from fedfloor.sensors.events import Event, Inbox, Signal, Update, seconds, secret, warn_once
 
 if TYPE_CHECKING:
-    from paho.mqtt.client import Client
+    from fedfloor.mqtt_client import BoundedClient
 
 log = logging.getLogger(__name__)
 
 KEEP_ALIVE_S = 15
 EXPIRY_S = 7 * 86400  # for so long a broker keeps what this client has not read
+PACKET_KB, ENVELOPE = 4096, 1 << 16  # larger messages are not even sent; bytes of topic and header beside a payload
 DEEPEST = 8  # tables in one another that an address or the list of a check goes down
 MOST_FIELDS = 2_000  # of a message, where all are listed
 TOPIC = re.compile(r"[^\x00+#]{1,1000}")
@@ -155,9 +156,9 @@ def _fields(document: object, topic: str) -> Iterator[tuple[str, object]]:
 @contextmanager
 def connected(
     broker: Broker, topics: Sequence[str], inbox: Inbox, take: Callable[[str, bytes], Iterable[Event]],
-    joined: Callable[[Client], object] = lambda client: None,  # noqa: ARG005
+    joined: Callable[[BoundedClient], object] = lambda client: None,  # noqa: ARG005
     lost: Callable[[], None] = lambda: None,
-) -> Iterator[Client]:  # fmt: skip
+) -> Iterator[BoundedClient]:  # fmt: skip
     """Subscribe to topics, connected again whenever the connection breaks.
 
     Args:
@@ -168,7 +169,7 @@ def connected(
     client, warned = _client(broker), set[str]()
     name = f"{broker.host}:{broker.port or (8883 if broker.ca else 1883)}"
 
-    def on_connect(_client: Client, _data: object, flags: Any, reason: Any, _properties: object) -> None:
+    def on_connect(_client: object, _data: object, flags: Any, reason: Any, _properties: object) -> None:
         if reason.is_failure:
             inbox.put(SettingError(f"broker {name} refused this client: {reason}. Look at user, password and cert."))
             return
@@ -176,33 +177,34 @@ def connected(
             inbox.put(Signal.LOST)
         client.subscribe([(topic, 1) for topic in topics])
 
-    def on_subscribe(_client: Client, _data: object, _number: int, reasons: Any, _properties: object) -> None:
+    def on_subscribe(_client: object, _data: object, _number: int, reasons: Any, _properties: object) -> None:
         refused = [topic for topic, reason in zip(topics, reasons, strict=False) if reason.is_failure]
         if refused:
             inbox.put(SettingError(f"broker {name} does not let this client read {', '.join(refused)}."))
         else:
             joined(client)
 
-    def on_message(_client: Client, _data: object, message: Any) -> None:
-        if len(message.payload) > broker.max_kb * 1024:
+    def heard(topic: str, payload: bytes) -> None:
+        if len(payload) > broker.max_kb * 1024:
             text = "%s: a message of %d bytes is left out (broker.max_kb)."
-            warn_once(warned, f"{message.topic} size", text, message.topic, len(message.payload))
+            warn_once(warned, f"{topic} size", text, topic, len(payload))
             return
         try:
-            for event in take(message.topic, bytes(message.payload)):
+            for event in take(topic, payload):
                 inbox.put(event)
         except Exception as error:  # of any payload: the connection's thread goes on
             text = "%s: a message cannot be read (%s: %s)."
-            warn_once(warned, message.topic, text, message.topic, type(error).__name__, error)
+            warn_once(warned, topic, text, topic, type(error).__name__, error)
 
     def failed(*_: object) -> None:
         log.warning("broker %s cannot be reached (%s). It is tried again and again.", name, sys.exc_info()[1])
 
-    client.on_connect, client.on_subscribe, client.on_message = on_connect, on_subscribe, on_message
-    client.on_connect_fail = failed
+    client.on_connect, client.on_subscribe, client.on_connect_fail = on_connect, on_subscribe, failed
+    client.listen(heard)
     client.on_disconnect = lambda _client, _data, _flags, _reason, _properties: lost()
     host, _, port = name.rpartition(":")
-    client.connect_async(host, int(port), KEEP_ALIVE_S, clean_start=not broker.client, properties=_expiry(broker))
+    limits = client.limits(EXPIRY_S if broker.client else 0)
+    client.connect_async(host, int(port), KEEP_ALIVE_S, clean_start=not broker.client, properties=limits)
     client.loop_start()
     try:
         yield client
@@ -212,13 +214,12 @@ def connected(
         client.loop_stop()
 
 
-def _client(broker: Broker) -> Client:
+def _client(broker: Broker) -> BoundedClient:
     try:
-        from paho.mqtt import client as mqtt
-        from paho.mqtt.enums import CallbackAPIVersion
+        from fedfloor.mqtt_client import BoundedClient
     except ImportError as error:
         raise SettingError("MQTT sources need paho-mqtt: pip install 'fedfloor[sensors]'.") from error
-    client = mqtt.Client(CallbackAPIVersion.VERSION2, broker.client, protocol=mqtt.MQTTv5)
+    client = BoundedClient(broker.client, max(PACKET_KB, broker.max_kb) * 1024 + ENVELOPE, reconnects=True)
     client.reconnect_delay_set(1, 30)
     if broker.user is not None:
         password = None if broker.password is None else secret(broker.password, "source.broker.password")
@@ -229,12 +230,3 @@ def _client(broker: Broker) -> Client:
         except (OSError, ValueError) as error:
             raise SettingError(f"source.broker: the certificates cannot be read ({error}).") from error
     return client
-
-
-def _expiry(broker: Broker) -> Any:
-    from paho.mqtt.packettypes import PacketTypes
-    from paho.mqtt.properties import Properties
-
-    properties = Properties(PacketTypes.CONNECT)  # type: ignore[no-untyped-call]
-    properties.SessionExpiryInterval = EXPIRY_S if broker.client else 0
-    return properties

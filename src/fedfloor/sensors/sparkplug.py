@@ -19,7 +19,7 @@ from fedfloor.sensors.events import Event, Inbox, Signal, Update
 from fedfloor.sensors.mqtt import TOPIC, Broker, connected
 
 if TYPE_CHECKING:
-    from paho.mqtt.client import Client
+    from fedfloor.mqtt_client import BoundedClient
 
 log = logging.getLogger(__name__)
 
@@ -65,14 +65,14 @@ class SparkplugSource:
         inbox, state = Inbox(stop), NodeState({*addresses})
         command = f"{ROOT}/{self.group}/NCMD/{self.node}"
         topics = [f"{ROOT}/{self.group}/+/{self.node}", f"{ROOT}/{self.group}/+/{self.node}/+"]
-        clients: list[Client] = []
+        clients: list[BoundedClient] = []
 
         def take(topic: str, payload: bytes) -> Iterator[Event]:
             _, _, kind, _, *device = topic.split("/")
             yield from state.take(kind, device[0] if device else "", payload)
             ask()
 
-        def ask(*joined: Client) -> None:
+        def ask(*joined: BoundedClient) -> None:
             clients.extend(joined)
             if clients and state.wants_birth(time.monotonic()):
                 clients[0].publish(command, rebirth(), qos=0)

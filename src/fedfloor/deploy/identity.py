@@ -1,0 +1,84 @@
+"""Signatures of messages: each process signs with the key of its certificate, and accepts what its peers signed.
+
+What a broker relays it can drop or delay, and no more: a signature covers the header, which names sender, receiver, run,
+round, session and number of the message, the message that it answers, and the SHA-256 of its arrays.
+"""
+
+from __future__ import annotations
+
+import struct
+from functools import lru_cache
+
+from cryptography import x509
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from fedfloor.deploy import authority
+from fedfloor.deploy.settings import Tls
+from fedfloor.ranges import RefusedError
+
+PURPOSE = b"fedfloor message\0"  # so that a signature for anything else is never taken for that of a message
+CERTIFICATE = struct.Struct(">H")  # its length, before it; the signature follows
+SEALS = 1024  # certificates whose check is remembered
+
+
+class Identity:
+    """A process's certificate and key, and its park's authority.
+
+    Args:
+        tls: its files.
+        name: the process's, which is the common name of its certificate.
+
+    Raises:
+        SettingError: a file is missing or unreadable.
+    """
+
+    def __init__(self, tls: Tls, name: str) -> None:
+        self.name, self._root = name, authority.certificate(tls.ca)
+        self._key, own = authority.private_key(tls.key), authority.certificate(tls.cert)
+        der = own.public_bytes(serialization.Encoding.DER)
+        self._certificate = CERTIFICATE.pack(len(der)) + der
+
+    def sign(self, header: bytes) -> bytes:
+        """Return the seal of a header: this process's certificate, and its signature (ECDSA with SHA-256)."""
+        return self._certificate + self._key.sign(PURPOSE + header, ec.ECDSA(hashes.SHA256()))
+
+    def check(self, seal: bytes, header: bytes, sender: str) -> None:
+        """Refuse a header that its sender did not sign.
+
+        Raises:
+            RefusedError: the certificate is no valid one of the park, or another's, or the signature does not fit.
+        """
+        if not seal:
+            raise RefusedError("signature", "it is not signed.")
+        try:
+            (length,) = CERTIFICATE.unpack_from(seal)
+            cert = member(self._root, seal[CERTIFICATE.size : CERTIFICATE.size + length])
+            key = cert.public_key()
+            if not isinstance(key, ec.EllipticCurvePublicKey):
+                raise ValueError("its kind of key is none of the park")
+            key.verify(seal[CERTIFICATE.size + length :], PURPOSE + header, ec.ECDSA(hashes.SHA256()))
+        except (struct.error, ValueError, TypeError, InvalidSignature) as error:
+            raise RefusedError("signature", f"no member of this park signed it ({type(error).__name__}).") from error
+        if authority.common_name(cert) != sender:
+            raise RefusedError("signature", f"'{authority.common_name(cert)}' signed it, not '{sender}'.")
+        if not cert.not_valid_before_utc <= authority.now() <= cert.not_valid_after_utc:
+            raise RefusedError("signature", "its certificate is not good at this time: is this machine's clock right?")
+
+
+def identity(tls: Tls | None, name: str) -> Identity | None:
+    """Return a process's identity; None without certificates, where nothing is signed or checked."""
+    return None if tls is None else Identity(tls, name)
+
+
+@lru_cache(maxsize=SEALS)
+def member(root: x509.Certificate, der: bytes) -> x509.Certificate:
+    """Return a certificate that an authority signed.
+
+    Raises:
+        ValueError, TypeError, InvalidSignature: it cannot be read, or the authority did not sign it.
+    """
+    cert = x509.load_der_x509_certificate(der)
+    cert.verify_directly_issued_by(root)
+    return cert
