@@ -48,7 +48,7 @@ from fedfloor.deploy import broker, checks, device, facts, joining, machines, mq
 from fedfloor.deploy.channel import DeviceChannel, Flow, OpenRequest
 from fedfloor.deploy.checks import MessageFilter
 from fedfloor.deploy.cloud import CloudExecutor, _room
-from fedfloor.deploy.message import FEW_ARRAYS, MAGIC, SHORT_HEADER, START, Message, decode, encode
+from fedfloor.deploy.message import FEW_ARRAYS, MAGIC, SHORT_HEADER, START, VERSION, Message, decode, encode
 from fedfloor.deploy.names import table
 from fedfloor.deploy.park_file import from_document
 from fedfloor.deploy.settings import CloudEdge, CloudSettings, DataSource, Named
@@ -615,7 +615,7 @@ def messages(tally: Tally, folder: Path) -> None:
         tally.attempt(f"byte {place} flipped", refused(bytes(spoilt)), by_hand=False)
 
     def framed(header: bytes, body: bytes = b"") -> bytes:
-        return START.pack(MAGIC, 1, len(header)) + header + body
+        return START.pack(MAGIC, VERSION, len(header), 0) + header + body
 
     said = {**{k: v for k, v in vars(true).items() if k != "arrays"}, "digest": ""}
     for name in said:
@@ -1042,12 +1042,16 @@ def _large(frame: bytes, kind: str, sent: Any) -> str:
 
 def _named(folder: Path, sender: str, answers: str = "", failed: Any = None) -> str:
     what = experiment(folder, "fedavg", rounds=1)
-    said = Message("walked", sender, session=1, number=1, answers=answers, about={"failed": failed or {}})
+    said = Message("walked", sender, session=1, number=1, about={"failed": failed or {}})
     edges = (
         CloudEdge("e0", 0, devices=(Named("d0", 0),)),
         CloudEdge("e1", 1, devices=(Named("d1", 1),)),
     )
-    way: Any = SimpleNamespace(ask=lambda messages, *_: {m: encode(said) for m in messages if m == 0})
+
+    def ask(messages: dict[int, bytes], *_: object) -> dict[int, bytes]:
+        return {0: encode(replace(said, answers=answers or decode(messages[0]).identity))}
+
+    way: Any = SimpleNamespace(ask=ask)
     one = CloudExecutor(
         CloudSettings("trial", what, folder / "run", edges, NOWHERE), way, [0, 1], table(config.read(what, []))
     )

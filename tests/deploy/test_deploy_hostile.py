@@ -281,7 +281,7 @@ def test_a_request_to_a_device_that_leaves_while_it_is_written_is_lost_at_once(m
     line: Any = DeviceChannel("p", "e", link, {0: Named("d0", 0)})  # type: ignore[arg-type]
     line.here[0] = {}
 
-    def leaving(message: Message) -> bytes:
+    def leaving(message: Message, *_: object) -> bytes:
         line.remove(0, "d0", "it is cut off")
         return encode(message)
 
@@ -705,11 +705,11 @@ class Replayed:
     def ask(self, messages: Mapping[int, bytes], deadline_s: float, most: Mapping[int, int]) -> dict[int, bytes]:
         found = {}
         for factory, frame in messages.items():
-            kind = decode(frame).kind
-            answer = self.true.get((factory, kind))
-            answer = self.forged.get(kind, answer) if factory == 0 else answer
+            request = decode(frame)
+            answer = self.true.get((factory, request.kind))
+            answer = self.forged.get(request.kind, answer) if factory == 0 else answer
             if answer is not None:
-                found[factory] = encode(replace(answer, number=next(self.numbers), answers=""))
+                found[factory] = encode(replace(answer, number=next(self.numbers), answers=request.identity))
         return found
 
 
@@ -766,7 +766,10 @@ class Inventing:
         self.asked += 1
         failures = {f"x{self.asked}-{i}": ["visit", "RunError", "why"] for i in range(3)}
         about = {"held": {}, "devices": [0], "lacking": ["d0"], "wrong": {}, "failed": failures}
-        return {m: encode(Message("gathered", f"e{m}", session=1, number=self.asked, about=about)) for m in messages}
+        said = Message("gathered", "", session=1, number=self.asked, about=about)
+        return {
+            m: encode(replace(said, sender=f"e{m}", answers=decode(frame).identity)) for m, frame in messages.items()
+        }
 
 
 @pytest.mark.parametrize("listed", [False, True])

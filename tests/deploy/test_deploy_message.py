@@ -27,13 +27,13 @@ SENT = Message(
 
 def forged(header: dict[str, object] | bytes, body: bytes = b"") -> bytes:
     said = header if isinstance(header, bytes) else json.dumps(header).encode()
-    return START.pack(MAGIC, VERSION, len(said)) + said + body
+    return START.pack(MAGIC, VERSION, len(said), 0) + said + body
 
 
 def header(body: bytes = b"", **changed: object) -> dict[str, object]:
     plain = {
         "kind": "update", "sender": "press-1", "run": "run", "round": 3, "session": 17, "number": 5, "scope": "all",
-        "answers": "", "about": {}, "digest": hashlib.sha256(body).hexdigest(),
+        "answers": "", "about": {}, "digest": hashlib.sha256(body).hexdigest(), "receiver": "",
     }  # fmt: skip
     return plain | changed
 
@@ -67,9 +67,10 @@ LONE = {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}
         (b"", "truncated"),
         (b"FEDF", "truncated"),
         (b"\x80\x04\x95" + bytes(40), "foreign"),  # how a pickle begins
-        (START.pack(MAGIC, 2, 0), "version"),
-        (START.pack(MAGIC, VERSION, 1 << 31), "oversized"),
-        (START.pack(MAGIC, VERSION, 1 << 20), "truncated"),
+        (START.pack(MAGIC, VERSION - 1, 0, 0), "version"),
+        (START.pack(MAGIC, VERSION, 1 << 31, 0), "oversized"),
+        (START.pack(MAGIC, VERSION, 1 << 20, 0), "truncated"),
+        (START.pack(MAGIC, VERSION, 0, 1), "truncated"),
         (forged(b"[1, 2"), "header"),
         (forged(b"[" * 100_000), "header"),
         (forged(b"[]"), "header"),

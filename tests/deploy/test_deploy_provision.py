@@ -212,7 +212,8 @@ def test_with_flower_the_cloud_has_no_broker(tmp_path: Path) -> None:
         provisioned(park, tmp_path)
     park.experiment.write_text('name = "given"\nmethod.name = "hierfavg"\n')
     provisioned(park, tmp_path)
-    assert {path.name for path in (tmp_path / "out/cloud").iterdir()} == {"ca.crt", "cloud.toml", "experiment.toml"}
+    files = {"ca.crt", "cloud.crt", "cloud.key", "cloud.toml", "experiment.toml"}  # its messages are signed
+    assert {path.name for path in (tmp_path / "out/cloud").iterdir()} == files
     cloud = settings.read(CloudSettings, tmp_path / "out/cloud/cloud.toml")
     assert (cloud.transport, cloud.broker) == ("flower", None)
     assert settings.read(EdgeSettings, tmp_path / "out/factories/south/edge-south.toml").cloud is None

@@ -129,7 +129,7 @@ def test_requests_without_end_start_no_threads_without_end_and_what_is_no_messag
     with answering(lambda frame: b"x" if free.wait(10) else b"") as (broker, link, _):
         for number in range(1, 100):
             broker.deliver(mqtt.inbox_topic("trial", CLOUD, "e0"), request(number), False)
-        broker.deliver(mqtt.inbox_topic("trial", CLOUD, "e0"), b"no message", False)
+        broker.deliver(mqtt.inbox_topic("trial", CLOUD, "e0"), b"this is no message", False)
         assert until(lambda: link._gate.counts() == {CLOUD: {"busy": 95, "foreign": 1}})
         free.set()
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from fedfloor import config
-from fedfloor.deploy import cloud
+from fedfloor.deploy import authority, cloud
 from fedfloor.deploy.device import Agent
 from fedfloor.deploy.edge import Edge
 from fedfloor.deploy.mqtt import Connection
@@ -24,6 +24,7 @@ from fedfloor.deploy.settings import (
     EdgeSettings,
     Endpoint,
     Named,
+    Tls,
 )
 from fedfloor.experiment import Experiment
 from fedfloor.methods.fedavg import FedAvg
@@ -87,6 +88,16 @@ class Broker:
             self.retained[topic] = payload
         for link in list(self.links):
             link.offer(topic, payload)
+
+
+def member(folder: Path, ca: authority.Authority, name: str) -> Tls:
+    """Issue a certificate of a park."""
+    folder.mkdir(parents=True, exist_ok=True)
+    files = Tls(folder / "ca.crt", folder / f"{name}.crt", folder / f"{name}.key")
+    cert, key = authority.issue(ca, authority.Holder(name), 30, authority.now())
+    for path, text in zip((files.ca, files.cert, files.key), (ca.pem()[0], cert, key), strict=True):
+        path.write_bytes(text)
+    return files
 
 
 class InMemory:
@@ -199,12 +210,14 @@ class Live:
     join: Callable[[int], None]
     samples: str = "experiment"
     deadlines: Deadlines = field(default_factory=lambda: Deadlines(round_s=120))
+    tls: Callable[[str], Tls | None] = lambda _: None
 
     def settings(self, out: str = "live") -> CloudSettings:
         known = tuple(CloudEdge(f"e{m}", m) for m in self.edges)
         return CloudSettings(
-            "trial", self.what, self.folder / out, known, NOWHERE, deadlines=self.deadlines, samples=self.samples
-        )
+            "trial", self.what, self.folder / out, known, NOWHERE, self.tls("cloud"), deadlines=self.deadlines,
+            samples=self.samples,
+        )  # fmt: skip
 
     def run(self, out: str = "live", **more: object) -> list[ledger.Line]:
         cloud.run(self.settings(out), Inside(self.edges), **more)  # type: ignore[arg-type]
@@ -217,12 +230,17 @@ Connect = Callable[[str, int, "tuple[str, bytes] | None"], Connection]  # name, 
 @contextmanager
 def live(
     folder: Path, what: Path, deadlines: Deadlines | None = None, connect: Connect | None = None,
-    data: Callable[[int], DataSource] | None = None,
+    data: Callable[[int], DataSource] | None = None, ca: authority.Authority | None = None,
 ) -> Iterator[Live]:  # fmt: skip
     """A running park; its links are in memory unless ``connect`` makes others.
 
-    Devices hold their share of the experiment's data, or with ``data`` say what they hold.
+    Devices hold their share of the experiment's data, or with ``data`` say what they hold. With an authority everybody
+    signs.
     """
+
+    def tls(name: str) -> Tls | None:
+        return None if ca is None else member(folder / "tls", ca, name)
+
     read = config.read(what, [])
     park, broker = build_park(read), Broker()
     connect = connect or (lambda name, factory, will: InMemory(broker, will))
@@ -236,21 +254,24 @@ def live(
 
         source = data(k) if data else None
         settings = device_settings(folder, what, k, int(park.factory_of[k]), data=source)
-        agents[k] = Agent(settings, read, None if data else park, link)
+        agents[k] = Agent(replace(settings, tls=tls(f"d{k}")), read, None if data else park, link)
         threading.Thread(target=agents[k].run, daemon=True).start()
 
     for k in range(park.devices):
         join(k)
     samples = "devices" if data else "experiment"
     edges = {
-        m: Edge(replace(one, samples=samples), read, None if data else park, connect(f"e{m}", m, None))
+        m: Edge(
+            replace(one, samples=samples, tls=tls(f"e{m}")), read, None if data else park, connect(f"e{m}", m, None)
+        )
         for m in range(park.factories)
-        for one in [edge_settings(folder, what, park, m, deadlines=deadlines)]
+        for made in [edge_settings(folder, what, park, m, deadlines=deadlines)]
+        for one in [replace(made, samples=samples, tls=tls(f"e{m}"))]
     }
     for edge in edges.values():
         edge.start()
     try:
-        yield Live(what, folder, broker, agents, links, edges, join, samples)
+        yield Live(what, folder, broker, agents, links, edges, join, samples, tls=tls)
     finally:
         for agent in agents.values():
             agent.leave()

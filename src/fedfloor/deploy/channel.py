@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from threading import Lock
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from fedfloor._version import __version__
 from fedfloor.deploy import mqtt
@@ -20,6 +20,9 @@ from fedfloor.deploy.message import MOST_BYTES, SHORT_HEADER, STATUS_BYTES, Arra
 from fedfloor.deploy.mqtt import Assembler, Connection
 from fedfloor.deploy.settings import Named
 from fedfloor.ranges import RefusedError
+
+if TYPE_CHECKING:
+    from fedfloor.deploy.identity import Identity
 
 BURST = 256  # tokens of a full bucket: what a device on a bad line sends unasked stays far below
 RATE_HZ = 4.0  # tokens per second
@@ -122,6 +125,7 @@ class DeviceChannel:
         cut: called with the name of a device that is cut off.
         joined: called with the number of a device that was started.
         peer: the word for a receiver in logs.
+        identity: the sender's, which signs its requests.
         header: the most bytes of an answer's header.
     """
 
@@ -129,8 +133,9 @@ class DeviceChannel:
         self, park: str, name: str, link: Connection, devices: Mapping[int, Named], session: int | None = None,
         flow: Flow | None = None, cut: Callable[[str], None] = lambda _: None,
         joined: Callable[[int], None] = lambda _: None, peer: str = "device", header: int = SHORT_HEADER,
+        identity: Identity | None = None,
     ) -> None:  # fmt: skip
-        self.park, self.name, self.gate = park, name, MessageFilter(header=header)
+        self.park, self.name, self.gate = park, name, MessageFilter(header=header, identity=identity)
         self._peer, self._assembler = peer, Assembler()
         self.devices, self._numbers = dict(devices), {one.name: k for k, one in devices.items()}
         self.here: dict[int, Mapping[str, Any]] = {}  # connected devices, and the ``about`` of their hello
@@ -191,10 +196,10 @@ class DeviceChannel:
         with self._lock:
             self._number += 1
             message = Message(
-                kind, self.name, run, number, self._session, self._number, scope,
+                kind, self.name, run, number, self._session, self._number, scope, receiver=self.name_of(device),
                 about={**about, "to": self._sessions.get(device)}, arrays=arrays or {},
             )  # fmt: skip
-        payload, (most, few) = encode(message), answer_size(kind, arrays or {}, back)
+        payload, (most, few) = encode(message, self.gate.identity), answer_size(kind, arrays or {}, back)
         came = self.exchange(device, message.identity, kind, payload, deadline_s, most)
         if came is None:
             return None
@@ -217,10 +222,10 @@ class DeviceChannel:
             identity, kind: the request's.
             most: bytes of its answer.
         """
-        name = self.devices[device].name if device in self.devices else None
+        name = self.name_of(device)
         if self._abandoned:
             return None
-        if name is None or device not in self.here:
+        if not name or device not in self.here:
             self.log_absent(name or device, kind)
             return None
         asked = OpenRequest(name, payload, most)
@@ -242,6 +247,10 @@ class DeviceChannel:
             log.warning("%s %s is gone (%s): its %s is lost.", self._peer, name, came.why, kind)
             return None
         return came
+
+    def name_of(self, device: int) -> str:
+        """Return a device's name, "" of one that is not listed."""
+        return self.devices[device].name if device in self.devices else ""
 
     def log_absent(self, device: str | int, kind: str) -> None:
         """Log that a request is lost, as its receiver is not connected."""
@@ -317,7 +326,7 @@ class DeviceChannel:
             return any(device == name and count > 0 for (device, _), count in self._repeated.items())
         if error.reason not in ("replayed", "unasked"):
             return False
-        place = name, split(payload, header=self.gate.header)[0]["answers"]
+        place = name, split(payload, header=self.gate.header).header["answers"]
         if self._repeated[place] <= 0:
             return False
         self._repeated[place] -= 1
@@ -330,8 +339,7 @@ class DeviceChannel:
         device = self._numbers[name]
         try:
             status = decode(payload, STATUS_BYTES, STATUS_BYTES, arrays=0)
-            if status.sender != name:
-                raise RefusedError("sender", f"its header names sender '{status.sender}'.")
+            self.gate.signed(payload, name, status=True)
             if status.kind == "hello":
                 self.register(device, name, status)
             elif status.kind == "gone" and status.session == self._sessions.get(device, status.session):

@@ -16,9 +16,9 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from fedfloor.deploy.message import MOST_ARRAYS, MOST_BYTES, MOST_HEADER, Message, decode, split
+from fedfloor.deploy.message import MOST_ARRAYS, MOST_BYTES, MOST_HEADER, Message, MessageParts, decode, split
 from fedfloor.deploy.settings import NAME
 from fedfloor.engine.limit import MOST as LONGEST
 from fedfloor.engine.limit import effort
@@ -26,6 +26,9 @@ from fedfloor.errors import SettingError
 from fedfloor.plan.nodes import Work
 from fedfloor.plan.outcome import Receipt
 from fedfloor.ranges import COUNT, LOSS, SECONDS, RefusedError, number, rows, table, whole
+
+if TYPE_CHECKING:
+    from fedfloor.deploy.identity import Identity
 
 log = logging.getLogger(__name__)
 
@@ -64,6 +67,7 @@ class MessageFilter:
     """Admits messages of known senders, each once, and counts those it refuses.
 
     Args:
+        identity: this process's: messages must be signed by their senders, and for it. None: for tests only.
         run: the run they must belong to; "" takes any.
         most: the most bytes of one.
         header: the most bytes of its header.
@@ -73,8 +77,9 @@ class MessageFilter:
 
     def __init__(
         self, run: str = "", most: int = MOST_BYTES, seen: Path | None = None, header: int = MOST_HEADER,
-        arrays: int = MOST_ARRAYS,
+        arrays: int = MOST_ARRAYS, identity: Identity | None = None,
     ) -> None:  # fmt: skip
+        self.identity = identity
         self.run, self.most, self.header, self.arrays, self._seen = run, most, header, arrays, seen
         self.refused: Counter[tuple[str, str]] = Counter()  # by sender and reason
         self._last: dict[str, tuple[int, int]] = read_seen(seen)
@@ -100,9 +105,7 @@ class MessageFilter:
         Raises:
             RefusedError: it is not.
         """
-        header, _ = split(data, self.most, self.header)
-        if header["sender"] != sender:
-            raise RefusedError("sender", f"its header names sender '{header['sender']}'.")
+        header = self.signed(data, sender).header
         if self.run and header["run"] != self.run:
             raise RefusedError("run", f"it belongs to run '{header['run']}'; this is '{self.run}'.")
         timely(header["session"])
@@ -114,6 +117,21 @@ class MessageFilter:
             if self._seen is not None:
                 write_seen(self._seen, self._last)
         return header
+
+    def signed(self, data: bytes, sender: str, *, status: bool = False) -> MessageParts:
+        """Return the parts of a message that its sender signed for this process, or of a status, which is for all.
+
+        Raises:
+            RefusedError: it did not.
+        """
+        parts = split(data, self.most, self.header)
+        if parts.header["sender"] != sender:
+            raise RefusedError("sender", f"its header names sender '{parts.header['sender']}'.")
+        if self.identity is not None:
+            self.identity.check(parts.seal, parts.text, sender)
+            if parts.header["receiver"] != ("" if status else self.identity.name):
+                raise RefusedError("receiver", f"it is for '{parts.header['receiver']}'.")
+        return parts
 
     def refuse(self, sender: str, error: RefusedError) -> None:
         """Count a refused message and log its sender and reason."""

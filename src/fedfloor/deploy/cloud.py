@@ -25,6 +25,7 @@ from fedfloor.deploy.checks import Measured, MessageFilter
 from fedfloor.deploy.device import foreign
 from fedfloor.deploy.edge import KINDS, Failure, failed
 from fedfloor.deploy.facts import Facts
+from fedfloor.deploy.identity import identity
 from fedfloor.deploy.message import MOST_BYTES, MOST_HEADER, Message, encode
 from fedfloor.deploy.names import PartNames, table
 from fedfloor.deploy.settings import CLOUD, CloudSettings
@@ -154,7 +155,8 @@ class CloudExecutor:
         if lacking:
             raise SettingError(f"factory {lacking[0]} has devices but no edge: add it to [[edges]].")
         self._told: dict[int, Mapping[str, Any]] = {}  # what edges are told of devices that keep their samples
-        self._gate, self._session, self._number = MessageFilter(), time.time_ns(), 0
+        self._gate = MessageFilter(identity=identity(settings.tls, CLOUD))
+        self._session, self._number = time.time_ns(), 0
         self._here: dict[int, set[int]] = {}  # factory → devices, as its edge saw them last
         self._round = self._model = 0  # bytes of the packet that edges walk with
         self._kept: Mapping[int, set[str]] = {}
@@ -428,16 +430,16 @@ class CloudExecutor:
             self._number += 1
             message = Message(
                 kind, CLOUD, self._settings.out.name, self._round, self._session, self._number, scope, about=about,
-                arrays=arrays,
+                arrays=arrays, receiver=self._names[factory],
             )  # fmt: skip
-            frames[factory], identities[factory] = encode(message), message.identity
+            frames[factory], identities[factory] = encode(message, self._gate.identity), message.identity
             rooms[factory] = _room(kind, about, arrays, self._model)
         most = {factory: size for factory, (size, _) in rooms.items()}
         came = self._edges.ask(frames, self._settings.deadlines.round_s, most)
         found, walked, broken = {}, [0.0], dict[int, FedfloorError]()
         for factory, frame in came.items():
             answer = self._gate.take(frame, self._names[factory], *rooms[factory])
-            if answer is None or answer.answers not in (identities[factory], ""):
+            if answer is None or answer.answers != identities[factory]:
                 continue
             request = asked[factory][0]
             with self._naming(factory, request), ranges.of("header"):

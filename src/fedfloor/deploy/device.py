@@ -24,6 +24,7 @@ from fedfloor.deploy import mqtt, names, own
 from fedfloor.deploy.checks import MessageFilter, printable
 from fedfloor.deploy.facts import Facts, Questions, holding
 from fedfloor.deploy.facts import read as read_facts
+from fedfloor.deploy.identity import identity
 from fedfloor.deploy.message import FEW_ARRAYS, SHORT_HEADER, Message, Reply, encode, split
 from fedfloor.deploy.mqtt import Assembler, Connection, MqttConnection
 from fedfloor.deploy.own import Labelled
@@ -69,13 +70,14 @@ class Agent:
     ) -> None:  # fmt: skip
         self.settings, self.experiment = settings, experiment
         self.park = None if park is None else own.guarded(park, settings)
-        self.gate = MessageFilter(most=REQUEST_BYTES, header=SHORT_HEADER, arrays=FEW_ARRAYS)
+        signer = identity(settings.tls, settings.name)
+        self.gate = MessageFilter(most=REQUEST_BYTES, header=SHORT_HEADER, arrays=FEW_ARRAYS, identity=signer)
         self._assembler = Assembler(REQUEST_BYTES)
         self._method, self._names = combined(experiment), names.table(experiment)
         own.check(settings)
         self._session, self._number = session or time.time_ns(), 0
         self._status = mqtt.status_topic(settings.park, settings.name)
-        will = self._status, encode(self.numbered("gone", about={"why": "lost"}))
+        will = self._status, self.encoded("gone", about={"why": "lost"})
         self._link = link(will) if link else MqttConnection(settings.name, settings.broker, settings.tls, will)
         self._asked: queue.PriorityQueue[tuple[int, int, Asked | None]] = queue.PriorityQueue()
         self._order, self._lock = count(), Lock()
@@ -98,7 +100,7 @@ class Agent:
                 with self._lock:
                     self._waiting[asked[0]] -= 1
                     self._held[asked[0]] -= len(asked[1])
-        self._link.say(self._status, encode(self.numbered("gone", about={"why": "left"})), retain=True)
+        self._link.say(self._status, self.encoded("gone", about={"why": "left"}), retain=True)
         self._link.stop()
 
     def next_request(self) -> Asked | None:
@@ -122,8 +124,7 @@ class Agent:
             payload = self._assembler.add(topic, packet, self.gate.most)
             if payload is None:
                 return
-            header, _ = split(payload, self.gate.most, SHORT_HEADER)
-            if header["about"].get("to") != self._session:
+            if self.gate.signed(payload, names[0]).header["about"].get("to") != self._session:
                 raise RefusedError("stale", "it is meant for this device before it was started again.")
             self.enqueue(names[0], payload)
         except RefusedError as error:
@@ -146,7 +147,7 @@ class Agent:
     def announce(self) -> None:
         """Announce this device."""
         about = {"device": self.settings.device, "version": __version__, "factory": self.settings.factory}
-        self._link.say(self._status, encode(self.numbered("hello", about=about)), retain=True)
+        self._link.say(self._status, self.encoded("hello", about=about), retain=True)
 
     def serve(self, edge: str, payload: bytes) -> None:
         """Answer a request, or send the last answer again where an edge repeats its request."""
@@ -159,16 +160,16 @@ class Agent:
             self.gate.refuse(edge, RefusedError("stale", "it is meant for this device before it was started again."))
             return
         kind, about, arrays = self.reply(edge, message)
-        self._last = f"{edge} {message.identity}", encode(self.numbered(kind, message, about, arrays))
+        self._last = f"{edge} {message.identity}", self.encoded(kind, message, about, arrays)
         self._link.say(mqtt.outbox_topic(self.settings.park, self.settings.name, edge), self._last[1])
 
     def repeat_answer(self, edge: str, payload: bytes) -> bool:
         """Send the last answer again if an edge repeats its request after a lost connection; return whether it did."""
         try:
-            header, _ = split(payload, header=SHORT_HEADER)
+            request = split(payload, header=SHORT_HEADER).identity
         except RefusedError:
             return False
-        if f"{edge} {header['session']}-{header['number']}" != self._last[0]:
+        if f"{edge} {request}" != self._last[0]:
             return False
         self._link.say(mqtt.outbox_topic(self.settings.park, self.settings.name, edge), self._last[1])
         return True
@@ -276,6 +277,13 @@ class Agent:
         counts = self.own_park().census([device], int(about["tick"]), [int(about["trained"])])[0]
         return [int(one) for one in counts]
 
+    def encoded(
+        self, kind: str, answers: Message | None = None, about: dict[str, Any] | None = None,
+        arrays: dict[str, Any] | None = None,
+    ) -> bytes:  # fmt: skip
+        """Return the device's next message, signed; the arguments are those of :meth:`numbered`."""
+        return encode(self.numbered(kind, answers, about, arrays), self.gate.identity)
+
     def numbered(
         self, kind: str, answers: Message | None = None, about: dict[str, Any] | None = None,
         arrays: dict[str, Any] | None = None,
@@ -283,10 +291,10 @@ class Agent:
         """Return the device's next message, which answers a request where one is given."""
         self._number += 1
         run, number = (answers.run, answers.round) if answers else ("", 0)
-        scope, identity = (answers.scope, answers.identity) if answers else ("all", "")
+        scope, answered = (answers.scope, answers.identity) if answers else ("all", "")
         return Message(
-            kind, self.settings.name, run, number, self._session, self._number, scope, identity, about or {},
-            arrays or {},
+            kind, self.settings.name, run, number, self._session, self._number, scope, answered, about or {},
+            arrays or {}, answers.sender if answers else "",
         )  # fmt: skip
 
 

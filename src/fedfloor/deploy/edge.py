@@ -25,8 +25,9 @@ from fedfloor.deploy.channel import DeviceChannel, side_by_side
 from fedfloor.deploy.checks import MessageFilter, printable
 from fedfloor.deploy.device import foreign
 from fedfloor.deploy.facts import read as read_facts
+from fedfloor.deploy.identity import identity
 from fedfloor.deploy.joining import Joining
-from fedfloor.deploy.message import Message, Reply, check_visit, encode, fits, identity, layout_digest, returned
+from fedfloor.deploy.message import Message, Reply, check_visit, encode, fits, layout_digest, returned
 from fedfloor.deploy.mqtt import Connection, MqttConnection
 from fedfloor.deploy.names import PartNames
 from fedfloor.deploy.settings import CLOUD, Deadlines, EdgeSettings
@@ -326,10 +327,11 @@ class Edge:
                 f"method '{experiment.method.name}' crosses factories, but this edge was provisioned for rounds within "
                 "its own: run fedfloor provision again, copy the files that it lists, and restart brokers and edges."
             )
-        self.gate = MessageFilter(seen=settings.state / f"{settings.name}.seen.json")
+        own = identity(settings.tls, settings.name)
+        self.gate = MessageFilter(seen=settings.state / f"{settings.name}.seen.json", identity=own)
         everyone = {one.device: one for one in (*settings.devices, *settings.neighbours)}
         self.line = DeviceChannel(
-            settings.park, settings.name, link, everyone, cut=self.withdraw, joined=self.introduce
+            settings.park, settings.name, link, everyone, cut=self.withdraw, joined=self.introduce, identity=own
         )
         self.own = [one.device for one in settings.devices]
         self.joining, self.ready = Joining(self.line, settings.deadlines.probe_s), False
@@ -378,9 +380,9 @@ class Edge:
         message = self.gate.take(frame, CLOUD)
         if message is None:
             refusal = self.numbered("refused", None, {"text": f"{self.settings.name} took no such message"})
-            with suppress(RefusedError):
-                refusal = replace(refusal, answers=identity(frame))
-            return encode(refusal)
+            with suppress(RefusedError):  # of a request that is not the cloud's it answers none
+                refusal = replace(refusal, answers=self.gate.signed(frame, CLOUD).identity)
+            return encode(refusal, self.gate.identity)
         if self._busy.locked():  # the cloud sends one request at a time: it no longer waits for the last one
             self.line.abandon("the cloud sent another request")
         with self._busy:
@@ -394,7 +396,7 @@ class Edge:
             about |= {"measured": measured, "here": sorted(self.line.here), "refused": self.line.gate.counts()}
             failures = self.factory.failed.items()
             about["failed"] = {device: [one.kind, one.error, one.text] for device, one in failures}
-            return encode(self.numbered(kind, message, about, arrays))
+            return encode(self.numbered(kind, message, about, arrays), self.gate.identity)
 
     def reply(self, message: Message) -> Reply:
         """Serve a request; every error becomes an answer, so that the edge goes on."""
@@ -494,7 +496,7 @@ class Edge:
         run, number, answers = (request.run, request.round, request.identity) if request else ("", 0, "")
         return Message(
             kind, self.settings.name, run, number, self.session, self._number, answers=answers, about=about,
-            arrays=arrays or {},
+            arrays=arrays or {}, receiver=CLOUD,
         )  # fmt: skip
 
 

@@ -1,13 +1,14 @@
 """Signatures of messages: each process signs with the key of its certificate, and accepts what its peers signed.
 
-What a broker relays it can drop or delay, and no more: a signature covers the header, which names sender, receiver, run,
-round, session and number of the message, the message that it answers, and the SHA-256 of its arrays.
+A broker can drop or delay what it relays, and no more: a signature covers the header, which names sender, receiver,
+run, round, session and number of the message, the message that it answers, and the SHA-256 of its arrays.
 """
 
 from __future__ import annotations
 
 import struct
 from functools import lru_cache
+from pathlib import Path
 
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature
@@ -20,6 +21,7 @@ from fedfloor.ranges import RefusedError
 
 PURPOSE = b"fedfloor message\0"  # so that a signature for anything else is never taken for that of a message
 CERTIFICATE = struct.Struct(">H")  # its length, before it; the signature follows
+REVOKED = "revoked.crl"
 SEALS = 1024  # certificates whose check is remembered
 
 
@@ -35,7 +37,7 @@ class Identity:
     """
 
     def __init__(self, tls: Tls, name: str) -> None:
-        self.name, self._root = name, authority.certificate(tls.ca)
+        self.name, self._root, self._revoked = name, authority.certificate(tls.ca), tls.ca.with_name(REVOKED)
         self._key, own = authority.private_key(tls.key), authority.certificate(tls.cert)
         der = own.public_bytes(serialization.Encoding.DER)
         self._certificate = CERTIFICATE.pack(len(der)) + der
@@ -63,13 +65,37 @@ class Identity:
             raise RefusedError("signature", f"no member of this park signed it ({type(error).__name__}).") from error
         if authority.common_name(cert) != sender:
             raise RefusedError("signature", f"'{authority.common_name(cert)}' signed it, not '{sender}'.")
+        if cert.serial_number in self.revoked():
+            raise RefusedError("signature", f"the certificate of '{sender}' was revoked.")
         if not cert.not_valid_before_utc <= authority.now() <= cert.not_valid_after_utc:
             raise RefusedError("signature", "its certificate is not good at this time: is this machine's clock right?")
+
+    def revoked(self) -> frozenset[int]:
+        """Return the serials of revoked certificates, by the list that lies beside a hub's certificates."""
+        try:
+            return serials(self._root, self._revoked, self._revoked.stat().st_mtime_ns)
+        except (OSError, ValueError) as error:
+            if self._revoked.exists():
+                raise RefusedError("signature", f"{self._revoked} cannot be read ({error}): copy it again.") from error
+            return frozenset()  # devices have none
 
 
 def identity(tls: Tls | None, name: str) -> Identity | None:
     """Return a process's identity; None without certificates, where nothing is signed or checked."""
     return None if tls is None else Identity(tls, name)
+
+
+@lru_cache(maxsize=1)
+def serials(root: x509.Certificate, path: Path, changed_ns: int) -> frozenset[int]:  # noqa: ARG001, of the memory
+    """Return the serials in a list of revoked certificates.
+
+    Raises:
+        OSError, ValueError: it cannot be read, or the authority did not sign it.
+    """
+    listed, key = x509.load_pem_x509_crl(path.read_bytes()), root.public_key()
+    if not isinstance(key, ec.EllipticCurvePublicKey) or not listed.is_signature_valid(key):
+        raise ValueError("the authority of this park did not sign it")
+    return frozenset(one.serial_number for one in listed)
 
 
 @lru_cache(maxsize=SEALS)

@@ -169,14 +169,10 @@ def certified(park: ParkFile) -> list[Certified]:
         place = PurePosixPath(folder)
         return Certified(holder, role, place / f"{stem}.crt", place / f"{stem}.key")
 
-    entries = []
+    entries = [entry(Holder(CLOUD), "cloud", "cloud", CLOUD)]
     if park.cloud.transport == "mqtt":
-        entries += [
-            entry(
-                Holder(park.cloud.broker, _with_local(park.cloud.address), client=False), "broker", "cloud", "broker"
-            ),
-            entry(Holder(CLOUD), "cloud", "cloud", CLOUD),
-        ]
+        broker = Holder(park.cloud.broker, _with_local(park.cloud.address), client=False)
+        entries.append(entry(broker, "broker", "cloud", "broker"))
     for factory in park.factory:
         place = f"factories/{factory.name}"
         entries += [
@@ -283,7 +279,7 @@ def cloud_settings(park: ParkFile, shut_out: Sequence[str]) -> CloudSettings:
             CloudEdge(factory.name, i, devices=_named_devices(park.devices_of(factory), shut_out))
             for i, factory in enumerate(park.factory)
         ),
-        samples=samples_source(park), broker=hub, tls=_tls_files(CLOUD) if hub else None,
+        samples=samples_source(park), broker=hub, tls=_tls_files(CLOUD),
         transport=park.cloud.transport, schedule=park.schedule,
     )  # fmt: skip
 

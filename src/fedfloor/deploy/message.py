@@ -1,6 +1,7 @@
 """Messages between real machines: a header, and named arrays as safetensors. Nothing is ever unpickled.
 
-A message is ``b"FEDF"``, a version byte, the header's length (uint32, big-endian), the header (JSON), and the arrays.
+A message is ``b"FEDF"``, a version byte, the lengths of header and seal (uint32 and uint16, big-endian), the header
+(JSON), the sender's seal (:mod:`fedfloor.deploy.identity`), and the arrays.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import json
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,13 +22,14 @@ from fedfloor.plan.nodes import ARRIVED, Work
 from fedfloor.ranges import RefusedError
 
 if TYPE_CHECKING:
+    from fedfloor.deploy.identity import Identity
     from fedfloor.models.network import Network
     from fedfloor.models.parcel import Parcel
     from fedfloor.parts.objective import Objective
 
-VERSION = 1
+VERSION = 2
 MAGIC = b"FEDF"
-START = struct.Struct(">4sBI")
+START = struct.Struct(">4sBIH")
 MOST_BYTES = 1 << 30  # of a whole message, unless its reader allows less
 MOST_HEADER = 1 << 24  # between cloud and edge, where a round's whole plan stands in it
 SHORT_HEADER = 1 << 20  # between edge and device: one visit, one answer
@@ -40,7 +42,7 @@ KINDS = {np.dtype(kind) for kind in (np.float32, np.float64, np.int64)}
 CODED = np.dtype(np.uint8)  # of a model, or of a branch's, as codecs make it
 TYPES: dict[str, type] = {
     "kind": str, "sender": str, "run": str, "round": int, "session": int, "number": int, "scope": str,
-    "answers": str, "digest": str, "about": dict,
+    "answers": str, "digest": str, "about": dict, "receiver": str,
 }  # fmt: skip
 Arrays = Mapping[str, NDArray[Any]]
 Reply = tuple[str, dict[str, Any], dict[str, Any]]  # kind, about, arrays of an answer
@@ -61,6 +63,7 @@ class Message:
         answers: :attr:`identity` of the message that this one answers.
         about: everything else, JSON.
         arrays: by name.
+        receiver: name of the receiver; "" of a status, which all read.
     """
 
     kind: str
@@ -73,6 +76,7 @@ class Message:
     answers: str = ""
     about: Mapping[str, Any] = field(default_factory=dict)
     arrays: Arrays = field(default_factory=dict)
+    receiver: str = ""
 
     @property
     def identity(self) -> str:
@@ -80,8 +84,11 @@ class Message:
         return f"{self.session}-{self.number}"
 
 
-def encode(message: Message) -> bytes:
+def encode(message: Message, identity: Identity | None = None) -> bytes:
     """Return a message as bytes.
+
+    Args:
+        identity: the sender's, which signs it.
 
     >>> sent = Message("update", "press-1", number=3, arrays={"w": np.ones(2, np.float32)})
     >>> decode(encode(sent)).arrays["w"]
@@ -90,7 +97,8 @@ def encode(message: Message) -> bytes:
     body = save({name: np.ascontiguousarray(one) for name, one in message.arrays.items()}) if message.arrays else b""
     fields = {name: one for name, one in vars(message).items() if name != "arrays"}
     header = json.dumps(fields | {"digest": hashlib.sha256(body).hexdigest()}, separators=(",", ":")).encode()
-    return b"".join((START.pack(MAGIC, VERSION, len(header)), header, body))
+    seal = identity.sign(header) if identity else b""
+    return b"".join((START.pack(MAGIC, VERSION, len(header), len(seal)), header, seal, body))
 
 
 def decode(data: bytes, most: int = MOST_BYTES, header: int = MOST_HEADER, arrays: int = MOST_ARRAYS) -> Message:
@@ -106,15 +114,29 @@ def decode(data: bytes, most: int = MOST_BYTES, header: int = MOST_HEADER, array
         RefusedError: it is too large, cut short, no message, of another version, damaged, or holds too many arrays,
             arrays of another type or numbers that are not finite.
     """
-    fields, body = split(data, most, header)
-    digest = fields.pop("digest")
-    if hashlib.sha256(body).hexdigest() != digest:
+    parts = split(data, most, header)
+    digest = parts.header.pop("digest")
+    if hashlib.sha256(parts.body).hexdigest() != digest:
         raise RefusedError("digest", "the arrays do not match the digest of the header.")
-    return Message(**fields, arrays=read_arrays(body, arrays))
+    return Message(**parts.header, arrays=read_arrays(parts.body, arrays))
 
 
-def split(data: bytes, most: int = MOST_BYTES, header: int = MOST_HEADER) -> tuple[dict[str, Any], memoryview]:
-    """Return a message's header, checked, and the bytes of its arrays, not yet looked at.
+class MessageParts(NamedTuple):
+    """A message's parts: its header, that as it was signed, the sender's seal, and the bytes of the arrays."""
+
+    header: dict[str, Any]
+    text: bytes
+    seal: bytes
+    body: memoryview
+
+    @property
+    def identity(self) -> str:
+        """The :attr:`Message.identity`."""
+        return f"{self.header['session']}-{self.header['number']}"
+
+
+def split(data: bytes, most: int = MOST_BYTES, header: int = MOST_HEADER) -> MessageParts:
+    """Return a message's parts, of which only the form of the header is checked.
 
     Raises:
         RefusedError: as :func:`decode`, of the header.
@@ -123,27 +145,18 @@ def split(data: bytes, most: int = MOST_BYTES, header: int = MOST_HEADER) -> tup
         raise RefusedError("oversized", f"{len(data)} bytes; at most {most} are taken.")
     if len(data) < START.size:
         raise RefusedError("truncated", f"{len(data)} bytes are no message.")
-    magic, version, length = START.unpack_from(data)
+    magic, version, length, sealed = START.unpack_from(data)
     if magic != MAGIC:
         raise RefusedError("foreign", "it does not begin as our messages do.")
     if version != VERSION:
         raise RefusedError("version", f"protocol {version}; this side uses {VERSION}. Install the same release.")
     if length > header:
         raise RefusedError("oversized", f"a header of {length} bytes; at most {header} are taken.")
-    if START.size + length > len(data):
-        raise RefusedError("truncated", f"a header of {length} bytes in {len(data)}.")
-    view = memoryview(data)
-    return read_header(bytes(view[START.size : START.size + length])), view[START.size + length :]
-
-
-def identity(data: bytes) -> str:
-    """Return the :attr:`Message.identity` of an encoded message.
-
-    Raises:
-        RefusedError: as :func:`split`.
-    """
-    header, _ = split(data)
-    return f"{header['session']}-{header['number']}"
+    seal = START.size + length
+    if seal + sealed > len(data):
+        raise RefusedError("truncated", f"a header of {length} bytes and a seal of {sealed} in {len(data)}.")
+    text = data[START.size : seal]
+    return MessageParts(read_header(text), text, data[seal : seal + sealed], memoryview(data)[seal + sealed :])
 
 
 def read_header(text: bytes) -> dict[str, Any]:

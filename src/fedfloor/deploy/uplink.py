@@ -14,7 +14,8 @@ from fedfloor._version import __version__
 from fedfloor.deploy import mqtt
 from fedfloor.deploy.channel import DeviceChannel, side_by_side
 from fedfloor.deploy.checks import MessageFilter
-from fedfloor.deploy.message import MOST_BYTES, MOST_HEADER, Message, encode, identity
+from fedfloor.deploy.identity import identity
+from fedfloor.deploy.message import MOST_BYTES, MOST_HEADER, Message, encode, split
 from fedfloor.deploy.mqtt import Assembler, Connection, MqttConnection
 from fedfloor.deploy.settings import CLOUD, CloudSettings, EdgeSettings, Named
 from fedfloor.errors import RunError, SettingError
@@ -55,7 +56,9 @@ class Downlink:
             raise SettingError("cloud.toml names no broker.")
         edges = {one.factory: Named(one.name, one.factory) for one in settings.edges}
         link = link or MqttConnection(CLOUD, settings.broker, settings.tls)
-        self.channel = DeviceChannel(settings.park, CLOUD, link, edges, peer="edge", header=MOST_HEADER)
+        self.channel = DeviceChannel(
+            settings.park, CLOUD, link, edges, peer="edge", header=MOST_HEADER, identity=identity(settings.tls, CLOUD)
+        )
 
     def __enter__(self) -> Downlink:
         """Connect, and wait a while for the edges.
@@ -85,7 +88,7 @@ class Downlink:
 
         def exchange(factory: int) -> bytes | None:
             sent = messages[factory]
-            return self.channel.exchange(factory, identity(sent), "part", sent, deadline_s, most[factory])
+            return self.channel.exchange(factory, split(sent).identity, "part", sent, deadline_s, most[factory])
 
         answers = zip(messages, side_by_side(exchange, list(messages)), strict=True)
         return {factory: came for factory, came in answers if came is not None}
@@ -108,7 +111,8 @@ class Uplink:
         if settings.cloud is None:
             raise SettingError(f"edge {settings.name}: its settings name no broker of the cloud.")
         self._settings, self._answer, self._session = settings, answer, session
-        self._gate, self._assembler, self._lock = MessageFilter(), Assembler(), threading.Lock()
+        self._gate = MessageFilter(identity=identity(settings.tls, settings.name))
+        self._assembler, self._lock = Assembler(), threading.Lock()
         self._status = mqtt.status_topic(settings.park, settings.name)
         self._inbox = mqtt.inbox_topic(settings.park, CLOUD, settings.name)
         will = self._status, self._state("gone", why="lost")
@@ -132,7 +136,7 @@ class Uplink:
         self._link.say(self._status, hello, retain=True)
 
     def _state(self, kind: str, **about: object) -> bytes:
-        return encode(Message(kind, self._settings.name, session=self._session, about=about))
+        return encode(Message(kind, self._settings.name, session=self._session, about=about), self._gate.identity)
 
     def receive(self, topic: str, packet: bytes) -> None:
         """Take a request of the cloud, once it is complete."""
@@ -141,7 +145,7 @@ class Uplink:
         try:
             request = self._assembler.add(topic, packet, MOST_BYTES)
             if request is not None:
-                self.take(identity(request), request)
+                self.take(self._gate.signed(request, CLOUD).identity, request)
         except RefusedError as error:
             self._gate.refuse(CLOUD, error)
 
