@@ -1,1 +1,0 @@
-"""What Flower ships: the cloud's loop, and each factory's door."""
