@@ -22,7 +22,7 @@ from fedfloor.deploy.settings import Named
 from fedfloor.ranges import RefusedError
 
 if TYPE_CHECKING:
-    from fedfloor.deploy.identity import Identity
+    from fedfloor.deploy.signing import Signer
 
 BURST = 256  # tokens of a full bucket: what a device on a bad line sends unasked stays far below
 RATE_HZ = 4.0  # tokens per second
@@ -125,7 +125,7 @@ class DeviceChannel:
         cut: called with the name of a device that is cut off.
         joined: called with the number of a device that was started.
         peer: the word for a receiver in logs.
-        identity: the sender's, which signs its requests.
+        signer: the sender's, which signs its requests.
         header: the most bytes of an answer's header.
     """
 
@@ -133,9 +133,9 @@ class DeviceChannel:
         self, park: str, name: str, link: Connection, devices: Mapping[int, Named], session: int | None = None,
         flow: Flow | None = None, cut: Callable[[str], None] = lambda _: None,
         joined: Callable[[int], None] = lambda _: None, peer: str = "device", header: int = SHORT_HEADER,
-        identity: Identity | None = None,
+        signer: Signer | None = None,
     ) -> None:  # fmt: skip
-        self.park, self.name, self.gate = park, name, MessageFilter(header=header, identity=identity)
+        self.park, self.name, self.gate = park, name, MessageFilter(header=header, signer=signer)
         self._peer, self._assembler = peer, Assembler()
         self.devices, self._numbers = dict(devices), {one.name: k for k, one in devices.items()}
         self.here: dict[int, Mapping[str, Any]] = {}  # connected devices, and the ``about`` of their hello
@@ -199,7 +199,7 @@ class DeviceChannel:
                 kind, self.name, run, number, self._session, self._number, scope, receiver=self.name_of(device),
                 about={**about, "to": self._sessions.get(device)}, arrays=arrays or {},
             )  # fmt: skip
-        payload, (most, few) = encode(message, self.gate.identity), answer_size(kind, arrays or {}, back)
+        payload, (most, few) = encode(message, self.gate.signer), answer_size(kind, arrays or {}, back)
         came = self.exchange(device, message.identity, kind, payload, deadline_s, most)
         if came is None:
             return None

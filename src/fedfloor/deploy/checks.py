@@ -28,7 +28,7 @@ from fedfloor.plan.outcome import Receipt
 from fedfloor.ranges import COUNT, LOSS, SECONDS, RefusedError, number, rows, table, whole
 
 if TYPE_CHECKING:
-    from fedfloor.deploy.identity import Identity
+    from fedfloor.deploy.signing import Signer
 
 log = logging.getLogger(__name__)
 
@@ -67,7 +67,7 @@ class MessageFilter:
     """Admits messages of known senders, each once, and counts those it refuses.
 
     Args:
-        identity: this process's: messages must be signed by their senders, and for it. None: for tests only.
+        signer: this process's: messages must be signed by their senders, and for it. None: for tests only.
         run: the run they must belong to; "" takes any.
         most: the most bytes of one.
         header: the most bytes of its header.
@@ -77,9 +77,9 @@ class MessageFilter:
 
     def __init__(
         self, run: str = "", most: int = MOST_BYTES, seen: Path | None = None, header: int = MOST_HEADER,
-        arrays: int = MOST_ARRAYS, identity: Identity | None = None,
+        arrays: int = MOST_ARRAYS, signer: Signer | None = None,
     ) -> None:  # fmt: skip
-        self.identity = identity
+        self.signer = signer
         self.run, self.most, self.header, self.arrays, self._seen = run, most, header, arrays, seen
         self.refused: Counter[tuple[str, str]] = Counter()  # by sender and reason
         self._last: dict[str, tuple[int, int]] = read_seen(seen)
@@ -127,9 +127,9 @@ class MessageFilter:
         parts = split(data, self.most, self.header)
         if parts.header["sender"] != sender:
             raise RefusedError("sender", f"its header names sender '{parts.header['sender']}'.")
-        if self.identity is not None:
-            self.identity.check(parts.seal, parts.text, sender)
-            if parts.header["receiver"] != ("" if status else self.identity.name):
+        if self.signer is not None:
+            self.signer.check(parts.seal, parts.text, sender)
+            if parts.header["receiver"] != ("" if status else self.signer.name):
                 raise RefusedError("receiver", f"it is for '{parts.header['receiver']}'.")
         return parts
 

@@ -25,10 +25,10 @@ from fedfloor.deploy.checks import Measured, MessageFilter
 from fedfloor.deploy.device import foreign
 from fedfloor.deploy.edge import KINDS, Failure, failed
 from fedfloor.deploy.facts import Facts
-from fedfloor.deploy.identity import identity
 from fedfloor.deploy.message import MOST_BYTES, MOST_HEADER, Message, encode
 from fedfloor.deploy.names import PartNames, table
 from fedfloor.deploy.settings import CLOUD, CloudSettings
+from fedfloor.deploy.signing import signer_of
 from fedfloor.deploy.summing import ServerSum
 from fedfloor.deploy.uplink import Downlink, Edges
 from fedfloor.engine import travel
@@ -155,7 +155,7 @@ class CloudExecutor:
         if lacking:
             raise SettingError(f"factory {lacking[0]} has devices but no edge: add it to [[edges]].")
         self._told: dict[int, Mapping[str, Any]] = {}  # what edges are told of devices that keep their samples
-        self._gate = MessageFilter(identity=identity(settings.tls, CLOUD))
+        self._gate = MessageFilter(signer=signer_of(settings.tls, CLOUD))
         self._session, self._number = time.time_ns(), 0
         self._here: dict[int, set[int]] = {}  # factory → devices, as its edge saw them last
         self._round = self._model = 0  # bytes of the packet that edges walk with
@@ -432,7 +432,7 @@ class CloudExecutor:
                 kind, CLOUD, self._settings.out.name, self._round, self._session, self._number, scope, about=about,
                 arrays=arrays, receiver=self._names[factory],
             )  # fmt: skip
-            frames[factory], identities[factory] = encode(message, self._gate.identity), message.identity
+            frames[factory], identities[factory] = encode(message, self._gate.signer), message.identity
             rooms[factory] = _room(kind, about, arrays, self._model)
         most = {factory: size for factory, (size, _) in rooms.items()}
         came = self._edges.ask(frames, self._settings.deadlines.round_s, most)

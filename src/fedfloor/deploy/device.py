@@ -24,11 +24,11 @@ from fedfloor.deploy import mqtt, names, own
 from fedfloor.deploy.checks import MessageFilter, printable
 from fedfloor.deploy.facts import Facts, Questions, holding
 from fedfloor.deploy.facts import read as read_facts
-from fedfloor.deploy.identity import identity
 from fedfloor.deploy.message import FEW_ARRAYS, SHORT_HEADER, Message, Reply, encode, split
 from fedfloor.deploy.mqtt import Assembler, Connection, MqttConnection
 from fedfloor.deploy.own import Labelled
 from fedfloor.deploy.settings import DeviceSettings
+from fedfloor.deploy.signing import signer_of
 from fedfloor.engine.place import give_back
 from fedfloor.errors import FedfloorError, SettingError
 from fedfloor.experiment import Experiment
@@ -70,8 +70,8 @@ class Agent:
     ) -> None:  # fmt: skip
         self.settings, self.experiment = settings, experiment
         self.park = None if park is None else own.guarded(park, settings)
-        signer = identity(settings.tls, settings.name)
-        self.gate = MessageFilter(most=REQUEST_BYTES, header=SHORT_HEADER, arrays=FEW_ARRAYS, identity=signer)
+        signer = signer_of(settings.tls, settings.name)
+        self.gate = MessageFilter(most=REQUEST_BYTES, header=SHORT_HEADER, arrays=FEW_ARRAYS, signer=signer)
         self._assembler = Assembler(REQUEST_BYTES)
         self._method, self._names = combined(experiment), names.table(experiment)
         own.check(settings)
@@ -282,7 +282,7 @@ class Agent:
         arrays: dict[str, Any] | None = None,
     ) -> bytes:  # fmt: skip
         """Return the device's next message, signed; the arguments are those of :meth:`numbered`."""
-        return encode(self.numbered(kind, answers, about, arrays), self.gate.identity)
+        return encode(self.numbered(kind, answers, about, arrays), self.gate.signer)
 
     def numbered(
         self, kind: str, answers: Message | None = None, about: dict[str, Any] | None = None,

@@ -25,12 +25,12 @@ from fedfloor.deploy.channel import DeviceChannel, side_by_side
 from fedfloor.deploy.checks import MessageFilter, printable
 from fedfloor.deploy.device import foreign
 from fedfloor.deploy.facts import read as read_facts
-from fedfloor.deploy.identity import identity
 from fedfloor.deploy.joining import Joining
 from fedfloor.deploy.message import Message, Reply, check_visit, encode, fits, layout_digest, returned
 from fedfloor.deploy.mqtt import Connection, MqttConnection
 from fedfloor.deploy.names import PartNames
 from fedfloor.deploy.settings import CLOUD, Deadlines, EdgeSettings
+from fedfloor.deploy.signing import signer_of
 from fedfloor.deploy.summing import STAGES, ServerSum
 from fedfloor.deploy.uplink import Uplink
 from fedfloor.engine import limit, ranks, travel
@@ -327,11 +327,11 @@ class Edge:
                 f"method '{experiment.method.name}' crosses factories, but this edge was provisioned for rounds within "
                 "its own: run fedfloor provision again, copy the files that it lists, and restart brokers and edges."
             )
-        own = identity(settings.tls, settings.name)
-        self.gate = MessageFilter(seen=settings.state / f"{settings.name}.seen.json", identity=own)
+        own = signer_of(settings.tls, settings.name)
+        self.gate = MessageFilter(seen=settings.state / f"{settings.name}.seen.json", signer=own)
         everyone = {one.device: one for one in (*settings.devices, *settings.neighbours)}
         self.line = DeviceChannel(
-            settings.park, settings.name, link, everyone, cut=self.withdraw, joined=self.introduce, identity=own
+            settings.park, settings.name, link, everyone, cut=self.withdraw, joined=self.introduce, signer=own
         )
         self.own = [one.device for one in settings.devices]
         self.joining, self.ready = Joining(self.line, settings.deadlines.probe_s), False
@@ -382,7 +382,7 @@ class Edge:
             refusal = self.numbered("refused", None, {"text": f"{self.settings.name} took no such message"})
             with suppress(RefusedError):  # of a request that is not the cloud's it answers none
                 refusal = replace(refusal, answers=self.gate.signed(frame, CLOUD).identity)
-            return encode(refusal, self.gate.identity)
+            return encode(refusal, self.gate.signer)
         if self._busy.locked():  # the cloud sends one request at a time: it no longer waits for the last one
             self.line.abandon("the cloud sent another request")
         with self._busy:
@@ -396,7 +396,7 @@ class Edge:
             about |= {"measured": measured, "here": sorted(self.line.here), "refused": self.line.gate.counts()}
             failures = self.factory.failed.items()
             about["failed"] = {device: [one.kind, one.error, one.text] for device, one in failures}
-            return encode(self.numbered(kind, message, about, arrays), self.gate.identity)
+            return encode(self.numbered(kind, message, about, arrays), self.gate.signer)
 
     def reply(self, message: Message) -> Reply:
         """Serve a request; every error becomes an answer, so that the edge goes on."""

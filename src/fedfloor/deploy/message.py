@@ -1,7 +1,7 @@
 """Messages between real machines: a header, and named arrays as safetensors. Nothing is ever unpickled.
 
 A message is ``b"FEDF"``, a version byte, the lengths of header and seal (uint32 and uint16, big-endian), the header
-(JSON), the sender's seal (:mod:`fedfloor.deploy.identity`), and the arrays.
+(JSON), the sender's seal (:mod:`fedfloor.deploy.signing`), and the arrays.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from fedfloor.plan.nodes import ARRIVED, Work
 from fedfloor.ranges import RefusedError
 
 if TYPE_CHECKING:
-    from fedfloor.deploy.identity import Identity
+    from fedfloor.deploy.signing import Signer
     from fedfloor.models.network import Network
     from fedfloor.models.parcel import Parcel
     from fedfloor.parts.objective import Objective
@@ -84,11 +84,11 @@ class Message:
         return f"{self.session}-{self.number}"
 
 
-def encode(message: Message, identity: Identity | None = None) -> bytes:
+def encode(message: Message, signer: Signer | None = None) -> bytes:
     """Return a message as bytes.
 
     Args:
-        identity: the sender's, which signs it.
+        signer: the sender's, which signs it.
 
     >>> sent = Message("update", "press-1", number=3, arrays={"w": np.ones(2, np.float32)})
     >>> decode(encode(sent)).arrays["w"]
@@ -97,7 +97,7 @@ def encode(message: Message, identity: Identity | None = None) -> bytes:
     body = save({name: np.ascontiguousarray(one) for name, one in message.arrays.items()}) if message.arrays else b""
     fields = {name: one for name, one in vars(message).items() if name != "arrays"}
     header = json.dumps(fields | {"digest": hashlib.sha256(body).hexdigest()}, separators=(",", ":")).encode()
-    seal = identity.sign(header) if identity else b""
+    seal = signer.sign(header) if signer else b""
     return b"".join((START.pack(MAGIC, VERSION, len(header), len(seal)), header, seal, body))
 
 

@@ -14,10 +14,10 @@ from fedfloor._version import __version__
 from fedfloor.deploy import mqtt
 from fedfloor.deploy.channel import DeviceChannel, side_by_side
 from fedfloor.deploy.checks import MessageFilter
-from fedfloor.deploy.identity import identity
 from fedfloor.deploy.message import MOST_BYTES, MOST_HEADER, Message, encode, split
 from fedfloor.deploy.mqtt import Assembler, Connection, MqttConnection
 from fedfloor.deploy.settings import CLOUD, CloudSettings, EdgeSettings, Named
+from fedfloor.deploy.signing import signer_of
 from fedfloor.errors import RunError, SettingError
 from fedfloor.ranges import RefusedError
 
@@ -57,7 +57,7 @@ class Downlink:
         edges = {one.factory: Named(one.name, one.factory) for one in settings.edges}
         link = link or MqttConnection(CLOUD, settings.broker, settings.tls)
         self.channel = DeviceChannel(
-            settings.park, CLOUD, link, edges, peer="edge", header=MOST_HEADER, identity=identity(settings.tls, CLOUD)
+            settings.park, CLOUD, link, edges, peer="edge", header=MOST_HEADER, signer=signer_of(settings.tls, CLOUD)
         )
 
     def __enter__(self) -> Downlink:
@@ -111,7 +111,7 @@ class Uplink:
         if settings.cloud is None:
             raise SettingError(f"edge {settings.name}: its settings name no broker of the cloud.")
         self._settings, self._answer, self._session = settings, answer, session
-        self._gate = MessageFilter(identity=identity(settings.tls, settings.name))
+        self._gate = MessageFilter(signer=signer_of(settings.tls, settings.name))
         self._assembler, self._lock = Assembler(), threading.Lock()
         self._status = mqtt.status_topic(settings.park, settings.name)
         self._inbox = mqtt.inbox_topic(settings.park, CLOUD, settings.name)
@@ -136,7 +136,7 @@ class Uplink:
         self._link.say(self._status, hello, retain=True)
 
     def _state(self, kind: str, **about: object) -> bytes:
-        return encode(Message(kind, self._settings.name, session=self._session, about=about), self._gate.identity)
+        return encode(Message(kind, self._settings.name, session=self._session, about=about), self._gate.signer)
 
     def receive(self, topic: str, packet: bytes) -> None:
         """Take a request of the cloud, once it is complete."""

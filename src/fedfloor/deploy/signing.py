@@ -25,7 +25,7 @@ REVOKED = "revoked.crl"
 SEALS = 1024  # certificates whose check is remembered
 
 
-class Identity:
+class Signer:
     """A process's certificate and key, and its park's authority.
 
     Args:
@@ -80,9 +80,9 @@ class Identity:
             return frozenset()  # devices have none
 
 
-def identity(tls: Tls | None, name: str) -> Identity | None:
-    """Return a process's identity; None without certificates, where nothing is signed or checked."""
-    return None if tls is None else Identity(tls, name)
+def signer_of(tls: Tls | None, name: str) -> Signer | None:
+    """Return a process's signer; None without certificates, where nothing is signed or checked."""
+    return None if tls is None else Signer(tls, name)
 
 
 @lru_cache(maxsize=1)

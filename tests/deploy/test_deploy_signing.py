@@ -17,9 +17,9 @@ from test_deploy_uplink import trained, uplinks
 from fedfloor._version import __version__
 from fedfloor.deploy import authority, mqtt
 from fedfloor.deploy.checks import MessageFilter
-from fedfloor.deploy.identity import PURPOSE, Identity
 from fedfloor.deploy.message import MAGIC, START, VERSION, Message, decode, encode, split
 from fedfloor.deploy.settings import CLOUD
+from fedfloor.deploy.signing import PURPOSE, Signer
 from fedfloor.errors import DivergedError
 from live_park import Broker, experiment, figures, live, member, simulated
 from parks import until
@@ -32,8 +32,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("members")
 
 
-def identity(folder: Path, name: str, ca: authority.Authority = CA) -> Identity:
-    return Identity(member(folder / str(id(ca)), ca, name), name)
+def signer(folder: Path, name: str, ca: authority.Authority = CA) -> Signer:
+    return Signer(member(folder / str(id(ca)), ca, name), name)
 
 
 def joined(header: bytes, seal: bytes, body: bytes = b"") -> bytes:
@@ -53,8 +53,8 @@ SENT = Message("walked", "e0", "live", 1, 5, 7, answers="3-4", about={"here": [1
 
 
 def test_a_message_is_taken_by_the_one_it_is_for(folder: Path) -> None:
-    cloud, frame = identity(folder, CLOUD), encode(SENT, identity(folder, "e0"))
-    taken = MessageFilter(identity=cloud).take(frame, "e0")
+    cloud, frame = signer(folder, CLOUD), encode(SENT, signer(folder, "e0"))
+    taken = MessageFilter(signer=cloud).take(frame, "e0")
     assert taken is not None
     assert (taken.about, taken.receiver) == ({"here": [1]}, CLOUD)
     assert 400 < len(frame) - len(encode(SENT)) < 550  # docs/deploy.md
@@ -62,14 +62,14 @@ def test_a_message_is_taken_by_the_one_it_is_for(folder: Path) -> None:
 
 def hostile_frames(folder: Path) -> Iterator[tuple[str, str, bytes]]:
     """Yield what a broker could make of a message of e0 to the cloud: a name, the reason of refusal, the bytes."""
-    own, frame = identity(folder, "e0"), encode(SENT, identity(folder, "e0"))
+    own, frame = signer(folder, "e0"), encode(SENT, signer(folder, "e0"))
     parts = split(frame)
     yield "no seal", "signature", encode(SENT)
     yield "a seal of no bytes that are a certificate", "signature", joined(parts.text, b"\0\1x" + b"y" * 70)
     yield "a seal of one byte", "signature", joined(parts.text, b"\0")
-    yield "another member's", "signature", encode(SENT, identity(folder, "e1"))
-    yield "the broker's", "signature", encode(SENT, identity(folder, "broker-cloud"))
-    yield "another park's e0", "signature", encode(SENT, identity(folder, "e0", OTHERS))
+    yield "another member's", "signature", encode(SENT, signer(folder, "e1"))
+    yield "the broker's", "signature", encode(SENT, signer(folder, "broker-cloud"))
+    yield "another park's e0", "signature", encode(SENT, signer(folder, "e0", OTHERS))
     yield "the authority's certificate", "signature", joined(parts.text, forged_by_root(folder)(parts.text))
     yield "other fields", "signature", rewritten(frame, about={"here": [1, 2]})
     for key, value in (("number", 8), ("session", 6), ("round", 2), ("run", "x"), ("answers", "3-5"), ("kind", "x")):
@@ -78,7 +78,7 @@ def hostile_frames(folder: Path) -> Iterator[tuple[str, str, bytes]]:
     yield "for another", "receiver", encode(replace(SENT, receiver="e1"), own)
     yield "for all", "receiver", encode(replace(SENT, receiver=""), own)
     yield "redirected", "signature", rewritten(encode(replace(SENT, receiver="e1"), own), receiver=CLOUD)
-    yield "e1's as e0's", "sender", encode(replace(SENT, sender="e1"), identity(folder, "e1"))
+    yield "e1's as e0's", "sender", encode(replace(SENT, sender="e1"), signer(folder, "e1"))
     yield "other arrays", "digest", joined(parts.text, parts.seal, encode(SENT)[-16:])
     body = bytes(split(encode(replace(SENT, arrays={"w": np.zeros(4, np.float32)}))).body)
     yield "a model of zeros", "digest", joined(parts.text, parts.seal, body)
@@ -89,19 +89,19 @@ def forged_by_root(folder: Path) -> Callable[[bytes], bytes]:
     """The seal of whoever has the authority's certificate, and a key of his own."""
     own = member(folder / "root", CA, "root")
     own.cert.write_bytes(CA.pem()[0])
-    return Identity(own, "root").sign
+    return Signer(own, "root").sign
 
 
 def test_what_a_broker_makes_of_a_message_is_refused(folder: Path) -> None:
     for name, reason, frame in hostile_frames(folder):
-        gate = MessageFilter(identity=identity(folder, CLOUD))
+        gate = MessageFilter(signer=signer(folder, CLOUD))
         assert gate.take(frame, "e0") is None, name
         assert gate.counts() == {"e0": {reason: 1}}, name
-        assert (reason == "digest") or gate.take(encode(SENT, identity(folder, "e0")), "e0") is not None, name
+        assert (reason == "digest") or gate.take(encode(SENT, signer(folder, "e0")), "e0") is not None, name
 
 
 def test_replayed_and_reordered_messages_are_refused(folder: Path) -> None:
-    gate, own = MessageFilter(identity=identity(folder, CLOUD)), identity(folder, "e0")
+    gate, own = MessageFilter(signer=signer(folder, CLOUD)), signer(folder, "e0")
     frames = [encode(replace(SENT, number=number), own) for number in (1, 2, 3)]
     assert [gate.take(frames[i], "e0") is not None for i in (0, 2, 1, 0, 2)] == [True, True, False, False, False]
     assert gate.counts() == {"e0": {"replayed": 3}}
@@ -109,7 +109,7 @@ def test_replayed_and_reordered_messages_are_refused(folder: Path) -> None:
 
 def test_a_revoked_or_expired_certificate_signs_nothing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     files = member(folder / "hub", CA, CLOUD)
-    gate, own = MessageFilter(identity=Identity(files, CLOUD)), identity(folder, "e0")
+    gate, own = MessageFilter(signer=Signer(files, CLOUD)), signer(folder, "e0")
     assert gate.take(encode(SENT, own), "e0") is not None
     crl, serial = (
         files.ca.with_name("revoked.crl"),
@@ -137,7 +137,7 @@ class HostileBroker(Broker):
     It has a member's certificate, its own, and all that it saw.
     """
 
-    member: Identity | None = None
+    member: Signer | None = None
     recorded: list[tuple[str, bytes]] = field(default_factory=list)
     tried: int = 0
 
@@ -177,9 +177,9 @@ def test_a_park_trains_on_under_brokers_in_wrong_hands(tmp_path: Path, method: s
     """To the bit, without a lost visit and without a failure: every made-up message is refused and counted."""
     what = experiment(tmp_path, method, rounds=2, more="methods.fedsr.ring_size = 4" if method == "fedsr" else "")
     _, wanted = simulated(what, tmp_path / "simulated")
-    hub = HostileBroker(member=identity(tmp_path, "broker-cloud"))
+    hub = HostileBroker(member=signer(tmp_path, "broker-cloud"))
     with live(tmp_path, what, ca=CA) as park, uplinks(park, hub):
-        floor = HostileBroker(member=identity(tmp_path, "broker-e0"))
+        floor = HostileBroker(member=signer(tmp_path, "broker-e0"))
         park.broker.deliver = floor.deliver  # type: ignore[method-assign]
         floor.links = park.broker.links
         lines = trained(park, hub)
@@ -217,14 +217,14 @@ def test_only_signatures_keep_a_broker_from_ending_a_run(tmp_path: Path) -> None
 
 
 def test_a_hello_of_the_brokers_own_making_introduces_nobody(tmp_path: Path) -> None:
-    what, broker = experiment(tmp_path, "fedavg", rounds=1), identity(tmp_path, "broker-e0")
+    what, broker = experiment(tmp_path, "fedavg", rounds=1), signer(tmp_path, "broker-e0")
     with live(tmp_path, what, ca=CA) as park:
         edge, number = park.edges[0], park.edges[0].own[0]
         name = f"d{number}"
         assert until(lambda: edge.line.session(number) is not None)
         known = edge.line.session(number)
         said = Message("hello", name, session=known + 1, about={"device": number, "version": __version__})
-        for signed in (None, broker, identity(tmp_path, name, OTHERS)):
+        for signed in (None, broker, signer(tmp_path, name, OTHERS)):
             edge.line.receive(mqtt.status_topic("trial", name), encode(said, signed))
         assert edge.line.session(number) == known
         assert edge.line.gate.counts() == {name: {"signature": 3}}
@@ -236,7 +236,7 @@ def test_flowers_messages_are_signed_by_cloud_and_edge_as_well(tmp_path: Path) -
     with live(tmp_path, what, ca=CA) as park:
         edge = park.edges[0]
         forged = Message("census", CLOUD, "live", 1, 5, 1, about={"devices": [0], "tick": 0}, receiver="e0")
-        for signed in (None, identity(tmp_path, "n0")):
+        for signed in (None, signer(tmp_path, "n0")):
             answer = decode(edge.answer(encode(forged, signed)))
             assert (answer.kind, answer.answers) == ("refused", "")
         assert edge.gate.counts() == {CLOUD: {"signature": 2}}
