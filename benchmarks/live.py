@@ -42,6 +42,7 @@ from fedfloor.deploy.settings import (
     read,
     to_toml,
 )
+from fedfloor.deploy.signing import signer_of
 from fedfloor.deploy.uplink import Downlink, Uplink
 from fedfloor.engine.engine import FrozenExtractor
 from fedfloor.errors import RunError
@@ -144,10 +145,10 @@ def _exchanges(folder: Path, case: Case, repeats: int) -> Row:
     most = dict.fromkeys(range(case.factories), MOST_BYTES)
     try:
         with Downlink(read(CloudSettings, place / "cloud/cloud.toml")) as way:
+            first, signer = Message("walk", CLOUD, session=session, arrays=model), way.channel.gate.signer
             for number in range(repeats + 1):
                 began = time.perf_counter()
-                asked = {m: encode(Message("walk", CLOUD, session=session, number=2 * number + m + 1, arrays=model))
-                         for m in most}  # fmt: skip
+                asked = {m: encode(replace(first, number=2 * number + m + 1, receiver=f"e{m}"), signer) for m in most}
                 came = [decode(one) for one in way.ask(asked, 120.0, most).values()]
                 over.append(1000 * (time.perf_counter() - began))
                 if number in (0, repeats):  # the first round is no measurement
@@ -174,10 +175,10 @@ def _send_back(file: Path) -> None:
     def answer(request: bytes) -> bytes:
         got = decode(request)
         back = Message("walked", name, session=session, number=next(numbers), answers=got.identity, arrays=got.arrays)
-        return encode(back)
+        return encode(replace(back, receiver=CLOUD), signer)
 
     settings = read(EdgeSettings, file)
-    name = settings.name
+    name, signer = settings.name, signer_of(settings.tls, settings.name)
     with Uplink(settings, answer, session):
         threading.Event().wait()
 
