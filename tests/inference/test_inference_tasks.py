@@ -150,7 +150,7 @@ def test_onnx_answers_in_the_targets_unit(plant: Path, task: str, tmp_path: Path
     assert about["task"]["kind"] == TASKS[task]["kind"]
     assert about["task"]["names"] == (["life"] if task == "life" else ["oil", "speed"])
     assert about["window"] == {"length": 8, "step": 4}
-    assert about["normalise"] == {"kind": "inside"}
+    assert about["normalise"] == {"kind": "inside", "levels": [*map(list, trained.levels or ())]}
     assert about["task"].get("unit", "") == ("rows" if task == "life" else "")
     assert len(about["columns"]) == 8
 
