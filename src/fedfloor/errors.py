@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import errno
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 SHOWN = 200  # characters of a value in a message
@@ -79,6 +79,17 @@ def require(ok: bool, noun: str, got: object, allowed: str) -> None:
     """
     if not ok:
         raise SettingError(f"{noun} = {shown(got)}: must be {allowed}.")
+
+
+def require_once(noun: str, names: Sequence[str], what: str) -> None:
+    """Raise a :class:`SettingError` where one of the names stands twice.
+
+    >>> require_once("tags", ["a", "b", "a"], "names that are given once each")
+    Traceback (most recent call last):
+    fedfloor.errors.SettingError: tags = 'a': must be names that are given once each.
+    """
+    twice = next((name for name in names if names.count(name) > 1), None)
+    require(twice is None, noun, twice, what)
 
 
 def disk_error(path: Path, error: OSError) -> RunError:

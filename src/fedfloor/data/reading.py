@@ -10,7 +10,7 @@ import numpy as np
 
 from fedfloor.data.dataset import Missing
 from fedfloor.data.files.times import check_format
-from fedfloor.errors import SettingError, require
+from fedfloor.errors import SettingError, require, require_once
 from fedfloor.tasks.classification import Classification
 from fedfloor.tasks.forecasting import Forecasting
 from fedfloor.tasks.kinds import TASKS
@@ -32,9 +32,8 @@ class OneHot:
 
 
 def _check_values(values: tuple[str, ...]) -> None:
-    twice = next((value for value in values if values.count(value) > 1), None)
     require(bool(values), "data.columns.categories", list(values), "at least one value")
-    require(twice is None, "data.columns.categories", twice, "values that are given once each")
+    require_once("data.columns.categories", values, "values that are given once each")
 
 
 Categories = Mapping[str, Literal["one-hot"] | OneHot | tuple[str, ...]]
@@ -85,9 +84,7 @@ class Columns:
                 if isinstance(values, tuple):
                     _check_values(values)
         named = (*self.roles().values(), *self.values, *self.ignore, *(self.categories or ()))
-        names = [name for name in named if name]
-        twice = next((name for name in names if names.count(name) > 1), None)
-        require(twice is None, "data.columns", twice, "names that are given once each")
+        require_once("data.columns", [name for name in named if name], "names that are given once each")
 
     def optional(self) -> list[tuple[str, object]]:
         """Return the settings that recipes have only where they are set."""
@@ -301,8 +298,7 @@ class Reading:
             raise SettingError(
                 f'[data] layout is for devices that are folders, but device = "{self.device}". Leave one of them out.'
             )
-        twice = next((name for name in self.classes if self.classes.count(name) > 1), None)
-        require(twice is None, "data.classes", twice, "names that are given once each")
+        require_once("data.classes", self.classes, "names that are given once each")
 
     def _check_task(self) -> None:
         """Refuse keys that the task cannot use."""

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Literal
 
 from fedfloor.checking import checked, toml
-from fedfloor.errors import SettingError, require
+from fedfloor.errors import SettingError, require, require_once
 from fedfloor.sensors.folder import FolderSource
 from fedfloor.sensors.mqtt import MqttSource
 from fedfloor.sensors.opcua import OpcUaSource
@@ -93,8 +93,7 @@ class SenseSettings:
         for name in self.tags:
             require(bool(COLUMN.fullmatch(name)), "a name in tags", name, "1 to 200 characters on one line")
         addresses = [*self.tags.values(), *([self.labels.address] if self.labels.address else [])]
-        twice = next((address for address in addresses if addresses.count(address) > 1), None)
-        require(twice is None, "tags", twice, "an address once")
+        require_once("tags", addresses, "an address once")
         if self.labels.topic is not None and not isinstance(self.source, MqttSource):
             raise SettingError("labels.topic: only source.kind = 'mqtt' reads it. Give labels.file.")
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from fedfloor.errors import require
+from fedfloor.errors import require, require_once
 from fedfloor.figures import Counts, Predictions
 from fedfloor.tasks.answer import Answer, Numbers
 from fedfloor.tasks.regression import Regression
@@ -67,8 +67,7 @@ class Forecasting(Task):
         require(1 <= self.horizon <= 10_000, "data.task.horizon", self.horizon, "a whole number from 1 to 10,000")
         fits = self.season is None or 1 <= self.season < math.inf
         require(fits, "data.task.season", self.season, "a whole number of at least 1")
-        twice = next((sensor for sensor in self.sensors if self.sensors.count(sensor) > 1), None)
-        require(twice is None, "data.task.sensors", twice, "names that are given once each")
+        require_once("data.task.sensors", self.sensors, "names that are given once each")
         _ = self._numbers  # whose settings are checked
 
     @property

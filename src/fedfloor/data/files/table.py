@@ -407,18 +407,15 @@ def _write_values(
 
 
 def _check_ids(sheets: Sequence[Sheet], column: str) -> None:
-    every = [value for sheet in sheets for value in sheet.text.get("id", ())]
-    if len(set(every)) == len(every):
-        return
-    seen: dict[str, str] = {}
+    seen: dict[str, tuple[Sheet, int]] = {}
     for sheet in sheets:
         for row, value in enumerate(sheet.text.get("id", ())):
-            if value in seen:
+            other, line = seen.setdefault(value, (sheet, row))
+            if (other, line) != (sheet, row):
                 raise SettingError(
-                    f"{sheet.place(row, column)}: '{value}' is in {seen[value]} already. Every row needs an id of its "
-                    "own: remove the copy."
+                    f"{sheet.place(row, column)}: '{value}' is in {other.title}, row {other.line[line]}, already. "
+                    "Every row needs an id of its own: remove the copy."
                 )
-            seen[value] = f"{sheet.title}, row {sheet.line[row]},"
 
 
 def _factory_of(
