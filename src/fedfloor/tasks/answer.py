@@ -45,7 +45,6 @@ class Answer(ABC):
 
     def truth(self, true: Sequence[float]) -> Words:
         """Return the true numbers of a sample [targets] in the form of :meth:`document`."""
-        del true
         return {}
 
     @property
@@ -71,12 +70,10 @@ class Classes(Answer):
         return {"probabilities": 1.0, "logits": np.maximum(1, np.abs(self.logits).max(axis=1, keepdims=True))}
 
     def document(self, i: int) -> Words:
-        """Return the number of the likeliest class and its probability."""
         best = int(self.logits[i].argmax())
         return {"class": best, "probability": float(self.probabilities[i, best])}
 
     def cells(self, i: int) -> Words:
-        """Return the document."""
         return self.document(i)
 
 
@@ -118,7 +115,6 @@ class Numbers(Answer):
         return {name: self._cell(i, k) for k, name in enumerate(self.names)}
 
     def truth(self, true: Sequence[float]) -> Words:
-        """Return ``true``, by name."""
         return {"true": self._named(np.asarray(true, np.float64).reshape(self.value.shape[1:]).tolist())}
 
     @property
@@ -155,22 +151,18 @@ class Alarms(Answer):
     known: bool = True
 
     def sizes(self) -> Mapping[str, NDArray[Any] | float]:
-        """Return a score's own size, or 1 where it is smaller."""
         return {"score": np.maximum(1, np.abs(self.score))}
 
     def document(self, i: int) -> Words:
-        """Return the score, and whether it is an alarm."""
         score = float(self.score[i])
         return {"score": score} | ({"alarm": not score <= 1} if self.known else {})
 
     def cells(self, i: int) -> Words:
-        """Return the score, and the alarm in words."""
         alarm = {"alarm": "no" if float(self.score[i]) <= 1 else "yes"} if self.known else {}
         return {"score": f"{float(self.score[i]):.4g}"} | alarm
 
     @property
     def phrase(self) -> str:
-        """The score in words."""
         return "score, an alarm above 1" if self.known else "score (the model has no threshold)"
 
 

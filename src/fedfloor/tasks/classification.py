@@ -29,8 +29,7 @@ class Classification(Task):
 
     kind: Literal["classification"] = "classification"
 
-    def outputs(self, bins: int, targets: int, shape: tuple[int, ...]) -> int:  # noqa: ARG002
-        """Return F."""
+    def outputs(self, bins: int, targets: int, shape: tuple[int, ...]) -> int:
         return bins
 
     def losses(self, out: Tensor, y: Tensor, reduction: Reduction = "none") -> Tensor:
@@ -40,25 +39,17 @@ class Classification(Task):
         return cross_entropy(out, y, reduction=reduction)
 
     def predicted(self, out: Tensor) -> Tensor:
-        """Return the likeliest class of each sample."""
         return out.argmax(1)
 
     def hits(self, out: Tensor, y: Tensor) -> Tensor:
-        """Return whether the likeliest class is the sample's."""
         return out.argmax(1) == y
 
     def scores(self, out: Tensor, y: Tensor, bins: Sequence[int]) -> Tensor:
         """Return the log-odds of the classes by which the headline ranks samples."""
         return log_odds(out, bins) if bins else super().scores(out, y, bins)
 
-    def answer(self, out: Tensor, x: Tensor, temperature: float = 1.0) -> Classes:  # noqa: ARG002
-        """Return probabilities and logits.
-
-        Args:
-            out: logits z [n, F].
-            x: samples.
-            temperature: T of the probabilities softmax(z/T).
-        """
+    def answer(self, out: Tensor, x: Tensor, temperature: float = 1.0) -> Classes:
+        """Return the probabilities softmax(z/T) of logits z [n, F] with the temperature T, and the logits."""
         return Classes((out if temperature == 1 else out / temperature).softmax(1), out)
 
     def judged(
@@ -67,8 +58,7 @@ class Classification(Task):
         """Return the confusion table, the loss, and the rankings of the samples by the scored classes."""
         return Predictions(table, loss, {c: ranking(scores[:, i], y == c) for i, c in enumerate(scored)})
 
-    def unboosted(self, targets: int) -> str:  # noqa: ARG002
-        """Return nothing."""
+    def unboosted(self, targets: int) -> str:
         return ""
 
     def boosted(self, rows: Rows, y: NDArray[Any], bins: int, settings: Mapping[str, Any]) -> Boosted:

@@ -75,8 +75,7 @@ class Reconstruction(Task):
             return self.quantile
         return 1 - self.false_alarms_per_hour * self.period_s / 3600
 
-    def outputs(self, bins: int, targets: int, shape: tuple[int, ...]) -> int:  # noqa: ARG002
-        """Return the numbers of a sample."""
+    def outputs(self, bins: int, targets: int, shape: tuple[int, ...]) -> int:
         return math.prod(shape)
 
     def around(self, module: nn.Module, classifier: str | None) -> tuple[nn.Module, str | None]:
@@ -92,7 +91,7 @@ class Reconstruction(Task):
         usual = NORMAL if self.normal is None else (self.normal.strip().lower(), CLASSES[0])
         return [label and CLASSES[label.strip().lower() not in usual] for label in labels]
 
-    def losses(self, out: Tensor, y: Tensor, reduction: Reduction = "none") -> Tensor:  # noqa: ARG002
+    def losses(self, out: Tensor, y: Tensor, reduction: Reduction = "none") -> Tensor:
         """Return the mean squared residuals of samples, [n]."""
         losses = out.square().mean(1)
         return losses if reduction == "none" else losses.mean() if reduction == "mean" else losses.sum()
@@ -109,30 +108,23 @@ class Reconstruction(Task):
         return (~(self.errors(out) <= limit)).long()
 
     def hits(self, out: Tensor, y: Tensor) -> Tensor:
-        """Return whether there is an alarm for an anomaly, and none otherwise."""
         return self.predicted(out) == y
 
-    def scores(self, out: Tensor, y: Tensor, bins: Sequence[int]) -> Tensor:  # noqa: ARG002
+    def scores(self, out: Tensor, y: Tensor, bins: Sequence[int]) -> Tensor:
         """Return the scores as multiples of the threshold, so that several models' compare, and alarms, [n, 2]."""
         import torch
 
         return torch.stack([self.errors(out) / (self.threshold or 1.0), self.predicted(out)], 1).float()
 
-    def answer(self, out: Tensor, x: Tensor) -> Alarms:  # noqa: ARG002
-        """Return the score as a multiple of the threshold."""
+    def answer(self, out: Tensor, x: Tensor) -> Alarms:
         return Alarms(self.errors(out) / (self.threshold or 1.0), self.threshold is not None)
 
-    def check_fitted(self, bins: int, columns: Sequence[str]) -> None:  # noqa: ARG002
-        """Refuse a threshold that is not a number above 0.
-
-        Raises:
-            ValueError: so it is.
-        """
+    def check_fitted(self, bins: int, columns: Sequence[str]) -> None:
         if self.threshold is not None and not 0 < self.threshold < math.inf:
             raise ValueError("a threshold that is not a number above 0")
 
     def judged(
-        self, table: Counts, loss: float, y: NDArray[Any], scores: NDArray[Any], scored: Sequence[int]  # noqa: ARG002
+        self, table: Counts, loss: float, y: NDArray[Any], scores: NDArray[Any], scored: Sequence[int]
     ) -> Predictions:  # fmt: skip
         """Return the confusion table, the loss, the ranking by the score, and scores and alarms of one recording."""
         score, odd = scores[:, 0].astype(np.float64), y > 0

@@ -7,7 +7,7 @@ import operator
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import numpy as np
 
@@ -29,51 +29,30 @@ LIVES = re.compile(  # names of a remaining life; "rows left" is that of counted
 )
 
 
-@dataclass(frozen=True)
-class Regression(Task):
-    """One or several numbers, predicted as ŷ = μ + σ·o from the network's output o, with μ and σ of the training data.
+class Predicting(Task):
+    """Numbers ŷ = μ + σ·o of a network's output o: the common part of regression and forecasting.
 
-    With z = (min(y, cap) − μ)/σ and the error d = ŷ − min(y, cap) the loss of a sample is
-
-    - ``squared``: (o − z)²;
-    - ``huber``: (o − z)²/2 up to |o − z| = δ, then δ(|o − z| − δ/2);
-    - ``quantile``: the mean over the levels τ of max(τ(z − o_τ), (τ − 1)(z − o_τ)), the pinball loss, with an output
-      for each level; the prediction is that of the middle one, the outermost two are its interval;
-    - ``nasa``: (exp(−d/13) − 1)/σ for d < 0, (exp(d/10) − 1)/σ above, linear beyond |d| = 50: to predict a failure too
-      late costs more than to predict it too early. Saxena et al., PHM 2008.
-
-    Several targets count equally. The bins are ranges of the first target.
-
-    Args:
-        loss: which.
-        cap: values above it count as it, in training and in the figures: a remaining life that is far away shows in no
-            sensor. The figures of the uncapped values stand beside them.
-        delta: δ of ``huber``, in standard deviations.
-        levels: τ of ``quantile``, ascending, an odd number of them.
-        bins: into how many ranges of equal frequency the training targets are divided, where ``[data] bins`` name none.
-        unit: of the targets, for people.
-        names: of the targets, for people; left out, the label's column has it.
-        center, scale: μ and σ of each target, [T]; taken from the training samples.
-        edges: between the bins, ascending; taken from the training samples.
+    Attributes:
+        loss, cap, delta, levels, bins, unit, names, center, scale, edges: as of :class:`Regression`.
+        naive: of each target, the error that figures divide by; empty where there is none.
     """
 
-    headline: ClassVar[str] = "RMSE"
-
-    kind: Literal["regression"] = "regression"
-    loss: Literal["squared", "huber", "quantile", "nasa"] = "squared"
+    loss: str
+    delta: float
+    levels: tuple[float, ...]
+    bins: int
+    center: tuple[float, ...]
+    scale: tuple[float, ...]
+    edges: tuple[float, ...]
     cap: float | None = None
-    delta: float = 1.0
-    levels: tuple[float, ...] = (0.05, 0.5, 0.95)
-    bins: int = 5
     unit: str = ""
     names: tuple[str, ...] = ()
-    center: tuple[float, ...] = ()
-    scale: tuple[float, ...] = ()
-    edges: tuple[float, ...] = ()
+    naive: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
-        for name in ("levels", "names", "center", "scale", "edges"):
-            object.__setattr__(self, name, tuple(getattr(self, name)))
+        for name, value in list(vars(self).items()):
+            if isinstance(value, list):
+                object.__setattr__(self, name, tuple(value))
         require(self.cap is None or math.isfinite(self.cap), "data.task.cap", self.cap, "a finite number")
         require(0 < self.delta < math.inf, "data.task.delta", self.delta, "a finite number above 0")
         require(self.bins >= 2, "data.task.bins", self.bins, "a whole number of at least 2")
@@ -84,15 +63,9 @@ class Regression(Task):
 
     @property
     def targets(self) -> int:
-        """T."""
         return len(self.center)
 
-    @property
-    def lives(self) -> bool:
-        """Whether a cap, NASA's loss or a target's name shows that targets are remaining lives."""
-        return self.cap is not None or self.loss == "nasa" or any(map(LIVES.fullmatch, self.names))
-
-    def outputs(self, bins: int, targets: int, shape: tuple[int, ...]) -> int:  # noqa: ARG002
+    def outputs(self, bins: int, targets: int, shape: tuple[int, ...]) -> int:
         """Return T, or T outputs for each level."""
         return targets * self._each
 
@@ -138,24 +111,24 @@ class Regression(Task):
         """Return whether the first predicted number lies in the bin of the sample's."""
         return self.predicted(out) == self._bin(self.capped(y[:, 0]))
 
-    def scores(self, out: Tensor, y: Tensor, bins: Sequence[int]) -> Tensor:  # noqa: ARG002
+    def scores(self, out: Tensor, y: Tensor, bins: Sequence[int]) -> Tensor:
         """Return the true and the predicted numbers, float32 [n, T·(1 + levels)]."""
         import torch
 
         return torch.cat([y, self.values(out).flatten(1)], 1)
 
     def judged(
-        self, table: Counts, loss: float, y: NDArray[Any], scores: NDArray[Any], scored: Sequence[int]  # noqa: ARG002
+        self, table: Counts, loss: float, y: NDArray[Any], scores: NDArray[Any], scored: Sequence[int]
     ) -> Predictions:  # fmt: skip
         """Return the confusion table of the bins, the loss, and the errors."""
         many = len(self.center)
         values = scores[:, many:].reshape(-1, many, self._each).astype(np.float64)
         levels = self.levels if self._each > 1 else ()
-        about = {"names": self.called(), "unit": self.unit, "levels": levels, "edges": self.edges}
-        errors = Errors(scores[:, :many].astype(np.float64), values, self.cap, **about)  # type: ignore[arg-type]
+        true, names = scores[:, :many].astype(np.float64), self.called()
+        errors = Errors(true, values, self.cap, self.naive, names, self.unit, levels, self.edges)
         return Predictions(table, loss, errors=errors)
 
-    def answer(self, out: Tensor, x: Tensor) -> Numbers:  # noqa: ARG002
+    def answer(self, out: Tensor, x: Tensor) -> Numbers:
         """Return the predicted numbers, with their interval where quantiles are learnt."""
         return self.numbers(self.values(out), self.called(), self.unit, self.cap)
 
@@ -175,10 +148,10 @@ class Regression(Task):
         """Return the errors of numbers [n, …] beside the true ones [n, T]."""
         ends = [answer.parts()[name] for name in ("low", "value", "high") if name in answer.parts()]
         values = np.stack([np.asarray(end, np.float64).reshape(target.shape) for end in ends], 2)
-        errors = Errors(target.astype(np.float64), values, self.cap)
+        errors = Errors(target.astype(np.float64), values, self.cap, self.naive)
         return Predictions(np.zeros((1, 1), np.int64), math.nan, errors=errors)
 
-    def check_fitted(self, bins: int, columns: Sequence[str]) -> None:  # noqa: ARG002
+    def check_fitted(self, bins: int, columns: Sequence[str]) -> None:
         """Refuse scales, edges or names that no training samples can have given."""
         many, edges = len(self.center), self.edges
         if not 1 <= many == len(self.scale) or not all(map(math.isfinite, (*self.center, *self.scale))):
@@ -196,7 +169,7 @@ class Regression(Task):
         many = targets * self._each
         return "" if many <= MOST_FITS else f"{many} outputs would be fitted one by one, and at most {MOST_FITS} are"
 
-    def boosted(self, rows: Rows, y: NDArray[Any], bins: int, settings: Mapping[str, Any]) -> Boosted:  # noqa: ARG002
+    def boosted(self, rows: Rows, y: NDArray[Any], bins: int, settings: Mapping[str, Any]) -> Boosted:
         """Fit a regressor to each target, for ``quantile`` to each level; the other losses count squares here."""
         from sklearn.ensemble import HistGradientBoostingRegressor
 
@@ -212,7 +185,7 @@ class Regression(Task):
         ]
         return lambda rows: np.stack([model.predict(rows) for model in models], 1)
 
-    def fitted(self, targets: NDArray[Any], edges: Sequence[float] = ()) -> Regression:
+    def fitted(self, targets: NDArray[Any], edges: Sequence[float] = ()) -> Self:
         """Return the task with scale and bins of the training targets [N, T].
 
         Raises:
@@ -234,7 +207,10 @@ class Regression(Task):
         cuts = np.quantile(own[:, 0], np.linspace(0, 1, self.bins + 1)[1:-1])
         above = own[:, 0][own[:, 0] > own[:, 0].min()].min()  # an edge where most targets are the lowest one
         bounds = tuple(edges) or tuple(np.unique(np.maximum(cuts, above).astype(np.float32)).tolist())
-        return replace(self, center=tuple(center.tolist()), scale=tuple(scale.tolist()), edges=bounds)
+        fitted: Self = replace(  # type: ignore[type-var]
+            self, center=tuple(center.tolist()), scale=tuple(scale.tolist()), edges=bounds
+        )
+        return fitted
 
     def bin(self, targets: NDArray[Any]) -> NDArray[np.int64]:
         """Return the bins of targets [N, T], int64 [N]."""
@@ -257,3 +233,51 @@ class Regression(Task):
 
         edges = values.new_tensor(self.edges, dtype=torch.float32)
         return torch.bucketize(values.float().contiguous(), edges, right=True)
+
+
+@dataclass(frozen=True)
+class Regression(Predicting):
+    """One or several numbers, predicted as ŷ = μ + σ·o from the network's output o, with μ and σ of the training data.
+
+    With z = (min(y, cap) − μ)/σ and the error d = ŷ − min(y, cap) the loss of a sample is
+
+    - ``squared``: (o − z)²;
+    - ``huber``: (o − z)²/2 up to |o − z| = δ, then δ(|o − z| − δ/2);
+    - ``quantile``: the mean over the levels τ of max(τ(z − o_τ), (τ − 1)(z − o_τ)), the pinball loss, with an output
+      for each level; the prediction is that of the middle one, the outermost two are its interval;
+    - ``nasa``: (exp(−d/13) − 1)/σ for d < 0, (exp(d/10) − 1)/σ above, linear beyond |d| = 50: to predict a failure too
+      late costs more than to predict it too early. Saxena et al., PHM 2008.
+
+    Several targets count equally. The bins are ranges of the first target.
+
+    Args:
+        loss: which.
+        cap: values above it count as it, in training and in the figures: a remaining life that is far away shows in no
+            sensor. The figures of the uncapped values stand beside them.
+        delta: δ of ``huber``, in standard deviations.
+        levels: τ of ``quantile``, ascending, an odd number of them.
+        bins: into how many ranges of equal frequency the training targets are divided, where ``[data] bins`` name none.
+        unit: of the targets, for people.
+        names: of the targets, for people; left out, the label's column has it.
+        center, scale: μ and σ of each target, [T]; taken from the training samples.
+        edges: between the bins, ascending; taken from the training samples.
+    """
+
+    headline: ClassVar[str] = "RMSE"
+
+    kind: Literal["regression"] = "regression"
+    loss: Literal["squared", "huber", "quantile", "nasa"] = "squared"
+    cap: float | None = None
+    delta: float = 1.0
+    levels: tuple[float, ...] = (0.05, 0.5, 0.95)
+    bins: int = 5
+    unit: str = ""
+    names: tuple[str, ...] = ()
+    center: tuple[float, ...] = ()
+    scale: tuple[float, ...] = ()
+    edges: tuple[float, ...] = ()
+
+    @property
+    def lives(self) -> bool:
+        """Whether a cap, NASA's loss or a target's name shows that targets are remaining lives."""
+        return self.cap is not None or self.loss == "nasa" or any(map(LIVES.fullmatch, self.names))

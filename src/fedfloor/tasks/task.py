@@ -107,7 +107,6 @@ class Task(ABC):
             y: targets.
             bins: of which the headline ranks the samples.
         """
-        del y, bins
         return out.new_zeros((len(out), 0))
 
     def judged(
@@ -122,7 +121,6 @@ class Task(ABC):
             scores: [n, S], those of :meth:`scores`.
             scored: bins by which the headline ranks the samples.
         """
-        del y, scores, scored
         return Predictions(table, loss)
 
     @abstractmethod
@@ -143,7 +141,6 @@ class Task(ABC):
             answer: of n samples, made of arrays.
             target: the true numbers [n, targets].
         """
-        del answer, target
         return None
 
     def spelled(self, labels: Sequence[str]) -> Sequence[str]:
@@ -160,7 +157,7 @@ class Task(ABC):
         Raises:
             ValueError: so it is.
         """
-        del bins, columns
+        return
 
     def bin(self, targets: NDArray[Any]) -> NDArray[np.int64]:
         """Return the bins of targets, int64 [N]; where these are bins, themselves."""
@@ -168,10 +165,9 @@ class Task(ABC):
 
     def fitted(self, targets: NDArray[Any]) -> Task:
         """Return the task with facts of the training samples' targets [N, targets], such as their scale."""
-        del targets
         return self
 
-    def unboosted(self, targets: int) -> str:  # noqa: ARG002
+    def unboosted(self, targets: int) -> str:
         """Return why :meth:`boosted` has nothing to fit; nothing where it does.
 
         Args:
@@ -195,7 +191,6 @@ class Task(ABC):
 
     def calibrated(self, threshold: float) -> Task:
         """Return the task with a threshold of its scores."""
-        del threshold
         return self
 
     def describe(self) -> dict[str, Any]:
