@@ -30,41 +30,12 @@ from fedfloor.methods.scaffold import Scaffold
 from fedfloor.outside import load as load_outside
 from fedfloor.parts.work import DEFAULTS, WorkSettings
 
-METHODS: dict[str, type[Method]] = {
-    "fedavg": FedAvg,
-    "fedprox": FedProx,
-    "moon": Moon,
-    "fedmmd": FedMMD,
-    "fedfusion": FedFusion,
-    "fedl": FEDL,
-    "scaffold": Scaffold,
-    "qffl": QFFL,
-    "ida": Ida,
-    "fedavgm": FedAvgM,
-    "fedadagrad": FedAdagrad,
-    "fedadam": FedAdam,
-    "fedyogi": FedYogi,
-    "cgau": CGAU,
-    "fedcs": FedCS,
-    "rafed": RaFed,
-    "fedgs": FedGS,
-    "hfedms": HFedMS,
-    "astraea": Astraea,
-    "fldg": FLDG,
-    "fldgl": FLDGL,
-    "kcenter": KCenter,
-    "fedsr": FedSR,
-    "ring": Ring,
-    "hierfavg": HierFAVG,
-    "fedper": FedPer,
-    "fedrep": FedRep,
-    "fedbn": FedBN,
-    "ditto": Ditto,
-    "apfl": APFL,
-    "ifca": IFCA,
-    "flhc": FLHC,
-    "centralized": Centralized,
-}
+_METHODS: tuple[type[Method], ...] = (
+    FedAvg, FedProx, Moon, FedMMD, FedFusion, FEDL, Scaffold, QFFL, Ida, FedAvgM, FedAdagrad, FedAdam, FedYogi, CGAU,
+    FedCS, RaFed, FedGS, HFedMS, Astraea, FLDG, FLDGL, KCenter, FedSR, Ring, HierFAVG, FedPer, FedRep, FedBN, Ditto,
+    APFL, IFCA, FLHC, Centralized,
+)  # fmt: skip
+METHODS = {method.__name__.lower(): method for method in _METHODS}
 # references of methods: no federation, or no training
 REFERENCES: dict[str, type[Method]] = {
     "local-only": LocalOnly, "scikit-learn": GradientBoosting, "persistence": Persistence, "seasonal": Seasonal,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, ClassVar, Literal, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
 import numpy as np
 
@@ -172,7 +172,15 @@ class Equal(Mix):
 
 
 @dataclass(frozen=True)
-class InverseDistance(Mix):
+class _OfModels(Mix):
+    """Rules that read every model and give one among them."""
+
+    whole: ClassVar[bool] = True
+    bounded: ClassVar[bool] = True
+
+
+@dataclass(frozen=True)
+class InverseDistance(_OfModels):
     """IDA: weights by the inverse distance to the mean; see :func:`fedfloor.parts.means.inverse_distance`.
 
     Args:
@@ -182,8 +190,6 @@ class InverseDistance(Mix):
 
     factors: Literal["none", "accuracy", "samples"] = "none"
     kind: Literal["inverse_distance"] = "inverse_distance"
-    whole: ClassVar[bool] = True
-    bounded: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         known = ("none", "accuracy", "samples")
@@ -230,12 +236,10 @@ class QFair(Mix):
 
 
 @dataclass(frozen=True)
-class Median(Mix):
+class Median(_OfModels):
     """The median of every coordinate; see :func:`fedfloor.parts.means.median`."""
 
     kind: Literal["median"] = "median"
-    whole: ClassVar[bool] = True
-    bounded: ClassVar[bool] = True
 
     def mixed(self, met: Meeting) -> Tensor:
         from fedfloor.parts.means import median
@@ -244,7 +248,7 @@ class Median(Mix):
 
 
 @dataclass(frozen=True)
-class TrimmedMean(Mix):
+class TrimmedMean(_OfModels):
     """The mean of every coordinate without its extremes; see :func:`fedfloor.parts.means.trimmed_mean`.
 
     Args:
@@ -253,8 +257,6 @@ class TrimmedMean(Mix):
 
     share: float = 0.1
     kind: Literal["trimmed_mean"] = "trimmed_mean"
-    whole: ClassVar[bool] = True
-    bounded: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         allowed = "at least 0 and below 0.5, as half at each end is everyone"
@@ -267,12 +269,10 @@ class TrimmedMean(Mix):
 
 
 @dataclass(frozen=True)
-class _Bearing(Mix):
+class _Bearing(_OfModels):
     """Rules that bear a number of models that may be anything."""
 
     outliers: int = 1
-    whole: ClassVar[bool] = True
-    bounded: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         require(self.outliers >= 0, "mix.outliers", self.outliers, "a whole number of at least 0")
@@ -359,7 +359,7 @@ class Bulyan(_Bearing):
 
 
 @dataclass(frozen=True)
-class GeometricMedian(Mix):
+class GeometricMedian(_OfModels):
     """RFA, the point nearest to all models together; see :func:`fedfloor.parts.robust.geometric_median`.
 
     Args:
@@ -370,8 +370,6 @@ class GeometricMedian(Mix):
     smoothing: float = 1e-6
     iterations: int = 100
     kind: Literal["geometric_median"] = "geometric_median"
-    whole: ClassVar[bool] = True
-    bounded: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         require(0 < self.smoothing < math.inf, "mix.smoothing", self.smoothing, "a number above 0")
@@ -384,7 +382,7 @@ class GeometricMedian(Mix):
 
 
 @dataclass(frozen=True)
-class CentredClipping(Mix):
+class CentredClipping(_OfModels):
     """A mean of updates clipped around their own mean; see :func:`fedfloor.parts.robust.centred_clipping`.
 
     Args:
@@ -395,8 +393,6 @@ class CentredClipping(Mix):
     radius: float | None = None
     iterations: int = 3
     kind: Literal["centred_clipping"] = "centred_clipping"
-    whole: ClassVar[bool] = True
-    bounded: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         require(self.radius is None or self.radius > 0, "mix.radius", self.radius, "a number above 0")
@@ -409,7 +405,7 @@ class CentredClipping(Mix):
 
 
 @dataclass(frozen=True)
-class NormBound(Mix):
+class NormBound(_OfModels):
     """The mean by samples of updates that are clipped to a length; see :func:`fedfloor.parts.robust.norm_bound`.
 
     Args:
@@ -418,8 +414,6 @@ class NormBound(Mix):
 
     bound: float | None = None
     kind: Literal["norm_bound"] = "norm_bound"
-    whole: ClassVar[bool] = True
-    bounded: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         require(self.bound is None or self.bound > 0, "mix.bound", self.bound, "a number above 0")
@@ -431,12 +425,10 @@ class NormBound(Mix):
 
 
 @dataclass(frozen=True)
-class FoolsGold(Mix):
+class FoolsGold(_OfModels):
     """A mean in which updates of one direction count less; see :func:`fedfloor.parts.robust.foolsgold`."""
 
     kind: Literal["foolsgold"] = "foolsgold"
-    whole: ClassVar[bool] = True
-    bounded: ClassVar[bool] = True
 
     def mixed(self, met: Meeting) -> Tensor:
         from fedfloor.parts.robust import foolsgold
@@ -615,22 +607,11 @@ class Private(Mix):
         return mixed
 
 
-MIXES: dict[str, Callable[..., Mix]] = {
-    "by_samples": BySamples,
-    "equal": Equal,
-    "inverse_distance": InverseDistance,
-    "q_fair": QFair,
-    "median": Median,
-    "trimmed_mean": TrimmedMean,
-    "krum": Krum,
-    "multi_krum": MultiKrum,
-    "bulyan": Bulyan,
-    "geometric_median": GeometricMedian,
-    "centred_clipping": CentredClipping,
-    "norm_bound": NormBound,
-    "foolsgold": FoolsGold,
-    "private": Private,
-}
+_MIXES: tuple[Any, ...] = (
+    BySamples, Equal, InverseDistance, QFair, Median, TrimmedMean, Krum, MultiKrum, Bulyan, GeometricMedian,
+    CentredClipping, NormBound, FoolsGold, Private,
+)  # fmt: skip
+MIXES: dict[str, Callable[..., Mix]] = {mix.kind: mix for mix in _MIXES}
 
 
 def rule(name: str, settings: Mapping[str, Scalar]) -> Mix:

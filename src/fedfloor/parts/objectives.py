@@ -18,20 +18,10 @@ from fedfloor.plan.nodes import Scalar
 if TYPE_CHECKING:
     from torch import Tensor
 
-OBJECTIVES: dict[str, Callable[..., Objective]] = {
-    "plain": Plain,
-    "prox": Prox,
-    "mmd": Mmd,
-    "distilled": Distilled,
-    "contrastive": Contrastive,
-    "fusion": Fusion,
-    "gated": Gated,
-    "corrected": Corrected,
-    "variates": Variates,
-    "replay": Replay,
-    "weighted": Weighted,
-    "focal": Focal,
-}
+_OBJECTIVES: tuple[type[Objective], ...] = (
+    Plain, Prox, Mmd, Distilled, Contrastive, Fusion, Gated, Corrected, Variates, Replay, Weighted, Focal,
+)  # fmt: skip
+OBJECTIVES: dict[str, Callable[..., Objective]] = {goal.__name__.lower(): goal for goal in _OBJECTIVES}
 PLANNED = {**OBJECTIVES, "interpolated": Interpolated}  # with those of methods alone, which no setting may name
 REWEIGHTED = "reweighted"  # in plans: a method's own objective with the losses of samples that ``[method]`` names
 

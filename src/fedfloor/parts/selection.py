@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -186,11 +186,8 @@ def selected(
     ``census``: returns the class counts of devices at a tick, int64 [devices, F]; the park is looked at if None.
     """
     reporting = node.candidates if node.reads_census else ()
-    counts = (
-        park.census(reporting, tick, [trained.get(k, 0) for k in reporting])
-        if census is None
-        else census(reporting, tick)
-    )
+    census = census or (lambda devices, tick: park.census(devices, tick, [trained.get(k, 0) for k in devices]))
+    counts = census(reporting, tick)
     seen = sum(visits.get(k, 0) for k in node.candidates)
     place = (round_number, tick, min(node.candidates, default=-1), seen)  # the next choice is another draw
     rng = generator(seed, f"select {node.policy} {node.at}", *place)
@@ -222,43 +219,43 @@ class Everyone(Selection):
 
 
 @dataclass(frozen=True)
-class Fraction(Selection):
+class _Share(Selection):
+    share: float = 0.1
+
+    def __post_init__(self) -> None:
+        require(0 < self.share <= 1, "selection.share", self.share, "above 0 and at most 1")
+
+
+@dataclass(frozen=True)
+class Fraction(_Share):
     """max(1, round(C·K)) devices drawn uniformly without replacement.
 
     Args:
         share: C, in (0, 1].
     """
 
-    share: float = 0.1
     kind: Literal["fraction"] = "fraction"
-
-    def __post_init__(self) -> None:
-        require(0 < self.share <= 1, "selection.share", self.share, "above 0 and at most 1")
 
     def draw(self, devices: Sequence[int], sizes: np.ndarray, rng: np.random.Generator) -> list[int]:
         return fraction(devices, self.share, rng)
 
 
 @dataclass(frozen=True)
-class DrawBySamples(Selection):
+class DrawBySamples(_Share):
     """max(1, round(C·K)) devices drawn without replacement, each draw in proportion to their samples n_k.
 
     Args:
         share: C, in (0, 1].
     """
 
-    share: float = 0.1
     kind: Literal["by_samples"] = "by_samples"
-
-    def __post_init__(self) -> None:
-        require(0 < self.share <= 1, "selection.share", self.share, "above 0 and at most 1")
 
     def draw(self, devices: Sequence[int], sizes: np.ndarray, rng: np.random.Generator) -> list[int]:
         return by_samples(devices, sizes, self.share, rng)
 
 
 @dataclass(frozen=True)
-class Poisson(Selection):
+class Poisson(_Share):
     """Poisson sampling: every device takes part with chance q, independently of the others.
 
     An empty draw is repeated: a round cannot be empty. That moves the distribution of rounds by at most
@@ -268,11 +265,7 @@ class Poisson(Selection):
         share: q, in (0, 1].
     """
 
-    share: float = 0.1
     kind: Literal["poisson"] = "poisson"
-
-    def __post_init__(self) -> None:
-        require(0 < self.share <= 1, "selection.share", self.share, "above 0 and at most 1")
 
     def draw(self, devices: Sequence[int], sizes: np.ndarray, rng: np.random.Generator) -> list[int]:
         if self.share * len(devices) < 1:
@@ -285,12 +278,8 @@ class Poisson(Selection):
         return [k for k, drawn in zip(devices, taken.tolist(), strict=True) if drawn]
 
 
-SELECTIONS: Mapping[str, Callable[..., Selection]] = {
-    "everyone": Everyone,
-    "fraction": Fraction,
-    "by_samples": DrawBySamples,
-    "poisson": Poisson,
-}
+_SELECTIONS: tuple[Any, ...] = (Everyone, Fraction, DrawBySamples, Poisson)
+SELECTIONS: Mapping[str, Callable[..., Selection]] = {policy.kind: policy for policy in _SELECTIONS}
 
 
 def policy(name: str, settings: Mapping[str, Scalar]) -> Selection:

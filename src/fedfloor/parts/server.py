@@ -127,7 +127,7 @@ class Adam(Server):
 
 
 @dataclass(frozen=True)
-class Yogi(Server):
+class Yogi(Adam):
     """FedYogi: as Adam, but v ← v − (1 − β2)Δ² sign(v − Δ²): v grows as fast and shrinks more slowly.
 
     Args:
@@ -137,14 +137,7 @@ class Yogi(Server):
         tau: τ, how far the step is from being the same for every weight.
     """
 
-    rate: float = 0.00316
-    beta1: float = 0.9
-    beta2: float = 0.99
-    tau: float = 1e-3
-    kind: Literal["yogi"] = "yogi"
-
-    def __post_init__(self) -> None:
-        _check(self.rate, self.tau, beta1=self.beta1, beta2=self.beta2)
+    kind: Literal["yogi"] = "yogi"  # type: ignore[assignment]
 
     def step(self, model: Tensor, mean: Tensor, moments: Moments, rng: Generator | None = None) -> Stepped:
         delta = mean - model

@@ -168,26 +168,15 @@ class WorkSettings:
         rate = full.lr.at(round_number, rounds) if isinstance(full.lr, (Cosine, Exponential)) else full.lr
         if full.warmup is not None and round_number < full.warmup:
             rate = (rate or 0) * round_number / full.warmup
-        plain = Work(epochs=1)
-        beta1, beta2 = full.betas or (plain.beta1, plain.beta2)
-        return Work(
-            objective=name,
-            epochs=full.epochs,
-            steps=full.steps,
-            batch_size=full.batch_size or 0,
-            rate=float(rate or 0),
-            momentum=full.momentum or 0.0,
-            weight_decay=full.weight_decay or 0.0,
-            settings=settings,
-            optimizer=full.optimizer or plain.optimizer,
-            beta1=beta1,
-            beta2=beta2,
-            eps=full.eps or plain.eps,
-            moments=full.moments or plain.moments,
-            clip_norm=None if full.clip_norm == math.inf else full.clip_norm,
-            sample_clip=full.sample_clip,
-            sample_noise=full.sample_noise or 0.0,
-        )
+        given = {key: value for key in SAME if (value := getattr(full, key)) is not None}
+        if full.betas is not None:
+            given["beta1"], given["beta2"] = full.betas
+        if full.clip_norm == math.inf:
+            given["clip_norm"] = None
+        return Work(name, rate=float(rate or 0), settings=settings, **given)
 
 
+# settings that are fields of a work as they stand
+SAME = ("epochs", "steps", "batch_size", "momentum", "weight_decay", "optimizer", "eps", "moments", "clip_norm",
+        "sample_clip", "sample_noise")  # fmt: skip
 DEFAULTS = WorkSettings(epochs=1, batch_size=32, lr=0.01, optimizer="sgd", momentum=0.0, weight_decay=0.0)
