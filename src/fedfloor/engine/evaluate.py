@@ -33,10 +33,37 @@ DIGITS = 6
 
 @dataclass(frozen=True, eq=False)
 class SampleAnswers:
-    """Answers to single test samples: their natural owners [n] or None, and the figures of a subset by its rows."""
+    """Answers to test samples.
 
+    Args:
+        y, predicted: true and predicted bins, int64 [n].
+        scores: the task's, [n, S].
+        scored: the bins that these are of.
+        owners: natural ones [n], or None.
+        places: the samples' rows among the test samples; left out: all of them in their order.
+    """
+
+    engine: Engine
+    y: Labels
+    predicted: Labels
+    scores: NDArray[Any]
+    scored: Sequence[int]
     owners: Owners | None
-    part: Callable[[Indices], Predictions]
+    places: Indices | None = None
+
+    def predictions(self, rows: Any = slice(None), loss: float = math.nan) -> Predictions:
+        """Return the predictions of which figures are made, of the samples ``rows``, with their loss."""
+        data, task = self.engine.park.dataset, self.engine.task
+        y, scores = self.y[rows], self.scores[rows]
+        table = confusion(y, self.predicted[rows], len(data.classes))
+        if data.recording_test is None or not task.calibrates:
+            return task.judged(table, loss, y, scores, self.scored)
+        places = (np.arange(len(self.y)) if self.places is None else self.places)[rows]
+        order = np.argsort(places, kind="stable")  # those of a recording are in the order of time
+        tested = task.judged(table, loss, y[order], scores[order], self.scored)
+        if tested.detection is None:
+            return tested
+        return replace(tested, detection=replace(tested.detection, recording=data.recording_test[places[order]]))
 
 
 def headlines(park: Park, figure: Figure, table: Counts, answers: SampleAnswers) -> Values:
@@ -57,7 +84,7 @@ def headlines(park: Park, figure: Figure, table: Counts, answers: SampleAnswers)
         def measured(owners: Sequence[int]) -> float | None:
             ends = [np.searchsorted(ordered, [owner, owner + 1]) for owner in owners if owner >= 0]
             rows = np.concatenate([order[:0], *(order[first:last] for first, last in ends)])
-            return _defined(figure, answers.part(rows), park) if len(rows) else None
+            return _defined(figure, answers.predictions(rows), park) if len(rows) else None
 
         homes = [np.unique(roster.owners[roster.factory_of == m]).tolist() for m in places]
         return [measured([owner]) for owner in roster.owners.tolist()], [measured(home) for home in homes]
@@ -312,42 +339,9 @@ def evaluate(engine: Engine, model: Tensor, objective: Objective | None = None, 
 def score_one(engine: Engine, loss: float, predicted: Labels, scores: NDArray[Any], headline: Figure) -> Score:
     """Return the score of one model from its mean loss and its predicted bins [n] and scores [n, S] of test samples."""
     data, scored = engine.park.dataset, headline.scored(engine.park.dataset.classes)
-    tested = predictions(engine, loss, data.y_test, predicted, scores, scored)
-    single = one_by_one(engine, data.y_test, predicted, scores, scored, data.owner_test)
-    return score(engine, loss, predicted == data.y_test, [tested], headline, tested.table, single)
-
-
-def one_by_one(
-    engine: Engine, y: Labels, predicted: Labels, scores: NDArray[Any], scored: Sequence[int], owners: Owners | None,
-    places: Indices | None = None,
-) -> SampleAnswers:  # fmt: skip
-    """Return answers to samples one by one: arguments as of :func:`predictions`, and the samples' owners [n]."""
-
-    def part(rows: Indices) -> Predictions:
-        chosen = rows if places is None else places[rows]
-        return predictions(engine, math.nan, y[rows], predicted[rows], scores[rows], scored, chosen)
-
-    return SampleAnswers(owners, part)
-
-
-def predictions(
-    engine: Engine, loss: float, y: Labels, predicted: Labels, scores: NDArray[Any], scored: Sequence[int],
-    places: Indices | None = None,
-) -> Predictions:  # fmt: skip
-    """Return the predictions of a model from true and predicted bins [n] and the task's scores [n, S].
-
-    ``places`` are the samples' rows among the test samples; default: all in their order.
-    """
-    data = engine.park.dataset
-    table = confusion(y, predicted, len(data.classes))
-    if data.recording_test is None or not engine.task.calibrates:
-        return engine.task.judged(table, loss, y, scores, scored)
-    places = np.arange(len(y)) if places is None else places
-    order = np.argsort(places, kind="stable")  # those of a recording are in the order of time
-    tested = engine.task.judged(table, loss, y[order], scores[order], scored)
-    if tested.detection is None:
-        return tested
-    return replace(tested, detection=replace(tested.detection, recording=data.recording_test[places[order]]))
+    answers = SampleAnswers(engine, data.y_test, predicted, scores, scored, data.owner_test)
+    tested = answers.predictions(loss=loss)
+    return score(engine, loss, predicted == data.y_test, [tested], headline, tested.table, answers)
 
 
 def block_outputs(

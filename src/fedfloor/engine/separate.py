@@ -14,12 +14,12 @@ from torch import Tensor
 
 from fedfloor.data.dataset import Indices, Labels
 from fedfloor.engine.engine import Engine
-from fedfloor.engine.evaluate import Score, block_outputs, device_blocks, one_by_one, predictions, score
+from fedfloor.engine.evaluate import SampleAnswers, Score, block_outputs, device_blocks, score
 from fedfloor.engine.executor import ask
 from fedfloor.engine.local_update import personal
 from fedfloor.engine.questions import outputs_of, scored_as
 from fedfloor.engine.visit import train
-from fedfloor.figures import ACCURACY, Figure, Predictions, recalls
+from fedfloor.figures import ACCURACY, Figure, recalls
 from fedfloor.models.parcel import Packet
 from fedfloor.models.saved import OWN
 from fedfloor.park.described import device_accuracy
@@ -95,7 +95,7 @@ def _combined(
 
     ``holder`` maps each model's device to the device that was evaluated for it, ``owner`` test samples to devices.
     """
-    (sums, answers, scores), park, models = outputs, engine.park, list(holder)
+    (sums, predicted, scores), park, models = outputs, engine.park, list(holder)
     many, holders = Counter(holder.values()), sorted(set(holder.values()))
     scored = headline.scored(park.dataset.classes)
     times = np.where(owner == NOBODY, 1.0 / len(models), 1.0)
@@ -106,11 +106,11 @@ def _combined(
     y = park.dataset.y_test[rows]
     has_own = owner[rows] != NOBODY
     counts = np.where(has_own, 1, np.bincount(holders, [many[k] for k in holders])[by] if NOBODY not in holders else 1)
-    right = np.bincount(rows, weights=(answers == y) * counts, minlength=park.test_samples) * times
-    seen_by: dict[int, Predictions] = {}
-    for k in holders if not has_own.all() else holders[:1]:
-        seen = has_own | (by == k)
-        seen_by[k] = predictions(engine, loss, y[seen], answers[seen], scores[seen], scored, rows[seen])
+    right = np.bincount(rows, weights=(predicted == y) * counts, minlength=park.test_samples) * times
+    owners = None if park.dataset.owner_test is None else park.dataset.owner_test[rows]
+    answers = SampleAnswers(engine, y, predicted, scores, scored, owners, rows)
+    evaluated = holders if not has_own.all() else holders[:1]
+    seen_by = {k: answers.predictions(has_own | (by == k), loss) for k in evaluated}
     views = [seen_by[holder[k]] for k in models] if not has_own.all() else list(seen_by.values())
     table = np.sum([view.table for view in views], axis=0)
     every = device_accuracy(park, right, recalls(table))
@@ -118,9 +118,7 @@ def _combined(
         model_of = np.array([holder.get(k, NOBODY) for k in park.roster.numbers.tolist()])
         for k, view in seen_by.items():
             every = np.where(model_of == k, device_accuracy(park, right, recalls(view.table)), every)
-    owners = None if park.dataset.owner_test is None else park.dataset.owner_test[rows]
-    single = one_by_one(engine, y, answers, scores, scored, owners, rows)
-    return score(engine, loss, right, views, headline, table, single, every)
+    return score(engine, loss, right, views, headline, table, answers, every)
 
 
 def _remote_outputs(
