@@ -29,8 +29,8 @@ from fedfloor.parts.extractors import (
     block_rows,
     extractor,
     mean_features,
-    to_spec,
 )
+from fedfloor.parts.named import to_spec
 
 PICTURES = [(1, 28, 28), (3, 32, 32), (1, 8, 8), (3, 9, 17), (2, 16, 11)]
 SENSORS = [(52,), (1,), (52, 20), (2, 3), (3, 1)]
@@ -236,9 +236,9 @@ def test_hog_says_what_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_extractors_by_name() -> None:
     for name in set(EXTRACTORS) - {"onnx"}:
         made = extractor(name, {})
-        assert extractor(*to_spec(made)) == made
+        assert extractor(*to_spec(made, EXTRACTORS)) == made
         assert made.needs_model is (name == "penultimate")
-    assert to_spec(extractor("onnx", {"weights": "a.onnx"})) == ("onnx", {"weights": "a.onnx"})
+    assert to_spec(extractor("onnx", {"weights": "a.onnx"}), EXTRACTORS) == ("onnx", {"weights": "a.onnx"})
 
 
 @pytest.mark.parametrize(
@@ -290,7 +290,7 @@ def test_one_of_your_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     made = extractor("own_extractor:Brightness", {"times": 2.0})
     x = stored(3)
     np.testing.assert_allclose(mean_features(made, x, BYTES), [2 * x.mean() / 255], rtol=1e-5)
-    assert to_spec(made) == ("own_extractor:Brightness", {"times": 2.0})
+    assert to_spec(made, EXTRACTORS) == ("own_extractor:Brightness", {"times": 2.0})
     with pytest.raises(
         SettingError, match=r"'own_extractor:Half' has no 'features': one derived from .*Extractor must"
     ):

@@ -29,7 +29,7 @@ from fedfloor.parts.codecs import SecureSum
 from fedfloor.parts.discrete import LEAST_DEVIATION, TAIL, discrete_gaussian
 from fedfloor.parts.masking import FIGURE_BITS, LEAST, Bytes, FixedPoint, threshold
 from fedfloor.plan import walk
-from fedfloor.plan.nodes import Parallel
+from fedfloor.plan.nodes import Parallel, Train
 from fedfloor.plan.outcome import Receipt
 from fedfloor.plan.schedule import Key, NodeResult
 
@@ -40,19 +40,17 @@ def aggregation_of(engine: Engine, node: Parallel, start: Packet, place: Key) ->
     Args:
         place: the node's round and tick.
     """
-    made = _aggregation(engine, node, start, place)
+    works = [child.work for child in node.children if isinstance(child, Train)]
+    codec = travel.summed(travel.up(engine.network, works[0])) if works and not node.travel else None
+    if node.travel:
+        made: Aggregation = CodedAggregation(engine.network, node, start, place)
+    elif codec is None:
+        made = Aggregation(node, start, mixed_part(engine.network, node))
+    else:
+        made = SecureAggregation(engine, node, start, codec)
     if node.travel_down:
         made.given = travel.at_edge(engine.network, node, travel.to_edges(engine.network, node, start, place), place)
     return made
-
-
-def _aggregation(engine: Engine, node: Parallel, start: Packet, place: Key) -> Aggregation:
-    if node.travel:
-        return CodedAggregation(engine.network, node, start, place)
-    works = [visit.work for child in node.children for visit, _ in walk.visited(child) if walk.is_visit(child)]
-    codec = travel.summed(travel.up(engine.network, works[0])) if works else None
-    part = mixed_part(engine.network, node)
-    return Aggregation(node, start, part) if codec is None else SecureAggregation(engine, node, start, codec)
 
 
 def device_noise(rule: mix.Mix, fixed: FixedPoint, needed: int) -> float:

@@ -22,9 +22,8 @@ from fedfloor.models.parcel import Packet
 from fedfloor.park.stream import batch_order
 from fedfloor.parts import mix
 from fedfloor.parts.mix import Mix, weigh
-from fedfloor.plan.nodes import Parallel, Scalar, Work, only
+from fedfloor.plan.nodes import Parallel, Scalar, Train, Work, only
 from fedfloor.plan.schedule import Key
-from fedfloor.plan.walk import is_visit
 from fedfloor.tasks.classification import CLASSIFICATION
 
 ALIKE = ("plain", "prox")  # objectives whose first step is that of the mean cross-entropy
@@ -41,11 +40,11 @@ def fits(engine: Engine, node: Parallel, packet: Packet) -> bool:
     if engine.limit is not None or engine.attackers is not None:  # which look at every update
         return False
     first = node.children[0] if node.children and only(node, "children", "at", "mix", "settings") else None
-    if first is None or not is_visit(first) or first.work.objective not in ALIKE or not first.work.only(*FIELDS):
+    if not isinstance(first, Train) or first.work.objective not in ALIKE or not first.work.only(*FIELDS):
         return False
     known, held = set(), engine.park.holdings
     for visit in node.children:
-        if not is_visit(visit) or visit.site.kind != "device" or not only(visit, "site", "work"):
+        if not isinstance(visit, Train) or visit.site.kind != "device" or not only(visit, "site", "work"):
             return False
         if visit.work is not first.work and visit.work != first.work:
             return False

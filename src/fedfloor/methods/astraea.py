@@ -9,7 +9,7 @@ import numpy as np
 
 from fedfloor.errors import SettingError, require, unknown
 from fedfloor.methods.contract import Answers, Method, Needs, State, View
-from fedfloor.parts.grouping import chosen_groups, formed
+from fedfloor.parts.grouping import chosen_groups, formed, present
 from fedfloor.parts.work import WorkSettings
 from fedfloor.plan.nodes import Node, Parallel, Probe, Repeat, Sequence, Train, device
 from fedfloor.solvers.grouping.solve import SOLVERS
@@ -89,12 +89,11 @@ class Astraea(Method):
         return State(view.start, {"groups": formed(solver, everyone, known_counts, len(everyone) // size, rng, size)})
 
     def plan(self, state: State, view: View, rng: np.random.Generator) -> Node:
-        work, may = self.work.at(view.round, view.rounds), set(view.devices)
-        groups = state.notes["groups"]
-        present = [members for group in groups if (members := [k for k in group if k in may])]
-        if not present:
+        work, groups = self.work.at(view.round, view.rounds), state.notes["groups"]
+        left = present(groups, view.devices)
+        if not left:
             raise SettingError("method 'astraea': no group has a device that may take part.")
-        many = min(chosen_groups(self.share, len(groups)), len(present))
-        drawn = [present[m] for m in rng.choice(len(present), many, replace=False)]
+        many = min(chosen_groups(self.share, len(groups)), len(left))
+        drawn = [left[m] for m in rng.choice(len(left), many, replace=False)]
         chains = (Sequence(tuple(Train(device(k), work) for k in group)) for group in sorted(drawn, key=min))
         return Parallel(tuple(Repeat(self.mediator_epochs, chain, tick=False) for chain in chains), mix=self.weights)

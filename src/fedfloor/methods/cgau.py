@@ -71,12 +71,10 @@ class CGAU(FedAvg):
     def absorb(self, state: State, outcome: Outcome) -> State:
         """Take the head in, and the rest as it was once that is frozen: a mean of equal numbers rounds."""
         packet = dict(outcome.packet)
-        if "head" in state.notes and _frozen(outcome.resolved):
+        works = walk.works(outcome.resolved)
+        frozen = all(work.objective == "gated" and work.settings.get("frozen", True) for work in works)
+        if "head" in state.notes and frozen:
             head, new = slice(*state.notes["head"]), state.packet["w"].clone()
             new[head] = packet["w"][head]
             packet["w"] = new
         return State(packet, state.notes, state.tensors)
-
-
-def _frozen(plan: Node) -> bool:
-    return all(work.objective == "gated" and bool(work.settings.get("frozen", True)) for work in walk.works(plan))

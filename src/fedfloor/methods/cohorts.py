@@ -10,7 +10,7 @@ import numpy as np
 
 from fedfloor.errors import require
 from fedfloor.methods.contract import Answers, Needs, State, View
-from fedfloor.methods.fedavg import FedAvg, visiting
+from fedfloor.methods.fedavg import FedAvg, profiling, visiting
 from fedfloor.parts.grouping import merged
 from fedfloor.parts.selection import fraction
 from fedfloor.plan import nodes
@@ -162,12 +162,7 @@ class FLHC(FedAvg):
         if view.round <= self.after:
             return self._visits(view, rng)
         if not state.cohorts:
-            todo = replace(self.work.at(view.round, view.rounds, self.objective), moments="visit")
-            settings = {
-                name: value for name, value in todo.to_spec().items() if name != "settings" and value is not None
-            }
-            visits = self._visits(view, rng)
-            return nodes.Sequence((Probe(tuple(view.devices), "profile", settings=settings), visits))
+            return nodes.Sequence((profiling(self, self.work, view), self._visits(view, rng)))
         members: dict[int, list[int]] = {}
         for k in view.devices:
             members.setdefault(state.cohorts.get(k, -1), []).append(k)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -21,9 +20,6 @@ from fedfloor.parts.weighting import reweighted
 from fedfloor.plan import walk
 from fedfloor.plan.nodes import ARRIVED, CLOUD, KEEP, Node, Parallel, Probe, Select, Sequence, Train, Work
 from fedfloor.plan.outcome import Outcome
-
-if TYPE_CHECKING:
-    pass
 
 VISIT_BYTES = 200  # of a visit's receipt, at least
 LARGE = 1000  # settings from here on are named where a plan is too long
@@ -286,13 +282,12 @@ class ConfiguredMethod(Method):
     def _coded(self, node: Node) -> Node:
         """Return a plan whose visits to devices have the codecs."""
 
-        def coded(at: Node, below: list[Node]) -> Node:
-            at = walk.with_children(at, below)
+        def coded(at: Node) -> Node:
             if isinstance(at, Select) or (isinstance(at, Train) and at.site != CLOUD):
                 return replace(at, work=self.coded(at.work))
             return at
 
-        return walk.fold(node, coded)
+        return walk.changed(node, coded)
 
     def _coded_edges(self, node: Node) -> Node:
         """Return a plan in which what goes between the cloud and edges has the codecs."""
@@ -300,14 +295,13 @@ class ConfiguredMethod(Method):
         if beside or walk.scopes(node) != {"all"}:
             raise self._no_edge_travel("devices send a part of the model, or something beside it")
 
-        def coded(at: Node, below: list[Node]) -> Node:
-            at = walk.with_children(at, below)
-            if not isinstance(at, Parallel) or at.at != CLOUD or at.mix == KEEP or not all(map(walk.edge_of, below)):
+        def coded(at: Node) -> Node:
+            if not isinstance(at, Parallel) or at.at != CLOUD or at.mix == KEEP:
                 return at
             up, down = self.parts.edge_travel or "", self.parts.edge_travel_down or ""
-            return replace(at, travel=up, travel_down=down)
+            return replace(at, travel=up, travel_down=down) if all(map(walk.edge_of, at.children)) else at
 
-        made = walk.fold(node, coded)
+        made = walk.changed(node, coded)
         if made == node:
             raise self._no_edge_travel("no models go between the cloud and edges at which they meet")
         return made
@@ -332,11 +326,8 @@ class ConfiguredMethod(Method):
 
     def _check_plan(self, node: Node) -> None:
         """Refuse a selection among no devices, and more visits than fit into memory with their receipts alone."""
-        if (
-            self.parts.selection not in (None, Everyone())
-            and walk.visits(node, cloud=True)[-1]
-            and not walk.devices(node)
-        ):
+        at_cloud = bool(walk.visits(node, cloud=True)[-1]) and not walk.devices(node)
+        if self.parts.selection not in (None, Everyone()) and at_cloud:
             raise SettingError(
                 f"method.selection with method '{self.name}': its rounds visit no devices. Leave method.selection out."
             )

@@ -13,7 +13,7 @@ from fedfloor.parts import mix
 from fedfloor.parts.mix import BySamples, Mix
 from fedfloor.parts.selection import fraction
 from fedfloor.parts.work import WorkSettings
-from fedfloor.plan.nodes import ARRIVED, Node, Parallel, Sequence, Train, Work, device
+from fedfloor.plan.nodes import ARRIVED, Node, Parallel, Probe, Sequence, Train, Work, device
 
 
 @dataclass(frozen=True)
@@ -45,11 +45,11 @@ class FedAvg(Method):
     def __post_init__(self) -> None:
         name = type(self).__name__.lower()
         require(0 < self.fraction <= 1, f"methods.{name}.fraction", self.fraction, "above 0 and at most 1")
-        _ = self.objective, self.mix  # settings out of range are refused by the parts that have them
+        _ = self.objective  # settings out of range are refused by the parts that have them
         try:
-            _ = self.server
+            _ = self.mix, self.server
         except SettingError as error:
-            setting = str(error).removeprefix("server.")
+            setting = str(error).removeprefix("mix.").removeprefix("server.")
             raise SettingError(f"methods.{name}.{'server_' if setting.startswith('rate') else ''}{setting}") from error
 
     @property
@@ -70,6 +70,13 @@ def visiting(method: Method, work: WorkSettings, view: View, chosen: list[int], 
     todo = work.at(view.round, view.rounds, method.objective)
     name, settings = mix.to_spec(rule or BySamples())
     return Parallel(tuple(Train(device(k), todo) for k in chosen), mix=name, settings=settings)
+
+
+def profiling(method: Method, work: WorkSettings, view: View) -> Probe:
+    """Return the question to all devices for the model that one local training makes; it keeps no moments."""
+    todo = replace(work.at(max(1, view.round), view.rounds, method.objective), moments="visit")
+    settings = {name: value for name, value in todo.to_spec().items() if name != "settings" and value is not None}
+    return Probe(tuple(view.devices), "profile", settings=settings)
 
 
 def beside(plan: Parallel, own: Callable[[Work], Work]) -> Parallel:

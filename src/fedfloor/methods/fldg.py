@@ -11,7 +11,7 @@ from fedfloor.errors import require
 from fedfloor.methods.cohorts import apart, joined, parted
 from fedfloor.methods.contract import Answers, Method, Needs, State, View
 from fedfloor.methods.fedavg import visiting
-from fedfloor.parts.grouping import clustered, drifted
+from fedfloor.parts.grouping import clustered, drifted, present
 from fedfloor.parts.work import WorkSettings
 from fedfloor.plan.nodes import Node, Parallel, Probe, Sequence, Train, device
 from fedfloor.plan.outcome import Outcome
@@ -45,8 +45,7 @@ class Grouped(Method):
         return State(view.start, {"seed": seed, "groups": clustered(answers, self.question, self.groups, seed)})
 
     def plan(self, state: State, view: View, rng: np.random.Generator) -> Node:
-        may = set(view.devices)
-        groups = [members for group in state.notes["groups"] if (members := [k for k in group if k in may])]
+        groups = present(state.notes["groups"], view.devices)
         work = self.work.at(view.round, view.rounds, self.objective)
         visits = Parallel(tuple(Train(device(int(rng.choice(members))), work) for members in groups))
         if self.refresh is None or view.census is None:

@@ -9,7 +9,7 @@ import numpy as np
 
 from fedfloor.errors import SettingError, require, unknown
 from fedfloor.methods.contract import Method, Needs, State, View
-from fedfloor.parts.grouping import Growth, Log, chosen_groups, formed, groups_of, is_full, period_of
+from fedfloor.parts.grouping import Growth, Log, chosen_groups, formed, groups_of, is_full, period_of, present
 from fedfloor.parts.replay import Replay, Rule, calibrating
 from fedfloor.parts.work import WorkSettings
 from fedfloor.plan import schedule, walk
@@ -151,8 +151,7 @@ class HFedMS(Method):
         return [every[m] for m in sorted(rng.choice(groups, many, replace=False))]
 
     def _kept(self, state: State, view: View, rng: np.random.Generator) -> list[list[int]]:
-        may = set(view.devices)
-        groups = [members for group in state.notes["groups"] if (members := [k for k in group if k in may])]
+        groups = present(state.notes["groups"], view.devices)
         return [rng.permutation(group).tolist() for group in groups] if self.shuffle == "round" else groups
 
     def _replay(self, *, last: bool) -> Replay | None:

@@ -8,9 +8,10 @@ import numpy as np
 
 from fedfloor.errors import SettingError, require
 from fedfloor.methods.contract import Answers, Method, State, View
+from fedfloor.methods.fedavg import profiling
 from fedfloor.parts.work import WorkSettings
 from fedfloor.plan import walk
-from fedfloor.plan.nodes import Node, Parallel, Probe, Train, device
+from fedfloor.plan.nodes import Node, Parallel, Train, device
 from fedfloor.plan.outcome import Outcome
 
 
@@ -48,9 +49,7 @@ class KCenter(Method):
         require(self.centers >= 1, "methods.kcenter.centers", self.centers, "a whole number of at least 1")
 
     def setup(self, view: View) -> Node:
-        todo = replace(self.work.at(1, view.rounds, self.objective), moments="visit")  # a profile keeps nothing
-        settings = {name: value for name, value in todo.to_spec().items() if name != "settings" and value is not None}
-        return Probe(tuple(view.devices), "profile", settings=settings)
+        return profiling(self, self.work, view)
 
     def init(self, view: View, answers: Answers, rng: np.random.Generator) -> State:
         """Work out how far profiles are apart; these themselves are not kept."""

@@ -6,13 +6,11 @@ models w_k meet at the cloud; Δ is the mean of the models less w. A class state
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 
-from fedfloor.errors import require
 from fedfloor.methods.contract import State, View
 from fedfloor.methods.fedavg import FedAvg, visiting
 from fedfloor.parts.mix import InverseDistance, Mix, QFair
@@ -146,11 +144,6 @@ class Ida(FedAvg):
 
     factors: Literal["none", "accuracy", "samples"] = "none"
 
-    def __post_init__(self) -> None:
-        allowed = ("none", "accuracy", "samples")
-        require(self.factors in allowed, "methods.ida.factors", self.factors, f"one of {', '.join(allowed)}")
-        super().__post_init__()
-
     @property
     def mix(self) -> Mix:
         return InverseDistance(self.factors)
@@ -185,10 +178,6 @@ class QFFL(FedAvg):
 
     work: WorkSettings = WorkSettings(epochs=1)
     q: float = 1.0
-
-    def __post_init__(self) -> None:
-        require(0 <= self.q < math.inf, "methods.qffl.q", self.q, "a number of at least 0")
-        super().__post_init__()
 
     @property
     def mix(self) -> Mix:

@@ -63,16 +63,10 @@ class RaFed(Method):
 
     def plan(self, state: State, view: View, rng: np.random.Generator) -> Node:
         levels = view.resources.powers_dbm if view.resources is not None else ()
-        problem = self.problem(view)
-        _check_heard(problem)
-        chosen = _allocation(self.solver, problem, int(state.notes["start"]))
+        chosen = self._allocation(self.problem(view), int(state.notes["start"]))
         work = self.work.at(view.round, view.rounds, self.objective)
-        visits = Parallel(
-            tuple(
-                Train(device(int(k)), work, Radio(int(chosen.channel[k]), float(levels[chosen.level[k]])))
-                for k in chosen.active
-            )
-        )
+        radio = {int(k): Radio(int(chosen.channel[k]), float(levels[chosen.level[k]])) for k in chosen.active}
+        visits = Parallel(tuple(Train(device(k), work, own) for k, own in radio.items()))
         return Sequence((Probe(tuple(view.devices), "census"), visits)) if self.needs.census else visits
 
     def problem(self, view: View) -> AllocationProblem:
@@ -93,21 +87,17 @@ class RaFed(Method):
         counts = view.census.astype(np.float64)
         return replace(current, counts=counts, target=counts.sum(0), divergence_weight=self.weight_divergence)
 
-
-def _allocation(solver: str, problem: AllocationProblem, seed: int) -> Allocation:
-    """Return the solver's allocation; what depends on how far a proof came in time would differ between machines."""
-    chosen = solve(solver, problem, seed=seed)
-    if solver == "exact" and chosen.status != "optimal":
-        raise SettingError(
-            f"methods.rafed.solver = 'exact': no proof within its time for {problem.devices} devices, so that another "
-            "machine might choose otherwise. Take 'search', which is quick, or fewer devices."
-        )
-    return chosen.choice
-
-
-def _check_heard(problem: AllocationProblem) -> None:
-    if not math.isfinite(float(alone_s(problem).min())):
-        raise SettingError(
-            "method 'rafed': no device reaches the base station, not even alone on its channel. Allow more power "
-            "(network.radio.powers_dbm), a smaller network.radio.threshold, or shorter distances."
-        )
+    def _allocation(self, problem: AllocationProblem, seed: int) -> Allocation:
+        """Return the solver's allocation; one that depends on how far a proof came in time differs between machines."""
+        if not math.isfinite(float(alone_s(problem).min())):
+            raise SettingError(
+                "method 'rafed': no device reaches the base station, not even alone on its channel. Allow more power "
+                "(network.radio.powers_dbm), a smaller network.radio.threshold, or shorter distances."
+            )
+        chosen = solve(self.solver, problem, seed=seed)
+        if self.solver == "exact" and chosen.status != "optimal":
+            raise SettingError(
+                f"methods.rafed.solver = 'exact': no proof within its time for {problem.devices} devices, so that "
+                "another machine might choose otherwise. Take 'search', which is quick, or fewer devices."
+            )
+        return chosen.choice

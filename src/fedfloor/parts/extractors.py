@@ -478,12 +478,3 @@ def extractor(name: str, settings: Mapping[str, Scalar]) -> FeatureExtractor:
     made = named.make("extractor", name, settings, EXTRACTORS, FeatureExtractor)
     named.complete("extractor", name, made, FeatureExtractor, writes=("dimension", "features"))
     return made  # type: ignore[no-any-return]
-
-
-def to_spec(made: FeatureExtractor) -> tuple[str, dict[str, Scalar]]:
-    """Return an extractor's name and settings.
-
-    >>> to_spec(RandomConv(filters=64))
-    ('random-conv', {'filters': 64, 'size': 5, 'seed': 0})
-    """
-    return named.to_spec(made, EXTRACTORS)

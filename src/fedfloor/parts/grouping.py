@@ -42,6 +42,16 @@ def formed(
     return [numbers[rng.permutation(row)].tolist() for row in choice]
 
 
+def present(groups: Sequence[Sequence[int]], devices: Sequence[int]) -> list[list[int]]:
+    """Return groups without devices that are not among ``devices``; without those of which nothing is left.
+
+    >>> present([[1, 2], [3]], (1, 2))
+    [[1, 2]]
+    """
+    may = set(devices)
+    return [left for group in groups if (left := [k for k in group if k in may])]
+
+
 def clustered(answers: Mapping[int, Mapping[str, Any]], question: str, groups: int, seed: int) -> list[list[int]]:
     """Return the groups that K-Means makes of devices' answers: ascending, in the order of their first devices.
 

@@ -59,11 +59,6 @@ def span(node: Node) -> int:
     return max(below, default=0) if isinstance(node, Parallel) else sum(below)
 
 
-def is_visit(node: Node) -> TypeGuard[Train]:
-    """Return whether a node is a single visit for training."""
-    return isinstance(node, Train)
-
-
 def visited(node: Node) -> Iterator[tuple[Train, int]]:
     """Yield every visit in plan order with how often it takes place; those that a ``Select`` chooses are not known."""
     return ((at, times) for at, times in every(node) if isinstance(at, Train))
@@ -155,7 +150,7 @@ def first_device(node: Node) -> int:
     for at, _ in every(node):
         if named(at):
             return named(at)[0]
-        if is_visit(at):
+        if isinstance(at, Train):
             break
     raise SettingError("the plan trains at the cloud, which has no data of its own on real machines.")
 
@@ -245,6 +240,11 @@ def with_children(node: Node, below: list[Node]) -> Node:
     return replace(cast(nodes.Sequence, node), children=tuple(below)) if hasattr(node, "children") else node
 
 
+def changed(plan: Node, change: Callable[[Node], Node]) -> Node:
+    """Return the plan with every node changed, those below a node before it."""
+    return fold(plan, lambda node, below: change(with_children(node, below)))
+
+
 def with_work(plan: Node, change: Callable[[Work], Work]) -> Node:
     """Return the plan with every visit's work changed.
 
@@ -252,12 +252,7 @@ def with_work(plan: Node, change: Callable[[Work], Work]) -> Node:
     >>> with_work(Train(device(1), Work(epochs=1)), lambda work: replace(work, rate=0.5)).work.rate
     0.5
     """
-
-    def change_one(node: Node, below: list[Node]) -> Node:
-        node = with_children(node, below)
-        return replace(node, work=change(node.work)) if isinstance(node, (Train, Select)) else node
-
-    return fold(plan, change_one)
+    return changed(plan, lambda at: replace(at, work=change(at.work)) if isinstance(at, (Train, Select)) else at)
 
 
 def with_mix(

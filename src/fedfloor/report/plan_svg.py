@@ -15,7 +15,7 @@ from xml.sax.saxutils import escape, quoteattr
 
 from fedfloor.names import NUMBERED, Names, count
 from fedfloor.plan.nodes import CLOUD, Broadcast, Node, Parallel, Probe, Repeat, Select, Sequence, Site, Train, edge
-from fedfloor.plan.walk import children, devices, fold, is_visit, with_children
+from fedfloor.plan.walk import children, devices, fold, with_children
 from fedfloor.report.plan_text import heading, is_chain, mix_words, radio_words, times_words, work_words
 
 CHIP_W, CHIP_H = 38.0, 26.0
@@ -611,7 +611,7 @@ def _limit(node: Node) -> int:
     """Return the number of children of a node to draw, so that the picture has about a hundred devices at most."""
 
     def leaves(limit: int) -> int:
-        return fold(node, lambda at, below: sum(below[:limit]) if children(at) else 1 if is_visit(at) else 4)
+        return fold(node, lambda at, below: sum(below[:limit]) if children(at) else 1 if isinstance(at, Train) else 4)
 
     sizes = (10**9, 24, 12, 8, 6, 4, 3)
     return next((limit for limit in sizes if leaves(limit) <= MOST_LEAVES), 2)

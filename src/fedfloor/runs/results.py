@@ -36,8 +36,8 @@ from fedfloor.park.privacy import composed
 from fedfloor.park.stream import Windows
 from fedfloor.park.survey import REVEALS
 from fedfloor.parts.objectives import to_spec
-from fedfloor.plan import schedule, walk
-from fedfloor.plan.nodes import Node, keeping, model_name
+from fedfloor.plan import schedule
+from fedfloor.plan.nodes import Node, Train, keeping, model_name
 from fedfloor.plan.outcome import Outcome, Receipt
 from fedfloor.plan.schedule import Answers, Dry, NodeResult, ParallelRequest, ProbeRequest, RoundContext, SelectRequest
 from fedfloor.runs import folder, ledger
@@ -225,7 +225,7 @@ class _CensusReports(Dry):
         return super().select(request)
 
     def parallel(self, request: ParallelRequest) -> NodeResult:
-        mine = [index for index, child in enumerate(request.node.children) if not walk.is_visit(child)]
+        mine = [index for index, child in enumerate(request.node.children) if not isinstance(child, Train)]
         for branch in request.branches(mine):
             self.branch(branch, request)
         return NodeResult(request.packet, request.node)
