@@ -38,21 +38,7 @@ from fedfloor.parts import selection
 from fedfloor.plan import schedule, walk
 from fedfloor.plan.nodes import Node, Scalar, Select, Train, Work
 from fedfloor.plan.outcome import Outcome, Receipt
-from fedfloor.plan.schedule import (
-    Answers,
-    BranchWalk,
-    Concurrent,
-    Driver,
-    Key,
-    NodeResult,
-    ParallelRequest,
-    RoundContext,
-    Walk,
-    Walking,
-    counted,
-    is_lost,
-    merged,
-)
+from fedfloor.plan.schedule import BranchWalk, Key, NodeResult, ParallelRequest, RoundContext, Walk, Walking, is_lost
 
 AT_ONCE = 1024  # threads, each of which waits for a device; further branches wait for one of these
 FIRST = 32  # branches whose updates are judged together while too few devices are known: as many models are held
@@ -74,7 +60,7 @@ def sent(
 ) -> tuple[Aggregation, list[NodeResult]]:
     """Have edges walk the branches of a node; those of an edge that is gone are lost."""
     node, start = subtask.node, subtask.start
-    place = schedule.Key(engine.seed, subtask.round, subtask.tick, -1, 0)
+    place = Key(engine.seed, subtask.round, subtask.tick, -1, 0)
     whole, results = aggregation_of(engine, node, start, place), dict[int, NodeResult]()
     factories = cast(RemoteExecutor, engine.factories)
     with factories.adding(engine, whole, subtask):
@@ -135,7 +121,7 @@ def share(engine: Engine, subtask: Subtask, mine: Collection[int]) -> list[Blob]
     return [branches_to_json(aggregation.settle(done, sorted(mine))), *aggregation.unfinished()]
 
 
-class Trainer(Driver):
+class Trainer(schedule.Driver):
     """Carries out a walk's requests by training; ``by_team``: as in :class:`~fedfloor.plan.schedule.Walk`."""
 
     def __init__(self, engine: Engine, round_number: int, extractor: FrozenExtractor, *, whole: bool = False) -> None:
@@ -184,7 +170,7 @@ class Trainer(Driver):
                 return start, receipt
         return visited[0], receipt
 
-    def probe(self, request: schedule.ProbeRequest) -> Answers:
+    def probe(self, request: schedule.ProbeRequest) -> schedule.Answers:
         """Put a question to devices, each rank to its share."""
         team = self.engine.team if self.by_team else Alone()
         return ask(self.engine, request.node, request.packet, request.tick, team)
@@ -290,13 +276,11 @@ class Trainer(Driver):
         for index, place, why in offenders(limit, self.engine.network, start, outcomes):
             result, device = done[index], done[index].receipts[place].device
             self.executor.refuse(device, "visit", why)
-            told_of = [
-                receipt
-                if receipt.lost
-                else receipt.without(why if at == place else f"refused with the update of device {device}.")
-                for at, receipt in enumerate(result.receipts)
+            others = f"refused with the update of device {device}."
+            receipts = [
+                r if r.lost else r.without(others if at != place else why) for at, r in enumerate(result.receipts)
             ]
-            done[index] = replace(result, packet=start, receipts=told_of, trained=frozenset())
+            done[index] = replace(result, packet=start, receipts=receipts, trained=frozenset())
         return done
 
     def met(self, request: ParallelRequest, aggregation: Aggregation, branches: Sequence[NodeResult]) -> NodeResult:
@@ -304,7 +288,7 @@ class Trainer(Driver):
         engine, memory = self.engine, self.engine.memory
         branches = aggregation.settle(branches, range(len(branches)))
         whole = schedule.joined(request, {}, branches)
-        answers = merged([request.walk.answers, whole.answers]) if whole.answers else request.walk.answers
+        answers = schedule.merged([request.walk.answers, whole.answers]) if whole.answers else request.walk.answers
         sizes = {k: self._size(k) for k in {receipt.device for receipt in whole.receipts}}
         known = [branch_statistics(branch.receipts, sizes, answers) for branch in branches]
         # devices may be away when a question is put, or their answers refused
@@ -315,7 +299,7 @@ class Trainer(Driver):
         rng = secret() if engine.secret else generator(engine.seed, "mix", self.round.number, *place)
         packet = aggregation.mixed(known, len(engine.park.dataset.classes), engine.network.trained, rng)
         self.changed |= aggregation.settings
-        memory.visits.update(counted(receipt for receipt in whole.receipts if not receipt.lost))
+        memory.visits.update(schedule.counted(receipt for receipt in whole.receipts if not receipt.lost))
         memory.held.update({receipt.device: receipt.memory for receipt in whole.receipts if receipt.memory is not None})
         if self.limit is not None:
             for branch in branches:
@@ -337,9 +321,9 @@ class Trainer(Driver):
         """Walk a super node: visits of one step, done as one step on the union of their mini-batches."""
         keys, size = self.super_node(request)
         figures = union.step(self.engine, request.node, request.packet, keys)
+        done = zip(keys, figures, strict=True)
         receipts = {
-            key.device: Receipt(key.device, key.visit, key.tick, *visit, size, lost=False)
-            for key, visit in zip(keys, figures, strict=True)
+            key.device: Receipt(key.device, key.visit, key.tick, *visit, size, lost=False) for key, visit in done
         }
         return self.united(request, receipts, {"w": self.engine.network.flat} if keys else request.packet)
 
@@ -371,7 +355,7 @@ class Trainer(Driver):
     def _sent(self, work: Work, packet: Packet) -> int:
         return travel.up(self.engine.network, work).size(packet)
 
-    def _is_lost(self, node: Train, concurrent: Concurrent, key: Key) -> bool:
+    def _is_lost(self, node: Train, concurrent: schedule.Concurrent, key: Key) -> bool:
         engine = self.engine
         if is_lost(key, engine.loss_chance):
             return True

@@ -23,7 +23,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from itertools import groupby
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
 from fedfloor.chance import generator
 from fedfloor.errors import SettingError, shown
@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 AHEAD = 16  # turns of a Repeat that are chosen for together: two blocks of a stream's windows mostly hold as many
 AGGREGATION = tuple(f.name for f in fields(Parallel) if f.name in {of.name for of in fields(Select)})
 
+R = TypeVar("R")
+T = TypeVar("T")
 Packet = Mapping[str, Any]
 Answers = dict[int, dict[str, Any]]
 Concurrent = tuple[Train, ...]  # the visits at the same place of the other branches: their uploads interfere
@@ -463,18 +465,23 @@ def resolved(node: Node, choices: Iterator[Sequence[int]]) -> Node:
 # -- drivers ----------------------------------------------------------------------------------------------------------
 
 
+def driven(walk: Generator[R, Any, T], do: Callable[[R], Any]) -> T:
+    """Drive a generator of requests to its end; the result of each is that of ``do``."""
+    result: Any = None
+    while True:
+        try:
+            request = walk.send(result)
+        except StopIteration as stop:
+            return cast(T, stop.value)
+        result = do(request)
+
+
 class Driver(ABC):
     """Carries out the requests of a walk."""
 
     def drive(self, walking: Walking) -> NodeResult:
         """Drive a walk to its end."""
-        result: Any = None
-        while True:
-            try:
-                request = walking.send(result)
-            except StopIteration as stop:
-                return cast(NodeResult, stop.value)
-            result = self.do(request)
+        return driven(walking, self.do)
 
     def do(self, request: Request) -> Any:
         return getattr(self, _METHODS[type(request)])(request)

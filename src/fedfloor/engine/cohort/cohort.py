@@ -13,7 +13,7 @@ from torch import Tensor
 
 from fedfloor.data.dataset import Indices
 from fedfloor.engine import union
-from fedfloor.engine.aggregation import Aggregation
+from fedfloor.engine.aggregation import Aggregation, kept
 from fedfloor.engine.cohort import data, forward, visits, walk
 from fedfloor.engine.cohort.data import Pool, Resident
 from fedfloor.engine.cohort.forward import Chooser
@@ -25,6 +25,7 @@ from fedfloor.engine.visit import VisitStats
 from fedfloor.errors import RunError
 from fedfloor.models.parcel import Packet
 from fedfloor.parts import objectives
+from fedfloor.plan import schedule
 from fedfloor.plan.nodes import Parallel
 from fedfloor.plan.schedule import NodeResult, ParallelRequest, Walking
 
@@ -61,15 +62,15 @@ class Cohort:
     # -- walking ----------------------------------------------------------------------------------------------------
 
     def walk(self, trainer: Trainer, walking: Walking) -> NodeResult:
-        driven = walk.driven(trainer, walking, self._room(trainer.engine))
-        result = walk.answered(driven, lambda jobs: self.done(jobs, trainer.extractor))
+        walked = walk.driven(trainer, walking, self._room(trainer.engine))
+        result = schedule.driven(walked, lambda jobs: self.done(jobs, trainer.extractor))
         return replace(result, receipts=settled(result.receipts))
 
     def branches(
         self, trainer: Trainer, request: ParallelRequest, mine: Collection[int]
     ) -> tuple[Aggregation, list[NodeResult]]:
         branches = walk.branches(trainer, request, mine, self._room(trainer.engine))
-        aggregation, done = walk.answered(branches, lambda jobs: self.done(jobs, trainer.extractor))
+        aggregation, done = schedule.driven(branches, lambda jobs: self.done(jobs, trainer.extractor))
         return aggregation, [replace(result, receipts=settled(result.receipts)) for result in done]
 
     def _room(self, engine: Engine) -> int:
@@ -130,10 +131,8 @@ class Cohort:
 
     def _alone(self, job: VisitJob, extractor: FrozenExtractor) -> CohortAnswer:
         sent, receipt = LOCAL.visit(job.engine, job.work, job.packet, job.key, extractor)
-        own = job.engine.network.flat
-        packet = {name: value.clone() if value is own else value for name, value in sent.items()}
         stats = VisitStats(receipt.steps, receipt.loss_first, receipt.loss_last, receipt.accuracy)
-        return CohortAnswer(packet, lambda: [stats], receipt.memory, receipt.samples)
+        return CohortAnswer(kept(sent, job.engine.network.flat), lambda: [stats], receipt.memory, receipt.samples)
 
     def refused(self, engine: Engine) -> str:
         """Return the reason why an engine's network cannot be stacked; "" where it can."""

@@ -100,7 +100,7 @@ def _through(steps: list[Forward], numbers: Numbers, x: Tensor) -> Tensor:
 
 def _chain(module: nn.Module, path: str, convolve: Convolve) -> list[Forward] | None:
     """Return the steps of a chain of known layers; None where there is another among them."""
-    if _hooked(module):
+    if module._forward_hooks or module._forward_pre_hooks or module._backward_hooks:
         return None
     if type(module) is nn.Sequential:
         parts: list[Forward] = []
@@ -117,10 +117,6 @@ def _chain(module: nn.Module, path: str, convolve: Convolve) -> list[Forward] | 
     if type(module) in SAMPLEWISE:
         return [partial(_samplewise, module)]
     return None
-
-
-def _hooked(module: nn.Module) -> bool:
-    return bool(module._forward_hooks or module._forward_pre_hooks or module._backward_hooks)
 
 
 def _simple(layer: nn.Conv2d) -> bool:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Generator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from fedfloor.engine.aggregation import Aggregation
 from fedfloor.engine.engine import Engine
@@ -64,7 +64,6 @@ class CohortAnswer:
 
 
 Driven = Generator[list[Job], list[CohortAnswer], NodeResult]
-T = TypeVar("T")
 
 
 @dataclass(eq=False)
@@ -102,17 +101,6 @@ def work_of(job: VisitJob | UnionJob) -> Work:
     return cast(Train, job.node.children[0]).work
 
 
-def answered(driven: Generator[list[Job], list[CohortAnswer], T], do: Callable[[list[Job]], list[CohortAnswer]]) -> T:
-    """Drive a walk to its end, doing its jobs by ``do``."""
-    answers = None
-    while True:
-        try:
-            request = next(driven) if answers is None else driven.send(answers)
-        except StopIteration as stop:
-            return cast(T, stop.value)
-        answers = do(request)
-
-
 def lockstep(walks: Sequence[Driven]) -> Generator[list[Job], list[CohortAnswer], list[NodeResult]]:
     """Go through several branches at the same time; return the result of each."""
     done: dict[int, NodeResult] = {}
@@ -121,7 +109,7 @@ def lockstep(walks: Sequence[Driven]) -> Generator[list[Job], list[CohortAnswer]
         request: dict[int, list[Job]] = {}
         for index, answer in answers.items():
             try:
-                request[index] = next(walks[index]) if answer is None else walks[index].send(answer)
+                request[index] = walks[index].send(answer)  # type: ignore[arg-type]  # None begins a walk
             except StopIteration as stop:
                 done[index] = stop.value
         answers_of = iter((yield [job for jobs in request.values() for job in jobs])) if request else iter(())
