@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from math import prod
 
 from torch import nn
@@ -55,19 +56,9 @@ SMALLEST_SIDE = {
 # Networks for sensors' samples, by their number of dimensions: a row (channels,) or a window (channels, length).
 FOR_SENSORS = {
     1: ("mlp-sensor", "mlp-sensor-soft", "mlp-sensor-asinh"),
-    2: (
-        "cnn-sensor",
-        "mlp-sensor",
-        "mlp-sensor-soft",
-        "mlp-sensor-asinh",
-        "cnn-sensor-gn",
-        "cnn-sensor-bn",
-        "tcn",
-        "lstm",
-        "gru",
-        "transformer",
-    ),
-}
+    2: ("cnn-sensor", "mlp-sensor", "mlp-sensor-soft", "mlp-sensor-asinh", "cnn-sensor-gn", "cnn-sensor-bn", "tcn",
+        "lstm", "gru", "transformer"),
+}  # fmt: skip
 FOR_ANY_SHAPE = ("mlp-2nn", "linear", "logistic")
 # Networks with as many outputs as a sample has numbers, for [data] task = "reconstruction", by the samples' dimensions.
 REPRODUCING = {1: ("monitor", "ae-dense"), 2: ("monitor", "ae-conv", "ae-dense", "ae-lstm")}
@@ -238,13 +229,17 @@ def cnn_sensor(shape: Shape, classes: int) -> nn.Module:
     52 channels with 22 classes, whatever their length. Windows go through as pictures of height 1, channels-last, a
     form in which a CPU takes a step 1.1 to 1.4 times as fast as ``Conv1d``.
     """
-    _sensors("cnn-sensor", shape, 2)
-    return nn.Sequential(
-        nn.Unflatten(1, (shape[0], 1)), over_time(shape[0], 32, 5), nn.ReLU(),
-        over_time(32, 64, 5, stride=2), nn.ReLU(),
-        over_time(64, 64, 5, stride=2), nn.ReLU(),
-        nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(64, classes),
-    )  # fmt: skip
+    return _convolutions_over_time("cnn-sensor", shape, classes)
+
+
+def _convolutions_over_time(
+    name: str, shape: Shape, classes: int, norm: Callable[[int], nn.Module] | None = None
+) -> nn.Module:
+    _sensors(name, shape, 2)
+    layers: list[nn.Module] = [nn.Unflatten(1, (shape[0], 1))]
+    for into, out, stride in ((shape[0], 32, 1), (32, 64, 2), (64, 64, 2)):
+        layers += [over_time(into, out, 5, stride), *([] if norm is None else [norm(out)]), nn.ReLU()]
+    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(64, classes))
 
 
 def cnn_sensor_gn(shape: Shape, classes: int) -> nn.Module:
@@ -254,13 +249,7 @@ def cnn_sensor_gn(shape: Shape, classes: int) -> nn.Module:
     sample, over time and an eighth of the channels (Wu and He, ECCV 2018): unlike batch norm's they neither depend on
     the other samples of a mini-batch nor are averaged over devices.
     """
-    _sensors("cnn-sensor-gn", shape, 2)
-    return nn.Sequential(
-        nn.Unflatten(1, (shape[0], 1)), over_time(shape[0], 32, 5), nn.GroupNorm(GROUPS, 32), nn.ReLU(),
-        over_time(32, 64, 5, stride=2), nn.GroupNorm(GROUPS, 64), nn.ReLU(),
-        over_time(64, 64, 5, stride=2), nn.GroupNorm(GROUPS, 64), nn.ReLU(),
-        nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(64, classes),
-    )  # fmt: skip
+    return _convolutions_over_time("cnn-sensor-gn", shape, classes, partial(nn.GroupNorm, GROUPS))
 
 
 def cnn_sensor_bn(shape: Shape, classes: int) -> nn.Module:
@@ -268,13 +257,7 @@ def cnn_sensor_bn(shape: Shape, classes: int) -> nn.Module:
 
     34,145 parameters on windows of 18 channels with one output, whatever their length, beside the statistics.
     """
-    _sensors("cnn-sensor-bn", shape, 2)
-    return nn.Sequential(
-        nn.Unflatten(1, (shape[0], 1)), over_time(shape[0], 32, 5), nn.BatchNorm2d(32), nn.ReLU(),
-        over_time(32, 64, 5, stride=2), nn.BatchNorm2d(64), nn.ReLU(),
-        over_time(64, 64, 5, stride=2), nn.BatchNorm2d(64), nn.ReLU(),
-        nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(64, classes),
-    )  # fmt: skip
+    return _convolutions_over_time("cnn-sensor-bn", shape, classes, nn.BatchNorm2d)
 
 
 def tcn(shape: Shape, classes: int) -> nn.Module:
