@@ -91,17 +91,9 @@ class TreeSum:
 
     def take(self, parts: Sequence[memoryview], like: Packet) -> None:
         """Add the nodes of another rank; ``like`` has the types of the tensors."""
-        at = 1
+        blobs = iter(parts[1:])
         for level, i, weight, names in json.loads(bytes(parts[0])):
-            sums: Sums | None = None
-            if names is not None:
-                kinds = [torch.empty(0, dtype=like[name].dtype).numpy().dtype for name in names]
-                arrays = [np.frombuffer(p, k) for p, k in zip(parts[at : at + len(names)], kinds, strict=True)]
-                sums = {
-                    name: torch.from_numpy(array).to(like[name].device)
-                    for name, array in zip(names, arrays, strict=True)
-                }
-                at += len(names)
+            sums = None if names is None else {name: parcel.tensor_of(next(blobs), like[name]) for name in names}
             self._put((level, i), (weight, sums))
 
     def mean(self, start: Packet) -> dict[str, Tensor]:
@@ -158,9 +150,8 @@ class Aggregation:
     def take(self, parts: Sequence[memoryview]) -> None:
         """Add the sums and models of another rank."""
         indices = json.loads(bytes(parts[0]))
-        kind = torch.empty(0, dtype=self.start["w"].dtype).numpy().dtype
         for index, part in zip(indices, parts[1:], strict=False):
-            self._models[index] = torch.from_numpy(np.frombuffer(part, kind)).to(self.start["w"].device)
+            self._models[index] = parcel.tensor_of(part, self.start["w"])
         self._sums.take(parts[1 + len(indices) :], self.start)
 
     def mixed(self, known: Sequence[mix.Branch | None], classes: int, trained: int, rng: np.random.Generator) -> Packet:
@@ -171,12 +162,9 @@ class Aggregation:
             order = sorted(self._models)
             if len(order) < self._rule.least:
                 return dict(self.start)
-            models, branches = (
-                [self._models[index] for index in order],
-                [branch for branch in known if branch is not None],
-            )
+            models = [self._models[index].cpu() for index in order]
+            branches = [branch for branch in known if branch is not None]
             trained = trained if self.part is None else self.part.among(trained)
-            models = [model.cpu() for model in models]
             met = mix.Meeting(start.cpu(), models, branches, self._rate(), classes, trained, rng)
             packet["w"] = self._checked(self._rule.mixed(met), start).to(start.device)
             self.settings = met.settings
@@ -188,11 +176,8 @@ class Aggregation:
 
     def check_asked(self, known: Sequence[mix.Branch | None], *, away: bool) -> None:
         """Refuse a plan without the question whose answers the rule reads."""
-        if (
-            self._rule.asks == "loss"
-            and not away
-            and any(branch is not None and branch.loss is None for branch in known)
-        ):
+        asked = self._rule.asks == "loss" and not away
+        if asked and any(branch is not None and branch.loss is None for branch in known):
             raise SettingError(
                 "the mixing rule needs every device's loss: put Probe(devices, 'loss') before the visits."
             )

@@ -12,6 +12,7 @@ from fedfloor.data.dataset import Indices
 from fedfloor.engine.engine import Engine
 from fedfloor.errors import SettingError
 from fedfloor.park.park import Park
+from fedfloor.plan.nodes import Probe
 from fedfloor.tasks.reconstruction import Reconstruction
 from fedfloor.tasks.task import Task
 
@@ -19,7 +20,6 @@ BLOCK = 500  # as in evaluation
 REACH = 40.0  # scores lie between 2^−40 and 2^40; smaller and larger ones count with these
 BINS = 64
 ROUNDS = 4
-COUNT_BYTES = 4
 
 
 def counts(scores: NDArray[np.floating], low: float, width: float) -> NDArray[np.int64]:
@@ -109,8 +109,6 @@ def _counted(engine: Engine, share: float, device: int) -> float:
 
 
 def _by_questions(engine: Engine, share: float, device: int) -> float:
-    from fedfloor.plan.nodes import Probe
-
     devices = range(engine.park.devices) if device < 0 else (device,)
 
     def ask(low: float, width: float) -> NDArray[np.int64]:
@@ -137,9 +135,8 @@ def scores(engine: Engine, rows: Indices) -> NDArray[np.float64]:
 def of_device(park: Park, device: int) -> Indices:
     """Return which held-out samples are a device's and normal."""
     held = held_out(park).dataset
-    return (
-        np.flatnonzero((held.y_test == 0) & (held.held_by == device)) if held.held_by is not None else held.y_test[:0]
-    )
+    own = held.held_by == device if held.held_by is not None else np.zeros(len(held.y_test), bool)
+    return np.flatnonzero((held.y_test == 0) & own)
 
 
 def most(park: Park, device: int) -> int:

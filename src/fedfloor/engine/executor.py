@@ -8,7 +8,6 @@ import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
-from functools import partial
 from typing import Any
 from weakref import ref
 
@@ -184,16 +183,16 @@ class AttackingExecutor(LocalExecutor):
         self, engine: Engine, work: Work, packet: Packet, key: Key, extractor: FrozenExtractor
     ) -> tuple[Packet, Receipt]:
         """Let an attacker train on its data as the attack changes them; other devices do not see these."""
-        engine.altered = partial(self._altered, engine, key)
+        classes, scales = len(engine.park.dataset.classes), channel_statistics(engine)
+
+        def altered(x: Values, y: Labels | Targets) -> tuple[Values, Labels | Targets]:
+            return self.attack.data(AttackedData(x, y, classes, *scales, key.rng("attack data")))  # type: ignore[arg-type]
+
+        engine.altered = altered
         try:
             return local_update(engine, work, packet, key, extractor)
         finally:
             engine.altered = None
-
-    def _altered(self, engine: Engine, key: Key, x: Values, y: Labels | Targets) -> tuple[Values, Labels | Targets]:
-        mean, deviation = channel_statistics(engine)
-        classes = len(engine.park.dataset.classes)
-        return self.attack.data(AttackedData(x, y, classes, mean, deviation, key.rng("attack data")))  # type: ignore[arg-type]
 
     def _every(
         self, engine: Engine, work: Work, packet: Packet, key: Key, extractor: FrozenExtractor

@@ -1,17 +1,8 @@
 """How long an update may be: a visit whose update is far longer than those of other devices counts as lost.
 
 The length ‖Δ‖ of an update is measured against the model that the visit received, part by part: the trained numbers,
-the statistics behind them, and each packet entry beside the model. A part is too long where both ‖Δ‖ and ‖Δ‖/(rate ·
-steps) are more than ``factor`` times the median over the devices' greatest recent values in the same scope, this update
-among them: honest lengths go up and down, and a device's greatest value of each fades by a tenth with every further
-update, also in the same round (after 50 visits of FedGS little of it is left). Both must be too long, as neither alone
-is fair: a device that takes more steps moves farther, and one that has converged moves less per step. The median counts
-every device once, whether its update was accepted or not: a minority cannot move it, and where all updates grow
-together (new data in a stream) it follows within a round. Until three devices are known, an absolute bound stands in
-for the median.
-
-An update that changes the weights by at most a hundredth of their own length is never refused: late in training, when
-most devices hardly move, one with harder data may.
+the statistics behind them, and each packet entry beside the model. The rule, with its reasons, stands in
+docs/deploy.md, "How long an update may be". Both ‖Δ‖ and ‖Δ‖/(rate · steps) must be too long, as neither alone is fair.
 """
 
 from __future__ import annotations
@@ -39,9 +30,8 @@ HARMLESS = 0.01  # of the weights' own length
 # Before there is a median: ten times the weights' own length, and each weight by ten more. Weights are drawn below 1
 # and inputs are scaled to about 1, so that honest visits change the weights by about their own length at most.
 BOUND = 10.0
-OTHERS = (
-    1e6  # the same of statistics and of entries beside the model, which have the scale of activations and gradients
-)
+# the same of statistics and of entries beside the model, which have the scale of activations and gradients
+OTHERS = 1e6
 MOST = 1e300  # a length that is infinite or undefined counts as this
 TINY = 1e-30  # a rate of 0 counts as this
 CHUNK = 1 << 18  # numbers that are widened to float64 at a time

@@ -49,11 +49,9 @@ class FeatureSamples:
         return len(self.y)
 
     def values(self, rows: Tensor | slice) -> Tensor:
-        """Return the chosen features."""
         return self.x[rows] if isinstance(rows, slice) else self.x.index_select(0, rows.to(self.x.device))
 
     def chunk(self, batch_size: int) -> int:
-        """Return the number taken at a time: all, in whole batches."""
         return batch_size * max(1, -(-len(self) // batch_size))
 
 
@@ -74,24 +72,16 @@ class VisitExtractor:
 
     @property
     def before(self) -> str:
-        """Digest of the extractor that the device's memory was made with."""
         return self._engine.memory.extractor(self._key.device)
 
     @property
     def labels(self) -> Tensor:
-        """Classes of the device's present samples, int64 [n]."""
         return self._samples.y
 
     def stored(self) -> Tensor:
-        """Return the device's present samples as they are stored, [n, *shape]."""
         return self._samples.stored()
 
     def window(self, name: str = "") -> Tensor:
-        """Return the features [n, D] of the device's present samples.
-
-        Args:
-            name: digest of an earlier extractor; "" for the present one.
-        """
         if name not in self._features:
             network, now = self._engine.network, self._engine.network.flat.clone() if name else None
             if name:  # the numbers of an earlier extractor, around the classifier
@@ -105,12 +95,10 @@ class VisitExtractor:
         return self._features[name]
 
     def of(self, stored: Tensor) -> Tensor:
-        """Return the features [n, D] of samples as they are stored, [n, *shape]."""
         labels = np.zeros(len(stored), np.int64)
         return extracted(self._engine.network, self._engine.wrap(stored.cpu().numpy(), labels))
 
     def chance(self) -> np.random.Generator:
-        """Return a generator keyed by the visit."""
         return self._key.rng("kept")
 
 

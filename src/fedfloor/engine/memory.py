@@ -51,14 +51,14 @@ class DeviceMemory:
         if device not in self.held:
             return {}
         digest = self.held[device].partition(TO)[0]
-        return _read(self._path(device, digest), digest, f"device {device}'s memory")
+        return load(_checked(self._path(device, digest), digest, f"device {device}'s memory"))
 
     def file_name(self, device: int) -> str:
         """Return the name of the file of a device's memory, in whichever folder."""
         return f"{device}-{self.held[device].partition(TO)[0][:32]}.safetensors"
 
     def path(self, device: int) -> Path | None:
-        return self._path(device, self.held[device].partition(TO)[0]) if device in self.held else None
+        return self._path(device, self.held[device]) if device in self.held else None
 
     def size(self, device: int) -> int:
         """Return the bytes that a device keeps; 0 where it keeps nothing, or its file is gone."""
@@ -81,8 +81,8 @@ class DeviceMemory:
         """Return the numbers of an extractor that a device refers to."""
         if extractor not in self._loaded:
             path = self._path("extractor", extractor)
-            content = _read(path, extractor, "an earlier model's extractor", sure=extractor in self._sure)
-            self._loaded[extractor] = content["numbers"]
+            data = _checked(path, extractor, "an earlier model's extractor", sure=extractor in self._sure)
+            self._loaded[extractor] = load(data)["numbers"]
             self._sure.add(extractor)
             while len(self._loaded) > 1 and sum(numbers.nbytes for numbers in self._loaded.values()) > LOADED:
                 self._loaded.popitem(last=False)
@@ -172,10 +172,6 @@ class DeviceMemory:
 def extractor_bytes(numbers: Tensor) -> bytes:
     """Return an extractor's file."""
     return save({"numbers": numbers.cpu()})
-
-
-def _read(path: Path, digest: str, name: str, *, sure: bool = False) -> dict[str, Tensor]:
-    return load(_checked(path, digest, name, sure=sure))
 
 
 def _checked(path: Path, digest: str, name: str, *, sure: bool = False) -> bytes:

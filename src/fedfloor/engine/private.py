@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -47,17 +48,16 @@ def train_private(
         SettingError: an objective or a layer that mixes samples.
         RunError: the loss is no longer a finite number, or the network or the objective fails; names the device.
     """
-    clip = work.sample_clip or math.inf
     _check(network, work)
     torch.default_generator.manual_seed(generator(key.seed, "dropout", *key.place()).integers(2**63).item())
     rng = secret() if hidden else generator(key.seed, "private", *key.place())
     part = trained_part(network, objective, work)
-    parameters = network.within(part)
+    parameters, weights = network.within(part), network.flat[part]
     shaped = network.shaped_like(parameters)
-    weights = network.flat[part]
     step = stepper(weights, shaped, work, moments, part.start)
     share, rows_at_once = min(1.0, work.batch_size / len(samples)), max(1, NUMBERS // len(weights))
 
+    clip = work.sample_clip or math.inf
     summed = (network, parameters, objective, visit, clip)
     add = _by_layers(*summed) or _by_samples(*summed)
     network.module.train()
@@ -76,8 +76,8 @@ def train_private(
             noise = torch.from_numpy(rng.normal(0.0, work.sample_noise * clip, len(total)))
             total.add_(noise.to(total.dtype))
         total.div_(work.batch_size)
-        term = objective.penalty(weights, visit)
-        step(tuple(views), None if term is None else term[1])
+        _, extra = objective.penalty(weights, visit) or (None, None)
+        step(tuple(views), extra)
     return account([losses or [weights.new_zeros(())]], right, seen, work, key)
 
 
@@ -129,18 +129,8 @@ def _by_layers(
         return None
 
     def add(x: Tensor, y: Tensor, views: list[Tensor]) -> tuple[Tensor, Tensor]:
-        seen: list[tuple[Any, Tensor, Tensor]] = []
-
-        def note(layer: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> Tensor:
-            seen.append((layer, inputs[0].detach(), output))
-            return output.clone()  # the next layer may work in place
-
-        hooks = [layer.register_forward_hook(note) for layer in layers]
-        try:
+        with _noted(layers) as seen:
             loss, outputs = objective.loss(network.module, x, y, visit)
-        finally:
-            for hook in hooks:
-                hook.remove()
         if len(seen) != len(layers):
             raise SettingError("work.sample_clip: the network calls a layer several times in a pass. Use another one.")
         deltas = torch.autograd.grad(loss * len(x), [output for *_, output in seen])
@@ -167,6 +157,23 @@ def _by_layers(
         return loss.detach(), outputs.detach()
 
     return add
+
+
+@contextmanager
+def _noted(layers: Sequence[nn.Module]) -> Iterator[list[tuple[Any, Tensor, Tensor]]]:
+    """Collect each call of the layers with its input and output."""
+    seen: list[tuple[Any, Tensor, Tensor]] = []
+
+    def note(layer: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> Tensor:
+        seen.append((layer, inputs[0].detach(), output))
+        return output.clone()  # the next layer may work in place
+
+    hooks = [layer.register_forward_hook(note) for layer in layers]
+    try:
+        yield seen
+    finally:
+        for hook in hooks:
+            hook.remove()
 
 
 def _unfolds(layer: nn.Conv2d) -> bool:

@@ -258,9 +258,6 @@ class MeanFeatures(Question):
         return "" if isinstance(self.settings.get("extractor"), str) else "no extractor is named."
 
     def answer(self, engine: Engine, device: int, packet: Packet, tick: int) -> Any:
-        return self.mean(engine, device, packet, tick)
-
-    def mean(self, engine: Engine, device: int, packet: Packet, tick: int) -> Tensor:
         extractor, park = self._extractor(), engine.park
         if not extractor.needs_model:
             x, _ = park.held(device, tick, engine.memory.visits[device])
@@ -300,7 +297,7 @@ class Hash(MeanFeatures):
         return super().excess()
 
     def answer(self, engine: Engine, device: int, packet: Packet, tick: int) -> list[int]:
-        vector = self.mean(engine, device, packet, tick).double().cpu().numpy()
+        vector = super().answer(engine, device, packet, tick).double().cpu().numpy()
         return hashed(vector, self._hashes, float(self.settings["width"] or 0), engine.seed)
 
     def price(self, sizes: Sizes) -> QuestionCost:

@@ -7,11 +7,8 @@ neither.
 Writes and reads of ranks are ordered by POSIX semaphores in the shared memory: a rank posts after
 it has written, and waits before it reads. POSIX names ``sem_post``, ``sem_trywait`` and ``sem_timedwait`` among the
 functions that synchronise memory between threads and processes (Base Definitions, Memory Synchronization), so this
-holds on processors that reorder stores and loads, such as aarch64. A counter written after the data would not hold
-there, and between a process and its own lock the order is the hardware's, not the rules'. Messages of 64 bytes took
-1.2 to 1.3 times as long with polled counters and a fence, and about as long with pipes, which would have to be handed
-to each rank. With gloo the rounds of ``fedfloor bench simulation`` of the FedGS and HFedMS networks were 14 to 17 %
-slower.
+holds on processors that reorder stores and loads, such as aarch64, where a counter written after the data would not.
+With gloo on one host rounds of the FedGS and HFedMS networks take 14 to 17 % longer (``fedfloor bench simulation``).
 """
 
 from __future__ import annotations

@@ -45,9 +45,8 @@ def coded(network: Network, travels: str, codecs: str = "") -> Parcel:
             rows = view.shape[0] if inside == view.numel() and view.dim() > 1 else 1
             shapes.append((rows, inside // rows))
         at = stop
-    return Parcel(
-        cut.parts, cut.model, Coding(steps, NumberLayout(tuple(shapes), bits=8 * network.flat.element_size()))
-    )
+    layout = NumberLayout(tuple(shapes), bits=8 * network.flat.element_size())
+    return Parcel(cut.parts, cut.model, Coding(steps, layout))
 
 
 def up(network: Network, work: Work) -> Parcel:
@@ -82,10 +81,7 @@ def downwards(key: Key) -> Chance:
 
 def sent(network: Network, work: Work, packet: Packet, key: Key) -> Packet:
     """Return a packet as it goes to a visit: with its whole model, or the payload of the part that travels."""
-    way = down(network, work)
-    if way.coding is None:
-        return packet
-    return {**packet, "w": _encoded(way, packet["w"], downwards(key))[0]}
+    return _sent(down(network, work), packet, downwards(key))
 
 
 def arrived(network: Network, work: Work, packet: Packet, around: Tensor, key: Key) -> Packet:
@@ -94,10 +90,7 @@ def arrived(network: Network, work: Work, packet: Packet, around: Tensor, key: K
     Raises:
         RefusedError: it is not a payload of the work's codecs.
     """
-    way = down(network, work)
-    if way.coding is None:
-        return packet
-    return {**packet, "w": _decoded(way, packet["w"], around, downwards(key), change=False)}
+    return _arrived(down(network, work), packet, around, downwards(key))
 
 
 def leave(
@@ -128,9 +121,7 @@ def received(network: Network, work: Work, packet: Packet, base: Tensor, key: Ke
         RefusedError: it is not a payload of the work's codecs.
     """
     way = up(network, work)
-    if way.coding is None or summed(way):
-        return packet
-    return {**packet, "w": _decoded(way, packet["w"], base, upwards(key), change=True)}
+    return packet if summed(way) else _arrived(way, packet, base, upwards(key), change=True)
 
 
 # -- between the cloud and edges --------------------------------------------------------------------------------------
@@ -142,10 +133,7 @@ def to_edges(network: Network, node: Parallel, packet: Packet, place: Key) -> Pa
     Args:
         place: the round and tick, by which codecs draw.
     """
-    way = coded(network, "all", node.travel_down)
-    if way.coding is None:
-        return packet
-    return {**packet, "w": _encoded(way, packet["w"], _at_edges("down", place))[0]}
+    return _sent(coded(network, "all", node.travel_down), packet, _at_edges("down", place))
 
 
 def at_edge(network: Network, node: Parallel, packet: Packet, place: Key) -> Packet:
@@ -154,16 +142,12 @@ def at_edge(network: Network, node: Parallel, packet: Packet, place: Key) -> Pac
     Raises:
         RefusedError: it is not a payload of the node's codecs.
     """
-    way = coded(network, "all", node.travel_down)
-    if way.coding is None:
-        return packet
-    return {**packet, "w": _decoded(way, packet["w"], network.flat, _at_edges("down", place), change=False)}
+    return _arrived(coded(network, "all", node.travel_down), packet, network.flat, _at_edges("down", place))
 
 
 def from_edge(network: Network, node: Parallel, model: Tensor, given: Tensor, place: Key, branch: int) -> Tensor:
     """Return the payload of a branch's change from the model that its edge was given."""
-    way = coded(network, "all", node.travel)
-    return _encoded(way, model, _at_edges("up", place, branch), given)[0]
+    return _encoded(coded(network, "all", node.travel), model, _at_edges("up", place, branch), given)[0]
 
 
 def back_at(network: Network, node: Parallel, payload: Tensor, base: Tensor, place: Key, branch: int) -> Tensor:
@@ -183,6 +167,14 @@ def _at_edges(way: str, place: Key, *branch: int) -> Chance:
 def taken(kept: dict[str, Tensor]) -> dict[str, Tensor]:
     """Take the errors out of a device's memory, and return them."""
     return {name: kept.pop(name) for name in list(kept) if name.startswith(f"{RESIDUAL} ")}
+
+
+def _sent(way: Parcel, packet: Packet, chance: Chance) -> Packet:
+    return packet if way.coding is None else {**packet, "w": _encoded(way, packet["w"], chance)[0]}
+
+
+def _arrived(way: Parcel, packet: Packet, around: Tensor, chance: Chance, *, change: bool = False) -> Packet:
+    return packet if way.coding is None else {**packet, "w": _decoded(way, packet["w"], around, chance, change=change)}
 
 
 def _encoded(

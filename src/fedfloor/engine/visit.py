@@ -46,12 +46,8 @@ class PerSampleCache:
         values = self._of(rows, x, key)
         for low in range(0, len(rows), size):
             part = slice(low, low + size)
-            about = (
-                replace(self._visit, per_sample={name: tensor[part] for name, tensor in values.items()})
-                if values
-                else self._visit
-            )
-            yield x[part], y[part], about
+            cut = {name: tensor[part] for name, tensor in values.items()}
+            yield x[part], y[part], replace(self._visit, per_sample=cut) if cut else self._visit
 
     def _of(self, rows: Tensor, x: Tensor, key: Key) -> Mapping[str, Tensor]:
         if self.known and self._several:

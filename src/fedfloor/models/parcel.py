@@ -30,6 +30,11 @@ def unpack(arrays: Arrays) -> dict[str, Tensor]:
     return {name: torch.from_numpy(np.array(array)) for name, array in arrays.items()}
 
 
+def tensor_of(blob: memoryview | bytes, like: Tensor) -> Tensor:
+    """Return the numbers of a byte string as a tensor of another one's type, on its device."""
+    return torch.from_numpy(np.frombuffer(blob, torch.empty(0, dtype=like.dtype).numpy().dtype)).to(like.device)
+
+
 class Coded(Protocol):
     """The first numbers that travel, coded: :class:`fedfloor.parts.codecs.Coding`."""
 

@@ -175,9 +175,7 @@ class Quantise(Codec):
         return scales.view(np.uint8), levels
 
     def arrive(self, side: Bytes, numbers: Numbers, layout: NumberLayout, rng: np.random.Generator) -> Numbers:
-        scales, full = side.view("<f4"), numbers.size // self.bucket * self.bucket
-        if not bool((np.isfinite(scales) & (scales >= 0)).all()):
-            raise RefusedError("payload", "a scale is not a finite number of at least 0.")
+        scales, full = _scales(side), numbers.size // self.bucket * self.bucket
         x, shape = np.empty(numbers.size, np.float32), (-1, self.bucket)
         whole = scales[: full // self.bucket, None]
         np.multiply(numbers[:full].reshape(shape), whole, out=x[:full].reshape(shape), dtype=np.float32)
@@ -207,10 +205,7 @@ class Sign(Codec):
         return scales.view(np.uint8), np.where(x < 0, -1, 1).astype(np.int8)
 
     def arrive(self, side: Bytes, numbers: Numbers, layout: NumberLayout, rng: np.random.Generator) -> Numbers:
-        scales = side.view("<f4")
-        if not bool((np.isfinite(scales) & (scales >= 0)).all()):
-            raise RefusedError("payload", "a scale is not a finite number of at least 0.")
-        each = np.repeat(scales, [rows * columns for rows, columns in layout.shapes])
+        each = np.repeat(_scales(side), [rows * columns for rows, columns in layout.shapes])
         x: Numbers = np.multiply(numbers, each, dtype=np.float32)
         return x
 
@@ -306,11 +301,10 @@ class LowRank(Codec):
         require(self.iterations >= 1, "travel.low-rank.iterations", self.iterations, "a whole number of at least 1")
 
     def after(self, layout: NumberLayout) -> NumberLayout:
-        shapes = [
-            part
-            for shape in _raw(layout, "low-rank").shapes
-            for part in (((shape[0], self.rank), (shape[1], self.rank)) if self._smaller(shape) else (shape,))
-        ]
+        shapes: list[tuple[int, int]] = []
+        for rows, columns in _raw(layout, "low-rank").shapes:
+            smaller = self._smaller((rows, columns))
+            shapes += [(rows, self.rank), (columns, self.rank)] if smaller else [(rows, columns)]
         return replace(layout, shapes=tuple(shapes))
 
     def leave(self, x: Numbers, layout: NumberLayout, rng: np.random.Generator) -> tuple[Bytes, Numbers]:
@@ -394,6 +388,13 @@ def _raw(layout: NumberLayout, name: str) -> NumberLayout:
             'put those that choose numbers first: ["top-k", "int8"].'
         )
     return layout
+
+
+def _scales(side: Bytes) -> NDArray[np.float32]:
+    scales: NDArray[np.float32] = side.view("<f4")
+    if not bool((np.isfinite(scales) & (scales >= 0)).all()):
+        raise RefusedError("payload", "a scale is not a finite number of at least 0.")
+    return scales
 
 
 def _split(x: Numbers, layout: NumberLayout) -> list[Numbers]:

@@ -183,7 +183,7 @@ def joined(shares: Mapping[int, bytes], threshold: int) -> bytes:
     return value.to_bytes(KEY_BYTES, "little")
 
 
-def neighbours(devices: Sequence[int], order: Sequence[int] | None = None) -> dict[int, tuple[int, ...]]:
+def neighbours(devices: Sequence[int]) -> dict[int, tuple[int, ...]]:
     """Return each device's neighbours: all others, or of many devices the nearest ones in a ring in random order.
 
     >>> {len(some) for some in neighbours(range(1000)).values()}, neighbours([4, 7, 9])[7]
@@ -191,7 +191,7 @@ def neighbours(devices: Sequence[int], order: Sequence[int] | None = None) -> di
     """
     if len(devices) <= ALL_PAIRS + 1:
         return {k: tuple(v for v in devices if v != k) for k in devices}
-    ring = list(order or secrets.SystemRandom().sample(list(devices), len(devices)))
+    ring = secrets.SystemRandom().sample(list(devices), len(devices))
     steps = [step for half in range(1, ALL_PAIRS // 2 + 1) for step in (half, -half)]
     return {k: tuple(sorted(ring[(i + step) % len(ring)] for step in steps)) for i, k in enumerate(ring)}
 

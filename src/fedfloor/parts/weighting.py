@@ -40,6 +40,10 @@ class PerSample(Objective):
     def is_plain(self) -> bool:
         return False
 
+    @property
+    def equal(self) -> bool:
+        return self.weights != CENSUS and set(numbers(self.weights)) == {1.0}
+
     needs_classes = True
 
     def losses(self, logits: Tensor, y: Tensor) -> Tensor:
@@ -166,7 +170,7 @@ class Weighted(PerSample):
 
     @property
     def is_plain(self) -> bool:
-        return self.weights != CENSUS and set(numbers(self.weights)) == {1.0}
+        return self.equal
 
     def losses(self, logits: Tensor, y: Tensor) -> Tensor:
         """Return a_{y_i}·ℓ_i, [n]."""
@@ -214,8 +218,7 @@ class Focal(PerSample):
 
     @property
     def is_plain(self) -> bool:
-        equal = self.weights == EQUAL or (self.weights != CENSUS and set(numbers(self.weights)) == {1.0})
-        return self.gamma == 0 and equal
+        return self.gamma == 0 and (self.weights == EQUAL or self.equal)
 
     def losses(self, logits: Tensor, y: Tensor) -> Tensor:
         """Return a_{y_i}·(1 − p_i)^γ·ℓ_i, [n]."""
