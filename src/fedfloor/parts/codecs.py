@@ -24,19 +24,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedfloor.errors import SettingError, require, shown
-from fedfloor.parts import named
+from fedfloor.parts import named, packing
 from fedfloor.parts.masking import FIGURES
-from fedfloor.parts.packing import (
-    Bytes,
-    Form,
-    NumberLayout,
-    Numbers,
-    pack_numbers,
-    pack_places,
-    places_bytes,
-    unpack_numbers,
-    unpack_places,
-)
+from fedfloor.parts.packing import Bytes, Form, NumberLayout, Numbers
 from fedfloor.ranges import RefusedError
 
 Chance = Callable[[int], np.random.Generator]  # place of a codec in its chain → its generator
@@ -235,7 +225,7 @@ class TopK(Codec):
         return layout.flat(self._kept(layout))
 
     def side(self, layout: NumberLayout) -> int:
-        return places_bytes(self._kept(layout), layout.numbers)
+        return packing.places_bytes(self._kept(layout), layout.numbers)
 
     def leave(self, x: Numbers, layout: NumberLayout, rng: np.random.Generator) -> tuple[Bytes, Numbers]:
         kept, sizes = self._kept(layout), np.abs(x)
@@ -243,11 +233,11 @@ class TopK(Codec):
         chosen = sizes > least  # of those as large as the least one, the first
         chosen[np.flatnonzero(sizes == least)[: kept - np.count_nonzero(chosen)]] = True
         places = np.flatnonzero(chosen)
-        return pack_places(places, x.size), x[places]
+        return packing.pack_places(places, x.size), x[places]
 
     def arrive(self, side: Bytes, numbers: Numbers, layout: NumberLayout, rng: np.random.Generator) -> Numbers:
         x = np.zeros(layout.numbers, numbers.dtype)
-        x[unpack_places(side, numbers.size, layout.numbers)] = numbers
+        x[packing.unpack_places(side, numbers.size, layout.numbers)] = numbers
         return x
 
     def _kept(self, layout: NumberLayout) -> int:
@@ -556,7 +546,7 @@ class Coding:
         for place, (step, layout) in enumerate(self.steps):
             side, x = step.leave(x, layout, chance(place))
             parts.append(side)
-        return np.concatenate([*parts, pack_numbers(x, self.last)])
+        return np.concatenate([*parts, packing.pack_numbers(x, self.last)])
 
     def arrive(self, payload: Bytes, chance: Chance) -> Numbers:
         """Return the numbers [n] of a payload.
@@ -568,7 +558,7 @@ class Coding:
             raise RefusedError("payload", f"{payload.size} bytes came; {self.bytes} are expected.")
         ends = np.cumsum([step.side(layout) for step, layout in self.steps])
         *sides, packed = np.split(payload, ends)
-        x = unpack_numbers(packed, self.last)
+        x = packing.unpack_numbers(packed, self.last)
         for place, (step, layout) in reversed(list(enumerate(self.steps))):
             x = step.arrive(sides[place], x, layout, chance(place))
         return x
