@@ -23,8 +23,10 @@ from fedfloor.data.files import buffer
 from fedfloor.deploy import authority, live, own
 from fedfloor.deploy import device as agents
 from fedfloor.deploy.live import TrialPark
+from fedfloor.deploy.message import Message
 from fedfloor.deploy.mqtt import MqttConnection
 from fedfloor.deploy.own import Labelled
+from fedfloor.deploy.settings import DataSource
 from fedfloor.errors import SettingError
 from fedfloor.figures import named
 from fedfloor.park.build import build, hold_out_recent
@@ -153,6 +155,28 @@ def test_a_buffer_holds_out_its_newest_windows_and_gives_those_of_now(tmp_path: 
         later = own.labelled(park)
         assert later is not None
         assert later.x.max() == 599
+
+
+def test_a_device_that_was_started_again_since_it_trained_still_judges(tmp_path: Path) -> None:
+    path = tmp_path / "b.sqlite"
+    with writing(path, ("x",), 64, 24, 5.0) as made:
+        made.write(Row(0, float(t), np.array([t], np.float32), "ab"[t % 2]) for t in range(100))
+    what = config.from_table(
+        {
+            "data": {"task": "classification", "path": str(path), "columns": {"label": "label"}},
+            "evaluate": {"recent": 0.2}, "model": {"name": "logistic"}, "park": {"devices": 1},
+        }
+    )  # fmt: skip
+    settings = device_settings(tmp_path, tmp_path / "e.toml", 0, 0)
+    settings = replace(settings, data=DataSource("folder", path=str(path)), state=tmp_path / "state")
+    first, again = (agents.Agent(settings, what, None, lambda _: cast(Any, None)) for _ in range(2))
+    with pytest.raises(SettingError, match="it has not trained yet"):
+        first.labelled()
+    about = {"facts": facts_of(path, what).told()}
+    first.holding(Message("facts", settings.edge, "run", 0, 1, 1, "all", "", about, {}), at_home=True)
+    assert first.own_park().sizes.tolist() == [80]
+    for one in (first, again):
+        assert one.labelled().x.ravel().tolist() == [*range(80, 100)]
 
 
 def facts_of(path: Path, what: config.Experiment) -> Any:
@@ -347,7 +371,8 @@ CASES: list[tuple[Found, bool | None, str]] = [
     ({"d0": (40, 0.7), "d1": (40, 0.6), "d2": "it did not answer"}, True, "0.65, what is in use 0.5, on 80 samples"),
     ({"d0": (40, 0.4), "d1": (40, 0.5)}, False, "version 2 has accuracy 0.45"),
     ({"d0": "it has not trained yet.", "d1": "it did not answer"}, None, "no device judged it by samples of their own"),
-    ({"d0": (5, 0.9)}, None, "devices judged it by fewer than 20"),
+    ({"d0": (5, 0.9), "d1": (5, 0.9)}, None, "devices judged it by fewer than 20"),
+    ({"d0": (900, 0.9), "d1": "it did not answer"}, None, "d0 alone of 4 devices judged it by samples of their own"),
 ]
 
 

@@ -84,11 +84,13 @@ def verdict(known: Registry, version: int, to: Sequence[str], wait_s: float) -> 
     name = (known.versions[version].run.get("headline") or ("", None))[0]
     rows = judged(known, version, devices, wait_s, name)
     found = {row["device"]: Judgement(row["samples"], row["new"], row["in use"]) for row in rows if row["samples"]}
-    if sum(one.samples for one in found.values()) >= FEW:
+    alone = len(found) == 1 < len(devices)
+    if sum(one.samples for one in found.values()) >= FEW and not alone:
         return _weighed(found, figure_named(name), rows, version)
     if refused := registries.no_better(known, version, to):
         return Verdict(False, refused, rows)
     lack = "no device judged it by" if not found else f"devices judged it by fewer than {FEW}"
+    lack = f"{next(iter(found))} alone of {len(devices)} devices judged it by" if alone else lack
     return Verdict(None, f"{lack} samples of their own with labels", rows)
 
 
