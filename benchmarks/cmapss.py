@@ -339,7 +339,7 @@ def trained(what: Experiment, folder: Path) -> bool:
         from fedfloor.runs import references
 
         orders = Orders(folder, False, False, Limits())
-        references.start_boosting(what, orders, 1, lambda _: None, build_park(what), lambda: False)
+        references.start(what, orders, 1, lambda _: None, build_park(what), lambda: False)
         return True
     run = fedfloor.run(what, folder, ranks=1, resume=(folder / "experiment.toml").exists())
     return run.stopped != "interrupted"

@@ -78,7 +78,7 @@ def persistence(folder: Path, seed: int) -> Table:
     """Return the figures of the last value that goes on."""
     what = experiment("fedavg", NETWORKS[0], seed, RATES[0], ROUNDS, tune=False)
     bare = replace(what, method=replace(what.method, name="persistence"))
-    naive = PlannedRun("persistence", bare, folder, start=references.start_naive)
+    naive = PlannedRun("persistence", bare, folder, start=references.start)
     carry_out([naive], Limits(), 1, lambda _: _Quiet(), resume=True)
     found = figures(folder)
     assert found is not None

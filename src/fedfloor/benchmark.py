@@ -6,7 +6,6 @@ import hashlib
 import json
 import logging
 import math
-import platform
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
@@ -22,6 +21,7 @@ from fedfloor._version import __version__
 from fedfloor.errors import DivergedError, RunError, SettingError, unknown
 from fedfloor.experiment import Experiment
 from fedfloor.figures import named as figure_named
+from fedfloor.machine import processor
 from fedfloor.names import REFERENCES
 from fedfloor.network.profile import NetworkSettings
 from fedfloor.report import ledger
@@ -112,10 +112,7 @@ def run(
     ``out/PROTOCOL``. A method that refuses a protocol, or diverges on it, is recorded so and ends nothing.
 
     Args:
-        given: protocols.
-        methods: names.
         seeds: each draws another partition, first model and order.
-        out: the folder.
         ranks: processes of each run.
         follow: called with a run's label and each of its ledger lines.
 
@@ -152,14 +149,6 @@ def _empty() -> dict[str, Any]:
         "fedfloor": __version__, "torch": str(torch.__version__), "processor": processor(), "protocols": {},
         "records": [],
     }  # fmt: skip
-
-
-def processor() -> str:
-    """Return the kind of processor, on which alone results are the same to the bit."""
-    about = Path("/proc/cpuinfo")
-    lines = about.read_text(errors="replace").splitlines() if about.exists() else []
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.processor() or platform.machine()
 
 
 def _digest(experiment: Experiment) -> str:
@@ -265,13 +254,8 @@ def page(document: Mapping[str, Any]) -> str:
     names = dict.fromkeys(each["protocol"] for each in document["records"])
     lines += ["", "## Which method", "", *best(document)]
     for name in names:
-        lines += [
-            "",
-            f"## {name}",
-            "",
-            *([_about(known[name]), ""] if name in known else []),
-            *_markdown(document, name),
-        ]
+        about = [_about(known[name]), ""] if name in known else []
+        lines += ["", f"## {name}", "", *about, *_markdown(document, name)]
     return "\n".join(lines) + "\n"
 
 
@@ -364,13 +348,7 @@ def check(
             same = now["value"] == record["value"] and now["model"] == record["model"]
             near = math.isclose(now["value"], record["value"], rel_tol=TOLERANCE)
             same_processor = record.get("processor", document["processor"]) == processor()
-            rows.append(
-                {key: record[key] for key in ("protocol", "method", "seed", "figure")}
-                | {
-                    "recorded": record["value"],
-                    "now": now["value"],
-                    "same": same,
-                    "agrees": same if same_processor else near,
-                }
-            )
+            row = {key: record[key] for key in ("protocol", "method", "seed", "figure")}
+            row |= {"recorded": record["value"], "now": now["value"], "same": same}
+            rows.append(row | {"agrees": same if same_processor else near})
     return rows

@@ -195,7 +195,7 @@ def method_of(experiment: Experiment, name: str | None = None) -> Method:
     return dataclasses.replace(method, work=work)  # type: ignore[type-var]
 
 
-def combined(experiment: Experiment, name: str | None = None) -> ConfiguredMethod:
+def combined(experiment: Experiment) -> ConfiguredMethod:
     """Return the experiment's method as it is carried out: with the parts that its own table or [method] exchanges.
 
     Everything of the user's own that the experiment names, as ``module:Name``, is imported here.
@@ -203,16 +203,16 @@ def combined(experiment: Experiment, name: str | None = None) -> ConfiguredMetho
     Raises:
         SettingError: unknown method, part or setting, or parts that do not go together.
     """
-    name = name or experiment.method.name
-    for key, text in texts(experiment, name):
+    name = experiment.method.name
+    for key, text in texts(experiment):
         if key in ("model", "extractor", *EXCHANGED) and SPEC.fullmatch(text):
             load(text, "mixing rule" if key in ("mix", "edge_mix") else key)
     own = _parts(experiment.methods.get(name, {}), f"methods.{name}")
     general = _parts({part: getattr(experiment.method, part) for part in EXCHANGED}, "method")
-    return ConfiguredMethod(name, method_of(experiment, name), own.over(general))
+    return ConfiguredMethod(name, method_of(experiment), own.over(general))
 
 
-def texts(experiment: Experiment, name: str | None = None) -> list[tuple[str, str]]:
+def texts(experiment: Experiment) -> list[tuple[str, str]]:
     """Return every text with its key that an experiment gives its model and its method, published defaults included.
 
     The order depends on keys alone, so that two machines with equal experiments number them alike.
@@ -220,11 +220,11 @@ def texts(experiment: Experiment, name: str | None = None) -> list[tuple[str, st
     Raises:
         SettingError: unknown method or setting.
     """
-    name = name or experiment.method.name
-    own = {key: setting for key, setting in experiment.methods.get(name, {}).items() if key in ("method", *EXCHANGED)}
+    given = experiment.methods.get(experiment.method.name, {})
+    own = {key: setting for key, setting in given.items() if key in ("method", *EXCHANGED)}
     tables = {
         "model": experiment.model.name, "method": {**_plain(experiment.method), "name": ""},
-        "methods": own, "settings": _plain(method_of(experiment, name)),
+        "methods": own, "settings": _plain(method_of(experiment)),
     }  # fmt: skip
     collected: list[tuple[str, str]] = []
 

@@ -105,16 +105,14 @@ class Contract:
         park = build_park(experiment)
         plan = forecast.first_round(experiment, park)
         walk.check(plan, park.devices)
-        _demand(
-            text.from_json(json.loads(json.dumps(text.to_json(plan)))) == plan, "it is not the same read from JSON."
-        )
+        again = text.from_json(json.loads(json.dumps(text.to_json(plan))))
+        _demand(again == plan, "it is not the same read from JSON.")
         _demand(plan_svg.svg(plan).startswith("<svg") and bool(plan_text.tree(plan)), "it cannot be drawn.")
 
     def training_moves_the_model(self) -> None:
         """Three rounds train, and every number stays finite."""
         done = self.run(self.experiment())
-        _demand(len(done.lines) == ROUNDS, f"{len(done.lines)} of {ROUNDS} rounds came out.")
-        _demand(_finite(done), "the loss is not finite.")
+        _healthy(done)
         _demand(any(line.train_loss is not None for line in done.lines), "nothing was trained in any round.")
 
     def rounds_have_a_price(self) -> None:
@@ -122,10 +120,8 @@ class Contract:
         lines = self._ledger(self.run(self.experiment()))
         for line in lines:
             total = line["priced"]["total"]
-            _demand(
-                all(math.isfinite(total[kind]) and total[kind] >= 0 for kind in ("seconds", "bytes", "joules")),
-                f"round {line['round']} costs {total}.",
-            )
+            fair = all(0 <= total[kind] < math.inf for kind in ("seconds", "bytes", "joules"))
+            _demand(fair, f"round {line['round']} costs {total}.")
 
     def ranks_change_nothing(self) -> None:
         """One rank or two: the same ledger and the same model, to the bit; lost visits included."""
@@ -141,9 +137,7 @@ class Contract:
 
     def lost_visits_are_borne(self) -> None:
         """Where four visits in ten are lost the run goes on, and numbers stay finite."""
-        done = self.run(self.experiment(faults={"visit": 0.4}))
-        _demand(len(done.lines) == ROUNDS, f"{len(done.lines)} of {ROUNDS} rounds came out.")
-        _demand(_finite(done), "the loss is not finite.")
+        _healthy(self.run(self.experiment(faults={"visit": 0.4})))
 
     def one_device_is_a_park(self) -> None:
         """A park of one device, or a refusal by the method itself that states the requirement."""
@@ -209,8 +203,11 @@ def check_method(method: str, changes: Sequence[str] = ()) -> Iterator[Check]:
                 yield Check(name)
 
 
-def _finite(done: Run) -> bool:
-    return all(line.loss is None or math.isfinite(line.loss) for line in done.lines)
+def _healthy(done: Run) -> None:
+    """Demand all rounds, and losses that are finite."""
+    _demand(len(done.lines) == ROUNDS, f"{len(done.lines)} of {ROUNDS} rounds came out.")
+    finite = all(line.loss is None or math.isfinite(line.loss) for line in done.lines)
+    _demand(finite, "the loss is not finite.")
 
 
 def _demand(kept: bool, why: str) -> None:

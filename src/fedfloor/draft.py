@@ -35,7 +35,7 @@ from fedfloor.data.sources import SOURCES
 from fedfloor.data.split import ShortRecordingsError, SmallDevicesError
 from fedfloor.errors import SettingError
 from fedfloor.experiment import Experiment
-from fedfloor.names import count
+from fedfloor.names import count, some
 from fedfloor.park.described import LabelSkew, label_skew
 from fedfloor.park.park import Park
 from fedfloor.runs.folder import write as write_whole
@@ -155,7 +155,7 @@ def draft(path: Path, out: Path, changes: Sequence[str]) -> Draft:
     for sentence in () if data.get("columns", {}).get("values") else guess.doubtful(park.dataset.inputs.columns):
         log.warning("%s: %s.", path.name, sentence)
     simple = detects and not document.get("model", {}).get("name") and not document.get("method", {}).get("name")
-    if simple:  # what anything deeper must beat comes first
+    if simple:  # the model that anything deeper must beat comes first
         document.setdefault("model", {})["name"], document.setdefault("method", {})["name"] = "monitor", "pca"
         if not any(change.startswith("rounds=") for change in changes):
             document["rounds"] = 1
@@ -494,13 +494,10 @@ def _columns(data: Mapping[str, Any], dataset: Dataset) -> list[str]:
         zone = ", in UTC, or as written where no time zone is given" if "-" in first[1:] else ""
         sentences[sentences.index(f"time is '{inputs.names['time']}'")] += f" (training: {first} to {last}{zone})"
     none = [role for role in ("time", "run") if not present[role]]
-    excerpt = ", ".join(inputs.columns[:8]) + (", …" if len(inputs.columns) > 8 else "")
     lacking = f"; no column for {' or '.join(none)}" if none else ""
     roles = f"{', '.join(sentences)}{lacking}" if sentences else lacking.removeprefix("; ")
-    return [
-        f"columns: {roles}; {count(len(inputs.columns), 'sensor')}: {excerpt}; another one: "
-        "--set data.columns.ROLE=NAME"
-    ]
+    sensors = f"{count(len(inputs.columns), 'sensor')}: {some(inputs.columns, 8)}"
+    return [f"columns: {roles}; {sensors}; another one: --set data.columns.ROLE=NAME"]
 
 
 def _moment(time: float, form: str | None) -> str:
@@ -562,11 +559,8 @@ def _rare(document: Mapping[str, Any], dataset: Dataset) -> list[str]:
     """Return a sentence on the rarest class and the settings that heed it, where these leave it unheeded."""
     if dataset.task != CLASSIFICATION:
         return []
-    evaluate, shares = (
-        document.get("evaluate", {}),
-        np.bincount(dataset.y, minlength=len(dataset.classes)) / len(dataset.y),
-    )
-    held = {dataset.classes[c]: float(shares[c]) for c in np.unique(dataset.y_test) if shares[c]}
+    evaluate, samples = document.get("evaluate", {}), np.bincount(dataset.y, minlength=len(dataset.classes))
+    held = {dataset.classes[c]: float(samples[c] / len(dataset.y)) for c in np.unique(dataset.y_test) if samples[c]}
     name, share = min(held.items(), key=lambda item: item[1], default=("", 1.0))
     if share >= min(RARE, 0.5 / len(dataset.classes)) or "headline" in evaluate or "decide" in document:
         return []

@@ -488,43 +488,33 @@ def of_task(kind: str, *, lives: bool = True) -> tuple[Figure, ...]:
 ALWAYS = tuple(Figure(kind) for kind in KINDS if kind.column)  # in every run's ledger
 
 
-def fits(
-    figure: Figure,
-    classes: Sequence[str],
-    tests: Counts,
-    task: str = "classification",
-    option: str = "evaluate.headline",
-) -> None:
-    """Refuse a figure of another task, of a class that the data do not have, or of which there is no test sample.
+def fits(figure: Figure, classes: Sequence[str], tests: Counts, task: str = "classification") -> None:
+    """Refuse a headline of another task, of a class that the data do not have, or of which there is no test sample.
 
-    Args:
-        figure: the figure.
-        classes: names of the data's classes.
-        tests: int64 [F], test samples of each.
-        task: its kind.
-        option: the setting that named it, for messages.
+    ``tests``: int64 [F], test samples of each class. ``task``: its kind.
 
     Raises:
         SettingError: it would never be defined.
     """
+    setting = f"evaluate.headline = '{figure.name}'"
     if figure.kind.tasks and task not in figure.kind.tasks:
         known = ", ".join(_example(value) for value in KINDS if not value.tasks or task in value.tasks)
         raise SettingError(
-            f"{option} = '{figure.name}': it judges tasks of the kind {' or '.join(figure.kind.tasks)}, and data.task "
-            f"is '{task}'. Figures of it: {known}."
+            f"{setting}: it judges tasks of the kind {' or '.join(figure.kind.tasks)}, and data.task is '{task}'. "
+            f"Figures of it: {known}."
         )
     if figure.of and figure.of not in classes:
         known = ", ".join(classes[:20]) + (", …" if len(classes) > 20 else "")
         hint = nearest(figure.of, classes)
-        raise SettingError(f"{option} = '{figure.name}': no class is called '{figure.of}'.{hint} Classes: {known}.")
+        raise SettingError(f"{setting}: no class is called '{figure.of}'.{hint} Classes: {known}.")
     if figure.of and not tests[classes.index(figure.of)]:
         raise SettingError(
-            f"{option} = '{figure.name}': no test sample is of class '{figure.of}', so that it is not defined. Split "
-            "the data another way, or choose another figure."
+            f"{setting}: no test sample is of class '{figure.of}', so that it is not defined. Split the data another "
+            "way, or choose another figure."
         )
     if figure.kind.ranking and int((tests > 0).sum()) < 2:
         raise SettingError(
-            f"{option} = '{figure.name}': all test samples are of one class, and there is no order between classes to "
-            "measure. Split the data another way, or choose another figure"
+            f"{setting}: all test samples are of one class, and there is no order between classes to measure. Split "
+            "the data another way, or choose another figure"
             + (": --set 'evaluate.headline=\"reconstruction error\"'." if task == "reconstruction" else ".")
         )

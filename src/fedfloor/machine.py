@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import platform
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -89,3 +90,11 @@ def one_thread() -> Iterator[None]:
 def cores() -> int:
     """Return the number of CPU cores this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def processor() -> str:
+    """Return the kind of processor, on which alone results are the same to the bit."""
+    about = Path("/proc/cpuinfo")
+    lines = about.read_text(errors="replace").splitlines() if about.exists() else []
+    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(names, platform.processor() or platform.machine())

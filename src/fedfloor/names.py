@@ -52,8 +52,7 @@ class Names:
         """
         numbers = sorted(set(devices))
         named = [name for k in numbers if (name := self.devices.get(k))]
-        words = named if len(named) == len(numbers) else _ranges(numbers)
-        return ", ".join(words[:most] + ["…"] * (len(words) > most))
+        return some(named if len(named) == len(numbers) else _ranges(numbers), most)
 
     def insert(self, message: str) -> str:
         """Return a message with the names of the devices that it numbers, beside their kind.
@@ -93,6 +92,15 @@ def some(names: Sequence[str], most: int) -> str:
     ('a, b', 'a, b, …')
     """
     return ", ".join([*names[:most], *["…"] * (len(names) > most)])
+
+
+def excerpt(names: Sequence[str], most: int) -> str:
+    """Return the first few names, and how many more there are.
+
+    >>> excerpt(["a", "b", "c", "d", "e"], 3)
+    'a, b, c and 2 more'
+    """
+    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
 
 
 def _ranges(numbers: list[int]) -> list[str]:

@@ -9,12 +9,12 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:  # it brings PyTorch, which takes seconds
     from rich.progress import TaskID
 
-    from fedfloor.runs.ledger import Line
+    from fedfloor.runs.ledger import Follow, Line
 
 
 QUIET_S = 5  # between two lines about one download
@@ -23,15 +23,7 @@ LONGEST = 1e12  # number that is written out
 SHORT = 16  # cells up to this length are never broken over lines
 
 
-class Follow(Protocol):
-    """Follows one run: called with each ledger line."""
-
-    def __call__(self, line: Line) -> None:
-        """Show a new line."""
-        ...
-
-
-def both(first: Callable[[Line], None], other: Callable[[Line], None]) -> Follow:
+def both(first: Follow, other: Follow) -> Follow:
     """Return a function that sends lines to both."""
 
     def follow(line: Line) -> None:
@@ -211,20 +203,6 @@ def _cell(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:.4f}" if abs(value) < 10 else f"{value:,.1f}" if abs(value) < LONGEST else f"{value:.4g}"
     return printable(str(value))
-
-
-def say_once() -> None:
-    """Show each of the package's notes only once from here on, for a command that reads the same data several times."""
-    seen: set[str] = set()
-
-    def is_new(record: logging.LogRecord) -> bool:
-        message = record.getMessage()
-        known = message in seen
-        seen.add(message)
-        return not known
-
-    for handler in logging.getLogger("fedfloor").handlers:
-        handler.addFilter(is_new)
 
 
 def log_to_stderr() -> None:

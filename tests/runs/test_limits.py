@@ -76,11 +76,12 @@ def test_the_sums_survive_the_file_to_the_bit() -> None:
     ids=str,
 )
 def test_the_first_limit_that_is_reached_ends_a_run(given: Limits, reached: bool) -> None:
-    assert given.reached(0.5, {"seconds": 0.4, "bytes": 160, "joules": 8.0}) is reached
+    line = replace(ledger.line(1, None, (), "x", 1.0, {}), accuracy=0.5)
+    assert given.reached(line, {"seconds": 0.4, "bytes": 160, "joules": 8.0}) is reached
 
 
 def test_a_round_without_evaluation_or_price_reaches_nothing() -> None:
-    assert not Limits(accuracy=0.1, seconds=1).reached(None, None)
+    assert not Limits(accuracy=0.1, seconds=1).reached(ledger.line(1, None, (), "x", 1.0, {}), None)
 
 
 def test_until_is_read() -> None:

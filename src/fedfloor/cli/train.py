@@ -43,9 +43,8 @@ def new(
 
     from fedfloor import draft
     from fedfloor.data.files import expanded
-    from fedfloor.terminal import say_once, show
+    from fedfloor.terminal import show
 
-    say_once()
     file = expanded(out or Path(f"{draft.title(data)}.toml"))
     draft.check_free(file, force=force)
     settings = [*([] if task is None else [f'data.task.kind="{task}"']), *(changes or [])]

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from fedfloor.data.dataset import Dataset, Indices, Values
 from fedfloor.data.files.encode import described, scales
 from fedfloor.errors import SettingError, require, unknown
+from fedfloor.names import excerpt
 from fedfloor.park.statistics import Normalised, Statistics, Step, device_sums, first_rows, standard
 from fedfloor.park.survey import NUMBER_BYTES, RegimeNormaliser, RobustNormaliser, simulated_survey
 
@@ -126,12 +127,10 @@ class _Own:
         self.names = list(park.names or map(str, range(park.devices)))
         self.names += [names[k] if names else str(k) for k in owners.tolist()]
         if len(owners) and rows is None:
-            new = self.names[park.devices :]
-            more = f" and {len(new) - NAMED} more" if len(new) > NAMED else ""
             raise SettingError(
-                f"[data] normalise = 'device': {', '.join(new[:NAMED])}{more} have test samples and no training rows "
-                "to be normalised by. State how many of its first rows a device is normalised by, as a new machine is "
-                'on its first day: normalise = { kind = "device", rows = 400 }.'
+                f"[data] normalise = 'device': {excerpt(self.names[park.devices :], NAMED)} have test samples and no "
+                "training rows to be normalised by. State how many of its first rows a device is normalised by, as a "
+                'new machine is on its first day: normalise = { kind = "device", rows = 400 }.'
             )
         self.mean = np.zeros((len(self.names), data.shape[0]), np.float32)
         self.deviation = np.ones_like(self.mean)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
@@ -16,7 +16,7 @@ from fedfloor.experiment import EngineSettings, Experiment
 from fedfloor.figures import ACCURACY, LOSS, Figure, named
 from fedfloor.machine import cores
 from fedfloor.runs import launch, ledger
-from fedfloor.runs.ledger import Line
+from fedfloor.runs.ledger import Follow, Line
 from fedfloor.runs.orders import Limits, Orders
 
 WIDTH, HEIGHT = 460.0, 210.0
@@ -135,7 +135,7 @@ def default_ranks(engine: EngineSettings | None = None) -> int:
 
 def run(
     experiment: Experiment, out: Path | str | None = None, *, ranks: int | None = None, resume: bool = False,
-    force: bool = False, limits: Limits | None = None, report: Callable[[Line], None] | None = None,
+    force: bool = False, limits: Limits | None = None, report: Follow | None = None,
 ) -> Run:  # fmt: skip
     """Run an experiment and return its run.
 

@@ -13,12 +13,11 @@ from fedfloor.errors import DivergedError, SettingError
 from fedfloor.experiment import Experiment
 from fedfloor.park.park import Park
 from fedfloor.runs import checks, launch
-from fedfloor.runs.ledger import Line
+from fedfloor.runs.ledger import Follow
 from fedfloor.runs.orders import Limits, Orders, interrupts
 from fedfloor.runs.parks import warn_of_gaps
 
 log = logging.getLogger(__name__)
-Follower = Callable[[Line], None]
 
 
 @dataclass(frozen=True)
@@ -34,7 +33,7 @@ class PlannedRun:
     experiment: Experiment  # the experiment that it runs
     out: Path  # its folder
     limits: Limits | None = None  # its own, in place of those of all runs
-    start: Callable[[Experiment, Orders, int, Follower, Park, Callable[[], bool]], str | None] | None = None
+    start: Callable[[Experiment, Orders, int, Follow, Park, Callable[[], bool]], str | None] | None = None
 
 
 def planned_runs(experiment: Experiment, methods: Sequence[str], seeds: Sequence[int], out: Path) -> list[PlannedRun]:
@@ -58,7 +57,7 @@ def each_once(name: str, given: Sequence[object]) -> None:
 
 def carry_out(
     work: Sequence[PlannedRun], limits: Limits, ranks: int,
-    follow: Callable[[PlannedRun], AbstractContextManager[Follower]], *, resume: bool, tolerant: bool = False,
+    follow: Callable[[PlannedRun], AbstractContextManager[Follow]], *, resume: bool, tolerant: bool = False,
     keep: bool = False, begin: Callable[[Sequence[PlannedRun], Park], None] | None = None,
 ) -> tuple[dict[Path, str], bool]:  # fmt: skip
     """Carry out runs one after the other until all are done, or Ctrl-C; consecutive runs on the same park share it.

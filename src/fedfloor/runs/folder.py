@@ -16,6 +16,7 @@ from fedfloor._version import __version__
 from fedfloor.checking import toml, toml_text
 from fedfloor.config import read, resolved
 from fedfloor.errors import SettingError, disk_error
+from fedfloor.machine import cores, processor
 from fedfloor.network.profile import LINKS
 
 
@@ -97,27 +98,16 @@ def provenance(data_digest: str) -> dict[str, Any]:
     import numpy
     import torch
 
-    from fedfloor.machine import cores
-
     return {
         "fedfloor": __version__,
         "torch": torch.__version__,
         "numpy": numpy.__version__,
         "python": platform.python_version(),
-        "cpu": _cpu(),
+        "cpu": processor(),
         "cores": cores(),
         "capability": torch.backends.cpu.get_cpu_capability(),
         "data_sha256": data_digest,
     }
-
-
-def _cpu() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return platform.processor() or platform.machine()
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.machine()
 
 
 # differences that do not change results; data and first model have hashes of their own, networks all their numbers

@@ -1,5 +1,4 @@
-"""A run walked without training: its plans, what a round costs, how a plan is previewed; and a finished run's rounds on
-another network: other seconds, bytes and joules."""
+"""A run walked without training: plans, their prices and previews; and a finished run's rounds on another network."""
 
 from __future__ import annotations
 
@@ -17,7 +16,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from fedfloor import config, models
+from fedfloor import config
 from fedfloor.chance import generator
 from fedfloor.config import combined
 from fedfloor.engine import travel
@@ -34,7 +33,6 @@ from fedfloor.network.profile import NetworkSettings
 from fedfloor.park.normalise import steps
 from fedfloor.park.park import Park
 from fedfloor.parts import selection
-from fedfloor.parts.objective import adapting
 from fedfloor.plan import schedule, text, walk
 from fedfloor.plan.nodes import Node, Train, Work
 from fedfloor.plan.outcome import Receipt
@@ -53,7 +51,7 @@ from fedfloor.plan.schedule import (
 from fedfloor.runs import folder, ledger, prepare, pricing
 from fedfloor.runs.compare import PlannedRun, ground
 from fedfloor.runs.ledger import Line
-from fedfloor.runs.parks import build_park
+from fedfloor.runs.parks import build_park, network_of
 from fedfloor.runs.pricing import Tariff
 
 log = logging.getLogger(__name__)
@@ -116,7 +114,7 @@ def passes(experiment: Experiment, park: Park) -> float:
     """Return how often the first round goes through the samples of the devices that it visits.
 
     Raises:
-        SettingError: the method's plan depends on what only training shows.
+        SettingError: the method's plan depends on the results of training.
     """
     trained, held = 0.0, {-1: int(park.holdings.sum())}
     visits = list(walk.visited(first_round(experiment, park)))
@@ -203,17 +201,13 @@ class _Planner:
 
 def seen(experiment: Experiment, park: Park, method: ConfiguredMethod) -> tuple[View, Tariff | None]:
     """Return a method's view before its first round, with a model of zeros, and the price model of its rounds."""
-    data, model = park.dataset, experiment.model
-    adapt = adapting(data.task, method.objective)
-    network = models.build(model.name, data.shape, data.outputs, experiment.seed, model.classifier, adapt)
+    network = network_of(experiment, park)
     parts = (network.trained, network.classifier_parameters, partial(travel.coded, network))
     costs = pricing.tariff(experiment, park, *parts, method.coded(Work()))
     start = {"w": torch.zeros_like(network.flat)}
     resources = costs.resources(start) if costs is not None and method.needs.network else None
-    return View(
-        0, experiment.rounds, park.sizes, park.factory_of, start, (), network.trained, network.layout,
-        resources=resources, held=park.holdings,
-    ), costs  # fmt: skip
+    about = (0, experiment.rounds, park.sizes, park.factory_of, start, (), network.trained, network.layout)
+    return View(*about, resources=resources, held=park.holdings), costs
 
 
 def at(
@@ -347,9 +341,8 @@ def _moved(run: Path, network: NetworkSettings) -> Experiment:
 def priced(experiment: Experiment, park: Park, lines: list[Line], run: Path) -> list[Line]:
     """Return a ledger with the prices of an experiment's network; SettingError where a plan is not the one trained."""
     repriced, other = _priced(rounds(experiment, park, len(lines)), lines)
-    if other:
-        state = _asked(experiment, park)
-        repriced, other = _priced(rounds(experiment, park, len(lines), state), lines) if state else (repriced, other)
+    if other and (state := _first_state(experiment, park)):
+        repriced, other = _priced(rounds(experiment, park, len(lines), state), lines)
     if other:
         raise SettingError(
             f"{run}, round {other}: the plan depends on the results of training or on the network, or was made by "
@@ -375,7 +368,7 @@ def _priced(rounds: Iterator[ForecastRound], lines: list[Line]) -> tuple[list[Li
     return repriced, 0
 
 
-def _asked(experiment: Experiment, park: Park) -> State | None:
+def _first_state(experiment: Experiment, park: Park) -> State | None:
     """Return the method's first state, from its questions before the first round put again; None: it has none."""
     method = config.combined(experiment)
     engine, costs = prepare.engine(experiment, method, park, Alone(), DeviceMemory(None))

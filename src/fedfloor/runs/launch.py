@@ -1,4 +1,4 @@
-"""Starting a run's processes on this machine: copies or fresh ranks, how they end, and who owns the folder."""
+"""Starting a run's processes on this machine: copies or fresh ranks, how they end, and the owner of the folder."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from fedfloor.outside import blamed
 from fedfloor.park.park import Park
 from fedfloor.runs import checks, loop
 from fedfloor.runs.folder import owned
-from fedfloor.runs.ledger import Line
+from fedfloor.runs.ledger import Follow, Line
 from fedfloor.runs.orders import Orders, interrupts
 from fedfloor.runs.parks import build_park as build_park
 from fedfloor.runs.parks import packet_bytes, warn_of_gaps
@@ -160,7 +160,7 @@ def is_first() -> bool:
 
 
 def start(
-    experiment: Experiment, orders: Orders, ranks: int, report: Callable[[Line], None], park: Park | None = None,
+    experiment: Experiment, orders: Orders, ranks: int, report: Follow, park: Park | None = None,
     interrupted: Callable[[], bool] | None = None,
 ) -> str:  # fmt: skip
     """Run an experiment with ``ranks`` processes on this machine and return why it stopped.
@@ -216,7 +216,7 @@ def ignore(line: Line) -> None:
 
 def _rank(
     experiment: Experiment, orders: Orders, team: Team, park: Park | None = None,
-    report: Callable[[Line], None] = ignore, interrupted: Callable[[], bool] = lambda: False,
+    report: Follow = ignore, interrupted: Callable[[], bool] = lambda: False,
 ) -> str:  # fmt: skip
     """Run one rank: the first one reports and may be interrupted."""
     if team.rank:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import MISSING, asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,7 @@ class Line:
             as stated in ``park.json``.
         priced: seconds, joules and bytes on the network, of this round and (``total``) of all rounds up to it; None
             without a network.
-        measured: on real machines, the measurements of the round: seconds, bytes per link, who was absent or refused.
+        measured: on real machines, the measurements of the round: seconds, bytes per link, absent and refused machines.
         backdoor: share of the test samples of other classes that a backdoor's trigger turns into its target; None in
             rounds without evaluation, and without a backdoor.
         coverage: ``samples`` and ``devices`` of each class that the round trained on, with ``evaluate.coverage``.
@@ -57,6 +57,9 @@ class Line:
     def headline(self) -> tuple[str, float | None]:
         """The name and the value of the figure that the run is judged by."""
         return next(iter((self.figures or {}).items()), ("accuracy", self.accuracy))
+
+
+Follow = Callable[[Line], None]  # follows one run: called with each new line
 
 
 def line(

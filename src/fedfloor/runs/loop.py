@@ -37,7 +37,7 @@ from fedfloor.plan.outcome import Outcome
 from fedfloor.plan.schedule import several
 from fedfloor.runs import checkpoint, checks, decide, folder, ledger, prepare, pricing, privacy, results
 from fedfloor.runs.checkpoint import Checkpoint
-from fedfloor.runs.ledger import Line
+from fedfloor.runs.ledger import Follow
 from fedfloor.runs.orders import Orders
 from fedfloor.runs.prepare import record
 from fedfloor.runs.pricing import Tariff
@@ -49,8 +49,8 @@ CHECKPOINT_S = 5.0  # a kill costs at most about this much work; results do not 
 
 
 def execute(
-    experiment: Experiment, orders: Orders, team: Team, park: Park, report: Callable[[Line], None],
-    interrupted: Callable[[], bool], live: RemoteExecutor | None = None,
+    experiment: Experiment, orders: Orders, team: Team, park: Park, report: Follow, interrupted: Callable[[], bool],
+    live: RemoteExecutor | None = None,
 ) -> str:  # fmt: skip
     """Run an experiment with a team of ranks; every rank calls it.
 
@@ -111,7 +111,7 @@ class _Run:
 
     def __init__(
         self, experiment: Experiment, orders: Orders, engine: Engine, method: ConfiguredMethod, costs: Tariff | None,
-        report: Callable[[Line], None], interrupted: Callable[[], bool], live: RemoteExecutor | None = None,
+        report: Follow, interrupted: Callable[[], bool], live: RemoteExecutor | None = None,
     ) -> None:  # fmt: skip
         self.experiment, self.orders, self.engine, self.method = experiment, orders, engine, method
         self.costs, self.report, self.interrupted, self.live = costs, report, interrupted, live
@@ -186,7 +186,7 @@ class _Run:
         before = dict(self.engine.memory.visits) if self.coverage is not None else {}
         outcome = ranks.run(self.engine, plan, point.state.packet, round_number=number, tick=point.tick)
         if outcome.receipts and all(receipt.lost for receipt in outcome.receipts):
-            self.nobody(number)
+            self.all_lost(number)
         if self.engine.limit is not None:
             self.engine.limit.note(outcome.resolved, outcome.receipts)
         paid = self.price(view, outcome, start, point)
@@ -267,7 +267,7 @@ class _Run:
             return {}
         return results.of_shared(self.engine, state.packet["w"], headline, own)
 
-    def nobody(self, number: int) -> None:
+    def all_lost(self, number: int) -> None:
         """Note that every visit of a round was lost; end the run where real devices failed."""
         if self.live is not None:
             self.live.nobody(number)
@@ -339,8 +339,7 @@ class _Run:
         self.saved = time.monotonic()
 
     def reached(self, point: Checkpoint) -> bool:
-        line, limits = point.line, self.orders.limits
-        return line is not None and limits.reached(line.accuracy, ledger.total(line), limits.read(line))
+        return point.line is not None and self.orders.limits.reached(point.line, ledger.total(point.line))
 
     def asked_to_stop(self) -> bool:
         """Return on every rank alike whether the user wants to stop."""

@@ -10,7 +10,6 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import MappingProxyType
 
 from fedfloor.errors import require
 from fedfloor.figures import Figure, named
@@ -65,21 +64,14 @@ class Limits:
         """Return the value of a figure at which to stop, if there is one."""
         return {named(name).name: value for name, value in self.targets.items()}.get(figure.name)
 
-    def read(self, line: object) -> dict[str, float | None]:
-        """Return the values that a ledger line has of the figures in ``figures``."""
-        return {name: named(name).read(line) for name in self.figures}
-
-    def reached(
-        self, accuracy: float | None, total: Mapping[str, float] | None,
-        figures: Mapping[str, float | None] = MappingProxyType({}),
-    ) -> bool:  # fmt: skip
-        """Return whether a limit on accuracy, ``figures`` or the ``total`` of seconds, bytes and joules is reached.
+    def reached(self, line: object, total: Mapping[str, float] | None) -> bool:
+        """Return whether a ledger line's figures, or the ``total`` of seconds, bytes and joules, reach a limit.
 
         >>> Limits(seconds=3600).reached(None, {"seconds": 3600.0, "bytes": 8e6, "joules": 0.0})
         True
         """
         for name, target in self.targets.items():
-            value = accuracy if name == "accuracy" else figures.get(name)
+            value = named(name).read(line)
             if value is not None and named(name).reached(value, target):
                 return True
         return total is not None and any(total[name] >= budget for name, budget in self.budgets.items())
@@ -101,7 +93,7 @@ def interrupts() -> Iterator[Callable[[], bool]]:
     """Let the first Ctrl-C request a stop after the round; the second one stops at once."""
     requested = threading.Event()
 
-    def ask(number: int, frame: object) -> None:  # noqa: ARG001
+    def request(number: int, frame: object) -> None:  # noqa: ARG001
         if requested.is_set():
             os.write(2, b"stopped at once; go on from the last checkpoint with --resume\n")
             raise KeyboardInterrupt
@@ -111,7 +103,7 @@ def interrupts() -> Iterator[Callable[[], bool]]:
     if threading.current_thread() is not threading.main_thread():
         yield requested.is_set
         return
-    before = signal.signal(signal.SIGINT, ask)
+    before = signal.signal(signal.SIGINT, request)
     try:
         yield requested.is_set
     finally:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from fedfloor.config import combined
 from fedfloor.data.dataset import Dataset
@@ -14,11 +14,15 @@ from fedfloor.data.proposals import values_beyond
 from fedfloor.data.reading import DeviceSplit
 from fedfloor.data.sources import load
 from fedfloor.experiment import Experiment
+from fedfloor.names import excerpt
 from fedfloor.park.build import build
 from fedfloor.park.described import class_counts
 from fedfloor.park.normalise import prepared
 from fedfloor.park.park import Park
 from fedfloor.parts.objective import adapting
+
+if TYPE_CHECKING:
+    from fedfloor.models import Network
 
 log = logging.getLogger(__name__)
 NAMED = 10  # classes in a warning
@@ -50,7 +54,7 @@ def warn_of_gaps(park: Park) -> None:
         log.warning(
             "%s: many test samples have values that no training sample comes near: %s. No model can have learnt them: "
             "look at units, and at sensors that only ever rise.", park.dataset.name,
-            _listed([f"'{name}' ({100 * share:.0f} % of them)" for name, share in beyond.items()]),
+            excerpt([f"'{name}' ({100 * share:.0f} % of them)" for name, share in beyond.items()], NAMED),
         )  # fmt: skip
     if not park.dataset.task.labelled:  # its classes judge, and are not learnt
         return
@@ -63,18 +67,14 @@ def warn_of_gaps(park: Park) -> None:
         log.warning(
             "%s: %s of %s test samples are of classes that no training sample has, and will all be wrong: %s. %s",
             name, f"{sum(untrained.values()):,}", f"{park.test_samples:,}",
-            _listed([f"'{key}' ({test:,})" for key, test in untrained.items()]), ADVICE,
+            excerpt([f"'{key}' ({test:,})" for key, test in untrained.items()], NAMED), ADVICE,
         )  # fmt: skip
     if rare:
-        shown = _listed([f"'{key}' ({counts[key][0]:,} for {counts[key][1]:,} to test)" for key in rare])
+        shown = excerpt([f"'{key}' ({counts[key][0]:,} for {counts[key][1]:,} to test)" for key in rare], NAMED)
         log.warning("%s: very few training samples of classes that many test samples have: %s. %s", name, shown, ADVICE)
     if untested:
         log.warning("%s: no test sample is of a class that training samples have, so that nothing shows how well it "
-                    "is learnt: %s.", name, _listed([f"'{key}'" for key in untested]))  # fmt: skip
-
-
-def _listed(names: Sequence[str]) -> str:
-    return ", ".join(names[:NAMED]) + (f" and {len(names) - NAMED} more" if len(names) > NAMED else "")
+                    "is learnt: %s.", name, excerpt([f"'{key}'" for key in untested], NAMED))  # fmt: skip
 
 
 def build_park(experiment: Experiment) -> Park:
@@ -101,11 +101,15 @@ def build_park(experiment: Experiment) -> Park:
     return replace(prepared(replace(made, dataset=samples), data.normalise), validating=held)
 
 
-def packet_bytes(experiment: Experiment, park: Park) -> int:
-    """Return the size of a model, with the additions of its objective."""
+def network_of(experiment: Experiment, park: Park) -> Network:
+    """Return an experiment's network with the additions of its objective, weights as the seed draws them."""
     from fedfloor import models
 
     model, data = experiment.model, park.dataset
     adapt = adapting(data.task, combined(experiment).objective)
-    network = models.build(model.name, data.shape, data.outputs, experiment.seed, model.classifier, adapt)
-    return 4 * network.flat.numel()
+    return models.build(model.name, data.shape, data.outputs, experiment.seed, model.classifier, adapt, model.init)
+
+
+def packet_bytes(experiment: Experiment, park: Park) -> int:
+    """Return the size of a model, with the additions of its objective."""
+    return 4 * network_of(experiment, park).flat.numel()

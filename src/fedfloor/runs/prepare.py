@@ -6,7 +6,7 @@ import hashlib
 import logging
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fedfloor import models
 from fedfloor.chance import generator
 from fedfloor.config import combined, resolved
 from fedfloor.data.dataset import Dataset
@@ -30,13 +29,14 @@ from fedfloor.methods.configured import ConfiguredMethod
 from fedfloor.methods.contract import State, View
 from fedfloor.models import Network, plain, saved
 from fedfloor.models.network import builder
+from fedfloor.names import excerpt
 from fedfloor.park.described import LabelSkew, describe, label_skew
 from fedfloor.park.park import Park
-from fedfloor.parts.objective import adapting
 from fedfloor.plan import walk
 from fedfloor.plan.nodes import Node, Work
 from fedfloor.runs import checks, folder, pricing
 from fedfloor.runs.orders import Orders
+from fedfloor.runs.parks import network_of
 from fedfloor.runs.pricing import Tariff
 from fedfloor.tasks.classification import CLASSIFICATION
 
@@ -68,24 +68,31 @@ def begin(network: Network, model: ModelSettings, data: Dataset, *, logged: bool
         about, tensors = saved.content(path)
     _check_samples(path, about, data)
     into = network.named(network.flat)
-    whole = _Side(_shapes(into), network.classifier)
-    file = _Side(_shapes(tensors), about.get("classifier"))
-    pairs = _pairs(file, whole)
+    file, whole = _shapes(tensors), _shapes(into)
+    heads = _head(file, about.get("classifier")), _head(whole, network.classifier)
+    pairs = matched(file, whole)
+    if not (heads[0] <= set(pairs) and heads[1] <= set(pairs.values())):
+        pairs = {name: place for name, place in pairs.items() if name not in heads[0] and place not in heads[1]}
     with torch.random.fork_rng(devices=[]):  # the network that no objective has adapted
         bare = _shapes(plain(model.name, data.shape, data.outputs).state_dict())
-    wrong = _wrong(file, whole, pairs, bare)
+    wrong = []  # tensors that lack a place, or a number to put there
+    for name in (name for name in file if name not in heads[0] | set(pairs)):
+        both = f"{file[name]} in the file, {whole.get(name)} in the network"
+        wrong.append(f"{name} is {both if name in whole else 'not in the network'}")
+    needed = set(matched(bare, whole).values()) - heads[1] - set(pairs.values())
+    wrong += [f"{name} is missing in the file" for name in whole if name in needed]
     wrong += [f"{name} holds infinite or undefined numbers" for name in pairs if not tensors[name].isfinite().all()]
     if wrong or not pairs:
         raise SettingError(
             f"model.init_from: {path} (network {shown(about.get('model'))}) does not fit network '{model.name}': "
-            f"{listed(wrong) if wrong else 'they have no tensor in common'}. Give a run of the same network, or leave "
-            "init_from out."
+            f"{excerpt(wrong, NAMED) if wrong else 'they have no tensor in common'}. Give a run of the same network, "
+            "or leave init_from out."
         )
     for name, span in pairs.items():
         into[span].copy_(tensors[name])
     if logged:
         taken, fresh = set(pairs.values()), [name for name in into if name not in pairs.values()]
-        rest = f"begun afresh: {listed(fresh)}" if fresh else "none is begun afresh"
+        rest = f"begun afresh: {excerpt(fresh, NAMED)}" if fresh else "none is begun afresh"
         log.info("model.init_from: %d of %d tensors are those of %s (round %s); %s.", len(taken), len(into), path,
                  shown(about.get("round")), rest)  # fmt: skip
 
@@ -99,35 +106,9 @@ def _read(given: str) -> Iterator[Path]:
         raise SettingError(f"model.init_from: {error}") from error
 
 
-@dataclass(frozen=True)
-class _Side:
-    """A model's tensors and the path of its classifier."""
-
-    shapes: Shapes
-    classifier: str | None
-
-    def head(self) -> set[str]:
-        return {name for name in self.shapes if self.classifier and name.startswith(f"{self.classifier}.")}
-
-
-def _pairs(file: _Side, whole: _Side) -> dict[str, str]:
-    """Return {tensor of the file: its place in the network}."""
-    pairs = matched(file.shapes, whole.shapes)
-    head, into = file.head(), whole.head()
-    if head <= set(pairs) and into <= set(pairs.values()):
-        return pairs
-    return {name: place for name, place in pairs.items() if name not in head and place not in into}
-
-
-def _wrong(file: _Side, whole: _Side, pairs: Mapping[str, str], bare: Shapes) -> list[str]:
-    """Return the tensors that lack a place, or a number to put there."""
-    needed = set(matched(bare, whole.shapes).values()) - whole.head() - set(pairs.values())
-    wrong = []
-    for name in (name for name in file.shapes if name not in file.head() | set(pairs)):
-        wanted = whole.shapes.get(name)
-        both = f"{file.shapes[name]} in the file, {wanted} in the network"
-        wrong.append(f"{name} is {'not in the network' if wanted is None else both}")
-    return wrong + [f"{name} is missing in the file" for name in whole.shapes if name in needed]
+def _head(names: Iterable[str], classifier: str | None) -> set[str]:
+    """Return the tensors of a model's classifier."""
+    return {name for name in names if classifier and name.startswith(f"{classifier}.")}
 
 
 def matched(names: Shapes, places: Shapes) -> dict[str, str]:
@@ -174,16 +155,6 @@ def _shapes(tensors: Mapping[str, Tensor]) -> dict[str, tuple[int, ...]]:
     return {name: tuple(tensor.shape) for name, tensor in tensors.items()}
 
 
-def listed(names: list[str]) -> str:
-    """Return the first few names, and how many more there are.
-
-    >>> listed(["a", "b", "c", "d", "e"])
-    'a, b, c and 2 more'
-    """
-    more = len(names) - NAMED
-    return ", ".join(names[:NAMED]) + (f" and {more} more" if more > 0 else "")
-
-
 def engine(
     experiment: Experiment, method: ConfiguredMethod, park: Park, team: Team, memory: DeviceMemory, *,
     live: bool = False,
@@ -191,11 +162,8 @@ def engine(
     """Return an engine that holds the first model, and the price model of its rounds; None without a network."""
     torch.set_num_threads(1)
     keep_memory()
-    data, model = park.dataset, experiment.model
-    adapt = adapting(data.task, method.objective)
-    seed = experiment.seed
-    network = models.build(model.name, data.shape, data.outputs, seed, model.classifier, adapt, model.init)
-    begin(network, model, data, logged=team.rank == 0)
+    data, network = park.dataset, network_of(experiment, park)
+    begin(network, experiment.model, data, logged=team.rank == 0)
     parts = (network.trained, network.classifier_parameters, partial(travel.coded, network))
     costs = pricing.tariff(experiment, park, *parts, method.coded(Work()))
     sites = None if costs is None else costs.sites

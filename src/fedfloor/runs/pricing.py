@@ -74,8 +74,8 @@ class Tariff:
         """Return the sizes of parcels: all tensors of the packet, down and up, and answers to questions.
 
         A visit, a hop or a handing out whose scope is the classifier carries the classifier's numbers alone. Where the
-        radio fixes the payload, in nats, it takes the place of the packet's size and of a gradient's, and what a
-        part of the model would come to is not known; codecs make it as much smaller as they make the packet. Questions
+        radio fixes the payload, in nats, it takes the place of the packet's size and of a gradient's, and the
+        size of a part of the model is not known; codecs make it as much smaller as they make the packet. Questions
         state their own prices (:mod:`fedfloor.engine.questions`).
 
         Args:

@@ -29,7 +29,14 @@ NOT_COVERED = (
 UNCOVERED_FIGURES = "the mean loss and training accuracy of a sum's devices, which edges and cloud see without noise"
 
 
-NEEDED = "privacy accounting needs dp-accounting: pip install 'fedfloor[privacy]'."
+def _accounting() -> tuple[Any, Any, Any]:
+    """Return dp-accounting, its privacy loss distributions and its Rényi divergences."""
+    try:
+        import dp_accounting
+        from dp_accounting import pld, rdp
+    except ImportError as error:
+        raise SettingError("privacy accounting needs dp-accounting: pip install 'fedfloor[privacy]'.") from error
+    return dp_accounting, pld, rdp
 
 
 def epsilon(noise: float, share: float, rounds: int, delta: float, devices: int | None = None) -> float:
@@ -68,15 +75,11 @@ def composed(runs: tuple[tuple[float, float, int], ...], delta: float, devices: 
         return 0.0
     if not all(noise for noise, _, _ in runs):
         return math.inf
-    try:
-        import dp_accounting
-        from dp_accounting import pld
-    except ImportError as error:
-        raise SettingError(NEEDED) from error
-    accountant = pld.PLDAccountant(dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE)
+    dp, pld, _ = _accounting()
+    accountant = pld.PLDAccountant(dp.NeighboringRelation.ADD_OR_REMOVE_ONE)
     for noise, share, rounds in runs:
-        event: dp_accounting.DpEvent = dp_accounting.GaussianDpEvent(noise)
-        accountant.compose(dp_accounting.PoissonSampledDpEvent(share, event) if share < 1 else event, rounds)
+        event = dp.GaussianDpEvent(noise)
+        accountant.compose(dp.PoissonSampledDpEvent(share, event) if share < 1 else event, rounds)
     value = float(accountant.get_epsilon(delta))
     drawn = [(share, rounds) for _, share, rounds in runs if share < 1]
     if not drawn or devices is None:
@@ -97,7 +100,7 @@ def sums_epsilon(noise: float, sums: int, delta: float) -> float:
     """Return ε of a device that took part in so many secure sums to which devices add the noise themselves.
 
     Neighbours are parks in which a device sends zeros (with its noise) instead of its updates, as edges, cloud and the
-    size of the noise tell who took part: drawing devices by chance lowers nothing. Each sum is z⁻²/2-concentrated
+    size of the noise reveal the participants: drawing devices by chance lowers nothing. Each sum is z⁻²/2-concentrated
     differentially private (:mod:`fedfloor.parts.discrete`); they are composed, and ε for δ is found, by Rényi
     divergences in Google's dp-accounting.
 
@@ -119,14 +122,10 @@ def sums_composed(runs: tuple[tuple[float, int], ...], delta: float) -> float:
         return 0.0
     if not all(noise for noise, _ in runs):
         return math.inf
-    try:
-        import dp_accounting
-        from dp_accounting import rdp
-    except ImportError as error:
-        raise SettingError(NEEDED) from error
-    accountant = rdp.RdpAccountant(neighboring_relation=dp_accounting.NeighboringRelation.REPLACE_SPECIAL)
+    dp, _, rdp = _accounting()
+    accountant = rdp.RdpAccountant(neighboring_relation=dp.NeighboringRelation.REPLACE_SPECIAL)
     for noise, sums in runs:
-        accountant.compose(dp_accounting.ZCDpEvent(0.5 / noise**2), sums)
+        accountant.compose(dp.ZCDpEvent(0.5 / noise**2), sums)
     return float(accountant.get_epsilon(delta))
 
 
@@ -206,7 +205,7 @@ def allows(
     Args:
         held: samples that each device holds at a time, [K].
         visits: device → how often it trained before the round.
-        plan: of the round; whom a ``Select`` may choose counts as visited.
+        plan: of the round; every candidate of a ``Select`` counts as visited.
 
     Raises:
         SettingError: the first round exceeds the budget.

@@ -2,7 +2,7 @@
 forecasts also values that repeat.
 
 They are runs like others, with the same park, first model and test samples, so that resuming, tables and reports need
-nothing of their own. What they train follows a comparison's first method: its rates, momentum and mini-batches, and as
+nothing of their own. Their training follows a comparison's first method: its rates, momentum and mini-batches, and as
 many passes as its first round makes.
 """
 
@@ -32,15 +32,7 @@ from fedfloor.errors import SettingError
 from fedfloor.experiment import Experiment, FaultSettings, MethodSettings
 from fedfloor.figures import Figure
 from fedfloor.methods.references import GradientBoosting
-from fedfloor.names import (
-    LOCAL_ONLY,
-    PERSISTENCE,
-    POOLED,
-    REFERENCES,
-    REFERENCES_FOLDER,
-    SCIKIT_LEARN,
-    SEASONAL,
-)
+from fedfloor.names import LOCAL_ONLY, PERSISTENCE, POOLED, REFERENCES, REFERENCES_FOLDER, SCIKIT_LEARN, SEASONAL
 from fedfloor.network.profile import NetworkSettings
 from fedfloor.park.park import Park
 from fedfloor.park.stream import Static
@@ -50,7 +42,7 @@ from fedfloor.parts.work import DEFAULTS, WorkSettings
 from fedfloor.plan import walk
 from fedfloor.runs import folder, forecast, launch, ledger, results
 from fedfloor.runs.compare import PlannedRun
-from fedfloor.runs.ledger import Line
+from fedfloor.runs.ledger import Follow
 from fedfloor.runs.orders import Limits, Orders
 from fedfloor.runs.parks import build_park
 from fedfloor.runs.prepare import engine as engine_of
@@ -60,12 +52,18 @@ if TYPE_CHECKING:
     from fedfloor.tasks.task import Boosted
 
 
-def write(
-    experiment: Experiment, orders: Orders, report: Callable[[Line], None], park: Park,
-    evaluate: Callable[[Engine], Score],
-) -> str:  # fmt: skip
-    """Evaluate a reference and write its run's folder, unless it is complete already; return ``"finished"``."""
-    out = orders.out
+def start(
+    experiment: Experiment, orders: Orders, ranks: int, report: Follow, park: Park, interrupted: Callable[[], bool]
+) -> str | None:
+    """Make a reference that trains in no rounds, unless it is complete; its one ledger line is that of the last round.
+
+    Arguments are those of ``launch.start``. None where the data do not fit the reference: a warning has the reason.
+    """
+    del ranks, interrupted  # one fit, of which nothing can be kept
+    name, out = experiment.method.name, orders.out
+    if why := refusal(experiment, park):
+        log.warning("There is no %s reference: %s.", name, why)
+        return None
     with folder.owned(out):
         prepare(experiment, orders, park)
         number = min(experiment.rounds, orders.limits.stop_after or experiment.rounds)
@@ -76,7 +74,7 @@ def write(
         ledger.cut(out / "ledger.jsonl", None)
         began = time.perf_counter()
         engine, _ = engine_of(experiment, combined(experiment), park, Alone(), DeviceMemory(None))
-        result = evaluate(engine)
+        result = (_boosted if name == SCIKIT_LEARN else _repeated)(engine, experiment)
         line = ledger.line(number, result, (), "", time.perf_counter() - began, {})
         results.write_evaluation(out, experiment, number, result)
         ledger.append(out / "ledger.jsonl", line)
@@ -99,35 +97,23 @@ PIECE = 1 << 14  # samples that are turned into a table's rows at a time
 
 
 def refusal(experiment: Experiment, park: Park) -> str:
-    """Return the reason why a park's data make no table; "" where they do."""
-    if len(park.dataset.shape) > 2:
+    """Return the reason why a park's data do not fit a reference that trains in no rounds; "" where they do."""
+    data = park.dataset
+    if experiment.method.name != SCIKIT_LEARN:
+        season, length = data.task.repeats[experiment.method.name], data.shape[-1]
+        longer = f"a season of {season} rows (data.task.season) is longer than the window of {length} rows"
+        return f"{longer} (data.window.length)" if season > length else ""
+    if len(data.shape) > 2:
         return "the data are pictures, and it learns from tables of numbers"
     if not isinstance(experiment.data.stream, Static):
         return "devices hold a stream, and there is no one table of it (data.stream)"
-    targets = park.dataset.target_test
-    return park.dataset.task.unboosted(0 if targets is None else targets.shape[1])
+    return data.task.unboosted(0 if data.target_test is None else data.target_test.shape[1])
 
 
-def start_boosting(
-    experiment: Experiment, orders: Orders, ranks: int, report: Callable[[Line], None], park: Park,
-    interrupted: Callable[[], bool],
-) -> str | None:  # fmt: skip
-    """Fit, evaluate and write a run's folder with one ledger line, that of the last round; see ``launch.start``.
-
-    None where the data make no table: a warning has the reason.
-    """
-    del ranks, interrupted  # one fit, of which nothing can be kept
-    why = refusal(experiment, park)
-    if why:
-        log.warning("There is no scikit-learn reference: %s.", why)
-        return None
-
-    def evaluate(engine: Engine) -> Score:
-        model = fitted(engine, cast(GradientBoosting, combined(experiment).method))
-        rows = table(engine.wrap(*engine.park.test()))
-        return scored(engine, torch.from_numpy(model(rows)), experiment.evaluate.figure)
-
-    return write(experiment, orders, report, park, evaluate)
+def _boosted(engine: Engine, experiment: Experiment) -> Score:
+    model = fitted(engine, cast(GradientBoosting, combined(experiment).method))
+    rows = table(engine.wrap(*engine.park.test()))
+    return scored(engine, torch.from_numpy(model(rows)), experiment.evaluate.figure)
 
 
 def table(samples: Samples) -> NDArray[np.float32]:
@@ -158,32 +144,12 @@ def fitted(engine: Engine, method: GradientBoosting) -> Boosted:
     return engine.task.boosted(table(samples), samples.y.cpu().numpy(), len(dataset.classes), settings)
 
 
-def start_naive(
-    experiment: Experiment, orders: Orders, ranks: int, report: Callable[[Line], None], park: Park,
-    interrupted: Callable[[], bool],
-) -> str | None:  # fmt: skip
-    """Predict, evaluate and write a run's folder with one ledger line, that of the last round; see ``launch.start``.
-
-    None where windows are shorter than a season: a warning has the reason.
-    """
-    del ranks, interrupted
-    name = experiment.method.name
-    before, length = park.dataset.task.repeats[name], park.dataset.shape[-1]
-    if before > length:
-        log.warning(
-            "There is no %s reference: a season of %s rows (data.task.season) is longer than the window of %s rows "
-            "(data.window.length).", name, before, length,
-        )  # fmt: skip
-        return None
-    raw = park  # devices' own scales have no way back to the sensors' units
-    if park.normalised is not None:
+def _repeated(engine: Engine, experiment: Experiment) -> Score:
+    raw = engine.park
+    if raw.normalised is not None:  # devices' own scales have no way back to the sensors' units
         raw = build_park(replace(experiment, data=replace(experiment.data, normalise="auto")))
-    score = partial(_score, raw=raw, before=before, headline=experiment.evaluate.figure)
-    return write(experiment, orders, report, park, score)
-
-
-def _score(engine: Engine, raw: Park, before: int, headline: Figure) -> Score:
     data = raw.dataset
+    before = data.task.repeats[experiment.method.name]
     forecasts = repeated(raw.test()[0], before, data)
     levels = getattr(engine.task, "levels", ()) if getattr(engine.task, "loss", "") == "quantile" else ()
     values = forecasts[:, :, None]
@@ -196,7 +162,7 @@ def _score(engine: Engine, raw: Park, before: int, headline: Figure) -> Score:
         values = values + off
     center, scale = (np.array(setting)[:, None] for setting in (engine.task.center, engine.task.scale))  # type: ignore[attr-defined]
     out = ((values - center) / scale).reshape(len(forecasts), -1).astype(np.float32)
-    return scored(engine, torch.from_numpy(out), headline)
+    return scored(engine, torch.from_numpy(out), experiment.evaluate.figure)
 
 
 def repeated(x: Values, before: int, data: Dataset) -> NDArray[np.float64]:
@@ -219,7 +185,7 @@ def repeated(x: Values, before: int, data: Dataset) -> NDArray[np.float64]:
     return window[:, :, rows].reshape(len(x), -1)
 
 
-STARTS = {SCIKIT_LEARN: start_boosting, PERSISTENCE: start_naive, SEASONAL: start_naive}
+UNTRAINED = (SCIKIT_LEARN, PERSISTENCE, SEASONAL)  # they train in no rounds
 
 
 def beside(
@@ -228,15 +194,8 @@ def beside(
 ) -> list[PlannedRun]:  # fmt: skip
     """Return a comparison's runs with the references', seed by seed.
 
-    References stop by rounds alone (``--stop-after``): other limits are those of methods that cost something.
-
-    Args:
-        work: the runs of methods.
-        experiment: of the comparison.
-        methods: those that are compared; the first one is followed.
-        seeds: of both.
-        out: the comparison's folder.
-        limits: when the methods' runs stop.
+    They follow the first of the ``methods``, and stop by rounds alone (``--stop-after``): other limits are those of
+    methods that cost something.
 
     Raises:
         SettingError: a method has a reference's name.
@@ -253,19 +212,14 @@ def beside(
     for seed in seeds:
         original = replace(experiment, seed=seed, method=replace(experiment.method, name=methods[0]))
         for name in (LOCAL_ONLY, POOLED, SCIKIT_LEARN, *experiment.data.asked.repeats):
-            start = STARTS.get(name) or partial(_start, original)
+            starts = start if name in UNTRAINED else partial(_start, original)
             bare = _bare(original, name, {})
-            runs.append(PlannedRun(f"{name} seed {seed}", bare, out / f"{name}-seed{seed}", short, start))
+            runs.append(PlannedRun(f"{name} seed {seed}", bare, out / f"{name}-seed{seed}", short, starts))
     return sorted(runs, key=lambda run: seeds.index(run.experiment.seed))  # those of a seed share a park
 
 
 def of_run(experiment: Experiment, out: Path, stop_after: int | None = None) -> list[PlannedRun]:
-    """Return the references of one run, in its folder.
-
-    Args:
-        experiment: the run's.
-        out: its folder.
-        stop_after: the round to stop after; the schedules stay.
+    """Return the references of one run, in its folder ``out``.
 
     Raises:
         SettingError: the run is a reference itself.
@@ -277,7 +231,7 @@ def of_run(experiment: Experiment, out: Path, stop_after: int | None = None) -> 
 def _bare(experiment: Experiment, name: str, table: dict[str, Any]) -> Experiment:
     """Return an experiment with a reference in the method's place: nothing travels, and nothing is lost."""
     own = dict(experiment.methods.get(name, {})) | table
-    method = MethodSettings(name, objective=None if name in STARTS else _loss(experiment))
+    method = MethodSettings(name, objective=None if name in UNTRAINED else _loss(experiment))
     return replace(
         experiment, method=method, methods={name: own} if own else {}, network=NetworkSettings(),
         faults=FaultSettings(), deploy=replace(experiment.deploy, simulate=False), decide=DecideSettings(),
@@ -293,7 +247,7 @@ def _loss(experiment: Experiment) -> str | Mapping[str, Any] | None:
 
 
 def _start(
-    original: Experiment, bare: Experiment, orders: Orders, ranks: int, report: Callable[[Line], None], park: Park,
+    original: Experiment, bare: Experiment, orders: Orders, ranks: int, report: Follow, park: Park,
     interrupted: Callable[[], bool],
 ) -> str:  # fmt: skip
     local, pooled = work(original, park)

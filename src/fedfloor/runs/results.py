@@ -239,11 +239,11 @@ def write_privacy(
 
     A sample is up to ⌈n/size⌉ times in a window of n, so that a report has as many ε of it.
     """
+    source = {"noise": SECRET} if secret else {"noise": SEEDED, "note": SEEDED_NOTE}
     revealed = asked(park, experiment.data.normalise)
     epsilon = experiment.park.census_epsilon
     if epsilon is not None and not math.isinf(epsilon):
-        revealed |= _censuses(epsilon, counted, park, secret=secret)
-    source = {"noise": SECRET} if secret else {"noise": SEEDED, "note": SEEDED_NOTE}
+        revealed |= {**_censuses(epsilon, counted, park, secret=secret), **source}
     revealed |= {name: {**about, **source} for name, about in (models or {}).items()}
     if revealed:
         folder.write_json(out / "privacy.json", revealed)
@@ -267,10 +267,9 @@ def _censuses(epsilon: float, counted: Mapping[int, int], park: Park, *, secret:
     whole, advanced = composed(each, most), composed(each, most, DELTA)
     figures = {"census_epsilon": epsilon, "report_epsilon": each, "reports": most, "epsilon": whole}
     figures |= {"epsilon_advanced": advanced, "delta": DELTA}
-    source = {"noise": SECRET} if secret else {"noise": SEEDED, "note": SEEDED_NOTE}
     if not most:
         log.info("census: no device reported its own.")
-        return {**figures, **source}
+        return figures
     log.info(
         "census: at most %d reports of a device with ε = %g each, together ε = %g (or ε = %.4g with δ = %g).",
         most, each, whole, advanced, DELTA,
@@ -282,7 +281,7 @@ def _censuses(epsilon: float, counted: Mapping[int, int], park: Park, *, secret:
             "census: windows hold samples of device %d up to %d times, and a report has as many times "
             "park.census_epsilon of them.", worst, int(times[worst]),
         )  # fmt: skip
-    return {**figures, **source}
+    return figures
 
 
 NAME = "diverged.json"

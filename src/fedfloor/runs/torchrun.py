@@ -30,7 +30,7 @@ from fedfloor.experiment import Experiment
 from fedfloor.park.park import Park
 from fedfloor.runs import loop
 from fedfloor.runs.folder import owned
-from fedfloor.runs.ledger import Line
+from fedfloor.runs.ledger import Follow
 from fedfloor.runs.orders import Orders, interrupts
 from fedfloor.runs.parks import build_park, packet_bytes, warn_of_gaps
 from fedfloor.runs.prepare import prepare
@@ -80,7 +80,7 @@ class Gloo:
         """Do nothing: the process group is closed by :func:`join`."""
 
 
-def join(experiment: Experiment, orders: Orders, report: Callable[[Line], None]) -> str:
+def join(experiment: Experiment, orders: Orders, report: Follow) -> str:
     """Run an experiment as one rank of the job this process was started in.
 
     All hosts must see the run's folder: checkpoints and device memory are read from it by every rank.
@@ -176,7 +176,7 @@ def _received() -> bool:
 
 
 def _execute(
-    experiment: Experiment, orders: Orders, report: Callable[[Line], None], park: Park, interrupted: Callable[[], bool]
+    experiment: Experiment, orders: Orders, report: Follow, park: Park, interrupted: Callable[[], bool]
 ) -> str:
     team = _team(packet_bytes(experiment, park))
     try:

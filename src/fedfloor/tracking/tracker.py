@@ -18,7 +18,7 @@ from fedfloor.runs.folder import owned
 from fedfloor.tracking.sinks import Point, Sink, about, check, figures, make, points, safe_round
 
 if TYPE_CHECKING:  # it brings PyTorch, which takes seconds
-    from fedfloor.runs.ledger import Line
+    from fedfloor.runs.ledger import Follow, Line
 
 log = logging.getLogger(__name__)
 
@@ -70,7 +70,7 @@ class Tracker:
         try:
             action()
             self.problem = ""
-        except Exception as error:  # whatever it is: the training is worth more
+        except Exception as error:  # of any kind: the training is worth more
             now = time.monotonic()
             self.opened, self.again_at = False, now + max(RETRY_S, PATIENCE * (now - began))
             self.problem = reason(error)
@@ -95,7 +95,7 @@ class Tracker:
 
 
 @contextlib.contextmanager
-def follow(folder: Path | str, kinds: Sequence[str]) -> Iterator[Callable[[Line], None]]:
+def follow(folder: Path | str, kinds: Sequence[str]) -> Iterator[Follow]:
     """Send the run in ``folder`` to sinks while the body runs; yields the function that takes its ledger lines.
 
     ``with follow("runs/a", ["tensorboard"]) as record: fedfloor.run(experiment, "runs/a", report=record)``

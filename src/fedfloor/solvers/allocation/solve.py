@@ -58,19 +58,17 @@ def rafed(
 
 
 def fixed(
-    problem: AllocationProblem, active: Integers, start: Allocation | np.random.Generator, *, delta: float = 0.0,
-    ties: Ties = "log",
-) -> Solution[Allocation]:  # fmt: skip
-    """Return channels and powers for a given set of devices by the same sweeps (RaFed's reading of FEDL).
+    problem: AllocationProblem, active: Integers, start: Allocation | np.random.Generator
+) -> Solution[Allocation]:
+    """Return channels and powers for a given set of devices by the same sweeps (RaFed's reading of FEDL), ties ``log``.
 
     ``active``: all with a usable level. ``start``: their first channels and levels, or a generator that draws them.
-    ``delta``, ``ties``: as in :func:`rafed`.
     """
     at = device_set(problem, active)
     first = random_allocation(problem, start, at) if isinstance(start, np.random.Generator) else start
     same = np.array_equal(first.active, at)
     require(same, "start", first.active.tolist(), "an allocation of exactly the active devices")
-    swept = _swept(problem, first, at, delta, ties, may_rest=False)
+    swept = _swept(problem, first, at, 0.0, "log", may_rest=False)
     return solved(swept.value, fixed_bound(problem, at), swept.choice, swept.seconds)
 
 
