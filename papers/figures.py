@@ -11,12 +11,13 @@ from typing import Any
 import numpy as np
 
 from fedfloor import config
+from fedfloor.figures import ACCURACY, LOSS
 from fedfloor.park.park import Park
 from fedfloor.plan import walk
 from fedfloor.plan.nodes import Node, Parallel
 from fedfloor.plan.schedule import Dry, NodeResult, ParallelRequest, RoundContext
 from fedfloor.report import ledger
-from fedfloor.report.groups import accuracy, half_width, loss, values
+from fedfloor.report.groups import half_width, values
 from fedfloor.report.ledger import RecordedRun, privacy
 from fedfloor.report.table import rounds_to
 from fedfloor.runs import forecast
@@ -152,7 +153,7 @@ def measure(figure: Figure, runs: tuple[RecordedRun, ...], rounds: int) -> Measu
     if isinstance(figure, Epsilon):
         return _composed(figure, runs, seeds)
     if isinstance(figure, Accuracy):
-        read_off = loss if isinstance(figure, Loss) else accuracy
+        read_off = (LOSS if isinstance(figure, Loss) else ACCURACY).read
         return _read_off(figure, [values(run, read_off) for run in runs], figure.round(rounds), seeds)
     reached = [rounds_to(run, figure.target) for run in runs]
     known = [number for number in reached if number is not None]
@@ -197,7 +198,7 @@ def _composed(figure: Epsilon, runs: tuple[RecordedRun, ...], seeds: tuple[int, 
     told = [one for one in map(privacy, runs) if one is not None]
     if len(told) < len(runs):
         return Measured(seeds=seeds, note="without noise there is none")
-    return _mean([one.advanced if figure.delta else one.epsilon for one in told], seeds)
+    return _mean([(one.epsilon_advanced if figure.delta else one.epsilon) or 0.0 for one in told], seeds)
 
 
 def _unreached(runs: tuple[RecordedRun, ...], reached: list[int | None], rounds: int) -> str:

@@ -12,14 +12,14 @@ from typing import Any
 from fedfloor.experiment import Experiment
 from fedfloor.report import ledger as reading
 from fedfloor.report import page
-from fedfloor.report.groups import display_name, groups, judged
+from fedfloor.report.groups import display_name, groups
 from fedfloor.report.numbers import interval
 from fedfloor.report.story import story
 from fedfloor.report.table import natural_target, paired, summary
 from fedfloor.runs.api import Run, default_ranks
 from fedfloor.runs.compare import PlannedRun, carry_out, planned_runs
 from fedfloor.runs.forecast import warn_of_unequal_passes
-from fedfloor.runs.ledger import Line
+from fedfloor.runs.ledger import Follow, Line
 from fedfloor.runs.orders import Limits
 from fedfloor.runs.references import beside
 
@@ -63,7 +63,7 @@ class Comparison:
         return page.write(self.folders, Path(out) if out is not None else self.folder / "report.html")
 
     def _repr_html_(self) -> str:
-        figure = judged(reading.collect(self.folders))
+        figure = groups(reading.collect(self.folders)).headline
         cells = [
             (display_name(row["method"]), str(len(row["seeds"])), str(row["rounds"]),
              interval(row[figure.key], row["half_width"]), interval(row["loss"], None, 3))
@@ -77,17 +77,10 @@ class Comparison:
 
 
 def compare(
-    experiment: Experiment,
-    methods: Sequence[str],
-    seeds: Sequence[int] = (0,),
-    out: Path | str | None = None,
-    *,
-    ranks: int | None = None,
-    resume: bool = False,
-    limits: Limits | None = None,
-    report: Report | None = None,
+    experiment: Experiment, methods: Sequence[str], seeds: Sequence[int] = (0,), out: Path | str | None = None, *,
+    ranks: int | None = None, resume: bool = False, limits: Limits | None = None, report: Report | None = None,
     references: bool = False,
-) -> Comparison:
+) -> Comparison:  # fmt: skip
     """Run an experiment with several methods and seeds on equal terms.
 
     Args:
@@ -113,21 +106,15 @@ def compare(
         work = beside(work, experiment, methods, seeds, folder, limits or Limits())
     size = default_ranks(experiment.engine) if ranks is None else ranks
     ends, whole = carry_out(
-        work,
-        limits or Limits(),
-        size,
-        _follow(report),
-        resume=resume,
-        tolerant=True,
-        keep=True,
+        work, limits or Limits(), size, _follow(report), resume=resume, tolerant=True, keep=True,
         begin=warn_of_unequal_passes,
-    )
+    )  # fmt: skip
     gone = tuple(place for place, why in ends.items() if why == "diverged")
     return Comparison(folder, tuple(ends), "finished" if whole else "interrupted", gone)
 
 
-def _follow(report: Report | None) -> Callable[[PlannedRun], AbstractContextManager[Callable[[Line], None]]]:
-    def follow(run: PlannedRun) -> AbstractContextManager[Callable[[Line], None]]:
+def _follow(report: Report | None) -> Callable[[PlannedRun], AbstractContextManager[Follow]]:
+    def follow(run: PlannedRun) -> AbstractContextManager[Follow]:
         def each(line: Line) -> None:
             if report is not None:
                 report(run.experiment.method.name, run.experiment.seed, line)

@@ -13,7 +13,7 @@ import fedfloor.report
 from fedfloor.errors import SettingError
 from fedfloor.figures import ACCURACY
 from fedfloor.report import charts
-from fedfloor.report.groups import accuracy, curve, groups, half_width
+from fedfloor.report.groups import curve, groups, half_width
 from fedfloor.report.ledger import collect
 from fedfloor.report.page import LIBRARY, render, write
 from fedfloor.report.story import verdict
@@ -139,7 +139,7 @@ def test_curve_is_the_mean_over_the_rounds_that_every_seed_has(tmp_path: Path) -
     make_run(tmp_path / "a", [0.5, 0.7, 0.9, None], seed=0)
     make_run(tmp_path / "b", [0.6, None, 0.7, 0.8], seed=1)
     runs = collect([tmp_path])
-    mean = curve(groups(runs)[0], accuracy)
+    mean = curve(groups(runs)[0], ACCURACY.read)
     assert mean.rounds == (1, 3)
     assert mean.mean == pytest.approx((0.55, 0.8))
     assert len(mean.half_width or ()) == 2

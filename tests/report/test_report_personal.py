@@ -40,8 +40,8 @@ def test_who_gains_and_who_loses(tmp_path: Path) -> None:
     html = page.render(collect([tmp_path]))
     row = cells(html)[-8:]
     assert row == ["FedRep", "0.7000", "0.7333", "1", "1", "0.6000", "0.5000", "90\xa0%"]
-    (group,) = groups(collect([tmp_path]))
-    text = story([group], group)
+    compared = groups(collect([tmp_path]))
+    text = story(compared, compared[0])
     assert "better than with the shared model on 1 of 3 devices and worse on 1" in text
     assert "0.733 instead of 0.700" in text
     assert "--references" in html

@@ -12,7 +12,8 @@ import fedfloor
 from commands import Command, Said, lines
 from fedfloor import config
 from fedfloor.errors import SettingError
-from fedfloor.report.groups import accuracy, curve, groups
+from fedfloor.figures import ACCURACY
+from fedfloor.report.groups import curve, groups
 from fedfloor.report.ledger import collect
 from fedfloor.report.page import render
 from fedfloor.report.story import story
@@ -155,7 +156,7 @@ def test_the_story_names_it_and_does_not_count_it_as_unfinished(folder: Path) ->
 def test_curves_leave_it_out_of_the_mean_and_draw_it(folder: Path) -> None:
     runs = collect([folder])
     fedsr = groups(runs)[1]
-    assert curve(fedsr, accuracy).mean == pytest.approx((0.5, 0.9, 0.85))
+    assert curve(fedsr, ACCURACY.read).mean == pytest.approx((0.5, 0.9, 0.85))
     page = render(runs)
     assert "Seeds that diverged are in no mean." in page
     assert "(without 1)" in page

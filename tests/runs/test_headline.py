@@ -13,7 +13,7 @@ from fedfloor.errors import RunError, SettingError
 from fedfloor.experiment import EvaluateSettings, Experiment
 from fedfloor.figures import named
 from fedfloor.report import charts
-from fedfloor.report.groups import groups, judged
+from fedfloor.report.groups import groups
 from fedfloor.report.ledger import RecordedRun, collect
 from fedfloor.report.page import render
 from fedfloor.report.sections import budget_story
@@ -45,7 +45,7 @@ def recalled(folder: Path) -> tuple[RecordedRun, ...]:
 
 def test_the_headline_governs_the_summary_the_differences_and_the_story(tmp_path: Path) -> None:
     runs = recalled(tmp_path)
-    assert judged(runs).name == "recall of 1"
+    assert groups(runs).headline.name == "recall of 1"
     rows = {row["method"]: row for row in summary(runs, 0.5)}
     assert list(rows["fedsr"])[3:7] == ["recall_of_1", "half_width", "best_recall_of_1", "accuracy"]
     assert (rows["fedsr"]["recall_of_1"], rows["fedsr"]["accuracy"]) == (0.72, 0.90)
@@ -93,7 +93,7 @@ def test_runs_with_different_headlines_are_compared_by_accuracy_and_that_is_told
     judge(make_run(tmp_path / "a", [0.90], method="fedavg"), "loss", [0.8])
     make_run(tmp_path / "b", [0.95], method="fedsr")
     runs = collect([tmp_path])
-    assert judged(runs).name == "accuracy"
+    assert groups(runs).headline.name == "accuracy"
     assert story(groups(runs), 0.9)[0] == (
         "These runs have different headlines (loss and accuracy); here they are judged by accuracy."
     )

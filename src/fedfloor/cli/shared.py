@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from fedfloor.report.ledger import RecordedRun
     from fedfloor.report.table import Budget, Row
     from fedfloor.runs.compare import PlannedRun
-    from fedfloor.terminal import Follow
+    from fedfloor.runs.ledger import Follow
 
 FULL = (errno.ENOSPC, errno.EDQUOT)
 DATA = (".csv", ".tsv", ".npz", ".parquet", ".xlsx")
@@ -139,7 +139,7 @@ def summary(
 ) -> None:
     """Write the report of runs to ``out`` and print their table, and where methods share seeds, their differences."""
     from fedfloor.report import ledger, page, table
-    from fedfloor.report.groups import groups, judged
+    from fedfloor.report.groups import groups
     from fedfloor.report.story import remarks
     from fedfloor.terminal import printable, show
 
@@ -159,7 +159,7 @@ def summary(
         return
     show([_shown(row, target) for row in rows], as_json=False)
     _show_costs(rows)
-    _show_pairs(runs, differences, f"differences in {judged(runs).name}, seed by seed")
+    _show_pairs(runs, differences, f"differences in {groups(runs).headline.name}, seed by seed")
     if at is not None:
         reached = [
             row | {"in_rounds": ["–" if n is None else n for n in row["in_rounds"]], "ended": row["ended"] or None}
@@ -175,10 +175,10 @@ def summary(
 def check_target(folders: Sequence[Path], target: float | None) -> None:
     """Raise a SettingError for a ``--target`` that the headline of runs cannot have."""
     from fedfloor.report import ledger
-    from fedfloor.report.groups import judged
+    from fedfloor.report.groups import groups
 
     if target is not None:
-        headline = judged(ledger.collect(folders))
+        headline = groups(ledger.collect(folders)).headline
         headline.check_target(target, f"target {headline.name} (--target)")
 
 

@@ -8,21 +8,7 @@ from html import escape
 from typing import Any
 
 from fedfloor.figures import ACCURACY, LOSS, Figure
-from fedfloor.report.groups import (
-    CLASSES,
-    Against,
-    Group,
-    curve,
-    display_name,
-    figures_of,
-    half_width,
-    judged,
-    last_lines,
-    members,
-    placed,
-    task,
-    values,
-)
+from fedfloor.report.groups import CLASSES, Against, Compared, Group, curve, half_width, values
 from fedfloor.report.ledger import Matrix, RecordedRound, RecordedRun, by_place, spent
 from fedfloor.report.numbers import NAMES, unit
 from fedfloor.report.records import ErrorsRecord, ParkRecord
@@ -35,6 +21,7 @@ SYMBOLS = ("circle", "square", "diamond", "triangle-up", "x", "cross", "star", "
 HATCHES = ("", "/", "x", ".", "\\", "-", "+", "|")
 GREY = "#808a96"  # seen on white and on black
 SHADE = "rgba(128,138,150,0.10)"
+DOTTED = {"color": GREY, "width": 1.3, "dash": "dot"}
 
 
 def layout(height: int = 380) -> dict[str, Any]:
@@ -66,22 +53,19 @@ def faint(colour: str, share: float = 0.16) -> str:
 MARKED = 12  # symbols along a curve: enough to distinguish curves without colours
 
 
-def headline_figure(compared: Sequence[Group], target: float | None = None) -> Any | None:
+def headline_figure(compared: Compared, target: float | None = None) -> Any | None:
     """Draw the headline against rounds; None if nothing was evaluated."""
-    headline = judged(members(compared))
-    figure = _curves(compared, headline.read, headline.axis, share=headline.share)
-    if figure is not None and target is not None:
-        figure.add_hline(y=target, line={"color": GREY, "width": 1.3, "dash": "dot"})
-    return figure
+    headline = compared.headline
+    return _curves(compared, headline.read, headline.axis, share=headline.share, target=target)
 
 
-def cost_figure(compared: Sequence[Group], kind: str, target: float | None = None) -> Any | None:
+def cost_figure(compared: Compared, kind: str, target: float | None = None) -> Any | None:
     """Draw the headline against the cost of the rounds; None if nothing was evaluated or no run has such a cost.
 
     Args:
         kind: ``"seconds"``, ``"bytes"`` or ``"joules"``.
     """
-    most = max((cost(run, kind) or 0.0 for group in compared for run in group.runs), default=0.0)
+    most = max((cost(run, kind) or 0.0 for run in compared.runs), default=0.0)
     if not most:
         return None
     size, symbol = unit(kind, most)
@@ -91,26 +75,25 @@ def cost_figure(compared: Sequence[Group], kind: str, target: float | None = Non
         used = use(line)
         return None if used is None else used / size
 
-    headline = judged(members(compared))
-    figure = _curves(compared, headline.read, headline.axis, share=headline.share, against=scaled)
+    headline = compared.headline
+    figure = _curves(compared, headline.read, headline.axis, share=headline.share, against=scaled, target=target)
     if figure is not None:
         figure.update_layout(xaxis_title_text=f"{NAMES[kind]} on the network ({symbol})", hovermode="closest")
         figure.update_xaxes(tickformat="", dtick=None, rangemode="tozero")
-        if target is not None:
-            figure.add_hline(y=target, line={"color": GREY, "width": 1.3, "dash": "dot"})
     return figure
 
 
-def loss_figure(compared: Sequence[Group]) -> Any | None:
+def loss_figure(compared: Compared) -> Any | None:
     """Draw the loss against rounds; None if nothing was evaluated."""
     axes = {CLASSES: LOSS.axis, "reconstruction": "reconstruction error"}
-    axis = axes.get(task(members(compared)), "loss on scaled targets")
+    axis = axes.get(compared.task, "loss on scaled targets")
     return _curves(compared, LOSS.read, axis, share=False)
 
 
 def _curves(
-    compared: Sequence[Group], read: Against, axis: str, *, share: bool, against: Against | None = None
-) -> Any | None:
+    compared: Compared, read: Against, axis: str, *, share: bool, against: Against | None = None,
+    target: float | None = None,
+) -> Any | None:  # fmt: skip
     import plotly.graph_objects as go
 
     traces: list[Any] = []
@@ -121,10 +104,12 @@ def _curves(
     figure = go.Figure(traces)
     figure.update_layout(**layout() | {"showlegend": len(compared) > 1}, hovermode="x unified")
     figure.update_layout(xaxis_title_text="round", yaxis_title_text=axis)
-    longest = max(run.last for group in compared for run in group.runs)
+    longest = max(run.last for run in compared.runs)
     figure.update_xaxes(tickformat="d", **({"dtick": 1} if longest <= 10 else {}))
     if share:
         figure.update_yaxes(rangemode="tozero")
+    if target is not None:
+        figure.add_hline(y=target, line=DOTTED)
     return figure
 
 
@@ -145,7 +130,7 @@ def _group_traces(go: Any, group: Group, read: Against, i: int, *, share: bool, 
     if mean.rounds:
         line = {"color": colour, "width": 2.6, "dash": DASHES[i % len(DASHES)]}
         marker = {"symbol": SYMBOLS[i % len(SYMBOLS)], "size": 8, "color": colour, "maxdisplayed": MARKED}
-        own = {"name": display_name(group.label), "legendgroup": group.label, "line": line, "marker": marker}
+        own = {"name": group.label.shown, "legendgroup": group.label, "line": line, "marker": marker}
         tip = "%{y:.4f}" if against is None else "%{y:.4f} at %{x:.4g}"
         traces.append(
             go.Scatter(x=list(mean.rounds), y=list(mean.mean), mode="lines+markers", hovertemplate=tip, **own)
@@ -165,7 +150,7 @@ def _seed_trace(go: Any, group: Group, run: RecordedRun, read: Against, against:
 Samples = list[list[float]]  # the seeds' values, a list for each name
 
 
-def class_figure(compared: Sequence[Group]) -> Any | None:
+def class_figure(compared: Compared) -> Any | None:
     """Draw the accuracy per class in the last evaluated round, a mark per experiment; None if there is none."""
     import plotly.graph_objects as go
 
@@ -180,7 +165,7 @@ def class_figure(compared: Sequence[Group]) -> Any | None:
         known = [(row, sample) for row, sample in enumerate(samples) if sample]
         means = [sum(sample) / len(sample) for _, sample in known]
         marker = {"color": colour, "symbol": SYMBOLS[i % len(SYMBOLS)], "size": 9}
-        own = {"mode": "markers", "name": display_name(group.label), "marker": marker}
+        own = {"mode": "markers", "name": group.label.shown, "marker": marker}
         own |= {"error_x": _whiskers([sample for _, sample in known], colour)}
         tips = {"text": [names[row] for row, _ in known], "hovertemplate": "%{text}: %{x:.4f}"}
         traces.append(go.Scatter(x=means, y=[row + shift for row, _ in known], **own, **tips))
@@ -195,20 +180,17 @@ def class_figure(compared: Sequence[Group]) -> Any | None:
 
 def class_samples(group: Group) -> Samples:
     """Return the accuracies of each class in the last round that every seed evaluated."""
-    columns = [line.by_class for line in last_lines(group, lambda line: line.by_class) if line.by_class is not None]
+    columns = [line.by_class for line in group.last_lines(lambda line: line.by_class) if line.by_class is not None]
     return [[value for value in column if value is not None] for column in zip(*columns, strict=False)]
 
 
-def factory_figure(compared: Sequence[Group]) -> Any | None:
+def factory_figure(compared: Compared) -> Any | None:
     """Draw the final models' headline per factory, a bar per experiment; None if no run has an evaluation of it."""
     import plotly.graph_objects as go
 
-    measure = placed(members(compared))
-    measured = [
-        (i, group, by_place(finals, "factories", measure))
-        for i, group in enumerate(compared)
-        if (finals := [r.evaluation for r in group.runs if r.evaluation])
-    ]
+    measure = compared.placed
+    measured = [(i, group, by_place(group.finals, "factories", measure))
+                for i, group in enumerate(compared) if group.finals]  # fmt: skip
     site_names = compared[0].runs[0].park.names
     names = {
         place[0]: place[1] or site_names.site("factory", place[0])
@@ -220,7 +202,7 @@ def factory_figure(compared: Sequence[Group]) -> Any | None:
     for i, group, places in measured:
         samples = {place[0]: values for place, values in places.items() if values}
         colour = COLOURS[i % len(COLOURS)]
-        own = {"name": display_name(group.label), "orientation": "h", "marker": _hatched(colour, i)}
+        own = {"name": group.label.shown, "orientation": "h", "marker": _hatched(colour, i)}
         own |= {"error_x": _whiskers(list(samples.values()), GREY, measure), "hovertemplate": "%{y}: %{x:.4f}"}
         means = [sum(values) / len(values) for values in samples.values()]
         bars.append(go.Bar(x=means, y=[names[number] for number in samples], **own))
@@ -236,19 +218,16 @@ def factory_figure(compared: Sequence[Group]) -> Any | None:
     return figure
 
 
-def device_figure(compared: Sequence[Group]) -> Any | None:
+def device_figure(compared: Compared) -> Any | None:
     """Draw, per experiment, the headline of the 10, 50 and 90 % device in the last evaluated round; None without."""
     import plotly.graph_objects as go
 
     traces, rows = [], 0
-    measure = placed(members(compared))
+    measure = compared.placed
     for i, group in enumerate(compared):
-        lines = last_lines(group, lambda line: line.spread(measure))
-        spreads = [spread for line in lines if (spread := line.spread(measure))]
-        if not spreads:
-            continue
-        traces += [*_dots(go, group, i, rows, measure), _spread(go, group, spreads, i, rows)]
-        rows += 1
+        if spreads := group.last_spreads(measure):
+            traces += [*_dots(go, group, i, rows, measure), _spread(go, group, spreads, i, rows)]
+            rows += 1
     if not traces:
         return None
     figure = go.Figure(traces)
@@ -258,8 +237,8 @@ def device_figure(compared: Sequence[Group]) -> Any | None:
     return figure
 
 
-def _axis(compared: Sequence[Group], headline: Figure) -> str:
-    expected = figures_of(members(compared)) == "expected"
+def _axis(compared: Compared, headline: Figure) -> str:
+    expected = compared.figures == "expected"
     return f"{'expected ' if expected else ''}{headline.axis}"
 
 
@@ -272,13 +251,12 @@ def _spread(go: Any, group: Group, spreads: Sequence[Any], i: int, row: int) -> 
     own = {"mode": "lines+markers", "line": {"color": colour, "width": 5}, "marker": marker}
     words = [f"{name} % of devices are below" for name in (10, 50, 90)]
     tips = {"text": words, "hovertemplate": "%{x:.4f}: %{text}<extra>%{fullData.name}</extra>"}
-    return go.Scatter(x=ends, y=[row] * 3, name=display_name(group.label), showlegend=False, **own, **tips)
+    return go.Scatter(x=ends, y=[row] * 3, name=group.label.shown, showlegend=False, **own, **tips)
 
 
 def _dots(go: Any, group: Group, i: int, row: int, headline: Figure) -> list[Any]:
     """Return the single devices as dots below their bar, where the final models were evaluated device by device."""
-    finals = [run.evaluation for run in group.runs if run.evaluation]
-    places = {place: values for place, values in by_place(finals, "devices", headline).items() if values}
+    places = {place: values for place, values in by_place(group.finals, "devices", headline).items() if values}
     if not places:
         return []
     means = [sum(values) / len(values) for values in places.values()]
@@ -312,36 +290,46 @@ def _legend(height: int, *, shown: bool) -> dict[str, Any]:
 
 FEW_POINTS = 300  # points of which each has its interval
 AT_ONCE = 2  # methods that are drawn before a click on the others' names
+NAMED = "<extra>%{fullData.name}</extra>"  # the name of a tip's trace, beside it
 
 
 def scatter(known: Sequence[tuple[Group, Sequence[ErrorsRecord]]]) -> Any:
     """Draw the samples of each group's first seed: the true number to the right, the predicted one upwards."""
-    import plotly.graph_objects as go
-
     every = [errors[0].points for _, errors in known]
     ends = [extreme(extreme(*points.true, *points.predicted) for points in every) for extreme in (min, max)]
-    line = {"color": GREY, "width": 1.3, "dash": "dot"}
-    traces = [go.Scatter(x=ends, y=ends, mode="lines", line=line, showlegend=False, hoverinfo="skip")]
-    for i, (group, errors) in enumerate(known):
-        points, colour = errors[0].points, COLOURS[i % len(COLOURS)]
-        marker = {"size": 6, "color": faint(colour, 0.7), "symbol": SYMBOLS[i % len(SYMBOLS)], "line": {"width": 0}}
-        own: dict[str, Any] = {"name": display_name(group.label), "mode": "markers", "marker": marker}
-        if i >= AT_ONCE:
-            own["visible"] = "legendonly"
+    clouds = []
+    for i, (group, points) in enumerate(zip((group for group, _ in known), every, strict=True)):
+        site_names = group.runs[0].park.names
+        names = [site_names.site("device", number) for number in points.device] or [""] * len(points.true)
+        own: dict[str, Any] = {"x": points.true, "y": points.predicted, "text": names}
         if points.low and len(points.true) <= FEW_POINTS:
             up = [high - value for high, value in zip(points.high, points.predicted, strict=True)]
             down = [value - low for low, value in zip(points.low, points.predicted, strict=True)]
             bars = {"type": "data", "symmetric": False, "array": up, "arrayminus": down}
-            own["error_y"] = bars | {"thickness": 1, "width": 0, "color": faint(colour, 0.35)}
-        site_names = group.runs[0].park.names
-        names = [site_names.site("device", number) for number in points.device] or [""] * len(points.true)
-        tip = "%{text}: %{y:.4g} for %{x:.4g}<extra>%{fullData.name}</extra>"
-        traces.append(go.Scatter(x=points.true, y=points.predicted, text=names, hovertemplate=tip, **own))
-    figure = go.Figure(traces)
+            own["error_y"] = bars | {"thickness": 1, "width": 0, "color": faint(COLOURS[i % len(COLOURS)], 0.35)}
+        clouds.append((group, own))
     first = known[0][1][0]
     target = first.targets[0].name + (f" ({first.unit})" if first.unit else "")
-    figure.update_layout(**layout(460) | {"showlegend": len(known) > 1}, hovermode="closest")
-    figure.update_layout(xaxis_title_text=f"true {target}", yaxis_title_text=f"predicted {target}")
+    axes = (f"true {target}", f"predicted {target}")
+    return diagonal(clouds, ends, axes, "%{text}: %{y:.4g} for %{x:.4g}", height=460, size=6)
+
+
+def diagonal(
+    clouds: Sequence[tuple[Group, dict[str, Any]]], ends: Sequence[float], axes: tuple[str, str], tip: str, *,
+    height: int, size: int,
+) -> Any:  # fmt: skip
+    """Draw each group's points (a trace of Plotly's) and the line of equal coordinates; height and point size in px."""
+    import plotly.graph_objects as go
+
+    traces = [go.Scatter(x=ends, y=ends, mode="lines", line=DOTTED, showlegend=False, hoverinfo="skip")]
+    for i, (group, points) in enumerate(clouds):
+        colour, symbol = faint(COLOURS[i % len(COLOURS)], 0.7), SYMBOLS[i % len(SYMBOLS)]
+        own = {"name": group.label.shown, "mode": "markers", "hovertemplate": f"{tip}{NAMED}", **points}
+        own["marker"] = {"size": size, "color": colour, "symbol": symbol, "line": {"width": 0}}
+        traces.append(go.Scatter(**own, visible=None if i < AT_ONCE else "legendonly"))
+    figure = go.Figure(traces)
+    figure.update_layout(**layout(height) | {"showlegend": len(clouds) > 1}, hovermode="closest")
+    figure.update_layout(xaxis_title_text=axes[0], yaxis_title_text=axes[1])
     return figure
 
 

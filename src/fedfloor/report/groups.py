@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass
-from typing import Any
+from functools import cached_property
+from typing import Any, TypeVar
 
 from fedfloor.errors import SettingError
 from fedfloor.figures import ACCURACY, Figure
 from fedfloor.names import REFERENCES
 from fedfloor.report.ledger import RecordedRound, RecordedRun
-from fedfloor.report.records import Figures
+from fedfloor.report.records import EvaluationRecord, Figures, HeadlineRecord
 
 CLASSES = "classification"
+T = TypeVar("T")
 Against = Callable[[RecordedRound], float | None]
 
 
@@ -51,6 +53,74 @@ class Group:
         """The runs that curves are the mean of: those that did not diverge, or as far as they got if all did."""
         return self.whole or tuple(run for run in self.runs if run.rounds)
 
+    @property
+    def finals(self) -> list[EvaluationRecord]:
+        """The evaluations of its final models."""
+        return [run.evaluation for run in self.runs if run.evaluation]
+
+    def last_lines(self, read: Callable[[RecordedRound], object]) -> tuple[RecordedRound, ...]:
+        """Return the lines of the last round in which every seed has a figure, one per run; () if there is none.
+
+        Runs that diverged are left out: their last good round is not their end.
+        """
+        having = [{line.round: line for line in run.rounds if read(line) is not None} for run in self.whole]
+        common = set.intersection(*(set(by_round) for by_round in having)) if having else set()
+        return tuple(by_round[max(common)] for by_round in having) if common else ()
+
+    def last_spreads(self, figure: Figure) -> list[HeadlineRecord]:
+        """Return the spread of a figure over devices in the last round in which every seed has one."""
+        lines = self.last_lines(lambda line: line.spread(figure))
+        return [spread for line in lines if (spread := line.spread(figure))]
+
+
+class Compared(tuple[Group, ...]):
+    """Groups of runs that stand beside each other, and their common facts."""
+
+    @cached_property
+    def runs(self) -> list[RecordedRun]:
+        """The runs of all groups."""
+        return [run for group in self for run in group.runs]
+
+    @cached_property
+    def headline(self) -> Figure:
+        """The headline figure that runs have in common; the accuracy, which every run has, where theirs differ."""
+        return common({run.headline for run in self.runs}, ACCURACY)
+
+    @cached_property
+    def task(self) -> str:
+        """The kind of the runs' task; where these differ, classification, whose bins all have."""
+        return common({run.settings.task for run in self.runs}, CLASSES)
+
+    @cached_property
+    def placed(self) -> Figure:
+        """The figure of devices and factories: the headline, or the accuracy where that is not recorded.
+
+        It is not recorded by older runs, where no device has both of its classes, and for the loss.
+        """
+        known = [run for run in self.runs if run.rounds]
+        headline = common({run.headline for run in known}, ACCURACY)
+        recorded = all(any(line.spread(headline) for line in run.rounds) for run in known)
+        return headline if recorded else ACCURACY
+
+    @cached_property
+    def figures(self) -> Figures | None:
+        """Whether all runs' accuracies per device are ``"measured"`` or ``"expected"``; None where these differ."""
+        return common({run.figures for run in self.runs}, None)
+
+    @property
+    def several(self) -> bool:
+        """Whether a group has several seeds."""
+        return any(len(group.runs) > 1 for group in self)
+
+
+def common(values: Set[T], otherwise: T) -> T:
+    """Return the only one of several values; ``otherwise`` where they are several or none.
+
+    >>> common({1}, 0), common({1, 2}, 0), common(set(), 0)
+    (1, 0, 0)
+    """
+    return next(iter(values)) if len(values) == 1 else otherwise
+
 
 @dataclass(frozen=True)
 class Curve:
@@ -67,7 +137,7 @@ class Curve:
     half_width: tuple[float, ...] | None
 
 
-def groups(runs: Iterable[RecordedRun]) -> tuple[Group, ...]:
+def groups(runs: Iterable[RecordedRun]) -> Compared:
     """Put the seeds of each experiment together, in the order in which the experiments were first met.
 
     A second run of the same experiment and seed is not a second sample: it makes a group of its own.
@@ -80,17 +150,12 @@ def groups(runs: Iterable[RecordedRun]) -> tuple[Group, ...]:
         experiments.setdefault((run.key, copy), {})[run.seed] = run
     members = [tuple(by_seed[seed] for seed in sorted(by_seed)) for by_seed in experiments.values()]
     labels = _labels([runs[0] for runs in members])
-    return tuple(Group(_shown(label, runs[0]), runs) for label, runs in zip(labels, members, strict=True))
+    return Compared(Group(_shown(label, runs[0]), runs) for label, runs in zip(labels, members, strict=True))
 
 
-def members(compared: Sequence[Group]) -> list[RecordedRun]:
-    """Return the runs of all groups."""
-    return [run for group in compared for run in group.runs]
-
-
-def contestants(compared: Sequence[Group]) -> list[Group]:
+def contestants(compared: Compared) -> Compared:
     """Return the groups of methods, without references; all where there are references only."""
-    return [group for group in compared if group.runs[0].method not in REFERENCES] or list(compared)
+    return Compared(group for group in compared if group.runs[0].method not in REFERENCES) or compared
 
 
 def _shown(text: str, run: RecordedRun) -> Label:
@@ -122,50 +187,6 @@ def composed(run: RecordedRun) -> str:
         if given is not None:
             names.append(given if isinstance(given, str) else str(given.get("kind", "?")))
     return " + ".join(names)
-
-
-def judged(runs: Iterable[RecordedRun]) -> Figure:
-    """Return the headline figure that runs have in common; the accuracy, which every run has, where theirs differ.
-
-    >>> judged([]).name
-    'accuracy'
-    """
-    headlines = {run.headline for run in runs}
-    return headlines.pop() if len(headlines) == 1 else ACCURACY
-
-
-def task(runs: Iterable[RecordedRun]) -> str:
-    """Return the kind of the runs' task; where these differ, classification, whose bins all have.
-
-    >>> task([])
-    'classification'
-    """
-    tasks = {run.settings.task for run in runs}
-    return tasks.pop() if len(tasks) == 1 else CLASSES
-
-
-def placed(runs: Iterable[RecordedRun]) -> Figure:
-    """Return the figure of devices and factories: the headline, or the accuracy where that is not recorded.
-
-    It is not recorded by older runs, where no device has both of its classes, and for the loss.
-
-    >>> placed([]).name
-    'accuracy'
-    """
-    known = [run for run in runs if run.rounds]
-    headline = judged(known)
-    recorded = all(any(line.spread(headline) for line in run.rounds) for run in known)
-    return headline if recorded else ACCURACY
-
-
-def figures_of(runs: Iterable[RecordedRun]) -> Figures | None:
-    """Return whether all runs' accuracies per device are ``"measured"`` or ``"expected"``; None where these differ.
-
-    >>> figures_of([]) is None
-    True
-    """
-    kinds = {run.figures for run in runs}
-    return kinds.pop() if len(kinds) == 1 else None
 
 
 def half_width(values: Sequence[float]) -> float | None:
@@ -206,26 +227,6 @@ def curve(group: Group, read: Callable[[RecordedRound], float | None], against: 
     return Curve(tuple(rounds), mean, widths)
 
 
-def accuracy(line: RecordedRound) -> float | None:
-    """Return a round's accuracy on the test data."""
-    return line.accuracy
-
-
-def loss(line: RecordedRound) -> float | None:
-    """Return a round's loss on the test data."""
-    return line.loss
-
-
-def last_lines(group: Group, read: Callable[[RecordedRound], object]) -> tuple[RecordedRound, ...]:
-    """Return the ledger lines of the last round in which every seed has a figure, one per run; () if there is none.
-
-    Runs that diverged are left out: their last good round is not their end.
-    """
-    having = [{line.round: line for line in run.rounds if read(line) is not None} for run in group.whole]
-    common = set.intersection(*(set(by_round) for by_round in having)) if having else set()
-    return tuple(by_round[max(common)] for by_round in having) if common else ()
-
-
 # keys of [data] for the place of data and for training samples, not for test samples
 ELSEWHERE = ("name", "root", "path", "partition", "stream", "normalise", "samples_per_device")
 
@@ -242,18 +243,13 @@ def check_same_test(runs: Iterable[RecordedRun]) -> None:
     """
     first: dict[int, RecordedRun] = {}
     for run in runs:
-        if run.seed not in first:
-            others = list(first.values())[:1]
-            first[run.seed] = run
-        else:
-            others = [first[run.seed]]
-        for other in others:
-            different = list(_different(other, run))
-            if different:
-                raise SettingError(
-                    f"{other.folder} and {run.folder} were measured on different data, so that no difference between "
-                    f"their accuracies means anything: {'; '.join(different)}. Report them one by one."
-                )
+        other = first.get(run.seed) or next(iter(first.values()), run)
+        first.setdefault(run.seed, run)
+        if different := list(_different(other, run)):
+            raise SettingError(
+                f"{other.folder} and {run.folder} were measured on different data, so that no difference between "
+                f"their accuracies means anything: {'; '.join(different)}. Report them one by one."
+            )
 
 
 def _different(first: RecordedRun, second: RecordedRun) -> Iterator[str]:

@@ -67,15 +67,15 @@ def by_place(
     return dict(sorted(places.items(), key=lambda item: item[0][0]))
 
 
-def frequent(matrix: Matrix, classes: Sequence[str], most: int = 5) -> list[tuple[str, str, int, int]]:
-    """Return the most frequent confusions: true class, predicted class, their number, and samples of the true class.
+def frequent(matrix: Matrix, classes: Sequence[str]) -> list[tuple[str, str, int, int]]:
+    """Return the five most frequent confusions: true class, predicted class, number, and samples of the true class.
 
     >>> frequent(((8, 2), (0, 3)), ["a", "b"])
     [('a', 'b', 2, 10)]
     """
     wrong = [(count, i, j) for i, row in enumerate(matrix) for j, count in enumerate(row) if i != j and count > 0]
     wrong.sort(key=lambda item: (-item[0], item[1], item[2]))
-    return [(classes[i], classes[j], count, sum(matrix[i])) for count, i, j in wrong[:most]]
+    return [(classes[i], classes[j], count, sum(matrix[i])) for count, i, j in wrong[:5]]
 
 
 log = logging.getLogger(__name__)
@@ -296,24 +296,6 @@ def spent(kind: str) -> Callable[[RecordedRound], float | None]:
     return pick
 
 
-@dataclass(frozen=True)
-class Privacy:
-    """The privacy of the census reports of a device.
-
-    Args:
-        reports: of the device that sent most.
-        epsilon: ε of all of them together.
-        advanced: ε by advanced composition, with ``delta``.
-        secret: whether real devices drew the noise; a simulation's is drawn from a public seed and protects nobody.
-    """
-
-    reports: int
-    epsilon: float
-    advanced: float
-    delta: float
-    secret: bool = False
-
-
 def private_models(run: RecordedRun) -> list[PrivateModelsRecord]:
     """Return the statements of ``privacy.json`` on a run's models with noise: for a device, and for a sample.
 
@@ -324,7 +306,7 @@ def private_models(run: RecordedRun) -> list[PrivateModelsRecord]:
     return [] if body is None else [models for models in (body.models, body.samples) if models is not None]
 
 
-def privacy(run: RecordedRun) -> Privacy | None:
+def privacy(run: RecordedRun) -> PrivacyRecord | None:
     """Return the privacy of a run's censuses; None where they carry no noise, or the run has not ended.
 
     Raises:
@@ -334,8 +316,8 @@ def privacy(run: RecordedRun) -> Privacy | None:
     body = _optional(PrivacyRecord, path, "a statement of privacy")
     if body is None or (body.reports is None and (body.normalise or body.models or body.samples)):
         return None
-    if None in (known := (body.reports, body.epsilon, body.epsilon_advanced, body.delta)):
+    if None in (body.reports, body.epsilon, body.epsilon_advanced, body.delta):
         raise SettingError(
             f"{path} is not a statement of privacy: reports, epsilon, epsilon_advanced or delta is missing."
         )
-    return Privacy(*known, secret=body.noise == "secret")  # type: ignore[arg-type]
+    return body

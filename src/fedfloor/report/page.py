@@ -13,7 +13,7 @@ from markupsafe import Markup
 
 from fedfloor._version import __version__
 from fedfloor.report import personal, sections, words
-from fedfloor.report.groups import groups, members
+from fedfloor.report.groups import groups
 from fedfloor.report.ledger import RecordedRun, collect
 from fedfloor.report.story import MOST, story
 from fedfloor.report.table import Budget, natural_target
@@ -86,7 +86,7 @@ def render(runs: Sequence[RecordedRun], target: float | None = None, budget: Bud
     paragraphs += [personal.story(compared, group) for group in personal.known(compared)[:MOST]]
     if budget is not None:
         paragraphs.insert(1, sections.budget_story(runs, budget))
-    parks = dict.fromkeys(words.park_words(run.park) for run in members(compared))
+    parks = dict.fromkeys(words.park_words(run.park) for run in compared.runs)
     contents = re.findall(r'<section id="(s-[a-z]+)"><h2>(.*?)</h2>', main)
     return fill(
         "fedfloor.report", "page.html", title=title, about="; ".join(parks), story=paragraphs, main=main, policy=POLICY,

@@ -51,6 +51,11 @@ class Shape:
     body: str
 
 
+def centred(width: float, height: float, body: str, apart: float = 8) -> Shape:
+    """Return a piece that the model enters and leaves at its top, ``apart`` px to each side of the middle."""
+    return Shape(width, height, (width / 2 - apart, 0), (width / 2 + apart, 0), body)
+
+
 def number(value: float) -> str:
     """Write a coordinate with at most one decimal.
 
@@ -108,7 +113,7 @@ def swing(start: Point, end: Point, kind: str) -> str:
     return f'<path class="{kind}" d="{path}"/>' + tip(end, 90 if y1 > y0 else -90, kind.split()[0])
 
 
-def between(start: Point, end: Point, kind: str = "hand", shift: float = 0.0, width: float = CHIP_W) -> str:
+def between(start: Point, end: Point, shift: float = 0.0, width: float = CHIP_W) -> str:
     """Return an arrow from one chip's border to another's, given their centres; ``shift`` moves it sideways."""
     (x0, y0), (x1, y1) = start, end
     dx, dy = x1 - x0, y1 - y0
@@ -121,7 +126,7 @@ def between(start: Point, end: Point, kind: str = "hand", shift: float = 0.0, wi
     gap = 3 / length
     first = (x0 + dx * (part + gap / 2) + sx, y0 + dy * (part + gap / 2) + sy)
     last = (x1 - dx * (part + gap) + sx, y1 - dy * (part + gap) + sy)
-    return polyline((first, last), kind)
+    return polyline((first, last), "hand")
 
 
 def shortened(name: str) -> str:
@@ -155,17 +160,6 @@ def cloud(note: str) -> Shape:
     return Shape(w, height, (w / 2 - 8, 4), (w / 2 + 8, 4), f'<path class="box" d="{path}"/>{lines}')
 
 
-def station(site: Site, note: str, relay: bool, name: str) -> Shape:
-    """Return a site: the cloud, or a box for an edge, named by its factory; an edge that only relays is dashed."""
-    if site.kind == "cloud":
-        return cloud(note)
-    width = max(76.0, wide(name) + 30, wide(note, 5.8) + 20)
-    height = 40.0 if note else 26.0
-    body = box(0, 0, width, height, "box dashed" if relay else "box", 9)
-    body += write(width / 2, 17, name, "name") + (write(width / 2, 32, note, "soft") if note else "")
-    return Shape(width, height, (width / 2 - 8, 0), (width / 2 + 8, 0), f"<g>{body}</g>")
-
-
 RELAY = "passed on"  # the rule of a Parallel that the picture adds where an edge only relays
 GAP = 20.0
 NAMED = 40  # devices that the title of a box of dots names
@@ -190,19 +184,18 @@ class Pen:
     chip: float = CHIP_W
 
     def station(self, site: Site, note: str, relay: bool = False) -> Shape:
-        """Draw the cloud or an edge; see :func:`fedfloor.report.plan_svg.station`."""
-        return station(site, note, relay, self.names.site(site.kind, site.index))
+        """Draw a site: the cloud, or a box for an edge, named by its factory; an edge that only relays is dashed."""
+        if site.kind == "cloud":
+            return cloud(note)
+        name = self.names.site(site.kind, site.index)
+        width, height = max(76.0, wide(name) + 30, wide(note, 5.8) + 20), 40.0 if note else 26.0
+        body = box(0, 0, width, height, "box dashed" if relay else "box", 9)
+        body += write(width / 2, 17, name, "name") + (write(width / 2, 32, note, "soft") if note else "")
+        return centred(width, height, f"<g>{body}</g>")
 
 
 def draw(node: Node, pen: Pen, room: float, here: Site) -> Shape:
-    """Draw a node.
-
-    Args:
-        node: the node to draw.
-        pen: shared by all pieces.
-        room: the width in pixels that the piece should not exceed by much.
-        here: where the model is before the node.
-    """
+    """Draw a node, not much wider than ``room`` px; ``here`` is where the model is before it."""
     match node:
         case Train():
             return _train(node, pen)
@@ -292,7 +285,7 @@ def _parallel(node: Parallel, pen: Pen, room: float) -> Shape:
 def _more(hidden: int) -> Shape:
     words = f"… and {hidden} more"
     width = wide(words) + 12
-    return Shape(width, 26, (width / 2 - 7, 0), (width / 2 + 7, 0), write(width / 2, 17, words, "soft"))
+    return centred(width, 26, write(width / 2, 17, words, "soft"), 7)
 
 
 def _repeat(node: Repeat, pen: Pen, room: float, here: Site) -> Shape:
@@ -322,7 +315,7 @@ def _steps(steps: tuple[Node, ...], pen: Pen, room: float, here: Site) -> Shape:
     if len(shown) < len(steps):
         blocks.append(_more(len(steps) - len(shown)))
     if not blocks:
-        return Shape(60, 26, (23, 0), (37, 0), write(30, 17, "nothing", "soft"))
+        return centred(60, 26, write(30, 17, "nothing", "soft"), 7)
     body, starts = "", []
     for block in blocks:
         starts.append(x)
@@ -358,8 +351,7 @@ def _crowd(pen: Pen, top: Shape, lines: list[str], devices: tuple[int, ...], edg
     if shown < len(devices):
         body += write(width / 2, height - 7, f"… and {len(devices) - shown} more", "soft")
     body = f"<g><title>devices {escape(pen.names.many(devices, NAMED))}</title>{body}</g>"
-    panel = Shape(width, height, (width / 2 - 8, 0), (width / 2 + 8, 0), body)
-    return _swings(top, [panel], "out" if answer == "back" else "out dotted", answer)
+    return _swings(top, [centred(width, height, body)], "out" if answer == "back" else "out dotted", answer)
 
 
 def _rows(blocks: list[Shape], room: float) -> list[list[Shape]]:
@@ -443,7 +435,7 @@ def _visit(node: Train, pen: Pen) -> Shape:
     if node.radio:
         height += 14
         body += write(pen.chip / 2, CHIP_H + 11, f"ch {node.radio.channel}", "soft")
-    return Shape(pen.chip, height, (pen.chip / 2 - 7, 0), (pen.chip / 2 + 7, 0), body)
+    return centred(pen.chip, height, body, 7)
 
 
 def _chip(node: Train, centre: Point, pen: Pen) -> str:
@@ -522,13 +514,8 @@ def _winding(stops: list[Train | int], pen: Pen, room: float, loop: str) -> Shap
     )
     if loop:
         first = places[0]
-        track = (
-            (x - 6, floor),
-            (x - 6, floor + 16),
-            (6, floor + 16),
-            (6, first[1]),
-            (first[0] - pen.chip / 2 - 3, first[1]),
-        )
+        down = ((x - 6, floor), (x - 6, floor + 16), (6, floor + 16))
+        track = (*down, (6, first[1]), (first[0] - pen.chip / 2 - 3, first[1]))
         body += polyline(track, "hand") + write(width / 2, floor + 32, loop, "soft")
     return Shape(width, height, (places[0][0] - 7, 0), (width - 2, 0), body)
 
@@ -543,22 +530,20 @@ def svg(node: Node, factory_of: Callable[[int], int] | None = None, names: Names
     Colours follow the reader's light or dark scheme; a page may set ``--plan-paper`` for the background.
 
     Args:
-        node: the plan of a round.
         factory_of: the factory of a device; if given, edges that only relay are drawn too.
-        names: those of sites.
 
     >>> from fedfloor.plan.nodes import Train, Work, device
     >>> svg(Train(device(3), Work(epochs=1))).startswith("<svg xmlns=")
     True
     """
     works = list(dict.fromkeys(_works(node)))
-    tags = {words: _letter(i) for i, words in enumerate(works)} if len(works) > 1 else {}
+    tags = {words: chr(ord("a") + i % 26) for i, words in enumerate(works)} if len(works) > 1 else {}
     shown = node if factory_of is None else with_relays(node, factory_of)
     longest = max((wide(shortened(names.short("device", k))) for k in devices(node)), default=0.0)
     pen = Pen(_limit(shown), tags, names, max(CHIP_W, longest + (24 if tags else 14)))
     block = draw(shown, pen, ROOM, CLOUD)
     if starts_at(shown) != CLOUD:
-        block = under(station(CLOUD, "", False, ""), [block], ROOM)
+        block = under(cloud(""), [block], ROOM)
     return _sheet(block, f"One round as a plan: {heading(node, names)}", works, tags)
 
 
@@ -568,11 +553,8 @@ def _sheet(block: Shape, title: str, works: list[str], tags: dict[str, str]) -> 
         notes.append(f"… and {len(works) - 6} more settings")
     if 'class="box dashed"' in block.body:
         notes.append("a dashed edge only passes the model on")
-    arrows = [
-        words
-        for words in (("out", "goes out"), ("hand", "is handed on"), ("back", "comes back"))
-        if _has(block, words[0])
-    ]
+    kinds = {"out": "goes out", "hand": "is handed on", "back": "comes back"}
+    arrows = [(kind, words) for kind, words in kinds.items() if f'<path class="{kind}' in block.body]
     width = max(block.width, 130.0 * len(arrows), *(wide(note, 6.0) for note in notes), 200.0) + 32
     y = 16 + block.height + 34
     legend, x = "", width / 2 - sum(50 + wide(words, 6.0) for _, words in arrows) / 2 + 6
@@ -590,14 +572,6 @@ def _sheet(block: Shape, title: str, works: list[str], tags: dict[str, str]) -> 
         f'<rect class="paper" width="100%" height="100%" rx="10"/>'
         f"{moved(block, (width - block.width) / 2, 16)}{legend}</svg>"
     )
-
-
-def _has(block: Shape, kind: str) -> bool:
-    return f'<path class="{kind}' in block.body
-
-
-def _letter(i: int) -> str:
-    return chr(ord("a") + i % 26)
 
 
 def _works(node: Node) -> Iterator[str]:

@@ -71,7 +71,7 @@ def work_words(work: Work) -> str:
 
 
 def coded_words(at: Work | Parallel) -> list[str]:
-    """Return the codecs of a visit, or of what goes between a node and edges, in words."""
+    """Return the codecs of a visit, or of models between a node and edges, in words."""
     return [f"{way} coded by {text}" for way, text in (("up", at.travel), ("down", at.travel_down)) if text]
 
 
@@ -205,8 +205,11 @@ def shape(node: Node) -> Hashable:
             return (type(node), str(_own(node)), tuple(map(shape, children(node))))
 
 
-def tree(node: Node, limit: int = 4, names: Names = NUMBERED) -> str:
-    """Draw a plan as a tree of lines; of more than ``limit`` neighbours that look alike only the first two are drawn.
+ALIKE = 4  # neighbours that look alike, of which each is drawn
+
+
+def tree(node: Node, names: Names = NUMBERED) -> str:
+    """Draw a plan as a tree of lines; of more than four neighbours that look alike only the first two are drawn.
 
     ``names`` are those of sites.
 
@@ -222,11 +225,11 @@ def tree(node: Node, limit: int = 4, names: Names = NUMBERED) -> str:
     │     └─ … 6 more like this (devices 2–7)
     └─ device 9: 1 epoch, b 32, η 0.01
     """
-    return "\n".join([heading(node, names), *_below(node, "", limit, names)])
+    return "\n".join([heading(node, names), *_below(node, "", names)])
 
 
-def _below(node: Node, indent: str, limit: int, names: Names) -> Iterator[str]:
-    entries = list(_entries(children(node), limit, names))
+def _below(node: Node, indent: str, names: Names) -> Iterator[str]:
+    entries = list(_entries(children(node), names))
     for i, entry in enumerate(entries):
         last = i == len(entries) - 1
         branch, deeper = ("└─ ", "   ") if last else ("├─ ", "│  ")
@@ -234,13 +237,13 @@ def _below(node: Node, indent: str, limit: int, names: Names) -> Iterator[str]:
             yield indent + branch + entry
         else:
             yield indent + branch + heading(entry, names)
-            yield from _below(entry, indent + deeper, limit, names)
+            yield from _below(entry, indent + deeper, names)
 
 
-def _entries(siblings: tuple[Node, ...], limit: int, names: Names) -> Iterator[Node | str]:
+def _entries(siblings: tuple[Node, ...], names: Names) -> Iterator[Node | str]:
     for _, run in groupby(siblings, key=shape):
         alike = list(run)
-        if len(alike) <= limit:
+        if len(alike) <= ALIKE:
             yield from alike
             continue
         yield from alike[:2]

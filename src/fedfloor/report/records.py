@@ -414,7 +414,11 @@ class PrivateModelsRecord:
 
 @dataclass(frozen=True)
 class PrivacyRecord:
-    """``privacy.json``; without the first four where censuses carry no noise."""
+    """``privacy.json``; without the first four where censuses carry no noise.
+
+    ``reports`` are those of the device that sent most, ``epsilon`` is ε of all of them together, ``epsilon_advanced``
+    by advanced composition, with ``delta``. ``noise`` is ``"secret"`` where real devices drew it.
+    """
 
     reports: Count | None = None
     epsilon: Annotated[float, Field(ge=0)] | None = None

@@ -12,7 +12,7 @@ from fedfloor.figures import ACCURACY, LOSS, Figure
 from fedfloor.names import count
 from fedfloor.report import charts, words
 from fedfloor.report.charts import AT_ONCE, FEW, FEW_POINTS, heat_map, scatter
-from fedfloor.report.groups import CLASSES, Group, contestants, display_name, judged, members, placed, task
+from fedfloor.report.groups import CLASSES, Compared, Group, contestants, display_name, groups
 from fedfloor.report.ledger import RecordedRun, by_place, summed
 from fedfloor.report.numbers import COSTS, NAMES, amount, figure, interval, listed
 from fedfloor.report.plan_svg import svg
@@ -54,21 +54,26 @@ LONG_PX = 900  # a taller chart is folded away
 
 def summary_section(runs: Sequence[RecordedRun], target: float | None, *, hindsight: bool) -> str:
     """Return the summary's tables."""
-    rows, headline = summary(runs, target), judged(runs)
+    rows, headline = summary(runs, target), groups(runs).headline
     caption = words.summary_caption(rows, words.on(runs), headline, hindsight=hindsight)
     lost = any(row["diverged"] for row in rows)
     cells = [words.summary_cells(row, headline, more=words.beside(rows, headline), lost=lost) for row in rows]
     body = table(caption, words.summary_head(rows, target, headline), cells)
-    pairs = paired(runs)
-    listed = shown(runs, pairs)
-    if pairs:
-        head = ["methods", "common seeds", "in round", "difference"]
-        note = words.fewer(len(pairs), listed) + words.paired_caption(headline)
-        body += title("Method against method") + table(note, head, [words.paired_cells(row) for row in listed])
+    body += _pairs(runs, paired(runs), words.paired_caption(headline))
     return section("Summary", body, "summary")
 
 
-def decision_section(compared: Sequence[Group]) -> str:
+def _pairs(runs: Sequence[RecordedRun], pairs: Sequence[Row], caption: str) -> Markup:
+    """Return the table of paired differences, where there are any."""
+    if not pairs:
+        return Markup("")
+    listed = shown(runs, pairs)
+    head = ["methods", "common seeds", *(["in round"] if "rounds" in pairs[0] else []), "difference"]
+    note = words.fewer(len(pairs), listed) + caption
+    return title("Method against method") + table(note, head, [words.paired_cells(row) for row in listed])
+
+
+def decision_section(compared: Compared) -> str:
     """Return the thresholds that validation data chose, or nothing where they chose none."""
     rows = decision_rows(compared)
     if not rows:
@@ -76,9 +81,9 @@ def decision_section(compared: Sequence[Group]) -> str:
     return section("Decisions by a threshold", table(decision_caption(compared), DECISION_HEAD, rows), "decisions")
 
 
-def curve_sections(compared: Sequence[Group], target: float | None, drawn: Drawn) -> str:
+def curve_sections(compared: Compared, target: float | None, drawn: Drawn) -> str:
     """Return the curves of the headline and of the loss."""
-    headline = judged(members(compared))
+    headline = compared.headline
     upper = chart("accuracy", charts.headline_figure(compared, target), words.headline_caption(compared, target), drawn)
     if headline == LOSS:
         return section("Loss against rounds", upper, "loss")
@@ -89,25 +94,26 @@ def curve_sections(compared: Sequence[Group], target: float | None, drawn: Drawn
     return Markup(PIECES.pair(both))
 
 
-def device_section(compared: Sequence[Group], drawn: Drawn) -> str:
+def device_section(compared: Compared, drawn: Drawn) -> str:
     """Return the headline per device: how it is spread and, where known, a table of all."""
-    known = any(run.evaluation and run.evaluation.devices for group in compared for run in group.runs)
+    known = any(final.devices for group in compared for final in group.finals)
     body = chart("devices", charts.device_figure(compared), words.devices_caption(compared, dots=known), drawn)
     if known:
-        several = any(run.park.factories > 1 for run in members(compared))
+        several = any(run.park.factories > 1 for run in compared.runs)
         rows = _device_rows(compared, several=several)
-        head = ["device", *(["factory"] if several else []), *[display_name(group.label) for group in compared]]
+        head = ["device", *(["factory"] if several else []), *[group.label.shown for group in compared]]
         caption = soft(words.places_caption(compared, "device", spread=False))
         listing = scroll(table("", head, rows, "plain"), "all devices")  # a caption in it would scroll away
         body += folded(words.devices_listed(len(rows), compared), listing + caption, kind="list")
     return section(words.places_title(compared, "device"), body, "devices")
 
 
-def _device_rows(compared: Sequence[Group], *, several: bool) -> list[list[str]]:
-    finals = [[run.evaluation for run in group.runs if run.evaluation] for group in compared]
-    measure = placed(members(compared))
-    columns = [{key[0]: values for key, values in by_place(own, "devices", measure).items()} for own in finals]
-    whole = [final for own in finals for final in own]
+def _device_rows(compared: Compared, *, several: bool) -> list[list[str]]:
+    measure = compared.placed
+    columns = [
+        {key[0]: values for key, values in by_place(group.finals, "devices", measure).items()} for group in compared
+    ]
+    whole = [final for group in compared for final in group.finals]
     every: dict[int, PlaceRecord] = {place.number: place for final in whole for place in final.devices or ()}
     names = compared[0].runs[0].park.names
     halls = {place.factory: place.name for final in whole for place in final.factories or () if place.name}
@@ -123,10 +129,10 @@ def _device_rows(compared: Sequence[Group], *, several: bool) -> list[list[str]]
     return rows
 
 
-def cohort_section(compared: Sequence[Group]) -> str:
+def cohort_section(compared: Compared) -> str:
     """Return the members of each run's cohorts, or nothing where all devices have one model."""
     rows = []
-    for run in members(compared):
+    for run in compared.runs:
         cohorts = (run.evaluation and run.evaluation.cohorts) or ()
         for cohort in sorted(set(cohorts)):
             devices = [k for k, number in enumerate(cohorts) if number == cohort]
@@ -138,7 +144,7 @@ def cohort_section(compared: Sequence[Group]) -> str:
     return section("Cohorts", table(caption, ["method", "seed", "cohort", "devices", "members"], rows), "cohorts")
 
 
-def factory_section(compared: Sequence[Group], drawn: Drawn) -> str:
+def factory_section(compared: Compared, drawn: Drawn) -> str:
     """Return the headline per factory, or nothing where there is one only or no run was evaluated by factory."""
     drawing = charts.factory_figure(compared)
     if drawing is None or len({bar for trace in drawing.data for bar in trace.y}) < 2:
@@ -149,9 +155,9 @@ def factory_section(compared: Sequence[Group], drawn: Drawn) -> str:
     return section(words.places_title(compared, "factory"), body, "factories")
 
 
-def class_section(compared: Sequence[Group], drawn: Drawn) -> str:
+def class_section(compared: Compared, drawn: Drawn) -> str:
     """Return the accuracy per class, or nothing where classes are not predicted."""
-    if task(members(compared)) != CLASSES:
+    if compared.task != CLASSES:
         return ""
     drawing = charts.class_figure(compared)
     body = chart("classes", drawing, words.classes_caption(compared), drawn)
@@ -161,13 +167,13 @@ def class_section(compared: Sequence[Group], drawn: Drawn) -> str:
     return section("Accuracy per class", body, "classes")
 
 
-def confusion_section(compared: Sequence[Group]) -> str:
+def confusion_section(compared: Compared) -> str:
     """Return the confusions of classes, or nothing where no final model was evaluated or no classes are predicted."""
-    if task(members(compared)) != CLASSES:
+    if compared.task != CLASSES:
         return ""
     parts: list[Markup] = []
     for group in compared:
-        finals = [run.evaluation for run in group.runs if run.evaluation]
+        finals = group.finals
         if not finals or len({final.classes for final in finals}) > 1:
             continue
         matrix, classes = summed(finals), finals[0].classes
@@ -178,14 +184,14 @@ def confusion_section(compared: Sequence[Group]) -> str:
         drawing = PIECES.figure(picture, caption)
         if len(classes) > FEW:
             drawing = folded(f"All {len(classes)} × {len(classes)} pairs of classes", drawing, shown=not parts)
-        parts.append(title(f"{display_name(group.label)}: most often") + listing + drawing)
+        parts.append(title(f"{group.label.shown}: most often") + listing + drawing)
     if not parts:
         return ""
     kind = "tiles" if "ff-confusion few" in parts[0] else "wide-tiles"
     return section("Confusions of classes", PIECES.boxes(parts, kind), "confusion")
 
 
-def holdings_section(compared: Sequence[Group], drawn: Drawn) -> str:
+def holdings_section(compared: Compared, drawn: Drawn) -> str:
     """Return the classes or ranges on each device, once for every park."""
     firsts: dict[ParkRecord, RecordedRun] = {}
     for group in compared:
@@ -203,12 +209,12 @@ def holdings_section(compared: Sequence[Group], drawn: Drawn) -> str:
     return section(f"{nouns[0].upper()}{nouns[1:]} on each device", Markup("").join(parts), "holdings")
 
 
-def plan_section(compared: Sequence[Group]) -> str:
+def plan_section(compared: Compared) -> str:
     """Return each method's first round as a picture and as text."""
     parts = []
     for group in contestants(compared):
         run = group.runs[0]
-        parts.append(title(display_name(group.label)))
+        parts.append(title(group.label.shown))
         if run.plan is None:
             parts.append(soft("This run folder has no plan.json that can be read."))
             continue
@@ -222,7 +228,7 @@ def plan_section(compared: Sequence[Group]) -> str:
     return section("A round as a plan", Markup("").join(parts), "plan")
 
 
-def config_section(compared: Sequence[Group]) -> str:
+def config_section(compared: Compared) -> str:
     """Return every run's resolved configuration."""
     parts = []
     for group in compared:
@@ -244,17 +250,16 @@ CURVES = (
 )
 
 
-def cost_section(compared: Sequence[Group], target: float | None, drawn: Drawn) -> str:
+def cost_section(compared: Compared, target: float | None, drawn: Drawn) -> str:
     """Return the cost of the target and of all rounds, and the curves against it; "" where no round has a price."""
-    rows, headline = summary(members(compared), target), judged(members(compared))
-    kinds = [kind for kind in COSTS if any(row[kind] for row in rows)]
-    if not kinds:
+    rows, headline = summary(compared.runs, target), compared.headline
+    columns = words.cost_columns(rows, target, ", all rounds")
+    if not columns:
         return ""
-    head = ["method", *[f"{NAMES[kind]}, all rounds" for kind in kinds]]
-    if target is not None:
-        head[1:1] = [f"{name} to {target:g}" for name in ("rounds", *[NAMES[kind] for kind in kinds])]
-    body = table(_cost_caption(rows, target, headline), head, [_cost_cells(row, kinds) for row in rows])
-    first = {display_name(group.label): group.runs[0].rounds[0].priced for group in compared if group.runs[0].rounds}
+    head = ["method", *[name for name, _ in columns]]
+    cells = [[display_name(row["method"]), *[column[i] for _, column in columns]] for i, row in enumerate(rows)]
+    body = table(_cost_caption(rows, target, headline), head, cells)
+    first = {group.label.shown: group.runs[0].rounds[0].priced for group in compared if group.runs[0].rounds}
     surveys = [f"{name} {amount('seconds', price.normalise.seconds)} and {amount('bytes', price.normalise.bytes)}"
                for name, price in first.items() if price and price.normalise]  # fmt: skip
     if surveys:
@@ -263,22 +268,12 @@ def cost_section(compared: Sequence[Group], target: float | None, drawn: Drawn) 
     how = words.curve_caption(compared, share=headline.share)
     caption = CURVES.format(how=how, line=line, title=headline.title, name=headline.name)
     parts = []
-    for kind in kinds:
+    for kind in (kind for kind in COSTS if any(row[kind] for row in rows)):
         drawing = charts.cost_figure(compared, kind, target)
         heading = f"{headline.title} against {NAMES[kind]}"
         parts.append(title(heading) + chart(f"cost-{kind}", drawing, f"{heading} on the network.", drawn))
     body += title("Curves") + soft(caption) + PIECES.boxes(parts, "pair")
     return section("Costs on the network", body, "cost")
-
-
-def _cost_cells(row: Row, kinds: Sequence[str]) -> list[str]:
-    whole = [amount(kind, row[kind]) for kind in kinds]
-    if row["target"] is None:
-        return [display_name(row["method"]), *whole]
-    rounds = row["rounds_to_target"]
-    reach = ["–" if rounds is None else amount("rounds", rounds).split()[0]]
-    reach += [amount(kind, row[f"{kind}_to_target"]) for kind in kinds]
-    return [display_name(row["method"]), *reach, *whole]
 
 
 def _cost_caption(rows: Sequence[Row], target: float | None, headline: Figure) -> str:
@@ -296,21 +291,22 @@ def budget_section(runs: Sequence[RecordedRun], budget: Budget | None) -> str:
     """Return the methods' table at a budget; nothing without one."""
     if budget is None:
         return ""
-    headline = judged(runs)
+    headline = groups(runs).headline
     head = ["method", "seeds", headline.name, "measured in round", "ended before"]
-    body = table(budget_caption(budget, headline), head, [_budget_cells(row, headline) for row in at(runs, budget)])
-    pairs = paired_at(runs, budget)
-    if pairs:
-        few = words.fewer(len(pairs), shown(runs, pairs))
-        rows = [words.paired_cells(row) for row in shown(runs, pairs)]
-        head = ["methods", "common seeds", "difference"]
-        body += title("Method against method") + table(few + _paired(headline), head, rows)
+    caption = (
+        f"{headline.title} in each run's last evaluated round that was complete within {budget.words}: mean and 95 % "
+        "Student-t interval over the seeds. A dash: not every seed has such a round, or training had diverged. Ended "
+        "before: seeds whose run was over before the budget was used, and count with their last evaluated round."
+    )
+    body = table(caption, head, [_budget_cells(row, headline) for row in at(runs, budget)])
+    caption = words.paired_caption(headline, " when both have used the budget, seed by seed")
+    body += _pairs(runs, paired_at(runs, budget), caption)
     return section(f"Ranking after {budget.words}", body, "budget")
 
 
 def budget_story(runs: Sequence[RecordedRun], budget: Budget) -> str:
     """Return the order of methods when a budget is used up, and those without an accuracy by then, in words."""
-    headline, rows = judged(runs), at(runs, budget)
+    headline, rows = groups(runs).headline, at(runs, budget)
     known = sorted(
         (row for row in rows if row[headline.key] is not None), key=lambda row: -headline.gain(row[headline.key], 0.0)
     )
@@ -324,26 +320,6 @@ def budget_story(runs: Sequence[RecordedRun], budget: Budget) -> str:
     rest = f"; {listed(none) if len(none) <= MOST else f'{len(none)} methods'} had none by then" if none else ""
     values = "accuracies are" if headline == ACCURACY else f"values of {headline.name} are"
     return f"After {budget.words}, the {values}: {', '.join(results)}{more}{rest}."
-
-
-def _paired(headline: Figure) -> str:
-    """Return the caption of paired differences at a budget."""
-    how = "How much more accurate the first method is than the second"
-    if headline != ACCURACY:
-        how = f"The first method's {headline.name} minus the second's ({headline.kind.better} is better)"
-    return (
-        f"{how} when both have used the budget, seed by seed: mean and 95 % Student-t interval over the common seeds. "
-        "An interval that contains 0 does not separate them."
-    )
-
-
-def budget_caption(budget: Budget, headline: Figure = ACCURACY) -> str:
-    """Return the caption of the budget's table."""
-    return (
-        f"{headline.title} in each run's last evaluated round that was complete within {budget.words}: mean and 95 % "
-        "Student-t interval over the seeds. A dash: not every seed has such a round, or training had diverged. Ended "
-        "before: seeds whose run was over before the budget was used, and count with their last evaluated round."
-    )
 
 
 def _budget_cells(row: Row, headline: Figure) -> list[str]:
@@ -362,10 +338,9 @@ FIGURES: dict[str, Callable[[ErrorsOfRecord], float]] = {
 }
 
 
-def errors_section(compared: Sequence[Group], drawn: Drawn) -> str:
+def errors_section(compared: Compared, drawn: Drawn) -> str:
     """Return predicted numbers beside the true ones, or nothing where no run predicts any."""
-    every = [(group, [run.evaluation.errors for run in group.runs if run.evaluation and run.evaluation.errors])
-             for group in compared]  # fmt: skip
+    every = [(group, [final.errors for final in group.finals if final.errors]) for group in compared]
     known = [(group, errors) for group, errors in every if errors]
     if not known:
         return ""
@@ -404,7 +379,7 @@ def _by_name(
     """Return a table of errors by the names of ranges or of targets; means over the seeds."""
     head = ["range" if part == "ranges" else "target", "samples"]
     if len(known) > 1:
-        head += [f"{display_name(group.label)}: RMSE (mean error)" for group, _ in known]
+        head += [f"{group.label.shown}: RMSE (mean error)" for group, _ in known]
     else:
         head += [*FIGURES, *(["inside the interval"] if first.levels else [])]
     rows = []
@@ -434,7 +409,7 @@ def _calibration(known: Sequence[tuple[Group, Sequence[ErrorsRecord]]], first: E
     rows.append([f"{100 * (first.levels[-1] - first.levels[0]):g} % between", *inside])
     head = [
         "level",
-        *[f"not above it, {display_name(group.label)}" if len(known) > 1 else "not above it" for group, _ in known],
+        *[f"not above it, {group.label.shown}" if len(known) > 1 else "not above it" for group, _ in known],
     ]
     wide = listed([f"{100 * level:g} %" for level in first.levels])
     note = f"The share of true values that are not above the predicted levels {wide}: alike where they are calibrated."

@@ -10,19 +10,7 @@ import numpy as np
 
 from fedfloor.figures import ACCURACY, LOSS, Figure, Predictions, Ranking
 from fedfloor.names import LOCAL_ONLY, PERSISTENCE, POOLED, SCIKIT_LEARN, SEASONAL, count
-from fedfloor.report.groups import (
-    CLASSES,
-    Group,
-    contestants,
-    display_name,
-    figures_of,
-    judged,
-    last_lines,
-    members,
-    placed,
-    task,
-    values,
-)
+from fedfloor.report.groups import CLASSES, Compared, Group, contestants, display_name, values
 from fedfloor.report.ledger import RecordedRun, privacy, private_models
 from fedfloor.report.numbers import COSTS, amount, figure, interval, listed
 from fedfloor.report.records import DecidedRecord, DecideRecord, EvaluationRecord
@@ -36,11 +24,10 @@ MOST = 4  # methods that are named one by one
 SEEDED = " The noise of a simulation is drawn from its public seed and protects nobody."
 
 
-def story(compared: Sequence[Group], target: float | None) -> list[str]:
+def story(compared: Compared, target: float | None) -> list[str]:
     """Return the runs' results in words; every element is a paragraph of one or two sentences."""
     rivals = contestants(compared)
-    runs = members(rivals)
-    rows, headline, best = summary(runs, target), judged(runs), _leader(rivals)
+    rows, headline, best = summary(rivals.runs, target), rivals.headline, _leader(rivals)
     place = standing(rivals)
     reached = "" if place and target is None else verdict(rows, headline)
     paragraphs = [
@@ -51,9 +38,9 @@ def story(compared: Sequence[Group], target: float | None) -> list[str]:
     return [text[0].upper() + text[1:] if text.startswith("centralised") else text for text in paragraphs if text]
 
 
-def apart(compared: Sequence[Group]) -> str:
+def apart(compared: Compared) -> str:
     """Return a note where runs have different headlines."""
-    names = list(dict.fromkeys(run.headline.name for group in compared for run in group.runs))
+    names = list(dict.fromkeys(run.headline.name for run in compared.runs))
     return f"These runs have different headlines ({listed(names)}); here they are judged by accuracy." * (
         len(names) > 1
     )
@@ -118,23 +105,20 @@ def _reached(row: Row, target: str) -> str:
     return f"{name} reached {target} after {length}" + (f" (mean of {seeds} seeds)" if seeds > 1 else "")
 
 
-def standing(compared: Sequence[Group]) -> str:
+def standing(compared: Compared) -> str:
     """Return each method's headline in the last round that all its seeds evaluated, the best first, in words."""
-    every = members(compared)
-    rows, headline = {row["method"]: row for row in summary(every)}, judged(every)
+    rows, headline = {row["method"]: row for row in summary(compared.runs)}, compared.headline
     known = sorted((g for g in compared if rows[g.label][headline.key] is not None),
                    key=lambda g: -headline.gain(rows[g.label][headline.key], 0.0))  # fmt: skip
     if not known:
         return ""
-    last = {group.label: last_lines(group, headline.read)[0].round for group in known}
+    last = {group.label: group.last_lines(headline.read)[0].round for group in known}
     same = len(set(last.values())) == 1
     parts = []
     for group in known[:MOST]:
         row = rows[group.label]
         when = "" if same else f" (round {last[group.label]})"
-        parts.append(
-            f"{display_name(group.label)} {headline.amount(interval(row[headline.key], row['half_width'], 3))}{when}"
-        )
+        parts.append(f"{group.label.shown} {headline.amount(interval(row[headline.key], row['half_width'], 3))}{when}")
     more = f", and {len(known) - MOST} more below" if len(known) > MOST else ""
     opening = f"In round {last[known[0].label]}" if same else "In their last rounds"
     seeds = len(known[0].runs)
@@ -149,27 +133,26 @@ def standing(compared: Sequence[Group]) -> str:
     return f"{opening}, {figure_of}{mean}: {', '.join(parts)}{more}."
 
 
-def _leader(compared: Sequence[Group]) -> list[Group]:
+def _leader(compared: Compared) -> list[Group]:
     """Return the best group of several, or the only one; [] where none was evaluated."""
-    runs = members(compared)
-    rows, headline = summary(runs), judged(runs)
+    rows, headline = summary(compared.runs), compared.headline
     scored = [
         (headline.gain(row[headline.key], 0.0), -i) for i, row in enumerate(rows) if row[headline.key] is not None
     ]
     return [compared[-max(scored)[1]]] if scored else []
 
 
-def winner(compared: Sequence[Group]) -> str:
+def winner(compared: Compared) -> str:
     """Return the lead of the best method, seed by seed, in words, and whether chance explains it."""
     if len(compared) < 2:
         single = len(compared) == 1 and len(compared[0].runs) == 1
         return "This is one run with one seed: how far another seed would differ is not known." if single else ""
-    pairs = paired(members(compared))
+    pairs = paired(compared.runs)
     if not pairs:
         return "No two methods were evaluated with a common seed, so they cannot be compared seed by seed."
     best = leader(compared, pairs)
     first = next(group for group in compared if group.label == best)
-    headline = judged(members(compared))
+    headline = compared.headline
     seen = (seen_from(row, best) for row in pairs if best in (row["method"], row["against"]))
     rivals = sorted(seen, key=lambda row: headline.gain(row["difference"], 0.0))
     sentences = [_difference(first, row, headline) for row in rivals[:MOST]]
@@ -185,7 +168,7 @@ def _beyond_chance(row: Row) -> bool:
 
 
 def _difference(first: Group, row: Row, headline: Figure) -> str:
-    name, other, width = display_name(first.label), display_name(row["against"]), row["half_width"]
+    name, other, width = first.label.shown, display_name(row["against"]), row["half_width"]
     gap = headline.gain(row["difference"], 0.0)
     rounds = row["rounds"]
     when = f"in round {rounds[0]}" if len(rounds) == 1 else "in their last common rounds"
@@ -206,14 +189,14 @@ def _difference(first: Group, row: Row, headline: Figure) -> str:
 
 def devices(group: Group) -> str:
     """Return the headline of a group's model on nine devices of ten, in words."""
-    measure = placed(group.runs)
-    lines = last_lines(group, lambda line: line.spread(measure))
-    spreads = [spread for line in lines if (spread := line.spread(measure))]
+    alone = Compared([group])
+    measure = alone.placed
+    spreads = group.last_spreads(measure)
     if not spreads:
         return ""
     higher = measure.kind.better == "higher"
     end = sum(spread.p10 if higher else spread.p90 for spread in spreads) / len(spreads)
-    kind, name = figures_of(group.runs), display_name(group.label)
+    kind, name = alone.figures, group.label.shown
     right = f"{measure.phrase} of at {'least' if higher else 'most'} {measure.amount(f'{end:.2f}')}"
     right = f"a share of at least {end:.2f} right" if measure == ACCURACY else right
     if kind == "measured":
@@ -230,9 +213,9 @@ def devices(group: Group) -> str:
     )
 
 
-def untrained(compared: Sequence[Group]) -> str:
+def untrained(compared: Compared) -> str:
     """Name the classes that test samples have and no training sample has, of the run with most such samples."""
-    parks = [run.park for group in compared for run in group.runs if run.park.untrained_classes]
+    parks = [run.park for run in compared.runs if run.park.untrained_classes]
     if not parks:
         return ""
     most = max(parks, key=lambda park: sum(park.untrained_classes.values()))
@@ -241,18 +224,18 @@ def untrained(compared: Sequence[Group]) -> str:
     return f"No training sample is of class {names}: {100 * share:.0f} % of the test samples cannot be right."
 
 
-def diverged(compared: Sequence[Group]) -> str:
+def diverged(compared: Compared) -> str:
     """Return the runs that diverged, in words, and the consequence for the figures."""
     parts = []
     for group in compared:
         rounds = [f"seed {run.seed} in round {run.diverged}" for run in group.runs if run.diverged is not None]
         if rounds:
-            parts.append(f"{display_name(group.label)} ({listed(rounds)})")
+            parts.append(f"{group.label.shown} ({listed(rounds)})")
     end = "Such a method has no mean, and no difference includes that seed."
     return f"Training diverged: {'; '.join(parts)}. {end}" if parts else ""
 
 
-def unfinished(compared: Sequence[Group]) -> str:
+def unfinished(compared: Compared) -> str:
     """Return the runs that have not done all rounds of their schedule, in words."""
     parts, whole = [], 0
     for group in compared:
@@ -263,23 +246,23 @@ def unfinished(compared: Sequence[Group]) -> str:
             where = str(done[0]) if len(done) == 1 else f"{done[0]} to {done[-1]}"
             some = len(short) < len(group.runs)
             seeds = f" (seed {listed([str(run.seed) for run in short])})" if some else ""
-            parts.append(f"{display_name(group.label)}{seeds} did {where} of {short[0].planned} rounds")
+            parts.append(f"{group.label.shown}{seeds} did {where} of {short[0].planned} rounds")
     rest = " All other runs did all rounds." if whole else ""
     return f"Schedule not finished: {'; '.join(parts)}, stopped early or still running.{rest}" if parts else ""
 
 
-def lost(compared: Sequence[Group]) -> str:
+def lost(compared: Compared) -> str:
     """Return the number of lost visits in words, if any."""
     parts = []
     for group in compared:
         visits = sum(line.lost or 0 for run in group.runs for line in run.rounds)
         rounds = sum(len(run.rounds) for run in group.runs) or 1
         if visits:
-            parts.append(f"{count(visits, 'visit')} of {display_name(group.label)} ({visits / rounds:.1f} a round)")
+            parts.append(f"{count(visits, 'visit')} of {group.label.shown} ({visits / rounds:.1f} a round)")
     return f"Lost on the way: {listed(parts)}." if parts else ""
 
 
-def private(compared: Sequence[Group]) -> str:
+def private(compared: Compared) -> str:
     """Return the privacy loss of each group's models, and whether their noise protects anybody."""
     parts, seeded = [], False
     for group in compared:
@@ -290,23 +273,23 @@ def private(compared: Sequence[Group]) -> str:
             seeded = seeded or most.noise != "secret"
             loss = "no bound" if most.epsilon is None else f"ε = {most.epsilon:.4g} with δ = {most.delta:g}"
             length = count(most.rounds, "step" if protected.startswith("a sample") else "round")
-            parts.append(f"{protected} in {display_name(group.label)} after {length}: {loss}")
+            parts.append(f"{protected} in {group.label.shown} after {length}: {loss}")
     return f"Privacy loss of the models: {'; '.join(parts)}.{SEEDED * seeded}" if parts else ""
 
 
-def reported(compared: Sequence[Group]) -> str:
+def reported(compared: Compared) -> str:
     """Return the privacy loss of noisy censuses, of the seed with most, and whether their noise protects anybody."""
     parts, seeded = [], False
     for group in compared:
-        spent = [loss for loss in map(privacy, group.runs) if loss is not None and loss.reports]
+        spent = [(body.epsilon or 0.0, body) for body in map(privacy, group.runs) if body is not None and body.reports]
         if spent:
-            most = max(spent, key=lambda loss: loss.epsilon)
-            seeded = seeded or not most.secret
-            where = "" if most.secret else "on real machines "
-            better = f", or {most.advanced:.4g} with δ = {most.delta:g}" if most.advanced < most.epsilon else ""
+            epsilon, most = max(spent, key=lambda loss: loss[0])
+            seeded, where = seeded or most.noise != "secret", "" if most.noise == "secret" else "on real machines "
+            advanced = most.epsilon_advanced or 0.0
+            better = f", or {advanced:.4g} with δ = {most.delta:g}" if advanced < epsilon else ""
             parts.append(
-                f"in {display_name(group.label)} a device sent its class counts {count(most.reports, 'time')}, "
-                f"{where}together ε = {most.epsilon:.4g}{better}"
+                f"in {group.label.shown} a device sent its class counts {count(most.reports or 0, 'time')}, "
+                f"{where}together ε = {epsilon:.4g}{better}"
             )
     return f"With noise: {listed(parts)}.{SEEDED * seeded}" if parts else ""
 
@@ -315,14 +298,14 @@ SMOOTH = 3  # evaluations whose median is looked at: one bad round is not a tren
 RISE = 1.1  # times the lowest
 
 
-def remarks(compared: Sequence[Group]) -> list[str]:
+def remarks(compared: Compared) -> list[str]:
     """Return the baseline, the models that predict one class only, and the losses that rise."""
-    classes = task(members(compared)) == CLASSES
+    classes = compared.task == CLASSES
     own = (baseline(compared), one_class(compared)) if classes else (mean_baseline(compared),)
     return [text for text in (attacked(compared), *own, rising(compared)) if text]
 
 
-def attacked(compared: Sequence[Group]) -> str:
+def attacked(compared: Compared) -> str:
     """Return which devices attack, and how, if any do."""
     attacks: dict[str, list[str]] = {}
     for group in compared:
@@ -331,21 +314,20 @@ def attacked(compared: Sequence[Group]) -> str:
             share = "" if acting.share is None else f"{100 * acting.share:g} % of the devices"
             many = share or ("" if acting.count is None else count(acting.count, "device"))
             which = many or f"device {listed([str(device) for device in acting.devices or ('?',)])}"
-            attacks.setdefault(f"{which} by '{acting.kind}'", []).append(display_name(group.label))
+            attacks.setdefault(f"{which} by '{acting.kind}'", []).append(group.label.shown)
     everyone = [labels for labels in attacks.values() if len(labels) == len(compared)]
     parts = list(attacks) if everyone else [f"{how} in {listed(labels)}" for how, labels in attacks.items()]
     return f"Attackers: {'; '.join(parts)}." if parts else ""
 
 
-def baseline(compared: Sequence[Group]) -> str:
+def baseline(compared: Compared) -> str:
     """Return the figures of always predicting the most frequent class of the test samples, in words."""
-    runs = members(compared)
+    runs = compared.runs
     finals = {tuple(map(sum, run.evaluation.confusion)): run.evaluation for run in runs if run.evaluation}
     if not finals or len({final.classes for final in finals.values()}) > 1:
         return ""
-    headline = judged(runs)
     parts = []
-    for measure in dict.fromkeys((ACCURACY, headline)):
+    for measure in dict.fromkeys((ACCURACY, compared.headline)):
         reached = [value for final in finals.values() if (value := constant(final, measure)) is not None]
         if reached:
             low, high = (figure(value, _digits(value)) for value in (min(reached), max(reached)))
@@ -354,15 +336,15 @@ def baseline(compared: Sequence[Group]) -> str:
     return f"Always predicting {names} would reach {' and '.join(parts)}." if parts else ""
 
 
-def mean_baseline(compared: Sequence[Group]) -> str:
+def mean_baseline(compared: Compared) -> str:
     """Return the RMSE of always predicting the mean of the test values, in words.
 
     It follows from the figures of any model of one target: R² = 1 − RMSE²/s², with s the RMSE of the mean. It does not
     follow from mean figures of several targets, as arrays may have.
     """
-    runs = members(compared)
+    runs = compared.runs
     several = any(str(run.settings.data.get("path", "")).endswith(".npz") for run in runs)
-    if task(runs) != "regression" or judged(runs).kind.name != "RMSE" or several:
+    if compared.task != "regression" or compared.headline.kind.name != "RMSE" or several:
         return ""
     figures = [run.rounds[-1].figures or {} for run in runs if run.rounds]
     both = [(row.get("RMSE"), row.get("R2")) for row in figures]
@@ -370,7 +352,7 @@ def mean_baseline(compared: Sequence[Group]) -> str:
     if not reached:
         return ""
     low, high = (figure(value, 2) for value in (min(reached), max(reached)))
-    amount = judged(runs).amount(low if low == high else f"{low} to {high}")
+    amount = compared.headline.amount(low if low == high else f"{low} to {high}")
     return f"Always predicting the mean of the test values would reach an RMSE of {amount}."
 
 
@@ -402,7 +384,7 @@ def constant(final: EvaluationRecord, headline: Figure) -> float | None:
     return headline.value(Predictions(table, float(-(mix * np.log(mix)).sum()), ranked), final.classes)
 
 
-def one_class(compared: Sequence[Group]) -> str:
+def one_class(compared: Compared) -> str:
     """Return which final models predict one class for every test sample, in words."""
     parts = []
     for group in compared:
@@ -410,7 +392,7 @@ def one_class(compared: Sequence[Group]) -> str:
         if same:
             names = listed(list(dict.fromkeys(f"'{name}'" for _, name in same)))
             seeds = "" if len(same) == len(group.runs) else f" with seed {listed([str(run.seed) for run, _ in same])}"
-            parts.append(f"that of {display_name(group.label)}{seeds} predicts {names} for every test sample")
+            parts.append(f"that of {group.label.shown}{seeds} predicts {names} for every test sample")
     return f"A model that does not separate the classes: {'; '.join(parts)}." if parts else ""
 
 
@@ -421,7 +403,7 @@ def only(final: EvaluationRecord) -> str | None:
     return final.classes[int(taken[0])] if len(taken) == 1 and np.count_nonzero(table.sum(axis=1)) > 1 else None
 
 
-def rising(compared: Sequence[Group]) -> str:
+def rising(compared: Compared) -> str:
     """Return the groups whose loss on the test data rises during training, in words."""
     parts = []
     for group in compared:
@@ -429,12 +411,12 @@ def rising(compared: Sequence[Group]) -> str:
         if risen:
             run, best, low, high = risen[0]
             seeds = "" if len(group.runs) == 1 else f" (seed {run.seed}; {len(risen)} of {len(group.runs)} seeds)"
-            parts.append(f"{display_name(group.label)} from {low:.3g} in round {best} to {high:.3g} in the last{seeds}")
+            parts.append(f"{group.label.shown} from {low:.3g} in round {best} to {high:.3g} in the last{seeds}")
     advice = (
         "The model becomes overconfident, and its probabilities are less reliable than before: fewer rounds, a smaller "
         "learning rate or calibrated confidence help."
     )
-    if task(members(compared)) != CLASSES:
+    if compared.task != CLASSES:
         advice = "The model overfits its training samples: fewer rounds or a smaller learning rate help."
     return f"The test loss rises: {'; '.join(parts)}. {advice}" if parts else ""
 
@@ -475,9 +457,9 @@ OPENINGS = {
 } | dict.fromkeys((SCIKIT_LEARN, PERSISTENCE, SEASONAL), PLAIN)
 
 
-def contrast(compared: Sequence[Group], first: Group) -> str:
+def contrast(compared: Compared, first: Group) -> str:
     """Return the lead of the method ``first`` over each reference, such as pooled and local training, seed by seed."""
-    sentences, headline = list[str](), judged([*first.runs, *members(compared)])
+    sentences, headline = list[str](), Compared([first, *compared]).headline
     for name in OPENINGS:
         same = [group for group in compared if group.runs[0].method == name and group.label != first.label]
         rows = paired([*first.runs, *same[0].runs]) if len(same) == 1 else []
@@ -522,7 +504,7 @@ def decision_story(group: Group) -> str:
     low, high = f"{min(limits):.4g}", f"{max(limits):.4g}"
     many = "" if len(every) == 1 else f", means of {len(every)} seeds"
     return (
-        f"{display_name(group.label)} decides for '{name}' where its probability is at least "
+        f"{group.label.shown} decides for '{name}' where its probability is at least "
         f"{low if low == high else f'{low} to {high}'} ({_decision_rule(name, first)}). On the "
         f"{_decided_on(group.runs[0])} samples{many}: {_decided_words([made.decided for made in every])}; by the "
         "likeliest class, as in all other figures here: "
@@ -552,7 +534,7 @@ def _decided_on(run: RecordedRun) -> str:
     return "test" if run.on == "test" else "same validation"
 
 
-def decision_rows(compared: Sequence[Group]) -> list[list[str]]:
+def decision_rows(compared: Compared) -> list[list[str]]:
     """Return two rows of text per run that has a threshold: decisions by it, and by the likeliest class."""
     cells = []
     for group, run in [(runs_of, run) for runs_of in compared for run in runs_of.runs]:
@@ -563,13 +545,13 @@ def decision_rows(compared: Sequence[Group]) -> list[list[str]]:
         for way, figures in ways.items():
             numbers = [figure(getattr(figures, key)) for key in SHARES]
             numbers += [f"{getattr(figures, key):,}" for key in COUNTS]
-            cells.append([display_name(group.label), str(run.seed), way, *numbers])
+            cells.append([group.label.shown, str(run.seed), way, *numbers])
     return cells
 
 
-def decision_caption(compared: Sequence[Group]) -> str:
+def decision_caption(compared: Compared) -> str:
     """Return the rules that chose the thresholds, and the samples of the figures."""
-    known = [(run, *decision) for run in members(compared) if (decision := decided(run)) is not None]
+    known = [(run, *decision) for run in compared.runs if (decision := decided(run)) is not None]
     ways = listed(list(dict.fromkeys(_decision_rule(name, made) for _, name, made in known)))
     on = listed(list(dict.fromkeys(_decided_on(run) for run, _, _ in known)))
     return (

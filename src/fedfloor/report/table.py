@@ -11,19 +11,7 @@ from typing import Any
 
 from fedfloor.errors import SettingError, require, unknown
 from fedfloor.figures import ACCURACY, LOSS, Figure, of_task
-from fedfloor.report.groups import (
-    CLASSES,
-    Group,
-    check_same_test,
-    contestants,
-    groups,
-    half_width,
-    judged,
-    last_lines,
-    members,
-    task,
-    values,
-)
+from fedfloor.report.groups import CLASSES, Compared, Group, check_same_test, contestants, groups, half_width, values
 from fedfloor.report.ledger import RecordedRound, RecordedRun, spent
 from fedfloor.report.numbers import COSTS, UNITS, amount, unit
 
@@ -39,15 +27,15 @@ def summary(runs: Iterable[RecordedRun], target: float | None = None) -> list[Ro
 
     The headline (its key: ``accuracy``, where the experiments name no other) and ``loss`` belong to the last round that
     every seed evaluated, ``best_accuracy`` is the mean of the seeds' best (again the headline's), ``macro_f1`` that of
-    their final models where all have one, ``backdoor`` the success of a backdoor where there is one, ``rounds`` is what
-    every seed finished, ``wall_s`` the mean of the seeds' seconds. ``rounds_to_target`` is the mean over seeds, and
-    None unless all of them (``reached``) got there; so are ``seconds_to_target``, ``bytes_to_target`` and
-    ``joules_to_target``, what all rounds up to that one cost on the network; ``seconds``, ``bytes`` and ``joules`` are
-    what all rounds cost. ``diverged`` has the seed and the round of every run that diverged: with one, there is no
-    headline, best one, macro-F1 and loss, for a mean over the other seeds would be of a luckier method.
+    their final models where all have one, ``backdoor`` the success of a backdoor where there is one, ``rounds`` the
+    rounds that every seed finished, ``wall_s`` the mean of the seeds' seconds. ``rounds_to_target`` is the mean over
+    seeds, and None unless all of them (``reached``) got there; so are ``seconds_to_target``, ``bytes_to_target`` and
+    ``joules_to_target``, the cost of all rounds up to that one on the network; ``seconds``, ``bytes`` and ``joules``
+    are the cost of all rounds. ``diverged`` has the seed and the round of every run that diverged: with one, there is
+    no headline, best one, macro-F1 and loss, for a mean over the other seeds would be of a luckier method.
     """
-    runs = list(runs)
-    return [_row(group, target, judged(runs)) for group in groups(runs)]
+    compared = groups(runs)
+    return [_row(group, target, compared.headline) for group in compared]
 
 
 def _row(group: Group, target: float | None, figure: Figure) -> Row:
@@ -64,12 +52,13 @@ def _row(group: Group, target: float | None, figure: Figure) -> Row:
         "half_width": half_width(last) if known else None,
         f"best_{figure.key}": _mean(best) if known else None,
     }
-    beside = (ACCURACY,) if task(group.runs) == CLASSES else of_task(task(group.runs))
+    task = Compared([group]).task
+    beside = (ACCURACY,) if task == CLASSES else of_task(task)
     others = {other.key: _mean(_last(group, other)) if known else None for other in beside if other.key != figure.key}
-    others |= {"macro_f1": _whole_mean(finals)} if task(group.runs) == CLASSES else {}
+    others |= {"macro_f1": _whole_mean(finals)} if task == CLASSES else {}
     others |= {"loss": _mean(_last(group, LOSS)) if known else None}
     row |= {key: value for key, value in others.items() if key not in row}
-    marked = [line.backdoor for line in last_lines(group, lambda line: line.backdoor) if line.backdoor is not None]
+    marked = [line.backdoor for line in group.last_lines(lambda line: line.backdoor) if line.backdoor is not None]
     row |= {"backdoor": _mean(marked)} if marked else {}
     return row | {
         "target": target,
@@ -87,7 +76,7 @@ def _row(group: Group, target: float | None, figure: Figure) -> Row:
 
 def _last(group: Group, figure: Figure) -> list[float]:
     """Return a figure in the last round that every seed evaluated, one value per run that did not diverge."""
-    return [value for line in last_lines(group, figure.read) if (value := figure.read(line)) is not None]
+    return [value for line in group.last_lines(figure.read) if (value := figure.read(line)) is not None]
 
 
 def _mean(numbers: Sequence[float]) -> float | None:
@@ -124,9 +113,9 @@ def natural_target(runs: Iterable[RecordedRun]) -> float | None:
     For a share it is one of 0.05, 0.10, …, 0.95, 0.96, …, 0.99; for a loss one of …, 1, 0.5, 0.2, 0.1, ….
     Without methods, the references are compared.
     """
-    runs = list(runs)
-    figure = judged(runs)
-    by_method = [[list(values(run, figure.read).values()) for run in group.runs] for group in contestants(groups(runs))]
+    compared = groups(runs)
+    figure = compared.headline
+    by_method = [[list(values(run, figure.read).values()) for run in group.runs] for group in contestants(compared)]
     return figure.round_target(figure.worst(map(figure.best, seeds)) for seeds in by_method if all(seeds))
 
 
@@ -157,8 +146,9 @@ def paired(runs: Iterable[RecordedRun], difference: Difference | None = None) ->
     """
     runs, rows = list(runs), []
     check_same_test(runs)
-    difference = difference or partial(last_difference, figure=judged(runs))
-    for first, second in combinations(groups(runs), 2):
+    compared = groups(runs)
+    difference = difference or partial(last_difference, figure=compared.headline)
+    for first, second in combinations(compared, 2):
         by_seed = {run.seed: run for run in second.runs}
         by_seed_difference = {run.seed: difference(run, by_seed[run.seed]) for run in first.runs if run.seed in by_seed}
         differences = {seed: value for seed, value in by_seed_difference.items() if value is not None}
@@ -178,14 +168,13 @@ def seen_from(row: Row, label: str) -> Row:
     return row | {"method": label, "against": row["method"], "difference": -row["difference"]}
 
 
-def leader(compared: Sequence[Group], pairs: Sequence[Row]) -> str:
+def leader(compared: Compared, pairs: Sequence[Row]) -> str:
     """Return the label that is ahead of most others, and of equals furthest; of those without a run that diverged."""
-    figure = judged(members(compared))
     sound = [group for group in compared if len(group.whole) == len(group.runs)] or compared
 
     def ahead(group: Group) -> tuple[int, float]:
         rows = [seen_from(row, group.label) for row in pairs if group.label in (row["method"], row["against"])]
-        gains = [figure.gain(row["difference"], 0.0) for row in rows]
+        gains = [compared.headline.gain(row["difference"], 0.0) for row in rows]
         return sum(gain >= 0 for gain in gains), sum(gains)
 
     return max(sound, key=ahead).label
@@ -193,13 +182,12 @@ def leader(compared: Sequence[Group], pairs: Sequence[Row]) -> str:
 
 def shown(runs: Iterable[RecordedRun], pairs: Sequence[Row]) -> list[Row]:
     """Return the pairs to print: all of up to six methods, else those of the leading one, nearest first."""
-    runs = list(runs)
-    compared, figure = groups(runs), judged(runs)
+    compared = groups(runs)
     if len(compared) <= MANY or not pairs:
         return list(pairs)
     best = leader(contestants(compared), pairs)
     rows = [seen_from(row, best) for row in pairs if best in (row["method"], row["against"])]
-    return sorted(rows, key=lambda row: figure.gain(row["difference"], 0.0))
+    return sorted(rows, key=lambda row: compared.headline.gain(row["difference"], 0.0))
 
 
 @dataclass(frozen=True)
@@ -266,7 +254,8 @@ def at(runs: Iterable[RecordedRun], budget: Budget) -> list[Row]:
             f"--at {budget.kind}: these runs have no price, because their experiments have no network. Run them with a "
             "[network], or give --at rounds=N."
         )
-    return [_budget_row(group, budget, judged(runs)) for group in groups(runs)]
+    compared = groups(runs)
+    return [_budget_row(group, budget, compared.headline) for group in compared]
 
 
 def _budget_row(group: Group, budget: Budget, figure: Figure) -> Row:
@@ -286,7 +275,7 @@ def _budget_row(group: Group, budget: Budget, figure: Figure) -> Row:
 
 def paired_at(runs: Sequence[RecordedRun], budget: Budget) -> list[Row]:
     """Return :func:`paired` differences between headlines when a budget is used."""
-    figure = judged(runs)
+    figure = groups(runs).headline
 
     def difference(first: RecordedRun, second: RecordedRun) -> tuple[int, float] | None:
         a, b = reached(first, budget, figure), reached(second, budget, figure)

@@ -6,11 +6,11 @@ from collections.abc import Iterable, Sequence
 
 from fedfloor.figures import ACCURACY, KINDS, LOSS, MACRO_F1, Figure
 from fedfloor.names import count
-from fedfloor.report.charts import MOST_DEVICES
-from fedfloor.report.groups import CLASSES, Group, display_name, figures_of, judged, last_lines, members, placed, task
+from fedfloor.report.charts import MOST_DEVICES, class_samples
+from fedfloor.report.groups import CLASSES, Compared, Group, display_name, groups
 from fedfloor.report.ledger import RecordedRun, frequent
 from fedfloor.report.numbers import COSTS, NAMES, amount, decimals, figure, interval, listed, percent
-from fedfloor.report.records import ParkRecord
+from fedfloor.report.records import EvaluationRecord, ParkRecord
 from fedfloor.report.table import Budget, Row, at, paired, summary
 
 CLASSED = (CLASSES, "reconstruction")  # tasks whose bins are classes
@@ -34,16 +34,16 @@ def on(runs: Sequence[RecordedRun]) -> str:
     return " or ".join(dict.fromkeys(run.on for run in runs)) or "test"
 
 
-def when(compared: Sequence[Group], read: object = None) -> str:
+def when(compared: Compared, read: object = None) -> str:
     """Return the last evaluated rounds in words; ``read`` reads the figure from a ledger line."""
-    pick = read if callable(read) else judged(members(compared)).read
-    last = sorted({lines[0].round for group in compared if (lines := last_lines(group, pick))})
+    pick = read if callable(read) else compared.headline.read
+    last = sorted({lines[0].round for group in compared if (lines := group.last_lines(pick))})
     if not last:
         return "in the last evaluated round"
     return f"in round {last[0]}" if len(last) == 1 else f"in each run's last evaluated round ({last[0]} to {last[-1]})"
 
 
-def seeds(compared: Sequence[Group]) -> str:
+def seeds(compared: Compared) -> str:
     """Return the number of runs behind a figure in words.
 
     >>> seeds([])
@@ -145,15 +145,18 @@ def summary_caption(rows: Sequence[Row], where: str, headline: Figure = ACCURACY
     return " ".join(parts)
 
 
-def paired_caption(headline: Figure) -> str:
-    """Return the caption of paired differences of a headline."""
+LAST = ", seed by seed, in the last round that both evaluated"
+ALONE = " Every pair stands for itself: the intervals are not widened for the number of pairs."
+
+
+def paired_caption(headline: Figure, when: str = LAST) -> str:
+    """Return the caption of paired differences of a headline; ``when``: by which round or budget."""
     how = "How much more accurate the first method is than the second"
     if headline != ACCURACY:
         how = f"The first method's {headline.name} minus the second's ({headline.kind.better} is better)"
     return (
-        f"{how}, seed by seed, in the last round that both evaluated: mean and 95 % Student-t interval over the common "
-        "seeds. An interval that contains 0 does not separate them. Every pair stands for itself: the intervals are "
-        "not widened for the number of pairs."
+        f"{how}{when}: mean and 95 % Student-t interval over the common seeds. An interval that contains 0 does not "
+        f"separate them.{ALONE * (when == LAST)}"
     )
 
 
@@ -174,25 +177,25 @@ def paired_cells(row: Row) -> list[str]:
     return [f"{display_name(row['method'])} – {display_name(row['against'])}", seeds, *rounds, difference]
 
 
-def curve_caption(compared: Sequence[Group], *, share: bool) -> str:
+def curve_caption(compared: Compared, *, share: bool) -> str:
     """Return the caption of curves.
 
     Args:
         share: whether the figure is a share, so that its band is cut at 0 and 1.
     """
-    if len(members(compared)) == 1:
+    if len(compared.runs) == 1:
         return "A point per evaluated round of one run."
     if all(len(group.runs) == 1 for group in compared):
         return f"A point per evaluated round; every line is one run ({seeds(compared)})."
     cut = ", cut at 0 and 1" if share else ""
     mean = f"Thick line: mean over seeds ({seeds(compared)}); thin: each seed"
-    lost = " Seeds that diverged are in no mean." if any(run.diverged is not None for run in members(compared)) else ""
+    lost = " Seeds that diverged are in no mean." if any(run.diverged is not None for run in compared.runs) else ""
     return f"{mean}; band: 95 % Student-t interval of the mean{cut}.{lost}"
 
 
-def headline_caption(compared: Sequence[Group], target: float | None) -> str:
+def headline_caption(compared: Compared, target: float | None) -> str:
     """Return the caption of the headline's curve."""
-    where, headline = on(members(compared)), judged(members(compared))
+    where, headline = on(compared.runs), compared.headline
     at = "" if target is None else headline.amount(f"{target:g}")
     line = "" if target is None else f" The dotted line is {at}, the {headline.name} compared above."
     shown = f"{headline.title} of the model on the {where} samples ({headline.kind.better} is better)."
@@ -201,25 +204,25 @@ def headline_caption(compared: Sequence[Group], target: float | None) -> str:
     return f"{shown} {curve_caption(compared, share=headline.share)}{line}"
 
 
-def loss_caption(compared: Sequence[Group]) -> str:
+def loss_caption(compared: Compared) -> str:
     """Return the caption of the loss's curve."""
-    where = on(members(compared))
-    loss = LOSSES.get(task(members(compared)), "loss on scaled targets")
+    where = on(compared.runs)
+    loss = LOSSES.get(compared.task, "loss on scaled targets")
     return f"Mean {loss} of the model on the {where} data. {curve_caption(compared, share=False)}"
 
 
-def devices_caption(compared: Sequence[Group], *, dots: bool) -> str:
+def devices_caption(compared: Compared, *, dots: bool) -> str:
     """Return the caption of the headline per device."""
-    where, measure = on(members(compared)), placed(members(compared))
+    where, measure = on(compared.runs), compared.placed
     each = " Dots: the single devices, by the final model." if dots else ""
-    mean = " Means over seeds." if any(len(group.runs) > 1 for group in compared) else ""
+    mean = " Means over seeds." if compared.several else ""
     last = when(compared, lambda line: line.spread(measure))
     made = {
         "measured": f"measured on the device's own {where} samples; devices without any only train, and are left out",
         "expected": f"expected on {where} samples in the device's own mix of classes: no {where} sample is its own",
         None: f"measured on the device's own {where} samples where the data have owners, otherwise expected on "
         f"{where} samples in the device's own mix of classes",
-    }[figures_of(members(compared))]
+    }[compared.figures]
     return (
         f"The model's {measure.name}, device by device, {last}: {made}. The bar runs from the device at 10 % of "
         f"these devices to the one at 90 %, the diamond is the median.{each}{mean} {seeds(compared).capitalize()}."
@@ -227,50 +230,49 @@ def devices_caption(compared: Sequence[Group], *, dots: bool) -> str:
     )
 
 
-def _defined(compared: Sequence[Group]) -> str:
+def _defined(compared: Compared) -> str:
     """Return the number of devices for which the headline is defined, in words; nothing for the accuracy."""
-    measure, judged_by = placed(members(compared)), judged(members(compared))
+    measure, judged_by = compared.placed, compared.headline
     if measure != judged_by:
         return (
             f" The {judged_by.name} is not known device by device: no device has the samples for it, or runs are older."
         )
-    lines = [line for group in compared for line in last_lines(group, lambda line: line.spread(measure))]
-    known = [spread.devices for line in lines if (spread := line.spread(measure)) and spread.devices is not None]
+    spreads = [spread for group in compared for spread in group.last_spreads(measure)]
+    known = [spread.devices for spread in spreads if spread.devices is not None]
     if not known:
         return ""
     few, many = min(known), max(known)
     devices = count(few, "device") if few == many else f"{few} to {many} devices"
     needs = {CLASSES: "is of a class that it needs", "reconstruction": "is an anomaly, or all are"}
-    return f" It is defined on {devices}: not where no test sample {needs.get(task(members(compared)), 'is its own')}."
+    return f" It is defined on {devices}: not where no test sample {needs.get(compared.task, 'is its own')}."
 
 
-def places_title(compared: Sequence[Group], kind: str) -> str:
+def places_title(compared: Compared, kind: str) -> str:
     """Return the heading of the section on a kind of place: an expectation is called one."""
-    measure = placed(members(compared))
-    expected = figures_of(members(compared)) == "expected"
+    measure = compared.placed
+    expected = compared.figures == "expected"
     return f"{f'Expected {measure.name}' if expected else measure.title} per {kind}"
 
 
-def devices_listed(rows: int, compared: Sequence[Group]) -> str:
+def devices_listed(rows: int, compared: Compared) -> str:
     """Return the number of listed devices in words, and whether they are all."""
-    every = rows >= max(run.park.size for run in members(compared))
+    every = rows >= max(run.park.size for run in compared.runs)
     return f"{'All ' if every else ''}{count(rows, 'device')}{'' if every else ', evenly spread'}"
 
 
-def places_caption(compared: Sequence[Group], kind: str, *, spread: bool = True) -> str:
+def places_caption(compared: Compared, kind: str, *, spread: bool = True) -> str:
     """Return the caption of the headline per factory, or of the table of devices (without a spread)."""
-    known = [group for group in compared if any(run.evaluation for run in group.runs)]
-    rounds = sorted({run.evaluation.round for run in members(known) if run.evaluation})
-    model = f"after round {rounds[0]}" if len(rounds) == 1 else f"after rounds {rounds[0]} to {rounds[-1]}"
-    several = any(len(group.runs) > 1 for group in known)
-    where, measure = on(members(known)), placed(members(compared))
+    known = Compared(group for group in compared if group.finals)
+    model = f"after {_rounds([final for group in known for final in group.finals])}"
+    several = known.several
+    where, measure = on(known.runs), compared.placed
     mean = f" {_cut(measure) if spread else 'Mean over seeds.'}" if several else ""
     if measure != ACCURACY:
         way = {
             "measured": f"on the {where} samples of each {kind}",
             "expected": f"expected on {where} samples in the mix of classes of each {kind}",
             None: f"on the {where} samples of each {kind}, or expected in its mix of classes",
-        }[figures_of(members(known))]
+        }[known.figures]
         return f"{measure.title} of the final model ({model}) {way}, where it is defined; {seeds(known)}.{mean}"
     made = {
         "measured": f"Share of the {where} samples of each {kind} that the final model ({model}) gets right, where "
@@ -279,7 +281,7 @@ def places_caption(compared: Sequence[Group], kind: str, *, spread: bool = True)
         f"{where} data and the mix of classes of each {kind}: no {where} sample belongs to a device",
         None: f"Share that the final model ({model}) gets right in each {kind}: of its own {where} samples where the "
         f"data have owners, otherwise expected by its mix of classes",
-    }[figures_of(members(known))]
+    }[known.figures]
     return f"{made}; {seeds(known)}.{mean}"
 
 
@@ -287,34 +289,35 @@ def _cut(headline: Figure) -> str:
     return SPREAD.format(one=" and 1" if headline.share else "")
 
 
-def classes_caption(compared: Sequence[Group]) -> str:
+def _rounds(finals: Sequence[EvaluationRecord]) -> str:
+    """Return the rounds of final models in words."""
+    rounds = sorted({final.round for final in finals})
+    return f"round {rounds[0]}" if len(rounds) == 1 else f"rounds {rounds[0]} to {rounds[-1]}"
+
+
+def classes_caption(compared: Compared) -> str:
     """Return the caption of the accuracy per class."""
-    spread = f" {_cut(ACCURACY)}" if any(len(group.runs) > 1 for group in compared) else ""
-    where, last = on(members(compared)), when(compared, lambda line: line.by_class)
+    spread = f" {_cut(ACCURACY)}" if compared.several else ""
+    where, last = on(compared.runs), when(compared, lambda line: line.by_class)
     share = f"Share of the {where} samples of each class that the model gets right {last}"
     return f"{share}; {seeds(compared)}.{spread}"
 
 
 def hardest(group: Group) -> str:
     """Return the classes that a group's model gets wrong most often, in words."""
-    lines = last_lines(group, lambda line: line.by_class)
-    columns = zip(*[line.by_class for line in lines if line.by_class], strict=False)
-    known = [[value for value in column if value is not None] for column in columns]
-    means = sorted((sum(v) / len(v), i) for i, v in enumerate(known) if v)
+    means = sorted((sum(v) / len(v), i) for i, v in enumerate(class_samples(group)) if v)
     names = group.runs[0].park.classes
     worst = ", ".join(f"'{names[i]}' ({value:.2f})" for value, i in means[:5])
-    return f"{display_name(group.label)} finds these the hardest: {worst}." if worst else ""
+    return f"{group.label.shown} finds these the hardest: {worst}." if worst else ""
 
 
 def confusion_caption(group: Group, *, numbers: bool) -> str:
     """Return the caption of a confusion matrix; ``numbers``: whether cells show their share."""
     percent = ", which is written in it in %" if numbers else ""
-    known = [run.evaluation for run in group.runs if run.evaluation]
-    rounds = sorted({final.round for final in known})
-    model = f"round {rounds[0]}" if len(rounds) == 1 else f"rounds {rounds[0]} to {rounds[-1]}"
-    several = f", {len(known)} seeds added up" if len(known) > 1 else f", seed {group.runs[0].seed}"
+    many = len(group.finals)
+    several = f", {many} seeds added up" if many > 1 else f", seed {group.runs[0].seed}"
     return (
-        f"{display_name(group.label)}, final model ({model}{several}), on the {on(group.runs)} data. "
+        f"{group.label.shown}, final model ({_rounds(group.finals)}{several}), on the {on(group.runs)} data. "
         "A row is the true class, a column a predicted one; a cell's colour grows with the square root of its share "
         f"of the row{percent}. "
         "The diagonal holds correct predictions."
@@ -384,7 +387,7 @@ def plan_caption(run: RecordedRun, *, handed: bool) -> str:
 def config_title(group: Group) -> str:
     """Return the title of a group's configurations."""
     seeds = listed([str(run.seed) for run in group.runs])
-    return f"{display_name(group.label)}: seed{'s' if len(group.runs) > 1 else ''} {seeds}"
+    return f"{group.label.shown}: seed{'s' if len(group.runs) > 1 else ''} {seeds}"
 
 
 MARKDOWN_HEAD = ("method", "{headline}", "minus {first}", "loss", "rounds", "seeds", "s per run")
@@ -400,10 +403,10 @@ def markdown(runs: Iterable[RecordedRun], target: float | None = None, budget: B
         budget: how much of something each run may use up.
     """
     runs = list(runs)
-    rows, headline = summary(runs, target), judged(runs)
+    rows, headline = summary(runs, target), groups(runs).headline
     first = rows[0]["method"]
     apart = {row["against"]: row for row in paired(runs) if row["method"] == first}
-    more = _cost_columns(rows, target) + _budget_columns(runs, budget) + _lost_columns(rows)
+    more = cost_columns(rows, target) + _budget_columns(runs, budget) + _lost_columns(rows)
     figures = [column for column in beside(rows, headline) if column[1] not in ("accuracy", "macro_f1", "loss")]
     figures = figures or [("macro-F1", "macro_f1", 4)]
     head = [of_head.format(first=first, headline=headline.name) for of_head in MARKDOWN_HEAD]
@@ -422,10 +425,13 @@ def markdown(runs: Iterable[RecordedRun], target: float | None = None, budget: B
     return "\n".join(lines) + "\n"
 
 
-def _cost_columns(rows: Sequence[Row], target: float | None) -> list[tuple[str, list[str]]]:
-    """Return the columns of price, each a name and its cells; none where no run has a price."""
+def cost_columns(rows: Sequence[Row], target: float | None, total: str = "") -> list[tuple[str, list[str]]]:
+    """Return the columns of price, each a name and its cells; none where no run has a price.
+
+    ``total`` ends the names of the columns of all rounds.
+    """
     kinds = [kind for kind in COSTS if any(row[kind] for row in rows)]
-    totals = [(NAMES[kind], [amount(kind, row[kind]) for row in rows]) for kind in kinds]
+    totals = [(f"{NAMES[kind]}{total}", [amount(kind, row[kind]) for row in rows]) for kind in kinds]
     if target is None or not kinds:
         return totals
     rounds = [figure(row["rounds_to_target"], 1).removesuffix(".0") for row in rows]
@@ -437,7 +443,7 @@ def _cost_columns(rows: Sequence[Row], target: float | None) -> list[tuple[str, 
 def _budget_columns(runs: Sequence[RecordedRun], budget: Budget | None) -> list[tuple[str, list[str]]]:
     if budget is None:
         return []
-    key = judged(runs).key
+    key = groups(runs).headline.key
     return [(f"after {budget.words}", [interval(row[key], row["half_width"]) for row in at(runs, budget)])]
 
 
