@@ -1,4 +1,4 @@
-"""The errors a user can meet: each names the setting, the value, what is allowed, and a remedy."""
+"""The errors a user can meet: each names the setting, the value, the allowed ones, and a remedy."""
 
 from __future__ import annotations
 

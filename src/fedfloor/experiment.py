@@ -157,7 +157,7 @@ class MethodSettings:
         edge_mix: how models meet at edges, in methods that let them, such as HierFAVG and FedGS.
         travel: codecs of the devices' uploads, in order.
         travel_down: codecs of the model on its way to devices, by order.
-        edge_travel: codecs of what edges send to the cloud, in methods whose models meet at edges first.
+        edge_travel: codecs of the models that edges send to the cloud, in methods whose models meet at edges first.
         edge_travel_down: codecs of the model on its way from the cloud to edges.
     """
 

@@ -1,7 +1,7 @@
 """The price of a resolved plan: seconds, bytes per link and direction, joules, and the branch that ends last.
 
-The plan is walked in simulated time, without training: the price keeps its own time, as links make copies wait. What
-the walk needs before it begins is computed below it: visits per node, interfering visits, and pulls of the frozen part.
+The plan is walked in simulated time, without training: the price keeps its own time, as links make copies wait.
+Visits per node, interfering visits and pulls of the frozen part are known before the walk begins, and computed below.
 """
 
 from __future__ import annotations
@@ -138,17 +138,9 @@ class Price:
 
 
 def price(
-    plan: Node,
-    sites: Sites,
-    payload: Payload,
-    *,
-    air: RadioUplink | None = None,
-    round_number: int = 1,
-    tick: int = 0,
-    numbered: Sequence[int] | None = None,
-    holders: frozenset[int] = frozenset(),
-    trace: bool = False,
-) -> Price:
+    plan: Node, sites: Sites, payload: Payload, *, air: RadioUplink | None = None, round_number: int = 1, tick: int = 0,
+    numbered: Sequence[int] | None = None, holders: frozenset[int] = frozenset(), trace: bool = False,
+) -> Price:  # fmt: skip
     r"""Price a resolved plan.
 
     The packet starts and ends at the cloud, and every change of site is a transfer over each link of the route. At a

@@ -364,7 +364,7 @@ class Mobility:
 
     Time is cut into turns of ``every`` ticks. In the first all devices are at home; in each other one max(2, share·K)
     devices, drawn anew, hand their places on in a ring: each goes to the home of the one before it, which may be in its
-    own factory. So factories keep their sizes, and everybody else is at home.
+    own factory. So factories keep their sizes, and all other devices are at home.
 
     Args:
         every: ticks that a turn lasts, at least 1.

@@ -78,7 +78,7 @@ def standard(sums: Iterable[tuple[Floats, Floats, Floats]], scale: float = 1.0) 
         count, total = count + n, total + s
     known = np.maximum(count, 1)
     mean, deviation = total / known, np.sqrt(squares / known)
-    constant = deviation <= np.maximum(1e-14 * np.abs(mean), SMALLEST)  # nothing, or what rounding leaves of it
+    constant = deviation <= np.maximum(1e-14 * np.abs(mean), SMALLEST)  # nothing, or a remainder of rounding
     return scale * mean, np.where(constant, 1.0, scale * deviation)
 
 

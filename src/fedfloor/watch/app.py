@@ -1,4 +1,4 @@
-"""The page's application: who may read it, a stream of what changes, and the state for programs."""
+"""The page's application: its readers, a stream of changes, and the state for programs."""
 
 from __future__ import annotations
 
@@ -46,12 +46,12 @@ HEADERS = {
 
 @dataclass(frozen=True)
 class Access:
-    """Who may read the page.
+    """The readers of the page.
 
     Args:
         names: by which browsers may address it, beside IP addresses: a page elsewhere whose name is made to point here
             (DNS rebinding) is refused.
-        password: that a client must give; None asks for none.
+        password: that a client must give; None: none is needed.
     """
 
     names: frozenset[str] = frozenset({"localhost"})
@@ -141,7 +141,7 @@ class Feed:
         return self._whole[1]
 
     async def stream(self) -> AsyncIterator[bytes]:
-        """Yield the state, then what changes, and a comment where nothing does."""
+        """Yield the state, then its changes, and a comment where there are none."""
         seen = self._number
         yield b"retry: 1000\n\n" + self.whole()
         while True:
@@ -165,7 +165,7 @@ def application(watched: Watched, access: Access, over: Callable[[], bool] = lam
     """Return the application.
 
     Args:
-        over: called at every look at the folder: whether whoever started the page is gone.
+        over: called at every look at the folder: whether the process that started the page is gone.
     """
     feed = Feed(watched)
     page = {

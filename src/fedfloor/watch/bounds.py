@@ -1,4 +1,4 @@
-"""HTTP connections that cannot exhaust the server: bounded in number, in time, and in what they leave unread."""
+"""HTTP connections that cannot exhaust the server: bounded in number, in time, and in unread bytes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 REQUEST_S = 10.0  # for a request and its answer
 STREAM_S = 3600.0  # for a stream of events; browsers connect again
-UNREAD_S = 10.0  # for a client to read what was sent
+UNREAD_S = 10.0  # for a client to read an answer
 CLOSING_S = 2.0  # for a client to take the end of an answer
 MOST_REQUESTS = 256  # connections without a stream
 MOST_STREAMS = 128
@@ -31,15 +31,16 @@ class BoundedProtocol(H11Protocol):
         self._make_room(MOST_REQUESTS)
 
     def begin_stream(self) -> None:
-        """Let the answer last: it is a stream of events for a client that may have one."""
+        """Let the answer last: it is a stream of events for an admitted client."""
         self.streams, self.since = True, self.loop.time()
         self._abort_after("request", STREAM_S)
         self._make_room(MOST_STREAMS)
 
     def _make_room(self, most: int) -> None:
-        alike = [one for one in self.connections if isinstance(one, BoundedProtocol) and one.streams == self.streams]
-        for one in sorted(alike, key=lambda one: one.since)[: max(0, len(alike) - most)]:
-            one.transport.abort()
+        bounded = [other for other in self.connections if isinstance(other, BoundedProtocol)]
+        alike = sorted((other for other in bounded if other.streams == self.streams), key=lambda other: other.since)
+        for other in alike[: max(0, len(alike) - most)]:
+            other.transport.abort()
 
     def _abort_after(self, name: str, seconds: float) -> None:
         self._cancel(name)

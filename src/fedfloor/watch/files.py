@@ -20,7 +20,7 @@ CHARS = 400  # of a line or a reason that is shown
 
 
 def short(text: object) -> str:
-    r"""Return a foreign text as one line without control characters, cut to what a page shows.
+    r"""Return a foreign text as one line without control characters, cut to the length that a page shows.
 
     >>> short("\x1b[31mno\x1b[0m\nway\x07")
     'no way\\x07'
@@ -43,7 +43,7 @@ class MeasuredRecord:
 
 @dataclass(frozen=True)
 class WatchedLine(LineRecord):
-    """A line of the ledger with what real machines measured and whom they refused."""
+    """A line of the ledger with the measurements and refusals of real machines."""
 
     measured: MeasuredRecord | None = None
     info: dict[str, Any] = field(default_factory=dict)
@@ -137,5 +137,5 @@ def holder(path: Path) -> int | None:
 def holds(pid: int, place: str) -> bool:
     """Return whether a process has a file open, as far as this user may know."""
     with contextlib.suppress(OSError):
-        return any(os.readlink(one) == place for one in Path(f"/proc/{pid}/fd").iterdir())
+        return any(os.readlink(link) == place for link in Path(f"/proc/{pid}/fd").iterdir())
     return False

@@ -53,7 +53,7 @@ class _Document(Collector):
             ("round_seconds", "Seconds of the last round, predicted on its network and taken here.", ["kind"], seconds),
             ("factory_train_loss", "Mean loss of a factory's devices at their last visit.", ["factory"], losses),
             ("process_up", "Whether a process of the park is alive.", ["name", "kind"], up),
-            ("alarms", "What a device reports as drift, and its model's decision on an alarm.", ["device"], alarms),
+            ("alarms", "Drifting sensors of a device, and its model's decision on an alarm.", ["device"], alarms),
             ("model_version", "Version of the model that a device uses.", ["device"], versions),
             ("broker_connected", "Whether the process that keeps alarms reaches a factory.", ["factory"], reached),
         )

@@ -27,7 +27,7 @@ HERE = "127.0.0.1"
 PORT = 8700
 HANDSHAKE_S = 5.0
 PASSWORD_CHARS = 12
-NICE = 10  # beside a run: whatever trains goes first
+NICE = 10  # beside a run: training goes first
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class PageListener:
         self.tls()
 
     def access(self) -> Access:
-        """Return who may read the page."""
+        """Return the page's names and its password."""
         own = {"localhost", self.host.lower(), socket.gethostname().lower(), *map(str.lower, self.names)}
         return Access(frozenset(own), None if self.password is None else _password(self.password))
 
@@ -140,8 +140,8 @@ class _Server(uvicorn.Server):
         limit = HANDSHAKE_S if self._tls else None
         loop = asyncio.get_running_loop()
         self.servers = [
-            await loop.create_server(protocol, sock=one, ssl=self._tls, ssl_handshake_timeout=limit)
-            for one in sockets or ()
+            await loop.create_server(protocol, sock=sock, ssl=self._tls, ssl_handshake_timeout=limit)
+            for sock in sockets or ()
         ]
         self.should_exit |= self.lifespan.should_exit
         self.started = True

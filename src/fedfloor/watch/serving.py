@@ -42,7 +42,7 @@ class Served:
         return self._state is not None
 
     def sections(self) -> Row:
-        """Return what the files hold now: ``serving`` and ``alarms``; nothing where no alarms are kept."""
+        """Return the files' present content: ``serving`` and ``alarms``; nothing where no alarms are kept."""
         if self._state is None:
             return {}
         at = self._read(self._state / kept.NOW)
@@ -54,7 +54,7 @@ class Served:
         return {"serving": serving, "alarms": list(reversed(self._lines))}
 
     def _read(self, path: Path) -> float:
-        """Read what devices report, where it is new; return when it was written, s since 1970, and 0 if never."""
+        """Read the devices' reports, where they are new; return their time of writing, s since 1970, and 0 if never."""
         try:
             status = os.stat(path)
             stamp = (status.st_ino, status.st_mtime_ns)
@@ -68,19 +68,19 @@ class Served:
 
 def _known(body: Row) -> Row:
     factories: list[Row] = [
-        {"factory": short(one["factory"]), "broker": short(one["broker"]), "reached": bool(one["reached"])}
-        for one in body["factories"]
+        {"factory": short(row["factory"]), "broker": short(row["broker"]), "reached": bool(row["reached"])}
+        for row in body["factories"]
     ]
-    reached = {one["factory"] for one in factories if one["reached"]}
-    devices = [_device(one, reached) for one in body["devices"]]
-    alarming = sum(one["alarms"] > 0 for one in devices)
-    devices.sort(key=lambda one: not one["alarms"])
+    reached = {row["factory"] for row in factories if row["reached"]}
+    devices = [_device(row, reached) for row in body["devices"]]
+    alarming = sum(row["alarms"] > 0 for row in devices)
+    devices.sort(key=lambda row: not row["alarms"])
     about = {"park": short(body["park"]), "total": len(devices), "alarming": alarming}
     return about | {"factories": factories, "devices": devices[:MOST_SERVED]}
 
 
 def _device(row: Row, reached: Container[str]) -> Row:
-    """Return a device's row; ``alarms`` counts what drifts, and its model's decision.
+    """Return a device's row; ``alarms`` counts its drifting sensors, and its model's decision.
 
     Args:
         reached: factories whose brokers are connected; of others the last that is known is shown.
@@ -96,11 +96,5 @@ def _device(row: Row, reached: Container[str]) -> Row:
 def _line(row: Row) -> Row:
     rows = "–".join(map(str, dict.fromkeys(row["rows"] or ())))
     place = "" if row["file"] is None else f"{row['file']}, row {rows}"
-    texts = {
-        "at": row["at"],
-        "device": row["device"],
-        "factory": row["factory"],
-        "alarm": kept.words(row),
-        "place": place,
-    }
+    texts = {name: row[name] for name in ("at", "device", "factory")} | {"alarm": kept.words(row), "place": place}
     return {name: short(text) for name, text in texts.items()} | {"messages": int(row["messages"])}

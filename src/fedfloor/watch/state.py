@@ -54,23 +54,23 @@ class Watched:
         self._served = Served(alarms or folder)
         if alarms is not None and not self._served:
             raise SettingError(
-                f"--alarms {alarms}: holds no alarms.toml. Name what `fedfloor provision --out` was given."
+                f"--alarms {alarms}: holds no alarms.toml. Name the folder of `fedfloor provision --out`."
             )
         if not (waiting or park or self._served or (self.folder / "experiment.toml").is_file()):
             raise SettingError(
                 f"{folder} is neither a run's folder nor a park's: it has no experiment.toml, no {LIST} and no "
-                "alarms.toml. Name what `fedfloor run`, `fedfloor live up` or `fedfloor provision` was given as --out."
+                "alarms.toml. Name the folder of `fedfloor run`, `fedfloor live up` or `fedfloor provision` --out."
             )
         self._ledger = Tail(self.folder / "ledger.jsonl")
         self._logs: dict[str, Tail] = {}
         self._experiment: ExperimentRecord | None = None
         self._described: ParkRecord | None = None
         self._plan_hash = ""
-        self._stamps: dict[str, Any] = {}  # file → what it was like when it was read
+        self._stamps: dict[str, Any] = {}  # file → inode, size and time when it was read
         self._pid: int | None = None
         self._cpu_s: dict[int, tuple[float, float]] = {}
         self._looked = -SLOW_S
-        self._fresh: tuple[Any, ...] = ()  # what the sections about devices were made of
+        self._fresh: tuple[Any, ...] = ()  # the contents of the sections about devices
         self._visits: tuple[int, dict[int, Visits]] = (0, {})
         self._log: deque[Row] = deque(maxlen=MOST_LINES)
         self._faults: dict[str, str] = {}  # of files
@@ -91,7 +91,7 @@ class Watched:
         self._failed: dict[str, str] = {}
 
     def poll(self) -> Row:
-        """Look at all files; return the sections that changed, and under ``append`` what lists gained."""
+        """Look at all files; return the sections that changed, and under ``append`` the new rows of lists."""
         self._changed, gained = {}, Counter[str]()
         self._read_about()
         gained["rounds"] = self._read_ledger()
@@ -137,7 +137,7 @@ class Watched:
         self._stamps[path.name] = stamp
         return new and stamp is not None
 
-    # -- what a run is ----------------------------------------------------------------------------------------------
+    # -- the run ----------------------------------------------------------------------------------------------------
 
     def _read_about(self) -> None:
         for name, read in (
@@ -204,7 +204,7 @@ class Watched:
         return "not running"
 
     def _since(self) -> float | None:
-        """Return when the round at hand began, as far as files tell: s since 1970."""
+        """Return when the round at hand began, by the times of files: s since 1970."""
         for name in ("ledger.jsonl", "plan.json", "park.json"):
             with contextlib.suppress(OSError):
                 return round((self.folder / name).stat().st_mtime, 1)
@@ -268,15 +268,15 @@ class Watched:
         for edge in measured.absent:
             self._absent[edge] = line.round
             self._note(line.round, edge, "absent", "its edge did not answer: its visits are lost")
-        for who, why in measured.failed.items():
-            self._note(line.round, who, "failed", why)
+        for machine, why in measured.failed.items():
+            self._note(line.round, machine, "failed", why)
         for edge, senders in measured.refused.items():
             for sender, reasons in senders.items():
-                told = ", ".join(f"{reason} ({times} so far)" for reason, times in reasons.items())
-                self._note(line.round, sender, "refused", f"by {edge}: {told}")
+                why = ", ".join(f"{reason} ({times} so far)" for reason, times in reasons.items())
+                self._note(line.round, sender, "refused", f"by {edge}: {why}")
 
-    def _note(self, number: int | None, who: str, kind: str, why: str) -> None:
-        self._troubles.append(_trouble(number, who, kind, why))
+    def _note(self, number: int | None, machine: str, kind: str, why: str) -> None:
+        self._troubles.append(_trouble(number, machine, kind, why))
 
     def _name(self, device: str) -> str:
         number = int(device) if device.isdecimal() else -1
@@ -337,7 +337,7 @@ class Watched:
     def _why(self, k: int, machine: Row | None) -> str:
         """Return why a device failed the last time; "" where it never did."""
         names = {f"device {k}", self._name(str(k)), machine["name"] if machine else ""}
-        return next((short(why) for who, why in self._failed.items() if who in names), "")
+        return next((short(why) for failed, why in self._failed.items() if failed in names), "")
 
     def _factories(self) -> list[Row]:
         park, (_, visits) = self._described, self._visits
@@ -348,14 +348,14 @@ class Watched:
         for m in range(min(park.factories, MOST_DEVICES)):
             members = [k for k, device in zip(park.numbers, park.devices, strict=True) if device.factory == m]
             seen = [visits[k] for k in members if k in visits]
-            losses = [one.loss for one in seen if one.loss is not None]
+            losses = [own.loss for own in seen if own.loss is not None]
             edge = edges[m] if len(edges) == park.factories else None
             own = edge["name"].removeprefix("edge-") if edge else park.names.site("factory", m)
             rows.append(
                 {
                     "name": short(park.names.own("factory", m) or own), "devices": len(members), "visited": len(seen),
-                    "lost": sum(one.lost for one in seen), "loss": statistics.fmean(losses) if losses else None,
-                    "seconds": max((one.seconds for one in seen), default=None) or None,
+                    "lost": sum(own.lost for own in seen), "loss": statistics.fmean(losses) if losses else None,
+                    "seconds": max((own.seconds for own in seen), default=None) or None,
                     "absent": self._absent.get(own), "machine": edge and edge["state"],
                 }
             )  # fmt: skip
@@ -369,18 +369,18 @@ class Watched:
             self._pid = holder(lock) if lock.exists() else None
         try:
             crew = Crew.of(self.park)
-            rows = [self._process(crew, one) for one in crew.members[:MOST_DEVICES]]
+            rows = [self._process(crew, process) for process in crew.members[:MOST_DEVICES]]
         except (TypeError, ValueError) as error:
             rows = []
             self._faults[LIST] = f"is damaged: {error}"
         self._put("processes", rows)
 
-    def _process(self, crew: Crew, one: ParkProcess) -> Row:
-        state, memory = "ended" if one.kind == "cloud" else "dead", None
-        if crew.alive(one):
-            state, memory = ("at work" if self._is_busy(one.pid) else "alive"), resident_mb(one.pid)
+    def _process(self, crew: Crew, process: ParkProcess) -> Row:
+        state, memory = "ended" if process.kind == "cloud" else "dead", None
+        if crew.alive(process):
+            state, memory = ("at work" if self._is_busy(process.pid) else "alive"), resident_mb(process.pid)
         return {
-            "name": short(one.name), "kind": short(one.kind), "state": state,
+            "name": short(process.name), "kind": short(process.kind), "state": state,
             "memory_mb": None if memory is None else round(memory, -1),
         }  # fmt: skip
 
@@ -410,5 +410,5 @@ class Watched:
         return min(new, MOST_LINES)
 
 
-def _trouble(number: int | None, who: str, kind: str, why: str) -> Row:
-    return {"round": number, "who": short(who), "kind": kind, "why": short(why)}
+def _trouble(number: int | None, machine: str, kind: str, why: str) -> Row:
+    return {"round": number, "who": short(machine), "kind": kind, "why": short(why)}
