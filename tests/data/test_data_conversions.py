@@ -150,6 +150,8 @@ OTHERS = {
 @pytest.mark.parametrize("cells", OTHERS.values(), ids=OTHERS)
 def test_other_tables_are_not_taken_for_rows_per_sensor(cells: Sequence[Sequence[object]]) -> None:
     check(rows("table.csv", cells), {})
+    with pytest.raises(ConversionError):
+        check(rows("long.csv", LONG), {})
 
 
 def test_a_sensors_column_that_is_stated_is_not_doubted() -> None:
@@ -463,6 +465,8 @@ def test_longer_rows_of_other_kinds_are_not_taken_for_an_index() -> None:
         "comment.csv": [NAMES, *((*row, "checked") for row in ROWS)],
     }.items():
         check(rows(name, cells), {})
+    with pytest.raises(ConversionError, match="an index without a name"):
+        check(rows("index.csv", [NAMES, *((n, *row) for n, row in enumerate(ROWS))]), {})
 
 
 @pytest.mark.parametrize(("cell", "packed"), [("NA", "csv"), ("", "csv"), ("", "parquet")])

@@ -89,8 +89,10 @@ def tls(tmp_path: Path) -> Tls:
     return Tls(place / "ca.crt", place / "device.crt", place / "device.key")
 
 
-def test_a_good_certificate_passes(tls: Tls) -> None:
+def test_a_good_certificate_passes_for_its_own_name_alone(tls: Tls) -> None:
     authority.check(tls, "n0", NOW)
+    with pytest.raises(SettingError):
+        authority.check(tls, "n1", NOW)
 
 
 @pytest.mark.parametrize(

@@ -119,7 +119,8 @@ def test_a_device_takes_no_rule_that_lifts_its_update_above_its_noise() -> None:
             with pytest.raises(RefusedError, match="the weight 24 of its rule would lift this device's update"):
                 devices[k].masked(network, work, network.flat, change, receipt, given)
         else:
-            devices[k].masked(network, work, network.flat, change, receipt, given)
+            vector, _ = devices[k].masked(network, work, network.flat, change, receipt, given)
+            assert vector.any()  # masks cover a change of zeros
 
 
 def test_a_device_with_a_key_of_low_order_is_left_out_of_the_sum() -> None:

@@ -16,7 +16,7 @@ from fedfloor.methods.catalog import METHODS
 from fedfloor.methods.contract import State, View
 from fedfloor.park.park import Park
 from fedfloor.plan.nodes import Node, Parallel, Probe, Train, device
-from fedfloor.plan.walk import fold
+from fedfloor.plan.walk import devices, fold, visited
 from floor import bits, park, walk
 from rounds import Job, after, digest, method
 
@@ -182,7 +182,8 @@ def test_every_method_with_parts_of_all_four_kinds(name: str, tmp_path: Path) ->
             attempt(name, parts, tmp_path / str(place))
         else:
             job = Job(method(name, parts), floor_(), folder=tmp_path / str(place))
-            job.plan(job.begin(), 1)
+            plan = job.plan(job.begin(), 1)
+            assert devices(plan) or list(visited(plan))
 
 
 def test_visits_of_one_step_are_too_short_for_moons_objective() -> None:

@@ -391,6 +391,10 @@ def test_one_wheel_or_two_of_one_version_are_taken(tmp_path: Path, wheels: tuple
     for wheel in wheels:
         (tmp_path / f"{wheel}.dist-info").mkdir()
     check_wheels(tmp_path)
+    for wheel in ("fedfloor-2.0", "fedfloor_agent-3.0"):  # and is refused beside other versions
+        (tmp_path / f"{wheel}.dist-info").mkdir()
+    with pytest.raises(SettingError, match="are both installed"):
+        check_wheels(tmp_path)
 
 
 def test_two_wheels_of_different_versions_are_refused(tmp_path: Path) -> None:

@@ -232,6 +232,7 @@ def test_a_run_takes_the_norm_from_round_to_round_and_states_what_it_spent(tmp_p
 def test_what_would_reveal_more_is_refused_by_name(tmp_path: Path, change: dict[str, str], words: str) -> None:
     with pytest.raises(SettingError, match=words):
         fedfloor.run(read(file(tmp_path, **change)), tmp_path / "run", ranks=1)  # type: ignore[arg-type]
+    assert not (tmp_path / "run").exists()  # nothing was trained
 
 
 def test_moving_statistics_are_refused() -> None:

@@ -141,6 +141,7 @@ def test_what_gives_no_noise_that_counts_is_refused_by_name(
 ) -> None:
     with pytest.raises(SettingError, match=words):
         fedfloor.run(read(file(tmp_path, mix=mix, selection=selection)), tmp_path / "run", ranks=1)
+    assert not (tmp_path / "run").exists()  # nothing was trained
 
 
 @pytest.mark.live

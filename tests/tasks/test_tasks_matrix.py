@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import math
 from functools import cache
@@ -73,8 +72,12 @@ def attempt(
     settings = {**settings, "work": {**OWN.get(name, {}).get("work", {}), "lr": 0.005}}
     why = refused(name, kind, parts, settings)
     if why == "models to mix":  # Krum in a cohort: whether it has models enough depends on which devices choose it
-        with contextlib.suppress(SettingError):
+        refusals = []
+        try:
             Job(method(name, parts, **settings), here, rounds=2, folder=folder, model="mlp-sensor").run()
+        except SettingError as refusal:
+            refusals.append(str(refusal))
+        assert all(why in text for text in refusals)
         return
     if why is not None:
         with pytest.raises(SettingError, match=why) as caught:
