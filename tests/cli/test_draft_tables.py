@@ -149,3 +149,13 @@ def test_a_mark_of_anomalies_that_all_rows_lack_is_no_sensor(command: Command) -
     document = draft(command, *DEAL, "--task", "reconstruction")
     assert document["data"]["columns"]["label"] == "is_anomaly"
     assert document["evaluate"]["headline"] == "reconstruction error"
+
+
+def test_a_forecast_of_sensors_that_jump_does_not_diverge(command: Command) -> None:
+    """As rain and gusts do: still for hundreds of rows, then a hundred deviations away."""
+    draw = np.random.default_rng(6)
+    x = np.where(draw.random((1200, 12)) < 0.004, 100.0, 0.01) * draw.normal(size=(1200, 12))
+    write(command, ",".join(f"rain {i}" for i in range(12)), [",".join(f"{value:.4f}" for value in row) for row in x])
+    assert draft(command, *SERIES)["work"]["clip_norm"] == 1.0
+    ran = command("run", "t.toml", "--ranks", "1", "--out", "out", "--set", "rounds=3")
+    assert ran.code == 0, ran.err
