@@ -7,7 +7,7 @@ from types import MappingProxyType
 
 from fedfloor.errors import SettingError, unknown
 from fedfloor.plan import schedule, walk
-from fedfloor.plan.nodes import CLOUD, Node, Site, device, edge
+from fedfloor.plan.nodes import CLOUD, Node, Site, Train, device, edge
 from fedfloor.plan.outcome import Receipt
 from fedfloor.plan.schedule import (
     BroadcastRequest,
@@ -88,7 +88,7 @@ class _Groups(Dry):
 
     def parallel(self, request: ParallelRequest) -> NodeResult:
         if request.node.at == CLOUD:
-            self.many += sum(not walk.is_visit(child) for child in request.node.children)
+            self.many += sum(not isinstance(child, Train) for child in request.node.children)
         return super().parallel(request)
 
 
