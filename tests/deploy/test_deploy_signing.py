@@ -71,6 +71,12 @@ def hostile_frames(folder: Path) -> Iterator[tuple[str, str, bytes]]:
     yield "the broker's", "signature", encode(SENT, signer(folder, "broker-cloud"))
     yield "another park's e0", "signature", encode(SENT, signer(folder, "e0", OTHERS))
     yield "the authority's certificate", "signature", joined(parts.text, forged_by_root(folder)(parts.text))
+    for name, there, instead in (
+        ("another version of X.509", b"\xa0\x03\x02\x01\x02", b"\xa0\x03\x02\x01\x37"),
+        ("an unknown kind of signature", b"\x2a\x86\x48\xce\x3d\x04\x03\x02", b"\x2a\x86\x48\xce\x3d\x04\x03\x7f"),
+    ):
+        assert there in parts.seal
+        yield f"a certificate of {name}", "signature", joined(parts.text, parts.seal.replace(there, instead))
     yield "other fields", "signature", rewritten(frame, about={"here": [1, 2]})
     for key, value in (("number", 8), ("session", 6), ("round", 2), ("run", "x"), ("answers", "3-5"), ("kind", "x")):
         yield f"another {key}", "signature", rewritten(frame, **{key: value})

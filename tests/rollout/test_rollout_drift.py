@@ -222,7 +222,7 @@ def test_a_device_publishes_where_drift_begins_and_a_restart_forgets_nothing(tmp
     told = serve()
     assert [kind for kind, _ in told][:2] == ["alarms", "serving"]
     assert "heat" in told[0][1]["drift"]
-    station = Station(cast(Any, None), cast(Any, None))
+    station = Station(cast(Any, SimpleNamespace(devices=[SimpleNamespace(name="d0")])), cast(Any, None))
     station.heard("fedfloor/trial/serving/d0", json.dumps(told[-1][1]).encode())
     assert "heat" in station.reports["d0"].drift
 
@@ -244,7 +244,7 @@ def test_a_device_reports_how_many_rows_its_sensors_wrote_and_nothing_else_chang
 
 @pytest.mark.parametrize("odd", [7, [1], {"a": 1}, ["x", None], [["x"]]])
 def test_a_report_whose_drift_is_no_list_of_texts_is_passed_over(odd: object) -> None:
-    station = Station(cast(Any, None), cast(Any, None))
+    station = Station(cast(Any, SimpleNamespace(devices=[SimpleNamespace(name="d0")])), cast(Any, None))
     body = {"state": "serving", "number": 1, "version": 1, "why": "", "drift": odd}
     station.heard("fedfloor/trial/serving/d0", json.dumps(body).encode())
     assert station.reports.get("d0") is None or all(isinstance(text, str) for text in station.reports["d0"].drift)

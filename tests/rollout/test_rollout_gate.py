@@ -33,6 +33,7 @@ from fedfloor.park.build import build, hold_out_recent
 from fedfloor.ranges import RefusedError
 from fedfloor.rollout import gate, registry, schedule
 from fedfloor.rollout import model as models
+from fedfloor.rollout.delivery import Station
 from fedfloor.rollout.gate import Judgement, read
 from fedfloor.rollout.judging import judge, value
 from fedfloor.rollout.model import Model
@@ -310,6 +311,19 @@ def test_a_judgement_that_cannot_be_is_refused(change: dict[str, Any], message: 
         read(GOOD | change, "accuracy")
 
 
+def test_a_nested_judgement_and_one_in_a_strangers_name_are_no_reports() -> None:
+    """Deep lists once ended the gate, and the schedule with it: they can be read and not shown."""
+    edge = cast(Any, SimpleNamespace(devices=[SimpleNamespace(name="d0")]))
+    station = Station(edge, cast(Any, None))
+    body = {"state": "serving", "number": 1, "version": 1, "why": "", "judged": {"sha256": "x", "why": "WHY"}}
+    text = json.dumps(body)
+    for name, why in (("d0", "[" * 900 + "]" * 900), ("d0", "{}"), ("d1", '"late"')):
+        station.heard(f"fedfloor/trial/serving/{name}", text.replace('"WHY"', why).encode())
+    assert not station.reports
+    station.heard("fedfloor/trial/serving/d0", text.encode())
+    assert list(station.judged) == ["d0"]
+
+
 def test_the_reason_of_a_device_is_passed_on_cut_short() -> None:
     with pytest.raises(SettingError) as error:
         read({"why": "x" * 4000}, "accuracy")
@@ -372,6 +386,7 @@ CASES: list[tuple[Found, bool | None, str]] = [
     ({"d0": (40, 0.4), "d1": (40, 0.5)}, False, "version 2 has accuracy 0.45"),
     ({"d0": "it has not trained yet.", "d1": "it did not answer"}, None, "no device judged it by samples of their own"),
     ({"d0": (5, 0.9), "d1": (5, 0.9)}, None, "devices judged it by fewer than 20"),
+    ({"d0": (1 << 50, 0.9), "d1": (1, 0.1)}, None, "devices judged it by fewer than 20"),  # of which one may be made up
     ({"d0": (900, 0.9), "d1": "it did not answer"}, None, "d0 alone of 4 devices judged it by samples of their own"),
 ]
 

@@ -11,7 +11,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from cryptography import x509
-from cryptography.exceptions import InvalidSignature
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
@@ -22,6 +22,7 @@ from fedfloor.ranges import RefusedError
 PURPOSE = b"fedfloor message\0"  # so that a signature for anything else is never taken for that of a message
 CERTIFICATE = struct.Struct(">H")  # its length, before it; the signature follows
 REVOKED = "revoked.crl"
+NOT_OURS = (struct.error, ValueError, TypeError, InvalidSignature, UnsupportedAlgorithm, x509.InvalidVersion)
 SEALS = 1024  # certificates whose check is remembered
 
 
@@ -61,7 +62,7 @@ class Signer:
             if not isinstance(key, ec.EllipticCurvePublicKey):
                 raise ValueError("its kind of key is none of the park")
             key.verify(seal[CERTIFICATE.size + length :], PURPOSE + header, ec.ECDSA(hashes.SHA256()))
-        except (struct.error, ValueError, TypeError, InvalidSignature) as error:
+        except NOT_OURS as error:
             raise RefusedError("signature", f"no member of this park signed it ({type(error).__name__}).") from error
         if authority.common_name(cert) != sender:
             raise RefusedError("signature", f"'{authority.common_name(cert)}' signed it, not '{sender}'.")
@@ -103,7 +104,8 @@ def member(root: x509.Certificate, der: bytes) -> x509.Certificate:
     """Return a certificate that an authority signed.
 
     Raises:
-        ValueError, TypeError, InvalidSignature: it cannot be read, or the authority did not sign it.
+        ValueError, TypeError, InvalidSignature, UnsupportedAlgorithm, InvalidVersion: it cannot be read, or the
+            authority did not sign it.
     """
     cert = x509.load_der_x509_certificate(der)
     cert.verify_directly_issued_by(root)

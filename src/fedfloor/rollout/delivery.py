@@ -59,10 +59,11 @@ class Station:
     began: float = field(default_factory=time.monotonic)
 
     def heard(self, topic: str, payload: bytes) -> None:
-        """Take a device's report; what is none is passed over."""
+        """Take the report of a device of this station; what is none is passed over."""
         kind, names = topic_parts(topic)
         report = read_report(payload, time.monotonic() - self.began)
-        if kind == "serving" and len(names) == 1 and report is not None:
+        known = any(names == (one.name,) for one in self.edge.devices)
+        if kind == "serving" and known and report is not None:
             self.reports[names[0]] = report
             if report.judged is not None:
                 self.judged[names[0]] = report
@@ -91,7 +92,8 @@ def read_report(payload: bytes, after_s: float = 0.0) -> Report | None:
         return None
     texts = all(isinstance(text, str) for text in (why, *drift))
     counts = all(x is None or (type(x) is int and 0 <= x <= COUNT) for x in (number, version, rows))
-    fits = state in STATES and texts and counts and isinstance(judged, dict | None)
+    flat = judged is None or (isinstance(judged, dict) and not any(isinstance(x, dict | list) for x in judged.values()))
+    fits = state in STATES and texts and counts and flat
     return Report(state, number, version, why, after_s, drift, rows, judged) if fits else None
 
 

@@ -22,7 +22,7 @@ from fedfloor.rollout.delivery import Station, files, stations
 from fedfloor.rollout.registry import Registry
 from fedfloor.rollout.statement import TRIAL, Statement, sealed, topic
 
-FEW = 20  # samples of all devices together, below which a figure is chance
+FEW = 20  # samples of all devices together, as they are weighted, below which a figure is chance
 LARGEST = 1e9  # of a figure that is no share
 WHY_CHARS = 200
 Row = dict[str, Any]
@@ -85,7 +85,7 @@ def verdict(known: Registry, version: int, to: Sequence[str], wait_s: float) -> 
     rows = judged(known, version, devices, wait_s, name)
     found = {row["device"]: Judgement(row["samples"], row["new"], row["in use"]) for row in rows if row["samples"]}
     alone = len(found) == 1 < len(devices)
-    if sum(one.samples for one in found.values()) >= FEW and not alone:
+    if sum(_weights(found).values()) >= FEW and not alone:
         return _weighed(found, figure_named(name), rows, version)
     if refused := registries.no_better(known, version, to):
         return Verdict(False, refused, rows)
@@ -94,17 +94,22 @@ def verdict(known: Registry, version: int, to: Sequence[str], wait_s: float) -> 
     return Verdict(None, f"{lack} samples of their own with labels", rows)
 
 
-def _weighed(found: Mapping[str, Judgement], figure: Figure, rows: Sequence[Row], version: int) -> Verdict:
+def _weights(found: Mapping[str, Judgement]) -> dict[str, int]:
+    """Return the samples by which each device counts: its own, at most the lower median of all."""
     counts = sorted(one.samples for one in found.values())
-    most = counts[(len(counts) - 1) // 2]
-    weights = {name: min(one.samples, most) for name, one in found.items()}
+    return {name: min(one.samples, counts[(len(counts) - 1) // 2]) for name, one in found.items()}
+
+
+def _weighed(found: Mapping[str, Judgement], figure: Figure, rows: Sequence[Row], version: int) -> Verdict:
+    weights = _weights(found)
     total = sum(weights.values())
     gain = sum(weights[name] * one.gain(figure) for name, one in found.items()) / total
     old = sum(weights[name] * one.old for name, one in found.items()) / total
     valid = {name: one.new for name, one in found.items() if one.new is not None}
     new = sum(weights[name] * value for name, value in valid.items()) / max(1, sum(weights[name] for name in valid))
     ends = f"{figure.name} {new:.4g}" if len(valid) == len(found) else f"no {figure.name} on some devices"
-    many = f"{sum(counts)} samples that {len(found)} device{'s' * (len(found) > 1)} held out"
+    samples = sum(one.samples for one in found.values())
+    many = f"{samples} samples that {len(found)} device{'s' * (len(found) > 1)} held out"
     why = f"version {version} has {ends}, what is in use {old:.4g}, on {many}"
     silent = [row["device"] for row in rows if not row["samples"]]
     return Verdict(gain > 0, f"{why}; without {', '.join(silent)}" if silent else why, rows)

@@ -329,9 +329,7 @@ class Scheduler:
         except FileNotFoundError:
             return None
         past: Past | None = None
-        for number, one in enumerate(text.splitlines(keepends=True), 1):
-            if not one.endswith("\n"):  # killed while it was written
-                break
+        for number, one in enumerate(text.split("\n")[:-1], 1):  # what follows was cut off while it was written
             try:
                 line = json.loads(one)
                 past = _first(line) if past is None else past.after(line)
