@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import threading
+import tomllib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
@@ -26,6 +27,7 @@ from fedfloor.deploy import kept, live, machines, park_file, settings
 from fedfloor.deploy.live import TrialPark
 from fedfloor.deploy.settings import CloudSettings, Endpoint, Schedule
 from fedfloor.errors import RunError, SettingError
+from fedfloor.plan.nodes import Site, Train, Work
 from fedfloor.rollout import registry, schedule
 from fedfloor.rollout.alarms import AlarmKeeper
 from fedfloor.rollout.drift import BLOCK, LEARN
@@ -354,6 +356,14 @@ def test_a_damaged_log_is_named_with_its_line(desk: Desk, runs: list[list[str]])
     assert runs == []
 
 
+def test_a_line_of_the_log_may_hold_any_character(desk: Desk, runs: list[list[str]]) -> None:
+    made = desk.scheduler(Schedule(every="2h"))
+    looks(desk, made)
+    made._write(event="ended", number=1, code=0, result="recall of a\u2028b\x85")
+    assert made._past().number == 0
+    assert runs == []
+
+
 def test_a_key_that_needs_another_folder_is_refused_without_it(desk: Desk) -> None:
     for given in (Schedule(windows=1), Schedule(drift=1)):
         with pytest.raises(SettingError, match=r"windows and drift need the alarms that are kept: --alarms DIR"):
@@ -448,6 +458,27 @@ def test_a_run_with_noise_on_samples_that_stated_nothing_has_no_bound(tmp_path: 
     about = {"epsilon": 0.25, "noise_multiplier": 1.0, "share": 0.1, "rounds": 40, "delta": 1e-5}
     (tmp_path / "privacy.json").write_text(json.dumps({"samples": about}))
     assert spending.of_run(tmp_path) == [Spent("steps", 1.0, 0.1, 40, 1e-5, 0.25)]
+    privacy.begin_visits(tmp_path, Train(Site("device"), Work()))  # it goes on: what it stated is no longer so
+    assert spending.of_run(tmp_path)[0].epsilon == math.inf
+
+
+def test_a_run_that_went_on_after_its_statement_counts_whole(tmp_path: Path) -> None:
+    (tmp_path / "experiment.toml").write_text(PRIVATE)
+    about = {"epsilon": 0.25, "noise_multiplier": 1.0, "share": 0.4, "rounds": 1, "delta": 1e-2}
+    privacy.begin_round(tmp_path)
+    (tmp_path / "privacy.json").write_text(json.dumps({"models": about}))
+    assert spending.of_run(tmp_path)[0].rounds == 1
+    privacy.begin_round(tmp_path)  # and was killed before it stated anything again
+    assert spending.of_run(tmp_path) == [Spent("drawn", 1.0, 0.4, 2, 1e-2)]
+
+
+def test_a_further_run_is_taken_to_have_as_many_sums_as_the_longest_so_far() -> None:
+    text = 'name = "e"\nrounds = 5\n[method]\nname = "fedavg"\ntravel = "secure-sum"\n'
+    mix = 'mix = { kind = "private", clip = 1.0, noise = 1.0, distributed = true }\n'
+    what = config.from_table(tomllib.loads(text + mix))
+    assert [one.rounds for one in spending.planned(what, ())] == [5]
+    before = [Spent("sums", 1.0, 1.0, n, 1e-5) for n in (4, 10)]  # two sums of a device in each round
+    assert [one.rounds for one in spending.planned(what, before)] == [10]
 
 
 @pytest.mark.parametrize("torn", ["", '{"at": "2026', "x" * 10_000, "{\n\n"[:1]])

@@ -235,11 +235,16 @@ def most_visits(plan: Node) -> Counter[int]:
 SAMPLE_DELTA = 1e-5
 MOST_PAIRS = 20  # of samples and visits, for which ε is computed one by one
 BEGUN = "private-rounds"  # of a run's folder: how many rounds real machines began, those done again included
+STATEMENT = "privacy.json"  # of what it spent, by its end
 VISITS = "private-visits.json"  # and how often each device was to train in them
 
 
 def begin_round(folder: Path) -> None:
-    """Count a round before its devices are drawn: after a kill it is done again with other draws, and both count."""
+    """Count a round before its devices are drawn: after a kill it is done again with other draws, and both count.
+
+    An earlier statement of the run's privacy loss is taken away: it is of fewer rounds.
+    """
+    (folder / STATEMENT).unlink(missing_ok=True)
     write(folder / BEGUN, f"{rounds_begun(folder, 0) + 1}\n")
 
 
@@ -257,7 +262,8 @@ def rounds_begun(folder: Path, done: int) -> int:
 
 
 def begin_visits(folder: Path, plan: Node) -> None:
-    """Count a round's visits before it begins: after a kill devices train again with other noise, and both count."""
+    """Count a round's visits before it begins, as :func:`begin_round` the round: each training has other noise."""
+    (folder / STATEMENT).unlink(missing_ok=True)
     known = Counter(visits_begun(folder, {})) + most_visits(plan)
     write(folder / VISITS, json.dumps({str(device): times for device, times in sorted(known.items())}))
 

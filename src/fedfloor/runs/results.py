@@ -40,7 +40,7 @@ from fedfloor.plan import schedule
 from fedfloor.plan.nodes import Node, Train, keeping, model_name
 from fedfloor.plan.outcome import Outcome, Receipt
 from fedfloor.plan.schedule import Answers, Dry, NodeResult, ParallelRequest, ProbeRequest, RoundContext, SelectRequest
-from fedfloor.runs import folder, ledger
+from fedfloor.runs import folder, ledger, privacy
 from fedfloor.runs.decide import Decided
 from fedfloor.runs.folder import write_json
 from fedfloor.tasks.classification import CLASSIFICATION
@@ -246,7 +246,7 @@ def write_privacy(
         revealed |= {**_censuses(epsilon, counted, park, secret=secret), **source}
     revealed |= {name: {**about, **source} for name, about in (models or {}).items()}
     if revealed:
-        folder.write_json(out / "privacy.json", revealed)
+        folder.write_json(out / privacy.STATEMENT, revealed)
 
 
 def asked(park: Park, normalise: Normalise) -> dict[str, Any]:

@@ -49,11 +49,11 @@ def of_run(folder: Path) -> list[Spent]:
         SettingError: its folder is damaged.
     """
     try:
-        stated = json.loads((folder / "privacy.json").read_bytes())
+        stated = json.loads((folder / privacy.STATEMENT).read_bytes())
     except FileNotFoundError:
         stated = {}
     except (OSError, ValueError) as error:
-        raise SettingError(f"{folder / 'privacy.json'} cannot be read: it has the privacy loss of a run.") from error
+        raise SettingError(f"{folder / privacy.STATEMENT} cannot be read: it has the privacy loss of a run.") from error
     found = [_stated(key, stated[key]) for key in ("models", "samples") if key in stated]
     if found or not (folder / "experiment.toml").exists():
         return found
@@ -63,10 +63,12 @@ def of_run(folder: Path) -> list[Spent]:
 
 
 def planned(experiment: Experiment, before: Iterable[Spent]) -> list[Spent]:
-    """Return what a further run will spend: each device is visited once a round, and steps cost as much as the dearest
-    run so far."""
+    """Return what a further run will spend: a device is in one sum a round, or in as many as in the longest run so far,
+    and steps cost as much as the dearest run so far."""
+    before = [*before]
     steps = max((one.epsilon for one in before if one.kind == "steps"), default=0.0)
-    return _of_method(combined(experiment), experiment.rounds, experiment.rounds, steps)
+    sums = max((one.rounds for one in before if one.kind == "sums"), default=0)
+    return _of_method(combined(experiment), experiment.rounds, max(experiment.rounds, sums), steps)
 
 
 def _stated(key: str, about: dict[str, Any]) -> Spent:
