@@ -13,7 +13,7 @@ import pytest
 from test_rollout_device import CA, HEADER, put, slots, statement
 
 from fedfloor.deploy.mqtt import MqttConnection
-from fedfloor.deploy.settings import DeviceSettings, Endpoint, Tls
+from fedfloor.deploy.settings import DeviceSettings, Endpoint
 from fedfloor.inference.onnx import export
 from fedfloor.inference.trained import load_model
 from fedfloor.ranges import RefusedError
@@ -22,6 +22,7 @@ from fedfloor.rollout import model as models
 from fedfloor.rollout.delivery import Station
 from fedfloor.rollout.drift import BLOCK, LEARN, LEVEL, SHIFT, Cusum, Watch
 from fedfloor.rollout.serving import Serving
+from live_park import member
 from model_files import SENSORS, write_model
 from rollouts import model
 
@@ -188,9 +189,8 @@ def test_pictures_are_watched_by_brightness_and_its_spread() -> None:
 def predicting(folder: Path) -> DeviceSettings:
     """Settings of a device whose rows to predict lie in ``rows``."""
     (folder / "rows").mkdir()
-    (folder / "ca.crt").write_bytes(CA.pem()[0])
     (folder / "experiment.toml").write_text('model.name = "logistic"\n')
-    tls = Tls(folder / "ca.crt", folder / "d0.crt", folder / "d0.key")
+    tls = member(folder, CA, "d0")
     return DeviceSettings(
         "trial", "d0", 0, 0, Endpoint("127.0.0.1", 8883), folder / "experiment.toml", folder, folder, tls,
         predict=folder / "rows", edge="north",
@@ -222,7 +222,7 @@ def test_a_device_publishes_where_drift_begins_and_a_restart_forgets_nothing(tmp
     told = serve()
     assert [kind for kind, _ in told][:2] == ["alarms", "serving"]
     assert "heat" in told[0][1]["drift"]
-    station = Station(cast(Any, SimpleNamespace(devices=[SimpleNamespace(name="d0")])), cast(Any, None))
+    station = Station(cast(Any, SimpleNamespace(devices=[SimpleNamespace(name="d0")])), *2 * [cast(Any, None)])
     station.heard("fedfloor/trial/serving/d0", json.dumps(told[-1][1]).encode())
     assert "heat" in station.reports["d0"].drift
 
@@ -244,7 +244,7 @@ def test_a_device_reports_how_many_rows_its_sensors_wrote_and_nothing_else_chang
 
 @pytest.mark.parametrize("odd", [7, [1], {"a": 1}, ["x", None], [["x"]]])
 def test_a_report_whose_drift_is_no_list_of_texts_is_passed_over(odd: object) -> None:
-    station = Station(cast(Any, SimpleNamespace(devices=[SimpleNamespace(name="d0")])), cast(Any, None))
+    station = Station(cast(Any, SimpleNamespace(devices=[SimpleNamespace(name="d0")])), *2 * [cast(Any, None)])
     body = {"state": "serving", "number": 1, "version": 1, "why": "", "drift": odd}
     station.heard("fedfloor/trial/serving/d0", json.dumps(body).encode())
     assert station.reports.get("d0") is None or all(isinstance(text, str) for text in station.reports["d0"].drift)

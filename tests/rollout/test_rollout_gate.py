@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import json
 import subprocess
@@ -27,6 +28,7 @@ from fedfloor.deploy.message import Message
 from fedfloor.deploy.mqtt import MqttConnection
 from fedfloor.deploy.own import Labelled
 from fedfloor.deploy.settings import DataSource
+from fedfloor.deploy.signing import Signer
 from fedfloor.errors import SettingError
 from fedfloor.figures import named
 from fedfloor.park.build import build, hold_out_recent
@@ -39,12 +41,22 @@ from fedfloor.rollout.judging import judge, value
 from fedfloor.rollout.model import Model
 from fedfloor.rollout.registry import Registry
 from fedfloor.rollout.serving import Serving
-from fedfloor.rollout.statement import CHUNK_BYTES, TRIAL, Statement, is_trial, opened, sealed
+from fedfloor.rollout.statement import (
+    CHUNK_BYTES,
+    JUDGEMENT,
+    TRIAL,
+    Statement,
+    attested,
+    is_trial,
+    judgement,
+    opened,
+    sealed,
+)
 from fedfloor.runs.parks import build_park
 from fedfloor.sensors.buffer import writing
 from fedfloor.sensors.grid import Row
 from fedfloor.tasks.classification import CLASSIFICATION
-from live_park import device_settings
+from live_park import device_settings, member
 from parks import needs_mosquitto
 from rollouts import model as onnx_model
 from rollouts import provisioned, registered
@@ -255,8 +267,10 @@ def test_a_trial_is_judged_and_changes_nothing_of_what_is_in_use(tmp_path: Path)
     made, told = tried(tmp_path, first, second)
     body, kept = told[-1]
     assert not kept  # no broker keeps it
-    assert (body["state"], body["version"], body["judged"]["new"]) == ("serving", 1, 1.0)
-    assert body["judged"]["sha256"] == hashlib.sha256(second).hexdigest()
+    found = judgement(body["judged"], "d0", Signer(member(tmp_path, CA, "releases"), "releases"))
+    assert (body["state"], body["version"], found["new"]) == ("serving", 1, 1.0)
+    assert (found["number"], found["used"]) == (2, 1)
+    assert found["sha256"] == hashlib.sha256(second).hexdigest()
     assert made._model is not None
     assert made._model.statement.version == 1
     again, _ = made._slots.read()
@@ -311,17 +325,44 @@ def test_a_judgement_that_cannot_be_is_refused(change: dict[str, Any], message: 
         read(GOOD | change, "accuracy")
 
 
-def test_a_nested_judgement_and_one_in_a_strangers_name_are_no_reports() -> None:
-    """Deep lists once ended the gate, and the schedule with it: they can be read and not shown."""
-    edge = cast(Any, SimpleNamespace(devices=[SimpleNamespace(name="d0")]))
-    station = Station(edge, cast(Any, None))
-    body = {"state": "serving", "number": 1, "version": 1, "why": "", "judged": {"sha256": "x", "why": "WHY"}}
-    text = json.dumps(body)
-    for name, why in (("d0", "[" * 900 + "]" * 900), ("d0", "{}"), ("d1", '"late"')):
-        station.heard(f"fedfloor/trial/serving/{name}", text.replace('"WHY"', why).encode())
-    assert not station.reports
-    station.heard("fedfloor/trial/serving/d0", text.encode())
-    assert list(station.judged) == ["d0"]
+def test_a_judgement_is_taken_from_the_device_that_signed_it_and_is_flat(tmp_path: Path) -> None:
+    """A broker makes up none, nor repeats one of another trial; deep lists, once read, ended the gate when shown."""
+    edge = cast(Any, SimpleNamespace(name="e0", devices=[SimpleNamespace(name="d0")]))
+    own, other, cloud = (Signer(member(tmp_path, CA, name), name) for name in ("d0", "d1", "releases"))
+    station = Station(edge, cast(Any, SimpleNamespace()), cloud)
+    station.there.set()
+    trial = statement(b"model", 7)
+    body = {"sha256": trial.sha256, "number": 7, "used": 1, "figure": "accuracy", "samples": 40, "new": 0.9, "old": 0.5}
+    sound = attested(body, own)
+    known = cast(Any, SimpleNamespace(used={"d0": registry.Use(1, 1)}))
+
+    def row(judged: object, name: str = "d0") -> dict[str, Any]:
+        report = {"state": "serving", "number": 1, "version": 1, "why": "", "judged": judged}
+        station.heard(f"fedfloor/trial/serving/{name}", json.dumps(report).encode())
+        return gate._row(known, station, "d0", trial, "accuracy")
+
+    deep = own.sign(text := b'{"why": ' + b"[" * 900 + b"]" * 900 + b"}", JUDGEMENT)
+    for judged, why in (
+        (body, "refused: signature: it is not signed."),
+        (attested(body, other), "refused: signature: 'd1' signed it, not 'd0'."),
+        (sound | {"text": sound["text"].replace("0.9", "1.0")}, "signature: no member of this park"),
+        (sound | {"seal": base64.b64encode(own.sign(sound["text"].encode())).decode()}, "no member of this park"),
+        (sound | {"seal": "é"}, "form: it is no signed judgement"),
+        ({"text": text.decode(), "seal": base64.b64encode(deep).decode()}, "no table of texts and numbers"),
+    ):  # fmt: skip
+        assert why in row(judged)["why"]
+        assert not station.judged
+    station.refused.clear()
+    assert row(attested(body | {"number": 6}, own))["why"] == "it did not answer"  # an earlier trial's
+    assert row(attested(body | {"used": 3}, own))["why"] == "it uses version 3, not 1"
+    assert row(sound)["new"] == 0.9
+    row(sound, "d1")
+    assert [*station.reports] == [*station.judged] == ["d0"]
+    revoked = authority.revocations(CA, [(authority.certificate(tmp_path / "d0.crt").serial_number, authority.now())],
+                                    authority.now())  # fmt: skip
+    (tmp_path / "revoked.crl").write_bytes(revoked)
+    station.judged.clear()
+    assert "the certificate of 'd0' was revoked" in row(sound)["why"]
 
 
 def test_the_reason_of_a_device_is_passed_on_cut_short() -> None:

@@ -43,11 +43,11 @@ class Signer:
         der = own.public_bytes(serialization.Encoding.DER)
         self._certificate = CERTIFICATE.pack(len(der)) + der
 
-    def sign(self, header: bytes) -> bytes:
+    def sign(self, header: bytes, purpose: bytes = PURPOSE) -> bytes:
         """Return the seal of a header: this process's certificate, and its signature (ECDSA with SHA-256)."""
-        return self._certificate + self._key.sign(PURPOSE + header, ec.ECDSA(hashes.SHA256()))
+        return self._certificate + self._key.sign(purpose + header, ec.ECDSA(hashes.SHA256()))
 
-    def check(self, seal: bytes, header: bytes, sender: str) -> None:
+    def check(self, seal: bytes, header: bytes, sender: str, purpose: bytes = PURPOSE) -> None:
         """Refuse a header that its sender did not sign.
 
         Raises:
@@ -61,7 +61,7 @@ class Signer:
             key = cert.public_key()
             if not isinstance(key, ec.EllipticCurvePublicKey):
                 raise ValueError("its kind of key is none of the park")
-            key.verify(seal[CERTIFICATE.size + length :], PURPOSE + header, ec.ECDSA(hashes.SHA256()))
+            key.verify(seal[CERTIFICATE.size + length :], purpose + header, ec.ECDSA(hashes.SHA256()))
         except NOT_OURS as error:
             raise RefusedError("signature", f"no member of this park signed it ({type(error).__name__}).") from error
         if authority.common_name(cert) != sender:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,18 +17,20 @@ from filelock import FileLock, Timeout
 
 from fedfloor.deploy import authority
 from fedfloor.deploy.authority import Authority, Holder
+from fedfloor.deploy.checks import printable
 from fedfloor.deploy.mqtt import MqttConnection, topic_parts
 from fedfloor.deploy.park_file import RELEASES
 from fedfloor.deploy.settings import EdgeSettings, Tls
+from fedfloor.deploy.signing import REVOKED, Signer
 from fedfloor.errors import RunError, shown
-from fedfloor.ranges import COUNT
+from fedfloor.ranges import COUNT, RefusedError
 from fedfloor.rollout.registry import Registry
-from fedfloor.rollout.statement import CHUNK_BYTES, sealed, topic
+from fedfloor.rollout.statement import CHUNK_BYTES, judgement, sealed, topic
 
 LOCK = Path("registry/.lock")
 TURN_S = 60.0  # for another command's turn at the brokers
 SENT_S = 10.0  # for a broker to answer, and for it to have what was sent, however short the wait for reports
-REPORT_BYTES = 4096
+REPORT_BYTES = 1 << 14
 STATES = ("serving", "fetching", "refused", "empty", "gone")
 
 
@@ -35,7 +38,7 @@ STATES = ("serving", "fetching", "refused", "empty", "gone")
 class Report:
     """A device's last report: its state as to entry ``number`` of the journal, the version in use, what drifts, and how
     many rows its sensors have written so far, where they are counted; ``judged`` is its judgement of a model, as it
-    came, where the report holds one."""
+    came, where the report holds one: its signature is not checked."""
 
     state: str
     number: int | None
@@ -49,12 +52,22 @@ class Report:
 
 @dataclass
 class Station:
-    """A base station's broker, as a command reaches it."""
+    """A base station's broker, as a command reaches it.
+
+    Args:
+        signer: the command's, which checks what devices sign.
+
+    Attributes:
+        judged: device → its judgement of a model, which it signed.
+        refused: device → why what came as its judgement was refused.
+    """
 
     edge: EdgeSettings
     link: MqttConnection
+    signer: Signer
     reports: dict[str, Report] = field(default_factory=dict)
-    judged: dict[str, Report] = field(default_factory=dict)
+    judged: dict[str, Mapping[str, Any]] = field(default_factory=dict)
+    refused: dict[str, str] = field(default_factory=dict)
     there: Event = field(default_factory=Event)
     began: float = field(default_factory=time.monotonic)
 
@@ -66,7 +79,10 @@ class Station:
         if kind == "serving" and known and report is not None:
             self.reports[names[0]] = report
             if report.judged is not None:
-                self.judged[names[0]] = report
+                try:
+                    self.judged[names[0]] = judgement(report.judged, names[0], self.signer)
+                except RefusedError as error:
+                    self.refused[names[0]] = printable(f"refused: {error}")
 
     def publish(self, sha256: str, data: bytes) -> None:
         """Publish the pieces of a model, which the broker keeps."""
@@ -92,8 +108,7 @@ def read_report(payload: bytes, after_s: float = 0.0) -> Report | None:
         return None
     texts = all(isinstance(text, str) for text in (why, *drift))
     counts = all(x is None or (type(x) is int and 0 <= x <= COUNT) for x in (number, version, rows))
-    flat = judged is None or (isinstance(judged, dict) and not any(isinstance(x, dict | list) for x in judged.values()))
-    fits = state in STATES and texts and counts and flat
+    fits = state in STATES and texts and counts and isinstance(judged, dict | None)
     return Report(state, number, version, why, after_s, drift, rows, judged) if fits else None
 
 
@@ -115,7 +130,10 @@ def stations(edges: Sequence[EdgeSettings], ca: Authority, place: Path) -> Itera
         for path, text in zip((tls.ca, tls.cert, tls.key), (ca.pem()[0], cert, key), strict=True):
             path.touch(0o600)
             path.write_bytes(text)
-        made = [Station(edge, MqttConnection(RELEASES, edge.broker, tls)) for edge in edges]
+        for revoked in [path for edge in edges if (path := place / "factories" / edge.name / REVOKED).exists()]:
+            shutil.copy(revoked, keys / REVOKED)  # the same in all of them
+        signer = Signer(tls, RELEASES)
+        made = [Station(edge, MqttConnection(RELEASES, edge.broker, tls), signer) for edge in edges]
         for one in made:
             one.link.start([topic(one.edge.park, "serving", "+")], one.heard, one.there.set)
             stack.callback(one.link.stop)

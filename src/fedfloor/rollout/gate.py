@@ -157,26 +157,25 @@ def _answered(station: Station, trials: Mapping[str, Statement]) -> bool:
 
 
 def _told(station: Station, device: str, trial: Statement) -> Mapping[str, Any] | None:
-    """Return a device's judgement of this model, as it came."""
-    report = station.judged.get(device)
-    body = None if report is None else report.judged
-    return body if body is not None and body.get("sha256") == trial.sha256 else None
+    """Return a device's judgement in this trial; None where it is of another one, or there is none."""
+    told = station.judged.get(device, {})
+    return told if (told.get("sha256"), told.get("number")) == (trial.sha256, trial.number) else None
 
 
 def _row(known: Registry, station: Station, device: str, trial: Statement, headline: str) -> Row:
     row: Row = {"device": device, "factory": station.edge.name, "samples": None, "new": None, "in use": None}
     told = _told(station, device, trial)
     if told is None:
-        there = station.there.is_set()
-        return row | {"why": "it did not answer" if there else f"broker {station.edge.broker} did not answer"}
+        silent = "it did not answer" if station.there.is_set() else f"broker {station.edge.broker} did not answer"
+        return row | {"why": station.refused.get(device, silent)}
     try:
         one = read(told, headline)
     except RefusedError as error:
         return row | {"why": printable(f"refused: {error.text}")}
     except SettingError as error:
         return row | {"why": printable(str(error))}
-    if station.judged[device].version != known.used[device].version:
-        return row | {"why": f"it uses version {station.judged[device].version}, not {known.used[device].version}"}
+    if told.get("used") != known.used[device].version:
+        return row | {"why": f"it uses version {shown(told.get('used'), 40)}, not {known.used[device].version}"}
     return row | {"samples": one.samples, "new": one.new, "in use": one.old, "why": None}
 
 

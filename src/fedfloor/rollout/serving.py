@@ -18,6 +18,7 @@ from fedfloor.checking import toml
 from fedfloor.deploy.authority import certificate
 from fedfloor.deploy.mqtt import MqttConnection, topic_parts
 from fedfloor.deploy.settings import DeviceSettings
+from fedfloor.deploy.signing import Signer
 from fedfloor.errors import SettingError, shown
 from fedfloor.ranges import RefusedError
 from fedfloor.rollout import drift
@@ -25,7 +26,7 @@ from fedfloor.rollout.drift import Watch
 from fedfloor.rollout.model import Model
 from fedfloor.rollout.rows import Batch, InputRows
 from fedfloor.rollout.slots import Download, Slots
-from fedfloor.rollout.statement import TRIAL, Statement, is_trial, topic
+from fedfloor.rollout.statement import TRIAL, Statement, attested, is_trial, topic
 
 log = logging.getLogger(__name__)
 WAITING = 256  # messages that wait for the thread of releases; more hold the connection up
@@ -50,7 +51,7 @@ class Serving:
     ) -> None:  # fmt: skip
         if settings.tls is None:
             raise SettingError("releases are signed by the park's authority: give ca, cert and key in [tls].")
-        folder = settings.models
+        folder, self._tls = settings.models, settings.tls
         folder.mkdir(parents=True, exist_ok=True)
         self.settings, self._link, self._ended = settings, link, Event()
         network = _network(settings.experiment)
@@ -186,7 +187,14 @@ class Serving:
         self._say_judged(statement, found)
 
     def _say_judged(self, statement: Statement, found: Mapping[str, Any]) -> None:
-        body = json.loads(self._body()) | {"judged": {"sha256": statement.sha256, **found}}
+        try:
+            signer = Signer(self._tls, self.settings.name)
+        except SettingError as error:  # its key is gone: it predicts on
+            log.error("no judgement can be signed: %s", error)
+            return
+        about = {"sha256": statement.sha256, "number": statement.number, **found}
+        about["used"] = None if self._model is None else self._model.statement.version
+        body = json.loads(self._body()) | {"judged": attested(about, signer)}
         self._link.say(topic(self.settings.park, "serving", self.settings.name), json.dumps(body).encode())
 
     def _piece(self, sha256: str, piece: str, data: bytes) -> None:

@@ -1,9 +1,14 @@
-"""Release statements: which model one device shall use, signed by the park's authority; and the topics of releases."""
+"""Release statements: which model one device shall use, signed by the park's authority; and the topics of releases.
+
+A device's judgement of a model is signed by the device, so that the broker that relays it makes up none.
+"""
 
 from __future__ import annotations
 
+import base64
 import json
 import re
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -13,10 +18,12 @@ from fedfloor.deploy import authority
 from fedfloor.deploy.authority import Authority
 from fedfloor.deploy.mqtt import ROOT
 from fedfloor.deploy.settings import NAME
+from fedfloor.deploy.signing import Signer
 from fedfloor.ranges import COUNT, RefusedError, number, rows, table, whole
 
 PURPOSE = "release"
 TRIAL = "trial"  # the purpose of a statement by which a device judges a model, and does not use it
+JUDGEMENT = b"fedfloor judgement\0"  # the purpose of a device's signature of its judgement
 SHA256 = re.compile(r"[0-9a-f]{64}")
 MOST_BYTES = 1 << 28  # of a model
 CHUNK_BYTES = 1 << 17  # of a model's piece: a topic keeps one message, and a broker takes none of any size
@@ -92,6 +99,34 @@ def opened(data: bytes, root: x509.Certificate, park: str, device: str, purpose:
     if (made.park, made.device) != (park, device):
         raise RefusedError("device", f"it is for device '{made.device}' of park '{made.park}'.")
     return made
+
+
+def attested(judgement: Mapping[str, Any], by: Signer) -> dict[str, str]:
+    """Return a device's judgement with its signature, as its report holds it."""
+    text = json.dumps(judgement)
+    return {"text": text, "seal": base64.b64encode(by.sign(text.encode(), JUDGEMENT)).decode()}
+
+
+def judgement(attested: Mapping[str, Any], device: str, by: Signer) -> dict[str, Any]:
+    """Return the judgement that a report holds.
+
+    Args:
+        by: whose park's authority must have certified the device.
+
+    Raises:
+        RefusedError: the device did not sign it, or it is no table of texts and numbers.
+    """
+    text, seal = attested.get("text"), attested.get("seal")
+    if not isinstance(text, str) or not isinstance(seal, str):
+        raise RefusedError("signature", "it is not signed.")
+    try:
+        by.check(base64.b64decode(seal, validate=True), text.encode(), device, JUDGEMENT)
+        body = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise RefusedError("form", "it is no signed judgement.") from error
+    if not isinstance(body, dict) or any(isinstance(value, dict | list) for value in body.values()):
+        raise RefusedError("form", "it is no table of texts and numbers.")
+    return body
 
 
 def _checked(body: dict[str, Any]) -> Statement:
