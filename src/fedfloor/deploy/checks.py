@@ -125,12 +125,12 @@ class MessageFilter:
             RefusedError: it did not.
         """
         parts = split(data, self.most, self.header)
+        if self.signer is not None:
+            self.signer.check(parts.seal, parts.text, sender)  # before anything in it is read
         if parts.header["sender"] != sender:
             raise RefusedError("sender", f"its header names sender '{parts.header['sender']}'.")
-        if self.signer is not None:
-            self.signer.check(parts.seal, parts.text, sender)
-            if parts.header["receiver"] != ("" if status else self.signer.name):
-                raise RefusedError("receiver", f"it is for '{parts.header['receiver']}'.")
+        if self.signer is not None and parts.header["receiver"] != ("" if status else self.signer.name):
+            raise RefusedError("receiver", f"it is for '{parts.header['receiver']}'.")
         return parts
 
     def refuse(self, sender: str, error: RefusedError) -> None:

@@ -11,7 +11,8 @@ import json
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -121,13 +122,18 @@ def decode(data: bytes, most: int = MOST_BYTES, header: int = MOST_HEADER, array
     return Message(**parts.header, arrays=read_arrays(parts.body, arrays))
 
 
-class MessageParts(NamedTuple):
-    """A message's parts: its header, that as it was signed, the sender's seal, and the bytes of the arrays."""
+@dataclass(frozen=True, eq=False)
+class MessageParts:
+    """A message's parts: its header as it was signed, the sender's seal, and the bytes of the arrays."""
 
-    header: dict[str, Any]
     text: bytes
     seal: bytes
     body: memoryview
+
+    @cached_property
+    def header(self) -> dict[str, Any]:
+        """The header, read when it is first needed; a RefusedError where it is none."""
+        return read_header(self.text)
 
     @property
     def identity(self) -> str:
@@ -136,10 +142,10 @@ class MessageParts(NamedTuple):
 
 
 def split(data: bytes, most: int = MOST_BYTES, header: int = MOST_HEADER) -> MessageParts:
-    """Return a message's parts, of which only the form of the header is checked.
+    """Return a message's parts; its header, which may be long, is not read yet.
 
     Raises:
-        RefusedError: as :func:`decode`, of the header.
+        RefusedError: as :func:`decode`, of sizes and version.
     """
     if len(data) > most:
         raise RefusedError("oversized", f"{len(data)} bytes; at most {most} are taken.")
@@ -156,7 +162,7 @@ def split(data: bytes, most: int = MOST_BYTES, header: int = MOST_HEADER) -> Mes
     if seal + sealed > len(data):
         raise RefusedError("truncated", f"a header of {length} bytes and a seal of {sealed} in {len(data)}.")
     text = data[START.size : seal]
-    return MessageParts(read_header(text), text, data[seal : seal + sealed], memoryview(data)[seal + sealed :])
+    return MessageParts(text, data[seal : seal + sealed], memoryview(data)[seal + sealed :])
 
 
 def read_header(text: bytes) -> dict[str, Any]:
