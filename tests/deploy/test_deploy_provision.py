@@ -76,6 +76,24 @@ def test_a_device_keeps_its_number(tmp_path: Path) -> None:
     assert content(tmp_path / "out") == before
 
 
+def test_a_name_stays_with_devices_or_with_hubs(tmp_path: Path) -> None:
+    """The key of a device that left would else speak as the edge of a factory with its name."""
+    park = plant(tmp_path)
+    provisioned(park, tmp_path)
+    before, (first, *others) = content(tmp_path / "out"), park.device
+    renamed = (dataclasses.replace(park.factory[0], name=first.name), *park.factory[1:])
+    moved = [dataclasses.replace(one, factory=first.name if one.factory == "north" else one.factory) for one in others]
+    odd = dataclasses.replace(park.device[-1], name="bridge-north", factory="south", number=9)
+    rest = [one for one in park.device if one.factory != "north"]
+    for factories, devices, why in (
+        (renamed, moved, rf"'{first.name}' \(edge\) was a device"),
+        (park.factory[1:], [*rest, odd], r"'bridge-north' \(device\) was no device"),
+    ):
+        with pytest.raises(SettingError, match=why):
+            provisioned(dataclasses.replace(park, factory=factories, device=tuple(devices)), tmp_path)
+    assert content(tmp_path / "out") == before
+
+
 def test_revoked_serials_are_listed_and_nobody_elses(tmp_path: Path) -> None:
     park = plant(tmp_path)
     provisioned(park, tmp_path)

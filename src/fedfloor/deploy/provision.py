@@ -132,6 +132,7 @@ def provision(
         if name not in known:
             raise unknown("name", name, known)
     check_numbers(park, index)
+    check_roles(holders, index)
     gone = tuple(dict.fromkeys((*index.out, *revoke)))
     gone = tuple(name for name in gone if name not in renew)
     files: Files = dict(
@@ -163,6 +164,20 @@ def authority_of(park: ParkFile, out: Path, at: dt.datetime) -> tuple[Index, Aut
     if index.park != park.name:
         raise SettingError(f"--out {out} is that of park '{index.park}', not of '{park.name}': name another folder.")
     return index, authority.load(out / "authority")
+
+
+def check_roles(holders: Mapping[str, Certified], index: Index) -> None:
+    """Raise SettingError where a device has the name of an earlier edge, broker or bridge, or the other way round.
+
+    Whoever has the earlier certificate's key would have the new holder's rights.
+    """
+    for name, one in holders.items():
+        if name in index.issued and (name in index.numbers) != (one.what == "device"):
+            before = "a device" if name in index.numbers else "no device"
+            raise SettingError(
+                f"'{name}' ({one.what}) was {before} when it was provisioned before, and a certificate of that may "
+                "still be good: choose another name."
+            )
 
 
 def check_numbers(park: ParkFile, index: Index) -> None:

@@ -23,7 +23,7 @@ from fedfloor.rollout.registry import Registry
 from fedfloor.rollout.statement import TRIAL, Statement, sealed, topic
 
 FEW = 20  # samples of all devices together, as they are weighted, below which a figure is chance
-LARGEST = 1e9  # of a figure that is no share
+LARGEST = 1e30  # of a figure that is no share
 WHY_CHARS = 200
 Row = dict[str, Any]
 
@@ -125,16 +125,18 @@ def judged(known: Registry, version: int, devices: Sequence[str], wait_s: float,
     edges = [edge for edge in known.floor if any(one.name in trials for one in edge.devices)]
     with stations(edges, known.ca, known.place) as every:
         reached = [station for station in every if station.there.is_set()]
-        for station in reached:
-            _ask(known, station, trials)
-        until = time.monotonic() + wait_s
-        while any(not _answered(station, trials) for station in reached) and time.monotonic() < until:
-            time.sleep(0.02)
-        for station in reached:
-            used = files(known, station.edge)
-            for sha256, pieces in {one.sha256: one.pieces for one in _mine(station, trials).values()}.items():
-                if sha256 not in used:
-                    station.withdraw(sha256, pieces)
+        try:
+            for station in reached:
+                _ask(known, station, trials)
+            until = time.monotonic() + wait_s
+            while any(not _answered(station, trials) for station in reached) and time.monotonic() < until:
+                time.sleep(0.02)
+        finally:  # also after Ctrl-C: brokers would keep the models
+            for station in reached:
+                used = files(known, station.edge)
+                for sha256, pieces in {one.sha256: one.pieces for one in _mine(station, trials).values()}.items():
+                    if sha256 not in used:
+                        station.withdraw(sha256, pieces)
         return [_row(known, station, device, trial, headline)
                 for station in every for device, trial in _mine(station, trials).items()]  # fmt: skip
 

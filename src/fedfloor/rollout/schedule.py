@@ -21,6 +21,7 @@ from __future__ import annotations
 import contextlib
 import datetime as dt
 import fcntl
+import glob
 import hashlib
 import json
 import logging
@@ -234,7 +235,7 @@ class Scheduler:
         if not plan:
             return {}
         out = self.settings.out
-        folders = [out, *out.parent.glob(f"{out.name}-[0-9]*")]
+        folders = [out, *out.parent.glob(f"{glob.escape(out.name)}-[0-9]*")]
         spent = [one for folder in folders if folder.is_dir() for one in spending.of_run(folder)]
         spent += spending.planned(self._experiment, spent) * more
         devices = sum(len(edge.devices) for edge in self.settings.edges) or self._experiment.park.devices
