@@ -201,7 +201,7 @@ class _Planner:
 
 def seen(experiment: Experiment, park: Park, method: ConfiguredMethod) -> tuple[View, Tariff | None]:
     """Return a method's view before its first round, with a model of zeros, and the price model of its rounds."""
-    network = network_of(experiment, park)
+    network = network_of(experiment, method, park)
     parts = (network.trained, network.classifier_parameters, partial(travel.coded, network))
     costs = pricing.tariff(experiment, park, *parts, method.coded(Work()))
     start = {"w": torch.zeros_like(network.flat)}

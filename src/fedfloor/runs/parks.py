@@ -22,6 +22,7 @@ from fedfloor.park.park import Park
 from fedfloor.parts.objective import adapting
 
 if TYPE_CHECKING:
+    from fedfloor.methods.configured import ConfiguredMethod
     from fedfloor.models import Network
 
 log = logging.getLogger(__name__)
@@ -101,15 +102,15 @@ def build_park(experiment: Experiment) -> Park:
     return replace(prepared(replace(made, dataset=samples), data.normalise), validating=held)
 
 
-def network_of(experiment: Experiment, park: Park) -> Network:
-    """Return an experiment's network with the additions of its objective, weights as the seed draws them."""
+def network_of(experiment: Experiment, method: ConfiguredMethod, park: Park) -> Network:
+    """Return an experiment's network with the additions of its method's objective, weights as the seed draws them."""
     from fedfloor import models
 
     model, data = experiment.model, park.dataset
-    adapt = adapting(data.task, combined(experiment).objective)
+    adapt = adapting(data.task, method.objective)
     return models.build(model.name, data.shape, data.outputs, experiment.seed, model.classifier, adapt, model.init)
 
 
 def packet_bytes(experiment: Experiment, park: Park) -> int:
     """Return the size of a model, with the additions of its objective."""
-    return 4 * network_of(experiment, park).flat.numel()
+    return 4 * network_of(experiment, combined(experiment), park).flat.numel()

@@ -162,7 +162,7 @@ def engine(
     """Return an engine that holds the first model, and the price model of its rounds; None without a network."""
     torch.set_num_threads(1)
     keep_memory()
-    data, network = park.dataset, network_of(experiment, park)
+    data, network = park.dataset, network_of(experiment, method, park)
     begin(network, experiment.model, data, logged=team.rank == 0)
     parts = (network.trained, network.classifier_parameters, partial(travel.coded, network))
     costs = pricing.tariff(experiment, park, *parts, method.coded(Work()))
