@@ -145,11 +145,11 @@ def _exchanges(folder: Path, case: Case, repeats: int) -> Row:
     most = dict.fromkeys(range(case.factories), MOST_BYTES)
     try:
         with Downlink(read(CloudSettings, place / "cloud/cloud.toml")) as way:
-            first, signer = Message("walk", CLOUD, session=session, arrays=model), way.channel.gate.signer
+            first, signer = Message("walk", CLOUD, session=session, arrays=model), way.channel.filter.signer
             for number in range(repeats + 1):
                 began = time.perf_counter()
                 asked = {m: encode(replace(first, number=2 * number + m + 1, receiver=f"e{m}"), signer) for m in most}
-                came = [decode(one) for one in way.ask(asked, 120.0, most).values()]
+                came = [decode(one) for one in way.request(asked, 120.0, most).values()]
                 over.append(1000 * (time.perf_counter() - began))
                 if number in (0, repeats):  # the first round is no measurement
                     spent.append(time.process_time() + sum(computed_s(one.pid) for one in (*edges, broker)))
@@ -254,7 +254,7 @@ def _floor(folder: Path, case: Case, repeats: int) -> Iterator[_Floor]:
         tls = _tls(folder, "e0", "edge") if case.tls else None
         made = edge.of(EdgeSettings(PARK, "e0", 0, where, what, folder, names, tls=tls))
         made.start()
-        made.line.attend()
+        made.channel.resume()
         floor = _Floor(folder, what, made, started[1:])
         floor.idle_mib = max(_resident(one.pid) for one in floor.agents)
         yield floor

@@ -94,12 +94,12 @@ def test_devices_are_asked_for_counts_and_answers_out_of_range_are_refused(tmp_p
     held = len(calibrate.of_device(engine.park, 0))
     node = Probe((0,), "scores", settings={"low": -40.0, "width": 80.0})
     whole = [0, held, *[0] * 64]
-    assert subtasks.read(node, 0, whole, {}, engine) == whole
+    assert subtasks.read_answer(node, 0, whole, {}, engine) == whole
     nan, inf = float("nan"), float("inf")
     lists = [[value, *[0] * 65] for value in (-1, 0.5, nan, inf, 10**400, True, "1", None, [1], {"0": 1})]
     for wrong in (*lists, [held], [0, held + 1, *[0] * 64], [held] * 66, [0] * 67, [[0] * 66], None, "66", {}, 66, nan):
         with pytest.raises(ranges.RefusedError):
-            subtasks.read(node, 0, wrong, {}, engine)
+            subtasks.read_answer(node, 0, wrong, {}, engine)
 
 
 @pytest.mark.parametrize(
@@ -117,7 +117,7 @@ def test_moments_of_another_number_of_samples_or_of_negative_squares_are_refused
         engine = next(iter(park.edges.values())).engine
     node, size = Probe((0,), "moments"), int(np.prod(engine.park.dataset.shape))
     true = question(node).answer(engine, 0, {}, 0).numpy()
-    assert np.array_equal(subtasks.read(node, 0, None, {"answer": true}, engine).numpy(), true)
+    assert np.array_equal(subtasks.read_answer(node, 0, None, {"answer": true}, engine).numpy(), true)
     covariance = 10 * float(np.sqrt(true[1 + size] * true[1 + 2 * size])) + 1  # of the first two numbers
     values = (
         (0, true[0] + 1),
@@ -134,10 +134,10 @@ def test_moments_of_another_number_of_samples_or_of_negative_squares_are_refused
         forged[-1][place] = value
     for wrong in forged:
         with pytest.raises(ranges.RefusedError):
-            subtasks.read(node, 0, None, {"answer": wrong}, engine)
+            subtasks.read_answer(node, 0, None, {"answer": wrong}, engine)
     for arrays in ({}, {"answer": true, "more": true}, {"w": true}):
         with pytest.raises(ranges.RefusedError):
-            subtasks.read(node, 0, None, arrays, engine)
+            subtasks.read_answer(node, 0, None, arrays, engine)
 
 
 def test_other_tasks_have_no_scores(tmp_path: Path) -> None:

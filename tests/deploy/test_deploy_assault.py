@@ -47,7 +47,7 @@ from fedfloor.data.dataset import Inputs
 from fedfloor.deploy import broker, checks, device, facts, joining, machines, mqtt, provision, subtasks
 from fedfloor.deploy.channel import DeviceChannel, Flow, OpenRequest
 from fedfloor.deploy.checks import MessageFilter
-from fedfloor.deploy.cloud import CloudExecutor, _room
+from fedfloor.deploy.cloud import CloudExecutor, _answer_limits
 from fedfloor.deploy.message import FEW_ARRAYS, MAGIC, SHORT_HEADER, START, VERSION, Message, decode, encode
 from fedfloor.deploy.names import table
 from fedfloor.deploy.park_file import from_document
@@ -328,7 +328,7 @@ def _queue(folder: Path) -> str:
         _say(agent, "e1", number)
     _say(agent, "e0", 1)
     expect(agent._waiting["e0"] == 1, "the own edge's request finds no room")
-    expect(agent.gate.refused["e1", "busy"] == 199 - device.WAITING, "what is too much is not refused")
+    expect(agent.filter.refused["e1", "busy"] == 199 - device.WAITING, "what is too much is not refused")
     return REFUSED
 
 
@@ -398,7 +398,7 @@ def what_a_device_holds(tally: Tally, folder: Path) -> None:
     known = Path(tempfile.mkdtemp(dir=folder))
     with park_of(known, experiment(known, "fedavg", rounds=1, devices=4)) as park:
         one = Device(park)
-        true = facts.of(one.agent.experiment, one.agent.own_park().dataset).told()
+        true = facts.of(one.agent.experiment, one.agent.own_park().dataset).to_dict()
         tally.attempt("what a sample is", lambda: one.outcome("facts", one.about("facts") | {"facts": true}))
         for name, value in (
             ("classes", true["classes"][::-1]), ("scale", 1e9), ("shape", [1, 1 << 40, 28]),
@@ -410,7 +410,7 @@ def what_a_device_holds(tally: Tally, folder: Path) -> None:
     abroad = Path(tempfile.mkdtemp(dir=folder))
     with park_of(abroad, experiment(abroad, "astraea", rounds=1, devices=4)) as park:
         one = Device(park)
-        true = facts.of(one.agent.experiment, one.agent.own_park().dataset).told()
+        true = facts.of(one.agent.experiment, one.agent.own_park().dataset).to_dict()
         asked = one.about("facts") | {"facts": true}
         tally.attempt("another edge states first what a sample is", one.refuses("facts", asked, one.far))
         tally.attempt("its own edge states it", lambda: one.outcome("facts", asked))
@@ -440,7 +440,9 @@ def _elsewhere(sums: bool, crosses: bool) -> str:
     rows = ((36.0,), (90.0,), (30.0,)) if sums else ()
     held = [facts.Holding(9, (4, 5), rows, "ab" * 32), facts.Holding(9, (9, 0), rows, "cd" * 32)]
     park = facts.park(Experiment(), about, [0, 1], held)
-    told = json.loads(json.dumps(joining.told(facts.known(about, park), ([0, 1], held), 0, crosses=crosses)))
+    told = json.loads(
+        json.dumps(joining.holdings_for(facts.with_statistics(about, park), ([0, 1], held), 0, crosses=crosses))
+    )
     first, other = told["held"]
     expect(first == json.loads(json.dumps(asdict(held[0]))), "it does not know its own")
     expect(
@@ -448,8 +450,11 @@ def _elsewhere(sums: bool, crosses: bool) -> str:
         "it reads more",
     )
     read = facts.read(told["facts"])
-    again = facts.park(Experiment(), read, *joining.read_told(told, read))
-    expect(str(facts.known(read, again)) == str(facts.known(about, park)), "its samples are scaled otherwise")
+    again = facts.park(Experiment(), read, *joining.read_holdings(told, read))
+    expect(
+        str(facts.with_statistics(read, again)) == str(facts.with_statistics(about, park)),
+        "its samples are scaled otherwise",
+    )
     return HARMLESS
 
 
@@ -471,47 +476,47 @@ def what_surveys_reveal(tally: Tally, folder: Path) -> None:
             (far,) = {"e0", "e1"} - {near}
             true = facts.of(read, load_data(read))
             ask = partial(_states, agent, near)
-            tally.attempt(f"{kind}: what a sample is", partial(ask, true.told(), HARMLESS))
+            tally.attempt(f"{kind}: what a sample is", partial(ask, true.to_dict(), HARMLESS))
             honest, others = _questions(kind)
             for question in honest:
-                asked = {**true.told(), "question": question.to_dict()}
+                asked = {**true.to_dict(), "question": question.to_dict()}
                 tally.attempt(f"{kind}: '{question.kind}' is asked", partial(ask, asked, HARMLESS))
                 tally.attempt(f"{kind}: by another edge", partial(_states, agent, far, asked, REFUSED))
                 tally.attempt(
                     f"{kind}: before the first", partial(_answers, replace(true, question=question.to_dict()))
                 )
             for question in others:
-                changed = {**true.told(), "question": question.to_dict()}
+                changed = {**true.to_dict(), "question": question.to_dict()}
                 tally.attempt(f"{kind}: '{question.kind}', which it never asks", partial(ask, changed, REFUSED))
             one_row = np.array([[float(agent._raw.samples(0)[0][0][0])]])  # type: ignore[union-attr]
             if kind == "regime":
                 near_it = RowQuestion(
                     "sums", None, RowClusters(PLACES, ZERO, ONE, np.concatenate([one_row, one_row + 99]))
                 )
-                single = {**true.told(), "question": near_it.to_dict()}
+                single = {**true.to_dict(), "question": near_it.to_dict()}
                 tally.attempt("regime: the sums of few rows alone", partial(_few, agent, near, single))
             for question in honest:
                 for at in places(question.to_dict()):
                     for new in [*HOSTILE, GONE] if at else [{}]:
-                        changed = {**true.told(), "question": forged(question.to_dict(), at, new)}
+                        changed = {**true.to_dict(), "question": forged(question.to_dict(), at, new)}
                         name = f"{kind}: {question.kind} {at} = {str(new)[:30]}"
                         tally.attempt(name, partial(ask, changed, ""), by_hand=False)
             found = _found(kind)
-            tally.attempt(f"{kind}: what was found", partial(ask, {**true.told(), "found": found}, HARMLESS))
+            tally.attempt(f"{kind}: what was found", partial(ask, {**true.to_dict(), "found": found}, HARMLESS))
             before = agent.own_park().samples(0)[0].copy()
             for at in places(found):
                 for new in [*HOSTILE, GONE] if at else [{}]:
-                    changed = {**true.told(), "found": forged(found, at, new)}
+                    changed = {**true.to_dict(), "found": forged(found, at, new)}
                     tally.attempt(f"{kind}: found {at} = {str(new)[:30]}", partial(ask, changed, ""), by_hand=False)
             for standard in (
                 [[math.nan] * 3, [1.0] * 3], [[0.0] * 3, [0.0] * 3], [[0.0] * 2, [1.0] * 2], [[0.0] * 3], TEXT,
                 [[0.0] * 3, [math.inf] * 3], [[0.0] * 3, [-1.0] * 3], [[0.0] * 9000, [1.0] * 9000],
             ):  # fmt: skip
-                changed = {**true.told(), "standard": standard}
+                changed = {**true.to_dict(), "standard": standard}
                 tally.attempt(f"{kind}: standard = {str(standard)[:30]}", partial(ask, changed, REFUSED))
             for scale in (math.nan, math.inf, 0.0, -1.0, 1e300, 1e-300, "1", None):
-                tally.attempt(f"{kind}: scale = {scale}", partial(ask, {**true.told(), "scale": scale}, REFUSED))
-            tally.attempt(f"{kind}: then what was found", partial(ask, {**true.told(), "found": found}, HARMLESS))
+                tally.attempt(f"{kind}: scale = {scale}", partial(ask, {**true.to_dict(), "scale": scale}, REFUSED))
+            tally.attempt(f"{kind}: then what was found", partial(ask, {**true.to_dict(), "found": found}, HARMLESS))
             same = partial(_same, lambda a=agent, b=before: np.array_equal(a.own_park().samples(0)[0], b))
             tally.attempt(f"{kind}: its samples are as before", same)
 
@@ -753,7 +758,7 @@ def claims_of_devices(tally: Tally, folder: Path) -> None:
 
 def _read(node: Probe, answer: Any, arrays: Any, engine: Any) -> str:
     try:
-        got = subtasks.read(node, 0, answer, arrays, engine)
+        got = subtasks.read_answer(node, 0, answer, arrays, engine)
     except RefusedError:
         return REFUSED
     text = str(got.tolist() if hasattr(got, "tolist") else json.dumps(got, allow_nan=False))
@@ -772,23 +777,25 @@ def _held(claim: Any, about: facts.Facts) -> str:
 
 @dataclass
 class Said:
-    """An edge's line whose device says what it likes."""
+    """An edge's channel whose device says what it likes."""
 
-    line: Any = None
+    channel: Any = None
     asked: Any = None
 
     def __post_init__(self) -> None:
-        link: Any = SimpleNamespace(start=lambda *_: None, unsubscribe=lambda _: None, say=lambda *_: None)
-        self.line = DeviceChannel("p", "e0", link, {0: Named("d0", 0), 1: Named("d1", 1)}, flow=Flow(clock=lambda: 0.0))
+        link: Any = SimpleNamespace(start=lambda *_: None, unsubscribe=lambda _: None, publish=lambda *_: None)
+        self.channel = DeviceChannel(
+            "p", "e0", link, {0: Named("d0", 0), 1: Named("d1", 1)}, flow=Flow(clock=lambda: 0.0)
+        )
         self.status("d0", Message("hello", "d0", session=5, number=1, about={"device": 0, "version": __version__}))
         self.status("d1", Message("hello", "d1", session=5, number=1, about={"device": 1, "version": __version__}))
-        self.asked = self.line._open["1-1"] = OpenRequest("d1", b"", 1 << 20)
+        self.asked = self.channel._open["1-1"] = OpenRequest("d1", b"", 1 << 20)
 
     def status(self, name: str, message: Message | bytes) -> None:
-        self.line.receive(mqtt.status_topic("p", name), message if isinstance(message, bytes) else encode(message))
+        self.channel.receive(mqtt.status_topic("p", name), message if isinstance(message, bytes) else encode(message))
 
     def out(self, name: str, message: Message | bytes) -> None:
-        self.line.receive(
+        self.channel.receive(
             mqtt.outbox_topic("p", name, "e0"), message if isinstance(message, bytes) else encode(message)
         )
 
@@ -804,10 +811,10 @@ def what_a_device_says(tally: Tally, folder: Path) -> None:
         def run() -> str:
             one = Said()
             do(one)
-            expect(one.asked.came.empty(), "it ends or answers another device's request")
-            expect(1 in one.line.here, "it sends another device away")
-            expect(set(one.line.gate.counts()) <= {named}, "another is blamed")
-            return REFUSED if one.line.gate.counts() or 0 not in one.line.here else HARMLESS
+            expect(one.asked.answer.empty(), "it ends or answers another device's request")
+            expect(1 in one.channel.connected, "it sends another device away")
+            expect(set(one.channel.filter.counts()) <= {named}, "another is blamed")
+            return REFUSED if one.channel.filter.counts() or 0 not in one.channel.connected else HARMLESS
 
         return run
 
@@ -839,12 +846,12 @@ def what_a_device_says(tally: Tally, folder: Path) -> None:
         ("an empty status", lambda s: s.status("d0", b"")),
         ("an empty answer", lambda s: s.out("d0", b"")),
         ("another kind of status", lambda s: s.status("d0", replace(hello, kind=TEXT[:100]))),
-        ("a topic that is none", lambda s: s.line.receive("fedfloor/p/out/d0", encode(answer))),
-        ("a topic without end", lambda s: s.line.receive("fedfloor/p/out/d0/e0/" + "x/" * 1000, encode(answer))),
+        ("a topic that is none", lambda s: s.channel.receive("fedfloor/p/out/d0", encode(answer))),
+        ("a topic without end", lambda s: s.channel.receive("fedfloor/p/out/d0/e0/" + "x/" * 1000, encode(answer))),
         ("a topic of a name that is not listed", lambda s: s.out("d9", replace(answer, sender="d9"))),
         ("a topic of the edge", lambda s: s.out("e0", replace(answer, sender="e0"))),
-        ("its inbox", lambda s: s.line.receive("fedfloor/p/in/e0/d1", encode(replace(answer, sender="e0")))),
-        ("a broker's own topic", lambda s: s.line.receive("$SYS/broker/uptime", b"1")),
+        ("its inbox", lambda s: s.channel.receive("fedfloor/p/in/e0/d1", encode(replace(answer, sender="e0")))),
+        ("a broker's own topic", lambda s: s.channel.receive("$SYS/broker/uptime", b"1")),
     ):  # fmt: skip
         tally.attempt(name, said(do))
     place = Path(tempfile.mkdtemp(dir=folder))
@@ -879,18 +886,18 @@ def what_a_device_says(tally: Tally, folder: Path) -> None:
 
 
 def _visit(edge: Any, k: int, message: Message) -> str:
-    usual = edge.line.ask
-    edge.line.ask = lambda *_, **__: message
-    before = edge.line.gate.refused.total()
+    usual = edge.channel.request
+    edge.channel.request = lambda *_, **__: message
+    before = edge.channel.filter.refused.total()
     try:
         engine = edge.engine
         work, key = Work(steps=1, batch_size=8), Key(0, 1, 0, k, 0)
         got = edge.factory.visit(engine, work, {"w": engine.network.flat.clone()}, key, FrozenExtractor(frozen=False))
     finally:
-        edge.line.ask = usual
+        edge.channel.request = usual
     expect(got is None, "it is taken as an update")
     named = edge.settings.devices[0].name
-    expect(edge.line.gate.refused.total() > before or named in edge.factory.failed, "nobody is named")
+    expect(edge.channel.filter.refused.total() > before or named in edge.factory.failed, "nobody is named")
     for one in edge.factory.failed.values():
         expect(one.text.isprintable() and len(one.text) < 1000, "a text reaches the log")
     edge.factory.failed.clear()
@@ -924,7 +931,7 @@ def _long(edge: Any, by: float, *, usual: bool = False) -> str:
 def answers_of_edges(tally: Tally, folder: Path) -> None:
     """Every field of an edge's answer, its arrays, and what it states of itself."""
     seen: list[tuple[Any, ...]] = []
-    usual = subtasks.taken
+    usual = subtasks.read_results
 
     def taken(*words: Any) -> Any:
         message, subtask, mine, engine = words
@@ -932,7 +939,7 @@ def answers_of_edges(tally: Tally, folder: Path) -> None:
         seen.append((message, then, mine, engine))
         return usual(*words)
 
-    subtasks.taken = taken
+    subtasks.read_results = taken
     logging.disable(logging.CRITICAL)
     try:
         for method, more in (("fedavg", ""), ("fedsr", "methods.fedsr = { laps = 2, ring_size = 2 }")):
@@ -943,7 +950,7 @@ def answers_of_edges(tally: Tally, folder: Path) -> None:
                 message, subtask, mine, engine = seen[0]
                 honest = usual(message, subtask, mine, engine)
                 start = subtask.start["w"]
-                far = max(float((one.packet(subtask.start)["w"] - start).norm()) for one in honest.ends)
+                far = max(float((one.packet(subtask.start)["w"] - start).norm()) for one in honest.merged)
                 every = list(forgeries(message))
                 for name, one in every if method == "fedavg" else every[::4]:
                     tally.attempt(
@@ -965,7 +972,7 @@ def answers_of_edges(tally: Tally, folder: Path) -> None:
                         partial(_moving, usual, replace(message, arrays=arrays), subtask, mine, engine, known),
                     )
     finally:
-        subtasks.taken = usual
+        subtasks.read_results = usual
         logging.disable(logging.NOTSET)
     true = {"measured": {"seconds": 1.0, "training": 1.0, "bytes": {"up": 1, "down": 1}}, "here": [0, 1],
             "refused": {"d0": {"late": 1}}, "failed": {"d0": ["visit", "RunError", "why"]}}  # fmt: skip
@@ -1006,9 +1013,9 @@ def _taken(usual: Any, one: Message, subtask: Any, mine: Any, engine: Any, far: 
             known.note(passed.resolved, passed.receipts)
         subtasks.check_lengths(got, subtask, known, engine)
     except RefusedError as error:
-        expect(str(error).isprintable() or checks.line(str(error)).isprintable(), "a text reaches the log")
+        expect(str(error).isprintable() or checks.short_line(str(error)).isprintable(), "a text reaches the log")
         return REFUSED
-    for end in got.ends:
+    for end in got.merged:
         off = float((end.packet(subtask.start)["w"] - subtask.start["w"]).norm())
         expect(off <= 20 * far, f"the model moves by {off:.3g}, honest ones by {far:.3g}")
     return HARMLESS
@@ -1034,7 +1041,8 @@ def _large(frame: bytes, kind: str, sent: Any) -> str:
     gate = MessageFilter()
     about = {"mine": [0, 1], "devices": [0, 1]}
     expect(
-        gate.take(frame, "e0", *_room(kind, about, sent, sum(array.nbytes for array in sent.values()))) is None,
+        gate.take(frame, "e0", *_answer_limits(kind, about, sent, sum(array.nbytes for array in sent.values())))
+        is None,
         "it is decoded",
     )
     return REFUSED
@@ -1051,7 +1059,7 @@ def _named(folder: Path, sender: str, answers: str = "", failed: Any = None) -> 
     def ask(messages: dict[int, bytes], *_: object) -> dict[int, bytes]:
         return {0: encode(replace(said, answers=answers or decode(messages[0]).identity))}
 
-    way: Any = SimpleNamespace(ask=ask)
+    way: Any = SimpleNamespace(request=ask)
     one = CloudExecutor(
         CloudSettings("trial", what, folder / "run", edges, NOWHERE), way, [0, 1], table(config.read(what, []))
     )

@@ -51,7 +51,7 @@ def refused(park: Live) -> dict[str, set[str]]:
     """Who was refused by edges, and why."""
     found: dict[str, set[str]] = {}
     for edge in park.edges.values():
-        for who, why in edge.line.gate.counts().items():
+        for who, why in edge.channel.filter.counts().items():
             found.setdefault(who, set()).update(why)
     return found
 
@@ -62,7 +62,7 @@ def test_rings_that_cross_factories_over_bridged_brokers_have_the_simulations_bi
     with secured(tmp_path, what) as park:
         abroad: set[int] = set()
         for m, edge in park.live.edges.items():
-            ask = edge.line.ask
+            ask = edge.channel.request
 
             def asks(
                 device: int, *words: object, m: int = m, ask: Callable[..., object] = ask, **more: object
@@ -70,7 +70,7 @@ def test_rings_that_cross_factories_over_bridged_brokers_have_the_simulations_bi
                 abroad.update({device} if park.home(device) != m else ())
                 return ask(device, *words, **more)
 
-            edge.line.ask = asks  # type: ignore[method-assign, assignment]
+            edge.channel.request = asks  # type: ignore[method-assign, assignment]
         got = park.live.run()
     assert model(tmp_path / "live") == model(tmp_path / "simulated")
     assert [figures(line) for line in got] == [figures(line) for line in wanted]
@@ -150,8 +150,8 @@ def test_a_thief_who_sends_rubbish_in_a_devices_name_harms_that_device_only(
             with caller(park, park.out / "devices" / name) as thief:
                 for seed in range(1, 1 << 30):
                     for of in (name, "d0"):  # what he says as d0 the broker keeps to itself
-                        thief.say(mqtt.outbox_topic("trial", of, edge), rubbish(seed, name))
-                        thief.say(mqtt.status_topic("trial", of), rubbish(seed, name))
+                        thief.publish(mqtt.outbox_topic("trial", of, edge), rubbish(seed, name))
+                        thief.publish(mqtt.status_topic("trial", of), rubbish(seed, name))
                     if over.wait(0.05):
                         return
 

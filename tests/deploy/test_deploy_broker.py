@@ -286,7 +286,7 @@ def test_a_large_message_passes_a_broker_that_takes_small_packets(place: Path, p
         assert up.acquire(timeout=10)
         assert up.acquire(timeout=10)
         for _ in range(2):
-            links[1].say(f"{TOP}/out/n0/north", sent)
+            links[1].publish(f"{TOP}/out/n0/north", sent)
         assert [came.get(timeout=10) == sent for _ in range(2)] == [True, True]
     finally:
         for one in links:
@@ -392,17 +392,19 @@ def test_a_device_that_floods_loses_its_rights_at_the_running_broker(tmp_path: P
             read = settings.read(EdgeSettings, place / f"edge-{name}.toml")
             assert read.acl == place / "acl"
             edges.append(Edge(read, what, None, MqttConnection(name, read.broker, read.tls)))
-            edges[-1].line.start()
+            edges[-1].channel.start()
         flooder, other = (Client(north.port, out / "devices" / name, "device") for name in ("n0", "n1"))
         before = (home / "acl").read_text()
         assert until(lambda: flooder.publish(f"{TOP}/status/n0", b"x" * 100) == NOT_AUTHORISED, 60)
         assert flooder.publish(f"{TOP}/out/n0/north", b"x") == NOT_AUTHORISED
-        assert edges[0].line.gate.refused["n0", "flood"] >= 1
+        assert edges[0].channel.filter.refused["n0", "flood"] >= 1
         rules = [one for one in before.splitlines() if one not in (home / "acl").read_text().splitlines()]
         assert rules
         assert all("n0" in one for one in rules)
         assert other.says(f"{TOP}/status/n1", b"x" * 100)
-        assert until(lambda: edges[1].line.gate.refused["n0", "flood"] >= 1, 30)  # which the cloud's broker relayed
+        assert until(
+            lambda: edges[1].channel.filter.refused["n0", "flood"] >= 1, 30
+        )  # which the cloud's broker relayed
         assert until(lambda: "Reloading config" in here.log())
         for one in (flooder, other):
             one.close()
@@ -448,7 +450,7 @@ def test_two_threads_do_not_garble_a_connection(place: Path, park: ParkFile, bro
 
     def talk(link: MqttConnection, topic: str) -> None:
         for _ in range(MANY):
-            link.say(topic, b"x" * 50_000)
+            link.publish(topic, b"x" * 50_000)
 
     both = [threading.Thread(target=talk, args=(edge, f"{TOP}/in/north/n0")),
             threading.Thread(target=talk, args=(device, f"{TOP}/out/n0/north"))]  # fmt: skip

@@ -95,7 +95,7 @@ def test_a_device_that_comes_back_trains_in_rings_of_other_factories_again(tmp_p
                 started.append(2)
                 park.agents[2].leave()
                 park.join(2)
-                assert until(lambda: edge.line.session(2) == park.agents[2]._session)
+                assert until(lambda: edge.channel.session(2) == park.agents[2]._session)
             return usual(frame)
 
         for edge in park.edges.values():
@@ -291,7 +291,7 @@ def test_a_device_that_comes_back_with_other_samples_is_refused_and_named(tmp_pa
         lines = park.run()
     assert [line.lost for line in lines] == [0, 0, 1, 1]
     edge = next(one for one in park.edges.values() if any(d.device == 2 for d in one.settings.devices))
-    assert edge.line.gate.counts()["d2"]["data"] >= 1
+    assert edge.channel.filter.counts()["d2"]["data"] >= 1
 
 
 def test_a_new_run_trains_on_what_devices_hold_by_then(tmp_path: Path, pictures: Path) -> None:
@@ -364,9 +364,9 @@ def test_a_devices_census_has_noise_that_the_experiment_file_does_not_reveal(tmp
         assert all(said != public.classes(k).tolist() for k, said in drawn.items())
         # one that is started again gives the same report: it is not taken for another, and tells no more than before
         park.links[0].die()
-        assert until(lambda: all(0 not in edge.line.here for edge in park.edges.values()))
+        assert until(lambda: all(0 not in edge.channel.connected for edge in park.edges.values()))
         park.join(0)
-        assert until(lambda: all(0 in edge.line.here for edge in park.edges.values()))
+        assert until(lambda: all(0 in edge.channel.connected for edge in park.edges.values()))
         assert [line.lost for line in park.run("again")] == [0, 0]
         again = park.agents[0].park
         assert again is not None

@@ -109,7 +109,7 @@ def test_one_device_that_diverges_does_not_end_a_run_that_others_can_carry(
             if line.round == 1:
                 for k in (1, 2, 3):
                     park.join(k)
-                assert until(lambda: all(len(edge.line.here) == 4 for edge in park.edges.values()))
+                assert until(lambda: all(len(edge.channel.connected) == 4 for edge in park.edges.values()))
             else:
                 away(park, 1, 2, 3)
 
@@ -151,7 +151,7 @@ def test_a_run_whose_edges_all_refuse_or_are_refused_ends(tmp_path: Path, answer
 def away(park: Live, *who: int) -> None:
     for k in who:
         park.links[k].die()
-    assert until(lambda: not any(k in edge.line.here for edge in park.edges.values() for k in who))
+    assert until(lambda: not any(k in edge.channel.connected for edge in park.edges.values() for k in who))
 
 
 GROUPS = "methods.{0}.groups = 4"
@@ -209,7 +209,7 @@ def test_a_question_whose_answers_are_all_refused_ends_the_run_with_the_reason(t
 
     with live(tmp_path, experiment(tmp_path, "fedl", devices=2)) as park:
         for edge in park.edges.values():
-            edge.ask = answer  # type: ignore[method-assign]
+            edge.answer_question = answer  # type: ignore[method-assign]
         with pytest.raises(RunError, match=r"no device answered 'gradient'.*--resume\..* e0: .*header"):
             park.run()
 
@@ -306,13 +306,13 @@ def test_a_census_that_no_number_can_hold_costs_its_device_only(tmp_path: Path) 
 def test_resources_are_told_as_two_numbers() -> None:
     node = Probe((0,), "resources")
     engine: Any = None
-    assert subtasks.read(node, 0, {"pass_s": 1, "distance_m": 2.5}, {}, engine) == {
+    assert subtasks.read_answer(node, 0, {"pass_s": 1, "distance_m": 2.5}, {}, engine) == {
         "pass_s": 1.0, "distance_m": 2.5,
     }  # fmt: skip
     far, slow = {"pass_s": 1.0, "distance_m": 1e10}, {"pass_s": 1e9}
     for wrong in ({}, {"distance_m": 1.0}, {"pass_s": 1.0, "more": 1.0}, {"pass_s": float("inf")}, [1.0], far, slow):
         with pytest.raises(RefusedError):
-            subtasks.read(node, 0, wrong, {}, engine)
+            subtasks.read_answer(node, 0, wrong, {}, engine)
 
 
 def test_q_fair_leaves_out_who_did_not_say_its_loss() -> None:
@@ -326,11 +326,11 @@ def test_q_fair_leaves_out_who_did_not_say_its_loss() -> None:
 
 def test_the_length_of_features_is_that_of_more_than_half_of_an_edges_devices_or_of_most_of_all() -> None:
     three, four = torch.zeros(3), torch.zeros(4)
-    assert set(subtasks.alike({5: three, 1: four})) == {1, 5}  # the lowest number must not decide for all
-    assert set(subtasks.alike({5: three, 1: four, 2: four})) == {5}
-    assert not subtasks.alike({5: three, 1: four}, some=True)
-    assert set(subtasks.alike({5: three, 1: four, 2: four}, some=True)) == {5}
-    assert not subtasks.alike({1: four, 2: four})
+    assert set(subtasks.length_refusals({5: three, 1: four})) == {1, 5}  # the lowest number must not decide for all
+    assert set(subtasks.length_refusals({5: three, 1: four, 2: four})) == {5}
+    assert not subtasks.length_refusals({5: three, 1: four}, some=True)
+    assert set(subtasks.length_refusals({5: three, 1: four, 2: four}, some=True)) == {5}
+    assert not subtasks.length_refusals({1: four, 2: four})
 
 
 def test_the_second_answer_to_a_request_that_was_said_twice_is_no_attack(tmp_path: Path) -> None:
@@ -350,7 +350,7 @@ def test_the_second_answer_to_a_request_that_was_said_twice_is_no_attack(tmp_pat
         work.reply = slow  # type: ignore[method-assign]
         got = park.run()
         time.sleep(0.3)  # second answers come later
-        counts = [park.edges[m].line.gate.counts() for m in sorted(park.edges)]
+        counts = [park.edges[m].channel.filter.counts() for m in sorted(park.edges)]
         answered = [payload for one, payload in park.broker.said if f"/out/d{WHO}/" in one]
     assert len(answered) - len(set(answered)) >= len(asked) > 0  # there were second ones
     assert counts == [{}, {}]

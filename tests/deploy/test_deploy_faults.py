@@ -61,7 +61,7 @@ def failing(park: Live, answer: Callable[[Any], Any]) -> None:
 def wrong(park: Live, **arrays: np.ndarray) -> Callable[[Any], bytes]:
     def say(message: Any) -> bytes:
         receipt = [WHO, message.about["visit"], message.about["tick"], 1, 24, 1.0, 1.0, 0.5, 0, False, None, 0.0]
-        return encode(park.agents[WHO].numbered("update", message, {"receipt": receipt}, arrays))
+        return encode(park.agents[WHO].next_message("update", message, {"receipt": receipt}, arrays))
 
     return say
 
@@ -90,7 +90,7 @@ def test_a_device_that_hangs_is_lost_at_its_deadline(tmp_path: Path) -> None:
     with live(tmp_path, what, Deadlines(3.0, 60, 20, 120)) as park:
         failing(park, lambda message: None)
         got = park.run()
-        assert park.edges[0].line.gate.counts() | park.edges[1].line.gate.counts() == {f"d{WHO}": {"late": 1}}
+        assert park.edges[0].channel.filter.counts() | park.edges[1].channel.filter.counts() == {f"d{WHO}": {"late": 1}}
     assert [line.lost for line in got] == [0, 1, 0]
     assert model(tmp_path / "live") == model(tmp_path / "simulated")
 
@@ -132,7 +132,7 @@ def test_replayed_reordered_and_foreign_updates_harm_nobody(tmp_path: Path) -> N
                 park.broker.deliver(mqtt.outbox_topic("trial", "d0", f"e{m}"), stolen, False)
 
         got = park.run(report=again)
-        counts = [park.edges[m].line.gate.counts() for m in sorted(park.edges)]
+        counts = [park.edges[m].channel.filter.counts() for m in sorted(park.edges)]
     assert model(tmp_path / "live") == model(tmp_path / "simulated")
     assert [line.lost for line in got] == [0, 0, 0]
     assert all(one["d0"]["sender"] >= 2 for one in counts)  # the last round's may come when all is over
@@ -169,12 +169,12 @@ def test_a_device_of_another_release_or_number_is_not_visited(
     with live(tmp_path, what) as park:
         agent = park.agents[WHO]
         park.links[WHO].die()
-        until(lambda: all(WHO not in edge.line.here for edge in park.edges.values()))
+        until(lambda: all(WHO not in edge.channel.connected for edge in park.edges.values()))
         told = {"device": WHO, "version": __version__} | about
         hello = encode(Message("hello", f"d{WHO}", session=agent._session + 1, number=1, about=told))
         park.broker.deliver(mqtt.status_topic("trial", f"d{WHO}"), hello, True)
         got = park.run()
-        counts = [edge.line.gate.counts() for edge in park.edges.values()]
+        counts = [edge.channel.filter.counts() for edge in park.edges.values()]
     assert counts == [{f"d{WHO}": {reason: 1}}] * 2
     advice = {"release": "runs fedfloor 0.0.1; this is", "device": "it is device 5; here it is listed as 3. Copy"}
     assert advice[reason] in caplog.text
@@ -191,14 +191,14 @@ def test_a_device_does_not_do_again_what_it_was_asked_before_it_was_started(tmp_
                 return
             recorded = [one for one in park.broker.said if one[0].endswith(f"/d{WHO}") and "/in/" in one[0]]
             park.links[WHO].die()
-            assert until(lambda: all(WHO not in edge.line.here for edge in park.edges.values()))
+            assert until(lambda: all(WHO not in edge.channel.connected for edge in park.edges.values()))
             park.join(WHO)
-            assert until(lambda: all(WHO in edge.line.here for edge in park.edges.values()))
+            assert until(lambda: all(WHO in edge.channel.connected for edge in park.edges.values()))
             for topic, payload in recorded:
                 park.broker.deliver(topic, payload, False)
 
         got = park.run(report=again)
-        assert until(lambda: park.agents[WHO].gate.counts() == {f"e{edge_of(park, WHO)}": {"stale": 1}})
+        assert until(lambda: park.agents[WHO].filter.counts() == {f"e{edge_of(park, WHO)}": {"stale": 1}})
     assert [line.lost for line in got] == [0, 0]
     assert model(tmp_path / "live") == model(tmp_path / "simulated")
 
@@ -228,7 +228,7 @@ def test_a_device_with_another_model_refuses_to_train(tmp_path: Path) -> None:
         agent = park.agents[WHO]
         agent.experiment = replace(agent.experiment, model=ModelSettings("mlp-2nn"))
         got = park.run()
-        assert {reason for of in agent.gate.counts().values() for reason in of} == {"layout"}
+        assert {reason for of in agent.filter.counts().values() for reason in of} == {"layout"}
     assert got[0].lost == 1
 
 
@@ -241,11 +241,11 @@ def test_devices_that_leave_and_join_in_every_round_do_not_stop_it(tmp_path: Pat
         def change(line: ledger.Line) -> None:
             for k in gone:
                 park.join(k)
-            assert until(lambda: all(len(edge.line.here) == 10 for edge in park.edges.values()))
+            assert until(lambda: all(len(edge.channel.connected) == 10 for edge in park.edges.values()))
             gone[:] = rng.sample(range(10), 3)
             for k in gone:
                 park.links[k].die()
-            assert until(lambda: all(len(edge.line.here) == 7 for edge in park.edges.values()))
+            assert until(lambda: all(len(edge.channel.connected) == 7 for edge in park.edges.values()))
 
         got = park.run(report=change)
     assert [line.lost for line in got] == [0] + [3] * 4

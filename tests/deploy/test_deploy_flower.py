@@ -72,7 +72,7 @@ def test_a_dead_supernode_is_a_lost_factory(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(flower, "_to_node", addressed)
     made = edges(FakeGrid([70, 71], dead=[70]))
     made._nodes = {0: 70, 1: 71}
-    assert made.ask({0: b"a", 1: b"b"}, 5.0, {}) == {1: b"of 71"}
+    assert made.request({0: b"a", 1: b"b"}, 5.0, {}) == {1: b"of 71"}
 
 
 def test_without_a_single_node_the_run_ends_with_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -80,7 +80,7 @@ def test_without_a_single_node_the_run_ends_with_what_to_do(monkeypatch: pytest.
     monkeypatch.setattr(flower, "FIND_S", 0.1)
     unknown = flower.ByGrid(FakeGrid([]), [CloudEdge("north", 0)])
     with pytest.raises(RunError, match=r"no factory's SuperNode answered within 0.1 s.*flwr supernode ls"):
-        unknown.ask({0: b"a"}, 5.0, {})
+        unknown.request({0: b"a"}, 5.0, {})
 
 
 @dataclass
@@ -124,7 +124,7 @@ def found_by(monkeypatch: pytest.MonkeyPatch) -> Callable[[dict[int, Callable[[s
 
     def ask(answers: dict[int, Callable[[str], Any]]) -> dict[int, bytes]:
         made = flower.ByGrid(Nodes(answers), [CloudEdge("north", 0), CloudEdge("south", 1)])
-        return made.ask({0: b"a", 1: b"b"}, 1.0, {})  # type: ignore[no-any-return]
+        return made.request({0: b"a", 1: b"b"}, 1.0, {})  # type: ignore[no-any-return]
 
     return ask
 
@@ -161,10 +161,10 @@ def test_a_second_node_cannot_take_a_factory(
     assert found_by(answers) == {0: b"honest"}
     grid = Nodes({100: stated(0), 200: stated(1)})
     made = flower.ByGrid(grid, [CloudEdge("north", 0), CloudEdge("south", 1), CloudEdge("west", 2)])
-    assert made.ask({0: b"a", 1: b"b"}, 1.0, {}) == {0: b"honest", 1: b"honest"}
+    assert made.request({0: b"a", 1: b"b"}, 1.0, {}) == {0: b"honest", 1: b"honest"}
     grid.nodes.append(300)
     grid.answers[300] = stated(1, b"forged")
-    assert made.ask({0: b"a", 1: b"b", 2: b"c"}, 1.0, {}) == {0: b"honest", 1: b"honest"}
+    assert made.request({0: b"a", 1: b"b", 2: b"c"}, 1.0, {}) == {0: b"honest", 1: b"honest"}
     assert "node 300: its factory 1 is refused" in caplog.text
 
 
@@ -174,9 +174,9 @@ def test_the_door_answers_whoever_has_the_key(tmp_path: Path) -> None:
         assert (tmp_path / door.NAME).stat().st_mode & 0o777 == 0o600
         with pytest.raises(AuthenticationError):
             Client((door.HERE, place["port"]), authkey=b"guessed")
-        assert door.ask(tmp_path, b"abc" * 1_000_000, 10.0) == b"cba" * 1_000_000
+        assert door.request(tmp_path, b"abc" * 1_000_000, 10.0) == b"cba" * 1_000_000
     with pytest.raises(RunError, match=f"the edge in {tmp_path}"):
-        door.ask(tmp_path, b"abc", 1.0)
+        door.request(tmp_path, b"abc", 1.0)
 
 
 def test_an_edge_that_does_not_answer_is_late(tmp_path: Path) -> None:
@@ -184,7 +184,7 @@ def test_an_edge_that_does_not_answer_is_late(tmp_path: Path) -> None:
         door.opened(tmp_path, lambda message: b"" if until(lambda: False, 2) else message),
         pytest.raises(RunError, match="did not answer in time"),
     ):
-        door.ask(tmp_path, b"abc", 0.1)
+        door.request(tmp_path, b"abc", 0.1)
 
 
 @pytest.mark.slow

@@ -25,7 +25,7 @@ from fedfloor.deploy import device as device_of
 from fedfloor.deploy import message as messages
 from fedfloor.deploy.channel import BURST, CHUNK, RATE_HZ, REPEATS, DeviceChannel, Flow, OpenRequest
 from fedfloor.deploy.checks import MessageFilter
-from fedfloor.deploy.device import Agent, foreign
+from fedfloor.deploy.device import Agent, foreign_requests
 from fedfloor.deploy.message import SHORT_HEADER, STATUS_BYTES, Message, decode, encode
 from fedfloor.deploy.mqtt import MqttConnection
 from fedfloor.deploy.processes import LIST
@@ -102,7 +102,7 @@ def test_no_foreign_edge_relabels_or_scales_what_a_device_holds(tmp_path: Path, 
     with park_of(tmp_path, what) as park:
         agent = park.agents[0]
         near, far = sorted(("e0", "e1"), key=lambda name: name != agent.settings.edge)
-        first = own.told()
+        first = own.to_dict()
         assert request(agent, near, "facts", {"facts": first})[0] == "answer"
         other = {**first, **change(first)}
         assert request(agent, far, "facts", {"facts": other}) == ("refused", "edge")
@@ -148,7 +148,7 @@ def test_another_factorys_edge_requires_only_what_the_method_sends(
     tmp_path: Path, method: str, more: str, wanted: tuple[str, ...]
 ) -> None:
     read = config.read(experiment(tmp_path, method, rounds=1, more=more), [])
-    assert foreign(read, config.combined(read)) == wanted
+    assert foreign_requests(read, config.combined(read)) == wanted
 
 
 def test_a_device_refuses_another_factorys_edge(small_park: Live) -> None:
@@ -186,15 +186,15 @@ def test_requests_that_wait_are_bounded_by_bytes_and_looked_at_before(
 
     for number in range(1, 6):
         sent(number, to=7)
-    assert agent._asked.qsize() == 2
-    assert agent.gate.refused["e0", "busy"] == 3
+    assert agent._requests.qsize() == 2
+    assert agent.filter.refused["e0", "busy"] == 3
     sent(9, to=6)
     agent.receive(mqtt.inbox_topic("trial", "e0", "d0"), b"rubbish" * 1000)
-    assert agent._asked.qsize() == 2
-    assert (agent.gate.refused["e0", "stale"], agent.gate.refused["e0", "foreign"]) == (1, 1)
+    assert agent._requests.qsize() == 2
+    assert (agent.filter.refused["e0", "stale"], agent.filter.refused["e0", "foreign"]) == (1, 1)
     agent.leave()
     agent.run()
-    assert not any((*agent._waiting.values(), *agent._held.values()))
+    assert not any((*agent._waiting.values(), *agent._waiting_bytes.values()))
 
 
 @pytest.mark.parametrize("hashes", [10**6, 0, 1.5, True])
@@ -264,7 +264,7 @@ def test_a_device_that_is_gone_again_and_again_is_logged_once(caplog: pytest.Log
     session, topic = time.time_ns(), mqtt.status_topic("p", "d0")
     about = {"device": 0, "version": __version__}
     line.receive(topic, encode(Message("hello", "d0", session=session, number=1, about=about)))
-    assert list(line.here) == [0]
+    assert list(line.connected) == [0]
     gone = encode(Message("gone", "d0", session=session, number=2, about={"why": "\U000e0001" * 300}))
     for _ in range(500):
         line.receive(topic, gone)
@@ -272,14 +272,14 @@ def test_a_device_that_is_gone_again_and_again_is_logged_once(caplog: pytest.Log
     assert len(lines) == 1
     assert "device d0 (0) is gone: \\U000e0001" in lines[0]
     assert len(lines[0]) < checks.LOG_CHARS + 50  # escaping makes texts longer
-    assert not line.here
+    assert not line.connected
 
 
 def test_a_request_to_a_device_that_leaves_while_it_is_written_is_lost_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing ends a request that is opened after its device has left: it lasted to its deadline."""
-    link = SimpleNamespace(start=lambda *_: None, unsubscribe=lambda _: None, say=lambda *_: None)
+    link = SimpleNamespace(start=lambda *_: None, unsubscribe=lambda _: None, publish=lambda *_: None)
     line: Any = DeviceChannel("p", "e", link, {0: Named("d0", 0)})  # type: ignore[arg-type]
-    line.here[0] = {}
+    line.connected[0] = {}
 
     def leaving(message: Message, *_: object) -> bytes:
         line.remove(0, "d0", "it is cut off")
@@ -287,7 +287,7 @@ def test_a_request_to_a_device_that_leaves_while_it_is_written_is_lost_at_once(m
 
     monkeypatch.setattr(channel, "encode", leaving)
     began = time.monotonic()
-    assert line.ask(0, "visit", 20.0, run="r", number=1, about={}) is None
+    assert line.request(0, "visit", 20.0, run="r", number=1, about={}) is None
     assert time.monotonic() - began < 10
 
 
@@ -352,11 +352,11 @@ def test_a_thief_cannot_use_up_all_sessions_to_come(tmp_path: Path, ahead_ns: in
             park.broker.deliver(mqtt.status_topic("trial", "d0"), said, False)
             for m in park.edges:
                 park.broker.deliver(mqtt.outbox_topic("trial", "d0", f"e{m}"), said, False)
-        assert until(lambda: all(edge.line.gate.refused["d0", "future"] == 3 for edge in park.edges.values()))
+        assert until(lambda: all(edge.channel.filter.refused["d0", "future"] == 3 for edge in park.edges.values()))
         park.links[0].die()
-        assert until(lambda: all(0 not in edge.line.here for edge in park.edges.values()))
+        assert until(lambda: all(0 not in edge.channel.connected for edge in park.edges.values()))
         park.join(0)
-        assert until(lambda: all(0 in edge.line.here for edge in park.edges.values()))
+        assert until(lambda: all(0 in edge.channel.connected for edge in park.edges.values()))
         assert [line.lost for line in park.run()] == [0, 0]
 
 
@@ -384,7 +384,7 @@ def test_a_status_is_small_and_has_no_arrays(
     with park_of(tmp_path, experiment(tmp_path, "fedavg", rounds=1)) as park:
         monkeypatch.setattr(messages, "load", None)  # no array is made
         park.broker.deliver(mqtt.status_topic("trial", "d0"), encode(said), False)
-        assert until(lambda: all(edge.line.gate.counts() == {"d0": {reason: 1}} for edge in park.edges.values()))
+        assert until(lambda: all(edge.channel.filter.counts() == {"d0": {reason: 1}} for edge in park.edges.values()))
         monkeypatch.undo()
         assert park.run()[0].lost == 0
 
@@ -400,8 +400,8 @@ def test_an_answer_has_no_more_arrays_and_bytes_than_what_was_asked(tmp_path: Pa
 
         park.agents[0].reply = done  # type: ignore[method-assign]
         assert [line.lost for line in park.run()] == [1, 1, 0]
-        (home,) = (edge for edge in park.edges.values() if edge.line.gate.counts())
-        assert home.line.gate.counts() == {"d0": {"arrays": 1, "oversized": 1}}
+        (home,) = (edge for edge in park.edges.values() if edge.channel.filter.counts())
+        assert home.channel.filter.counts() == {"d0": {"arrays": 1, "oversized": 1}}
 
 
 def test_a_bucket_is_filled_by_time_and_by_requests() -> None:
@@ -434,10 +434,10 @@ def test_a_device_that_floods_is_cut_off_and_named_and_the_others_train_on(
         said = encode(Message("hello", "d3", session=1, number=1, about={"device": 3, "version": __version__}))
         for _ in range(BURST + 2):
             park.broker.deliver(mqtt.status_topic("trial", "d3"), said, False)
-        assert until(lambda: all(3 not in edge.line.here for edge in park.edges.values()))
+        assert until(lambda: all(3 not in edge.channel.connected for edge in park.edges.values()))
         for edge in park.edges.values():  # nothing of it is listened to any more
-            assert not any("d3" in topic for topic in edge.line._link.topics)  # type: ignore[attr-defined]
-            assert edge.line.gate.refused["d3", "flood"] >= 1
+            assert not any("d3" in topic for topic in edge.channel._link.topics)  # type: ignore[attr-defined]
+            assert edge.channel.filter.refused["d3", "flood"] >= 1
         lines = park.run()
     assert [line.lost for line in lines] == [1, 1, 1]
     assert all(one["d3"]["flood"] >= 1 for line in lines for one in line.measured["refused"].values())  # type: ignore[index]
@@ -458,7 +458,7 @@ def test_an_edge_does_not_raise_the_limit_by_claiming_more_steps() -> None:
 def test_an_answer_is_admitted_as_often_as_it_was_asked_for() -> None:
     """A large model's answer costs more than a full bucket; a device on a bad line sends it again when asked again."""
     flow = Flow(clock=lambda: 0.0)
-    link = SimpleNamespace(say=lambda *_: None)
+    link = SimpleNamespace(publish=lambda *_: None)
     line = DeviceChannel("trial", "e0", link, {0: Named("d0", 0)}, flow=flow)  # type: ignore[arg-type]
     request = OpenRequest("d0", b"", most=100 * CHUNK)
     flow.expect("d0", request.most)
@@ -480,7 +480,8 @@ def test_a_hello_again_and_again_does_not_bring_the_model_each_time(tmp_path: Pa
                 begun.set()
                 for _ in range(100):
                     park.agents[0].announce()
-                assert until(lambda: next(iter(home.line._open.values())).repeats > 90 or park.agents[0]._asked.qsize())
+                waiting, queued = home.channel._open, park.agents[0]._requests
+                assert until(lambda: next(iter(waiting.values())).repeats > 90 or queued.qsize())
             return usual(edge, asked)
 
         park.agents[0].reply = done  # type: ignore[method-assign]
@@ -499,8 +500,8 @@ def test_a_long_header_is_refused_before_it_is_read(tmp_path: Path) -> None:
         said = encode(Message("update", "d0", session=now, number=1 << 30, about=long))
         park.broker.deliver(mqtt.inbox_topic("trial", edge.settings.name, "d0"), asked, False)
         park.broker.deliver(mqtt.outbox_topic("trial", "d0", edge.settings.name), said, False)
-        assert until(lambda: agent.gate.counts() == {edge.settings.name: {"oversized": 1}})
-        assert until(lambda: edge.line.gate.counts() == {"d0": {"oversized": 1}})
+        assert until(lambda: agent.filter.counts() == {edge.settings.name: {"oversized": 1}})
+        assert until(lambda: edge.channel.filter.counts() == {"d0": {"oversized": 1}})
         assert park.run()[0].lost == 0
     assert MessageFilter().take(asked, edge.settings.name) is not None  # cloud and edge tell each other whole plans
 
@@ -702,7 +703,7 @@ class Replayed:
     forged: dict[str, Message] = field(default_factory=dict)
     numbers: Iterator[int] = field(default_factory=lambda: count(time.monotonic_ns()))
 
-    def ask(self, messages: Mapping[int, bytes], deadline_s: float, most: Mapping[int, int]) -> dict[int, bytes]:
+    def request(self, messages: Mapping[int, bytes], deadline_s: float, most: Mapping[int, int]) -> dict[int, bytes]:
         found = {}
         for factory, frame in messages.items():
             request = decode(frame)
@@ -730,9 +731,9 @@ def test_an_edge_that_lists_other_devices_than_it_was_provisioned_with_is_refuse
         held = {str(k): one for k in devices}
         return Message("gathered", "e0", about={"held": held, "devices": devices, "lacking": [], "wrong": {}})
 
-    assert joining.wait(lambda: {0: gathered([1, 0]), 1: gathered([2])}, edges, known, 0.0)[0] == [0, 0, 1]
+    assert joining.wait_for_holdings(lambda: {0: gathered([1, 0]), 1: gathered([2])}, edges, known, 0.0)[0] == [0, 0, 1]
     with pytest.raises(RunError, match=r"edge e0: .*of device [13] it and cloud.toml state different factories"):
-        joining.wait(lambda: {0: gathered(listed), 1: gathered([2])}, edges, known, 0.0)
+        joining.wait_for_holdings(lambda: {0: gathered(listed), 1: gathered([2])}, edges, known, 0.0)
 
 
 @pytest.mark.parametrize("sums", [False, True])
@@ -742,13 +743,13 @@ def test_no_forged_list_of_what_devices_hold_ends_in_anything_but_a_message_with
     about = {"held": {"0": one, "1": one}, "devices": [0, 1], "lacking": [], "wrong": {}}
     other = {"held": {"2": one}, "devices": [2], "lacking": [], "wrong": {}}
     true = [Message("gathered", "e0", about=about), Message("gathered", "e1", about=other)]
-    gathered = joining.wait(lambda: dict(enumerate(true)), EDGES, known, 0.0)
+    gathered = joining.wait_for_holdings(lambda: dict(enumerate(true)), EDGES, known, 0.0)
     assert gathered[0] == [0, 0, 1]
     tried, texts = 0, list[str]()
     for said, message in forgeries(true[0]):
         tried += 1
         try:
-            found = joining.wait(lambda: {0: message, 1: true[1]}, EDGES, known, 0.0)  # noqa: B023
+            found = joining.wait_for_holdings(lambda: {0: message, 1: true[1]}, EDGES, known, 0.0)  # noqa: B023
             facts.park(Experiment(), known, *found)
         except FedfloorError as error:
             texts.append(f"{said}: {error}")
@@ -762,7 +763,7 @@ class Inventing:
 
     asked: int = 0
 
-    def ask(self, messages: Mapping[int, bytes], deadline_s: float, most: Mapping[int, int]) -> dict[int, bytes]:
+    def request(self, messages: Mapping[int, bytes], deadline_s: float, most: Mapping[int, int]) -> dict[int, bytes]:
         self.asked += 1
         failures = {f"x{self.asked}-{i}": ["visit", "RunError", "why"] for i in range(3)}
         about = {"held": {}, "devices": [0], "lacking": ["d0"], "wrong": {}, "failed": failures}

@@ -130,13 +130,13 @@ def test_a_revoked_or_expired_certificate_signs_nothing(folder: Path, monkeypatc
             crl.write_bytes(text)
             os.utime(crl, ns=(number, number))
         with pytest.raises(Exception, match=r"revoked\.|cannot be read"):
-            gate.look(encode(replace(SENT, number=number), own), "e0")
+            gate.admit(encode(replace(SENT, number=number), own), "e0")
     crl.write_bytes(authority.revocations(CA, [], authority.now()))
     assert gate.take(encode(replace(SENT, number=11), own), "e0") is not None
     later = authority.now() + dt.timedelta(days=31)
     monkeypatch.setattr(authority, "now", lambda: later)
     with pytest.raises(Exception, match="not good at this time"):
-        gate.look(encode(replace(SENT, number=12), own), "e0")
+        gate.admit(encode(replace(SENT, number=12), own), "e0")
 
 
 @dataclass
@@ -230,13 +230,13 @@ def test_a_hello_of_the_brokers_own_making_introduces_nobody(tmp_path: Path) -> 
     with live(tmp_path, what, ca=CA) as park:
         edge, number = park.edges[0], park.edges[0].own[0]
         name = f"d{number}"
-        assert until(lambda: edge.line.session(number) is not None)
-        known = edge.line.session(number)
+        assert until(lambda: edge.channel.session(number) is not None)
+        known = edge.channel.session(number)
         said = Message("hello", name, session=known + 1, about={"device": number, "version": __version__})
         for signed in (None, broker, signer(tmp_path, name, OTHERS)):
-            edge.line.receive(mqtt.status_topic("trial", name), encode(said, signed))
-        assert edge.line.session(number) == known
-        assert edge.line.gate.counts() == {name: {"signature": 3}}
+            edge.channel.receive(mqtt.status_topic("trial", name), encode(said, signed))
+        assert edge.channel.session(number) == known
+        assert edge.channel.filter.counts() == {name: {"signature": 3}}
 
 
 def test_flowers_messages_are_signed_by_cloud_and_edge_as_well(tmp_path: Path) -> None:
@@ -248,5 +248,5 @@ def test_flowers_messages_are_signed_by_cloud_and_edge_as_well(tmp_path: Path) -
         for signed in (None, signer(tmp_path, "n0")):
             answer = decode(edge.answer(encode(forged, signed)))
             assert (answer.kind, answer.answers) == ("refused", "")
-        assert edge.gate.counts() == {CLOUD: {"signature": 2}}
+        assert edge.filter.counts() == {CLOUD: {"signature": 2}}
         assert [line.lost for line in park.run()] == [0]

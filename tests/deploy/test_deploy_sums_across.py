@@ -246,8 +246,8 @@ def test_an_edge_passes_no_stage_on_that_is_none_or_for_foreign_devices(tmp_path
         ):  # fmt: skip
             message = Message("sum", "cloud", "live", 1, 1, 1, about={"stage": stage, "sums": sums})
             with pytest.raises(RefusedError, match=reason):
-                edge.pass_on(message)
-        kind, about, _ = edge.pass_on(
+                edge.secure_sum(message)
+        kind, about, _ = edge.secure_sum(
             Message(
                 "sum", "cloud", "live", 1, 1, 1, about={"stage": "sum-unmask", "sums": {str(ours): {"identity": "x"}}}
             )

@@ -130,7 +130,7 @@ def test_requests_without_end_start_no_threads_without_end_and_what_is_no_messag
         for number in range(1, 100):
             broker.deliver(mqtt.inbox_topic("trial", CLOUD, "e0"), request(number), False)
         broker.deliver(mqtt.inbox_topic("trial", CLOUD, "e0"), b"this is no message", False)
-        assert until(lambda: link._gate.counts() == {CLOUD: {"busy": 95, "foreign": 1}})
+        assert until(lambda: link._filter.counts() == {CLOUD: {"busy": 95, "foreign": 1}})
         free.set()
 
 
@@ -143,8 +143,8 @@ def test_a_recorded_request_is_refused_by_an_edge_that_was_started_again(tmp_pat
         park.edges[0].answer = lambda frame: asked.append(frame) or usual(frame)  # type: ignore[func-returns-value, method-assign]
         park.run()
         edge = park.edges[0]
-        edge.gate = MessageFilter(seen=tmp_path / "e0.seen.json")  # as a new process has it
+        edge.filter = MessageFilter(seen=tmp_path / "e0.seen.json")  # as a new process has it
         answer = decode(usual(asked[-1]))
     assert answer.kind == "refused"
     assert answer.answers == decode(asked[-1]).identity  # else the cloud would wait for its deadline
-    assert edge.gate.counts() == {CLOUD: {"replayed": 1}}
+    assert edge.filter.counts() == {CLOUD: {"replayed": 1}}

@@ -131,7 +131,7 @@ class InMemory:
         if any(matches(one, topic) for one in self.topics):
             self.inbox.put((topic, payload))
 
-    def say(self, topic: str, payload: bytes, *, retain: bool = False) -> None:
+    def publish(self, topic: str, payload: bytes, *, retain: bool = False) -> None:
         self.broker.deliver(topic, payload, retain)
 
     def stop(self) -> None:
@@ -183,7 +183,7 @@ class Inside:
 
     edges: Mapping[int, Edge]
 
-    def ask(self, messages: Mapping[int, bytes], deadline_s: float, most: Mapping[int, int]) -> dict[int, bytes]:
+    def request(self, messages: Mapping[int, bytes], deadline_s: float, most: Mapping[int, int]) -> dict[int, bytes]:
         found: dict[int, bytes] = {}
         threads = [
             threading.Thread(target=lambda m=m, one=one: found.update({m: self.edges[m].answer(one)}))

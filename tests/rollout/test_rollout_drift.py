@@ -208,7 +208,7 @@ def test_a_device_publishes_where_drift_begins_and_a_restart_forgets_nothing(tmp
         def say(topic: str, data: bytes, **_: Any) -> None:
             told.append((topic.split("/")[2], json.loads(data)))
 
-        made = Serving(settings, cast(MqttConnection, SimpleNamespace(say=say, unacknowledged=0)))
+        made = Serving(settings, cast(MqttConnection, SimpleNamespace(publish=say, unacknowledged=0)))
         while made._predict():
             pass
         return [(kind, body) for kind, body in told if kind != "predictions" and "drift" in body]
@@ -229,7 +229,7 @@ def test_a_device_publishes_where_drift_begins_and_a_restart_forgets_nothing(tmp
 
 def test_a_device_reports_how_many_rows_its_sensors_wrote_and_nothing_else_changes(tmp_path: Path) -> None:
     told, counts = list[dict[str, Any]](), [10]
-    link = SimpleNamespace(say=lambda _topic, data, **_: told.append(json.loads(data)), unacknowledged=0)
+    link = SimpleNamespace(publish=lambda _topic, data, **_: told.append(json.loads(data)), unacknowledged=0)
     made = Serving(predicting(tmp_path), cast(MqttConnection, link), lambda: counts[-1])
     made._report("refused", "signature: of a stranger", 0)
     made._count()  # its minute is not over

@@ -185,7 +185,7 @@ def test_a_device_that_was_started_again_since_it_trained_still_judges(tmp_path:
     first, again = (agents.Agent(settings, what, None, lambda _: cast(Any, None)) for _ in range(2))
     with pytest.raises(SettingError, match="it has not trained yet"):
         first.labelled()
-    about = {"facts": facts_of(path, what).told()}
+    about = {"facts": facts_of(path, what).to_dict()}
     first.holding(Message("facts", settings.edge, "run", 0, 1, 1, "all", "", about, {}), at_home=True)
     assert first.own_park().sizes.tolist() == [80]
     for one in (first, again):
@@ -249,7 +249,7 @@ def tried(folder: Path, first: bytes, second: bytes, envelope: bytes | None = No
     """A device that uses one model, after a trial of another."""
     told: list[tuple[dict[str, Any], bool]] = []
     link = SimpleNamespace(
-        say=lambda _, data, retain=False: told.append((json.loads(data), retain)), subscribe=lambda _: None,
+        publish=lambda _, data, retain=False: told.append((json.loads(data), retain)), subscribe=lambda _: None,
         unsubscribe=lambda _: None, unacknowledged=0,
     )  # fmt: skip
     seen = seen_by(models.load(second, statement(second, 2)))

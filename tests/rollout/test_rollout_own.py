@@ -121,7 +121,7 @@ def test_a_device_takes_a_release_by_itself_once_it_has_trained(tmp_path: Path) 
     run = run_of(tmp_path, "logistic", "head", (1, 28, 28))
     data, own, told = released(run, tmp_path), staying(run), list[dict[str, Any]]()
     link = SimpleNamespace(
-        say=lambda _topic, body, **_: told.append(json.loads(body)), subscribe=lambda _: None,
+        publish=lambda _topic, body, **_: told.append(json.loads(body)), subscribe=lambda _: None,
         unsubscribe=lambda _: None, unacknowledged=0,
     )  # fmt: skip
     made, said = Serving(predicting(tmp_path), cast(MqttConnection, link)), statement(data, "logistic")

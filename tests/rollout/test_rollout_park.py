@@ -94,7 +94,7 @@ def test_what_was_corrupted_or_not_signed_is_refused_by_every_device_and_named(p
     with delivery.stations(now_.floor, now_.ca, now_.place) as stations:
         for one in stations:
             for name in (device.name for device in one.edge.devices):
-                one.link.say(topic("trial", "release", name), sealed(now_.statement(name), stranger), retain=True)
+                one.link.publish(topic("trial", "release", name), sealed(now_.statement(name), stranger), retain=True)
         refused = (1, "signature: the park's authority did not sign it.")
 
         def all_refuse() -> bool:

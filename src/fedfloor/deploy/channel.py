@@ -102,14 +102,14 @@ class OpenRequest:
         payload: the encoded request.
         most: bytes of its answer.
         repeats: how often it was sent again.
-        came: the encoded answer, or the reason why none comes.
+        answer: the encoded answer, or the reason why none comes.
     """
 
     device: str
     payload: bytes
     most: int
     repeats: int = 0
-    came: queue.SimpleQueue[bytes | Gone] = field(default_factory=queue.SimpleQueue)
+    answer: queue.SimpleQueue[bytes | Gone] = field(default_factory=queue.SimpleQueue)
 
 
 class DeviceChannel:
@@ -135,10 +135,10 @@ class DeviceChannel:
         joined: Callable[[int], None] = lambda _: None, peer: str = "device", header: int = SHORT_HEADER,
         signer: Signer | None = None,
     ) -> None:  # fmt: skip
-        self.park, self.name, self.gate = park, name, MessageFilter(header=header, signer=signer)
+        self.park, self.name, self.filter = park, name, MessageFilter(header=header, signer=signer)
         self._peer, self._assembler = peer, Assembler()
-        self.devices, self._numbers = dict(devices), {one.name: k for k, one in devices.items()}
-        self.here: dict[int, Mapping[str, Any]] = {}  # connected devices, and the ``about`` of their hello
+        self.devices, self._numbers = dict(devices), {named.name: k for k, named in devices.items()}
+        self.connected: dict[int, Mapping[str, Any]] = {}  # connected devices, and the ``about`` of their hello
         self.moved: Counter[str] = Counter()  # bytes up and down
         self._link, self._session, self._number = link, session or time.time_ns(), 0
         self._sessions: dict[int, int] = {}
@@ -167,23 +167,23 @@ class DeviceChannel:
     def wait_for(self, devices: int, deadline_s: float) -> bool:
         """Wait until so many devices are connected; return whether they are."""
         with self._changed:
-            return self._changed.wait_for(lambda: len(self.here) >= devices, deadline_s)
+            return self._changed.wait_for(lambda: len(self.connected) >= devices, deadline_s)
 
     def session(self, device: int) -> int | None:
         """Return when a connected device was started, ns; None of an absent one."""
-        return self._sessions.get(device) if device in self.here else None
+        return self._sessions.get(device) if device in self.connected else None
 
     def abandon(self, why: str) -> None:
-        """Drop the requests under way and all later ones, until :meth:`attend`."""
+        """Drop the requests under way and all later ones, until :meth:`resume`."""
         self._abandoned = why
-        for asked in list(self._open.values()):
-            asked.came.put(Gone(why))
+        for request in list(self._open.values()):
+            request.answer.put(Gone(why))
 
-    def attend(self) -> None:
+    def resume(self) -> None:
         """Accept requests again after :meth:`abandon`."""
         self._abandoned = ""
 
-    def ask(
+    def request(
         self, device: int, kind: str, deadline_s: float, *, run: str, number: int, about: Mapping[str, Any],
         arrays: Arrays | None = None, scope: str = "all", back: int = 0,
     ) -> Message | None:  # fmt: skip
@@ -199,18 +199,18 @@ class DeviceChannel:
                 kind, self.name, run, number, self._session, self._number, scope, receiver=self.name_of(device),
                 about={**about, "to": self._sessions.get(device)}, arrays=arrays or {},
             )  # fmt: skip
-        payload, (most, few) = encode(message, self.gate.signer), answer_size(kind, arrays or {}, back)
-        came = self.exchange(device, message.identity, kind, payload, deadline_s, most)
-        if came is None:
+        payload, (most, few) = encode(message, self.filter.signer), answer_size(kind, arrays or {}, back)
+        received = self.exchange(device, message.identity, kind, payload, deadline_s, most)
+        if received is None:
             return None
         try:
-            answer = decode(came, most, self.gate.header, few)
+            answer = decode(received, most, self.filter.header, few)
         except RefusedError as error:
-            self.gate.refuse(self.devices[device].name, error)
+            self.filter.refuse(self.devices[device].name, error)
             return None
         with self._lock:
             self.moved["down"] += len(payload)
-            self.moved["up"] += len(came)
+            self.moved["up"] += len(received)
         return answer
 
     def exchange(
@@ -225,28 +225,30 @@ class DeviceChannel:
         name = self.name_of(device)
         if self._abandoned:
             return None
-        if not name or device not in self.here:
+        if not name or device not in self.connected:
             self.log_absent(name or device, kind)
             return None
-        asked = OpenRequest(name, payload, most)
+        request = OpenRequest(name, payload, most)
         self.flow.expect(name, most)
-        self._open[identity] = asked
+        self._open[identity] = request
         try:
-            if self._abandoned or device not in self.here:  # it left before the request was open, which nothing ends
+            if (
+                self._abandoned or device not in self.connected
+            ):  # it left before the request was open, which nothing ends
                 self.log_absent(name, kind)
                 return None
-            self._link.say(mqtt.inbox_topic(self.park, self.name, name), payload)
-            came = asked.came.get(timeout=max(0.0, deadline_s))
+            self._link.publish(mqtt.inbox_topic(self.park, self.name, name), payload)
+            answer = request.answer.get(timeout=max(0.0, deadline_s))
         except queue.Empty:
             log.warning("%s %s did not answer in time: its %s is lost.", self._peer, name, kind)
-            self.gate.refused[name, "late"] += 1
+            self.filter.refused[name, "late"] += 1
             return None
         finally:
             del self._open[identity]
-        if isinstance(came, Gone):
-            log.warning("%s %s is gone (%s): its %s is lost.", self._peer, name, came.why, kind)
+        if isinstance(answer, Gone):
+            log.warning("%s %s is gone (%s): its %s is lost.", self._peer, name, answer.why, kind)
             return None
-        return came
+        return answer
 
     def name_of(self, device: int) -> str:
         """Return a device's name, "" of one that is not listed."""
@@ -260,19 +262,19 @@ class DeviceChannel:
 
     def repeat_open(self) -> None:
         """Repeat the requests that were under way when the connection broke; a device serves none twice."""
-        for identity, asked in list(self._open.items()):
-            self.repeat(identity, asked)
+        for identity, request in list(self._open.items()):
+            self.repeat(identity, request)
 
-    def repeat(self, identity: str, asked: OpenRequest) -> None:
+    def repeat(self, identity: str, request: OpenRequest) -> None:
         """Repeat a request, and expect that two answers may come."""
-        asked.repeats += 1
-        if asked.repeats > REPEATS:
+        request.repeats += 1
+        if request.repeats > REPEATS:
             return
         if len(self._repeated) >= REPEATED:
             self._repeated.pop(next(iter(self._repeated)))
-        self._repeated[asked.device, identity] += 1
-        self.flow.expect(asked.device, asked.most)
-        self._link.say(mqtt.inbox_topic(self.park, self.name, asked.device), asked.payload)
+        self._repeated[request.device, identity] += 1
+        self.flow.expect(request.device, request.most)
+        self._link.publish(mqtt.inbox_topic(self.park, self.name, request.device), request.payload)
 
     def receive(self, topic: str, payload: bytes) -> None:
         """Handle a message as far as its kind and its sender allow; nothing is decoded before."""
@@ -281,7 +283,7 @@ class DeviceChannel:
         if name not in self._numbers or topic not in self.topics(name):
             return
         if name in self._cut:  # it was under way
-            self.gate.refused[name, "flood"] += 1
+            self.filter.refused[name, "flood"] += 1
         elif not self.flow.admits(name, len(payload)):
             self.cut_off(name)
         elif kind == "status":
@@ -295,7 +297,7 @@ class DeviceChannel:
         self._link.unsubscribe(self.topics(name))
         more = f"{self._peer} {name} is cut off: it sent far more messages than were requested."
         log.error("%s Revoke it, or start %s again to listen to it.", more, self.name)
-        self.gate.refuse(name, RefusedError("flood", "it sent far more messages than were requested and is cut off."))
+        self.filter.refuse(name, RefusedError("flood", "it sent far more messages than were requested and is cut off."))
         self.remove(self._numbers[name], name, "it is cut off")
         self._on_cut(name)
 
@@ -303,22 +305,22 @@ class DeviceChannel:
         """Hand a whole answer to the thread that waits for it, which decodes it."""
         payload: bytes | None = None
         try:
-            room = max((one.most for one in list(self._open.values()) if one.device == name), default=0)
+            room = max((waiting.most for waiting in list(self._open.values()) if waiting.device == name), default=0)
             payload = self._assembler.add(topic, packet, room)
             if payload is None:
                 return
-            header = self.gate.look(payload, name)
-            asked = self._open.get(header["answers"])
-            if asked is None or asked.device != name:
+            header = self.filter.admit(payload, name)
+            request = self._open.get(header["answers"])
+            if request is None or request.device != name:
                 raise RefusedError("unasked", f"it answers '{header['answers']}', which is no open request.")
-            if len(payload) > asked.most:
-                asked.came.put(Gone("its answer is too large"))
-                raise RefusedError("oversized", f"{len(payload)} bytes; its answer has at most {asked.most}.")
+            if len(payload) > request.most:
+                request.answer.put(Gone("its answer is too large"))
+                raise RefusedError("oversized", f"{len(payload)} bytes; its answer has at most {request.most}.")
         except RefusedError as error:
             if not self.is_second_answer(name, payload, error):
-                self.gate.refuse(name, error)
+                self.filter.refuse(name, error)
             return
-        asked.came.put(payload)
+        request.answer.put(payload)
 
     def is_second_answer(self, name: str, payload: bytes | None, error: RefusedError) -> bool:
         """Return whether a refused message is only the second answer to a repeated request."""
@@ -326,7 +328,7 @@ class DeviceChannel:
             return any(device == name and count > 0 for (device, _), count in self._repeated.items())
         if error.reason not in ("replayed", "unasked"):
             return False
-        place = name, split(payload, header=self.gate.header).header["answers"]
+        place = name, split(payload, header=self.filter.header).header["answers"]
         if self._repeated[place] <= 0:
             return False
         self._repeated[place] -= 1
@@ -339,13 +341,13 @@ class DeviceChannel:
         device = self._numbers[name]
         try:
             status = decode(payload, STATUS_BYTES, STATUS_BYTES, arrays=0)
-            self.gate.signed(payload, name, status=True)
+            self.filter.signed(payload, name, status=True)
             if status.kind == "hello":
                 self.register(device, name, status)
             elif status.kind == "gone" and status.session == self._sessions.get(device, status.session):
                 self.remove(device, name, printable(str(status.about.get("why", ""))))
         except RefusedError as error:
-            self.gate.refuse(name, error)
+            self.filter.refuse(name, error)
 
     def register(self, device: int, name: str, hello: Message) -> None:
         """Note a device as connected, and repeat its open requests unless it was started again.
@@ -366,26 +368,28 @@ class DeviceChannel:
         with self._changed:
             new = hello.session != self._sessions.get(device)
             restarted = new and device in self._sessions
-            self._sessions[device], self.here[device] = hello.session, about
+            self._sessions[device], self.connected[device] = hello.session, about
             self._changed.notify_all()
         log.info("%s %s (%d) is connected.", self._peer, name, device)
-        for identity, asked in [(key, one) for key, one in list(self._open.items()) if one.device == name]:
+        for identity, request in [
+            (key, waiting) for key, waiting in list(self._open.items()) if waiting.device == name
+        ]:
             if restarted:  # its work is lost
-                asked.came.put(Gone("it was started again"))
+                request.answer.put(Gone("it was started again"))
             else:
-                self.repeat(identity, asked)
+                self.repeat(identity, request)
         if new:
             self._on_joined(device)
 
     def remove(self, device: int, name: str, why: str) -> None:
         """Note a device as no longer connected, and end the waits for its answers."""
         with self._changed:
-            if self.here.pop(device, None) is None:  # a status may come any number of times
+            if self.connected.pop(device, None) is None:  # a status may come any number of times
                 return
             self._changed.notify_all()
         log.warning("%s %s (%d) is gone: %s.", self._peer, name, device, why)
-        for asked in [one for one in list(self._open.values()) if one.device == name]:
-            asked.came.put(Gone(why))
+        for request in [waiting for waiting in list(self._open.values()) if waiting.device == name]:
+            request.answer.put(Gone(why))
 
 
 def answer_size(kind: str, sent: Arrays, back: int = 0) -> tuple[int, int]:
@@ -398,7 +402,7 @@ def answer_size(kind: str, sent: Arrays, back: int = 0) -> tuple[int, int]:
         sent: its arrays.
         back: bytes of the model that comes back, where codecs make the sent one smaller.
     """
-    size = max(back, sum(one.nbytes for one in sent.values()))
+    size = max(back, sum(array.nbytes for array in sent.values()))
     numbers, arrays = {"visit": (size, len(sent)), "probe": (max(size, VECTOR_BYTES), 1)}.get(kind, (0, 0))
     return min(SHORT_HEADER + ENVELOPE + numbers, MOST_BYTES), arrays
 

@@ -93,13 +93,13 @@ class MessageFilter:
             most, arrays: the most bytes and arrays that this one may have, where that is less than any may have.
         """
         try:
-            self.look(data, sender)
+            self.admit(data, sender)
             return decode(data, min(most, self.most), self.header, min(arrays, self.arrays))
         except RefusedError as error:
             self.refuse(sender, error)
             return None
 
-    def look(self, data: bytes, sender: str) -> dict[str, Any]:
+    def admit(self, data: bytes, sender: str) -> dict[str, Any]:
         """Return a message's header: whose it is and that it is new and in order; its arrays are not looked at.
 
         Raises:
@@ -179,7 +179,7 @@ DIGEST = re.compile(r"[0-9a-f]{64}(\+[0-9a-f]{64})?")  # a memory, and the extra
 WORD = re.compile(r"[A-Za-z][A-Za-z ]{0,31}")  # a reason or an error's name
 
 
-def line(value: object) -> str:
+def short_line(value: object) -> str:
     """Return a value from a message as one short printable line."""
     return printable(value if isinstance(value, str) else type(value).__name__)
 
@@ -296,7 +296,7 @@ def update_claims(more: Sequence[Any], expected: float, *, lost: bool) -> tuple[
         raise RefusedError("receipt", "it does not state why the update is refused.")
     if lengths and lengths[0] != expected:  # the limit on lengths grows with it
         raise RefusedError("receipt", f"its rate · steps is not {expected:g}, that of the visit's work.")
-    return (expected, *(number(v, 0, LONGEST, "a length") for v in lengths[1:])) if lengths else (), line(why)
+    return (expected, *(number(v, 0, LONGEST, "a length") for v in lengths[1:])) if lengths else (), short_line(why)
 
 
 @dataclass(frozen=True)
@@ -363,5 +363,5 @@ def read_failures(about: Mapping[str, Any], most: int) -> dict[str, tuple[str, s
     failures = {}
     for device, parts in table(about.get("failed", {}), most, "its failures").items():
         kind, error, why = rows(parts, 3, "a failure")
-        failures[name(device, "a device")] = word(kind, "a request"), word(error, "an error"), line(why)
+        failures[name(device, "a device")] = word(kind, "a request"), word(error, "an error"), short_line(why)
     return failures

@@ -22,8 +22,8 @@ from fedfloor.deploy import checks, joining, subtasks
 from fedfloor.deploy import facts as facts_of
 from fedfloor.deploy.channel import ENVELOPE, VECTOR_BYTES
 from fedfloor.deploy.checks import Measured, MessageFilter
-from fedfloor.deploy.device import foreign
-from fedfloor.deploy.edge import KINDS, Failure, failed
+from fedfloor.deploy.device import foreign_requests
+from fedfloor.deploy.edge import ERRORS, Failure, note_failure
 from fedfloor.deploy.facts import Facts
 from fedfloor.deploy.message import MOST_BYTES, MOST_HEADER, Message, encode
 from fedfloor.deploy.names import PartNames, table
@@ -70,7 +70,7 @@ class RoundMeasurements:
         absent: edges that did not answer.
         refused: edge → how many messages it refused, by sender and reason.
         failed: device → its failure.
-        failing: edges of which devices could not train.
+        failing_edges: edges of which devices could not train.
     """
 
     moved: Counter[str] = field(default_factory=Counter)
@@ -79,31 +79,31 @@ class RoundMeasurements:
     absent: set[str] = field(default_factory=set)
     refused: dict[str, Mapping[str, Mapping[str, int]]] = field(default_factory=dict)
     failed: dict[str, Failure] = field(default_factory=dict)
-    failing: set[str] = field(default_factory=set)
+    failing_edges: set[str] = field(default_factory=set)
 
-    def note(self, edge: str, stated: Measured, down: int, up: int) -> float:
+    def add(self, edge: str, stated: Measured, down: int, up: int) -> float:
         """Add the measurements of an edge; return the seconds that its factory took."""
         self.trained_s += stated.training
         self.moved.update({f"device_edge_{way}": n for way, n in stated.moved.items()})
         self.moved.update(edge_cloud_down=down, edge_cloud_up=up)
         for device, parts in stated.failed.items():
-            failed(self.failed, device, Failure(*parts))
+            note_failure(self.failed, device, Failure(*parts))
             if parts[0] == "visit":
-                self.failing.add(edge)
+                self.failing_edges.add(edge)
         if stated.refused:
             self.refused[edge] = stated.refused
         return stated.seconds
 
-    def told(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """Return the measurements as the ledger stores them."""
         return {
             "floor_s": round(self.floor_s, 4), "training_s": round(self.trained_s, 4),
             "bytes": dict(sorted(self.moved.items())), "absent": sorted(self.absent), "refused": self.refused,
-            "failed": {who: one.text for who, one in sorted(self.failed.items())},
+            "failed": {device: failure.text for device, failure in sorted(self.failed.items())},
         }  # fmt: skip
 
 
-def end(failures: Mapping[str, Failure], number: int) -> None:
+def raise_failure(failures: Mapping[str, Failure], number: int) -> None:
     """End the run where all training fails.
 
     Args:
@@ -112,25 +112,25 @@ def end(failures: Mapping[str, Failure], number: int) -> None:
     Raises:
         DivergedError, SettingError, RunError: the kind of all failures, or RunError of several kinds.
     """
-    errors = {one.error for one in failures.values()}
-    kind = KINDS.get(next(iter(errors)), RunError) if len(errors) == 1 else RunError
-    raise kind(f"round {number}: no device's training succeeded.{why(failures, 'visit')}")
+    errors = {failure.error for failure in failures.values()}
+    kind = ERRORS.get(next(iter(errors)), RunError) if len(errors) == 1 else RunError
+    raise kind(f"round {number}: no device's training succeeded.{reason_of(failures, 'visit')}")
 
 
-def why(failures: Mapping[str, Failure], kind: str) -> str:
+def reason_of(failures: Mapping[str, Failure], kind: str) -> str:
     """Return why the first device or edge could not do a kind of work, and how many more could not."""
-    told = [(name, one.text) for name, one in sorted(failures.items()) if one.kind == kind]
-    if not told:
+    reasons = [(name, failure.text) for name, failure in sorted(failures.items()) if failure.kind == kind]
+    if not reasons:
         return ""
-    others = f"; {len(told) - 1} more failed likewise." if len(told) > 1 else ""
-    return f" {told[0][0]}: {told[0][1].rstrip('.') if others else told[0][1]}{others}"
+    others = f"; {len(reasons) - 1} more failed likewise." if len(reasons) > 1 else ""
+    return f" {reasons[0][0]}: {reasons[0][1].rstrip('.') if others else reasons[0][1]}{others}"
 
 
 log = logging.getLogger(__name__)
 
-KIND = {"walk": "visit", "ask": "probe"}  # of a device's work, for which an edge is called; others are alike
-ALONE = 3  # devices that must fail for a run to end, or all of fewer
-Asked = tuple[str, Mapping[str, Any], Mapping[str, Any]]  # kind, about, arrays
+WORK_OF_REQUEST = {"walk": "visit", "ask": "probe"}  # of a device's work, for which an edge is called; others are alike
+MIN_FAILING = 3  # devices that must fail for a run to end, or all of fewer
+Request = tuple[str, Mapping[str, Any], Mapping[str, Any]]  # kind, about, arrays
 
 
 class CloudExecutor:
@@ -148,22 +148,25 @@ class CloudExecutor:
     def __init__(self, settings: CloudSettings, edges: Edges, factory_of: Sequence[int], names: PartNames) -> None:
         self._parts = names
         self._settings, self._edges, self._factory_of = settings, edges, factory_of
-        self._names = {one.factory: one.name for one in settings.edges}
-        listed = [{one.name for one in edge.devices} for edge in settings.edges]
+        self._names = {edge.factory: edge.name for edge in settings.edges}
+        listed = [{device.name for device in edge.devices} for edge in settings.edges]
         self._listed = set[str]().union(*listed) if all(listed) else set()
         lacking = sorted(set(factory_of) - set(self._names))
         if lacking:
             raise SettingError(f"factory {lacking[0]} has devices but no edge: add it to [[edges]].")
-        self._told: dict[int, Mapping[str, Any]] = {}  # what edges are told of devices that keep their samples
-        self._gate = MessageFilter(signer=signer_of(settings.tls, CLOUD))
+        self._introductions: dict[int, Mapping[str, Any]] = {}  # what edges are told of devices that keep their samples
+        self._filter = MessageFilter(signer=signer_of(settings.tls, CLOUD))
         self._session, self._number = time.time_ns(), 0
-        self._here: dict[int, set[int]] = {}  # factory → devices, as its edge saw them last
-        self._round = self._model = 0  # bytes of the packet that edges walk with
+        self._connected: dict[int, set[int]] = {}  # factory → devices, as its edge saw them last
+        self._round = self._model_bytes = 0  # bytes of the packet that edges walk with
         self._kept: Mapping[int, set[str]] = {}
-        self._tally = RoundMeasurements()
+        self._measurements = RoundMeasurements()
         self._sum: ServerSum | None = None  # of all factories' devices, while their branches are walked
-        self._lost, self._failing = -1, dict[str, Failure]()  # the last round without a success, and who failed since
-        self._carrying: set[str] = set()  # edges that neither failed nor were absent since
+        self._last_failed, self._failures = (
+            -1,
+            dict[str, Failure](),
+        )  # the last round without a success; the failures since
+        self._working: set[str] = set()  # edges that neither failed nor were absent since
 
     # -- as the engine's factories and floor ------------------------------------------------------------------------
 
@@ -177,84 +180,93 @@ class CloudExecutor:
             SettingError: a device's samples do not fit the experiment.
             RunError: some are not there in time.
         """
-        here = load_data(experiment)
-        facts = facts_of.of(experiment, here)
+        dataset = load_data(experiment)
+        facts = facts_of.of(experiment, dataset)
 
-        def ask(facts: Facts) -> joining.Gathered:
+        def gather_all(facts: Facts) -> joining.Gathered:
             def exchange() -> Mapping[int, Message]:
-                self._tally = RoundMeasurements()  # what edges state while devices are still joining must not add up
-                return self._exchange({factory: ("gather", {"facts": facts.told()}, {}) for factory in self._names})
+                self._measurements = RoundMeasurements()
+                return self._exchange({factory: ("gather", {"facts": facts.to_dict()}, {}) for factory in self._names})
 
-            return joining.wait(exchange, self._settings.edges, facts, self._settings.deadlines.join_s)
+            return joining.wait_for_holdings(exchange, self._settings.edges, facts, self._settings.deadlines.join_s)
 
-        found, part, steps = ask(facts), normaliser(experiment.data.normalise), tuple[Step, ...]()
+        gathered, part, steps = gather_all(facts), normaliser(experiment.data.normalise), tuple[Step, ...]()
         if isinstance(part, Surveyed):
-            survey = facts_of.survey(lambda asked: ask(asked)[1], facts)
+            survey = facts_of.survey(lambda question: gather_all(question)[1], facts)
             learnt = part.learn(survey, facts.inputs.columns, experiment.seed)
             steps = survey.finish(part.kind, learnt.numbers)
             facts = replace(facts, found=learnt.to_dict())
-        self._factory_of = found[0]
-        park = facts_of.park(experiment, facts, *found, here, steps)
-        known, crosses = facts_of.known(facts, park), bool(foreign(experiment, method))
-        self._told = {factory: joining.told(known, found, factory, crosses=crosses) for factory in self._names}
-        self._exchange(self._introduction(self._names))
+        self._factory_of = gathered[0]
+        park = facts_of.park(experiment, facts, *gathered, dataset, steps)
+        known, crosses = facts_of.with_statistics(facts, park), bool(foreign_requests(experiment, method))
+        self._introductions = {
+            factory: joining.holdings_for(known, gathered, factory, crosses=crosses) for factory in self._names
+        }
+        self._exchange(self._introduce(self._names))
         return park
 
-    def _introduction(self, factories: Iterable[int]) -> dict[int, Asked]:
-        return {factory: ("park", self._told[factory], {}) for factory in factories}
+    def _introduce(self, factories: Iterable[int]) -> dict[int, Request]:
+        return {factory: ("park", self._introductions[factory], {}) for factory in factories}
 
     def walk(self, engine: Engine, subtask: Subtask) -> list[Shown]:
         """Deal the branches by the factory of their first devices, and let edges walk them."""
-        self._round, self._model = subtask.round, sum(one.nbytes for one in subtask.start.values())
+        self._round, self._model_bytes = subtask.round, sum(array.nbytes for array in subtask.start.values())
         place = Key(engine.seed, subtask.round, subtask.tick, -1, 0)
         coded = replace(subtask, start=travel.to_edges(engine.network, subtask.node, subtask.start, place))
-        mine: dict[int, list[int]] = {}
+        branches_of: dict[int, list[int]] = {}
         for index, child in enumerate(subtask.node.children):
-            mine.setdefault(self._factory_of[walk.first_device(child)], []).append(index)
-        asked = {}
-        for factory, indices in mine.items():
-            about, arrays = subtasks.subtask(coded, indices, self._parts)
+            branches_of.setdefault(self._factory_of[walk.first_device(child)], []).append(index)
+        requests = {}
+        for factory, indices in branches_of.items():
+            about, arrays = subtasks.subtask_message(coded, indices, self._parts)
             known = {k for index in indices for k in walk.devices(subtask.node.children[index])}
             if self._sum is not None:
-                told = {str(k): self._sum.about(k) for k in known}
-                about["sums"] = {k: self._parts.refer(one) for k, one in told.items() if one is not None}
-            asked[factory] = ("walk", about | subtasks.standing(engine, known, self._kept), arrays)
-        answers, took = self._ask(asked), dict[int, subtasks.Walked]()
-        for factory, some in mine.items():
+                sums = {str(k): self._sum.about(k) for k in known}
+                about["sums"] = {k: self._parts.refer(array) for k, array in sums.items() if array is not None}
+            requests[factory] = ("walk", about | subtasks.device_states(engine, known, self._kept), arrays)
+        answers, results = self._request(requests), dict[int, subtasks.BranchResults]()
+        for factory, branches in branches_of.items():
             answer = answers.get(factory)
             if answer is not None and answer.kind == "walked":
-                with self._naming(factory, "walk"):
-                    took[factory] = subtasks.taken(answer, subtask, some, engine)
+                with self._refusing(factory, "walk"):
+                    results[factory] = subtasks.read_results(answer, subtask, branches, engine)
         if engine.limit is not None:
-            self._check_lengths(took, subtask, engine, engine.limit.knowing(subtask.updates))
-        for factory in sorted(mine.keys() - took.keys()):
-            self._tally.absent.add(self._names[factory])
+            self._check_lengths(results, subtask, engine, engine.limit.knowing(subtask.updates))
+        for factory in sorted(branches_of.keys() - results.keys()):
+            self._measurements.absent.add(self._names[factory])
             log.warning("round %d: factory %d (%s) sits it out.", self._round, factory, self._names[factory])
-        return [(some, took[factory].blobs if factory in took else None) for factory, some in mine.items()]
+        return [
+            (branches, results[factory].blobs if factory in results else None)
+            for factory, branches in branches_of.items()
+        ]
 
-    def _check_lengths(self, took: dict[int, subtasks.Walked], subtask: Subtask, engine: Engine, known: Limit) -> None:
+    def _check_lengths(
+        self, results: dict[int, subtasks.BranchResults], subtask: Subtask, engine: Engine, known: Limit
+    ) -> None:
         """Drop answers of edges that accepted updates which are too long beside those of all edges."""
-        for walked in took.values():
-            for one in walked.passed:
-                known.note(one.resolved, one.receipts)
-        for factory, walked in list(took.items()):
-            with self._naming(factory, "walk"):
-                del took[factory]
-                subtasks.check_lengths(walked, subtask, known, engine)
-                took[factory] = walked
+        for result in results.values():
+            for branch in result.branches:
+                known.note(branch.resolved, branch.receipts)
+        for factory, result in list(results.items()):
+            with self._refusing(factory, "walk"):
+                del results[factory]
+                subtasks.check_lengths(result, subtask, known, engine)
+                results[factory] = result
 
     @contextmanager
-    def _naming(self, factory: int, request: str) -> Iterator[None]:
+    def _refusing(self, factory: int, request: str) -> Iterator[None]:
         """Refuse an edge's answer to a request in its name."""
         try:
             yield
         except RefusedError as error:
-            self._gate.refuse(self._names[factory], error)
-            self._failed(factory, request, "RunError", checks.line(str(error)))
+            self._filter.refuse(self._names[factory], error)
+            self._note_failure(factory, request, "RunError", checks.short_line(str(error)))
 
-    def _failed(self, factory: int, request: str, error: str, text: str) -> None:
+    def _note_failure(self, factory: int, request: str, error: str, text: str) -> None:
         """Note which of its devices' work an edge could not have done."""
-        failed(self._tally.failed, self._names[factory], Failure(KIND.get(request, request), error, text))
+        note_failure(
+            self._measurements.failed, self._names[factory], Failure(WORK_OF_REQUEST.get(request, request), error, text)
+        )
 
     def visit(
         self, engine: Engine, work: Work, packet: Packet, key: Key, extractor: FrozenExtractor  # noqa: ARG002
@@ -283,38 +295,38 @@ class CloudExecutor:
         def refuse(device: int, kind: str, error: RefusedError) -> None:
             self.refuse(device, kind, str(error))
 
-        made = self._sum = ServerSum(aggregation, aggregation.sums[0], partial(self._stage, engine), refuse)
-        key = Key(engine.seed, subtask.round, subtask.tick, made.devices[0], 0)
+        secure_sum = self._sum = ServerSum(aggregation, aggregation.sums[0], partial(self._stage, engine), refuse)
+        key = Key(engine.seed, subtask.round, subtask.tick, secure_sum.devices[0], 0)
         coded = travel.sent(network, work, subtask.start, key)
-        made.hang(network, work, travel.arrived(network, work, coded, subtask.start["w"], key)["w"])
-        made.begin()
+        secure_sum.hang(network, work, travel.arrived(network, work, coded, subtask.start["w"], key)["w"])
+        secure_sum.begin()
         try:
             yield
         finally:
             self._sum = None
-        made.end()
+        secure_sum.end()
 
-    def _stage(self, engine: Engine, stage: str, told: Mapping[int, Mapping[str, Any]]) -> dict[int, Any]:
+    def _stage(self, engine: Engine, stage: str, abouts: Mapping[int, Mapping[str, Any]]) -> dict[int, Any]:
         """Put a stage of a secure sum to devices through their edges; return their answers, unchecked."""
-        asked: dict[int, Asked] = {}
-        for factory in sorted({self._factory_of[k] for k in told}):
-            mine = [k for k in told if self._factory_of[k] == factory]
-            about = {"stage": stage, "sums": {str(k): told[k] for k in mine}}
-            asked[factory] = ("sum", about | subtasks.standing(engine, set(mine), self._kept), {})
+        requests: dict[int, Request] = {}
+        for factory in sorted({self._factory_of[k] for k in abouts}):
+            devices = [k for k in abouts if self._factory_of[k] == factory]
+            about = {"stage": stage, "sums": {str(k): abouts[k] for k in devices}}
+            requests[factory] = ("sum", about | subtasks.device_states(engine, set(devices), self._kept), {})
         answers: dict[int, Any] = {}
-        for factory, answer in self._ask(asked).items():
-            with self._naming(factory, "sum"), ranges.of("header"):
-                known = asked[factory][1]["sums"]
+        for factory, answer in self._request(requests).items():
+            with self._refusing(factory, "sum"), ranges.of("header"):
+                known = requests[factory][1]["sums"]
                 given = ranges.table(answer.about.get("answers"), len(known), "its devices' answers")
                 if not set(given) <= set(known):
                     raise RefusedError("device", "it shows answers of devices that were not asked.")
-                answers |= {int(k): one for k, one in given.items()}
+                answers |= {int(k): stage_answer for k, stage_answer in given.items()}
         return answers
 
     def hand(self, engine: Engine, node: Broadcast, packet: Packet) -> None:
         """Hand the model to devices through their edges."""
         arrays = engine.network.parcel(node.scope).pack({"w": packet["w"]})
-        self._by_edge(engine, "keep", node.devices, {}, arrays, node.scope)
+        self._request_by_edge(engine, "keep", node.devices, {}, arrays, node.scope)
 
     def answers(self, engine: Engine, node: Probe, packet: Packet, tick: int, devices: Sequence[int]) -> dict[int, Any]:
         """Return the answers of the devices that answer, through their edges.
@@ -324,51 +336,56 @@ class CloudExecutor:
         """
         arrays = parcel.pack(packet) if "w" in packet else {}
         about = {"tick": tick, "what": node.what, "settings": self._parts.reference(dict(node.settings))}
-        found: dict[int, Any] = {}
-        for answer, some in zip(*self._by_edge(engine, "ask", devices, about, arrays), strict=True):
-            if answer is not None:
-                found |= self._checked(answer, node, some, engine)
+        answers: dict[int, Any] = {}
+        for message, some in zip(*self._request_by_edge(engine, "ask", devices, about, arrays), strict=True):
+            if message is not None:
+                answers |= self._checked(message, node, some, engine)
         shared = subtasks.question_of(node, "kind").shared  # whose vectors differ in length by device
-        for k, error in subtasks.alike({} if shared else found).items():
-            self._gate.refuse(self._names[self._factory_of[k]], error)
-            del found[k]
-        silent = [k for k in devices if k not in found]
-        told = why(self._tally.failed, "probe")
-        if silent and not found:
+        for k, error in subtasks.length_refusals({} if shared else answers).items():
+            self._filter.refuse(self._names[self._factory_of[k]], error)
+            del answers[k]
+        silent = [k for k in devices if k not in answers]
+        reason = reason_of(self._measurements.failed, "probe")
+        if silent and not answers:
             raise RunError(
-                f"no device answered '{node.what}': check edges and devices, then go on with --resume.{told}"
+                f"no device answered '{node.what}': check edges and devices, then go on with --resume.{reason}"
             )
         if silent:
-            log.warning("devices %s did not answer '%s': it is decided without them.%s", silent, node.what, told)
-        return {k: found[k] for k in devices if k in found}
+            log.warning("devices %s did not answer '%s': it is decided without them.%s", silent, node.what, reason)
+        return {k: answers[k] for k in devices if k in answers}
 
-    def _checked(self, answer: Message, node: Probe, some: Sequence[int], engine: Engine) -> dict[int, Any]:
+    def _checked(self, answer: Message, node: Probe, devices: Sequence[int], engine: Engine) -> dict[int, Any]:
         """Return the answers of an edge's devices, checked against the question."""
-        with self._naming(int(self._factory_of[some[0]]), "ask"):
-            return subtasks.answered(answer, node, some, engine)
+        with self._refusing(int(self._factory_of[devices[0]]), "ask"):
+            return subtasks.read_answers(answer, node, devices, engine)
         return {}
 
     def census(self, engine: Engine, devices: Sequence[int], tick: int) -> NDArray[np.int64]:
         """Return the class counts of what each device holds now, through the edges."""
         table = np.zeros((len(devices), len(engine.park.dataset.classes)), np.int64)
         place = {k: row for row, k in enumerate(devices)}
-        for answer, some in zip(*self._by_edge(engine, "census", devices, {"tick": tick}, {}), strict=True):
+        for answer, edge_devices in zip(
+            *self._request_by_edge(engine, "census", devices, {"tick": tick}, {}), strict=True
+        ):
             if answer is not None:
-                with self._naming(int(self._factory_of[some[0]]), "census"), ranges.of("answer"):
-                    counted = ranges.rows(answer.about.get("census"), len(some), "its census")
-                    node = Probe(tuple(some), "census")
-                    counts = [subtasks.read(node, k, one, {}, engine) for k, one in zip(some, counted, strict=True)]
-                    table[[place[k] for k in some]] = counts
+                with self._refusing(int(self._factory_of[edge_devices[0]]), "census"), ranges.of("answer"):
+                    counted = ranges.rows(answer.about.get("census"), len(edge_devices), "its census")
+                    node = Probe(tuple(edge_devices), "census")
+                    counts = [
+                        subtasks.read_answer(node, k, count, {}, engine)
+                        for k, count in zip(edge_devices, counted, strict=True)
+                    ]
+                    table[[place[k] for k in edge_devices]] = counts
         return table
 
     def available(self, devices: Sequence[int]) -> Sequence[int]:
         """Return the devices that were connected at their edges' last answers; all until then."""
-        return [k for k in devices if k in self._here.get(self._factory_of[k], {k})]
+        return [k for k in devices if k in self._connected.get(self._factory_of[k], {k})]
 
     def refuse(self, device: int, kind: str, why: str) -> None:
         """Log a device whose answer is far larger than the others'; updates are refused by edges."""
         log.warning("device %d is refused: %s", device, why)
-        failed(self._tally.failed, f"device {device}", Failure(kind, "RunError", why))
+        note_failure(self._measurements.failed, f"device {device}", Failure(kind, "RunError", why))
 
     def keep(self, named: Mapping[int, set[str]]) -> None:
         """Note which memories devices must not delete."""
@@ -378,104 +395,114 @@ class CloudExecutor:
 
     def measured(self) -> dict[str, Any]:
         """Return the measurements since the last call: seconds, bytes per link, absent edges."""
-        told, self._tally = self._tally.told(), RoundMeasurements()
-        return told
+        measurements, self._measurements = self._measurements.to_dict(), RoundMeasurements()
+        return measurements
 
-    def nobody(self, number: int) -> None:
+    def no_success(self, number: int) -> None:
         """End the run where devices of all factories fail one after the other, with no success in between.
 
         Raises:
             FedfloorError: three fail, or all of fewer, or all edges are refused; with their reasons.
         """
-        if number != self._lost + 1:
-            self._failing, self._carrying = {}, set(self._names.values())
-        self._lost = number
-        self._failing |= {name: one for name, one in self._tally.failed.items() if one.kind == "visit"}
-        self._carrying -= self._tally.absent | self._tally.failing
-        enough = len(self._failing) >= min(ALONE, len(self._factory_of))
-        if not self._carrying and (enough or self._failing.keys() >= set(self._names.values())):
-            end(self._failing, number)
-        if self._failing:
-            log.error("round %d: every visit was lost.%s", number, why(self._failing, "visit"))
+        if number != self._last_failed + 1:
+            self._failures, self._working = {}, set(self._names.values())
+        self._last_failed = number
+        self._failures |= {
+            name: failure for name, failure in self._measurements.failed.items() if failure.kind == "visit"
+        }
+        self._working -= self._measurements.absent | self._measurements.failing_edges
+        enough = len(self._failures) >= min(MIN_FAILING, len(self._factory_of))
+        if not self._working and (enough or self._failures.keys() >= set(self._names.values())):
+            raise_failure(self._failures, number)
+        if self._failures:
+            log.error("round %d: every visit was lost.%s", number, reason_of(self._failures, "visit"))
 
     # -- messages ---------------------------------------------------------------------------------------------------
 
-    def _by_edge(
+    def _request_by_edge(
         self, engine: Engine, kind: str, devices: Sequence[int], about: Mapping[str, Any], arrays: Mapping[str, Any],
         scope: str = "all",
     ) -> tuple[list[Message | None], list[list[int]]]:  # fmt: skip
-        some: dict[int, list[int]] = {}
+        devices_of: dict[int, list[int]] = {}
         for k in devices:
-            some.setdefault(self._factory_of[k], []).append(k)
-        asked = {
-            factory: (kind, {**about, "devices": those, **subtasks.standing(engine, set(those), {})}, arrays)
-            for factory, those in some.items()
+            devices_of.setdefault(self._factory_of[k], []).append(k)
+        requests = {
+            factory: (kind, {**about, "devices": some, **subtasks.device_states(engine, set(some), {})}, arrays)
+            for factory, some in devices_of.items()
         }
-        answers = self._ask(asked, scope)
-        return [answers.get(factory) for factory in some], list(some.values())
+        answers = self._request(requests, scope)
+        return [answers.get(factory) for factory in devices_of], list(devices_of.values())
 
-    def _ask(self, asked: Mapping[int, Asked], scope: str = "all") -> dict[int, Message]:
-        found = self._exchange(asked, scope)
-        lacking = {
-            factory: one for factory, one in asked.items() if factory in found and found[factory].kind == "lacks"
+    def _request(self, requests: Mapping[int, Request], scope: str = "all") -> dict[int, Message]:
+        answers = self._exchange(requests, scope)
+        unready = {
+            factory: request
+            for factory, request in requests.items()
+            if factory in answers and answers[factory].kind == "lacks"
         }
-        if lacking and self._told:  # an edge that was started again
-            self._exchange(self._introduction(lacking))
-            found |= self._exchange(lacking, scope)
-        return found
+        if unready and self._introductions:  # an edge that was started again
+            self._exchange(self._introduce(unready))
+            answers |= self._exchange(unready, scope)
+        return answers
 
-    def _exchange(self, asked: Mapping[int, Asked], scope: str = "all") -> dict[int, Message]:
-        frames, identities, rooms = dict[int, bytes](), dict[int, str](), dict[int, tuple[int, int]]()
-        for factory, (kind, about, arrays) in asked.items():
+    def _exchange(self, requests: Mapping[int, Request], scope: str = "all") -> dict[int, Message]:
+        messages, identities, answer_limits = dict[int, bytes](), dict[int, str](), dict[int, tuple[int, int]]()
+        for factory, (kind, about, arrays) in requests.items():
             self._number += 1
             message = Message(
                 kind, CLOUD, self._settings.out.name, self._round, self._session, self._number, scope, about=about,
                 arrays=arrays, receiver=self._names[factory],
             )  # fmt: skip
-            frames[factory], identities[factory] = encode(message, self._gate.signer), message.identity
-            rooms[factory] = _room(kind, about, arrays, self._model)
-        most = {factory: size for factory, (size, _) in rooms.items()}
-        came = self._edges.ask(frames, self._settings.deadlines.round_s, most)
-        found, walked, broken = {}, [0.0], dict[int, FedfloorError]()
-        for factory, frame in came.items():
-            answer = self._gate.take(frame, self._names[factory], *rooms[factory])
+            messages[factory], identities[factory] = encode(message, self._filter.signer), message.identity
+            answer_limits[factory] = _answer_limits(kind, about, arrays, self._model_bytes)
+        most = {factory: size for factory, (size, _) in answer_limits.items()}
+        replies = self._edges.request(messages, self._settings.deadlines.round_s, most)
+        answers, seconds, failures = {}, [0.0], dict[int, FedfloorError]()
+        for factory, reply in replies.items():
+            answer = self._filter.take(reply, self._names[factory], *answer_limits[factory])
             if answer is None or answer.answers != identities[factory]:
                 continue
-            request = asked[factory][0]
-            with self._naming(factory, request), ranges.of("header"):
-                walked.append(self._note(factory, request, answer, len(frames[factory]), len(frame)))
+            request_kind = requests[factory][0]
+            with self._refusing(factory, request_kind), ranges.of("header"):
+                seconds.append(self._record(factory, request_kind, answer, len(messages[factory]), len(reply)))
                 if answer.kind == "failed":
-                    broken[factory] = self._broken(factory, request, answer)
+                    failures[factory] = self._failure(factory, request_kind, answer)
                 else:
-                    found[factory] = answer
-        first = self._round == 0 and any(kind in ("gather", "park") for kind, _, _ in asked.values())
-        if broken and (first or len(broken) == len(self._names)):
-            raise broken[min(broken)]
-        self._tally.floor_s += max(walked)
-        return found
+                    answers[factory] = answer
+        first = self._round == 0 and any(kind in ("gather", "park") for kind, _, _ in requests.values())
+        if failures and (first or len(failures) == len(self._names)):
+            raise failures[min(failures)]
+        self._measurements.floor_s += max(seconds)
+        return answers
 
-    def _note(self, factory: int, request: str, answer: Message, down: int, up: int) -> float:
+    def _record(self, factory: int, request: str, answer: Message, down: int, up: int) -> float:
         """Note the measurements of an edge; return the seconds that it took."""
         known = len(self._factory_of) or ranges.DEVICES
         stated = checks.measured(answer.about, [k for k, m in enumerate(self._factory_of) if m == factory], known)
         if self._listed and not set(stated.failed) <= self._listed:
             raise RefusedError("device", "it states failures of devices that cloud.toml does not list.")
-        self._here[factory] = set(stated.present)
+        self._connected[factory] = set(stated.present)
         if answer.kind == "refused":
-            text = checks.line(answer.about.get("text"))
+            text = checks.short_line(answer.about.get("text"))
             log.warning("%s refused: %s", self._names[factory], text)
-            self._failed(factory, request, "RunError", text)
-        return self._tally.note(self._names[factory], stated, down, up)
+            self._note_failure(factory, request, "RunError", text)
+        return self._measurements.add(self._names[factory], stated, down, up)
 
-    def _broken(self, factory: int, request: str, answer: Message) -> FedfloorError:
+    def _failure(self, factory: int, request: str, answer: Message) -> FedfloorError:
         """Note that an edge could not do its part; return the error that ends the run where all edges fail."""
-        name, text, error = self._names[factory], checks.line(answer.about.get("text")), str(answer.about.get("error"))
+        name, text, error = (
+            self._names[factory],
+            checks.short_line(answer.about.get("text")),
+            str(answer.about.get("error")),
+        )
         log.error("%s could not do its part: %s", name, text)
-        self._failed(factory, request, error if error in KINDS else "RunError", text)
-        return KINDS.get(error, RunError)(f"{name}: {text}")
+        self._note_failure(factory, request, error if error in ERRORS else "RunError", text)
+        return ERRORS.get(error, RunError)(f"{name}: {text}")
 
 
-def _room(kind: str, about: Mapping[str, Any], sent: Mapping[str, NDArray[Any]], packet: int) -> tuple[int, int]:
+def _answer_limits(
+    kind: str, about: Mapping[str, Any], sent: Mapping[str, NDArray[Any]], packet: int
+) -> tuple[int, int]:
     """Return how many bytes, and how many arrays, the answer of an edge may have.
 
     It shows at most a packet for each of its branches, or a vector of each device.
@@ -483,7 +510,7 @@ def _room(kind: str, about: Mapping[str, Any], sent: Mapping[str, NDArray[Any]],
     Args:
         packet: bytes of one that no codec has made shorter.
     """
-    size, branches, devices = sum(one.nbytes for one in sent.values()), len(about.get("mine", ())), 0
+    size, branches, devices = sum(array.nbytes for array in sent.values()), len(about.get("mine", ())), 0
     size = max(size, packet) if branches else size
     if kind == "ask":
         size, devices = max(size, VECTOR_BYTES), len(about["devices"])

@@ -50,7 +50,7 @@ WAITING_BYTES = 1 << 26  # of them together; a larger one waits alone
 REQUEST_BYTES = 1 << 28  # of one request: the largest message_mb of a park
 FACTS = "facts.json"  # of a sample, as the last run had them
 OWN, FOREIGN, LEAVE = range(3)  # in the order of service
-Asked = tuple[str, bytes]  # the edge, and its request
+QueuedRequest = tuple[str, bytes]  # the edge, and its request
 
 
 class Agent:
@@ -71,7 +71,7 @@ class Agent:
         self.settings, self.experiment = settings, experiment
         self.park = None if park is None else own.guarded(park, settings)
         signer = signer_of(settings.tls, settings.name)
-        self.gate = MessageFilter(most=REQUEST_BYTES, header=SHORT_HEADER, arrays=FEW_ARRAYS, signer=signer)
+        self.filter = MessageFilter(most=REQUEST_BYTES, header=SHORT_HEADER, arrays=FEW_ARRAYS, signer=signer)
         self._assembler = Assembler(REQUEST_BYTES)
         self._method, self._names = combined(experiment), names.table(experiment)
         own.check(settings)
@@ -79,10 +79,10 @@ class Agent:
         self._status = mqtt.status_topic(settings.park, settings.name)
         will = self._status, self.encoded("gone", about={"why": "lost"})
         self._link = link(will) if link else MqttConnection(settings.name, settings.broker, settings.tls, will)
-        self._asked: queue.PriorityQueue[tuple[int, int, Asked | None]] = queue.PriorityQueue()
+        self._requests: queue.PriorityQueue[tuple[int, int, QueuedRequest | None]] = queue.PriorityQueue()
         self._order, self._lock = count(), Lock()
         self._waiting = Counter[str]()  # requests of each edge that wait or are under way
-        self._held = Counter[str]()  # their bytes
+        self._waiting_bytes = Counter[str]()  # their bytes
         self._worker: Worker | None = None
         self._facts: Facts | None = None
         self._raw: Park | None = None  # as its samples are stored, and what it answers questions about
@@ -93,27 +93,27 @@ class Agent:
     def run(self) -> None:
         """Work until :meth:`leave` is called."""
         self._link.start([mqtt.inbox_topic(self.settings.park, "+", self.settings.name)], self.receive, self.announce)
-        while (asked := self.next_request()) is not None:
+        while (request := self.next_request()) is not None:
             try:
-                self.serve(*asked)
+                self.serve(*request)
             finally:
                 with self._lock:
-                    self._waiting[asked[0]] -= 1
-                    self._held[asked[0]] -= len(asked[1])
-        self._link.say(self._status, self.encoded("gone", about={"why": "left"}), retain=True)
+                    self._waiting[request[0]] -= 1
+                    self._waiting_bytes[request[0]] -= len(request[1])
+        self._link.publish(self._status, self.encoded("gone", about={"why": "left"}), retain=True)
         self._link.stop()
 
-    def next_request(self) -> Asked | None:
+    def next_request(self) -> QueuedRequest | None:
         """Wait for the next request; after a while without one, memory goes back to the system."""
         try:
-            return self._asked.get(timeout=IDLE_S)[2]
+            return self._requests.get(timeout=IDLE_S)[2]
         except queue.Empty:
             give_back()
-            return self._asked.get()[2]
+            return self._requests.get()[2]
 
     def leave(self) -> None:
         """End :meth:`run` after the request under way."""
-        self._asked.put((LEAVE, next(self._order), None))
+        self._requests.put((LEAVE, next(self._order), None))
 
     def receive(self, topic: str, packet: bytes) -> None:
         """Queue a request that arrives, once it is complete and meant for this session of the device."""
@@ -121,14 +121,14 @@ class Agent:
         if kind != "in" or names[1:] != (self.settings.name,):
             return
         try:
-            payload = self._assembler.add(topic, packet, self.gate.most)
+            payload = self._assembler.add(topic, packet, self.filter.most)
             if payload is None:
                 return
-            if self.gate.signed(payload, names[0]).header["about"].get("to") != self._session:
+            if self.filter.signed(payload, names[0]).header["about"].get("to") != self._session:
                 raise RefusedError("stale", "it is meant for this device before it was started again.")
             self.enqueue(names[0], payload)
         except RefusedError as error:
-            self.gate.refuse(names[0], error)
+            self.filter.refuse(names[0], error)
 
     def enqueue(self, edge: str, payload: bytes) -> None:
         """Queue a request: each edge has room of its own, and that of the device's own factory is served first.
@@ -137,31 +137,31 @@ class Agent:
             RefusedError: there is no room.
         """
         with self._lock:
-            waiting, held = self._waiting[edge], self._held[edge]
+            waiting, held = self._waiting[edge], self._waiting_bytes[edge]
             if waiting >= WAITING or (held and held + len(payload) > WAITING_BYTES):
                 raise RefusedError("busy", f"{waiting} requests of {held} bytes wait already.")
-            self._waiting[edge], self._held[edge] = waiting + 1, held + len(payload)
+            self._waiting[edge], self._waiting_bytes[edge] = waiting + 1, held + len(payload)
             rank = OWN if edge == self.settings.edge else FOREIGN
-            self._asked.put((rank, next(self._order), (edge, payload)))
+            self._requests.put((rank, next(self._order), (edge, payload)))
 
     def announce(self) -> None:
         """Announce this device."""
         about = {"device": self.settings.device, "version": __version__, "factory": self.settings.factory}
-        self._link.say(self._status, self.encoded("hello", about=about), retain=True)
+        self._link.publish(self._status, self.encoded("hello", about=about), retain=True)
 
     def serve(self, edge: str, payload: bytes) -> None:
         """Answer a request, or send the last answer again where an edge repeats its request."""
         if self.repeat_answer(edge, payload):
             return
-        message = self.gate.take(payload, edge)
+        message = self.filter.take(payload, edge)
         if message is None:
             return
         if message.about.get("to") != self._session:  # recorded before this device was started, and replayed
-            self.gate.refuse(edge, RefusedError("stale", "it is meant for this device before it was started again."))
+            self.filter.refuse(edge, RefusedError("stale", "it is meant for this device before it was started again."))
             return
         kind, about, arrays = self.reply(edge, message)
         self._last = f"{edge} {message.identity}", self.encoded(kind, message, about, arrays)
-        self._link.say(mqtt.outbox_topic(self.settings.park, self.settings.name, edge), self._last[1])
+        self._link.publish(mqtt.outbox_topic(self.settings.park, self.settings.name, edge), self._last[1])
 
     def repeat_answer(self, edge: str, payload: bytes) -> bool:
         """Send the last answer again if an edge repeats its request after a lost connection; return whether it did."""
@@ -171,13 +171,13 @@ class Agent:
             return False
         if f"{edge} {request}" != self._last[0]:
             return False
-        self._link.say(mqtt.outbox_topic(self.settings.park, self.settings.name, edge), self._last[1])
+        self._link.publish(mqtt.outbox_topic(self.settings.park, self.settings.name, edge), self._last[1])
         return True
 
     def reply(self, edge: str, message: Message) -> Reply:
         """Serve a request; every error becomes an answer, so that the agent goes on."""
         try:
-            if edge != self.settings.edge and message.kind not in foreign(self.experiment, self._method):
+            if edge != self.settings.edge and message.kind not in foreign_requests(self.experiment, self._method):
                 own = self.settings.edge
                 raise RefusedError("edge", f"'{printable(message.kind)}' is accepted from edge {own} only.")
             if message.kind == "facts":
@@ -188,13 +188,13 @@ class Agent:
                 raise RefusedError("kind", f"'{message.kind}' is no request that a device serves.")
             return self.worker().reply(message)
         except RefusedError as error:
-            self.gate.refuse(edge, error)
+            self.filter.refuse(edge, error)
             return "refused", {"reason": error.reason, "text": str(error)}, {}
         except FedfloorError as error:
             log.error("%s", printable(str(error)))
             return "failed", {"error": type(error).__name__, "text": str(error)}, {}
         except Exception as error:  # of any header, or of PyTorch: the agent goes on
-            self.gate.refuse(edge, RefusedError("header", f"{type(error).__name__}: {error}"))
+            self.filter.refuse(edge, RefusedError("header", f"{type(error).__name__}: {error}"))
             log.debug("a request could not be done", exc_info=True)
             return "refused", {"reason": "header", "text": f"{type(error).__name__}: {error}"}, {}
 
@@ -246,7 +246,7 @@ class Agent:
             self._facts, self._worker = facts, None
             if self.experiment.evaluate.recent is not None:
                 self.settings.state.mkdir(parents=True, exist_ok=True)
-                write_json(self.settings.state / FACTS, facts.told())
+                write_json(self.settings.state / FACTS, facts.to_dict())
         return asdict(holding(self._raw, self.settings.device, facts))
 
     def labelled(self) -> Labelled:
@@ -266,25 +266,25 @@ class Agent:
             raise SettingError("it has not trained yet.")
         if park.dataset.task.calibrates:
             raise SettingError("it trains on normal samples alone, which have no labels to judge by.")
-        found = own.labelled(park)
-        if found is None:
+        samples = own.labelled(park)
+        if samples is None:
             raise SettingError("it has too few samples to hold any out of training.")
-        return found
+        return samples
 
     def census(self, message: Message) -> list[int]:
         """Return the class counts of the samples that the device holds now."""
         about, device = message.about, self.settings.device
         counts = self.own_park().census([device], int(about["tick"]), [int(about["trained"])])[0]
-        return [int(one) for one in counts]
+        return [int(count) for count in counts]
 
     def encoded(
         self, kind: str, answers: Message | None = None, about: dict[str, Any] | None = None,
         arrays: dict[str, Any] | None = None,
     ) -> bytes:  # fmt: skip
-        """Return the device's next message, signed; the arguments are those of :meth:`numbered`."""
-        return encode(self.numbered(kind, answers, about, arrays), self.gate.signer)
+        """Return the device's next message, signed; the arguments are those of :meth:`next_message`."""
+        return encode(self.next_message(kind, answers, about, arrays), self.filter.signer)
 
-    def numbered(
+    def next_message(
         self, kind: str, answers: Message | None = None, about: dict[str, Any] | None = None,
         arrays: dict[str, Any] | None = None,
     ) -> Message:  # fmt: skip
@@ -298,7 +298,7 @@ class Agent:
         )  # fmt: skip
 
 
-def foreign(experiment: Experiment, method: ConfiguredMethod) -> tuple[str, ...]:
+def foreign_requests(experiment: Experiment, method: ConfiguredMethod) -> tuple[str, ...]:
     """Return the kinds of requests that an experiment's rounds require from edges of other factories."""
     if experiment.park.mobility is not None:
         return ("facts", "visit", "probe", "census", "keep")
@@ -319,8 +319,10 @@ def of(
     """
     from fedfloor.runs.parks import build_park
 
-    what = experiment or read_experiment(Path(settings.experiment), [])
+    experiment = experiment or read_experiment(Path(settings.experiment), [])
     if settings.data.kind != "partition":
-        return Agent(settings, what, None, link)
-    tests = bool(combined(what).needs.own)
-    return Agent(settings, what, own.alone(build_park(what), what, settings.device, tests=tests), link)
+        return Agent(settings, experiment, None, link)
+    tests = bool(combined(experiment).needs.own)
+    return Agent(
+        settings, experiment, own.alone(build_park(experiment), experiment, settings.device, tests=tests), link
+    )

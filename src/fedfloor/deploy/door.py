@@ -40,7 +40,7 @@ def opened(state: Path, answer: Callable[[bytes], bytes]) -> Iterator[None]:
         file.unlink(missing_ok=True)
 
 
-def ask(state: Path, message: bytes, deadline_s: float) -> bytes:
+def request(state: Path, message: bytes, deadline_s: float) -> bytes:
     """Send a message to the edge of this machine; return its answer.
 
     Raises:

@@ -23,7 +23,7 @@ from fedfloor.deploy import facts as facts_of
 from fedfloor.deploy.broker import PID
 from fedfloor.deploy.channel import DeviceChannel, side_by_side
 from fedfloor.deploy.checks import MessageFilter, printable
-from fedfloor.deploy.device import foreign
+from fedfloor.deploy.device import foreign_requests
 from fedfloor.deploy.facts import read as read_facts
 from fedfloor.deploy.joining import Joining
 from fedfloor.deploy.message import Message, Reply, check_visit, encode, fits, layout_digest, returned
@@ -52,7 +52,7 @@ from fedfloor.ranges import RefusedError
 from fedfloor.runs import prepare
 from fedfloor.runs.parks import build_park
 
-KINDS: dict[str, type[FedfloorError]] = {kind.__name__: kind for kind in (DivergedError, SettingError)}
+ERRORS: dict[str, type[FedfloorError]] = {kind.__name__: kind for kind in (DivergedError, SettingError)}
 
 
 @dataclass(frozen=True)
@@ -70,10 +70,10 @@ class Failure:
     text: str
 
 
-def failed(known: dict[str, Failure], device: str, one: Failure) -> None:
+def note_failure(known: dict[str, Failure], device: str, failure: Failure) -> None:
     """Note a failure of a device; of several, that of its visit, by which a round is judged."""
     if device not in known or known[device].kind != "visit":
-        known[device] = one
+        known[device] = failure
 
 
 log = logging.getLogger(__name__)
@@ -84,7 +84,7 @@ class FactoryExecutor:
     """The devices of a factory, as the executor of an edge's engine.
 
     Attributes:
-        line: to the devices.
+        channel: to the devices.
         deadlines: the longest waits for their answers.
         names: the names from outside the package that messages may refer to.
         layout: of the model; see :func:`fedfloor.deploy.message.layout_digest`.
@@ -98,7 +98,7 @@ class FactoryExecutor:
         sums: device → the secure sum in which it takes part.
     """
 
-    line: DeviceChannel
+    channel: DeviceChannel
     deadlines: Deadlines
     names: PartNames
     layout: str = ""
@@ -133,12 +133,12 @@ class FactoryExecutor:
             about["sum"] = masked if group is None else self.names.refer(masked)
             if group is not None and not group.common:
                 group.hang(engine.network, work, travel.arrived(engine.network, work, coded, model, key)["w"])
-        request = partial(self.ask, key.device, "visit", self.deadlines.visit_s, back=size)
-        answer = request(about, cut.pack(coded), work.travels)
+        train = partial(self.request, key.device, "visit", self.deadlines.visit_s, back=size)
+        answer = train(about, cut.pack(coded), work.travels)
         if answer is not None and answer.kind == "lacks":  # it does not hold the rest of the model
             cut, about = engine.network.parcel("all"), about | {"rest": ""}
             whole = travel.arrived(engine.network, work, coded, model, key)
-            answer = request(about, cut.pack(whole))
+            answer = train(about, cut.pack(whole))
         back = returned(engine.network, work, replace(cut, coding=None))
         return None if answer is None else self.received(engine, work, answer, packet, back, key)
 
@@ -151,26 +151,26 @@ class FactoryExecutor:
         if not isinstance(aggregation, SecureAggregation) or aggregation.codec.across:
             yield
             return
-        own = [one for one in aggregation.sums.values() if set(one.planned) & set(mine)]
-        sums = [ServerSum(aggregation, one, partial(self.stage, engine), self.reject) for one in own]
-        for made in sums:
-            made.begin()
-            self.sums |= dict.fromkeys(made.devices, made)
+        own = [group for group in aggregation.sums.values() if set(group.planned) & set(mine)]
+        sums = [ServerSum(aggregation, group, partial(self.stage, engine), self.reject) for group in own]
+        for secure_sum in sums:
+            secure_sum.begin()
+            self.sums |= dict.fromkeys(secure_sum.devices, secure_sum)
         yield
-        for made in sums:
-            made.end()
+        for secure_sum in sums:
+            secure_sum.end()
 
     def stage(self, engine: Engine, kind: str, abouts: Mapping[int, Mapping[str, Any]]) -> dict[int, Any]:
         """Put a stage of a secure sum to devices; return their answers, unchecked."""
         answers: dict[int, Any] = {}
 
-        def ask(device: int) -> None:
+        def send(device: int) -> None:
             about = {**self.about(engine, device), "sum": abouts[device]}
-            answer = self.ask(device, kind, self.deadlines.probe_s, about)
+            answer = self.request(device, kind, self.deadlines.probe_s, about)
             if answer is not None:
                 answers[device] = answer.about.get("answer")
 
-        side_by_side(ask, list(abouts))
+        side_by_side(send, list(abouts))
         return answers
 
     def received(
@@ -202,32 +202,34 @@ class FactoryExecutor:
         """Send the model to devices that only keep it; a device that misses it pulls it with the next visit."""
         sent = engine.network.parcel(node.scope).pack({"w": packet["w"]})
 
-        def give(device: int) -> None:
-            self.ask(device, "keep", self.deadlines.visit_s, self.about(engine, device), sent, node.scope)
+        def send(device: int) -> None:
+            self.request(device, "keep", self.deadlines.visit_s, self.about(engine, device), sent, node.scope)
 
-        side_by_side(give, node.devices)
+        side_by_side(send, node.devices)
 
     def answers(self, engine: Engine, node: Probe, packet: Packet, tick: int, devices: Sequence[int]) -> dict[int, Any]:
         """Return the answers of the devices that answer, checked against the question."""
         sent, shared = parcel.pack(packet) if "w" in packet else {}, subtasks.question_of(node, "kind").shared
-        settings, found = self.names.reference(dict(node.settings)), dict[int, Any]()
+        settings, answers = self.names.reference(dict(node.settings)), dict[int, Any]()
 
-        def ask(device: int) -> None:
+        def question(device: int) -> None:
             about = self.about(engine, device) | {"tick": tick, "what": node.what, "settings": settings}
-            answer = self.ask(device, "probe", self.deadlines.probe_s, about, sent)
+            answer = self.request(device, "probe", self.deadlines.probe_s, about, sent)
             try:
                 if answer is not None and answer.kind != "answer":
                     raise RefusedError("kind", f"'{answer.kind}' came; an answer is expected.")
                 if answer is not None:
-                    found[device] = subtasks.read(node, device, answer.about.get("answer"), answer.arrays, engine)
+                    answers[device] = subtasks.read_answer(
+                        node, device, answer.about.get("answer"), answer.arrays, engine
+                    )
             except RefusedError as error:
                 self.reject(device, "probe", error)
 
-        side_by_side(ask, devices)
-        for device, error in subtasks.alike({} if shared else found, some=True).items():
+        side_by_side(question, devices)
+        for device, error in subtasks.length_refusals({} if shared else answers, some=True).items():
             self.reject(device, "probe", error)
-            del found[device]
-        return {k: found[k] for k in devices if k in found}
+            del answers[device]
+        return {k: answers[k] for k in devices if k in answers}
 
     def reject(self, device: int, kind: str, error: RefusedError) -> None:
         """Log and count a refused update or answer, and note it as the device's failure.
@@ -235,24 +237,24 @@ class FactoryExecutor:
         Args:
             kind: of the request.
         """
-        name = self.line.devices[device].name
-        self.line.gate.refuse(name, error)
-        failed(self.failed, name, Failure(kind, "RefusedError", printable(str(error))))
+        name = self.channel.devices[device].name
+        self.channel.filter.refuse(name, error)
+        note_failure(self.failed, name, Failure(kind, "RefusedError", printable(str(error))))
 
     def census(self, engine: Engine, devices: Sequence[int], tick: int) -> NDArray[np.int64]:
         """Return the class counts of what each device holds now; zeros of a device that does not answer."""
         node, classes = Probe(tuple(devices), "census"), len(engine.park.dataset.classes)
 
-        def ask(device: int) -> list[int]:
-            answer = self.ask(device, "census", self.deadlines.probe_s, self.about(engine, device) | {"tick": tick})
+        def count(device: int) -> list[int]:
+            answer = self.request(device, "census", self.deadlines.probe_s, self.about(engine, device) | {"tick": tick})
             try:
                 if answer is not None:
-                    return list(subtasks.read(node, device, answer.about.get("answer"), answer.arrays, engine))
+                    return list(subtasks.read_answer(node, device, answer.about.get("answer"), answer.arrays, engine))
             except RefusedError as error:
                 self.reject(device, "census", error)
             return [0] * classes
 
-        return np.array(side_by_side(ask, devices), np.int64).reshape(len(devices), classes)
+        return np.array(side_by_side(count, devices), np.int64).reshape(len(devices), classes)
 
     def refuse(self, device: int, kind: str, why: str) -> None:
         """Reject an update or an answer that the engine finds too long.
@@ -265,7 +267,7 @@ class FactoryExecutor:
 
     def available(self, devices: Sequence[int]) -> Sequence[int]:
         """Return the connected devices."""
-        return [k for k in devices if k in self.line.here]
+        return [k for k in devices if k in self.channel.connected]
 
     def about(self, engine: Engine, device: int) -> dict[str, Any]:
         """Return the part of a request's header that names a device, its memory and the model's layout."""
@@ -274,7 +276,7 @@ class FactoryExecutor:
             "device": device, "layout": self.layout, "held": memory.held.get(device), "trained": memory.visits[device]
         }  # fmt: skip
 
-    def ask(
+    def request(
         self, device: int, kind: str, deadline_s: float, about: Mapping[str, Any],
         arrays: Mapping[str, NDArray[Any]] | None = None, scope: str = "all", back: int = 0,
     ) -> Message | None:  # fmt: skip
@@ -287,15 +289,15 @@ class FactoryExecutor:
         """
         if self.joining is not None and not self.joining.fits(device, self.run):
             return None
-        answer = self.line.ask(
+        answer = self.channel.request(
             device, kind, deadline_s, run=self.run, number=self.round, about=about, arrays=arrays, scope=scope,
             back=back,
         )  # fmt: skip
         if answer is not None and answer.kind in ("failed", "refused"):  # the other devices go on
-            text, error = checks.line(answer.about.get("text")), str(answer.about.get("error"))
+            text, error = checks.short_line(answer.about.get("text")), str(answer.about.get("error"))
             log.error("device %s failed in its %s: %s", answer.sender, kind, text)
-            name = self.line.devices[device].name
-            failed(self.failed, name, Failure(kind, error if error in KINDS else "RunError", text))
+            name = self.channel.devices[device].name
+            note_failure(self.failed, name, Failure(kind, error if error in ERRORS else "RunError", text))
             return None
         if answer is not None and answer.kind not in ("update", "answer", "lacks", "kept"):
             why = f"'{printable(answer.kind)}' came; it is no answer to '{kind}'."
@@ -321,21 +323,21 @@ class Edge:
     def __init__(self, settings: EdgeSettings, experiment: Experiment, park: Park | None, link: Connection) -> None:
         self.settings, self.experiment = settings, experiment
         self.method, self.names = combined(experiment), names.table(experiment)
-        self.crosses = bool(foreign(experiment, self.method))
+        self.crosses = bool(foreign_requests(experiment, self.method))
         if settings.reach == "factory" and self.crosses:
             raise SettingError(
                 f"method '{experiment.method.name}' crosses factories, but this edge was provisioned for rounds within "
                 "its own: run fedfloor provision again, copy the files that it lists, and restart brokers and edges."
             )
-        own = signer_of(settings.tls, settings.name)
-        self.gate = MessageFilter(seen=settings.state / f"{settings.name}.seen.json", signer=own)
-        everyone = {one.device: one for one in (*settings.devices, *settings.neighbours)}
-        self.line = DeviceChannel(
-            settings.park, settings.name, link, everyone, cut=self.withdraw, joined=self.introduce, signer=own
+        signer = signer_of(settings.tls, settings.name)
+        self.filter = MessageFilter(seen=settings.state / f"{settings.name}.seen.json", signer=signer)
+        reachable = {device.device: device for device in (*settings.devices, *settings.neighbours)}
+        self.channel = DeviceChannel(
+            settings.park, settings.name, link, reachable, cut=self.withdraw, joined=self.introduce, signer=signer
         )
-        self.own = [one.device for one in settings.devices]
-        self.joining, self.ready = Joining(self.line, settings.deadlines.probe_s), False
-        self.factory = FactoryExecutor(self.line, settings.deadlines, self.names, joining=self.joining)
+        self.own = [device.device for device in settings.devices]
+        self.joining, self.ready = Joining(self.channel, settings.deadlines.probe_s), False
+        self.factory = FactoryExecutor(self.channel, settings.deadlines, self.names, joining=self.joining)
         if park is not None:
             self.begin(park)
         self._busy, self.session, self._number = threading.Lock(), time.time_ns(), 0
@@ -366,37 +368,41 @@ class Edge:
 
     def start(self) -> None:
         """Connect, and wait a while for the factory's devices."""
-        self.line.start()
-        if not self.line.wait_for(len(self.settings.devices), self.settings.deadlines.join_s):
-            lacking = [one.name for one in self.settings.devices if one.device not in self.line.here]
+        self.channel.start()
+        if not self.channel.wait_for(len(self.settings.devices), self.settings.deadlines.join_s):
+            lacking = [device.name for device in self.settings.devices if device.device not in self.channel.connected]
             log.warning("%s: not there yet: %s. The work begins without them.", self.settings.name, ", ".join(lacking))
 
     def stop(self) -> None:
         """Disconnect."""
-        self.line.stop()
+        self.channel.stop()
 
-    def answer(self, frame: bytes) -> bytes:
+    def answer(self, request: bytes) -> bytes:
         """Serve a request of the cloud and return the answer, one at a time."""
-        message = self.gate.take(frame, CLOUD)
+        message = self.filter.take(request, CLOUD)
         if message is None:
-            refusal = self.numbered("refused", None, {"text": f"{self.settings.name} took no such message"})
+            refusal = self.next_message("refused", None, {"text": f"{self.settings.name} took no such message"})
             with suppress(RefusedError):  # of a request that is not the cloud's it answers none
-                refusal = replace(refusal, answers=self.gate.signed(frame, CLOUD).identity)
-            return encode(refusal, self.gate.signer)
+                refusal = replace(refusal, answers=self.filter.signed(request, CLOUD).identity)
+            return encode(refusal, self.filter.signer)
         if self._busy.locked():  # the cloud sends one request at a time: it no longer waits for the last one
-            self.line.abandon("the cloud sent another request")
+            self.channel.abandon("the cloud sent another request")
         with self._busy:
-            began, moved, trained_s = time.perf_counter(), self.line.moved.copy(), self.factory.trained_s
+            began, moved, trained_s = time.perf_counter(), self.channel.moved.copy(), self.factory.trained_s
             self.factory.failed.clear()
             kind, about, arrays = self.reply(message)
             measured = {
-                "seconds": time.perf_counter() - began, "bytes": dict(self.line.moved - moved),
+                "seconds": time.perf_counter() - began, "bytes": dict(self.channel.moved - moved),
                 "training": self.factory.trained_s - trained_s,
             }  # fmt: skip
-            about |= {"measured": measured, "here": sorted(self.line.here), "refused": self.line.gate.counts()}
+            about |= {
+                "measured": measured,
+                "here": sorted(self.channel.connected),
+                "refused": self.channel.filter.counts(),
+            }
             failures = self.factory.failed.items()
-            about["failed"] = {device: [one.kind, one.error, one.text] for device, one in failures}
-            return encode(self.numbered(kind, message, about, arrays), self.gate.signer)
+            about["failed"] = {device: [failure.kind, failure.error, failure.text] for device, failure in failures}
+            return encode(self.next_message(kind, message, about, arrays), self.filter.signer)
 
     def reply(self, message: Message) -> Reply:
         """Serve a request; every error becomes an answer, so that the edge goes on."""
@@ -405,38 +411,44 @@ class Edge:
                 return {"gather": self.gather, "park": self.build_park}[message.kind](message)
             if not self.ready:
                 return "lacks", {}, {}
-            stands = subtasks.read_standing(message.about)
-            self.engine.memory.held, self.factory.kept = dict(stands.held), stands.kept
+            states = subtasks.read_device_states(message.about)
+            self.engine.memory.held, self.factory.kept = dict(states.held), states.kept
             self.engine.memory.visits.clear()
-            self.engine.memory.visits.update(stands.trained)
+            self.engine.memory.visits.update(states.trained)
             self.factory.run, self.factory.round = message.run, message.round
-            self.line.attend()
-            serve = {"walk": self.walk, "ask": self.ask, "census": self.census, "keep": self.hand, "sum": self.pass_on}
-            return serve[message.kind](message)
+            self.channel.resume()
+            handlers = {
+                "walk": self.walk,
+                "ask": self.answer_question,
+                "census": self.census,
+                "keep": self.keep,
+                "sum": self.secure_sum,
+            }
+            return handlers[message.kind](message)
         except RefusedError as error:
-            self.gate.refuse(CLOUD, error)
+            self.filter.refuse(CLOUD, error)
             return "refused", {"text": str(error)}, {}
         except FedfloorError as error:
             log.error("%s", printable(str(error)))
             return "failed", {"error": type(error).__name__, "text": str(error)}, {}
         except Exception as error:  # of any message: the edge goes on
-            self.gate.refuse(CLOUD, RefusedError("header", f"{type(error).__name__}: {error}"))
+            self.filter.refuse(CLOUD, RefusedError("header", f"{type(error).__name__}: {error}"))
             log.debug("the cloud's request failed", exc_info=True)
             return "refused", {"text": f"{type(error).__name__}: {error}"}, {}
 
     def gather(self, message: Message) -> Reply:
         """Return the holdings of this factory's devices."""
-        self.line.attend()
-        mine = {one.device: one for one in self.settings.devices}
+        self.channel.resume()
+        own = {device.device: device for device in self.settings.devices}
         facts = read_facts(message.about.get("facts"))
-        return "gathered", joining.gathered(self.joining, mine, facts, message.run), {}
+        return "gathered", joining.gather(self.joining, own, facts, message.run), {}
 
     def build_park(self, message: Message) -> Reply:
         """Build the park from the holdings of all devices."""
         facts = read_facts(message.about.get("facts"))
-        factory_of, held = joining.read_told(message.about, facts)
+        factory_of, held = joining.read_holdings(message.about, facts)
         park = facts_of.park(self.experiment, facts, factory_of, held)
-        self.joining.facts, self.joining.wanted = facts_of.known(facts, park), dict(enumerate(held))
+        self.joining.facts, self.joining.expected = facts_of.with_statistics(facts, park), dict(enumerate(held))
         self.begin(park)
         self.factory.run = message.run
         if self.crosses:
@@ -450,12 +462,12 @@ class Edge:
 
     def walk(self, message: Message) -> Reply:
         """Walk branches with the devices, and return their results."""
-        subtask, mine = subtasks.read_subtask(message, self.engine, self.names)
+        subtask, branches = subtasks.read_subtask(message, self.engine, self.names)
         self.factory.relayed = ranges.table(message.about.get("sums", {}), self.engine.park.devices, "its sums")
-        parts = ranks.share(self.engine, subtask, mine)
-        return "walked", *subtasks.shown(parts, subtasks.sums_type(subtask, self.engine))
+        parts = ranks.share(self.engine, subtask, branches)
+        return "walked", *subtasks.results_message(parts, subtasks.sums_type(subtask, self.engine))
 
-    def pass_on(self, message: Message) -> Reply:
+    def secure_sum(self, message: Message) -> Reply:
         """Pass a stage of a sum across factories on to this factory's devices."""
         stage, sums = message.about.get("stage"), ranges.table(message.about.get("sums"), len(self.own), "its sums")
         if stage not in STAGES or not set(sums) <= {str(k) for k in self.own}:
@@ -463,7 +475,7 @@ class Edge:
         answers = self.factory.stage(self.engine, stage, {int(k): about for k, about in sums.items()})
         return "sums", {"answers": {str(k): answer for k, answer in answers.items()}}, {}
 
-    def hand(self, message: Message) -> Reply:
+    def keep(self, message: Message) -> Reply:
         """Hand a model, or a part of it, to devices that only keep it."""
         node = Broadcast(tuple(int(k) for k in message.about["devices"]), message.scope)
         network = self.engine.network
@@ -472,23 +484,27 @@ class Edge:
         self.factory.hand(self.engine, node, cut.unpack(message.arrays, {"w": model}))
         return "kept", {}, {}
 
-    def ask(self, message: Message) -> Reply:
+    def answer_question(self, message: Message) -> Reply:
         """Put a question to devices, and return their answers."""
         about = message.about
         devices = [int(k) for k in about["devices"]]
         settings = dict(self.names.resolved(about["settings"]))
         node, packet = Probe(tuple(devices), str(about["what"]), settings=settings), message.arrays
         answers = self.factory.answers(self.engine, node, parcel.unpack(packet), int(about["tick"]), devices)
-        vectors = {str(k): one.numpy() for k, one in answers.items() if hasattr(one, "numpy")}
-        return "answers", {"answers": {str(k): one for k, one in answers.items() if str(k) not in vectors}}, vectors
+        vectors = {str(k): answer.numpy() for k, answer in answers.items() if hasattr(answer, "numpy")}
+        return (
+            "answers",
+            {"answers": {str(k): answer for k, answer in answers.items() if str(k) not in vectors}},
+            vectors,
+        )
 
     def census(self, message: Message) -> Reply:
         """Return the class counts of devices."""
         devices = [int(k) for k in message.about["devices"]]
-        found = self.factory.census(self.engine, devices, int(message.about["tick"]))
-        return "census", {"census": found.tolist()}, {}
+        counts = self.factory.census(self.engine, devices, int(message.about["tick"]))
+        return "census", {"census": counts.tolist()}, {}
 
-    def numbered(
+    def next_message(
         self, kind: str, request: Message | None, about: dict[str, Any], arrays: dict[str, Any] | None = None
     ) -> Message:
         """Return the edge's next message, which answers a request."""
@@ -502,36 +518,36 @@ class Edge:
 
 def check_places(settings: EdgeSettings, park: Park) -> None:
     """Raise where the park file and the experiment put a device into two factories."""
-    for one in (*settings.devices, *settings.neighbours):
-        named = f"device '{one.name}' (number {one.device})"
-        if one.device >= park.devices:
+    for listed in (*settings.devices, *settings.neighbours):
+        named = f"device '{listed.name}' (number {listed.device})"
+        if listed.device >= park.devices:
             raise SettingError(f"{named}: the experiment has devices 0 to {park.devices - 1}. Set park.devices.")
-        there = int(park.factory_of[one.device])
-        if (there == settings.factory) != (one in settings.devices):
-            here = f"factory {settings.factory} ('{settings.name}')"
-            listed = f"not in {here}" if one in settings.neighbours else f"in {here}"
+        factory = int(park.factory_of[listed.device])
+        if (factory == settings.factory) != (listed in settings.devices):
+            place = f"factory {settings.factory} ('{settings.name}')"
+            stands = f"not in {place}" if listed in settings.neighbours else f"in {place}"
             raise SettingError(
-                f"{named} stands {listed} by the park file, but in factory {there} by the experiment. Set "
+                f"{named} stands {stands} by the park file, but in factory {factory} by the experiment. Set "
                 "park.assignment in the experiment to the factory of each device; fedfloor provision names the list."
             )
 
 
 def of(settings: EdgeSettings, experiment: Experiment | None = None) -> Edge:
     """Return the edge that settings describe."""
-    what = experiment or read_experiment(Path(settings.experiment), [])
-    park = build_park(what) if settings.samples == "experiment" else None
-    return Edge(settings, what, park, MqttConnection(settings.name, settings.broker, settings.tls))
+    experiment = experiment or read_experiment(Path(settings.experiment), [])
+    park = build_park(experiment) if settings.samples == "experiment" else None
+    return Edge(settings, experiment, park, MqttConnection(settings.name, settings.broker, settings.tls))
 
 
 def serve(edge: Edge, wait: Callable[[], object]) -> None:
     """Run an edge until ``wait`` returns."""
     edge.start()
     flower = edge.settings.cloud is None
-    way: AbstractContextManager[object] = (
+    connection: AbstractContextManager[object] = (
         door.opened(edge.settings.state, edge.answer) if flower else Uplink(edge.settings, edge.answer, edge.session)
     )
     try:
-        with way:
+        with connection:
             wait()
     finally:
         edge.stop()

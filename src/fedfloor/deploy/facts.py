@@ -65,7 +65,7 @@ class Facts:
     found: Mapping[str, Any] | None = None
     task: Task | None = None
 
-    def told(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """Return them as JSON."""
         body = asdict(replace(self, task=None))
         del body["task"]
@@ -104,7 +104,7 @@ def of(experiment: Experiment, dataset: Dataset) -> Facts:
 
 
 def read(value: object) -> Facts:
-    """Parse facts as :meth:`Facts.told` serialises them.
+    """Parse facts as :meth:`Facts.to_dict` serialises them.
 
     Raises:
         RefusedError: it is something else.
@@ -170,8 +170,8 @@ def holding(park: Park, device: int, facts: Facts) -> Holding:
     """Return the holding of a device."""
     sums = tuple(tuple(row.tolist()) for row in device_sums(park.samples(device)[0])) if facts.sums else ()
     counts = tuple(int(count) for count in park.classes(device))
-    asked = None if facts.question is None else RowQuestion.from_dict(facts.question)
-    answer = () if asked is None else tuple(asked.answer(rows_of(park, device)).ravel().tolist())
+    question = None if facts.question is None else RowQuestion.from_dict(facts.question)
+    answer = () if question is None else tuple(question.answer(rows_of(park, device)).ravel().tolist())
     return Holding(int(park.sizes[device]), counts, sums, park.dataset.digest, answer)
 
 
@@ -214,19 +214,19 @@ def read_answer(values: object, samples: int, facts: Facts) -> Floats:
     return tuple(ranges.number(number, least, most, "a number of its answer") for number, least, most in limits)
 
 
-def survey(ask: Callable[[Facts], Sequence[Holding]], facts: Facts) -> RowSurvey:
+def survey(gather: Callable[[Facts], Sequence[Holding]], facts: Facts) -> RowSurvey:
     """Return a survey among devices that hold their own samples.
 
     Args:
-        ask: returns the holdings of all devices, with their answers to the facts' question.
+        gather: returns the holdings of all devices, with their answers to the facts' question.
     """
 
-    def everyone(question: RowQuestion) -> NDArray[np.float64]:
+    def answer_all(question: RowQuestion) -> NDArray[np.float64]:
         form = question.shape(facts.shape[0])
-        held = ask(replace(facts, question=question.to_dict()))
+        held = gather(replace(facts, question=question.to_dict()))
         return added(np.array(reply.answer).reshape(form) for reply in held)
 
-    return RowSurvey(everyone)
+    return RowSurvey(answer_all)
 
 
 def read_sums(rows: Sequence[Sequence[object]], samples: int, facts: Facts) -> tuple[Floats, ...]:
@@ -263,16 +263,16 @@ class Questions:
         if not isinstance(part, Surveyed):
             raise RefusedError("question", "the experiment's normalisation asks devices nothing.")
         try:
-            asked = RowQuestion.from_dict(question)
+            parsed = RowQuestion.from_dict(question)
         except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise RefusedError("question", f"it is none: {error}") from error
-        if asked.kind not in part.asks:
-            raise RefusedError("question", f"normalise = '{part.kind}' asks no '{asked.kind}'.")
-        if asked.clusters is not None and not (
-            isinstance(part, RegimeNormaliser) and np.array_equal(asked.clusters.columns, part.places(sensors))
+        if parsed.kind not in part.asks:
+            raise RefusedError("question", f"normalise = '{part.kind}' asks no '{parsed.kind}'.")
+        if parsed.clusters is not None and not (
+            isinstance(part, RegimeNormaliser) and np.array_equal(parsed.clusters.columns, part.places(sensors))
         ):
             raise RefusedError("question", "its clusters are by other columns than those of the experiment.")
-        if asked.numbers > part.largest(len(sensors)):
+        if parsed.numbers > part.largest(len(sensors)):
             raise RefusedError("question", f"it has more numbers than {part.largest(len(sensors))}.")
         self._answered.add(hashlib.sha256(json.dumps(question, sort_keys=True).encode()).hexdigest())
         if len(self._answered) > SURVEYS * part.questions:
@@ -281,23 +281,22 @@ class Questions:
 
 def park(
     experiment: Experiment, facts: Facts, factory_of: Sequence[int], held: Sequence[Holding],
-    here: Dataset | None = None, steps: tuple[Step, ...] = (),
+    tests_here: Dataset | None = None, steps: tuple[Step, ...] = (),
 ) -> Park:  # fmt: skip
     """Return the park of devices by their holdings; its samples cannot be read here.
 
     Args:
-        here: whose test samples the park has, or those of them that are not held out for validation; none, where it is
-            None.
+        tests_here: whose test samples the park has, or those of them that are not held out for validation; None: none.
 
     Raises:
         SettingError: the experiment needs more than holdings state.
     """
-    data, wanted = experiment.data, experiment.park.devices
-    if wanted not in (None, len(held)):
-        raise SettingError(f"[park] devices = {wanted}: the edges list {len(held)}. Make both the same.")
+    data, expected = experiment.data, experiment.park.devices
+    if expected not in (None, len(held)):
+        raise SettingError(f"[park] devices = {expected}: the edges list {len(held)}. Make both the same.")
     check_claims(experiment, held)
     first = np.cumsum([0, *(entry.samples for entry in held)], dtype=np.int64)
-    digests = [here.digest if here is not None else "", *(entry.digest for entry in held)]
+    digests = [tests_here.digest if tests_here is not None else "", *(entry.digest for entry in held)]
     digest = hashlib.sha256(json.dumps(digests).encode()).hexdigest()
     known = facts.known.standard if facts.known is not None else None
     if facts.sums and known is None:
@@ -306,25 +305,25 @@ def park(
     part = normaliser(data.normalise)
     away = part.away() if isinstance(part, DeviceNormaliser) else None
     if (
-        isinstance(part, DeviceNormaliser) and here is not None
+        isinstance(part, DeviceNormaliser) and tests_here is not None
     ):  # as in a simulation: by the rows of their devices that are here
-        here = prepared(build(here, seed=experiment.seed), part).dataset
+        tests_here = prepared(build(tests_here, seed=experiment.seed), part).dataset
     if isinstance(data.stream, Augmented):
-        pictures_only(remote_dataset(facts, first, digest, here))
+        pictures_only(remote_dataset(facts, first, digest, tests_here))
 
     def testing(tests: Dataset | None) -> Park:
-        made = Park(
+        remote_park = Park(
             remote_dataset(facts, first, digest, tests), LocalSets(first), np.array(factory_of, np.int32), data.stream,
             experiment.seed, census_epsilon=experiment.park.census_epsilon, mobility=experiment.park.mobility,
             remote=remote, normalised=away,
         )  # fmt: skip
-        return apply_found(made, experiment, facts, steps)
+        return apply_found(remote_park, experiment, facts, steps)
 
     on, share = experiment.evaluate.on, experiment.evaluate.validation
-    if here is None or on == "test":
-        return testing(here)
+    if tests_here is None or on == "test":
+        return testing(tests_here)
     whole = data.path is not None and isinstance(data.split, DeviceSplit)
-    remain, chosen = of_tests(here, share, experiment.seed, whole_devices=whole)
+    remain, chosen = of_tests(tests_here, share, experiment.seed, whole_devices=whole)
     return testing(chosen) if on == "validation" else replace(testing(remain), validating=testing(chosen))
 
 
@@ -357,7 +356,7 @@ def check_claims(experiment: Experiment, held: Sequence[Holding]) -> None:
             raise SettingError(f"device {device}: {error.text} Look at that device.") from error
 
 
-def known(facts: Facts, park: Park) -> Facts:
+def with_statistics(facts: Facts, park: Park) -> Facts:
     """Return facts with the normalisation that is computed from all devices."""
     if park.remote is None or park.remote.standard is None:
         return facts
@@ -366,29 +365,29 @@ def known(facts: Facts, park: Park) -> Facts:
 
 
 def remote_dataset(
-    facts: Facts, first: np.ndarray[Any, np.dtype[np.int64]], digest: str, here: Dataset | None
+    facts: Facts, first: np.ndarray[Any, np.dtype[np.int64]], digest: str, tests_here: Dataset | None
 ) -> Dataset:
-    """Return the data set of devices that keep their samples; its test samples are those of ``here``."""
+    """Return the data set of devices that keep their samples; its test samples are those of ``tests_here``."""
 
     def refuse(*_: object) -> NoReturn:
         raise SettingError("this needs the devices' samples, which stay with the devices.")
 
     none = np.zeros(0, np.int64)
-    made = Dataset(
+    dataset = Dataset(
         facts.name, facts.classes, facts.shape, none, none, None, None, digest, refuse, refuse, scale=facts.scale,
         inputs=facts.inputs, made=Made(first, refuse), task=facts.task or CLASSIFICATION,
     )  # fmt: skip
-    if here is None:
-        return made
-    made = replace(
-        made, y_test=here.y_test, target_test=here.target_test, take_test=here.take_test,
-        recording_test=here.recording_test,
+    if tests_here is None:
+        return dataset
+    dataset = replace(
+        dataset, y_test=tests_here.y_test, target_test=tests_here.target_test, take_test=tests_here.take_test,
+        recording_test=tests_here.recording_test,
     )  # fmt: skip
-    if here.owner_test is None or not np.isin(here.owner_test, only_test(here)).all():
-        return made  # an owner that trains is one of the devices, and which is not known here
-    return replace(made, owner_test=here.owner_test, owned=here.owned)
+    if tests_here.owner_test is None or not np.isin(tests_here.owner_test, only_test(tests_here)).all():
+        return dataset  # an owner that trains is one of the devices, and which is not known here
+    return replace(dataset, owner_test=tests_here.owner_test, owned=tests_here.owned)
 
 
-def mapping(held: Mapping[int, Holding]) -> dict[str, Any]:
+def holdings_to_dict(held: Mapping[int, Holding]) -> dict[str, Any]:
     """Return holdings as JSON."""
     return {str(k): asdict(entry) for k, entry in held.items()}

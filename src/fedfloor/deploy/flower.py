@@ -32,12 +32,12 @@ def pass_on(message: Message, _: Context) -> Message:
     """Pass a message of the cloud on to the edge whose settings ``FEDFLOOR_EDGE`` names, and its answer back."""
     settings = read(EdgeSettings, os.environ.get("FEDFLOOR_EDGE", ""))
     deadline_s = float(message.content.config_records["about"]["deadline_s"])  # type: ignore[arg-type]
-    return Message(content(door.ask(settings.state, frame_of(message), deadline_s)), reply_to=message)
+    return Message(content(door.request(settings.state, frame_of(message), deadline_s)), reply_to=message)
 
 
-def content(frame: bytes) -> RecordDict:
+def content(message: bytes) -> RecordDict:
     """Return bytes as Flower carries them."""
-    whole = Array(dtype="uint8", shape=(len(frame),), stype="fedfloor", data=frame)
+    whole = Array(dtype="uint8", shape=(len(message),), stype="fedfloor", data=message)
     return RecordDict({"frame": ArrayRecord({"frame": whole})})
 
 
@@ -66,7 +66,7 @@ class ByGrid:
         self._refused = set[int]()  # nodes whose statement of their factory was refused
         self._wanted = {one.factory for one in edges}
 
-    def ask(
+    def request(
         self, messages: Mapping[int, bytes], deadline_s: float, most: Mapping[int, int]  # noqa: ARG002
     ) -> dict[int, bytes]:  # fmt: skip
         """Send a message to each factory's node; the cloud's loop checks what comes.
@@ -81,30 +81,30 @@ class ByGrid:
                 f"no factory's SuperNode answered within {FIND_S:g} s: flwr supernode ls lists those that are there."
             )
         self._met = True
-        asked = [factory for factory in messages if factory in self._nodes]
-        sent = [_to_node(messages[factory], self._nodes[factory], deadline_s) for factory in asked]
-        found: dict[int, bytes] = {}
+        factories = [factory for factory in messages if factory in self._nodes]
+        sent = [_to_node(messages[factory], self._nodes[factory], deadline_s) for factory in factories]
+        answers: dict[int, bytes] = {}
         for place, answer in self.exchange(sent, deadline_s):
-            factory = asked[place]
+            factory = factories[place]
             try:
                 if answer.has_error():
                     raise RunError(answer.error.reason)
-                found[factory] = frame_of(answer)
+                answers[factory] = frame_of(answer)
             except RunError as error:
                 log.warning("factory %d: %s.", factory, printable(str(error)))
-        for factory in set(messages) - set(found):
+        for factory in set(messages) - set(answers):
             self._nodes.pop(factory, None)  # it may come back as another node
-        return found
+        return answers
 
     def find_nodes(self, deadline_s: float) -> None:
         """Query the connected nodes for their factories until all are known."""
         until = time.monotonic() + deadline_s
         while not self._wanted <= set(self._nodes) and time.monotonic() < until:
             strange = set(self._grid.get_node_ids()) - set(self._nodes.values())
-            asked = [Message(RecordDict(), dst_node_id=node, message_type="query.factory") for node in strange]
+            queries = [Message(RecordDict(), dst_node_id=node, message_type="query.factory") for node in strange]
             self.accept({
                 answer.metadata.src_node_id: stated_factory(answer)
-                for _, answer in self.exchange(asked, min(60.0, deadline_s))
+                for _, answer in self.exchange(queries, min(60.0, deadline_s))
                 if not answer.has_error()
             })  # fmt: skip
             time.sleep(0.2)
@@ -126,13 +126,17 @@ class ByGrid:
         An error reply of the SuperLink's own is of no node: only the message that it answers identifies the factory.
         """
         waiting = {identity: place for place, identity in enumerate(self._grid.push_messages(messages))}
-        found, until = list[tuple[int, Message]](), time.monotonic() + deadline_s
+        answers, until = list[tuple[int, Message]](), time.monotonic() + deadline_s
         while waiting and time.monotonic() < until:
-            got = [one for one in self._grid.pull_messages(set(waiting)) if one.metadata.reply_to_message_id in waiting]
-            found += [(waiting.pop(one.metadata.reply_to_message_id), one) for one in got]
-            if waiting and not got:
+            new = [
+                answer
+                for answer in self._grid.pull_messages(set(waiting))
+                if answer.metadata.reply_to_message_id in waiting
+            ]
+            answers += [(waiting.pop(answer.metadata.reply_to_message_id), answer) for answer in new]
+            if waiting and not new:
                 time.sleep(POLL_S)
-        return found
+        return answers
 
 
 def serve(grid: Grid, context: Context) -> None:
@@ -156,7 +160,7 @@ def stated_factory(answer: Message) -> int | None:
     return number if type(number) is int else None
 
 
-def _to_node(frame: bytes, node: int, deadline_s: float) -> Message:
-    records = content(frame)
+def _to_node(message: bytes, node: int, deadline_s: float) -> Message:
+    records = content(message)
     records["about"] = ConfigRecord({"deadline_s": deadline_s})
     return Message(records, dst_node_id=node, message_type="train.walk", ttl=deadline_s)

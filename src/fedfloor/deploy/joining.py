@@ -11,7 +11,7 @@ from typing import Any
 from fedfloor import ranges
 from fedfloor.deploy import checks
 from fedfloor.deploy.channel import DeviceChannel, side_by_side
-from fedfloor.deploy.facts import Facts, Holding, mapping, read_holding
+from fedfloor.deploy.facts import Facts, Holding, holdings_to_dict, read_holding
 from fedfloor.deploy.message import Message
 from fedfloor.deploy.settings import CloudEdge, Named
 from fedfloor.errors import RunError, SettingError
@@ -28,14 +28,14 @@ class Joining:
     """Holdings of devices; each is queried after its start, and in each run, before any other request.
 
     Args:
-        line: to the devices.
+        channel: to the devices.
         deadline_s: the longest wait for an answer.
     """
 
-    def __init__(self, line: DeviceChannel, deadline_s: float) -> None:
-        self.line, self.deadline_s = line, deadline_s
+    def __init__(self, channel: DeviceChannel, deadline_s: float) -> None:
+        self.channel, self.deadline_s = channel, deadline_s
         self.facts: Facts | None = None
-        self.wanted: Mapping[int, Holding] = {}  # by device, before the first round
+        self.expected: Mapping[int, Holding] = {}  # by device, before the first round
         self._known: dict[int, tuple[int | None, str, Facts, Holding]] = {}
 
     def holding(self, device: int, facts: Facts, run: str) -> Holding | None:
@@ -44,22 +44,22 @@ class Joining:
         Raises:
             SettingError: its samples do not fit, or its answer is refused.
         """
-        session, name = self.line.session(device), self.line.devices[device].name
+        session, name = self.channel.session(device), self.channel.devices[device].name
         if session is None:
             return None
         known = self._known.get(device)
         if known is not None and known[:3] == (session, run, facts):
             return known[3]
-        about = {"facts": facts.told(), "device": device}
-        answer = self.line.ask(device, "facts", self.deadline_s, run=run, number=0, about=about)
+        about = {"facts": facts.to_dict(), "device": device}
+        answer = self.channel.request(device, "facts", self.deadline_s, run=run, number=0, about=about)
         if answer is None:
             return None
         try:
             if answer.kind != "answer":
-                raise RefusedError("data", checks.line(answer.about.get("text")))
+                raise RefusedError("data", checks.short_line(answer.about.get("text")))
             held = read_holding(answer.about.get("answer"), facts)
         except RefusedError as error:
-            self.line.gate.refuse(name, error)
+            self.channel.filter.refuse(name, error)
             raise SettingError(f"device '{name}': {error}") from error
         self._known[device] = (session, run, facts, held)
         return held
@@ -69,41 +69,41 @@ class Joining:
         if self.facts is None:
             return True
         try:
-            held, wanted = self.holding(device, self.facts, run), self.wanted.get(device)
+            held, expected = self.holding(device, self.facts, run), self.expected.get(device)
         except SettingError as error:
             log.error("%s", error)
             return False
-        if held is None or wanted is None:
+        if held is None or expected is None:
             return False
-        if held != wanted:
-            other = f"{wanted.samples} samples" if held.samples != wanted.samples else "others"
+        if held != expected:
+            other = f"{expected.samples} samples" if held.samples != expected.samples else "others"
             text = f"it holds {held.samples} samples; {other} when the run began. Give it those, or start a new run."
-            self.line.gate.refuse(self.line.devices[device].name, RefusedError("data", text))
+            self.channel.filter.refuse(self.channel.devices[device].name, RefusedError("data", text))
             return False
         return True
 
 
-def gathered(joining: Joining, mine: Mapping[int, Named], facts: Facts, run: str) -> dict[str, Any]:
+def gather(joining: Joining, own: Mapping[int, Named], facts: Facts, run: str) -> dict[str, Any]:
     """Return the holdings of an edge's own devices, the absent devices, and the errors, as JSON."""
     held, lacking, wrong = dict[int, Holding](), list[str](), dict[str, str]()
 
-    def ask(device: int) -> None:
+    def request_holding(device: int) -> None:
         try:
             holding = joining.holding(device, facts, run)
         except SettingError as error:
-            wrong[mine[device].name] = str(error)
+            wrong[own[device].name] = str(error)
             return
         if holding is None:
-            lacking.append(mine[device].name)
+            lacking.append(own[device].name)
         else:
             held[device] = holding
 
-    side_by_side(ask, list(mine))
-    return {"held": mapping(held), "devices": sorted(mine), "lacking": lacking, "wrong": wrong}
+    side_by_side(request_holding, list(own))
+    return {"held": holdings_to_dict(held), "devices": sorted(own), "lacking": lacking, "wrong": wrong}
 
 
-def wait(
-    ask: Callable[[], Mapping[int, Message]], edges: Sequence[CloudEdge], facts: Facts, deadline_s: float
+def wait_for_holdings(
+    query: Callable[[], Mapping[int, Message]], edges: Sequence[CloudEdge], facts: Facts, deadline_s: float
 ) -> Gathered:
     """Query edges until the holdings of all their devices are known.
 
@@ -113,7 +113,7 @@ def wait(
     """
     until, seen = time.monotonic() + deadline_s, -1
     while True:
-        answers = ask()
+        answers = query()
         lacking = [f"edge {edge.name}" for edge in edges if edge.factory not in answers]
         factory_of, held = dict[int, int](), dict[int, Holding]()
         for edge in edges:
@@ -142,13 +142,13 @@ def take_answer(
     lacking: list[str],
 ) -> None:  # fmt: skip
     """Add the holdings and the missing devices of an edge's answer, checked."""
-    about, expected = answer.about, [one.device for one in edge.devices]
+    about, expected = answer.about, [device.device for device in edge.devices]
     try:
         if answer.kind != "gathered":
-            raise RefusedError("kind", checks.line(about.get("text", answer.kind)))
+            raise RefusedError("kind", checks.short_line(about.get("text", answer.kind)))
         wrong = ranges.table(about.get("wrong"), ranges.DEVICES, "what is wrong")
         if wrong:
-            raise SettingError(" ".join(map(checks.line, list(wrong.values())[:SHOWN])))
+            raise SettingError(" ".join(map(checks.short_line, list(wrong.values())[:SHOWN])))
         devices = ranges.rows(about.get("devices"), None, "its devices")
         known = {str(ranges.whole(k, 0, ranges.DEVICES, "a device")): k for k in devices}
         if expected and (other := set(devices) ^ set(expected)):
@@ -160,14 +160,14 @@ def take_answer(
         for k in devices:
             if factory_of.setdefault(k, edge.factory) != edge.factory:
                 raise SettingError(f"device {k} is listed by two edges. Give every device a number of its own.")
-        for k, one in ranges.table(about.get("held"), len(devices), "what its devices hold").items():
+        for k, holding in ranges.table(about.get("held"), len(devices), "what its devices hold").items():
             if k not in known:
                 raise RefusedError("device", "it states what a device holds that it does not list.")
-            held[known[k]] = read_holding(one, facts)
+            held[known[k]] = read_holding(holding, facts)
         names = ranges.rows(about.get("lacking"), None, "the devices that are missing")
         if len(names) + len(about["held"]) != len(known):
             raise RefusedError("device", "it does not state of each device what it holds, or that it is missing.")
-        lacking += [checks.name(one, "a device") for one in names]
+        lacking += [checks.name(name, "a device") for name in names]
     except RefusedError as error:
         raise RunError(f"edge {edge.name}: {error}") from error
 
@@ -181,7 +181,7 @@ def in_order(factory_of: Mapping[int, int], held: Mapping[int, Holding]) -> Gath
     return [factory_of[k] for k in order], [held[k] for k in order]
 
 
-def told(facts: Facts, gathered: Gathered, factory: int, *, crosses: bool) -> dict[str, Any]:
+def holdings_for(facts: Facts, gathered: Gathered, factory: int, *, crosses: bool) -> dict[str, Any]:
     """Return the holdings of all devices as the edge of a factory receives them.
 
     Args:
@@ -191,17 +191,19 @@ def told(facts: Facts, gathered: Gathered, factory: int, *, crosses: bool) -> di
             it notices a device that comes back with other samples.
     """
     factory_of, held = gathered
-    shown = [one if m == factory else one.bare(digest=crosses) for m, one in zip(factory_of, held, strict=True)]
-    return {"facts": facts.told(), "factory_of": list(factory_of), "held": [asdict(one) for one in shown]}
+    visible = [
+        holding if m == factory else holding.bare(digest=crosses) for m, holding in zip(factory_of, held, strict=True)
+    ]
+    return {"facts": facts.to_dict(), "factory_of": list(factory_of), "held": [asdict(holding) for holding in visible]}
 
 
-def read_told(about: Mapping[str, Any], facts: Facts) -> Gathered:
-    """Parse holdings as :func:`told` serialises them.
+def read_holdings(about: Mapping[str, Any], facts: Facts) -> Gathered:
+    """Parse holdings as :func:`holdings_for` serialises them.
 
     Raises:
         RefusedError: it is something else.
     """
     try:
-        return [int(m) for m in about["factory_of"]], [read_holding(one, facts) for one in about["held"]]
+        return [int(m) for m in about["factory_of"]], [read_holding(holding, facts) for holding in about["held"]]
     except (KeyError, TypeError, ValueError) as error:
         raise RefusedError("header", f"it does not state the holdings of devices: {error}") from error

@@ -29,7 +29,7 @@ LETTERS = "abcdefghijklmnopqrstuvwxyz"
 MOST_DEVICES = 32  # that are started without being named: each holds PyTorch in its memory
 READY_S = 300.0  # for something to be up; PyTorch alone takes seconds where ten processes begin at once
 INSTALL = "Mosquitto, the MQTT broker: apt install mosquitto, dnf install mosquitto, or brew install mosquitto"
-Say = Callable[[str], None]
+Report = Callable[[str], None]
 
 
 @dataclass(frozen=True)
@@ -57,11 +57,11 @@ def mosquitto() -> str:
     Raises:
         SettingError: it is not installed, with how to get it; or it is too old.
     """
-    found = shutil.which("mosquitto", path=os.pathsep.join((os.environ.get("PATH", ""), "/usr/sbin")))
-    if found is None:
+    program = shutil.which("mosquitto", path=os.pathsep.join((os.environ.get("PATH", ""), "/usr/sbin")))
+    if program is None:
         raise SettingError(f"a live park needs {INSTALL}.")
-    broker.check_version(found)
-    return found
+    broker.check_version(program)
+    return program
 
 
 def prepare(
@@ -80,25 +80,25 @@ def prepare(
         RunError: a port is in use; a park runs there already.
     """
     folder = folder.resolve()
-    found = mosquitto()
+    program = mosquitto()
     _fresh(folder)
-    what, stands = _sized(experiment, factories, devices)
-    count = what.park.factories or 1
+    sized, factory_of = _sized(experiment, factories, devices)
+    count = sized.park.factories or 1
     names = [f"factory-{LETTERS[m]}" if m < len(LETTERS) else f"factory-{m}" for m in range(count)]
     chosen = processes.free(1 + count, first_port)
     folder.mkdir(parents=True, exist_ok=True)
     (folder / LIST).write_text("[]\n", encoding="utf-8")  # from here on it is a park's folder
-    (folder / "experiment.toml").write_text(config.brief(what), encoding="utf-8")
+    (folder / "experiment.toml").write_text(config.brief(sized), encoding="utf-8")
     park = ParkFile(
         "trial", folder / "experiment.toml", CloudTable(HERE, chosen[0], HERE),
         tuple(FactoryTable(n, HERE, chosen[1 + m], HERE) for m, n in enumerate(names)),
         tuple(DeviceTable(f"device-{k}", names[int(m)], predict=_rows(folder, k) if predict else None)
-              for k, m in enumerate(stands)),
+              for k, m in enumerate(factory_of)),
         valid_days=30, folder=folder / "park" / "cloud",
     )  # fmt: skip
-    made = TrialPark(folder, park, found)
-    _provision(made)
-    return made
+    trial = TrialPark(folder, park, program)
+    _provision(trial)
+    return trial
 
 
 def _rows(folder: Path, device: int) -> str:
@@ -122,19 +122,21 @@ def _sized(experiment: Experiment, factories: int | None, devices: int | None) -
     if devices is not None:
         least = factories or given.factories or 1
         require(devices >= least, "--devices", devices, f"at least one for each of the {least} factories")
-    sized = replace(given, devices=devices or given.devices, factories=factories or given.factories)
-    what = with_paths(replace(experiment, park=sized), Path.absolute)
-    park = build_park(what)
+    park_settings = replace(given, devices=devices or given.devices, factories=factories or given.factories)
+    sized = with_paths(replace(experiment, park=park_settings), Path.absolute)
+    park = build_park(sized)
     if devices is None and park.devices > MOST_DEVICES:
         raise SettingError(
             f"the experiment has {park.devices:,} devices, and each is a process of its own here: name how many with "
             f"--devices N. More than {MOST_DEVICES} are started only where they are named."
         )
-    batches_fit(what, park, max(walk.batch_sizes(plan_of(what, park)), default=0))  # before processes are started
-    stands = park.factory_of.tolist()
-    own = tuple(stands) if park.factory_names else sized.assignment
-    whole = replace(sized, devices=park.devices, factories=sized.factories or park.factories, assignment=own)
-    return replace(what, park=whole), stands
+    batches_fit(sized, park, max(walk.batch_sizes(plan_of(sized, park)), default=0))  # before processes are started
+    factory_of = park.factory_of.tolist()
+    own = tuple(factory_of) if park.factory_names else park_settings.assignment
+    whole = replace(
+        park_settings, devices=park.devices, factories=park_settings.factories or park.factories, assignment=own
+    )
+    return replace(sized, park=whole), factory_of
 
 
 def _fresh(folder: Path) -> None:
@@ -154,7 +156,7 @@ def _provision(trial: TrialPark) -> None:
     path.write_text(settings.to_toml(replace(cloud, out=trial.run, deadlines=patient)), encoding="utf-8")
 
 
-def up(trial: TrialPark, say: Say) -> Crew:
+def up(trial: TrialPark, report: Report) -> Crew:
     """Start every process of a park but the cloud's loop, and wait until the brokers listen.
 
     Raises:
@@ -167,7 +169,7 @@ def up(trial: TrialPark, say: Say) -> Crew:
     for folder, hub in provision.hubs(park):
         process = _start(crew, trial, service, hub.broker, "broker", place / folder)
         crew.wait(process.name, lambda port=hub.port: listens(port), [process], READY_S)  # type: ignore[misc]
-        say(f"{process.name} listens on port {hub.port}")
+        report(f"{process.name} listens on port {hub.port}")
     for device in park.device:
         service = machines.device_services(device)[0]
         _start(crew, trial, service, device.name, "device", place / "devices" / device.name)
@@ -196,9 +198,9 @@ def _start(crew: Crew, trial: TrialPark, service: machines.Service, name: str, k
 
 def listens(port: int) -> bool:
     """Return whether a process listens on a port of this machine."""
-    with socket.socket() as one:
-        one.settimeout(1.0)
-        return one.connect_ex((HERE, port)) == 0
+    with socket.socket() as connection:
+        connection.settimeout(1.0)
+        return connection.connect_ex((HERE, port)) == 0
 
 
 def ledger(folder: Path) -> list[dict[str, Any]]:
@@ -208,7 +210,7 @@ def ledger(folder: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in lines if line.endswith("\n")]
 
 
-def follow(crew: Crew, one: ParkProcess, told: Callable[[dict[str, Any]], None]) -> int:
+def follow(crew: Crew, process: ParkProcess, report: Callable[[dict[str, Any]], None]) -> int:
     """Wait until the run is over and tell each new line of its ledger; return the cloud's exit code.
 
     Raises:
@@ -216,13 +218,13 @@ def follow(crew: Crew, one: ParkProcess, told: Callable[[dict[str, Any]], None])
     """
     seen, running = 0, True
     while running:
-        running = crew.alive(one)
+        running = crew.alive(process)
         lines = ledger(crew.folder)
         for line in lines[seen:]:
-            told(line)
+            report(line)
         seen = len(lines)
         time.sleep(0.2 if running else 0.0)
-    return int(crew.children[one.pid].returncode)
+    return int(crew.children[process.pid].returncode)
 
 
 def status(folder: Path) -> list[dict[str, Any]]:
@@ -235,11 +237,11 @@ def status(folder: Path) -> list[dict[str, Any]]:
     if not crew.members:
         raise SettingError(f"no park runs in {folder}: fedfloor live up EXPERIMENT.toml --out {folder} starts one.")
     rows = []
-    for one in crew.members:
-        there = crew.alive(one)
-        memory = resident_mb(one.pid) if there else None
-        row = {"name": one.name, "kind": one.kind, "alive": there, "pid": one.pid}
-        rows.append(row | {"memory_mb": None if memory is None else round(memory), "log": one.log})
+    for process in crew.members:
+        alive = crew.alive(process)
+        memory = resident_mb(process.pid) if alive else None
+        row = {"name": process.name, "kind": process.kind, "alive": alive, "pid": process.pid}
+        rows.append(row | {"memory_mb": None if memory is None else round(memory), "log": process.log})
     return rows
 
 

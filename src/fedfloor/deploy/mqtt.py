@@ -140,19 +140,19 @@ KEEP_ALIVE_S = 30  # a silent device's last will comes after 1.5 times that; TCP
 LONGEST_WAIT_S = 30.0
 TOPICS = 1000  # of a packet that subscribes, at most: brokers take no longer ones
 STEADY_S, SHORT = 5.0, 3  # a connection that ends sooner is no good one; after so many in a row it is logged
-Heard = Callable[[str, bytes], None]
+Receive = Callable[[str, bytes], None]
 
 
 class Connection(Protocol):
     """A connection to a broker."""
 
-    def start(self, topics: Sequence[str], heard: Heard, joined: Callable[[], None]) -> None:
+    def start(self, topics: Sequence[str], receive: Receive, connected: Callable[[], None]) -> None:
         """Connect and stay connected.
 
         Args:
             topics: to subscribe to.
-            heard: called with topic and payload of each packet, one after the other; see :class:`Assembler`.
-            joined: called after each connection, listening already.
+            receive: called with topic and payload of each packet, one after the other; see :class:`Assembler`.
+            connected: called after each connection, once it is subscribed.
         """
         ...
 
@@ -164,7 +164,7 @@ class Connection(Protocol):
         """Unsubscribe from topics, also after the next connection."""
         ...
 
-    def say(self, topic: str, payload: bytes, *, retain: bool = False) -> None:
+    def publish(self, topic: str, payload: bytes, *, retain: bool = False) -> None:
         """Publish a message; without a connection, as soon as there is one again."""
         ...
 
@@ -219,7 +219,7 @@ class MqttConnection:
         """Whether there is a connection at the moment."""
         return self._client.is_connected()
 
-    def start(self, topics: Sequence[str], heard: Heard, joined: Callable[[], None]) -> None:
+    def start(self, topics: Sequence[str], receive: Receive, connected: Callable[[], None]) -> None:
         """Connect and stay connected."""
 
         def on_connect(client: Client, _data: object, _flags: object, reason: Any, _properties: object) -> None:
@@ -231,18 +231,20 @@ class MqttConnection:
                 )
                 return
             self.connections += 1
-            asked = [(topic, subscribe_options(topic)) for topic in self._topics]
-            numbers = [client.subscribe(asked[i : i + TOPICS])[1] or 0 for i in range(0, len(asked), TOPICS)]
+            subscriptions = [(topic, subscribe_options(topic)) for topic in self._topics]
+            numbers = [
+                client.subscribe(subscriptions[i : i + TOPICS])[1] or 0 for i in range(0, len(subscriptions), TOPICS)
+            ]
             self._added |= {*numbers[:-1]}
-            if not asked:
-                call_handler(joined)
+            if not subscriptions:
+                call_handler(connected)
 
         self._topics = tuple(topics)
         self._client.on_connect = on_connect
         self._client.on_log = self.note_alert
         self._client.on_publish = self._acknowledged
-        self._client.on_subscribe = lambda _client, _data, number, *_: self._subscribed(number, joined)
-        self._client.listen(lambda topic, payload: call_handler(lambda: heard(topic, payload)))
+        self._client.on_subscribe = lambda _client, _data, number, *_: self._subscribed(number, connected)
+        self._client.listen(lambda topic, payload: call_handler(lambda: receive(topic, payload)))
         self._thread.start()
 
     def subscribe(self, topics: Sequence[str]) -> None:
@@ -260,7 +262,7 @@ class MqttConnection:
         self._topics = tuple(one for one in self._topics if one not in topics)
         self._client.unsubscribe(list(topics))
 
-    def say(self, topic: str, payload: bytes, *, retain: bool = False) -> None:
+    def publish(self, topic: str, payload: bytes, *, retain: bool = False) -> None:
         """Publish."""
         with self._saying:
             for packet in pieces(payload):

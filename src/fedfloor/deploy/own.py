@@ -107,8 +107,8 @@ def check(settings: DeviceSettings) -> None:
     """
     source = settings.data
     path = Path(str(source.path))
-    made = path.name.endswith(buffer.BUFFERS)  # by fedfloor sense, which may start later
-    if source.kind == "folder" and not made and not path.exists():
+    is_buffer = path.name.endswith(buffer.BUFFERS)  # by fedfloor sense, which may start later
+    if source.kind == "folder" and not is_buffer and not path.exists():
         raise SettingError(f"[data] path: {source.path} does not exist. Put the device's samples there.")
     if source.kind == "function" and not callable(load(str(source.name), "[data] name")):
         raise SettingError(f"[data] name: '{source.name}' is no function.")
@@ -159,7 +159,7 @@ def alone(
     rows = park.dataset.first
     if rows is not None:  # windows may share rows, which count once
         rows = np.concatenate([np.zeros(begin, rows.dtype), rows[indices]])
-    here = replace(
+    dataset = replace(
         park.dataset, y=y, y_test=y[:0], target=target, target_test=None if target is None else target[:0],
         owner=None, owner_test=None, recording_test=None,
         rendered=False, time=None, first=rows, through=None, run=None, owned=Owned(),
@@ -167,9 +167,9 @@ def alone(
         made=Made(first, lambda indices: y[indices - begin]),
     )  # fmt: skip
     if tests:
-        here = replace(here, **own_tests(park, device))
+        dataset = replace(dataset, **own_tests(park, device))
     return replace(
-        park, dataset=here, indices=LocalSets(first), remote=remote, recent=recent_of(park.recent, device),
+        park, dataset=dataset, indices=LocalSets(first), remote=remote, recent=recent_of(park.recent, device),
     )  # fmt: skip
 
 
@@ -340,8 +340,8 @@ def check_fits(where: str, data: Dataset, facts: Facts) -> None:
         hint = " [data] size = [height, width] scales pictures." if facts.inputs.kind == "image" else ""
         raise SettingError(f"{where}: samples of shape {list(data.shape)}; must be {list(facts.shape)}.{hint}")
     if data.inputs.columns != facts.inputs.columns:
-        got, wanted = ", ".join(data.inputs.columns), ", ".join(facts.inputs.columns)
-        raise SettingError(f"{where}: its sensors are {got}; must be {wanted}, in this order.")
+        given, expected = ", ".join(data.inputs.columns), ", ".join(facts.inputs.columns)
+        raise SettingError(f"{where}: its sensors are {given}; must be {expected}, in this order.")
     if data.classes != facts.classes:
         raise SettingError(f"{where}: other classes than the experiment's: {', '.join(data.classes)}.")
 

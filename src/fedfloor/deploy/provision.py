@@ -17,7 +17,7 @@ from cryptography import x509
 from fedfloor import config
 from fedfloor.deploy import authority, broker, journal
 from fedfloor.deploy.authority import Authority, Holder
-from fedfloor.deploy.device import foreign
+from fedfloor.deploy.device import foreign_requests
 from fedfloor.deploy.machines import EXPERIMENT, Certified, Files, certified, settings_files
 from fedfloor.deploy.park_file import ParkFile
 from fedfloor.deploy.settings import ALARMS
@@ -66,7 +66,7 @@ def index_json(index: Index) -> bytes:
     body = {
         "park": index.park, "numbers": dict(index.numbers), "out": list(index.out),
         "revoked": [[name, f"{serial:x}", when] for name, serial, when in index.revoked],
-        "issued": {name: [f"{serial:x}" for serial in some] for name, some in index.issued.items()},
+        "issued": {name: [f"{serial:x}" for serial in serials] for name, serials in index.issued.items()},
     }  # fmt: skip
     return (json.dumps(body, indent=1, ensure_ascii=False) + "\n").encode()
 
@@ -76,10 +76,10 @@ def serials_issued(
 ) -> dict[str, tuple[int, ...]]:
     """Return the serials of all certificates so far: those known, those that lie there, and those just made."""
     serials = dict(index.issued)
-    for name, one in holders.items():
-        there = [authority.certificate(out / one.cert)] if (out / one.cert).exists() else []
-        there += [x509.load_pem_x509_certificate(files[one.cert])] if one.cert in files else []
-        serials[name] = tuple(dict.fromkeys((*serials.get(name, ()), *(cert.serial_number for cert in there))))
+    for name, holder in holders.items():
+        certificates = [authority.certificate(out / holder.cert)] if (out / holder.cert).exists() else []
+        certificates += [x509.load_pem_x509_certificate(files[holder.cert])] if holder.cert in files else []
+        serials[name] = tuple(dict.fromkeys((*serials.get(name, ()), *(cert.serial_number for cert in certificates))))
     return serials
 
 
@@ -211,8 +211,8 @@ def add_certificate(
     if old is not None and not fresh and _still_good(old, holder, at):
         return row | {"until": f"{old.not_valid_after_utc:%Y-%m-%d}"}
     files[entry.cert], files[entry.key] = authority.issue(ca, holder, park.valid_days, at)
-    made = x509.load_pem_x509_certificate(files[entry.cert])
-    return row | {"state": "new" if old is None else "renewed", "until": f"{made.not_valid_after_utc:%Y-%m-%d}"}
+    issued = x509.load_pem_x509_certificate(files[entry.cert])
+    return row | {"state": "new" if old is None else "renewed", "until": f"{issued.not_valid_after_utc:%Y-%m-%d}"}
 
 
 def _still_good(cert: x509.Certificate, holder: Holder, at: dt.datetime) -> bool:
@@ -264,7 +264,7 @@ def crosses(park: ParkFile) -> bool:
         SettingError: they do, and there is no broker at the cloud to relay what crosses.
     """
     experiment = config.read(park.experiment)
-    reaches = bool(foreign(experiment, config.combined(experiment)))
+    reaches = bool(foreign_requests(experiment, config.combined(experiment)))
     if reaches and park.cloud.transport == "flower":
         raise SettingError(
             f"method '{experiment.method.name}' crosses factories, which the cloud's broker relays: set "
@@ -328,16 +328,16 @@ def create_file(path: Path, text: bytes, private: bool) -> None:
 def misfits(park: ParkFile) -> Iterator[str]:
     """Yield where the experiment describes another park than the park file, and how to mend it."""
     described, where = config.read(park.experiment).park, park.experiment.name
-    for key, count, mine in (
+    for key, count, listed in (
         ("devices", described.devices, len(park.device)),
         ("factories", described.factories, len(park.factory)),
     ):
-        if count is not None and count != mine:
-            yield f"the experiment has {count} {key}, the park file {mine}: set park.{key} = {mine} in {where}"
+        if count is not None and count != listed:
+            yield f"the experiment has {count} {key}, the park file {listed}: set park.{key} = {listed} in {where}"
     names = [factory.name for factory in park.factory]
-    stands = [names.index(device.factory) for device in sorted(park.device, key=lambda device: device.number or 0)]
-    if described.factories not in (None, 1) and described.assignment != tuple(stands):
-        yield f"the edges ask for devices where the park file has them: set park.assignment = {stands} in {where}"
+    factories = [names.index(device.factory) for device in sorted(park.device, key=lambda device: device.number or 0)]
+    if described.factories not in (None, 1) and described.assignment != tuple(factories):
+        yield f"the edges ask for devices where the park file has them: set park.assignment = {factories} in {where}"
 
 
 def next_steps(
@@ -348,12 +348,12 @@ def next_steps(
     names = {device.name for device in park.device}
     again = bool(index.numbers)  # else nothing runs yet
     for place, hub in hubs(park) if again else ():
-        mine = {path.name for path in written if path.parent == place}
-        if "mosquitto.conf" in mine or {"broker.crt", "bridge.crt"} & mine:
+        changed = {path.name for path in written if path.parent == place}
+        if "mosquitto.conf" in changed or {"broker.crt", "bridge.crt"} & changed:
             yield f"copy {place} and restart its broker: systemctl restart fedfloor-broker"
-        elif {"acl", "revoked.crl"} & mine:
+        elif {"acl", "revoked.crl"} & changed:
             yield f"copy acl and revoked.crl of {place} and reload: systemctl reload fedfloor-broker"
-        if f"edge-{hub.name}.toml" in mine:
+        if f"edge-{hub.name}.toml" in changed:
             yield f"copy edge-{hub.name}.toml and restart the edge of {hub.name}: systemctl restart fedfloor-edge"
     if again and PurePosixPath("cloud/cloud.toml") in written:
         yield "copy cloud/cloud.toml to the cloud's machine: it lists the devices of every factory"

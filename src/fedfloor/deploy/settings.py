@@ -34,8 +34,8 @@ def read(kind: type[T], path: Path | str) -> T:
         body = toml(path, "settings file")
     except SettingError as error:
         raise SettingError(f"{error} `fedfloor provision PARK.toml` writes such files.") from error
-    made: T = from_table(kind, body, str(path), path.parent)
-    return made
+    settings: T = from_table(kind, body, str(path), path.parent)
+    return settings
 
 
 def to_toml(settings: object) -> str:
@@ -55,13 +55,13 @@ def plain(value: Any) -> Any:
     """Return settings, or a value in them, as tables, lists, texts and numbers of TOML; defaults are left out."""
     if is_dataclass(value):
         rows = {
-            one.name: plain(getattr(value, one.name))
-            for one in fields(value)
-            if getattr(value, one.name) != one.default
+            entry.name: plain(getattr(value, entry.name))
+            for entry in fields(value)
+            if getattr(value, entry.name) != entry.default
         }
         return dict(sorted(rows.items(), key=lambda row: isinstance(row[1], (dict, list))))  # tables stand last
     if isinstance(value, tuple):
-        return [plain(one) for one in value]
+        return [plain(entry) for entry in value]
     return str(value) if isinstance(value, Path) else value
 
 
@@ -77,11 +77,11 @@ def from_table(kind: type[Any], body: object, where: str, folder: Path) -> Any:
     """
     if not isinstance(body, dict):
         raise SettingError(f"{where} = {body!r}: must be a table.")
-    known: dict[str, Field[Any]] = {one.name: one for one in fields(kind)}
+    known: dict[str, Field[Any]] = {entry.name: entry for entry in fields(kind)}
     for name in body:
         if name not in known:
             raise SettingError(f"{where}: unknown key '{name}'.{nearest(name, known)} Known: {', '.join(known)}.")
-    lacking = [n for n, one in known.items() if n not in body and one.default is MISSING]
+    lacking = [n for n, entry in known.items() if n not in body and entry.default is MISSING]
     if lacking:
         raise SettingError(f"{where}: '{lacking[0]}' is missing. Needed: {', '.join(lacking)}.")
     hints = typing.get_type_hints(kind)
@@ -99,14 +99,14 @@ def from_value(hint: Any, value: object, where: str, folder: Path) -> Any:
         SettingError: it is of another type.
     """
     if isinstance(hint, types.UnionType):
-        (hint,) = (one for one in typing.get_args(hint) if one is not types.NoneType)
+        (hint,) = (entry for entry in typing.get_args(hint) if entry is not types.NoneType)
     if is_dataclass(hint):
         return from_table(typing.cast("type[Any]", hint), value, where, folder)
     if typing.get_origin(hint) is tuple:
         if not isinstance(value, list):
             raise SettingError(f"{where} = {value!r}: must be a list.")
         kind = typing.get_args(hint)[0]
-        return tuple(from_value(kind, one, f"{where}[{i}]", folder) for i, one in enumerate(value))
+        return tuple(from_value(kind, entry, f"{where}[{i}]", folder) for i, entry in enumerate(value))
     if hint is Path and isinstance(value, str):
         return folder / value
     if hint is float and isinstance(value, int) and not isinstance(value, bool):
@@ -217,8 +217,8 @@ def span_s(text: str, name: str) -> int:
     >>> span_s("24h", "every")
     86400
     """
-    found = SPAN.fullmatch(text)
-    seconds = int(found[1]) * UNITS_S[found[2]] if found else 0
+    match = SPAN.fullmatch(text)
+    seconds = int(match[1]) * UNITS_S[match[2]] if match else 0
     allowed = 'a whole number with its unit, such as "90s", "30m", "24h" or "7d", above 0 and at most "366d"'
     require(0 < seconds <= 366 * UNITS_S["d"], name, text, allowed)
     return seconds
@@ -254,7 +254,7 @@ class Schedule:
     def __post_init__(self) -> None:
         least = self.epsilon
         require(least is None or 0 < least < math.inf, "schedule.epsilon", least, "a number above 0, such as 8.0")
-        given = any(one is not None for one in (self.every, self.at, self.windows, self.drift))
+        given = any(entry is not None for entry in (self.every, self.at, self.windows, self.drift))
         require(given, "schedule", {}, "a table with every, at, windows or drift")
         for name in ("every", "pause", "look"):
             if (text := getattr(self, name)) is not None:
@@ -275,9 +275,9 @@ class Schedule:
     @property
     def time(self) -> dt.time | None:
         """The time of day in ``at``."""
-        found = self.at is not None and CLOCK_TIME.fullmatch(self.at)
-        require(self.at is None or bool(found), "schedule.at", self.at, 'a time of day, such as "02:00"')
-        return dt.time(int(found[1]), int(found[2])) if found else None
+        match = self.at is not None and CLOCK_TIME.fullmatch(self.at)
+        require(self.at is None or bool(match), "schedule.at", self.at, 'a time of day, such as "02:00"')
+        return dt.time(int(match[1]), int(match[2])) if match else None
 
 
 @dataclass(frozen=True)
@@ -382,8 +382,8 @@ class EdgeSettings:
         check_name(self.park, "park")
         check_name(self.name, "name")
         require(self.factory >= 0, "factory", self.factory, "a number of at least 0")
-        check_distinct("device", [one.device for one in (*self.devices, *self.neighbours)])
-        check_distinct("name", [one.name for one in (*self.devices, *self.neighbours)])
+        check_distinct("device", [entry.device for entry in (*self.devices, *self.neighbours)])
+        check_distinct("name", [entry.name for entry in (*self.devices, *self.neighbours)])
 
 
 @dataclass(frozen=True)
@@ -437,8 +437,8 @@ class CloudSettings:
     def __post_init__(self) -> None:
         require(self.samples in SAMPLES, "samples", self.samples, " or ".join(SAMPLES))
         check_name(self.park, "park")
-        check_distinct("factory", [one.factory for one in self.edges])
-        check_distinct("name", [one.name for one in self.edges])
+        check_distinct("factory", [entry.factory for entry in self.edges])
+        check_distinct("name", [entry.name for entry in self.edges])
         require(self.transport in TRANSPORTS, "transport", self.transport, " or ".join(TRANSPORTS))
         needs = self.transport == "mqtt" and self.broker is None
         require(not needs, "broker", None, "a host and a port, where transport = 'mqtt'")
@@ -481,8 +481,8 @@ class AlarmSettings:
 
     def __post_init__(self) -> None:
         check_name(self.park, "park")
-        check_distinct("name", [one.name for one in self.factories])
-        check_distinct("device", [device for one in self.factories for device in one.devices])
+        check_distinct("name", [entry.name for entry in self.factories])
+        check_distinct("device", [device for entry in self.factories for device in entry.devices])
 
 
 def check_name(name: str, key: str) -> None:

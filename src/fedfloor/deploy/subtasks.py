@@ -39,7 +39,7 @@ from fedfloor.plan.schedule import NodeResult
 from fedfloor.ranges import RefusedError
 
 
-def read(node: Probe, device: int, answer: object, arrays: Arrays, engine: Engine) -> Any:
+def read_answer(node: Probe, device: int, answer: object, arrays: Arrays, engine: Engine) -> Any:
     """Return a device's answer to a question, checked: a vector where the question asks for one, else JSON.
 
     Args:
@@ -49,23 +49,23 @@ def read(node: Probe, device: int, answer: object, arrays: Arrays, engine: Engin
     Raises:
         RefusedError: it is no answer to this question.
     """
-    asked = question_of(node, "kind")
-    if not asked.vector:
+    expected = question_of(node, "kind")
+    if not expected.vector:
         if arrays:
             raise RefusedError("kind", f"arrays came; the answer to '{node.what}' is JSON without arrays.")
         with ranges.of("answer"):
-            return asked.checked(answer, device, engine)
-    kind, size = engine.network.flat.numpy().dtype, asked.length(engine)
+            return expected.checked(answer, device, engine)
+    kind, size = engine.network.flat.numpy().dtype, expected.length(engine)
     if set(arrays) != {"answer"}:
         raise RefusedError("names", f"{sorted(arrays)} came; one array, 'answer', is expected.")
-    got = arrays["answer"]
-    if got.dtype != kind or got.ndim != 1 or not got.size or size not in (None, got.size):
+    array = arrays["answer"]
+    if array.dtype != kind or array.ndim != 1 or not array.size or size not in (None, array.size):
         length = "any" if size is None else size
-        raise RefusedError("shape", f"{got.dtype} {list(got.shape)} came; {kind} [{length}] is expected.")
+        raise RefusedError("shape", f"{array.dtype} {list(array.shape)} came; {kind} [{length}] is expected.")
     with ranges.of("answer"):
-        ranges.vector(got, "it")
-        vector = torch.from_numpy(np.array(got))
-        asked.fits(vector, device, engine)
+        ranges.vector(array, "it")
+        vector = torch.from_numpy(np.array(array))
+        expected.fits(vector, device, engine)
     return vector
 
 
@@ -81,7 +81,7 @@ def question_of(node: Probe, reason: str) -> Question:
         raise RefusedError(reason, str(error)) from error
 
 
-def alike(answers: Mapping[int, Any], *, some: bool = False) -> dict[int, RefusedError]:
+def length_refusals(answers: Mapping[int, Any], *, some: bool = False) -> dict[int, RefusedError]:
     """Return a refusal for each device whose vector differs in length from the vectors of most devices.
 
     The number of features is known to the devices alone, so that only a comparison can check it. Where two lengths are
@@ -112,7 +112,7 @@ ROUNDING = 1e-3  # of float32 sums
 
 
 @dataclass(frozen=True)
-class Standing:
+class DeviceStates:
     """The state of devices as the cloud knows it.
 
     Args:
@@ -126,8 +126,8 @@ class Standing:
     kept: Mapping[int, Sequence[str]]
 
 
-def standing(engine: Engine, devices: set[int], kept: Mapping[int, set[str]]) -> About:
-    """Return the state of devices as a message to an edge holds it; see :class:`Standing`."""
+def device_states(engine: Engine, devices: set[int], kept: Mapping[int, set[str]]) -> About:
+    """Return the state of devices as a message to an edge holds it; see :class:`DeviceStates`."""
     memory = engine.memory
     return {
         "held": {str(k): memory.held[k] for k in devices if k in memory.held},
@@ -136,38 +136,42 @@ def standing(engine: Engine, devices: set[int], kept: Mapping[int, set[str]]) ->
     }
 
 
-def read_standing(about: Mapping[str, Any]) -> Standing:
-    """Return the inverse of :func:`standing`.
+def read_device_states(about: Mapping[str, Any]) -> DeviceStates:
+    """Return the inverse of :func:`device_states`.
 
     Raises:
         RefusedError: the header holds no such state.
     """
     try:
-        held = {int(k): str(one) for k, one in about["held"].items()}
-        trained = {int(k): int(one) for k, one in about["trained"].items()}
-        return Standing(held, trained, {int(k): [str(one) for one in some] for k, some in about["kept"].items()})
+        held = {int(k): str(value) for k, value in about["held"].items()}
+        trained = {int(k): int(value) for k, value in about["trained"].items()}
+        return DeviceStates(
+            held, trained, {int(k): [str(value) for value in digests] for k, digests in about["kept"].items()}
+        )
     except (KeyError, ValueError, TypeError, AttributeError) as error:
         raise RefusedError("header", f"it does not state the memories of devices: {error}") from error
 
 
-def subtask(one: Subtask, mine: Sequence[int], names: PartNames) -> tuple[About, dict[str, NDArray[Any]]]:
+def subtask_message(
+    subtask: Subtask, branches: Sequence[int], names: PartNames
+) -> tuple[About, dict[str, NDArray[Any]]]:
     """Return a subtask as a message: its header's ``about`` and its arrays.
 
     Args:
-        mine: indices of the branches that the receiver walks.
+        branches: indices of those that the receiver walks.
     """
-    known = {k for index in mine for k in walk.devices(one.node.children[index])}
+    known = {k for index in branches for k in walk.devices(subtask.node.children[index])}
     heard = {
         str(k): {what: answer for what, answer in answers.items() if not isinstance(answer, Tensor)}
-        for k, answers in one.heard.items()
+        for k, answers in subtask.heard.items()
         if k in known
     }
     about = {
-        "plan": names.refer(text.to_json(one.node)), "mine": list(mine), "tick": one.tick, "frozen": one.frozen,
-        "heard": heard, "visits": {str(k): n for k, n in one.visits.items() if n},
-        "updates": limit.to_json(one.updates),
+        "plan": names.refer(text.to_json(subtask.node)), "mine": list(branches), "tick": subtask.tick,
+        "frozen": subtask.frozen, "heard": heard, "visits": {str(k): n for k, n in subtask.visits.items() if n},
+        "updates": limit.to_json(subtask.updates),
     }  # fmt: skip
-    return about, parcel.pack(one.start)
+    return about, parcel.pack(subtask.start)
 
 
 def read_subtask(message: Message, engine: Engine, names: PartNames) -> tuple[Subtask, list[int]]:
@@ -201,10 +205,10 @@ def read_subtask(message: Message, engine: Engine, names: PartNames) -> tuple[Su
     return Subtask(node, start, message.round, tick, visits, heard, frozen, updates), mine
 
 
-def shown(parts: Sequence[Blob], dtype: np.dtype[Any]) -> tuple[About, dict[str, NDArray[Any]]]:
+def results_message(parts: Sequence[Blob], dtype: np.dtype[Any]) -> tuple[About, dict[str, NDArray[Any]]]:
     """Return the result of :func:`fedfloor.engine.ranks.share` as a message: sums are its arrays."""
-    words = [json.loads(bytes(one)) if isinstance(one, bytes) else None for one in parts]
-    sums = {str(i): np.frombuffer(one, dtype) for i, one in enumerate(parts) if not isinstance(one, bytes)}
+    words = [json.loads(bytes(part)) if isinstance(part, bytes) else None for part in parts]
+    sums = {str(i): np.frombuffer(part, dtype) for i, part in enumerate(parts) if not isinstance(part, bytes)}
     return {"shown": words}, sums
 
 
@@ -220,7 +224,7 @@ def subtask_aggregation(subtask: Subtask, engine: Engine) -> Aggregation:
 
 
 @dataclass(frozen=True)
-class End:
+class MergedResult:
     """The result of one branch, or of several that were added up.
 
     Args:
@@ -235,31 +239,31 @@ class End:
 
     def packet(self, start: Packet) -> Packet:
         """Return the mean as a packet; tensors that did not travel are those of the start."""
-        found = dict(start)
-        for name, one in self.sums.items():
-            value = torch.from_numpy(one / one.dtype.type(self.weight))
+        packet = dict(start)
+        for name, numbers in self.sums.items():
+            value = torch.from_numpy(numbers / numbers.dtype.type(self.weight))
             if name == "w":
                 value = self.within.put(value, start["w"])
-            found[name] = value.reshape(start[name].shape)
-        return found
+            packet[name] = value.reshape(start[name].shape)
+        return packet
 
 
 @dataclass(frozen=True)
-class Walked:
+class BranchResults:
     """An edge's results of its branches, read and checked.
 
     Args:
         blobs: as :func:`fedfloor.engine.ranks.share` returns them.
-        passed: each branch with its choices made, and its receipts.
-        ends: the results of the branches.
+        branches: each branch with its choices made, and its receipts.
+        merged: the results of the branches.
     """
 
     blobs: list[Blob]
-    passed: list[NodeResult]
-    ends: list[End]
+    branches: list[NodeResult]
+    merged: list[MergedResult]
 
 
-def taken(message: Message, subtask: Subtask, mine: Sequence[int], engine: Engine) -> Walked:
+def read_results(message: Message, subtask: Subtask, indices: Sequence[int], engine: Engine) -> BranchResults:
     """Return an edge's results of its branches, once they are known to be of its own devices and in range.
 
     Args:
@@ -277,12 +281,12 @@ def taken(message: Message, subtask: Subtask, mine: Sequence[int], engine: Engin
                 np.array(message.arrays[str(i)]).data.cast("B") if value is None else json.dumps(value).encode()
                 for i, value in enumerate(shown)
             ]
-            passed = checked_branches(subtask, mine, json.loads(bytes(blobs[0])), engine)
-            ends = branch_ends(subtask, mine, blobs, passed, engine)
-            for end in ends if bounded(subtask.node) else []:
-                if why := limit.flaw(engine.network, subtask.start["w"], end.packet(subtask.start)["w"]):
+            branches = checked_branches(subtask, indices, json.loads(bytes(blobs[0])), engine)
+            merged = branch_ends(subtask, indices, blobs, branches, engine)
+            for result in merged if bounded(subtask.node) else []:
+                if why := limit.flaw(engine.network, subtask.start["w"], result.packet(subtask.start)["w"]):
                     raise RefusedError("range", why)
-            return Walked([branches_to_json(passed), *blobs[1:]], passed, ends)
+            return BranchResults([branches_to_json(branches), *blobs[1:]], branches, merged)
     except RefusedError:
         raise
     except Exception as error:  # of any shape: an edge cannot end the run
@@ -297,34 +301,34 @@ def bounded(node: Parallel) -> bool:
     return all(rule.bounded or not rule.whole for rule in inside)
 
 
-def checked_branches(subtask: Subtask, mine: Sequence[int], rows: Any, engine: Engine) -> list[NodeResult]:
+def checked_branches(subtask: Subtask, indices: Sequence[int], rows: Any, engine: Engine) -> list[NodeResult]:
     """Return the branches as an edge walked them: choices, receipts and answers, each checked against the plan.
 
     Args:
         rows: of each branch the devices that its Selects chose, its receipts and its answers, as they came.
     """
-    before, found = Counter(subtask.visits), dict[int, NodeResult]()
-    branches = iter(ranges.rows(rows, len(mine), "its branches"))
+    before, results = Counter(subtask.visits), dict[int, NodeResult]()
+    branches = iter(ranges.rows(rows, len(indices), "its branches"))
     for index, child in enumerate(subtask.node.children):
-        if index in mine:
+        if index in indices:
             chosen, receipts, answers = ranges.rows(next(branches), 3, "a branch")
             check_choices(child, chosen)
             known = schedule.resolved(child, iter(chosen))
-            found[index] = NodeResult(
+            results[index] = NodeResult(
                 {}, known, checked_receipts(subtask, known, receipts, before, engine),
                 answers=checked_answers(child, answers, engine), chosen=tuple(map(tuple, chosen)),
             )  # fmt: skip
         before.update(walk.visits(child))
-    return [found[index] for index in mine]
+    return [results[index] for index in indices]
 
 
 def check_choices(child: Node, chosen: Any) -> None:
     """Refuse choices unless each is of candidates of its Select, none twice, and no more than it may choose."""
     places = list(schedule.selects(child))
-    for place, some in zip(places, ranges.rows(chosen, len(places), "its choices"), strict=True):
-        if not isinstance(some, list) or not 1 <= len(some) <= place.how_many:
+    for place, devices in zip(places, ranges.rows(chosen, len(places), "its choices"), strict=True):
+        if not isinstance(devices, list) or not 1 <= len(devices) <= place.how_many:
             raise RefusedError("header", f"it does not choose 1 to {place.how_many} devices.")
-        if len({ranges.whole(k, 0, ranges.COUNT, "a device") for k in some} & set(place.candidates)) < len(some):
+        if len({ranges.whole(k, 0, ranges.COUNT, "a device") for k in devices} & set(place.candidates)) < len(devices):
             raise RefusedError("device", "it chooses a device twice, or one that was no candidate.")
 
 
@@ -333,7 +337,7 @@ def checked_receipts(
 ) -> list[Receipt]:  # fmt: skip
     """Return the receipts of a branch, one for each visit, in plan order."""
     expected = schedule.in_order(resolved)
-    times, found = Counter(one.site.index for one in expected), list[Receipt]()
+    times, checked = Counter(visit.site.index for visit in expected), list[Receipt]()
     ticks = subtask.tick, subtask.tick + walk.span(resolved)
     for visit, row in zip(expected, ranges.rows(receipts, len(expected), "its receipts"), strict=True):
         k = visit.site.index
@@ -341,70 +345,74 @@ def checked_receipts(
             k, (before[k], before[k] + times[k] - 1), ticks, int(engine.park.holdings[k]), visit.work,
             engine.memory.visits[k] + times[k], travel.up(engine.network, visit.work).size(subtask.start),
         )  # fmt: skip
-        found.append(checks.receipt(row, known))
-    return found
+        checked.append(checks.receipt(row, known))
+    return checked
 
 
 def checked_answers(child: Node, answers: Any, engine: Engine) -> dict[int, dict[str, Any]]:
     """Return the answers of devices to the questions of a branch: device → question → answer."""
-    probes = {(k, one.what): one for one in walk.probes(child) for k in one.devices}
-    found: dict[int, dict[str, Any]] = {}
+    probes = {(k, probe.what): probe for probe in walk.probes(child) for k in probe.devices}
+    checked: dict[int, dict[str, Any]] = {}
     if not isinstance(answers, list) or len(answers) > len(probes):
         raise RefusedError("device", "it shows answers to questions that the plan does not put.")
-    for device, some in answers:
-        for what, answer in ranges.table(some, len(probes), "the answers of a device").items():
+    for device, given in answers:
+        for what, answer in ranges.table(given, len(probes), "the answers of a device").items():
             if type(device) is not int or (device, what) not in probes:
                 raise RefusedError("device", "it shows an answer to a question that the plan does not put.")
-            found.setdefault(device, {})[what] = read(probes[device, what], device, answer, {}, engine)
-    return found
+            checked.setdefault(device, {})[what] = read_answer(probes[device, what], device, answer, {}, engine)
+    return checked
 
 
 def branch_ends(
-    subtask: Subtask, mine: Sequence[int], blobs: Sequence[Blob], passed: Sequence[NodeResult], engine: Engine
-) -> list[End]:
+    subtask: Subtask, indices: Sequence[int], blobs: Sequence[Blob], branches: Sequence[NodeResult], engine: Engine
+) -> list[MergedResult]:
     """Return the results of the branches: models, and sums by weights that the cloud computes itself."""
     node, start = subtask.node, subtask.start
-    meeting = subtask_aggregation(subtask, engine)
-    if isinstance(meeting, SecureAggregation):
-        check_sums(meeting, blobs, {i for i, one in zip(mine, passed, strict=True) if trained(one)})
+    aggregation = subtask_aggregation(subtask, engine)
+    if isinstance(aggregation, SecureAggregation):
+        kept = {i for i, branch in zip(indices, branches, strict=True) if trained_devices(branch)}
+        check_sums(aggregation, blobs, kept)
         return []
     rule, part = mix.rule(node.mix, node.settings), mixed_part(engine.network, node)
     within = part or engine.network.parcel("all")
-    samples = {i: sum(int(engine.park.holdings[k]) for k in trained(one)) for i, one in zip(mine, passed, strict=True)}
-    if isinstance(meeting, CodedAggregation):
-        meeting.take([memoryview(blob) for blob in blobs[1:]])
-        if meeting.samples != samples:
+    samples = {
+        i: sum(int(engine.park.holdings[k]) for k in trained_devices(branch))
+        for i, branch in zip(indices, branches, strict=True)
+    }
+    if isinstance(aggregation, CodedAggregation):
+        aggregation.take([memoryview(blob) for blob in blobs[1:]])
+        if aggregation.samples != samples:
             raise RefusedError("header", "the weights that it shows are not those of its devices' samples.")
-        return [End(1.0, {"w": meeting.model(i).numpy()}, within) for i in mine if samples[i]]
+        return [MergedResult(1.0, {"w": aggregation.model(i).numpy()}, within) for i in indices if samples[i]]
     tree, names = TreeSum(len(node.children)), [name for name in start if name != "w" or not rule.whole]
-    for index in mine:
+    for index in indices:
         tree.add(index, {name: torch.zeros(0) for name in names}, mix.weigh(rule, samples[index]))
-    wanted = [[i for i in mine if samples[i]] if rule.whole else [], json.loads(bytes(tree.unfinished()[0]))]
-    indices = json.loads(bytes(blobs[1]))
-    heads = json.loads(bytes(blobs[2 + len(indices)]))
-    if json.dumps([sorted(indices), sorted(heads)]) != json.dumps([wanted[0], sorted(wanted[1])]):
+    expected = [[i for i in indices if samples[i]] if rule.whole else [], json.loads(bytes(tree.unfinished()[0]))]
+    models = json.loads(bytes(blobs[1]))
+    heads = json.loads(bytes(blobs[2 + len(models)]))
+    if json.dumps([sorted(models), sorted(heads)]) != json.dumps([expected[0], sorted(expected[1])]):
         raise RefusedError("header", "the weights that it shows are not those of its devices' samples.")
-    ends = [(1.0, ["w"]) for _ in indices]
-    ends += [(weight, of) for _, _, weight, of in heads if of]
-    arrays, found = iter([*blobs[2 : 2 + len(indices)], *blobs[3 + len(indices) :]]), list[End]()
-    for weight, of in ends:
-        sums = {name: np.frombuffer(next(arrays), start[name].numpy().dtype) for name in of}
-        for name, one in sums.items():
+    shapes = [(1.0, ["w"]) for _ in models]
+    shapes += [(weight, tensors) for _, _, weight, tensors in heads if tensors]
+    arrays, results = iter([*blobs[2 : 2 + len(models)], *blobs[3 + len(models) :]]), list[MergedResult]()
+    for weight, tensors in shapes:
+        sums = {name: np.frombuffer(next(arrays), start[name].numpy().dtype) for name in tensors}
+        for name, numbers in sums.items():
             wide = within.numbers if name == "w" else start[name].numel()
-            if one.size != wide:
-                raise RefusedError("shape", f"it shows {one.size} numbers of '{name}'; {wide} are expected.")
-        found.append(End(weight, sums, within))
+            if numbers.size != wide:
+                raise RefusedError("shape", f"it shows {numbers.size} numbers of '{name}'; {wide} are expected.")
+        results.append(MergedResult(weight, sums, within))
     if next(arrays, None) is not None:
         raise RefusedError("shape", "it shows more arrays than its branches have.")
-    return found
+    return results
 
 
-def trained(one: NodeResult) -> set[int]:
+def trained_devices(branch: NodeResult) -> set[int]:
     """Return the devices whose visits in a branch were not lost."""
-    return {receipt.device for receipt in one.receipts if not receipt.lost}
+    return {receipt.device for receipt in branch.receipts if not receipt.lost}
 
 
-def check_lengths(walked: Walked, subtask: Subtask, known: Limit, engine: Engine) -> None:
+def check_lengths(result: BranchResults, subtask: Subtask, known: Limit, engine: Engine) -> None:
     """Refuse an edge's answer whose updates are longer than any that its own check can have accepted.
 
     Each update that it states must be about in range, and each result no farther from the start than the longest sum
@@ -423,9 +431,9 @@ def check_lengths(walked: Walked, subtask: Subtask, known: Limit, engine: Engine
     longer = 1 + ROUNDING + sum(codec.error for codec in codecs.chain(node.travel))
     before = limit.parts(network, scope, start, start)
     farthest = [0.0] * len(before)
-    for one in walked.passed:
+    for branch in result.branches:
         total = [0.0] * len(before)
-        for receipt in one.receipts:
+        for receipt in branch.receipts:
             if receipt.lost:
                 continue
             if len(receipt.update) != 1 + len(before):
@@ -435,28 +443,28 @@ def check_lengths(walked: Walked, subtask: Subtask, known: Limit, engine: Engine
                 if receipt.update[place] > SLACK * known.most(scope, place, receipt.update, part):
                     raise RefusedError("length", f"it took an update of device {receipt.device} that is too long.")
         farthest = [max(a, b) for a, b in zip(farthest, total, strict=True)]
-    for end in walked.ends if bounded(subtask.node) else []:
-        for part, most in zip(limit.parts(network, scope, start, end.packet(start)), farthest, strict=True):
+    for merged in result.merged if bounded(subtask.node) else []:
+        for part, most in zip(limit.parts(network, scope, start, merged.packet(start)), farthest, strict=True):
             if part.length > most * longer + ROUNDING * HARMLESS * part.own:
                 raise RefusedError("length", "its models are farther from the start than its updates together.")
 
 
-def answered(message: Message, node: Probe, mine: Sequence[int], engine: Engine) -> dict[int, Any]:
+def read_answers(message: Message, node: Probe, devices: Sequence[int], engine: Engine) -> dict[int, Any]:
     """Return the answers of an edge's devices to a question, checked as the edge checks them.
 
     Args:
-        mine: the devices that the edge was to ask.
+        devices: those to which the edge was to put the question.
         engine: the cloud's.
 
     Raises:
         RefusedError: an answer is of another device, or is no answer to this question.
     """
-    words = message.about.get("answers", {})
-    if not isinstance(words, dict):
+    answers = message.about.get("answers", {})
+    if not isinstance(answers, dict):
         raise RefusedError("header", "it does not show the answers of its devices.")
-    known = {str(k): k for k in mine}
-    strange = sorted((set(words) | set(message.arrays)) - set(known))
+    known = {str(k): k for k in devices}
+    strange = sorted((set(answers) | set(message.arrays)) - set(known))
     if strange:
         raise RefusedError("device", f"it shows answers of devices to which the question was not put: {strange}.")
-    vectors = {known[k]: read(node, known[k], None, {"answer": v}, engine) for k, v in message.arrays.items()}
-    return vectors | {known[k]: read(node, known[k], one, {}, engine) for k, one in words.items()}
+    vectors = {known[k]: read_answer(node, known[k], None, {"answer": v}, engine) for k, v in message.arrays.items()}
+    return vectors | {known[k]: read_answer(node, known[k], answer, {}, engine) for k, answer in answers.items()}

@@ -37,7 +37,7 @@ STAGES = ("sum-keys", "sum-shares", "sum-unmask")  # requests beside the visit
 MOST_FRACTION = 128  # bits behind or before the point
 MOST_SETTINGS = 16  # of a mixing rule
 Spec = tuple[str, Mapping[str, Scalar]]  # a mixing rule's name and settings
-Ask = Callable[[str, Mapping[int, Mapping[str, Any]]], Mapping[int, Any]]  # stage, device → about; device → answer
+StageRequest = Callable[[str, Mapping[int, Mapping[str, Any]]], Mapping[int, Any]]  # stage, device → about; → answers
 Refuse = Callable[[int, str, RefusedError], None]
 
 
@@ -66,7 +66,7 @@ class ServerSum:
     Args:
         aggregation: where the devices' vectors meet.
         group: their sum.
-        ask: sends a stage's request to each device; returns the answers that come.
+        request: sends a stage's request to each device; returns the answers that come.
         refuse: notes a device whose answer is refused.
 
     Attributes:
@@ -78,7 +78,7 @@ class ServerSum:
 
     aggregation: SecureAggregation
     group: GroupSum
-    ask: Ask
+    request: StageRequest
     refuse: Refuse
     identity: str = field(default_factory=lambda: secrets.token_hex(KEY_BYTES))
     public: dict[int, PublicKeys] = field(default_factory=dict)
@@ -169,7 +169,7 @@ class ServerSum:
         """Send each device its request at the same time; return the answers that come, as ``read`` parses them."""
         answers: dict[int, T] = {}
 
-        for k, answer in self.ask(kind, {k: {"identity": self.identity, **about(k)} for k in devices}).items():
+        for k, answer in self.request(kind, {k: {"identity": self.identity, **about(k)} for k in devices}).items():
             try:
                 answers[k] = read(answer, k)
             except RefusedError as error:

@@ -29,7 +29,7 @@ WAITING = 4  # requests of the cloud that wait or are under way: a later one end
 class Edges(Protocol):
     """The way from the cloud to the edges."""
 
-    def ask(self, messages: Mapping[int, bytes], deadline_s: float, most: Mapping[int, int]) -> dict[int, bytes]:
+    def request(self, messages: Mapping[int, bytes], deadline_s: float, most: Mapping[int, int]) -> dict[int, bytes]:
         """Send a message to each factory's edge, all at the same time.
 
         Args:
@@ -54,7 +54,7 @@ class Downlink:
         self._settings = settings
         if settings.broker is None:
             raise SettingError("cloud.toml names no broker.")
-        edges = {one.factory: Named(one.name, one.factory) for one in settings.edges}
+        edges = {edge.factory: Named(edge.name, edge.factory) for edge in settings.edges}
         link = link or MqttConnection(CLOUD, settings.broker, settings.tls)
         self.channel = DeviceChannel(
             settings.park, CLOUD, link, edges, peer="edge", header=MOST_HEADER, signer=signer_of(settings.tls, CLOUD)
@@ -69,8 +69,8 @@ class Downlink:
         wait_s = self._settings.deadlines.join_s
         self.channel.start()
         if not self.channel.wait_for(len(self._settings.edges), wait_s):
-            names = ", ".join(one.name for one in self._settings.edges if one.factory not in self.channel.here)
-            if not self.channel.here:
+            names = ", ".join(edge.name for edge in self._settings.edges if edge.factory not in self.channel.connected)
+            if not self.channel.connected:
                 self.channel.stop()
                 raise RunError(
                     f"no edge is there after {wait_s:g} s ({names}): check the broker {self._settings.broker} and the "
@@ -83,7 +83,7 @@ class Downlink:
         """Leave."""
         self.channel.stop()
 
-    def ask(self, messages: Mapping[int, bytes], deadline_s: float, most: Mapping[int, int]) -> dict[int, bytes]:
+    def request(self, messages: Mapping[int, bytes], deadline_s: float, most: Mapping[int, int]) -> dict[int, bytes]:
         """Send a message to each factory's edge; return the answers that came in time."""
 
         def exchange(factory: int) -> bytes | None:
@@ -91,7 +91,7 @@ class Downlink:
             return self.channel.exchange(factory, split(sent).identity, "part", sent, deadline_s, most[factory])
 
         answers = zip(messages, side_by_side(exchange, list(messages)), strict=True)
-        return {factory: came for factory, came in answers if came is not None}
+        return {factory: answer for factory, answer in answers if answer is not None}
 
 
 class Uplink:
@@ -111,7 +111,7 @@ class Uplink:
         if settings.cloud is None:
             raise SettingError(f"edge {settings.name}: its settings name no broker of the cloud.")
         self._settings, self._answer, self._session = settings, answer, session
-        self._gate = MessageFilter(signer=signer_of(settings.tls, settings.name))
+        self._filter = MessageFilter(signer=signer_of(settings.tls, settings.name))
         self._assembler, self._lock = Assembler(), threading.Lock()
         self._status = mqtt.status_topic(settings.park, settings.name)
         self._inbox = mqtt.inbox_topic(settings.park, CLOUD, settings.name)
@@ -127,16 +127,16 @@ class Uplink:
 
     def __exit__(self, *_: object) -> None:
         """Leave."""
-        self._link.say(self._status, self._state("gone", why="left"), retain=True)
+        self._link.publish(self._status, self._state("gone", why="left"), retain=True)
         self._link.stop()
 
     def announce(self) -> None:
         """Announce this edge."""
         hello = self._state("hello", device=self._settings.factory, version=__version__)
-        self._link.say(self._status, hello, retain=True)
+        self._link.publish(self._status, hello, retain=True)
 
     def _state(self, kind: str, **about: object) -> bytes:
-        return encode(Message(kind, self._settings.name, session=self._session, about=about), self._gate.signer)
+        return encode(Message(kind, self._settings.name, session=self._session, about=about), self._filter.signer)
 
     def receive(self, topic: str, packet: bytes) -> None:
         """Take a request of the cloud, once it is complete."""
@@ -145,9 +145,9 @@ class Uplink:
         try:
             request = self._assembler.add(topic, packet, MOST_BYTES)
             if request is not None:
-                self.take(self._gate.signed(request, CLOUD).identity, request)
+                self.take(self._filter.signed(request, CLOUD).identity, request)
         except RefusedError as error:
-            self._gate.refuse(CLOUD, error)
+            self._filter.refuse(CLOUD, error)
 
     def take(self, name: str, request: bytes) -> None:
         """Answer a request in a thread of its own; one that is repeated after a lost connection is not done twice."""
@@ -171,4 +171,4 @@ class Uplink:
         self._send(answer)
 
     def _send(self, answer: bytes) -> None:
-        self._link.say(mqtt.outbox_topic(self._settings.park, self._settings.name, CLOUD), answer)
+        self._link.publish(mqtt.outbox_topic(self._settings.park, self._settings.name, CLOUD), answer)

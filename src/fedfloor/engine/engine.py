@@ -317,7 +317,7 @@ class RemoteExecutor(Executor, Protocol):
         """Return the measurements since the last call, for the ledger."""
         ...
 
-    def nobody(self, number: int) -> None:
+    def no_success(self, number: int) -> None:
         """End the run where every visit of a round was lost because devices failed.
 
         Raises:

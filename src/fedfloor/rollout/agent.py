@@ -36,7 +36,7 @@ def run(config: str) -> None:
         signal.signal(number, lambda *_: serving.end())
     link.start(serving.topics, serving.heard, serving.joined)
     serving.run()
-    link.say(place, gone, retain=True)
+    link.publish(place, gone, retain=True)
     link.stop()
 
 

@@ -88,12 +88,12 @@ class Station:
         """Publish the pieces of a model, which the broker keeps."""
         for i in range(0, len(data), CHUNK_BYTES):
             piece = topic(self.edge.park, "model", sha256, i // CHUNK_BYTES)
-            self.link.say(piece, data[i : i + CHUNK_BYTES], retain=True)
+            self.link.publish(piece, data[i : i + CHUNK_BYTES], retain=True)
 
     def withdraw(self, sha256: str, pieces: int) -> None:
         """Take the pieces of a model back from the broker."""
         for i in range(pieces):
-            self.link.say(topic(self.edge.park, "model", sha256, i), b"", retain=True)
+            self.link.publish(topic(self.edge.park, "model", sha256, i), b"", retain=True)
 
 
 def read_report(payload: bytes, after_s: float = 0.0) -> Report | None:
@@ -178,7 +178,7 @@ def _send(registry: Registry, station: Station, devices: Sequence[str], before: 
     station.began = time.monotonic()
     statements = {device: registry.statement(device) for device in devices if device in registry.used}
     for device, statement in statements.items():
-        station.link.say(topic(registry.park, "release", device), sealed(statement, registry.ca), retain=True)
+        station.link.publish(topic(registry.park, "release", device), sealed(statement, registry.ca), retain=True)
     for sha256 in dict.fromkeys(one.sha256 for one in statements.values()):
         station.publish(sha256, registry.data(sha256))
     used = files(registry, station.edge)

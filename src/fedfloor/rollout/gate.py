@@ -151,7 +151,7 @@ def _ask(known: Registry, station: Station, trials: Mapping[str, Statement]) -> 
     for sha256 in dict.fromkeys(one.sha256 for one in mine.values()):
         station.publish(sha256, known.data(sha256))
     for device, trial in mine.items():
-        station.link.say(topic(known.park, "release", device), sealed(trial, known.ca, TRIAL))
+        station.link.publish(topic(known.park, "release", device), sealed(trial, known.ca, TRIAL))
 
 
 def _answered(station: Station, trials: Mapping[str, Statement]) -> bool:

@@ -195,7 +195,7 @@ class Serving:
         about = {"sha256": statement.sha256, "number": statement.number, **found}
         about["used"] = None if self._model is None else self._model.statement.version
         body = json.loads(self._body()) | {"judged": attested(about, signer)}
-        self._link.say(topic(self.settings.park, "serving", self.settings.name), json.dumps(body).encode())
+        self._link.publish(topic(self.settings.park, "serving", self.settings.name), json.dumps(body).encode())
 
     def _piece(self, sha256: str, piece: str, data: bytes) -> None:
         download = self._download
@@ -248,7 +248,7 @@ class Serving:
     def _report(self, state: str, why: str = "", number: int | None = None) -> None:
         """Publish the version in use, and the number of the release that is fetched or refused; 0: nobody signed it."""
         self._said = state, why, number
-        self._link.say(topic(self.settings.park, "serving", self.settings.name), self._body(), retain=True)
+        self._link.publish(topic(self.settings.park, "serving", self.settings.name), self._body(), retain=True)
 
     def _body(self) -> bytes:
         state, why, number = self._said
@@ -265,9 +265,9 @@ class Serving:
             bodies = _answers(model, batch)
             for body in bodies:
                 data = json.dumps(body).encode()
-                self._link.say(topic(self.settings.park, "predictions", self.settings.name), data)
+                self._link.publish(topic(self.settings.park, "predictions", self.settings.name), data)
                 if body.get("alarm"):
-                    self._link.say(topic(self.settings.park, "alarms", self.settings.name), data)
+                    self._link.publish(topic(self.settings.park, "alarms", self.settings.name), data)
             self._look(batch, bodies)
             rows.commit(batch)
         return batch is not None
@@ -284,7 +284,7 @@ class Serving:
         if now != before:
             log.warning("drift: %s", ", ".join(now) or "none any more")
             about = {"version": self._watch.version, "file": batch.file, "rows": list(batch.rows[-1]), "drift": now}
-            self._link.say(topic(self.settings.park, "alarms", self.settings.name), json.dumps(about).encode())
+            self._link.publish(topic(self.settings.park, "alarms", self.settings.name), json.dumps(about).encode())
             self._report("serving")
 
     def _drifted(self) -> list[str]:

@@ -8,7 +8,7 @@ from threading import Thread
 
 from fedfloor import config
 from fedfloor.deploy import own
-from fedfloor.deploy.mqtt import Connection, Heard, MqttConnection, topic_parts
+from fedfloor.deploy.mqtt import Connection, MqttConnection, Receive, topic_parts
 from fedfloor.deploy.own import Labelled
 from fedfloor.deploy.settings import DeviceSettings
 from fedfloor.rollout.judging import judge
@@ -20,16 +20,16 @@ class WithReleases:
 
     def __init__(self, link: Connection, serving: Serving) -> None:
         self._link, self._serving = link, serving
-        self.subscribe, self.unsubscribe, self.say = link.subscribe, link.unsubscribe, link.say
+        self.subscribe, self.unsubscribe, self.publish = link.subscribe, link.unsubscribe, link.publish
 
-    def start(self, topics: Sequence[str], heard: Heard, joined: Callable[[], None]) -> None:
+    def start(self, topics: Sequence[str], receive: Receive, connected: Callable[[], None]) -> None:
         """Connect; messages of releases go to one side, all others to the other."""
 
         def route(topic: str, payload: bytes) -> None:
-            (self._serving.heard if topic_parts(topic)[0] in ("release", "model") else heard)(topic, payload)
+            (self._serving.heard if topic_parts(topic)[0] in ("release", "model") else receive)(topic, payload)
 
         def both() -> None:
-            joined()
+            connected()
             self._serving.joined()
 
         self._link.start([*topics, *self._serving.topics], route, both)

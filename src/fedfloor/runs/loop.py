@@ -270,7 +270,7 @@ class _Run:
     def all_lost(self, number: int) -> None:
         """Note that every visit of a round was lost; end the run where real devices failed."""
         if self.live is not None:
-            self.live.nobody(number)
+            self.live.no_success(number)
         if not self.warned:
             self.warned = True
             log.warning("round %d: every result was lost on the way, the model stays; logged once.", number)
