@@ -250,3 +250,52 @@ def test_flowers_messages_are_signed_by_cloud_and_edge_as_well(tmp_path: Path) -
             assert (answer.kind, answer.answers) == ("refused", "")
         assert edge.filter.counts() == {CLOUD: {"signature": 2}}
         assert [line.lost for line in park.run()] == [0]
+
+
+def test_a_stolen_device_key_speaks_for_that_device_alone(tmp_path: Path) -> None:
+    """The thief signs with d0's key; all but answers of d0 is refused, under the sender that is claimed."""
+    what, session = experiment(tmp_path, "fedavg", rounds=1), 5
+    _, wanted = simulated(what, tmp_path / "simulated")
+    with live(tmp_path, what, ca=CA) as park:
+        home = next(edge for edge in park.edges.values() if 0 in edge.own)
+        stolen, station, other = signer(tmp_path, "d0"), home.settings.name, park.agents[1]
+        assert until(lambda: all(edge.channel.session(k) is not None for edge in park.edges.values() for k in (0, 1)))
+        outbox = mqtt.outbox_topic("trial", "d0", station)
+        update = Message("update", "d0", "live", 1, session, 1, answers=f"{station}-1", receiver=station,
+                         arrays={"w": np.zeros(4, np.float32)})  # fmt: skip
+        home.channel.receive(outbox, encode(update, stolen))
+        home.channel.receive(outbox, encode(replace(update, number=2, receiver="e9"), stolen))
+        foreign = encode(replace(update, sender="d1"), stolen)
+        home.channel.receive(outbox, foreign)
+        home.channel.receive(mqtt.outbox_topic("trial", "d1", station), foreign)
+        gone = Message("gone", "d1", session=home.channel.session(1) or 0, about={"why": "the thief wants it so"})
+        home.channel.receive(mqtt.status_topic("trial", "d1"), encode(gone, stolen))
+        assert home.channel.filter.counts() == {
+            "d0": {"receiver": 1, "sender": 1, "unasked": 1}, "d1": {"signature": 2}
+        }  # fmt: skip
+        request = Message("visit", station, "live", 1, session, 1, receiver="d1", about={"to": other._session})
+        other.receive(mqtt.inbox_topic("trial", station, "d1"), encode(request, stolen))
+        assert other.filter.counts() == {station: {"signature": 1}}
+        order = Message("census", CLOUD, "live", 1, session, 1, about={"devices": [0], "tick": 0}, receiver=station)
+        assert decode(home.answer(encode(order, stolen))).kind == "refused"
+        assert home.filter.counts() == {CLOUD: {"signature": 1}}
+        result = encode(replace(SENT, sender=station), stolen)
+        assert MessageFilter(signer=signer(tmp_path, CLOUD)).take(result, station) is None
+        got = park.run()
+    assert [figures(line) for line in got] == [figures(line) for line in wanted]
+
+
+def test_an_update_under_a_stolen_key_is_bounded_as_any_of_that_device(tmp_path: Path) -> None:
+    what = experiment(tmp_path, "fedavg", rounds=1)
+    with live(tmp_path, what, ca=CA) as park:
+        home, usual = next(edge for edge in park.edges.values() if 0 in edge.own), park.agents[0].reply
+
+        def poisoned(edge: str, message: Message) -> Any:
+            kind, about, arrays = usual(edge, message)
+            return kind, about, {name: array + np.float32(1e20) for name, array in arrays.items()}
+
+        park.agents[0].reply = poisoned  # type: ignore[method-assign]
+        (line,) = park.run()
+        assert home.channel.filter.counts() == {"d0": {"length": 1}}
+    assert line.measured is not None
+    assert (line.lost, set(line.measured["failed"])) == (1, {"d0"})
