@@ -61,7 +61,7 @@ def failing(park: Live, answer: Callable[[Any], Any]) -> None:
 def wrong(park: Live, **arrays: np.ndarray) -> Callable[[Any], bytes]:
     def say(message: Any) -> bytes:
         receipt = [WHO, message.about["visit"], message.about["tick"], 1, 24, 1.0, 1.0, 0.5, 0, False, None, 0.0]
-        return encode(park.agents[WHO].next_message("update", message, {"receipt": receipt}, arrays))
+        return park.agents[WHO].next_message("update", message, {"receipt": receipt}, arrays)
 
     return say
 

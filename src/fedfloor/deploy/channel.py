@@ -24,7 +24,7 @@ from fedfloor.ranges import RefusedError
 if TYPE_CHECKING:
     from fedfloor.deploy.signing import Signer
 
-BURST = 256  # tokens of a full bucket: what a device on a bad line sends unasked stays far below
+BURST = 256  # tokens of a full bucket, far more than a device on a bad line needs for messages without a request
 RATE_HZ = 4.0  # tokens per second
 CHUNK = mqtt.PACKET_BYTES  # a message costs one token, and one more for each so many bytes
 
@@ -138,7 +138,7 @@ class DeviceChannel:
         self.park, self.name, self.filter = park, name, MessageFilter(header=header, signer=signer)
         self._peer, self._assembler = peer, Assembler()
         self.devices, self._numbers = dict(devices), {named.name: k for k, named in devices.items()}
-        self.connected: dict[int, Mapping[str, Any]] = {}  # connected devices, and the ``about`` of their hello
+        self.connected: dict[int, Mapping[str, Any]] = {}  # device → the ``about`` of its hello
         self.moved: Counter[str] = Counter()  # bytes up and down
         self._link, self._session, self._number = link, session or time.time_ns(), 0
         self._sessions: dict[int, int] = {}
@@ -170,7 +170,7 @@ class DeviceChannel:
             return self._changed.wait_for(lambda: len(self.connected) >= devices, deadline_s)
 
     def session(self, device: int) -> int | None:
-        """Return when a connected device was started, ns; None of an absent one."""
+        """Return the time when a connected device was started, ns; None of an absent one."""
         return self._sessions.get(device) if device in self.connected else None
 
     def abandon(self, why: str) -> None:
@@ -232,9 +232,7 @@ class DeviceChannel:
         self.flow.expect(name, most)
         self._open[identity] = request
         try:
-            if (
-                self._abandoned or device not in self.connected
-            ):  # it left before the request was open, which nothing ends
+            if self._abandoned or device not in self.connected:  # it left before the request was open
                 self.log_absent(name, kind)
                 return None
             self._link.publish(mqtt.inbox_topic(self.park, self.name, name), payload)
@@ -253,6 +251,10 @@ class DeviceChannel:
     def name_of(self, device: int) -> str:
         """Return a device's name, "" of one that is not listed."""
         return self.devices[device].name if device in self.devices else ""
+
+    def open_requests(self, name: str) -> dict[str, OpenRequest]:
+        """Return the requests that wait for answers of a device: identity → request."""
+        return {identity: request for identity, request in list(self._open.items()) if request.device == name}
 
     def log_absent(self, device: str | int, kind: str) -> None:
         """Log that a request is lost, as its receiver is not connected."""
@@ -305,7 +307,7 @@ class DeviceChannel:
         """Hand a whole answer to the thread that waits for it, which decodes it."""
         payload: bytes | None = None
         try:
-            room = max((waiting.most for waiting in list(self._open.values()) if waiting.device == name), default=0)
+            room = max((waiting.most for waiting in self.open_requests(name).values()), default=0)
             payload = self._assembler.add(topic, packet, room)
             if payload is None:
                 return
@@ -371,9 +373,7 @@ class DeviceChannel:
             self._sessions[device], self.connected[device] = hello.session, about
             self._changed.notify_all()
         log.info("%s %s (%d) is connected.", self._peer, name, device)
-        for identity, request in [
-            (key, waiting) for key, waiting in list(self._open.items()) if waiting.device == name
-        ]:
+        for identity, request in self.open_requests(name).items():
             if restarted:  # its work is lost
                 request.answer.put(Gone("it was started again"))
             else:
@@ -388,7 +388,7 @@ class DeviceChannel:
                 return
             self._changed.notify_all()
         log.warning("%s %s (%d) is gone: %s.", self._peer, name, device, why)
-        for request in [waiting for waiting in list(self._open.values()) if waiting.device == name]:
+        for request in self.open_requests(name).values():
             request.answer.put(Gone(why))
 
 

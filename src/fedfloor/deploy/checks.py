@@ -1,8 +1,8 @@
 """Checks of incoming messages: their sender, order and integrity, and the range of every field that is claimed.
 
-The receiver computes and compares what it knows itself: the samples and steps of a visit, the bytes of a packet, the
-weight of a branch. Only what it cannot know is taken from the sender, within the ranges below. Every refusal is counted
-and logged with the sender's name.
+Values that the receiver knows are compared with its own: the samples and steps of a visit, the bytes of a packet, the
+weight of a branch. Only other values are taken from the sender, within the ranges below. Every refusal is counted and
+logged with the sender's name.
 """
 
 from __future__ import annotations
@@ -100,10 +100,10 @@ class MessageFilter:
             return None
 
     def admit(self, data: bytes, sender: str) -> dict[str, Any]:
-        """Return a message's header: whose it is and that it is new and in order; its arrays are not looked at.
+        """Return the header of a message that its sender signed, and that is new and in order; arrays are not read.
 
         Raises:
-            RefusedError: it is not.
+            RefusedError: it is not such a message.
         """
         header = self.signed(data, sender).header
         if self.run and header["run"] != self.run:

@@ -104,10 +104,10 @@ class RoundMeasurements:
 
 
 def raise_failure(failures: Mapping[str, Failure], number: int) -> None:
-    """End the run where all training fails.
+    """Raise the error of a run whose training fails everywhere.
 
     Args:
-        failures: device → why.
+        failures: device or edge → its failure.
 
     Raises:
         DivergedError, SettingError, RunError: the kind of all failures, or RunError of several kinds.
@@ -118,7 +118,7 @@ def raise_failure(failures: Mapping[str, Failure], number: int) -> None:
 
 
 def reason_of(failures: Mapping[str, Failure], kind: str) -> str:
-    """Return why the first device or edge could not do a kind of work, and how many more could not."""
+    """Return the reason of the first failure in a kind of work, and the number of the others; "" without one."""
     reasons = [(name, failure.text) for name, failure in sorted(failures.items()) if failure.kind == kind]
     if not reasons:
         return ""
@@ -128,7 +128,7 @@ def reason_of(failures: Mapping[str, Failure], kind: str) -> str:
 
 log = logging.getLogger(__name__)
 
-WORK_OF_REQUEST = {"walk": "visit", "ask": "probe"}  # of a device's work, for which an edge is called; others are alike
+WORK_OF_REQUEST = {"walk": "visit", "ask": "probe"}  # request to an edge → that to its devices; others have one name
 MIN_FAILING = 3  # devices that must fail for a run to end, or all of fewer
 Request = tuple[str, Mapping[str, Any], Mapping[str, Any]]  # kind, about, arrays
 
@@ -138,7 +138,7 @@ class CloudExecutor:
 
     Args:
         settings: the cloud's.
-        edges: the way to them.
+        edges: the connection to them.
         factory_of: the factory of each device; empty until they are gathered.
         names: the names from outside the package that messages refer to.
     """
@@ -154,7 +154,7 @@ class CloudExecutor:
         lacking = sorted(set(factory_of) - set(self._names))
         if lacking:
             raise SettingError(f"factory {lacking[0]} has devices but no edge: add it to [[edges]].")
-        self._introductions: dict[int, Mapping[str, Any]] = {}  # what edges are told of devices that keep their samples
+        self._introductions: dict[int, Mapping[str, Any]] = {}  # factory → holdings, as its edge receives them
         self._filter = MessageFilter(signer=signer_of(settings.tls, CLOUD))
         self._session, self._number = time.time_ns(), 0
         self._connected: dict[int, set[int]] = {}  # factory → devices, as its edge saw them last
@@ -162,10 +162,7 @@ class CloudExecutor:
         self._kept: Mapping[int, set[str]] = {}
         self._measurements = RoundMeasurements()
         self._sum: ServerSum | None = None  # of all factories' devices, while their branches are walked
-        self._last_failed, self._failures = (
-            -1,
-            dict[str, Failure](),
-        )  # the last round without a success; the failures since
+        self._last_failed, self._failures = -1, dict[str, Failure]()  # the last round without a success; all since
         self._working: set[str] = set()  # edges that neither failed nor were absent since
 
     # -- as the engine's factories and floor ------------------------------------------------------------------------
@@ -199,9 +196,7 @@ class CloudExecutor:
         self._factory_of = gathered[0]
         park = facts_of.park(experiment, facts, *gathered, dataset, steps)
         known, crosses = facts_of.with_statistics(facts, park), bool(foreign_requests(experiment, method))
-        self._introductions = {
-            factory: joining.holdings_for(known, gathered, factory, crosses=crosses) for factory in self._names
-        }
+        self._introductions = {m: joining.holdings_for(known, gathered, m, crosses=crosses) for m in self._names}
         self._exchange(self._introduce(self._names))
         return park
 
@@ -222,7 +217,7 @@ class CloudExecutor:
             known = {k for index in indices for k in walk.devices(subtask.node.children[index])}
             if self._sum is not None:
                 sums = {str(k): self._sum.about(k) for k in known}
-                about["sums"] = {k: self._parts.refer(array) for k, array in sums.items() if array is not None}
+                about["sums"] = {k: self._parts.refer(part) for k, part in sums.items() if part is not None}
             requests[factory] = ("walk", about | subtasks.device_states(engine, known, self._kept), arrays)
         answers, results = self._request(requests), dict[int, subtasks.BranchResults]()
         for factory, branches in branches_of.items():
@@ -235,10 +230,8 @@ class CloudExecutor:
         for factory in sorted(branches_of.keys() - results.keys()):
             self._measurements.absent.add(self._names[factory])
             log.warning("round %d: factory %d (%s) sits it out.", self._round, factory, self._names[factory])
-        return [
-            (branches, results[factory].blobs if factory in results else None)
-            for factory, branches in branches_of.items()
-        ]
+        blobs = {factory: result.blobs for factory, result in results.items()}
+        return [(branches, blobs.get(factory)) for factory, branches in branches_of.items()]
 
     def _check_lengths(
         self, results: dict[int, subtasks.BranchResults], subtask: Subtask, engine: Engine, known: Limit
@@ -249,13 +242,13 @@ class CloudExecutor:
                 known.note(branch.resolved, branch.receipts)
         for factory, result in list(results.items()):
             with self._refusing(factory, "walk"):
-                del results[factory]
                 subtasks.check_lengths(result, subtask, known, engine)
-                results[factory] = result
+                continue
+            del results[factory]
 
     @contextmanager
     def _refusing(self, factory: int, request: str) -> Iterator[None]:
-        """Refuse an edge's answer to a request in its name."""
+        """Refuse an answer whose check raises RefusedError, and note the failure under the edge's name."""
         try:
             yield
         except RefusedError as error:
@@ -263,10 +256,9 @@ class CloudExecutor:
             self._note_failure(factory, request, "RunError", checks.short_line(str(error)))
 
     def _note_failure(self, factory: int, request: str, error: str, text: str) -> None:
-        """Note which of its devices' work an edge could not have done."""
-        note_failure(
-            self._measurements.failed, self._names[factory], Failure(WORK_OF_REQUEST.get(request, request), error, text)
-        )
+        """Note that a request failed at an edge."""
+        failure = Failure(WORK_OF_REQUEST.get(request, request), error, text)
+        note_failure(self._measurements.failed, self._names[factory], failure)
 
     def visit(
         self, engine: Engine, work: Work, packet: Packet, key: Key, extractor: FrozenExtractor  # noqa: ARG002
@@ -337,9 +329,9 @@ class CloudExecutor:
         arrays = parcel.pack(packet) if "w" in packet else {}
         about = {"tick": tick, "what": node.what, "settings": self._parts.reference(dict(node.settings))}
         answers: dict[int, Any] = {}
-        for message, some in zip(*self._request_by_edge(engine, "ask", devices, about, arrays), strict=True):
-            if message is not None:
-                answers |= self._checked(message, node, some, engine)
+        for factory, some, answer in self._request_by_edge(engine, "ask", devices, about, arrays):
+            with self._refusing(factory, "ask"):
+                answers |= subtasks.read_answers(answer, node, some, engine)
         shared = subtasks.question_of(node, "kind").shared  # whose vectors differ in length by device
         for k, error in subtasks.length_refusals({} if shared else answers).items():
             self._filter.refuse(self._names[self._factory_of[k]], error)
@@ -354,28 +346,16 @@ class CloudExecutor:
             log.warning("devices %s did not answer '%s': it is decided without them.%s", silent, node.what, reason)
         return {k: answers[k] for k in devices if k in answers}
 
-    def _checked(self, answer: Message, node: Probe, devices: Sequence[int], engine: Engine) -> dict[int, Any]:
-        """Return the answers of an edge's devices, checked against the question."""
-        with self._refusing(int(self._factory_of[devices[0]]), "ask"):
-            return subtasks.read_answers(answer, node, devices, engine)
-        return {}
-
     def census(self, engine: Engine, devices: Sequence[int], tick: int) -> NDArray[np.int64]:
         """Return the class counts of what each device holds now, through the edges."""
         table = np.zeros((len(devices), len(engine.park.dataset.classes)), np.int64)
         place = {k: row for row, k in enumerate(devices)}
-        for answer, edge_devices in zip(
-            *self._request_by_edge(engine, "census", devices, {"tick": tick}, {}), strict=True
-        ):
-            if answer is not None:
-                with self._refusing(int(self._factory_of[edge_devices[0]]), "census"), ranges.of("answer"):
-                    counted = ranges.rows(answer.about.get("census"), len(edge_devices), "its census")
-                    node = Probe(tuple(edge_devices), "census")
-                    counts = [
-                        subtasks.read_answer(node, k, count, {}, engine)
-                        for k, count in zip(edge_devices, counted, strict=True)
-                    ]
-                    table[[place[k] for k in edge_devices]] = counts
+        for factory, some, answer in self._request_by_edge(engine, "census", devices, {"tick": tick}, {}):
+            with self._refusing(factory, "census"), ranges.of("answer"):
+                counted = ranges.rows(answer.about.get("census"), len(some), "its census")
+                node = Probe(tuple(some), "census")
+                counts = [subtasks.read_answer(node, k, row, {}, engine) for k, row in zip(some, counted, strict=True)]
+                table[[place[k] for k in some]] = counts
         return table
 
     def available(self, devices: Sequence[int]) -> Sequence[int]:
@@ -388,7 +368,7 @@ class CloudExecutor:
         note_failure(self._measurements.failed, f"device {device}", Failure(kind, "RunError", why))
 
     def keep(self, named: Mapping[int, set[str]]) -> None:
-        """Note which memories devices must not delete."""
+        """Note the memories that devices must keep."""
         self._kept = named
 
     # -- what is measured -------------------------------------------------------------------------------------------
@@ -407,9 +387,8 @@ class CloudExecutor:
         if number != self._last_failed + 1:
             self._failures, self._working = {}, set(self._names.values())
         self._last_failed = number
-        self._failures |= {
-            name: failure for name, failure in self._measurements.failed.items() if failure.kind == "visit"
-        }
+        failed = self._measurements.failed.items()
+        self._failures |= {name: failure for name, failure in failed if failure.kind == "visit"}
         self._working -= self._measurements.absent | self._measurements.failing_edges
         enough = len(self._failures) >= min(MIN_FAILING, len(self._factory_of))
         if not self._working and (enough or self._failures.keys() >= set(self._names.values())):
@@ -422,24 +401,21 @@ class CloudExecutor:
     def _request_by_edge(
         self, engine: Engine, kind: str, devices: Sequence[int], about: Mapping[str, Any], arrays: Mapping[str, Any],
         scope: str = "all",
-    ) -> tuple[list[Message | None], list[list[int]]]:  # fmt: skip
+    ) -> Iterator[tuple[int, list[int], Message]]:  # fmt: skip
+        """Send a request to the edges of devices; return the factory, devices and answer of each edge that answers."""
         devices_of: dict[int, list[int]] = {}
         for k in devices:
-            devices_of.setdefault(self._factory_of[k], []).append(k)
+            devices_of.setdefault(int(self._factory_of[k]), []).append(k)
         requests = {
             factory: (kind, {**about, "devices": some, **subtasks.device_states(engine, set(some), {})}, arrays)
             for factory, some in devices_of.items()
         }
         answers = self._request(requests, scope)
-        return [answers.get(factory) for factory in devices_of], list(devices_of.values())
+        return ((factory, some, answers[factory]) for factory, some in devices_of.items() if factory in answers)
 
     def _request(self, requests: Mapping[int, Request], scope: str = "all") -> dict[int, Message]:
         answers = self._exchange(requests, scope)
-        unready = {
-            factory: request
-            for factory, request in requests.items()
-            if factory in answers and answers[factory].kind == "lacks"
-        }
+        unready = {factory: requests[factory] for factory, answer in answers.items() if answer.kind == "lacks"}
         if unready and self._introductions:  # an edge that was started again
             self._exchange(self._introduce(unready))
             answers |= self._exchange(unready, scope)
@@ -530,12 +506,13 @@ def run(
     settings: CloudSettings, edges: Edges | None = None, *, resume: bool = False, limits: Limits | None = None,
     report: Callable[[Line], None] = ignore, interrupted: Callable[[], bool] | None = None,
 ) -> str:  # fmt: skip
-    """Run an experiment on real machines; return why it stopped, as :func:`fedfloor.runs.loop.execute`.
+    """Run an experiment on real machines; return the reason of its end, as
+    :func:`fedfloor.runs.loop.execute` does.
 
     Args:
         settings: the cloud's.
-        edges: the way to the edges; over the cloud's broker where it is left out.
-        interrupted: returns whether the user wants to stop; Ctrl-C does where it is left out.
+        edges: the connection to them; over the cloud's broker where it is left out.
+        interrupted: returns whether the run is to stop; Ctrl-C where it is left out.
     """
     if edges is None:
         if settings.transport == "flower":

@@ -77,7 +77,7 @@ class Agent:
         own.check(settings)
         self._session, self._number = session or time.time_ns(), 0
         self._status = mqtt.status_topic(settings.park, settings.name)
-        will = self._status, self.encoded("gone", about={"why": "lost"})
+        will = self._status, self.next_message("gone", about={"why": "lost"})
         self._link = link(will) if link else MqttConnection(settings.name, settings.broker, settings.tls, will)
         self._requests: queue.PriorityQueue[tuple[int, int, QueuedRequest | None]] = queue.PriorityQueue()
         self._order, self._lock = count(), Lock()
@@ -100,7 +100,7 @@ class Agent:
                 with self._lock:
                     self._waiting[request[0]] -= 1
                     self._waiting_bytes[request[0]] -= len(request[1])
-        self._link.publish(self._status, self.encoded("gone", about={"why": "left"}), retain=True)
+        self._link.publish(self._status, self.next_message("gone", about={"why": "left"}), retain=True)
         self._link.stop()
 
     def next_request(self) -> QueuedRequest | None:
@@ -147,7 +147,7 @@ class Agent:
     def announce(self) -> None:
         """Announce this device."""
         about = {"device": self.settings.device, "version": __version__, "factory": self.settings.factory}
-        self._link.publish(self._status, self.encoded("hello", about=about), retain=True)
+        self._link.publish(self._status, self.next_message("hello", about=about), retain=True)
 
     def serve(self, edge: str, payload: bytes) -> None:
         """Answer a request, or send the last answer again where an edge repeats its request."""
@@ -160,7 +160,7 @@ class Agent:
             self.filter.refuse(edge, RefusedError("stale", "it is meant for this device before it was started again."))
             return
         kind, about, arrays = self.reply(edge, message)
-        self._last = f"{edge} {message.identity}", self.encoded(kind, message, about, arrays)
+        self._last = f"{edge} {message.identity}", self.next_message(kind, message, about, arrays)
         self._link.publish(mqtt.outbox_topic(self.settings.park, self.settings.name, edge), self._last[1])
 
     def repeat_answer(self, edge: str, payload: bytes) -> bool:
@@ -277,25 +277,19 @@ class Agent:
         counts = self.own_park().census([device], int(about["tick"]), [int(about["trained"])])[0]
         return [int(count) for count in counts]
 
-    def encoded(
-        self, kind: str, answers: Message | None = None, about: dict[str, Any] | None = None,
-        arrays: dict[str, Any] | None = None,
-    ) -> bytes:  # fmt: skip
-        """Return the device's next message, signed; the arguments are those of :meth:`next_message`."""
-        return encode(self.next_message(kind, answers, about, arrays), self.filter.signer)
-
     def next_message(
         self, kind: str, answers: Message | None = None, about: dict[str, Any] | None = None,
         arrays: dict[str, Any] | None = None,
-    ) -> Message:  # fmt: skip
-        """Return the device's next message, which answers a request where one is given."""
+    ) -> bytes:  # fmt: skip
+        """Return the device's next message, signed, which answers a request where one is given."""
         self._number += 1
         run, number = (answers.run, answers.round) if answers else ("", 0)
         scope, answered = (answers.scope, answers.identity) if answers else ("all", "")
-        return Message(
+        message = Message(
             kind, self.settings.name, run, number, self._session, self._number, scope, answered, about or {},
             arrays or {}, answers.sender if answers else "",
         )  # fmt: skip
+        return encode(message, self.filter.signer)
 
 
 def foreign_requests(experiment: Experiment, method: ConfiguredMethod) -> tuple[str, ...]:

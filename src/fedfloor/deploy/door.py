@@ -1,4 +1,4 @@
-"""The way between an edge and the processes that Flower starts on the same machine, one for each message."""
+"""The connection between an edge and the processes that Flower starts on the same machine, one for each message."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, astuple, dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -219,9 +219,8 @@ class FactoryExecutor:
                 if answer is not None and answer.kind != "answer":
                     raise RefusedError("kind", f"'{answer.kind}' came; an answer is expected.")
                 if answer is not None:
-                    answers[device] = subtasks.read_answer(
-                        node, device, answer.about.get("answer"), answer.arrays, engine
-                    )
+                    words = answer.about.get("answer")
+                    answers[device] = subtasks.read_answer(node, device, words, answer.arrays, engine)
             except RefusedError as error:
                 self.reject(device, "probe", error)
 
@@ -396,12 +395,9 @@ class Edge:
                 "training": self.factory.trained_s - trained_s,
             }  # fmt: skip
             about |= {
-                "measured": measured,
-                "here": sorted(self.channel.connected),
-                "refused": self.channel.filter.counts(),
-            }
-            failures = self.factory.failed.items()
-            about["failed"] = {device: [failure.kind, failure.error, failure.text] for device, failure in failures}
+                "measured": measured, "here": sorted(self.channel.connected), "refused": self.channel.filter.counts(),
+                "failed": {device: list(astuple(failure)) for device, failure in self.factory.failed.items()},
+            }  # fmt: skip
             return encode(self.next_message(kind, message, about, arrays), self.filter.signer)
 
     def reply(self, message: Message) -> Reply:
@@ -418,12 +414,9 @@ class Edge:
             self.factory.run, self.factory.round = message.run, message.round
             self.channel.resume()
             handlers = {
-                "walk": self.walk,
-                "ask": self.answer_question,
-                "census": self.census,
-                "keep": self.keep,
+                "walk": self.walk, "ask": self.answer_question, "census": self.census, "keep": self.keep,
                 "sum": self.secure_sum,
-            }
+            }  # fmt: skip
             return handlers[message.kind](message)
         except RefusedError as error:
             self.filter.refuse(CLOUD, error)
@@ -492,11 +485,8 @@ class Edge:
         node, packet = Probe(tuple(devices), str(about["what"]), settings=settings), message.arrays
         answers = self.factory.answers(self.engine, node, parcel.unpack(packet), int(about["tick"]), devices)
         vectors = {str(k): answer.numpy() for k, answer in answers.items() if hasattr(answer, "numpy")}
-        return (
-            "answers",
-            {"answers": {str(k): answer for k, answer in answers.items() if str(k) not in vectors}},
-            vectors,
-        )
+        words = {str(k): answer for k, answer in answers.items() if str(k) not in vectors}
+        return "answers", {"answers": words}, vectors
 
     def census(self, message: Message) -> Reply:
         """Return the class counts of devices."""

@@ -45,13 +45,13 @@ class Facts:
         name: the data set's.
         classes: names, in the order of the labels.
         shape: of a sample.
-        inputs: what it is made of.
+        inputs: kind and columns of its values.
         scale: factor from a stored number to its value.
         sums: whether devices send the sums that normalisation is computed from.
         standard: mean and deviation of each channel over all devices, once they are known.
-        question: what devices answer beside that, of a survey for the normalisation.
-        found: what the survey found, once it has ended.
-        task: what is asked of samples, with the scales and ranges that all devices share; None: their classes.
+        question: that devices answer, too, in a survey for the normalisation.
+        found: the result of the survey, once it has ended.
+        task: of the model, with the scales and ranges that all devices share; None: their classes.
     """
 
     name: str

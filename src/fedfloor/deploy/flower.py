@@ -128,12 +128,11 @@ class ByGrid:
         waiting = {identity: place for place, identity in enumerate(self._grid.push_messages(messages))}
         answers, until = list[tuple[int, Message]](), time.monotonic() + deadline_s
         while waiting and time.monotonic() < until:
-            new = [
-                answer
-                for answer in self._grid.pull_messages(set(waiting))
-                if answer.metadata.reply_to_message_id in waiting
+            pulled = [
+                (answer.metadata.reply_to_message_id, answer) for answer in self._grid.pull_messages(set(waiting))
             ]
-            answers += [(waiting.pop(answer.metadata.reply_to_message_id), answer) for answer in new]
+            new = [(waiting.pop(identity), answer) for identity, answer in pulled if identity in waiting]
+            answers += new
             if waiting and not new:
                 time.sleep(POLL_S)
         return answers

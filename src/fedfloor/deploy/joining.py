@@ -191,10 +191,9 @@ def holdings_for(facts: Facts, gathered: Gathered, factory: int, *, crosses: boo
             it notices a device that comes back with other samples.
     """
     factory_of, held = gathered
-    visible = [
-        holding if m == factory else holding.bare(digest=crosses) for m, holding in zip(factory_of, held, strict=True)
-    ]
-    return {"facts": facts.to_dict(), "factory_of": list(factory_of), "held": [asdict(holding) for holding in visible]}
+    places = zip(factory_of, held, strict=True)
+    visible = [asdict(holding if m == factory else holding.bare(digest=crosses)) for m, holding in places]
+    return {"facts": facts.to_dict(), "factory_of": list(factory_of), "held": visible}
 
 
 def read_holdings(about: Mapping[str, Any], facts: Facts) -> Gathered:

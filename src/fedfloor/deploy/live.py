@@ -1,4 +1,4 @@
-"""A whole park on one machine, for a trial: every process is a real one, and speaks to the others by TLS."""
+"""A whole park on one machine, for a trial: every process is a real one, connected to the others by TLS."""
 
 from __future__ import annotations
 
@@ -133,9 +133,8 @@ def _sized(experiment: Experiment, factories: int | None, devices: int | None) -
     batches_fit(sized, park, max(walk.batch_sizes(plan_of(sized, park)), default=0))  # before processes are started
     factory_of = park.factory_of.tolist()
     own = tuple(factory_of) if park.factory_names else park_settings.assignment
-    whole = replace(
-        park_settings, devices=park.devices, factories=park_settings.factories or park.factories, assignment=own
-    )
+    count = park_settings.factories or park.factories
+    whole = replace(park_settings, devices=park.devices, factories=count, assignment=own)
     return replace(sized, park=whole), factory_of
 
 
@@ -211,7 +210,7 @@ def ledger(folder: Path) -> list[dict[str, Any]]:
 
 
 def follow(crew: Crew, process: ParkProcess, report: Callable[[dict[str, Any]], None]) -> int:
-    """Wait until the run is over and tell each new line of its ledger; return the cloud's exit code.
+    """Wait until the run is over and report each new line of its ledger; return the cloud's exit code.
 
     Raises:
         RunError: another process of the park died meanwhile, and the cloud too.

@@ -232,9 +232,8 @@ class MqttConnection:
                 return
             self.connections += 1
             subscriptions = [(topic, subscribe_options(topic)) for topic in self._topics]
-            numbers = [
-                client.subscribe(subscriptions[i : i + TOPICS])[1] or 0 for i in range(0, len(subscriptions), TOPICS)
-            ]
+            parts = [subscriptions[i : i + TOPICS] for i in range(0, len(subscriptions), TOPICS)]
+            numbers = [client.subscribe(part)[1] or 0 for part in parts]
             self._added |= {*numbers[:-1]}
             if not subscriptions:
                 call_handler(connected)

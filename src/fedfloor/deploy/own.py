@@ -74,7 +74,7 @@ class Sensed(Park):
 
     Args:
         sense: tick → samples that the device holds then.
-        renewed: returns what ``recent`` is now; None: it stays as it was.
+        renewed: returns the ``recent`` samples of now; None: they stay as they were.
     """
 
     sense: Callable[[int], Seen] | None = None
@@ -83,13 +83,13 @@ class Sensed(Park):
     def together(
         self, devices: Sequence[int], tick: int, visits: Sequence[int]  # noqa: ARG002
     ) -> tuple[Values, Labels | Targets, NDArray[np.int64]]:  # fmt: skip
-        """Return what the device holds now, as :meth:`Park.together` does."""
+        """Return the samples that the device holds now, as :meth:`Park.together` does."""
         if self.sense is None:
             raise SettingError("the park has no 'sense', which yields the samples of its device.")
         return *self.sense(tick), self.holdings[np.asarray(devices)]
 
     def census(self, devices: Sequence[int], tick: int, visits: Sequence[int]) -> NDArray[np.int64]:
-        """Return the class counts of what the device holds now, as :meth:`Park.census` does."""
+        """Return the class counts of the samples that the device holds now, as :meth:`Park.census` does."""
         y = self.together(devices, tick, visits)[1]
         bins = y if self.dataset.target is None else self.dataset.task.bin(y)
         counts = np.bincount(bins, minlength=len(self.dataset.classes))
@@ -203,7 +203,7 @@ def own_tests(park: Park, device: int) -> dict[str, Any]:
 
 
 def park(settings: DeviceSettings, experiment: Experiment, facts: Facts, *, tests: bool = False) -> Park:
-    """Return a park that holds a device's own samples, as its settings say; with ``tests`` as :func:`alone`.
+    """Return a park that holds a device's own samples, of the source in its settings; with ``tests`` as :func:`alone`.
 
     Raises:
         SettingError: there are no samples, or they do not fit the cloud's facts.

@@ -93,9 +93,9 @@ class Done:
 
     Args:
         folder: where everything lies.
-        rows: for each certificate its name, what was done (``new``, ``kept``, ``renewed``, ``revoked``), until when.
+        rows: for each certificate its name, state (``new``, ``kept``, ``renewed``, ``revoked``) and last day.
         written: files that are new or changed, as paths in ``folder``.
-        notes: what is to be done now.
+        notes: the next steps.
     """
 
     folder: Path
@@ -108,7 +108,7 @@ def provision(
     park: ParkFile, out: Path, revoke: Sequence[str] = (), renew: Sequence[str] = (),
     at: dt.datetime | None = None, user: str | None = None,
 ) -> Done:  # fmt: skip
-    """Write certificates, keys and settings for every machine of a park; what is good already is left untouched.
+    """Write certificates, keys and settings for every machine of a park; files that are valid already stay.
 
     Args:
         park: the park.
@@ -297,7 +297,7 @@ def write_files(out: Path, files: Files, gone: Sequence[Path]) -> list[PurePosix
         out.parent.mkdir(parents=True, exist_ok=True)
         stage = Path(tempfile.mkdtemp(prefix=f".{out.name}-", dir=out.parent))
         for path in fresh:
-            create_file(stage / path, files[path], secret(path))
+            create_file(stage / path, files[path], private=path.suffix == ".key")
         for path in fresh:
             (out / path).parent.mkdir(parents=True, exist_ok=True)
             os.replace(stage / path, out / path)
@@ -311,12 +311,7 @@ def write_files(out: Path, files: Files, gone: Sequence[Path]) -> list[PurePosix
     return fresh
 
 
-def secret(path: PurePosixPath) -> bool:
-    """Return whether a file is a private key."""
-    return path.suffix == ".key"
-
-
-def create_file(path: Path, text: bytes, private: bool) -> None:
+def create_file(path: Path, text: bytes, *, private: bool) -> None:
     """Write a new file and its content to the disk; one that is private only its user can read."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600 if private else 0o644), "wb") as file:
@@ -344,7 +339,7 @@ def next_steps(
     park: ParkFile, index: Index, rows: Sequence[Mapping[str, Any]], written: Sequence[PurePosixPath],
     revoke: Sequence[str],
 ) -> Iterator[str]:  # fmt: skip
-    """Yield what is to be done now."""
+    """Yield the next steps."""
     names = {device.name for device in park.device}
     again = bool(index.numbers)  # else nothing runs yet
     for place, hub in hubs(park) if again else ():

@@ -145,9 +145,8 @@ def read_device_states(about: Mapping[str, Any]) -> DeviceStates:
     try:
         held = {int(k): str(value) for k, value in about["held"].items()}
         trained = {int(k): int(value) for k, value in about["trained"].items()}
-        return DeviceStates(
-            held, trained, {int(k): [str(value) for value in digests] for k, digests in about["kept"].items()}
-        )
+        kept = {int(k): [str(value) for value in digests] for k, digests in about["kept"].items()}
+        return DeviceStates(held, trained, kept)
     except (KeyError, ValueError, TypeError, AttributeError) as error:
         raise RefusedError("header", f"it does not state the memories of devices: {error}") from error
 
@@ -368,17 +367,14 @@ def branch_ends(
 ) -> list[MergedResult]:
     """Return the results of the branches: models, and sums by weights that the cloud computes itself."""
     node, start = subtask.node, subtask.start
+    devices = {i: trained_devices(branch) for i, branch in zip(indices, branches, strict=True)}
     aggregation = subtask_aggregation(subtask, engine)
     if isinstance(aggregation, SecureAggregation):
-        kept = {i for i, branch in zip(indices, branches, strict=True) if trained_devices(branch)}
-        check_sums(aggregation, blobs, kept)
+        check_sums(aggregation, blobs, {i for i, some in devices.items() if some})
         return []
     rule, part = mix.rule(node.mix, node.settings), mixed_part(engine.network, node)
     within = part or engine.network.parcel("all")
-    samples = {
-        i: sum(int(engine.park.holdings[k]) for k in trained_devices(branch))
-        for i, branch in zip(indices, branches, strict=True)
-    }
+    samples = {i: sum(int(engine.park.holdings[k]) for k in some) for i, some in devices.items()}
     if isinstance(aggregation, CodedAggregation):
         aggregation.take([memoryview(blob) for blob in blobs[1:]])
         if aggregation.samples != samples:

@@ -1,4 +1,4 @@
-"""The way between cloud and edges over the cloud's broker, which edges dial: the cloud's end, and the edge's.
+"""The connection between cloud and edges over the cloud's broker: the cloud's end, and the edge's.
 
 Topics and messages are those between an edge and its devices: the cloud stands in the edge's place, edges in devices'.
 """
@@ -27,7 +27,7 @@ WAITING = 4  # requests of the cloud that wait or are under way: a later one end
 
 
 class Edges(Protocol):
-    """The way from the cloud to the edges."""
+    """The connection from the cloud to the edges."""
 
     def request(self, messages: Mapping[int, bytes], deadline_s: float, most: Mapping[int, int]) -> dict[int, bytes]:
         """Send a message to each factory's edge, all at the same time.
