@@ -83,33 +83,33 @@ def verdict(known: Registry, version: int, to: Sequence[str], wait_s: float) -> 
         return Verdict(True, "no device of its target uses another version")
     name = (known.versions[version].run.get("headline") or ("", None))[0]
     rows = judged(known, version, devices, wait_s, name)
-    found = {row["device"]: Judgement(row["samples"], row["new"], row["in use"]) for row in rows if row["samples"]}
-    alone = len(found) == 1 < len(devices)
-    if sum(_weights(found).values()) >= FEW and not alone:
-        return _weighed(found, figure_named(name), rows, version)
+    judgements = {row["device"]: Judgement(row["samples"], row["new"], row["in use"]) for row in rows if row["samples"]}
+    alone = len(judgements) == 1 < len(devices)
+    if sum(_weights(judgements).values()) >= FEW and not alone:
+        return _weighed(judgements, figure_named(name), rows, version)
     if refused := registries.no_better(known, version, to):
         return Verdict(False, refused, rows)
-    lack = "no device judged it by" if not found else f"devices judged it by fewer than {FEW}"
-    lack = f"{next(iter(found))} alone of {len(devices)} devices judged it by" if alone else lack
+    lack = "no device judged it by" if not judgements else f"devices judged it by fewer than {FEW}"
+    lack = f"{next(iter(judgements))} alone of {len(devices)} devices judged it by" if alone else lack
     return Verdict(None, f"{lack} samples of their own with labels", rows)
 
 
-def _weights(found: Mapping[str, Judgement]) -> dict[str, int]:
+def _weights(judgements: Mapping[str, Judgement]) -> dict[str, int]:
     """Return the samples by which each device counts: its own, at most the lower median of all."""
-    counts = sorted(one.samples for one in found.values())
-    return {name: min(one.samples, counts[(len(counts) - 1) // 2]) for name, one in found.items()}
+    counts = sorted(judgement.samples for judgement in judgements.values())
+    return {name: min(judgement.samples, counts[(len(counts) - 1) // 2]) for name, judgement in judgements.items()}
 
 
-def _weighed(found: Mapping[str, Judgement], figure: Figure, rows: Sequence[Row], version: int) -> Verdict:
-    weights = _weights(found)
+def _weighed(judgements: Mapping[str, Judgement], figure: Figure, rows: Sequence[Row], version: int) -> Verdict:
+    weights = _weights(judgements)
     total = sum(weights.values())
-    gain = sum(weights[name] * one.gain(figure) for name, one in found.items()) / total
-    old = sum(weights[name] * one.old for name, one in found.items()) / total
-    valid = {name: one.new for name, one in found.items() if one.new is not None}
+    gain = sum(weights[name] * judgement.gain(figure) for name, judgement in judgements.items()) / total
+    old = sum(weights[name] * judgement.old for name, judgement in judgements.items()) / total
+    valid = {name: judgement.new for name, judgement in judgements.items() if judgement.new is not None}
     new = sum(weights[name] * value for name, value in valid.items()) / max(1, sum(weights[name] for name in valid))
-    ends = f"{figure.name} {new:.4g}" if len(valid) == len(found) else f"no {figure.name} on some devices"
-    samples = sum(one.samples for one in found.values())
-    many = f"{samples} samples that {len(found)} device{'s' * (len(found) > 1)} held out"
+    ends = f"{figure.name} {new:.4g}" if len(valid) == len(judgements) else f"no {figure.name} on some devices"
+    samples = sum(judgement.samples for judgement in judgements.values())
+    many = f"{samples} samples that {len(judgements)} device{'s' * (len(judgements) > 1)} held out"
     why = f"version {version} has {ends}, what is in use {old:.4g}, on {many}"
     silent = [row["device"] for row in rows if not row["samples"]]
     return Verdict(gain > 0, f"{why}; without {', '.join(silent)}" if silent else why, rows)
@@ -122,63 +122,65 @@ def judged(known: Registry, version: int, devices: Sequence[str], wait_s: float,
         headline: the figure by which the version's run was judged.
     """
     trials = {device: known.trial(device, version) for device in devices}
-    edges = [edge for edge in known.floor if any(one.name in trials for one in edge.devices)]
-    with stations(edges, known.ca, known.place) as every:
-        reached = [station for station in every if station.there.is_set()]
+    edges = [edge for edge in known.floor if any(device.name in trials for device in edge.devices)]
+    with stations(edges, known.ca, known.place) as all_stations:
+        reached = [station for station in all_stations if station.there.is_set()]
         try:
             for station in reached:
-                _ask(known, station, trials)
+                _send_trials(known, station, trials)
             until = time.monotonic() + wait_s
             while any(not _answered(station, trials) for station in reached) and time.monotonic() < until:
                 time.sleep(0.02)
         finally:  # also after Ctrl-C: brokers would keep the models
             for station in reached:
                 used = files(known, station.edge)
-                for sha256, pieces in {one.sha256: one.pieces for one in _mine(station, trials).values()}.items():
+                sent = {trial.sha256: trial.pieces for trial in _trials_at(station, trials).values()}
+                for sha256, pieces in sent.items():
                     if sha256 not in used:
                         station.withdraw(sha256, pieces)
         return [_row(known, station, device, trial, headline)
-                for station in every for device, trial in _mine(station, trials).items()]  # fmt: skip
+                for station in all_stations for device, trial in _trials_at(station, trials).items()]  # fmt: skip
 
 
-def _mine(station: Station, trials: Mapping[str, Statement]) -> dict[str, Statement]:
-    return {one.name: trials[one.name] for one in station.edge.devices if one.name in trials}
+def _trials_at(station: Station, trials: Mapping[str, Statement]) -> dict[str, Statement]:
+    return {device.name: trials[device.name] for device in station.edge.devices if device.name in trials}
 
 
-def _ask(known: Registry, station: Station, trials: Mapping[str, Statement]) -> None:
+def _send_trials(known: Registry, station: Station, trials: Mapping[str, Statement]) -> None:
     """Publish models, and a trial for each device, which no broker keeps."""
-    mine = _mine(station, trials)
-    for sha256 in dict.fromkeys(one.sha256 for one in mine.values()):
+    own = _trials_at(station, trials)
+    for sha256 in dict.fromkeys(trial.sha256 for trial in own.values()):
         station.publish(sha256, known.data(sha256))
-    for device, trial in mine.items():
+    for device, trial in own.items():
         station.link.publish(topic(known.park, "release", device), sealed(trial, known.ca, TRIAL))
 
 
 def _answered(station: Station, trials: Mapping[str, Statement]) -> bool:
-    return all(_told(station, device, trial) is not None for device, trial in _mine(station, trials).items())
+    own = _trials_at(station, trials)
+    return all(_judgement_of(station, device, trial) is not None for device, trial in own.items())
 
 
-def _told(station: Station, device: str, trial: Statement) -> Mapping[str, Any] | None:
+def _judgement_of(station: Station, device: str, trial: Statement) -> Mapping[str, Any] | None:
     """Return a device's judgement in this trial; None where it is of another one, or there is none."""
-    told = station.judged.get(device, {})
-    return told if (told.get("sha256"), told.get("number")) == (trial.sha256, trial.number) else None
+    judgement = station.judged.get(device, {})
+    return judgement if (judgement.get("sha256"), judgement.get("number")) == (trial.sha256, trial.number) else None
 
 
 def _row(known: Registry, station: Station, device: str, trial: Statement, headline: str) -> Row:
     row: Row = {"device": device, "factory": station.edge.name, "samples": None, "new": None, "in use": None}
-    told = _told(station, device, trial)
-    if told is None:
+    body = _judgement_of(station, device, trial)
+    if body is None:
         silent = "it did not answer" if station.there.is_set() else f"broker {station.edge.broker} did not answer"
         return row | {"why": station.refused.get(device, silent)}
     try:
-        one = read(told, headline)
+        judgement = read(body, headline)
     except RefusedError as error:
         return row | {"why": printable(f"refused: {error.text}")}
     except SettingError as error:
         return row | {"why": printable(str(error))}
-    if told.get("used") != known.used[device].version:
-        return row | {"why": f"it uses version {shown(told.get('used'), 40)}, not {known.used[device].version}"}
-    return row | {"samples": one.samples, "new": one.new, "in use": one.old, "why": None}
+    if body.get("used") != known.used[device].version:
+        return row | {"why": f"it uses version {shown(body.get('used'), 40)}, not {known.used[device].version}"}
+    return row | {"samples": judgement.samples, "new": judgement.new, "in use": judgement.old, "why": None}
 
 
 def read(body: Mapping[str, Any], headline: str) -> Judgement:
