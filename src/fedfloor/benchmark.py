@@ -58,7 +58,7 @@ def protocols() -> dict[str, Path]:
 
 
 def read(chosen: Sequence[str], more: Sequence[Path] = ()) -> dict[str, Experiment]:
-    """Return the experiments of protocols by name, all if none is chosen, and of experiment files of one's own.
+    """Return the experiments of protocols by name, all if none is chosen, and of the user's experiment files.
 
     Raises:
         SettingError: a name is unknown, a file is not an experiment, or two have one name.
@@ -71,7 +71,7 @@ def read(chosen: Sequence[str], more: Sequence[Path] = ()) -> dict[str, Experime
     for path in more:
         experiment = config.read(path)
         if experiment.name in given:
-            raise SettingError(f"--data {path}: there is a protocol '{experiment.name}' already. Rename one.")
+            raise SettingError(f"--data {path}: protocol '{experiment.name}' exists already. Rename one.")
         given[experiment.name] = experiment
     return given
 
@@ -98,7 +98,7 @@ def plan(name: str, experiment: Experiment, methods: Sequence[str], seed: int, o
 
 
 def _no(*_: Any) -> str | None:
-    """Start nothing, in the place of a run that was refused while it was planned."""
+    """Stand in for a run that was refused while it was planned."""
     raise SettingError("refused")
 
 
@@ -152,7 +152,7 @@ def _empty() -> dict[str, Any]:
 
 
 def _digest(experiment: Experiment) -> str:
-    """Return a protocol's digest: of the settings that it gives, so that a new setting's default changes none."""
+    """Return a protocol's digest: of its explicit settings, so that a new setting's default does not change it."""
     return hashlib.sha256(config.brief(replace(experiment, seed=0)).encode()).hexdigest()
 
 
@@ -190,7 +190,7 @@ def _record(planned: PlannedRun, ranks: int, follow: Callable[[str, Line], None]
 
 
 def _elsewhere(planned: PlannedRun) -> dict[str, float | None]:
-    """Return seconds and joules of a run on :data:`OTHER_NETWORK`; none where its plans depend on training."""
+    """Return seconds and joules of a run on :data:`OTHER_NETWORK`; empty where its plans depend on training."""
     with tempfile.TemporaryDirectory() as folder:
         try:
             (copy,) = reprice([planned.out], NetworkSettings(profile=OTHER_NETWORK), Path(folder) / "r", lambda _: None)
@@ -238,7 +238,7 @@ def table(document: Mapping[str, Any], protocol: str) -> list[Record]:
 
 
 def page(document: Mapping[str, Any]) -> str:
-    """Return the results as Markdown: a table per protocol, and why methods were refused."""
+    """Return the results as Markdown: a table per protocol, and the reasons for refused methods."""
     known = protocols()
     kinds = dict.fromkeys(each.get("processor", document["processor"]) for each in document["records"])
     lines = [
@@ -283,7 +283,7 @@ def best(document: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _markdown(document: Mapping[str, Any], protocol: str) -> Iterator[str]:
-    """Yield a protocol's table, the best method first, and why methods were refused."""
+    """Yield a protocol's table, the best method first, and the reasons for refused methods."""
     records = [each for each in document["records"] if each["protocol"] == protocol]
     figure = next((each["figure"] for each in records if "figure" in each), "accuracy")
     devices = [DEVICE] * any(DEVICE in each for each in records)
@@ -324,7 +324,7 @@ def _interval(value: float | None, half: float | None, share: bool) -> str:
 def check(
     document: Mapping[str, Any], given: Mapping[str, Experiment], count: int, seed: int, ranks: int
 ) -> list[Record]:
-    """Run records again that are drawn at random, and compare.
+    """Run randomly drawn records again, and compare.
 
     On the recorded kind of processor figure and model must be the same to the bit; elsewhere the figure within
     :data:`TOLERANCE` of itself.
@@ -334,7 +334,7 @@ def check(
     """
     known = [each for each in document["records"] if each.get("value") is not None and each["protocol"] in given]
     if not known:
-        raise SettingError("there is no record of these protocols to run again.")
+        raise SettingError("these protocols have no recorded results to run again.")
     drawn = np.random.default_rng(seed).permutation(len(known))[:count]
     rows = []
     with tempfile.TemporaryDirectory() as folder:

@@ -18,7 +18,7 @@ def key(seed: int, purpose: str, *place: int) -> int:
 
     Args:
         seed: the experiment's seed.
-        purpose: of the draw, such as ``"batches"`` or ``"lost"``.
+        purpose: the purpose of the draw, such as ``"batches"`` or ``"lost"``.
         place: round, tick, device, visit, … as far as they matter.
 
     >>> key(0, "batches", 1, 0, 3, 0) == key(0, "batches", 1, 0, 3, 0)

@@ -66,7 +66,7 @@ def checked(kind: type[T], table: Table, where: str) -> T:
     """Return ``kind(**table)`` once every key is known and every value of the right type.
 
     Tables within become the dataclasses that describe them, lists tuples, and whole numbers floats where a setting is a
-    float. A type that only the class itself knows is not checked.
+    float. A type that only the class itself can resolve is not checked.
 
     Raises:
         SettingError: an unknown key (the nearest is named), a missing one, a wrong type, or a value out of range.
@@ -76,7 +76,7 @@ def checked(kind: type[T], table: Table, where: str) -> T:
 
 
 def check_values(value: Any, path: str, depth: int = 0) -> None:
-    """Check values of any key, however deep, for values that no setting takes.
+    """Check the values of all keys, at any depth, for values that no setting takes.
 
     Raises:
         SettingError: a date or time, a whole number of more than 64 bits, a text with a NUL, or too deep a nesting.
@@ -98,7 +98,7 @@ def check_values(value: Any, path: str, depth: int = 0) -> None:
 
 
 def parsed(kind: type[T], data: bytes | str, place: str, noun: str, advice: str) -> T:
-    """Return a JSON record as the dataclass that describes it; fields that it does not have are left out.
+    """Return a JSON record as the dataclass that describes it; unknown fields are left out.
 
     Raises:
         SettingError: no JSON, a field that is missing, or a value of another type or out of range.
@@ -122,7 +122,7 @@ def parsed(kind: type[T], data: bytes | str, place: str, noun: str, advice: str)
 
 @lru_cache(maxsize=256)  # parts of plans are checked at every visit
 def hints(kind: Hashable) -> dict[str, Any]:
-    """Return the type hints of a class; none where they hold names that only a type checker knows."""
+    """Return the type hints of a class; none where they hold names that only a type checker resolves."""
     try:
         return typing.get_type_hints(kind) if dataclasses.is_dataclass(kind) else {}
     except NameError:
@@ -150,7 +150,7 @@ def alternatives(hint: Any) -> tuple[Any, ...]:
 
 
 def fits(value: object, part: Any) -> bool:
-    """Return whether a scalar is of a type, or equal to a value; whole numbers are floats too, true and false neither.
+    """Return whether a scalar is of a type, or equal to a value; whole numbers count as floats, true and false do not.
 
     >>> fits(1, float), fits(True, float), fits("auto", "auto"), fits(None, types.NoneType)
     (True, False, True, True)
@@ -163,7 +163,7 @@ def fits(value: object, part: Any) -> bool:
 
 
 def wanted(hint: Any) -> str:
-    """Return the values that a type hint allows, in words; empty where it allows a type that only its class knows.
+    """Return the values that a type hint allows, in words; empty for a type that only its class can resolve.
 
     >>> wanted(float | None), wanted(typing.Literal["a", "b"]), wanted(int | tuple[int, ...])
     ('a number', "'a' or 'b'", 'a whole number or a list')
@@ -209,7 +209,7 @@ def _is_required(field: dataclasses.Field[Any]) -> bool:
 
 
 def _converted(value: Any, hint: Any, path: str, *, listed: bool = False) -> Any:
-    """Return a value as a type hint has it; ``listed``: it is an item of the list at ``path``."""
+    """Return a value converted to a type hint; ``listed``: it is an item of the list at ``path``."""
     parts = alternatives(hint)
     choices = [part for part in parts if dataclasses.is_dataclass(part) and isinstance(part, type)]
     of_origin = {typing.get_origin(part): typing.get_args(part) for part in parts}

@@ -28,7 +28,7 @@ Report = Callable[[str, int, Line], None]
 
 @dataclass(frozen=True)
 class Comparison:
-    """Runs of several methods and seeds, done.
+    """Finished runs of several methods and seeds.
 
     Attributes:
         folder: holds one run's folder for each pair.
@@ -93,7 +93,7 @@ def compare(
         limits: when each run stops early.
         report: called with each new ledger line, behind its method and seed.
         references: also train locally only, on pooled data, and with scikit-learn on the pooled table (of sensors), as
-            far as the first method trains; and forecast by values that repeat, where forecasts are asked for. See
+            far as the first method trains; and forecast by values that repeat, where the task is forecasting. See
             :mod:`fedfloor.runs.references`.
 
     Raises:

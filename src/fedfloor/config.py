@@ -41,7 +41,7 @@ MAKE: Mapping[str, Callable[[str, Mapping[str, Any]], Any]] = {
 
 
 def read(path: Path, changes: Iterable[str] = ()) -> Experiment:
-    """Read an experiment file and change single keys. Paths to data are looked for beside the file first.
+    """Read an experiment file and change single keys. Paths to data are relative to the file first.
 
     Where ``network.profile`` of a run's ``experiment.toml`` is changed, the old network's values do not stay.
 
@@ -146,7 +146,7 @@ def from_table(document: Table) -> Experiment:
 
 
 def check_methods(experiment: Experiment) -> None:
-    """Check the settings of every method an experiment speaks of, and the parts of the one it uses.
+    """Check the settings of every method that an experiment names, and the parts of the one it uses.
 
     Raises:
         SettingError: an unknown method, part or setting.
@@ -158,7 +158,7 @@ def check_methods(experiment: Experiment) -> None:
 
 
 def kind_of(experiment: Experiment, name: str) -> type[Method]:
-    """Return a method's class; ``[methods.NAME] method = "ida"`` makes NAME another name for it, with other settings.
+    """Return a method's class; ``[methods.NAME] method = "ida"`` makes NAME an alias with its own settings.
 
     Raises:
         SettingError: no such method.
@@ -196,7 +196,7 @@ def method_of(experiment: Experiment, name: str | None = None) -> Method:
 
 
 def combined(experiment: Experiment) -> ConfiguredMethod:
-    """Return the experiment's method as it is carried out: with the parts that its own table or [method] exchanges.
+    """Return the experiment's method as it runs: with the parts exchanged by its own table or [method].
 
     Everything of the user's own that the experiment names, as ``module:Name``, is imported here.
 
@@ -213,7 +213,7 @@ def combined(experiment: Experiment) -> ConfiguredMethod:
 
 
 def texts(experiment: Experiment) -> list[tuple[str, str]]:
-    """Return every text with its key that an experiment gives its model and its method, published defaults included.
+    """Return every text, by key, in an experiment's settings of its model and method, including published defaults.
 
     The order depends on keys alone, so that two machines with equal experiments number them alike.
 
@@ -273,7 +273,7 @@ def _listed(value: Any) -> Any:
 
 @contextmanager
 def _inside(where: str) -> Iterator[None]:
-    """Name the table in an error that does not."""
+    """Add the table's name to an error without it."""
     try:
         yield
     except SettingError as error:
@@ -308,7 +308,7 @@ def resolved(experiment: Experiment, folder: Path | None = None) -> str:
 
 
 def _with_effect(data: DataSettings, table: Table) -> Table:
-    """Return a ``[data]`` table without the defaults that mean nothing for these data."""
+    """Return a ``[data]`` table without defaults that have no effect on these data."""
     idle = {"name", "root", "samples_per_device"}
     if data.path is None:
         idle = {field.name for field in dataclasses.fields(Reading)}
@@ -318,7 +318,7 @@ def _with_effect(data: DataSettings, table: Table) -> Table:
 
 
 def brief(experiment: Experiment) -> str:
-    """Return the experiment as TOML without default settings; :func:`read` makes an equal one of it."""
+    """Return the experiment as TOML without default settings; :func:`read` returns an equal one from it."""
     import tomlkit
 
     usual = Experiment()
@@ -358,7 +358,7 @@ def _plain(value: Any) -> Any:
 
 
 def looked_for(given: Path, folder: Path) -> Path:
-    """Return where a path in an experiment file leads: beside the file, or else from the working folder on."""
+    """Return the target of a path in an experiment file: relative to the file, otherwise to the working folder."""
     beside = folder / given
     return given if is_there(given) and not is_there(beside) else beside
 
@@ -369,7 +369,7 @@ def placed(experiment: Experiment, folder: Path) -> Experiment:
 
 
 def seen_from(folder: Path, path: Path) -> Path:
-    """Return a path as it is from a folder on; ``..`` leads out of where a link really is."""
+    """Return a path relative to a folder; ``..`` starts from a link's target."""
     return Path(os.path.relpath(path.parent.resolve() / path.name, folder.resolve()))
 
 

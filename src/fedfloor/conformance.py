@@ -1,4 +1,4 @@
-"""The contract of a method, tried on small parks: simulation, prices, drawings and deployment rely on it.
+"""The contract of a method, tested on small parks: simulation, prices, drawings and deployment rely on it.
 
 Each check is a few rounds on pictures of labels that take about a second. A method from outside is tried as the
 built-in ones are.
@@ -39,7 +39,7 @@ TABLE: dict[str, Any] = {
 
 
 class BrokenError(Exception):
-    """A method does not keep the contract."""
+    """A method violates the contract."""
 
 
 @dataclass(frozen=True)
@@ -47,8 +47,8 @@ class Check:
     """The result of one check.
 
     Attributes:
-        name: of the check.
-        why: how it is broken; "" where it is kept.
+        name: the name of the check.
+        why: the violation; "" where the check passes.
     """
 
     name: str
@@ -85,7 +85,7 @@ class Contract:
     # -- checks -----------------------------------------------------------------------------------------------------
 
     def plans_are_pure(self) -> None:
-        """Equal arguments give equal plans, and leave the state as it was."""
+        """Equal arguments give equal plans, and the state stays unchanged."""
         experiment = self.experiment()
         park, method = build_park(experiment), config.combined(experiment)
         view, costs = forecast.seen(experiment, park, method)
@@ -100,7 +100,7 @@ class Contract:
         _demand(same, "plan() changed the state's notes: absorb() returns a new state.")
 
     def plans_are_data(self) -> None:
-        """A plan is JSON, can be drawn and resolved, and names devices that there are."""
+        """A plan is JSON, can be drawn and resolved, and names existing devices."""
         experiment = self.experiment()
         park = build_park(experiment)
         plan = forecast.first_round(experiment, park)
@@ -136,11 +136,11 @@ class Contract:
         self._same(whole, self.run(experiment, "cut", resume=True))
 
     def lost_visits_are_borne(self) -> None:
-        """Where four visits in ten are lost the run goes on, and numbers stay finite."""
+        """With four of ten visits lost, the run continues, and numbers stay finite."""
         _healthy(self.run(self.experiment(faults={"visit": 0.4})))
 
     def one_device_is_a_park(self) -> None:
-        """A park of one device, or a refusal by the method itself that states the requirement."""
+        """A park of one device, or a refusal by the method that states its requirement."""
         experiment = self.experiment(park={"devices": 1, "factories": 1}, data={"partition": {"kind": "iid"}})
         try:
             forecast.first_round(experiment, build_park(experiment))
@@ -179,7 +179,7 @@ CHECKS: dict[str, Callable[[Contract], None]] = {
 
 
 def check_method(method: str, changes: Sequence[str] = ()) -> Iterator[Check]:
-    """Try the contract of a method; yield the result of each check.
+    """Test the contract of a method; yield the result of each check.
 
     Args:
         method: its name, or ``module:Name``.
@@ -204,7 +204,7 @@ def check_method(method: str, changes: Sequence[str] = ()) -> Iterator[Check]:
 
 
 def _healthy(done: Run) -> None:
-    """Demand all rounds, and losses that are finite."""
+    """Require all rounds, and finite losses."""
     _demand(len(done.lines) == ROUNDS, f"{len(done.lines)} of {ROUNDS} rounds came out.")
     finite = all(line.loss is None or math.isfinite(line.loss) for line in done.lines)
     _demand(finite, "the loss is not finite.")

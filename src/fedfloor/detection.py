@@ -23,7 +23,7 @@ BUFFER = 100  # rows around an anomaly, at most, that VUS-PR takes for partly ab
 
 @dataclass(frozen=True, eq=False)
 class Detection:
-    """Scores and alarms of recordings, in each in the order of time.
+    """Scores and alarms of recordings, each in the order of time.
 
     Args:
         odd: bool [n], whether a row is abnormal.
@@ -40,7 +40,7 @@ class Detection:
     buffer: int = 1
 
     def recordings(self) -> Iterator[slice]:
-        """Return where each recording lies."""
+        """Return the bounds of each recording."""
         edges = np.flatnonzero(np.diff(self.recording)) + 1
         for first, end in zip([0, *edges.tolist()], [*edges.tolist(), len(self.odd)], strict=True):
             if end > first:
@@ -54,12 +54,12 @@ def f1(detection: Detection) -> float | None:
 
 
 def false_alarms(detection: Detection) -> float | None:
-    """Return the share of normal rows with an alarm; None without any."""
+    """Return the share of normal rows with an alarm; None if no row is normal."""
     return float(detection.alarm[~detection.odd].mean()) if not detection.odd.all() else None
 
 
 def missed(detection: Detection) -> float | None:
-    """Return the share of abnormal rows without an alarm; None without any."""
+    """Return the share of abnormal rows without an alarm; None if no row is abnormal."""
     return float(1 - detection.alarm[detection.odd].mean()) if detection.odd.any() else None
 
 
@@ -73,7 +73,7 @@ def changes(flags: Flags) -> NDArray[np.int64]:
 
 
 def switched(alarm: Flags) -> NDArray[np.int64]:
-    """Return the rows in which alarms begin or end; one in the first row begins there.
+    """Return the rows in which alarms begin or end; an alarm in the first row begins there.
 
     >>> switched(np.array([True, True, False])).tolist()
     [0, 2]
@@ -116,7 +116,7 @@ def nab_points(detected: NDArray[Any], points: NDArray[Any], window: float) -> f
 
 
 def nab_score(points: float, many: int) -> float | None:
-    """Return 100·(points − null)/(perfect − null), null −1 and perfect 1 a change; 0 is to detect nothing."""
+    """Return 100·(points − null)/(perfect − null), null −1 and perfect 1 per change; 0: no detections."""
     return 100 * (points + many) / (2 * many) if many else None
 
 

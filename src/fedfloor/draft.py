@@ -1,4 +1,4 @@
-"""An experiment file for data of one's own, drafted from their properties."""
+"""An experiment file for the user's data, drafted from their properties."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ ROUNDS, ROUNDS_OF_ROWS = 20, 50  # single rows are quick to train on, and networ
 BATCH = 32
 WINDOW, SHORTEST = 20, 3  # rows that a forecast or a life is predicted from, where none are given; of short recordings
 CLIP = 1.0  # norm of a forecast's gradients
-TRIES = 8  # of reading the data, each of which may mend the draft in one thing
+TRIES = 8  # of reading the data, each of which may correct one mistake in the draft
 MOST_NUMBERS = 30  # classes that are numbers, without a list of them
 ENDINGS = (".npz", *own.WHOLE, *(f"{kind}{packed}" for kind in own.TABLES for packed in ("", *PACKED)))
 LASTING = 5  # rows that a label must last for on average, before windows are proposed
@@ -67,7 +67,7 @@ SMALLEST_PICTURE = 18  # pixels a side, of the network with convolutions
 
 
 def title(path: Path) -> str:
-    """Return the name of an experiment on data: theirs without endings, valid as that of a folder.
+    """Return the name of an experiment on data: the data's name without suffixes, valid as a folder's name.
 
     >>> title(Path("halls/press: A.csv.gz"))
     'press- A'
@@ -84,7 +84,7 @@ def _folder_name(text: str) -> str:
 
 @dataclass(frozen=True, eq=False)
 class Draft:
-    """An experiment for data of one's own.
+    """An experiment for the user's data.
 
     Attributes:
         text: the experiment file's.
@@ -98,7 +98,7 @@ class Draft:
 
 
 def draft(path: Path, out: Path, changes: Sequence[str]) -> Draft:
-    """Look at data and write down an experiment that trains on them.
+    """Inspect data and draft an experiment that trains on them.
 
     The roles of a table's columns and the split are guessed where they are not given, and written down with the
     alternatives as comments. Missing values without a setting are drafted as ``previous`` where rows have
@@ -173,7 +173,7 @@ def draft(path: Path, out: Path, changes: Sequence[str]) -> Draft:
 
 
 def _ahead(document: dict[str, Any], park: Park, notes: list[str], *, window: bool) -> Park:
-    """Forecast no columns that a calendar or a category gives, from windows of a period, where these are free.
+    """Exclude columns given by a calendar or a category from the forecast, and set windows of a period, unless set.
 
     Args:
         document: with the task.
@@ -214,7 +214,7 @@ def _windows(length: int) -> str:
 
 
 def _with_candidates(lack: NoColumnError, data: Mapping[str, Any]) -> NoColumnError:
-    """Return the error of a device's or label's column that is not there, with those that it may be."""
+    """Return the error for a missing column of devices or labels, with the candidates."""
     task, able = _task(data), guess.candidates(lack.path, data, lack.role)
     known = {*lack.names, *data.get("columns", {})}
     unlabelled = lack.role == "device" and "label" not in known and task == CLASSIFICATION
@@ -226,7 +226,7 @@ def _with_candidates(lack: NoColumnError, data: Mapping[str, Any]) -> NoColumnEr
 
 
 def _without(document: dict[str, Any], left: Sequence[str]) -> Park:
-    """Write down columns that are left out, and return the park without them."""
+    """Record columns that are left out, and return the park without them."""
     columns = document["data"].setdefault("columns", {})
     columns["ignore"] = [*columns.get("ignore", ()), *left]
     categories = {name: how for name, how in columns.pop("categories", {}).items() if name not in left}
@@ -243,7 +243,7 @@ def _tails(dataset: Dataset, *, detects: bool) -> list[str]:
 
 
 def _train(document: dict[str, Any], park: Park, *, rounds: bool) -> None:
-    """Fill in how devices train, how pictures are scaled, and for single rows the number of rounds where it is free.
+    """Fill in the work of devices, the scaling of pictures, and for single rows the number of rounds, unless set.
 
     Dealt devices have other sizes with another seed: the smallest then trains in shorter mini-batches.
     """
@@ -385,7 +385,7 @@ def _mend(document: dict[str, Any], notes: list[str], *, timed: bool) -> str:
 
 
 def _task(data: Mapping[str, Any]) -> Task:
-    """Return the task of the given kind; a classification where none is given."""
+    """Return the task of the given kind; a classification by default."""
     given = data.get("task")
     given = given if isinstance(given, Mapping) else {"kind": given}
     kind = given.get("kind") or "classification"
@@ -393,7 +393,7 @@ def _task(data: Mapping[str, Any]) -> Task:
 
 
 def _asked(data: Mapping[str, Any], dataset: Dataset) -> list[str]:
-    """Return a sentence on the target and its usual settings; nothing of classes."""
+    """Return a sentence on the target and its usual settings; none for classes."""
     if not dataset.task.targets:
         return []
     names, given = ", ".join(dataset.task.called()[:8]), data.get("task")
@@ -403,13 +403,13 @@ def _asked(data: Mapping[str, Any], dataset: Dataset) -> list[str]:
         return [f"forecast are the next {dataset.task.ahead} rows of {names}; others: --set data.task.horizon=N, --set "
                 "'data.task.sensors=[…]'. Beside the repeated last value: fedfloor run --references"]  # fmt: skip
     if dataset.task.lives or data.get("remaining"):
-        wishes |= {"cap": "data.task.cap=125 (a life beyond that shows in no sensor)"}
+        wishes |= {"cap": "data.task.cap=125 (no sensor shows a longer life)"}
     left = [f"--set {text}" for key, text in wishes.items() if key not in given]
     return [f"predicted is {names}" + (f"; useful settings, with --task regression: {', '.join(left)}" if left else "")]
 
 
 def _proposed(document: dict[str, Any], path: Path, notes: list[str], *, settled: bool) -> tuple[Park, str]:
-    """Return the park with the split that fits, of the given kind if any; write both down."""
+    """Return the park with the split that fits, of the given kind if any; record both."""
     experiment, data = config.from_table(document), document["data"]
     if settled:
         return build_park(experiment), str(data["split"]["kind"])
@@ -449,7 +449,7 @@ def _has_names(path: Path) -> bool:
 
 
 def _regimes(data: dict[str, Any], dataset: Dataset) -> list[str]:
-    """Normalise by operating regime where sensors are moved by some, and return that in words."""
+    """Normalise by operating regime where regimes move sensors, and return this in words."""
     proposal = None if "normalise" in data or dataset.task.ahead else proposals.regimes(dataset)
     if proposal is None:
         return []
@@ -462,7 +462,7 @@ def _regimes(data: dict[str, Any], dataset: Dataset) -> list[str]:
 
 
 def _check_classes(data: Mapping[str, Any], dataset: Dataset, name: str) -> None:
-    """Refuse labels that are many different numbers, unless they are listed or have edges."""
+    """Refuse labels with many different numbers, unless they are listed or have edges."""
     if data.get("classes") or data.get("bins") or len(dataset.classes) <= MOST_NUMBERS:
         return
     try:
@@ -504,7 +504,7 @@ def _columns(data: Mapping[str, Any], dataset: Dataset) -> list[str]:
 
 
 def _moment(time: float, form: str | None) -> str:
-    """Return a time as a date where it is one: given so, or as seconds since 1970."""
+    """Return a time as a date where it is one: given as a date, or in seconds since 1970."""
     dated = form in EPOCHS or abs(time) >= DATED
     return f"{np.datetime64(int(time), 's')}".replace("T", " ") if dated else f"{time:g}"
 
@@ -515,7 +515,7 @@ def _last_is_label(dataset: Dataset, path: Path, data: Mapping[str, Any]) -> boo
 
 
 def _suspects(data: Mapping[str, Any], dataset: Dataset, *, free: bool) -> tuple[list[str], list[str]]:
-    """Return a sentence for each sensor that is probably none, and the columns that are left out for it.
+    """Return a sentence for each column that is probably no sensor, and the columns left out for this reason.
 
     Columns are left out where ``free``, for these give a class away or stay behind when it is predicted: all of a
     classification, and counters of an anomaly detection. Others are proposed to be left out.
@@ -559,7 +559,7 @@ def _suspects(data: Mapping[str, Any], dataset: Dataset, *, free: bool) -> tuple
 
 
 def _rare(document: Mapping[str, Any], dataset: Dataset) -> list[str]:
-    """Return a sentence on the rarest class and the settings that heed it, where these leave it unheeded."""
+    """Return a sentence on the rarest class and the settings for it, unless they are set."""
     if dataset.task != CLASSIFICATION:
         return []
     evaluate, samples = document.get("evaluate", {}), np.bincount(dataset.y, minlength=len(dataset.classes))
@@ -619,7 +619,7 @@ def _network(data: Dataset, *, detects: bool = False) -> str:
 
 
 def _text(document: dict[str, Any], park: Park, missing: str, proposed: str, notes: Sequence[str]) -> str:
-    """Return a document as TOML, tables below single keys, with a comment on the data."""
+    """Return a document as TOML, tables after single keys, with a comment on the data."""
     import tomlkit
 
     body = tomlkit.document()
@@ -670,7 +670,7 @@ def _held(park: Park, holdings: str) -> str:
 
 
 def skew(text: str, park: Park) -> LabelSkew | None:
-    """Return a park's label skew, and warn where the drafted experiment's method has nothing to choose devices by."""
+    """Return a park's label skew, and warn where the drafted experiment's method has no basis for choosing devices."""
     measured = label_skew(park)
     warn(config.from_table(toml_text(text, "the draft")), measured)
     return measured
@@ -717,7 +717,7 @@ def write(text: str, out: Path, *, force: bool) -> None:
     """Write an experiment file whole or not at all; see :func:`check_free`.
 
     Raises:
-        SettingError: it exists, or cannot be written.
+        SettingError: the file exists, or cannot be written.
         RunError: the disk is full.
     """
     check_free(out, force=force)

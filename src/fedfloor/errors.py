@@ -12,7 +12,7 @@ SHOWN = 200  # characters of a value in a message
 
 
 class FedfloorError(Exception):
-    """Base of every error that is the answer to something a user did; shown without a traceback."""
+    """Base of the errors caused by a user's input; shown without a traceback."""
 
     exit_code = 1
 
@@ -61,7 +61,7 @@ def unknown(noun: str, got: str, allowed: Iterable[str]) -> SettingError:
 
 
 def quoted(text: str, error: Exception) -> str:
-    """Return the line of a text that the error of a reader speaks of, or nothing.
+    """Return the line of a text to which a reader's error refers, or "".
 
     >>> quoted("a = 1\\nlr = 0,05", ValueError("Expected newline (at line 2, column 7)"))
     ': lr = 0,05'
@@ -82,7 +82,7 @@ def require(ok: bool, noun: str, got: object, allowed: str) -> None:
 
 
 def require_once(noun: str, names: Sequence[str], what: str) -> None:
-    """Raise a :class:`SettingError` where one of the names stands twice.
+    """Raise a :class:`SettingError` where a name occurs twice.
 
     >>> require_once("tags", ["a", "b", "a"], "names that are given once each")
     Traceback (most recent call last):

@@ -33,23 +33,23 @@ LIKE = ("procedural", "machines", "cmapss", "skab")  # data sets with settings o
 
 @dataclass(frozen=True)
 class DataSettings(Reading):
-    """The ``[data]`` table; how data of one's own are read is described by :class:`~fedfloor.data.reading.Reading`.
+    """The ``[data]`` table; the reading of the user's data is described by :class:`~fedfloor.data.reading.Reading`.
 
     Args:
         name: a data set by name; ``labels`` is made on the spot and needs no download.
         root: folder the data sets lie in; ``$FEDFLOOR_DATA`` or the user's data folder where it is left out.
         path: data of one's own, instead of ``name``: a table, a folder or an ``.npz`` file.
-        partition: how samples become devices; left out, ``natural`` for data of one's own, procedural data, machines,
-            engines and test benches, and ``iid`` for others.
-        stream: which samples a device holds at a tick.
+        partition: the assignment of samples to devices; left out, ``natural`` for data of one's own, procedural data,
+            machines, engines and test benches, and ``iid`` for others.
+        stream: the samples that a device holds at a tick.
         normalise: ``unit`` scales bytes to [0, 1]; ``standard`` centres each channel by per-device sums and divides by
             its standard deviation; ``auto``: ``unit`` for pictures, ``standard`` for sensors; ``device``: each device
             by its own training rows, or ``{ kind = "device", rows = 400 }`` by its first ones.
         samples_per_device: samples made for each device, for generated data.
         procedural: settings of the data set ``procedural``.
         machines: settings of the data set ``machines``.
-        cmapss: which engines and sensors of the data set ``cmapss``, and how many of them are a device's.
-        skab: which recordings of the data set ``skab``, and how many rows of them train.
+        cmapss: the engines and sensors that are read of the data set ``cmapss``, and the engines of each device.
+        skab: the recordings that are read of the data set ``skab``, and the number of their training rows.
     """
 
     name: str = "labels"
@@ -100,8 +100,9 @@ class ParkSettings:
         devices: number of devices; left out, the data's natural owners.
         factories: number of factories; left out, those that the data name for their natural owners, or else one.
         assignment: ``equal`` shares drawn at random, ``random``: each device by itself, or the factory of each device.
-        census_epsilon: ε of the discrete Laplace noise on the counts that a device reports; left out, there is none.
-        mobility: which devices are guests in other factories when; left out, none ever.
+        census_epsilon: ε of the discrete Laplace noise on the counts that a device reports; left out, no noise is
+            added.
+        mobility: the visits of devices to other factories; none where it is left out.
     """
 
     devices: int | None = None
@@ -125,8 +126,8 @@ class ModelSettings:
     Args:
         name: a network by name, or ``module:function`` of your own.
         classifier: path of the layer that is the classifier; left out, the last linear layer.
-        init: how initial weights are drawn: ``default``, as the layers of PyTorch (or the network's own code) do, or
-            ``glorot``, uniform within ±√(6 / (fan in + fan out)) with biases of 0.
+        init: the distribution of initial weights: ``default``, as the layers of PyTorch (or the network's own code) do,
+            or ``glorot``, uniform within ±√(6 / (fan in + fan out)) with biases of 0.
         init_from: a run's folder or its ``model.safetensors``, whose model training begins with.
     """
 
@@ -145,16 +146,16 @@ class ModelSettings:
 
 @dataclass(frozen=True)
 class MethodSettings:
-    """The ``[method]`` table: a method, and parts that take the place of its own. A part is a name, or a table with
-    its ``kind`` and settings; ``module:Name`` is one of your own.
+    """The ``[method]`` table: a method, and parts that replace its own. A part is a name, or a table with
+    its ``kind`` and settings; ``module:Name`` is one of the user's.
 
     Args:
         name: a method by name, or ``module:Name``.
         objective: minimised by devices.
-        mix: how models meet at the cloud.
+        mix: the aggregation of models at the cloud.
         server: the cloud's step with the mean of the round's models.
-        selection: which devices may take part in a round.
-        edge_mix: how models meet at edges, in methods that let them, such as HierFAVG and FedGS.
+        selection: the devices that may take part in a round.
+        edge_mix: the aggregation of models at edges, in methods with a choice, such as HierFAVG and FedGS.
         travel: codecs of the devices' uploads, in order.
         travel_down: codecs of the model on its way to devices, by order.
         edge_travel: codecs of the models that edges send to the cloud, in methods whose models meet at edges first.
@@ -179,8 +180,8 @@ class FaultSettings:
 
     Args:
         visit: the chance that a visit is lost, in [0, 1).
-        attackers: which devices attack in a simulation, and how: one of ``share``, ``count`` and ``devices``, and the
-            ``kind`` of attack with its settings. None do where it is left out.
+        attackers: the devices that attack in a simulation, and their attack: one of ``share``, ``count`` and
+            ``devices``, and the ``kind`` of attack with its settings. None do where it is left out.
     """
 
     visit: float = 0.0
@@ -203,7 +204,7 @@ class DeploySettings:
     Args:
         norm_limit: how many times as long as the median of the devices an update, or an answer to a question, may be;
             ``false``: as long as it likes. Above 1.
-        samples_limit: how many times the median a device may claim to hold, where devices report what they hold;
+        samples_limit: the most samples that a device may report, in multiples of the median, where devices report them;
             ``false``: any number. Above 1.
         simulate: whether a simulation goes by ``norm_limit``, too. It then trains one device after the other.
     """
@@ -221,14 +222,14 @@ class DeploySettings:
 
 @dataclass(frozen=True)
 class EngineSettings:
-    """The ``[engine]`` table: how plans are carried out.
+    """The ``[engine]`` table: the execution of plans.
 
     Args:
         shortcuts: ``auto`` takes faster ways that are equal but for rounding; ``off`` does every visit by itself.
         kind: ``ranks`` train one device after the other, a ``cohort`` many at once; ``auto`` is a cohort on CUDA, else
             ranks.
-        device: ``cpu``, ``cuda``, or ``auto``: CUDA where there is one, but for ranks that are named.
-        precision: of products on CUDA; ``bf16`` by autocast, of cohorts alone.
+        device: ``cpu``, ``cuda``, or ``auto``: CUDA where a device is present, except with named ranks.
+        precision: the precision of products on CUDA; ``bf16`` by autocast, of cohorts alone.
     """
 
     shortcuts: Literal["auto", "off"] = "auto"
@@ -239,7 +240,7 @@ class EngineSettings:
 
 @dataclass(frozen=True)
 class EvaluateSettings:
-    """The ``[evaluate]`` table: when the global model is evaluated, and on which data.
+    """The ``[evaluate]`` table: the rounds with an evaluation, and its data.
 
     Args:
         every: rounds from one evaluation to the next; the last round has one, too.
@@ -248,8 +249,8 @@ class EvaluateSettings:
             temperature of ``[decide]``.
         validation: share of every device's training samples held out where ``on`` is ``validation`` or ``both``; of the
             devices, held out whole, where the data are split by device.
-        coverage: whether the ledger records how many samples of each class were trained on in a round, and on how many
-            devices.
+        coverage: whether the ledger records the number of samples of each class were trained on in a round, and on how
+            many devices.
         headline: the figure that a run is judged by, such as ``"recall of fault"``; the accuracy where it is left out.
         finetune: the work by which every device trains its model before each evaluation, on its own samples, such as
             ``{ epochs = 1 }``; other settings are those of the method's visits. Nothing of it is kept, sent or priced.
@@ -275,20 +276,20 @@ class EvaluateSettings:
 
     @property
     def figure(self) -> Figure:
-        """The figure that a run is judged by."""
+        """The metric by which a run is judged."""
         return named("accuracy" if self.headline is None else self.headline)
 
 
 @dataclass(frozen=True)
 class Experiment:
-    """Everything that determines a run's ledger and model, but for versions and the kind of CPU.
+    """Everything that determines a run's ledger and model, except versions and the kind of CPU.
 
     Args:
         name: names the run's folder.
         seed: every draw is keyed by it.
         rounds: global rounds of the schedule.
         data, park, model, method, network, faults, deploy, engine, evaluate, decide: the tables of these names.
-        work: of visits, for all methods.
+        work: the work of visits, for all methods.
         methods: each method's own settings; only the chosen method's are used.
         provenance: versions and hardware of a run, recorded in its folder; ignored when read.
     """

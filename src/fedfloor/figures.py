@@ -1,4 +1,4 @@
-"""Figures: how good a model is, each with a name, a unit and a direction. A new figure is one entry of ``KINDS``."""
+"""Metrics: measures of a model's quality, each with name, unit and direction. A new one is an entry of ``KINDS``."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ SPELT = ("F1", "RMSE", "R2", "MAE")  # names whose first letter is spoken with a
 
 @dataclass(frozen=True, eq=False)
 class Ranking:
-    """How a score orders the samples of a class among the others.
+    """The ranking of a class's samples among the rest by a score.
 
     Args:
-        own: int64 [B], how many samples of the class have each distinct score, from the lowest.
-        others: int64 [B], how many of the others have.
+        own: int64 [B], the number of samples of the class have each distinct score, from the lowest.
+        others: int64 [B], the number of other samples with each of them.
     """
 
     own: Counts
@@ -78,8 +78,8 @@ class Errors:
         predicted: float64 [n, T, L]: the prediction is in the middle, its interval at both ends; L = 1 without one.
         cap: true values above it count as it; None: they count as they are.
         naive: of each target, the mean absolute error of repeating a value in training; empty where there is no order.
-        names: of the targets, or of sensors whose rows ahead they are, as many for each.
-        unit: of the targets.
+        names: the names of the targets, or of sensors whose rows ahead they are, as many for each.
+        unit: the unit of the targets.
         levels: L quantiles that were learnt; empty where there is no interval.
         edges: between ranges of the first target.
     """
@@ -109,11 +109,11 @@ class Predictions:
     """A model's predictions of the test samples: sums, and for ranking figures the order of its scores.
 
     Args:
-        table: int64 [F, F], how many samples of class i (row) were taken for class j (column).
+        table: int64 [F, F], the number of samples of class i (row) predicted as class j (column).
         loss: mean loss, nats.
         rankings: class → ranking by the log-odds of the class, of the classes that the figure reads.
-        errors: of a regression.
-        detection: of anomalies: scores and alarms in the order of time.
+        errors: the errors of a regression.
+        detection: the detection of anomalies: scores and alarms in the order of time.
     """
 
     table: Counts
@@ -136,8 +136,8 @@ class Kind:
             not defined.
         of_class: whether it is of all classes together, of one that is named, or of either.
         unit: ``"share"``, in [0, 1], or ``"nats"``.
-        better: which direction is good.
-        column: the ledger's column that every run has of it, if any.
+        better: the direction of improvement.
+        column: its column in the ledger, where every run has one.
         ranking: whether it reads scores in order.
         tasks: the kinds of task that it judges; all if empty.
         shown: further kinds of task whose runs always record it.
@@ -159,7 +159,7 @@ def _accuracy(tested: Predictions, _: int) -> float:
 
 
 def recalls(table: Counts) -> NDArray[np.float64]:
-    """Return float64 [F], the share of each class's samples that are right; NaN for a class without samples."""
+    """Return float64 [F], the share of each class's samples predicted correctly; NaN for a class without samples."""
     of_class, share = table.sum(axis=1), np.full(len(table), np.nan)
     np.divide(np.diag(table), of_class, out=share, where=of_class > 0)
     return share
@@ -181,7 +181,7 @@ def _f1(tested: Predictions, label: int) -> float | None:
 
 
 def f1s(table: Counts) -> NDArray[np.float64]:
-    """Return float64 [F], F1 = 2·TP / (2·TP + FP + FN); NaN of a class that neither occurs nor is predicted."""
+    """Return float64 [F], F1 = 2·TP / (2·TP + FP + FN); NaN for a class that neither occurs nor is predicted."""
     both, share = table.sum(axis=0) + table.sum(axis=1), np.full(len(table), np.nan)
     np.divide(2 * np.diag(table), both, out=share, where=both > 0)
     return share
@@ -222,7 +222,7 @@ def rmse(errors: Errors) -> float:
 
 
 def r_squared(errors: Errors) -> float:
-    """Return the mean over the targets of 1 − Σd²/Σ(y − ȳ)²; −∞ of a target that is constant and missed."""
+    """Return the mean over the targets of 1 − Σd²/Σ(y − ȳ)²; −∞ for a constant target with errors."""
     spread = np.square(errors.wanted - errors.wanted.mean(axis=0)).sum(axis=0)
     with np.errstate(divide="ignore", invalid="ignore"):
         return float(np.nan_to_num(1 - np.square(errors.away).sum(axis=0) / spread, nan=1.0, neginf=-np.inf).mean())
@@ -309,7 +309,7 @@ COLUMNS = tuple(kind.column for kind in KINDS if kind.column)
 
 @dataclass(frozen=True)
 class Figure:
-    """A figure: how good a model is on the test data.
+    """A metric: a measure of a model's quality on the test data.
 
     Args:
         kind: its entry in the list.
@@ -323,7 +323,7 @@ class Figure:
 
     @property
     def name(self) -> str:
-        """How it is written, such as ``"accuracy"`` or ``"recall of fault"``."""
+        """The notation, such as ``"accuracy"`` or ``"recall of fault"``."""
         return f"{self.kind.name} of {self.of}" if self.of else self.kind.name
 
     @property
@@ -333,7 +333,7 @@ class Figure:
 
     @property
     def share(self) -> bool:
-        """Whether it lies in [0, 1]."""
+        """Whether the metric lies in [0, 1]."""
         return self.kind.unit == "share"
 
     @property
@@ -344,21 +344,21 @@ class Figure:
 
     @property
     def title(self) -> str:
-        """The name as a heading begins with it, such as ``"Accuracy"``."""
+        """The name at the beginning of a heading, such as ``"Accuracy"``."""
         return self.name[0].upper() + self.name[1:]
 
     @property
     def axis(self) -> str:
-        """The name with its unit, as an axis has it."""
+        """The name with its unit, for an axis."""
         return f"{self.name} ({self.unit})" if self.unit else self.name
 
     @property
     def unit(self) -> str:
-        """The unit in words, as an axis has it; empty where there is none."""
+        """The unit in words, for an axis; empty where there is none."""
         return "share right" if self.kind.name == "accuracy" else self.own or self.kind.unit
 
     def amount(self, value: str) -> str:
-        """Return a value with the target's unit, where the figure is in it.
+        """Return a value with the target's unit, if the metric has this unit.
 
         >>> named("RMSE").within("cycles").amount("13.4"), named("R2").amount("0.8")
         ('13.4 cycles', '0.8')
@@ -391,7 +391,7 @@ class Figure:
         return None if value is None else float(value)
 
     def gain(self, value: float, other: float) -> float:
-        """Return by how much the first of two values is better than the second; negative where it is worse."""
+        """Return the lead of the first of two values over the second; negative where it is worse."""
         return value - other if self.kind.better == "higher" else other - value
 
     def worst(self, values: Iterable[float]) -> float:
@@ -475,10 +475,10 @@ ACCURACY, LOSS, MACRO_F1 = (named(name) for name in ("accuracy", "loss", "macro-
 
 
 def of_task(kind: str, *, lives: bool = True) -> tuple[Figure, ...]:
-    """Return the figures that a kind of task has of its own.
+    """Return the metrics specific to a kind of task.
 
     Args:
-        kind: of the task.
+        kind: the kind of the task.
         lives: whether its targets are remaining lives; :data:`OF_LIVES` mean nothing of others.
     """
     every = (entry for entry in KINDS if kind in (*entry.tasks, *entry.shown))
@@ -489,7 +489,7 @@ ALWAYS = tuple(Figure(kind) for kind in KINDS if kind.column)  # in every run's 
 
 
 def fits(figure: Figure, classes: Sequence[str], tests: Counts, task: str = "classification") -> None:
-    """Refuse a headline of another task, of a class that the data do not have, or of which there is no test sample.
+    """Refuse a headline of another task, of a class that the data do not have, or without a test sample.
 
     ``tests``: int64 [F], test samples of each class. ``task``: its kind.
 
@@ -501,7 +501,7 @@ def fits(figure: Figure, classes: Sequence[str], tests: Counts, task: str = "cla
         known = ", ".join(_example(value) for value in KINDS if not value.tasks or task in value.tasks)
         raise SettingError(
             f"{setting}: it judges tasks of the kind {' or '.join(figure.kind.tasks)}, and data.task is '{task}'. "
-            f"Figures of it: {known}."
+            f"Its metrics: {known}."
         )
     if figure.of and figure.of not in classes:
         known = ", ".join(classes[:20]) + (", …" if len(classes) > 20 else "")

@@ -1,4 +1,4 @@
-"""The machine: memory that is free, cores, and one thread per process."""
+"""The machine: free memory, cores, and one thread per process."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def cores() -> int:
 
 
 def processor() -> str:
-    """Return the kind of processor, on which alone results are the same to the bit."""
+    """Return the kind of processor; only on the same kind are results equal to the bit."""
     about = Path("/proc/cpuinfo")
     lines = about.read_text(errors="replace").splitlines() if about.exists() else []
     names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))

@@ -29,7 +29,7 @@ class BoundedClient(mqtt.Client):
 
     Args:
         name: the client's; "" where the broker gives it one.
-        packet_bytes: of a packet's body, at most; checked before any of it is read.
+        packet_bytes: the size of a packet's body, at most; checked before any of it is read.
         reconnects: whether paho's own loop connects again.
 
     Attributes:
@@ -42,10 +42,11 @@ class BoundedClient(mqtt.Client):
         self._packet_bytes, self.violation = packet_bytes, ""
 
     def limits(self, expiry_s: int = 0) -> Any:
-        """Return the properties of a CONNECT packet that request what is enforced here.
+        """Return the properties of a CONNECT packet that request the limits enforced here.
 
         Args:
-            expiry_s: how long the broker keeps this client's subscriptions and messages after a connection, s.
+            expiry_s: the time for which the broker keeps this client's subscriptions and messages after a connection,
+                s.
         """
         properties: Any = Properties(PacketTypes.CONNECT)  # type: ignore[no-untyped-call]
         properties.MaximumPacketSize = self._packet_bytes
@@ -54,7 +55,7 @@ class BoundedClient(mqtt.Client):
         return properties
 
     def listen(self, heard: Callable[[str, bytes], None]) -> None:
-        """Set what is called with topic and payload of each message; one with a topic of no park is passed over."""
+        """Set the function that is called with topic and payload of each message; topics of no park are skipped."""
 
         def on_message(_client: object, _data: object, message: Any) -> None:
             with suppress(UnicodeDecodeError):
@@ -64,7 +65,7 @@ class BoundedClient(mqtt.Client):
         self.on_message = on_message
 
     def _sock_recv(self, bufsize: int) -> bytes:
-        """Read from the socket, at most ``bufsize`` bytes: one of a packet's head, or what is left of its body.
+        """Read from the socket, at most ``bufsize`` bytes: one of a packet's head, or the rest of its body.
 
         Raises:
             ConnectionError: the packet breaks a limit; paho then closes the connection.

@@ -1,4 +1,4 @@
-"""Names of sites as people read them, counts in words, and the names of references."""
+"""Names of sites for display, counts in words, and the names of references."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Names:
         return self.factories[number] if number < len(self.factories) else ""
 
     def site(self, kind: str, number: int) -> str:
-        """Return a site's name, else its kind and number; the number is left out of an only factory.
+        """Return a site's name, otherwise its kind and number; a single factory has no number.
 
         >>> Names().site("factory", 2), Names(factories=("",)).site("edge", 0), Names().site("cloud", 0)
         ('factory 2', 'edge', 'cloud')
@@ -41,7 +41,7 @@ class Names:
         return self.own(kind, number) or (kind if only else f"{kind} {number}")
 
     def short(self, kind: str, number: int) -> str:
-        """Return a site's name, else its number alone: for places that name the kind themselves."""
+        """Return a site's name, otherwise its number alone: for places that name the kind themselves."""
         return self.own(kind, number) or str(number)
 
     def many(self, devices: Iterable[int], most: int = MOST) -> str:
@@ -55,7 +55,7 @@ class Names:
         return some(named if len(named) == len(numbers) else _ranges(numbers), most)
 
     def insert(self, message: str) -> str:
-        """Return a message with the names of the devices that it numbers, beside their kind.
+        """Return a message with names in place of devices' numbers, after their kind.
 
         >>> Names({3: "pump-7"}).insert("the loss of device 3 became nan on device 4")
         "the loss of device 'pump-7' became nan on device 4"
@@ -86,7 +86,7 @@ def count(number: int, noun: str, plural: str = "") -> str:
 
 
 def some(names: Sequence[str], most: int) -> str:
-    """Return the first names, with a sign where there are more.
+    """Return the first names, followed by … if more exist.
 
     >>> some(["a", "b"], 2), some(["a", "b", "c"], 2)
     ('a, b', 'a, b, …')
@@ -95,7 +95,7 @@ def some(names: Sequence[str], most: int) -> str:
 
 
 def excerpt(names: Sequence[str], most: int) -> str:
-    """Return the first few names, and how many more there are.
+    """Return the first few names, and the number of the rest.
 
     >>> excerpt(["a", "b", "c", "d", "e"], 3)
     'a, b, c and 2 more'

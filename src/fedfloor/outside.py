@@ -56,9 +56,9 @@ def load(spec: str, role: str) -> Any:
 
 
 def blamed(error: BaseException) -> RunError | None:
-    """Return the error of code of one's own as one that names its file, line and function; None if there is no such.
+    """Return the error of the user's code as one that names its file, line and function; None for other errors.
 
-    Code of one's own lies neither in this package nor where packages are installed. The deepest frame of it counts,
+    Code of one's own lies neither in this package nor where packages are installed. Its deepest frame counts,
     whatever it has called.
     """
     if not isinstance(error, Exception) or isinstance(error, FedfloorError):
@@ -76,7 +76,7 @@ def blamed(error: BaseException) -> RunError | None:
 
 
 def name_of(kind: type[Any]) -> str:
-    """Return the name of a class that this process holds an instance of; :func:`loaded` knows it from now on."""
+    """Return the name of a class of which this process holds an instance; :func:`loaded` finds it from now on."""
     spec = f"{kind.__module__}:{kind.__qualname__}"
     _LOADED[spec] = kind
     return spec

@@ -22,7 +22,7 @@ RATIO = 1e9  # of a vector's root mean square: features, gradients and weights a
 
 
 class RefusedError(Exception):
-    """A message that is not taken; ``reason`` is the short name under which it is counted."""
+    """A message that is refused; ``reason`` is the short name under which it is counted."""
 
     def __init__(self, reason: str, text: str) -> None:
         super().__init__(f"{reason}: {text}")
@@ -61,7 +61,7 @@ def number(value: object, low: float, high: float, noun: str) -> float:
 
 
 def rows(value: object, length: int | None, noun: str) -> list[Any]:
-    """Return a list of a given length, or of any that a park may have devices.
+    """Return a list of a given length, or of at most as many entries as a park may have devices.
 
     Raises:
         RefusedError: it is something else.
@@ -102,5 +102,5 @@ def counts(value: object, bins: int, held: int, noise: int = 0, least: int = 0, 
 
 
 def noise(epsilon: float | None) -> int:
-    """Return the most that the noise of a census may change a count."""
+    """Return the largest change of a count by the noise of a census."""
     return 0 if epsilon is None else min(COUNT, math.ceil(NOISE / epsilon))

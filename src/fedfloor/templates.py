@@ -22,5 +22,5 @@ def template(room: str, name: str) -> Template:
 
 
 def render(room: str, name: str, /, **values: Any) -> str:
-    """Return a template filled in; a value that is missing is an error."""
+    """Return a filled-in template; a missing value is an error."""
     return template(room, name).render(**values)

@@ -146,7 +146,7 @@ def _plain_downloads() -> Callable[[str, int, int], None]:
 
 
 def seconds(value: float) -> str:
-    """Return a duration as people read it.
+    """Return a duration in readable form.
 
     >>> seconds(75), seconds(4.25)
     ('1 min 15 s', '4.2 s')
@@ -159,7 +159,7 @@ def seconds(value: float) -> str:
 
 
 def show(rows: Sequence[Mapping[str, Any]], *, as_json: bool, title: str = "", **more: Any) -> None:
-    """Print rows: a table, or with ``--json`` one document ``{"rows": […], …}``; a row may lack columns of others."""
+    """Print rows: a table, or with ``--json`` one document ``{"rows": […], …}``; rows may differ in columns."""
     if as_json:
         print(json.dumps({"rows": [dict(row) for row in rows], **more}, indent=2))
         return
@@ -206,7 +206,7 @@ def _cell(value: Any) -> str:
 
 
 def log_to_stderr() -> None:
-    """Show the package's own notes (``logging``) on standard error; of several ranks only the first shows them.
+    """Show the package's own notes (``logging``) on standard error; of several ranks, only the first shows them.
 
     Control characters, which names in files of others may hold, are escaped. A note is shown once, however many runs of
     a comparison (or with ``extra={"once": True}`` files) it holds for; reports of machines are shown each time.

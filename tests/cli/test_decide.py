@@ -268,8 +268,8 @@ def test_what_validation_data_cannot_choose_is_refused_before_the_first_round() 
     for settings, samples, message in (
         (DecideSettings("fault"), None, 'on = "both"'),
         (DecideSettings("faults"), y, "Did you mean 'fault'"),
-        (DecideSettings("fault"), y * 0, "0 of 4 validation samples are of it"),
-        (DecideSettings("fault"), y * 0 + 1, "4 of 4 validation samples are of it"),
+        (DecideSettings("fault"), y * 0, "0 of 4 validation samples are positive"),
+        (DecideSettings("fault"), y * 0 + 1, "4 of 4 validation samples are positive"),
     ):
         with pytest.raises(SettingError, match=message):
             decision.check(settings, classes, samples)

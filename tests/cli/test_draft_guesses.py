@@ -94,9 +94,9 @@ def test_columns_that_are_no_sensors_are_named(command: Command) -> None:
         "'number' counts up from row to row",
         "'kelvin' is a multiple of (and perhaps a constant more than) 'air'",
         "'spare' is 7 in every row looked at",
-        "'worn' tells the class: each of its 2 values occurs with one class only",
+        "'worn' reveals the class: each of its 2 values occurs with one class only",
         "'cause' is 1 for 'failure' only",
-        "no column says when rows were taken",
+        "no column holds the times of rows",
     ):
         assert text in said.err, text
     assert "'torque'" not in said.err

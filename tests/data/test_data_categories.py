@@ -74,7 +74,7 @@ def test_values_of_several_tables_are_pooled(tmp_path: Path) -> None:
         ({"matreial": "one-hot"}, "no column 'matreial'. Did you mean 'material'"),
         ({"device": "one-hot"}, "names that are given once each"),
         ({"heat": "one-hot"}, "different texts, more than 100: no categories"),
-        ({"grade": ["low", "low"]}, "values that are given once each"),
+        ({"grade": ["low", "low"]}, "values, each given once"),
     ],
 )
 def test_refused(tmp_path: Path, categories: dict[str, Any], text: str) -> None:

@@ -206,7 +206,7 @@ def add(name: str) -> Callable[[Path], object]:
 
 WRONG: dict[str, tuple[Callable[[Path], object], str]] = {
     "nothing": (nothing, "no files in it"),
-    "one class": (one_class, "a0/ok/0.png: 'ok', and so everywhere else: there is one class only"),
+    "one class": (one_class, "a0/ok/0.png: 'ok', and everywhere else: the data have one class only"),
     "no label": (
         add("press 3/1.png"),
         "press 3/1.png: in the wrong place. Pictures lie in [FACTORY/]DEVICE/LABEL/FILE.",
@@ -252,7 +252,7 @@ def test_nothing_outside_is_read(kind: str, tmp_path: Path, monkeypatch: pytest.
     [(Reading(window=Window(3)), "window"), (Reading(missing="mean"), "missing"), (Reading(decimal=","), "decimal")],
 )
 def test_settings_that_say_nothing_about_pictures(reading: Reading, key: str, tmp_path: Path) -> None:
-    with pytest.raises(SettingError, match=rf"\[data\] {key} says nothing about pictures"):
+    with pytest.raises(SettingError, match=rf"\[data\] {key} has no effect on pictures"):
         load(park_of(tmp_path / "data"), reading, 0)
 
 

@@ -200,7 +200,7 @@ def test_normal_operation_alone_says_what_is_possible(command: Command) -> None:
     rows = "".join(f"m{n % 4},{n},{n % 9},normal\n" for n in range(120))
     (command.folder / "calm.csv").write_text(f"device,time,a,label\n{rows}")
     command.refused(
-        command("new", "calm.csv"), "there is one class only", "labelled samples of two classes or more",
+        command("new", "calm.csv"), "the data have one class only", "labelled samples of two classes or more",
         "[data] task = 'reconstruction'",
     )  # fmt: skip
     (command.folder / "calm.csv").write_text(f"device,time,a\n{rows.replace(',normal', '')}")

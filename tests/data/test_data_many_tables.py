@@ -183,7 +183,7 @@ def test_a_device_column_must_agree_with_the_files_name(tmp_path: Path) -> None:
     path = table(tmp_path / "data" / "m1.csv", head="time,a,b,label,device")
     with pytest.raises(SettingError, match=r"m1.csv, row 2, column 'device': '\?', but the file's name says 'm1'"):
         load(tmp_path / "data", FILES, 0)
-    with pytest.raises(SettingError, match=r"\[data\] device says nothing about a table"):
+    with pytest.raises(SettingError, match=r"\[data\] device has no effect on a table"):
         load(path, FILES, 0)
 
 

@@ -23,7 +23,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 WRONG: dict[str, tuple[Arrays, str]] = {
-    "no labels": (without(rows(), "y"), "no array 'y'. There are: x, device"),
+    "no labels": (without(rows(), "y"), "no array 'y'. Available: x, device"),
     "a slip of the pen": (rows(devcie=np.zeros(N)), "holds 'devcie'. Did you mean 'device'?"),
     "too few labels": (rows(y=np.arange(N - 1)), "'y' has 19 values, but 'x' has the shape (20, 2)"),
     "too many devices": (rows(device=np.arange(N + 1)), "'device' has 21 values, but 'x' has the shape (20, 2)"),
@@ -61,7 +61,7 @@ WRONG: dict[str, tuple[Arrays, str]] = {
     "labels with fractions": (rows(y=np.arange(N) / 2), "array 'y': float64. Labels are whole numbers"),
     "labels as bytes": (rows(y=np.array([b"a", b"b"] * (N // 2))), "array 'y': |S1. Give whole numbers, or texts"),
     "an empty device": (rows(device=np.array(["a", ""] * (N // 2))), "row 1, array 'device': empty"),
-    "one class": (rows(y=np.ones(N, int)), "own.npz, row 0, 'y': '1', and so everywhere else: there is one class only"),
+    "one class": (rows(y=np.ones(N, int)), "own.npz, row 0, 'y': '1', and everywhere else: the data have one class"),
     "classes twice": (rows(classes=np.array(["a", "a"])), "array 'classes': must be [F], names that are given once"),
     "objects": (rows(x=np.array([{}] * N)), "array 'x': Python objects, which could execute anything"),
     "device objects": (rows(device=np.array([None] * N)), "array 'device': Python objects"),
@@ -100,9 +100,9 @@ SETTINGS: dict[str, tuple[Arrays, Reading, str]] = {
         "own.npz, row 1, 'y': 'bda' is not one of [data] classes. Did you mean 'bad'?",
     ),
     "no times": (rows(), Reading(split=TimeSplit()), "split = time: the times of these samples are unknown"),
-    "windows of windows": (rows(x=np.ones((N, 2, 3))), Reading(window=Window(2)), "[data] window says nothing about"),
+    "windows of windows": (rows(x=np.ones((N, 2, 3))), Reading(window=Window(2)), "[data] window has no effect on"),
     "windows of images": (rows(x=np.ones((N, 2, 3), np.uint8)), Reading(window=Window(2)), "whose x are images"),
-    "a size": (rows(), Reading(size=(2, 2)), "[data] size says nothing about own.npz, whose x are rows"),
+    "a size": (rows(), Reading(size=(2, 2)), "[data] size has no effect on own.npz, whose x are rows"),
     "long windows": (rows(), Reading(window=Window(9)), "0 test windows of 9 rows (and 1 more device: b): too few"),
     "few samples": (
         rows(device=np.arange(N) % 10), Reading(), "own.npz, row 0: device '0' has 2 samples",
@@ -199,11 +199,11 @@ HOSTILE: dict[str, tuple[Callable[[Path], object], str]] = {
     "a header that never ends": (lambda path: members(path, ("x.npy", header("[" * 3000))), "cannot be read: "),
     "half a character": (
         lambda path: members(path, *pair(), ("device.npy", header("(2,)", "<U1") + struct.pack("<2I", 65, 0xD800))),
-        "array 'device': holds what is no Unicode text",
+        "array 'device': has text that is not Unicode",
     ),
     "no character": (
         lambda path: members(path, *pair(), ("device.npy", header("(2,)", "<U1") + struct.pack("<2I", 65, 0xD800000))),
-        "array 'device': holds what is no Unicode text",
+        "array 'device': has text that is not Unicode",
     ),
     "a pickle": (
         lambda path: members(path, ("x.npy", header("(1,)", "|O") + b"cos\nsystem\n(S'x'\ntR.")),
@@ -225,5 +225,5 @@ def test_a_hostile_file_is_refused(name: str, tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_a_bomb_is_not_unpacked(tmp_path: Path) -> None:
     bomb(tmp_path / "own.npz")
-    with pytest.raises(SettingError, match=r"that say they unpack to 1,342,177,408, more than 100 times as many"):
+    with pytest.raises(SettingError, match=r"that claim to unpack to 1,342,177,408, more than 100 times as many"):
         load(tmp_path / "own.npz", Reading(), 0)

@@ -82,7 +82,7 @@ def test_a_query_becomes_a_table_with_its_hash(
         ("sqlite:///plant.db", " ", "the query is empty"),
         ("nosuch://host/x", "SELECT 1", "no address of a database"),
         ("postgresql://me:geheim@host/x", "SELECT 1", "Put it into an environment variable"),
-        ("postgresql://me:$NO_SUCH_VARIABLE@host/x", "SELECT 1", "no such environment variable"),
+        ("postgresql://me:$NO_SUCH_VARIABLE@host/x", "SELECT 1", "this environment variable is not set"),
     ],
 )
 def test_what_is_wrong_is_named_and_nothing_written(

@@ -137,11 +137,11 @@ SHEETS: dict[str, tuple[Callable[[Path], object], str]] = {
         "p1/log.csv, row 2, column 'device': 'p2', but the folder says 'p1'",
     ),
     "some with a label": (half_labelled, "n/p/a.csv has a column 'label', but n/q/b.csv has none"),
-    "one class": (broken("a,label\n1,x\n2,x\n"), "p1/log.csv, row 2, column 'label': 'x', and so everywhere else"),
+    "one class": (broken("a,label\n1,x\n2,x\n"), "p1/log.csv, row 2, column 'label': 'x', and everywhere else"),
     "too few": (broken("a,label\n1,x\n2,y\n"), "p1/log.csv, row 2, column 'device': device 'p1' has 2 rows"),
     "too high": (
         lambda root: table(root / "a.csv"),
-        "a.csv, row 1 (the header): no column 'device'. There are: time, a, b, label. Another name: --set "
+        "a.csv, row 1 (the header): no column 'device'. Available: time, a, b, label. Another name: --set "
         "data.columns.device=NAME, and likewise label, factory and time. ",
     ),
     "one too high": (
@@ -163,7 +163,7 @@ def test_a_mistake_in_a_table_of_a_folder(name: str, tmp_path: Path) -> None:
 def test_a_label_of_another_name(tmp_path: Path) -> None:
     for device in ("a", "b"):
         table(tmp_path / "data" / "hall" / device / "log.csv", head="time,a,state")
-    with pytest.raises(SettingError, match=r"there is one class only"):
+    with pytest.raises(SettingError, match=r"the data have one class only"):
         load(tmp_path / "data", Reading(columns=Columns(label="state")), 0)  # the made-up column holds "?" throughout
 
 

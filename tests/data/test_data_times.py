@@ -148,7 +148,7 @@ def test_a_form_of_ones_own(tmp_path: Path) -> None:
     ):
         read(written(tmp_path, "20.01.26", "20.01.2026"), "%d.%m.%y")
     for wrong in ("noon", "%Q", "%", "%d %", ""):
-        with pytest.raises(SettingError, match=f"data.time_format is '{wrong}': must be a form with %"):
+        with pytest.raises(SettingError, match=f"data.time_format is '{wrong}': must be a format of strptime"):
             Reading(time_format=wrong)
 
 

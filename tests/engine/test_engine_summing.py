@@ -150,7 +150,7 @@ def test_every_method_has_secure_sums_or_refuses_them_with_the_reason(name: str,
     [
         ({"mix": "median"}, "fedavg", "mix 'median' looks at each device's model"),
         ({"mix": {"kind": "krum", "outliers": 1}}, "fedavg", "mix 'krum' looks at"),
-        (ACROSS, "fedavg", "across = true with 2 factories, each of which would know the other's"),
+        (ACROSS, "fedavg", "across = true with 2 factories, each of which would learn the other's"),
         (ACROSS, "hierfavg", "across = true is one sum at the cloud, and models meet at edges"),
         ({}, "fedsr", "chain or ring"),
         ({}, "scaffold", "devices send 'c' beside the model"),

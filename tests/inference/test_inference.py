@@ -283,7 +283,7 @@ def foreign(folder: Path) -> None:
 
 NO_MODEL = {
     "no folder": (lambda folder: None, "run: there is no such run. Give a run's folder"),
-    "an empty folder": (lambda folder: folder.mkdir(), "run is not a run's folder: there is no model.safe"),
+    "an empty folder": (lambda folder: folder.mkdir(), "run is not a run's folder: it has no model.safe"),
     "a folder of runs": (lambda folder: write_model(folder / "a") and None, "Runs in it: run/a."),
     "not finished": (unfinished, "run has no model yet: a run writes it when it ends or is stopped."),
     "a name nearly right": (lambda folder: (folder.parent / "runs").mkdir(), "runs/NAME. Did you mean 'runs'?"),

@@ -107,7 +107,7 @@ BAD = {
     "cut off": (cut_off, "a.png: cannot be read as a picture ("),
     "no picture": (lambda path: path.write_text("hello"), "a.png: cannot be read as a picture (of no known format)"),
     "empty": (lambda path: path.write_bytes(b""), "a.png: cannot be read as a picture (of no known format)"),
-    "transparent": (transparent, "a.png: has transparent pixels, and what is behind them is unknown."),
+    "transparent": (transparent, "a.png: has transparent pixels without a background."),
     "fractions": (
         lambda path: Image.fromarray(np.zeros((2, 3), np.float32)).save(path, "TIFF"),
         "a.png: numbers with fractions, not 8 or 16 bits.",

@@ -152,7 +152,7 @@ BAD = {
     "empty": ("", "a.csv, row 1: empty."),
     "a header only": ("temp,torque\n", "a.csv: a header, but no rows below it."),
     "a missing sensor": (
-        "temp,torqe\n1,2\n", "no column 'torque'. Did you mean 'torqe'? There are: temp, torqe. The model needs it."
+        "temp,torqe\n1,2\n", "no column 'torque'. Did you mean 'torqe'? Available: temp, torqe. The model needs it."
     ),
     "a word": ("temp,torque\n1,2\n1,hot\n", "a.csv, row 3, column 'torque': 'hot' is not a number."),
     "another decimal mark": (

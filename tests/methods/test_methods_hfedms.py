@@ -206,7 +206,7 @@ def test_more_groups_than_devices_are_as_many_as_devices() -> None:
 
 
 def test_a_park_nobody_may_take_part_in_is_refused() -> None:
-    with pytest.raises(SettingError, match="no device that may take part"):
+    with pytest.raises(SettingError, match="no device may take part"):
         planned(HFedMS(), 1, invited=())
 
 

@@ -27,7 +27,7 @@ def test_one_run(tmp_path: Path) -> None:
     assert told(tmp_path) == [
         "FedSR reached an accuracy of 0.80 after 3 rounds.",
         "In round 3, the share of the test samples that the model gets right: FedSR 0.830.",
-        "This is one run with one seed: how far another seed would differ is not known.",
+        "This is one run with one seed: the difference to another seed is not known.",
         "On nine devices in ten, the model of FedSR gets a share of at least 0.41 right, measured or expected by the "
         "classes they hold: the runs do not record which.",  # p10 is half the accuracy
     ]
@@ -117,8 +117,8 @@ def test_runs_that_are_not_done_are_named(tmp_path: Path) -> None:
     make_run(tmp_path / "a0", [0.5, 0.6], seed=0, rounds=2)
     make_run(tmp_path / "a1", [0.5], seed=1, rounds=2)
     assert told(tmp_path)[-1] == (
-        "Schedule not finished: FedSR (seed 1) did 1 of 2 rounds, stopped early or still running. All other runs did "
-        "all rounds."
+        "Schedule not finished: FedSR (seed 1) did 1 of 2 rounds, stopped early or still running. All other runs "
+        "completed all rounds."
     )
 
 
@@ -129,7 +129,7 @@ def test_noisy_censuses_are_told_by_the_seed_that_tells_most(tmp_path: Path) -> 
         (folder / "privacy.json").write_text(json.dumps(body))
     make_run(tmp_path / "b", [0.5, 0.6], method="fedavg")
     said = "With noise: in FedGS a device sent its class counts 101 times, {}together ε = 60, or 55.25 with δ = 1e-05."
-    public = " The noise of a simulation is drawn from its public seed and protects nobody."
+    public = " The noise of a simulation is drawn from its public seed and gives no protection."
     assert told(tmp_path)[-1] == said.format("on real machines ") + public  # as runs of before say nothing of it
     for seed in (0, 1):
         (tmp_path / f"a{seed}" / "privacy.json").write_text(json.dumps({**body, "noise": "secret"}))

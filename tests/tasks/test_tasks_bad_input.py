@@ -64,7 +64,7 @@ CASES: dict[str, tuple[Callable[[int, Row], Row], Row, str]] = {
     ),
     "sensors that never change": (
         put(temp=5, vib=2.5), {"task": LIFE},
-        "no sensor ever changes (temp = 5, vib = 2.5), so that there is nothing to learn from. Look at which columns",
+        "no sensor ever changes (temp = 5, vib = 2.5), so that there is nothing to learn from. Check which columns",
     ),
     "a horizon longer than recordings": (
         put(), {"task": {"kind": "forecasting", "horizon": 70}},

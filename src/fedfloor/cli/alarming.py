@@ -1,4 +1,4 @@
-"""The command that keeps alarms of devices, and lists those that were kept."""
+"""The command that records alarms of devices, and lists them."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def alarms(
     ] = None,
     as_json: Json = False,
 ) -> None:  # fmt: skip
-    """List the alarms of devices that predict, or keep them: drift, and alarms that models decide on."""
+    """List or record the alarms of devices that predict: drift, and alarms by the models' decisions."""
     with shared.needing("alarms", "deploy"):
         from fedfloor.deploy import authority, kept
         from fedfloor.rollout import alarms as module
@@ -42,7 +42,7 @@ def alarms(
     wanted = _devices(settings, device or [])
     if follow:
         if since is not None:
-            raise SettingError("--since lists what was kept: leave it out with --follow.")
+            raise SettingError("--since lists the alarms kept so far: leave it out with --follow.")
         shared.note(f"keeps alarms in {settings.state}; Ctrl-C ends it")
         module.follow(settings, shared.termination(), lambda line: _print(line, wanted, as_json=as_json))
         return
@@ -54,7 +54,7 @@ def alarms(
 
 
 def _devices(settings: AlarmSettings, names: list[str]) -> set[str]:
-    """Return the devices that are meant: those of ``--device``, else all."""
+    """Return the chosen devices: those of ``--device``, otherwise all."""
     known = {device for one in settings.factories for device in one.devices}
     for name in names:
         if name not in known:
@@ -63,7 +63,7 @@ def _devices(settings: AlarmSettings, names: list[str]) -> set[str]:
 
 
 def _row(line: dict[str, Any]) -> dict[str, Any]:
-    """Return a line as people read it."""
+    """Return a line in readable form."""
     from fedfloor.deploy.kept import words
 
     at = dt.datetime.fromisoformat(line["at"]).astimezone()
@@ -74,7 +74,7 @@ def _row(line: dict[str, Any]) -> dict[str, Any]:
 
 
 def _print(line: dict[str, Any], wanted: set[str], *, as_json: bool) -> None:
-    """Print a line as it is kept: as one line of JSON, or of text."""
+    """Print a recorded line, as one line of JSON or of text."""
     if line["device"] not in wanted:
         return
     row = _row(line)

@@ -95,12 +95,12 @@ def _list(*, as_json: bool) -> None:
 
 
 def _check(file: Path, given: Mapping[str, Experiment], many: int, ranks: int, *, as_json: bool) -> None:
-    """Run recorded results again; exit with 1 where one differs. Which are drawn follows from how many there are."""
+    """Run recorded results again; exit with 1 where one differs. Their number alone determines which are drawn."""
     from fedfloor import benchmark as bench
     from fedfloor.terminal import show
 
     if many < 1:
-        raise SettingError(f"--check {many}: how many results to run again, at least 1.")
+        raise SettingError(f"--check {many}the number of results to run again, at least 1.")
     document = bench.results(file)
     rows = bench.check(document, given, many, len(document["records"]), ranks)
     show(rows, as_json=as_json)

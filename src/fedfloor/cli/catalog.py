@@ -205,7 +205,7 @@ def matrices(
     force: Overwrite = False,
     as_json: Json = False,
 ) -> None:
-    """Put matrices of one file per sensor, whose rows are samples, together as arrays."""
+    """Combine matrices, one file per sensor with samples as rows, into arrays."""
     import shlex
 
     from fedfloor.data.matrices import convert

@@ -111,7 +111,7 @@ def _priced(setup: Experiment, park: Park, last: int) -> tuple[Row, list[Row]]:
 
 
 def share(part: float, whole: float) -> str:
-    """Return a part of a whole in percent, with two digits.
+    """Return a share of a total in percent, with two digits.
 
     >>> share(0.0412, 100), share(0, 0)
     ('0.041 %', '0 %')

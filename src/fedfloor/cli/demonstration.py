@@ -1,4 +1,4 @@
-"""A demonstration on a park of real processes: train, release, notice drift, train on, release, roll back."""
+"""A demonstration on a park of real processes: train, release, notice drift, train again, release, roll back."""
 
 from __future__ import annotations
 
@@ -32,18 +32,18 @@ CANARY, SENSOR = "device-0", "device-1"
 
 
 class Demonstration:
-    """The steps, each a command as a user would type it where there is one.
+    """The steps, each a command as a user would type it if one exists.
 
     Args:
-        trial: the park, whose devices predict what is put into ``rows/DEVICE`` of its folder.
-        say: shows a line.
+        trial: the park, whose devices predict the files in ``rows/DEVICE`` of its folder.
+        say: prints a line.
     """
 
     def __init__(self, trial: TrialPark, say: Say) -> None:
         self.trial, self.rows, self._say = trial, list[dict[str, Any]](), say
 
     def run(self, crew: Crew, follow: Callable[[dict[str, Any]], None]) -> bool:
-        """Carry out all steps; return whether each came out."""
+        """Carry out all steps; return whether all succeeded."""
         half = config.read(self.trial.park.experiment).rounds // 2
         self._step("train", lambda: self._train(crew, follow, "--stop-after", str(half)))
         self._step("release to a canary", lambda: self._released("release", str(self.trial.run), "--canary", CANARY))
@@ -76,14 +76,14 @@ class Demonstration:
         return last["round"] > seen, f"accuracy {last['accuracy']:.3f} after round {last['round']}"
 
     def _released(self, *words: str) -> tuple[bool, str]:
-        """Release, promote or roll back; every device that is meant serves what it shall."""
+        """Release, promote or roll back; wait until every device concerned serves its version."""
         rows = self._command(*words, "--wait", str(WAIT_S))
         there = [row for row in rows if row["state"] == "serving" and row["runs"] == row["version"]]
         versions = ", ".join(f"version {number}" for number in sorted({row["version"] for row in rows}))
         return len(there) == len(rows) > 0, f"{len(there)} of {len(rows)} devices serve {versions}"
 
     def _predicted(self, name: str, count: int, brighter: int) -> tuple[bool, str]:
-        """Have a device predict pictures; it notices drift where they are brighter, and none where they are not."""
+        """Let a device predict pictures; it must notice drift in brighter ones, and none in the original ones."""
         folder = self.trial.folder / "rows" / SENSOR
         part = folder / f".{name}.part"
         with part.open("wb") as file:

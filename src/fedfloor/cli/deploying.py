@@ -49,7 +49,7 @@ def provision(
     check: Check = None,
     as_json: Json = False,
 ) -> None:  # fmt: skip
-    """Write certificates, keys and settings for every machine of a park; run again, it adds new machines."""
+    """Write certificates, keys and settings for every machine of a park; a repeated call adds new machines."""
     with shared.needing("provision", "deploy"):
         from fedfloor.deploy import inspect, park_file
         from fedfloor.deploy.provision import misfits
@@ -85,7 +85,7 @@ Config = Annotated[Path, typer.Argument(metavar="CONFIG.toml", help="The setting
 
 
 def _certified(settings: DeviceSettings | EdgeSettings) -> None:
-    """Check a certificate: a broker would refuse it without a reason.
+    """Check a certificate: a broker would refuse it without stating a reason.
 
     The check runs in a process of its own, as it loads 14 MB that an idle agent does not need.
     """
@@ -201,7 +201,7 @@ def up(
 
 @live.command()
 def demo(out: Folder = LIVE, changes: Set = None, as_json: Json = False) -> None:
-    """Train in a park of real processes, release to a canary and to all, notice drift, train on, roll back."""
+    """Train in a park of real processes, release to a canary and to all, notice drift, train again, roll back."""
     from fedfloor.cli import demonstration as module
     from fedfloor.terminal import show
 
@@ -285,7 +285,7 @@ def measure(
     repeats: Annotated[int, typer.Option("--repeats", metavar="N", help="Visits that are timed.")] = 15,
     as_json: Json = False,
 ) -> None:  # fmt: skip
-    """Measure a park that is up, without a run under way, as a network profile for [network] profile = "FILE"."""
+    """Measure a running park, while no run is in progress, as a network profile for [network] profile = "FILE"."""
     _module()
     from fedfloor.deploy import measure as measuring
     from fedfloor.deploy.settings import CloudSettings, read

@@ -1,4 +1,4 @@
-"""Commands that bring models to the devices of a park, and check what was done there."""
+"""Commands that bring models to the devices of a park, and check the log of these steps."""
 
 from __future__ import annotations
 
@@ -56,10 +56,10 @@ def release(
 
 
 def _passed(known: Registry, number: int, to: Sequence[str], wait_s: float, *, as_json: bool) -> list[dict[str, Any]]:
-    """Let devices judge a version, or the person at the terminal where they cannot; return the devices' rows.
+    """Let devices judge a version, or the user where they cannot; return the devices' rows.
 
     Raises:
-        SettingError: it is not better than what is in use, or neither devices nor a person decided.
+        SettingError: it is not better than the version in use, or neither devices nor a person decided.
     """
     from fedfloor.rollout import gate
     from fedfloor.terminal import show
@@ -83,7 +83,7 @@ def promote(
     version: Annotated[int | None, typer.Argument(metavar="[VERSION]", help="Which version is meant.")] = None,
     wait: Wait = WAIT_S, as_json: Json = False,
 ) -> None:  # fmt: skip
-    """Release the version that canaries have to the rest of its target."""
+    """Release the canaries' version to the remaining devices of its target."""
     from fedfloor.rollout import registry
 
     before = _read(park)
@@ -99,7 +99,7 @@ def rollback(park: Park, to: To = None, wait: Wait = WAIT_S, as_json: Json = Fal
 
 
 def _deliver(now: Registry, before: Registry, wait_s: float, *, as_json: bool, **more: Any) -> None:
-    """Send what the last entry of the journal decides, and show what the devices report."""
+    """Send the versions that the journal's last entry decides, and show the devices' reports."""
     _show(now, list(now.entries[-1].about["devices"]), wait_s, before, as_json=as_json, **more)
 
 
@@ -128,7 +128,7 @@ def releases(
     mlflow: Annotated[bool, typer.Option("--mlflow", help="Write the versions to MLflow's registry.")] = False,
     wait: Wait = WAIT_S, as_json: Json = False,
 ) -> None:  # fmt: skip
-    """List the versions of a park, and which device has which."""
+    """List the versions of a park, and the version of each device."""
     from fedfloor.terminal import show
 
     known = _read(park)
@@ -162,7 +162,7 @@ def audit(
     park: Annotated[Path, typer.Argument(metavar="DIR", help="The folder that fedfloor provision wrote.")],
     as_json: Json = False,
 ) -> None:
-    """Check the log of a park: what was provisioned, revoked and released, by whom, and that nobody changed it."""
+    """Check the log of a park: who provisioned, revoked and released, and whether the log is unchanged."""
     with shared.needing("audit", "deploy,onnx"):
         from fedfloor.rollout import audit as audits
     from fedfloor.terminal import show

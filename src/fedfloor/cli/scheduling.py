@@ -1,4 +1,4 @@
-"""The command that lets training start by itself."""
+"""The command that starts training automatically."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ def schedule(
         Path | None, typer.Option("--alarms", metavar="DIR", help="Where alarms are kept; default: that of --park.")
     ] = None,
     once: Annotated[
-        bool, typer.Option("--once", help="Look once, start a run where there is a reason, and end after it.")
+        bool, typer.Option("--once", help="Check once, start a run where a reason holds, and end after it.")
     ] = False,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Show how far each reason is; start and write nothing.")
+        bool, typer.Option("--dry-run", help="Show the state of each reason; start and write nothing.")
     ] = False,
     as_json: Json = False,
 ) -> None:  # fmt: skip
-    """Wait for the reasons in [schedule], and start a run for each; until Ctrl-C."""
+    """Wait for the reasons in [schedule], and start a run for each, until Ctrl-C."""
     with shared.needing("a schedule", "deploy,onnx"):
         from fedfloor.rollout.schedule import Scheduler
     from fedfloor.terminal import show

@@ -15,7 +15,7 @@ from fedfloor.errors import SettingError
 
 
 def sense(
-    source: Annotated[Path, typer.Argument(metavar="SOURCE.toml", help="What is connected to, and which sensors.")],
+    source: Annotated[Path, typer.Argument(metavar="SOURCE.toml", help="Description of the source and its sensors.")],
     into: Annotated[
         Path | None, typer.Option("--into", metavar="FILE.sqlite", help="The ring buffer that the rows go into.")
     ] = None,
@@ -23,11 +23,11 @@ def sense(
         = False,
     seconds: Annotated[
         float | None,
-        typer.Option("--seconds", min=0.1, help="End after so long; --check waits for values for 10 s unless told."),
+        typer.Option("--seconds", min=0.1, help="Seconds until the end; --check waits 10 s by default."),
     ] = None,
     as_json: Json = False,
 ) -> None:  # fmt: skip
-    """Read a device's sensors into a ring buffer on disk, which its agent trains on; until Ctrl-C."""
+    """Read a device's sensors into a ring buffer on disk, on which its agent trains, until Ctrl-C."""
     from fedfloor.data.files.buffer import BUFFERS
     from fedfloor.sensors import sense as agent
     from fedfloor.sensors.settings import read

@@ -30,7 +30,7 @@ RESUME = "Continue with the same command and --resume"
 
 @contextmanager
 def needing(noun: str, extra: str, packages: str = "the packages of deployment") -> Iterator[None]:
-    """Refuse a command, with the way to install them, where packages are missing that are imported within.
+    """Refuse a command if packages imported in the body are missing; the error states how to install them.
 
     Raises:
         SettingError: one is missing.
@@ -52,7 +52,7 @@ def termination() -> threading.Event:
 
 
 def note(text: str) -> None:
-    """Print a line on standard error at once."""
+    """Print a line on standard error immediately."""
     print(text, file=sys.stderr, flush=True)
 
 
@@ -137,7 +137,7 @@ def ranks(given: int | None, experiment: Experiment | None = None) -> int:
 def summary(
     folders: Sequence[Path], out: Path, target: float | None, *, as_json: bool, at: Budget | None = None
 ) -> None:
-    """Write the report of runs to ``out`` and print their table, and where methods share seeds, their differences."""
+    """Write the report of runs to ``out`` and print their table, and the differences of methods with common seeds."""
     from fedfloor.report import ledger, page, table
     from fedfloor.report.groups import groups
     from fedfloor.report.story import remarks
@@ -249,7 +249,7 @@ def compare(
     work: Sequence[PlannedRun], out: Path, stop: Limits, size: int, *, resume: bool, as_json: bool,
     track: Sequence[str] = (), at: Budget | None = None,
 ) -> bool:  # fmt: skip
-    """Carry out the runs of a comparison, show their progress, sum up; return whether all were done.
+    """Carry out the runs of a comparison, show their progress and a summary; return whether all were done.
 
     Raises:
         SettingError: a run's folder exists already and ``resume`` is false, or a budget needs a network.

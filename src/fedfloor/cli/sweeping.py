@@ -60,7 +60,7 @@ def sweep(
 
 
 def _note(plan: Sweep) -> None:
-    """Print the budget, and whose grids it does not cover."""
+    """Print the budget, and the methods whose grids it does not cover."""
     seeds = f"{len(plan.seeds)} seed{'s' * (len(plan.seeds) > 1)}"
     print(f"note: {plan.budget} trials of each method, each with {seeds}", file=sys.stderr)
     for name, size in plan.sizes.items():

@@ -67,7 +67,7 @@ def _module() -> ModuleType:
 
 @contextmanager
 def watched(folder: Path, *, watch: bool, stay: bool) -> Iterator[None]:
-    """Serve a run's page beside it where that is wanted; with ``stay`` until Ctrl-C once the run is over."""
+    """Serve a run's page beside it where it is requested; with ``stay`` until Ctrl-C once the run is over."""
     if stay and not watch:
         raise SettingError("--stay keeps the page of --watch: give both, or none.")
     if not watch:

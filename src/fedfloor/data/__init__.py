@@ -1,1 +1,1 @@
-"""What there is to learn from: data sets, published ones and one's own, as samples with labels, owners and times."""
+"""Data sets, published ones and the user's own, as samples with labels, owners and times."""

@@ -35,7 +35,7 @@ PATIENCE_S = 600.0  # how long one process waits for another that parses the sam
 
 @contextmanager
 def _work_folder(place: Path) -> Iterator[Path]:
-    """Yield a new folder beside ``place``, or a temporary one, that is removed in the end unless it was renamed."""
+    """Yield a new folder beside ``place``, or a temporary one, which is removed at the end unless it was renamed."""
     lock = _lock(place)
     try:
         folder = _beside(place) if lock is not None else None
@@ -56,7 +56,7 @@ def _work_folder(place: Path) -> Iterator[Path]:
 
 
 def _lock(place: Path) -> BaseFileLock | None:
-    """Wait until this process alone may make an entry; None where that cannot be, or would take too long."""
+    """Wait until this process alone may make an entry; None where that is impossible, or would take too long."""
     from filelock import FileLock, Timeout
 
     lock = FileLock(f"{place}.lock")
@@ -77,7 +77,7 @@ def _lock(place: Path) -> BaseFileLock | None:
 
 
 def _beside(place: Path) -> Path | None:
-    """Make a folder beside ``place``, whose lock this process holds; remove what killed processes left."""
+    """Make a folder beside ``place``, whose lock this process holds; remove leftovers of killed processes."""
     from filelock import FileLock, Timeout
 
     for left in place.parent.parent.glob(f"*/*{PART}*"):
@@ -117,7 +117,7 @@ class CacheEntry:
 
 
 class Writer:
-    """Takes arrays piece by piece, so that a data set need not fit into memory twice, or once."""
+    """Takes arrays piece by piece, so that a data set need not fit into memory."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -151,7 +151,7 @@ class Writer:
     def finish(self, facts: Mapping[str, Any]) -> None:
         """Write the arrays' headers (NPY 1.0: magic number, header's length; type, order and shape) and the facts.
 
-        All of it is on the disk then, and not only on its way there.
+        It is then on the disk completely, not merely in the system's buffers.
         """
         with _writing(self._folder):
             sizes = {}
@@ -176,17 +176,17 @@ class Writer:
 def remember(
     recipe: str, files: Sequence[Path], make: Callable[[Writer], Mapping[str, Any]], root: Path | None = None
 ) -> CacheEntry:
-    """Return what ``make`` makes of files: from the cache where the same recipe met the same bytes before.
+    """Return the result of ``make`` for files: from the cache if the same recipe was applied to the same bytes before.
 
-    Processes that want the same at once wait for the first of them, and map what it made. Where the cache cannot be
+    Processes that need the same entry at once wait for the first of them, and map its result. Where the cache cannot be
     written the arrays lie in a temporary folder that has no name any more: they are parsed again next time.
 
     Args:
         recipe: names the parser, its version and its settings: all that the result depends on beside the files' bytes,
             their names and their order.
-        files: what is parsed, in order.
+        files: the files to parse, in order.
         make: writes the arrays and returns the facts. Where it fails nothing is kept.
-        root: the folder that the files lie in, where the folders below it say something (a device, a label): their
+        root: the folder of the files, where the folders below it have a meaning (a device, a label): their
             names then count too.
 
     Raises:
@@ -263,19 +263,19 @@ def _writing(folder: Path) -> Iterator[None]:
         full = error.errno in (errno.ENOSPC, errno.EDQUOT)
         why = "the disk is full" if full else f"{error.strerror or error}"
         raise RunError(
-            f"{why}: what was read could not be kept in {folder.parent}. Make room, or set FEDFLOOR_CACHE to a folder "
+            f"{why}: parsed data could not be kept in {folder.parent}. Make room, or set FEDFLOOR_CACHE to a folder "
             "on another disk. Nothing was left there."
         ) from error
 
 
 def _settle(file: BinaryIO) -> None:
-    """Bring a file onto the disk: after a power cut an entry must be whole, or not there."""
+    """Flush a file to the disk: after a power cut an entry must be whole, or absent."""
     file.flush()
     os.fsync(file.fileno())
 
 
 def _open(place: Path) -> CacheEntry | None:
-    """Return an entry whose files are all there in full length, or None."""
+    """Return an entry whose files are all present in full length, or None."""
     try:
         about = json.loads((place / ABOUT).read_bytes())
         if any((place / name).stat().st_size != size for name, size in about["sizes"].items()):

@@ -27,21 +27,21 @@ LETTERS_AND_DIGITS = (*"0123456789", *"ABCDEFGHIJKLMNOPQRSTUVWXYZ", *"abcdefghij
 
 @dataclass(frozen=True)
 class Inputs:
-    """What a sample is made of, so that whoever has a trained model can make more of them.
+    """The parts of a sample, from which samples for a trained model can be made.
 
     Args:
         kind: ``"image"``: bytes [C, H, W]; ``"table"``: a row of sensors [C], or a window of rows [C, L].
         columns: C names of the sensors.
-        length, step: a window's rows, and from how many rows on the next one begins; None where each row is a sample.
-        missing: what is done where a value is missing.
+        length, step: a window's rows, and the distance from one to the next; None where each row is a sample.
+        missing: the treatment of missing values.
         names: the columns named for device, factory, time, label and id.
         decimal: the decimal mark of the tables it was read from.
         scaled: whether pictures of other sizes were scaled.
-        dialect: how the tables were written, where that is not plain: ``time_format``, ``header``, ….
-        coding: what texts and numbers of tables became where they are not taken as they are: ``bins`` make classes of a
+        dialect: the format of the tables, where it is not the default: ``time_format``, ``header``, ….
+        coding: the conversion of texts and numbers of tables that are not used as they are: ``bins`` make classes of a
             label that is a number, ``categories`` sensors of texts.
-        device_of: how a table's place names its device, as :class:`~fedfloor.data.files.tree.Naming`; empty where a
-            column does, or nothing.
+        device_of: the part of a table's path that names its device, as :class:`~fedfloor.data.files.tree.Naming`; empty
+            where a column does, or nothing.
     """
 
     kind: Literal["image", "table"] = "image"
@@ -57,7 +57,7 @@ class Inputs:
     device_of: dict[str, Any] = field(default_factory=dict)
 
     def describe(self) -> dict[str, Any]:
-        """Return it as JSON."""
+        """Return the object as JSON."""
         if self.kind == "image":
             return {"kind": "image", "scaled": self.scaled}
         window = None if self.length is None else {"length": self.length, "step": self.step}
@@ -72,10 +72,10 @@ class Inputs:
 
 @dataclass(frozen=True)
 class Owned:
-    """The natural owners of samples: devices that were there before the data set was.
+    """The natural owners of samples: the devices that recorded them.
 
     Args:
-        names: of owner 0, 1, …; empty where they have only numbers.
+        names: the names of the owners 0, 1, …; empty where they only have numbers.
         factory: int32, the factory of each owner; None where they are unknown.
         factories: the factories' names.
     """
@@ -87,7 +87,7 @@ class Owned:
 
 @dataclass(frozen=True, eq=False)
 class Made:
-    """Training samples that exist only while somebody looks at them, so many that not even their classes are kept.
+    """Training samples that are generated on demand, too many for even their classes to be kept.
 
     Args:
         first: int64 [K + 1]: device k made the samples first[k] … first[k + 1] − 1.
@@ -100,7 +100,7 @@ class Made:
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
-    """Samples with a bin each (of a classification: a class), and where they have them, targets, owners and times.
+    """Samples with a bin each (in classification: a class), and targets, owners and times if they have any.
 
     The value of a stored number is ``scale`` times it. A sample of sensors may hold NaN where ``inputs.missing`` is
     ``"mean"``: that stands for the mean of its channel.
@@ -108,10 +108,10 @@ class Dataset:
     Args:
         name: as in ``[data] name``.
         classes: F names of the bins, in the order of the labels.
-        shape: of one sample: (C, H, W) of images, (C,) of rows, (C, L) of windows.
+        shape: the shape of one sample: (C, H, W) of images, (C,) of rows, (C, L) of windows.
         y: int64 [N], labels of the training samples in 0..F−1; empty where samples are ``made``: see :meth:`labels`.
         y_test: int64 [Nt].
-        owner: int32 [N], who made each training sample, counted from 0; None where unknown.
+        owner: int32 [N], the owner of each training sample, counted from 0; None where unknown.
         owner_test: int32 [Nt], with the same numbers as ``owner``.
         digest: SHA-256 over the content the data came from: the files' bytes, or the recipe of generated data.
         take: (training indices [n], device) → uint8 or float32 [n, *shape]. Only generated data look at the device: a
@@ -123,15 +123,16 @@ class Dataset:
         first: int64 [N], the first row of each training sample where they are windows that overlap: two share rows
             where these numbers differ by less than a window's length. None where no two samples share any.
         first_test: int64 [Nt], the same of the test samples.
-        through: float64 [N], how far through its recording, 0 to 1, each training sample lies, where that and not time
-            tells which come last: a device's recordings have no order among them, or windows overlap and nobody knows
+        through: float64 [N], the position of each training sample in its recording, 0 to 1, where that and not time
+            determines which come last: a device's recordings have no order among them, or windows overlap and it is
+                unknown
             their times; else None.
         owned: names and factories of the owners.
-        inputs: what a sample is made of.
+        inputs: a description of a sample's parts.
         run: int32 [N], the recording of each training sample, where whole ones are for testing; else None.
-        made: whose the training samples are and what class they have, where that is worked out when it is asked for.
-        task: what a model is asked for.
-        target: float32 [N, T], the targets of the training samples; None where the task asks for their bins.
+        made: owners and classes of the training samples, where these are computed on demand.
+        task: the task of a model.
+        target: float32 [N, T], the targets of the training samples; None where the task learns their bins.
         target_test: float32 [Nt, T], those of the test samples.
         recording_test: int32 [Nt], the recording of each test sample; those of one are in the order of time. None where
             they have no order.
@@ -169,11 +170,11 @@ class Dataset:
         return self.y[indices] if self.made is None else self.made.labels(indices)
 
     def targets(self, indices: Indices) -> Labels | Targets:
-        """Return what a model is asked for of training samples: their bins int64 [n], or targets float32 [n, T]."""
+        """Return the values to predict of training samples: their bins int64 [n], or targets float32 [n, T]."""
         return self.labels(indices) if self.target is None else self.target[indices]
 
     def targets_test(self, indices: Indices) -> Labels | Targets:
-        """Return what a model is asked for of test samples, as :meth:`targets` does."""
+        """Return the values to predict of test samples, as :meth:`targets` does."""
         return self.y_test[indices] if self.target_test is None else self.target_test[indices]
 
     @property
@@ -208,7 +209,7 @@ class SamplePool:
 def pooled(
     name: str, classes: tuple[str, ...], train: SamplePool, test: SamplePool, digest: str, owned: Owned | None = None
 ) -> Dataset:
-    """Make a data set of two arrays of samples, whose ``take`` is ``x[indices]``.
+    """Make a data set from two arrays of samples, whose ``take`` is ``x[indices]``.
 
     >>> ones = SamplePool(np.ones((3, 1, 2, 2), np.uint8), np.array([0, 1, 1]))
     >>> pooled("tiny", ("a", "b"), ones, ones, "").take(np.array([2, 0]), 0).shape

@@ -43,12 +43,12 @@ def get(
     catalog: Mapping[str, Published] = PUBLISHED,
     load: Callable[[str, Path], object] = lambda name, root: sources.load(name, root=root),
 ) -> list[dict[str, str | int | None]]:
-    """Download what is missing of a data set into ``root/name``; what is there is only replaced with ``force``.
+    """Download the missing files of a data set into ``root/name``; existing ones are only replaced with ``force``.
 
     Args:
-        name: of the data set.
+        name: the name of the data set.
         root: the folder that holds the data sets' folders; :func:`fedfloor.data.sources.data_root` if None.
-        mirror: address that holds ``NAME/FILE``, asked instead of the published ones; ``$FEDFLOOR_MIRROR`` if None.
+        mirror: address that holds ``NAME/FILE``, used instead of the published ones; ``$FEDFLOOR_MIRROR`` if None.
         force: fetch files anew that differ from the published ones.
         follow: called with the progress.
         catalog: the data sets that can be downloaded, by name.
@@ -79,7 +79,7 @@ def get(
                     f"{path} differs from the published {file.name} and is read before it. Move it away."
                 )
     elif folder.is_dir() and not any(present.values()) and _problem(load, name, root) is None:
-        log.info("%s holds %s in another form (unpacked?): left alone.", folder, name)
+        log.info("%s holds %s in another form (unpacked?); it is left unchanged.", folder, name)
         return [_row(file, "left alone", folder / file.name) for file in published.files]
     rows = []
     for file, path in present.items():
@@ -116,7 +116,7 @@ def _present(folder: Path, file: File) -> Path | None:
 
 
 def _same(path: Path, file: File) -> bool:
-    """Return whether a file holds what was published; one that the user packed is unpacked first."""
+    """Return whether a file has the published content; one that the user packed is unpacked first."""
     algorithm, _, expected = file.checksum.partition(":")
     digest = hashlib.new(algorithm, usedforsecurity=False)
     try:
@@ -172,15 +172,15 @@ def _fetch(file: File, folder: Path, places: tuple[str, ...], page: str, follow:
             if error.errno in (errno.ENOSPC, errno.EDQUOT):
                 raise RunError(
                     f"the disk is full: {file.name} ({file.size:,} bytes) could not be written in {folder}, and "
-                    "nothing of it was kept. Make room, or choose another folder with --root."
+                    "no part was kept. Make room, or choose another folder with --root."
                 ) from error
             raise SettingError(
                 f"cannot write {file.name} in {folder}: {_reason(error)}. Choose another folder with --root, or set "
                 "FEDFLOOR_DATA."
             ) from error
     raise RunError(
-        f"{file.name} could not be downloaded, and nothing of it was kept. {' '.join(refused)} By hand: get it from "
-        f"{page} and put it into {folder}. Without internet: --from URL asks a mirror of yours."
+        f"{file.name} could not be downloaded, and no part was kept. {' '.join(refused)} By hand: get it from "
+        f"{page} and put it into {folder}. Without internet: --from URL uses your mirror."
     )
 
 
@@ -198,7 +198,7 @@ def _retrieve(url: str, file: File, folder: Path, follow: Follow) -> None:
 
 @contextmanager
 def _made(folder: Path) -> Iterator[None]:
-    """Make a folder; take it back where the body fails and leaves it empty."""
+    """Make a folder; remove it again where the body fails and leaves it empty."""
     new = [place for place in (folder, *folder.parents) if not place.exists()]
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -211,7 +211,7 @@ def _made(folder: Path) -> Iterator[None]:
 
 
 def _stream(url: str, target: str, _: object, *, file: File, follow: Follow) -> None:
-    """Copy what an address sends to the file ``target``, byte for byte (pooch's protocol of a downloader)."""
+    """Copy the response of an address to the file ``target``, byte for byte (pooch's protocol of a downloader)."""
     import requests
     from urllib3.exceptions import HTTPError
 
@@ -246,7 +246,7 @@ def _write(pieces: Iterable[bytes], target: Path, file: File, follow: Follow) ->
 
 
 def _reason(error: BaseException) -> str:
-    """Return an error in a few words, the operating system's where it has some."""
+    """Return an error in a few words, those of the operating system if it has any."""
     at: BaseException | None = error
     while at is not None:
         if isinstance(at, OSError) and at.strerror:

@@ -34,11 +34,11 @@ class _Table:
     """A table with devices and times.
 
     Args:
-        path: of the file.
-        cells: of it.
-        device: of each row.
-        time: of each row, in seconds or as it counts, [n].
-        form: how times are written.
+        path: the path of the file.
+        cells: its cells.
+        device: the device of each row.
+        time: the time of each row, in seconds or as it counts, [n].
+        form: the format of times.
     """
 
     path: Path
@@ -49,7 +49,7 @@ class _Table:
 
 
 def seconds(text: str) -> float:
-    """Read a span of time.
+    """Read a duration.
 
     >>> seconds("24h"), seconds("1.5 d"), seconds("30")
     (86400.0, 129600.0, 30.0)
@@ -67,7 +67,7 @@ def label_rows(
     data: Path, events: Path, out: Path, *, within: str = "", remaining: bool = False, kind: str = "",
     columns: Mapping[str, str] | None = None, force: bool = False,
 ) -> dict[str, Any]:  # fmt: skip
-    """Write a table with a column that states which event follows each of its rows, or how long it takes until one.
+    """Write a table with a column that states which event follows each of its rows, or the time until it.
 
     The row of device k at time t gets the kind of the first event of k at a time t' with t ≤ t' ≤ t + ``within``, else
     ``none``. With ``remaining`` it gets min t' − t, in hours where times are dates, and the number of the events of k
@@ -84,7 +84,7 @@ def label_rows(
         force: whether to overwrite ``out``.
 
     Returns:
-        The facts: file, rows, events, and per label how many rows, or the rows left out.
+        The facts: file, rows, events, and the rows per label, or the rows left out.
 
     Raises:
         SettingError: a column is missing, times cannot be read or compared, or no event concerns any row.
@@ -140,7 +140,7 @@ def _read(path: Path, columns: Mapping[str, str]) -> _Table:
     for role in ("device", "time"):
         if roles.get(role) not in names:
             raise SettingError(
-                f"{path.name}: no column for the {role}. There are: {', '.join(names)}. Its name: --{role} NAME, in "
+                f"{path.name}: no column for the {role}. Available: {', '.join(names)}. Its name: --{role} NAME, in "
                 "both tables."
             )
     try:
@@ -160,7 +160,7 @@ def _kinds(events: _Table, given: str) -> list[str]:
     column = given or roles.get("label") or (free[0] if len(free) == 1 else "")
     if column not in names:
         problem = f"no column '{column}'" if column else "no column for the kind of event"
-        raise SettingError(f"{events.path.name}: {problem}. There are: {', '.join(names)}. Its name: --kind NAME.")
+        raise SettingError(f"{events.path.name}: {problem}. Available: {', '.join(names)}. Its name: --kind NAME.")
     kinds = table.cells(column)
     if "" in kinds or NONE in kinds:
         row = 2 + next(i for i, each in enumerate(kinds) if each in ("", NONE))
@@ -172,7 +172,7 @@ def _kinds(events: _Table, given: str) -> list[str]:
 
 
 def _next(table: _Table, events: _Table) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the row of the next event of each row's device, −1 where there is none, and how many came before it."""
+    """Return the row of the next event of each row's device, −1 without one, and the number of events before it."""
     order = np.argsort(events.time, kind="stable")
     of_device: dict[str, list[int]] = {}
     for event in order.tolist():

@@ -82,7 +82,7 @@ def guess(path: Path, given: Mapping[str, Any], needed: Sequence[str] = ("device
     for the time; a column of a few texts that is none of these becomes categories, one of many texts or a copy of the
     label is ignored; where fractions are written with commas and the delimiter is another, ``decimal`` is a comma, and
     where numbers such as 1.500,0 have both marks, the other one is ``thousands``. Without a device or a label only the
-    roles of other columns are guessed: whoever reads the table refuses it by what it lacks. Dates that are not read
+    roles of other columns are guessed: the reader of the table refuses it by the missing ones. Dates that are not read
     are never ignored.
 
     Raises:
@@ -194,7 +194,7 @@ def word_of(name: str) -> str:
 
 
 def _answers(names: Sequence[str]) -> list[str]:
-    """Return the columns that are called like labels of failures and faults, the likelier first.
+    """Return the columns with names of labels of failures and faults, the likelier first.
 
     >>> _answers(["heat", "is_anomaly", "Quality", "history"])
     ['is_anomaly', 'Quality']
@@ -218,7 +218,7 @@ def _check_names(path: Path, names: Sequence[str], given: Mapping[str, Any]) -> 
 
 
 def _categories(table: Excerpt, texts: Sequence[str], label: str) -> list[str]:
-    """Return those columns of texts that hold a few values again and again, but are no copy of the label."""
+    """Return the columns of texts with a few recurring values that are no copy of the label."""
     categories = []
     for name in texts:
         cells = table.cells(name)
@@ -265,14 +265,14 @@ def roles_of(table: Excerpt, given: Mapping[str, Any], form: str | None = None) 
 
 
 def _machines(table: Excerpt, roles: Mapping[str, str], given: Mapping[str, Any]) -> list[str]:
-    """Return further columns that are called like machines; by one of :data:`MACHINES` only such of texts."""
+    """Return further columns with names of machines; for names in :data:`MACHINES`, only columns of texts."""
     free = [name for name in table.names if name not in roles.values() and name not in given.get("ignore", ())]
     texts = [name for name in free if word_of(name) in MACHINES and is_text(table.cells(name), ".")]
     return [*texts, *(name for name in free if word_of(name) in CALLED["device"])]
 
 
 def _finer(table: Excerpt, device: str, others: Sequence[str]) -> str:
-    """Return the first of other columns that has machines of their own in each device; else the device's column."""
+    """Return the first other column with separate machines in each device; otherwise the device's column."""
     whole, cells = table.cells(device), ((name, table.cells(name)) for name in others)
     return next((name for name, own in cells if 2 * len({*own}) <= len(own) and _groups(own, whole)), device)
 
@@ -302,7 +302,7 @@ def _places(path: Path, roles: Mapping[str, str], given: Mapping[str, Any], *, d
 
 
 def _groups(devices: Sequence[str], places: Sequence[str]) -> bool:
-    """Return whether each device has one place, and several places have some.
+    """Return whether each device has one place, and several places have devices.
 
     >>> _groups(["a", "b", "c"], ["x", "x", "y"]), _groups(["a", "b"], ["x", "y"]), _groups(["a", "a"], ["x", "y"])
     (True, False, False)
@@ -311,7 +311,7 @@ def _groups(devices: Sequence[str], places: Sequence[str]) -> bool:
 
 
 def marks(path: Path, given: Mapping[str, Any], guessed: dict[str, Any], *, judged: bool) -> list[str]:
-    """Leave columns of marks out, but the first where they judge, which is the label; return that in words.
+    """Leave columns of marks out, but keep the first as the label if it only serves evaluation; return this in words.
 
     Such columns have one of :data:`ANSWERS` for a name and two values at most, or texts of which one is a state such as
     ``normal``: as sensors they would give the anomalies away.
@@ -378,14 +378,14 @@ def _check_numbers(table: str, name: str, cells: Sequence[str], decimal: str) ->
 
 
 def _is_time(cells: Sequence[str], form: str | None, *, numbers: bool = True) -> bool:
-    """Return whether every cell is a date that times are read from, or a number where these will do too."""
+    """Return whether every cell is a date that is read as a time, or a number where numbers are accepted."""
     return bool(cells) and all(
         _is_date(cell, form) or (numbers and is_number(cell.replace(",", "."))) for cell in cells
     )
 
 
 def _rises(cells: Sequence[str], devices: Sequence[str]) -> bool:
-    """Return whether numbers rise from each row of a device to its next: those of a clock begin anew in between.
+    """Return whether numbers rise from each row of a device to its next: a clock may start again in between.
 
     >>> _rises(["0", "1", "0", "1"], ["a", "a", "b", "b"]), _rises(["59", "0"], ["", ""]), _rises(["7", "7"], ["", ""])
     (True, False, False)
@@ -399,7 +399,7 @@ def _rises(cells: Sequence[str], devices: Sequence[str]) -> bool:
 
 
 def _is_date(text: str, form: str | None) -> bool:
-    """Return whether a cell is a date; one of digits alone may be a number, unless the form is given."""
+    """Return whether a cell is a date; a cell of digits alone may be a number, unless the form is given."""
     digits = is_number(text) and not (form and "%" in form)
     return not digits and moment(text, form) is not None
 
@@ -498,7 +498,7 @@ def is_text(cells: Sequence[str], decimal: str) -> bool:
 
 
 def _mostly_text(cells: Sequence[str], decimal: str) -> bool:
-    """Return whether a column has texts, or a few of which most are no numbers: codes such as A, F, R and 4.
+    """Return whether a column has texts, or few values that are mostly no numbers: codes such as A, F, R and 4.
 
     >>> codes = ["A", "F", "4", "R"] * 5
     >>> _mostly_text(codes, "."), _mostly_text(["1.5", "n.a.", "1.7"], "."), _mostly_text(["7", "E1", "E2", "E3"], ".")
@@ -538,7 +538,7 @@ def doubtful(sensors: Sequence[str]) -> list[str]:
 
 
 def words(guessed: Mapping[str, Any], given: Mapping[str, Any]) -> list[str]:
-    """Return in words what was guessed, a sentence each."""
+    """Return the guesses in words, a sentence each."""
     before, columns = given.get("columns", {}), guessed.get("columns", {})
     sentences = [
         f"'{columns[role]}' is taken for the {role}" for role in CALLED if columns.get(role) and role not in before

@@ -1,4 +1,4 @@
-"""Samples from matrices of a file per sensor: a row is a sample, and its columns are the sensor's values over time.
+"""Samples from matrices, one file per sensor: a row is a sample, and its columns are the sensor's values over time.
 
 So are, for example, UCI's human activity recognition and the condition monitoring of hydraulic systems written, with
 labels and subjects in files of their own. They become the arrays that ``[data]`` reads.
@@ -34,14 +34,14 @@ def convert(
     length: int | None = None,
     force: bool = False,
 ) -> dict[str, Any]:
-    """Write an ``.npz`` file of windows from matrices, and return what it holds.
+    """Write an ``.npz`` file of windows from matrices, and return its contents.
 
     Args:
         sensors: matrices [N, n], n of each sensor's own; a folder stands for all matrices in it but ``label`` and
             ``device``. Texts in it, such as a description, are named and left out.
         label, device: a file of N rows; ``FILE:3`` for its third column. New samples to predict have no label.
         length: L, values of a sensor in a sample: means over n/L values each; the smallest n if left out.
-        force: whether a file that is there is overwritten.
+        force: whether an existing file is overwritten.
 
     Raises:
         SettingError: no matrices, another number of rows, or values that are no finite numbers.

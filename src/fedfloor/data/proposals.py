@@ -52,7 +52,7 @@ NEARLY = 0.8  # share of the highest autocorrelation that is nearly as high
 
 @dataclass(frozen=True)
 class Finding:
-    """A sensor to look at.
+    """A conspicuous sensor.
 
     Args:
         sensor: its name.
@@ -142,12 +142,12 @@ def heavy_tailed(data: Dataset) -> list[str]:
 
 
 def of_calendar(columns: Sequence[str]) -> list[str]:
-    """Return the columns that are called like parts of a date."""
+    """Return the columns with names of parts of a date."""
     return [name for name in columns if word_of(name) in CALENDAR]
 
 
 def period(data: Dataset) -> int | None:
-    """Return after how many rows the sensors that are forecast come again; None where they do not, or it is too long.
+    """Return the period, in rows, of the sensors that are forecast; None where they have none, or it is too long.
 
     It is the period that most of them have in the largest recording, where that is a quarter of them at least.
     """
@@ -190,7 +190,7 @@ def _period(change: NDArray[np.float64]) -> int | None:
 
 
 def _levels(column: NDArray[np.float64]) -> NDArray[np.int64] | None:
-    """Return each value's level, [n]; None where the values lie at no few levels."""
+    """Return each value's level, [n]; None where the values do not form a few levels."""
     if np.isnan(column).any() or (width := LEVEL_WIDTH * np.ptp(column)) == 0:
         return None
     order = np.sort(column)
@@ -257,7 +257,7 @@ def _counters(data: Dataset) -> set[int]:
 
 
 def _gives_away(column: NDArray[np.float64], y: NDArray[np.int64], classes: Sequence[str]) -> str:
-    """Return how a sensor of few values is a copy of the class, follows from it or is a consequence of it, if so.
+    """Return how a sensor of few values is a copy of the class, follows from it or is a consequence of it, if it does.
 
     A copy has each value with one class only. What follows from the class has one value for each class, but for at most
     :data:`ODD` of the rows with other than the commonest value: ``failure`` beside the kinds of failures. A
@@ -272,7 +272,7 @@ def _gives_away(column: NDArray[np.float64], y: NDArray[np.int64], classes: Sequ
     most, share = table.argmax(axis=1), table.sum(axis=0) / len(y)
     pure = table.max(axis=1) == count
     if pure.all() and len({*most.tolist()}) > 1:
-        return f"tells the class: each of its {len(values)} values occurs with one class only. A copy of the label?"
+        return f"reveals the class: each of its {len(values)} values occurs with one class only. A copy of the label?"
     held = table[:, share > 0]
     others, odd = len(y) - count.max(), len(y) - held.max(axis=0).sum()
     if others >= SHOWN and odd <= ODD * others and len({*held.argmax(axis=0).tolist()}) > 1:
@@ -287,7 +287,7 @@ def _gives_away(column: NDArray[np.float64], y: NDArray[np.int64], classes: Sequ
 
 
 def _beside(x: NDArray[np.float64], texts: Sequence[str], away: Collection[int]) -> dict[int, str]:
-    """Return flags side by side with others, most of which (:data:`BESIDE` or more) give the class away."""
+    """Return flags beside each other, most of which (:data:`BESIDE` or more) give the class away."""
     flags = [not text and bool(np.isin(column, (0, 1)).all()) for text, column in zip(texts, x.T, strict=True)]
     beside: dict[int, str] = {}
     for _, run in groupby(range(len(flags)), key=lambda i: flags[i] or i):
@@ -299,7 +299,7 @@ def _beside(x: NDArray[np.float64], texts: Sequence[str], away: Collection[int])
 
 
 def _missing_mark(column: NDArray[np.float64]) -> str:
-    """Return which value of a sensor seems to stand for a missing one: -999 and its like, far from all others."""
+    """Return the value of a sensor that seems to stand for a missing one: far from all other values, such as -999."""
     for value in MARKS:
         count = int((column == value).sum())
         others = column[(column != value) & ~np.isnan(column)]
@@ -317,14 +317,14 @@ def of_texts(data: Dataset) -> list[str]:
 
 
 def _texts(data: Dataset) -> list[str]:
-    """Return for each sensor the column of texts that it stands for a value of; empty for others."""
+    """Return for each sensor the column of texts of which it stands for a value; empty for other sensors."""
     columns = data.inputs.columns
     texts = sources(columns, data.inputs.coding.get("categories", ()))
     return ["" if text == name else text for name, text in zip(columns, texts, strict=True)]
 
 
 def _copies(x: NDArray[np.float64], names: Sequence[str], texts: Sequence[str]) -> dict[int, str]:
-    """Return the sensors that are another one, or a multiple of it and a constant, but for those of one category."""
+    """Return the sensors that are a linear function of another one, but for those of one category."""
     filled = np.where(np.isnan(x), 0.0, x)
     centred = filled - filled.mean(axis=0)
     length = np.sqrt((centred**2).sum(axis=0))
@@ -352,7 +352,7 @@ OTHERS = {
 
 
 def dated(names: Sequence[str]) -> tuple[str, list[str]] | None:
-    """Return the form of file names that are a device's name and a date, and the devices; None where they are not.
+    """Return the form of file names made of a device's name and a date, and the devices; None for other names.
 
     >>> dated(["P-1_2026-01.csv", "P-1_2026-02.csv", "P-2_2026-01.csv"])
     ('DEVICE_*', ['P-1', 'P-2'])
@@ -370,7 +370,7 @@ def dated(names: Sequence[str]) -> tuple[str, list[str]] | None:
 
 
 def check_levels(files: Sequence[DataFile], given: Mapping[str, Any]) -> None:
-    """Check that files in a folder each are recordings of that device, where nothing else may be read from them."""
+    """Check that the files in a folder are recordings of one device, where they have no other possible meaning."""
     folders = [file.folders for file in files]
     names = [file.path.name for file in files]
     if given.get("device") or given.get("layout") or any(len(levels) != 1 for levels in folders):
@@ -408,7 +408,7 @@ def layout_of(data: Dataset, files: Sequence[DataFile], given: Mapping[str, Any]
 
 
 def folder_words(data: Dataset, path: Path, settings: Mapping[str, Any]) -> list[str]:
-    """Return a sentence per level of a folder, and one on what it might be instead."""
+    """Return a sentence per level of a folder, and one on other possible readings."""
     files = [file for file in walk(path) if not file.empty]
     if settings.get("device", "folder") != "folder":
         each = "files of one name are a device" if settings.get("file_name") else "each file is a device"
@@ -447,10 +447,10 @@ KINDS = {
 
 @dataclass(frozen=True)
 class Proposal:
-    """A split and why.
+    """A split and the reason for it.
 
     Args:
-        kind: what it is called; empty where one was given or the data come split.
+        kind: its name; empty where a split was given or the data come split.
         why: the reason, in words.
     """
 
@@ -491,7 +491,7 @@ def propose(
         return Proposal("random", "pictures have no times.")
     why = "rows have times." if data.time is not None else "windows follow each other."
     if usual == "random":
-        why = "no column says when rows were taken. If they follow each other, choose by device or last."
+        why = "no column holds the times of rows. If they follow each other, choose by device or last."
         if neighbours_alike(data):
             usual, why = "time", "rows resemble their neighbours, as those of a recording do, though none has a time."
     ranked = data.task.labelled or data.target is not None
@@ -501,12 +501,12 @@ def propose(
     for kind in ("device", "stratified"):
         other = _tried(read, kind)
         if other is not None and len(gaps(other)) < len(lacking):
-            return Proposal(kind, f"by {usual} {'; '.join(lacking[:3])}: so it is where machines run to failure.")
-    return Proposal(usual, f"{why} But {'; '.join(lacking[:3])}, and no other split mends it.")
+            return Proposal(kind, f"by {usual} {'; '.join(lacking[:3])}: this is usual where machines run to failure.")
+    return Proposal(usual, f"{why} But {'; '.join(lacking[:3])}, and no other split avoids this.")
 
 
 def neighbours_alike(data: Dataset) -> bool:
-    """Return whether rows follow each other: half of the sensors but counters hardly change from one row to the next.
+    """Return whether rows follow each other: half of the sensors, except counters, hardly change from row to row.
 
     Of a sensor that is Σ (x_{i+1} − x_i)²/(2 Σ (x_i − m)²) below :data:`STEADY`, over neighbours of one device and one
     class, with m their mean in both: 1 on average where rows are independent (von Neumann, Ann. Math. Stat. 12 (1941)).
@@ -530,7 +530,7 @@ def neighbours_alike(data: Dataset) -> bool:
 
 
 def gaps(data: Dataset) -> list[str]:
-    """Return in words which classes training or testing lacks, or has hardly any samples of."""
+    """Return in words the classes of which training or testing has no samples, or hardly any."""
     train, test = (np.bincount(y, minlength=len(data.classes)) for y in (data.y, data.y_test))
     expected = train.sum() / max(1, test.sum())
     lacking = []
@@ -561,7 +561,7 @@ def _comes_split(path: Path) -> bool:
 
 
 def _recordings(given: Mapping[str, Any], path: Path) -> str:
-    """Return in words that devices have several recordings; nothing where few do, or recordings have one class each."""
+    """Return a sentence if devices have several recordings; empty where few do, or recordings have one class each."""
     run = given.get("columns", {}).get("run")
     if run:
         return f"column '{run}' names recordings"

@@ -35,7 +35,7 @@ Record = Mapping[str, object]
 
 @dataclass(frozen=True)
 class DatabaseAddress:
-    """Where a query goes.
+    """The target of a query.
 
     Args:
         url: with the values of the environment variables that it names.
@@ -74,7 +74,7 @@ def address(url: str, environment: Mapping[str, str] = os.environ) -> DatabaseAd
         )
     missing = [name for names in VARIABLE.findall(url) for name in names if name and name not in environment]
     if missing:
-        raise SettingError(f"the address names ${missing[0]}, but there is no such environment variable. Set it.")
+        raise SettingError(f"the address names ${missing[0]}, but this environment variable is not set. Set it.")
 
     def value(match: re.Match[str]) -> str:
         return environment[match[1] or match[2]]
@@ -107,8 +107,8 @@ def fetch(url: str, query: str, out: Path, *, force: bool = False) -> dict[str, 
     Rows are written as they come, :data:`ROWS` at a time. Changes that a query makes are not committed.
 
     Args:
-        url: of a database (as SQLAlchemy has it), or ``influxdb+http(s)://:TOKEN@HOST:PORT/ORGANISATION``; ``$NAME``
-            stands for an environment variable.
+        url: the URL of a database (SQLAlchemy's form), or ``influxdb+http(s)://:TOKEN@HOST:PORT/ORGANISATION``;
+            ``$NAME`` stands for an environment variable.
         query: SQL or Flux, or ``@FILE``.
         out: the Parquet file; the JSON file has ``.json`` behind its name.
         force: overwrite them.
@@ -127,9 +127,7 @@ def fetch(url: str, query: str, out: Path, *, force: bool = False) -> dict[str, 
         with answer(where, text) as records:
             rows, columns = _write(records, part)
         if not rows:
-            raise SettingError(
-                "the query found nothing: no file is written. Look at its conditions and its span of time."
-            )
+            raise SettingError("the query found nothing: no file is written. Check its conditions and its time span.")
         facts = {
             "file": out.name, "sha256": content_hash(part), "rows": rows, "columns": columns, "query": text,
             "address": where.shown, "time": datetime.now(UTC).isoformat(timespec="seconds"), "fedfloor": __version__,
@@ -164,7 +162,7 @@ def answer(where: DatabaseAddress, text: str, since: object = None) -> Iterator[
 
 
 def _rfc3339(value: object) -> str:
-    """Return a time as Flux has it."""
+    """Return a time in Flux's notation."""
     try:
         moment = value if isinstance(value, datetime) else datetime.fromisoformat(str(value))
     except ValueError:
@@ -247,7 +245,7 @@ def _influx(where: DatabaseAddress, text: str) -> Iterator[Iterator[Record]]:
 
 
 def _points(answer: Iterator[Any]) -> Iterator[Record]:
-    """Yield the rows of InfluxDB's answer; several measurements below each other are refused."""
+    """Yield the rows of InfluxDB's answer; several measurements in one answer are refused."""
     fields = set()
     for point in answer:
         values = {name: value for name, value in point.values.items() if name not in LEFT_OUT}
@@ -264,7 +262,7 @@ def _points(answer: Iterator[Any]) -> Iterator[Record]:
 
 
 def _write(records: Iterator[Record], path: Path) -> tuple[int, dict[str, str]]:
-    """Write rows to a Parquet file; return how many there are, and the columns' types.
+    """Write rows to a Parquet file; return their number, and the columns' types.
 
     What types the columns have is known after the last row: blocks are put aside before.
     """

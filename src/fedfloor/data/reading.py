@@ -33,7 +33,7 @@ class OneHot:
 
 def _check_values(values: tuple[str, ...]) -> None:
     require(bool(values), "data.columns.categories", list(values), "at least one value")
-    require_once("data.columns.categories", values, "values that are given once each")
+    require_once("data.columns.categories", values, "values, each given once")
 
 
 Categories = Mapping[str, Literal["one-hot"] | OneHot | tuple[str, ...]]
@@ -44,7 +44,7 @@ class Columns:
     """The names of a table's columns, by role.
 
     Args:
-        device: who took the row.
+        device: the device that recorded the row.
         factory: where that device stands.
         time: when: numbers, or dates and times as ISO 8601 writes them.
         label: the class.
@@ -53,9 +53,9 @@ class Columns:
         ignore: columns that are not looked at.
         categories: columns of texts that are sensors → ``one-hot``, for a column per value that occurs; that with its
             values listed; or a list, for the place in it.
-        run: which recording of its device the row belongs to; left out, a device's rows in one file are a recording.
+        run: the recording of its device that the row belongs to; left out, a device's rows in one file are a recording.
 
-    A device, factory, time or id of ``""`` says that the table has no such column, whatever its columns are called.
+    A device, factory, time or id of ``""`` means that the table has no such column, whatever the names of its columns.
     A role may be several columns together, their names joined by ``+``: the role's text is theirs with a blank
     between, such as a date and a time of day. Columns of 0 and 1 that are the label are flags: the label is the name
     of the one that is set, ``none`` where none is.
@@ -87,11 +87,11 @@ class Columns:
         require_once("data.columns", [name for name in named if name], "names that are given once each")
 
     def optional(self) -> list[tuple[str, object]]:
-        """Return the settings that recipes have only where they are set."""
+        """Return the settings that recipes contain only if they are set."""
         return [(key, value) for key in ("run", "categories") if (value := getattr(self, key))]
 
     def roles(self) -> dict[str, str]:
-        """Return what is no sensor: role → the column's name."""
+        """Return the columns that are no sensors: role → the column's name."""
         usual = {"device": self.device, "factory": self.factory, "time": self.time, "label": self.label, "id": self.id}
         return usual | ({"run": self.run} if self.run else {})
 
@@ -102,7 +102,7 @@ class Window:
 
     Args:
         length: L, rows.
-        step: from how many rows on the next window begins; ``length`` if left out, so that no two share a row.
+        step: the distance in rows from one window to the next; ``length`` if left out, so that no two share a row.
     """
 
     length: int
@@ -153,14 +153,14 @@ class DeviceSplit(ShareSplit):
 
 @dataclass(frozen=True)
 class RunSplit(ShareSplit):
-    """Puts a random share ``test`` of each device's recordings aside for testing; a single recording only trains."""
+    """Puts a random share ``test`` of each device's recordings aside for testing; a single one is for training."""
 
     kind: Literal["run"] = "run"
 
 
 @dataclass(frozen=True)
 class StratifiedSplit(ShareSplit):
-    """Puts a random share ``test`` of each device's samples of each class aside: one or more of two, and never all."""
+    """Puts a random share ``test`` of each device's samples of each class aside: at least one of two, and never all."""
 
     kind: Literal["stratified"] = "stratified"
 
@@ -188,44 +188,46 @@ Split = TimeSplit | RandomSplit | DeviceSplit | RunSplit | StratifiedSplit | Las
 
 @dataclass(frozen=True)
 class Reading:
-    """How files of one's own become samples.
+    """The conversion of the user's files to samples.
 
     Args:
         format: ``table`` (one CSV file), ``folder`` (a folder per device), ``npz`` or ``buffer`` (what ``fedfloor
-            sense`` fills); told by the path if left out.
-        layout: what the folders above a file are, for a ``folder``, such as ``device/label/file``; needed only where
-            their names do not show it. ``label/file``: pictures of no device, which are dealt to made-up ones.
-        columns: what a table's columns are called.
+            sense`` fills); implied by the path if left out.
+        layout: the meaning of the folders above a file, for a ``folder``, such as ``device/label/file``; needed only
+            where their names do not show it. ``label/file``: pictures of no device, which are dealt to made-up ones.
+        columns: the names of a table's columns.
         classes: the labels in their order; those that occur, sorted, if left out.
         window: rows of a sample; left out, each row is one.
-        missing: what is done about missing values: ``refuse``; ``previous``: the device's last value before it;
+        missing: the treatment of missing values: ``refuse``; ``previous``: the device's last value before it;
             ``mean``: the sensor's mean over all devices; ``drop``: samples with one are left out.
-        split: which samples are for testing; by time where there is time, else at random.
+        split: the choice of test samples: by time where times are known, otherwise at random.
         sort: put rows in the order of their times, rather than refuse a table that is not.
         small: whether a device with too few rows for both training and testing is refused or left out.
         decimal: the decimal mark, ``.`` or ``,``.
         size: (height, width) that pictures are scaled to; left out, they must all have one size.
-        time_format: how times are written, where that is not plain: a form as ``strptime`` has it, ``day-first``,
+        time_format: the format of times, where it is ambiguous: a format of ``strptime``, ``day-first``,
             ``month-first`` or ``year-first``, or the unit of numbers: ``s``, ``ms``, ``us``, ``ns``.
         test: a table or folder of the same format with the test samples; devices in both are matched by name, and those
             that are only there never train.
-        device: what tells the devices of tables in a folder: the ``column``, the ``folder`` or the ``file``'s name;
-            left out, the folder, and the column where they lie in none.
+        device: the place that names the devices of tables in a folder: the ``column``, the ``folder`` or the ``file``'s
+            name; left out, the folder, and the column where they lie in none.
         file_name: where a device has several files, which part of their names (without ending) is its name: ``DEVICE``
             stands for it, ``*`` for anything, as in ``DEVICE_*`` for a file per month.
-        factory: what tells the factories of devices that are columns or files: the ``column`` or the ``folder``.
+        factory: the place that names the factories of devices that are columns or files: the ``column`` or the
+            ``folder``.
         header: the columns of tables whose first row holds no names.
         thousands: the mark between groups of three digits.
-        encoding: of the tables' text, as Python calls it; left out, UTF-8 or UTF-16, or else Windows-1252, with a note.
+        encoding: the encoding of the tables' text, as Python calls it; left out, UTF-8 or UTF-16, or else Windows-1252,
+            with a note.
         bins: edges that make classes of a label that is a number, such as ``[30, 80]``: below 30, 30 to 80, 80 or more;
             ``classes`` names them.
-        remaining: the label is how many rows its recording still has after a row, for recordings that run to failure;
+        remaining: the label is the number of rows of its recording after a row, for recordings that run to failure;
             needs ``bins``.
-        sheet: of a workbook, where several of its sheets hold something.
-        delimiter: between the cells of CSV; left out, told by the first row.
+        sheet: the sheet of a workbook, where several of its sheets hold something.
+        delimiter: the character between the cells of CSV; left out, it is recognised from the first row.
         skip: rows that are no data: the numbers of titles above the header and of units below it, as editors count
-            rows; or how many of the first.
-        task: what a model is asked for: ``classification``, where it is left out; ``regression``: the label is a
+            rows; or the number of first rows.
+        task: the task of a model: ``classification`` where it is left out; ``regression``: the label is a
             number; ``reconstruction``: anomalies, learnt from normal operation without labels; ``forecasting``: the
             next rows of sensors. A table with its ``kind`` and settings, see
             :mod:`fedfloor.tasks`.
@@ -269,7 +271,7 @@ class Reading:
             require(bool(self.header), "data.header", list(self.header), "the names of all columns")
         if self.skip is not None:
             rows = skipped(self.skip)
-            require(bool(rows) and min(rows) >= 1, "data.skip", self.skip, "numbers of rows, or how many of the first")
+            require(bool(rows) and min(rows) >= 1, "data.skip", self.skip, "numbers of rows, or a number of first rows")
             object.__setattr__(self, "skip", rows)
         require(self.thousands != self.decimal, "data.thousands", self.thousands, "another mark than data.decimal")
         try:
@@ -317,7 +319,7 @@ class Reading:
                 )
 
     def recipe(self) -> str:
-        """Return all of it that what is parsed depends on, as text: not windows and splits, which come after."""
+        """Return as text all settings that the parsed data depend on: not windows and splits, which come later."""
         after = ("format", "window", "split", "small")
         named = [(name, value) for name, value in self.settings().items() if name not in after]
         kept = [(name, value) for name, value in named if name not in LATER or value is not None]
@@ -339,14 +341,14 @@ class Reading:
         return {key.name: getattr(self, key.name) for key in fields(Reading)}
 
     def dialect(self) -> dict[str, Any]:
-        """Return how tables are written, as far as it is set."""
+        """Return the format of tables, as far as it is set."""
         return {key: getattr(self, key) for key in DIALECT if getattr(self, key) is not None}
 
     def only(self, keys: Collection[str], noun: str) -> None:
         """Refuse settings other than ``keys``, which have no effect on data of this kind (``noun``)."""
         for (key, got), usual in zip(self.settings().items(), Reading().settings().values(), strict=True):
             if key not in (*keys, "format") and got != usual:
-                raise SettingError(f"[data] {key} says nothing about {noun}. Leave it out.")
+                raise SettingError(f"[data] {key} has no effect on {noun}. Leave it out.")
 
 
 def skipped(rows: int | Sequence[int] | None) -> tuple[int, ...]:
@@ -360,7 +362,7 @@ def skipped(rows: int | Sequence[int] | None) -> tuple[int, ...]:
 
 @dataclass(frozen=True)
 class DeviceReading(Reading):
-    """How a single device's own data are read: none of them are for testing, and one class is enough."""
+    """The reading of a single device's data: none of them are for testing, and one class is enough."""
 
     whole: ClassVar[bool] = True
 

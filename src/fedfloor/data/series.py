@@ -1,4 +1,4 @@
-"""Recordings become a data set: what the task asks of each sample, windows, missing values."""
+"""Recordings become a data set: the targets of samples, windows, missing values."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ class OneClassError(SettingError):
 
 @dataclass(frozen=True, eq=False)
 class TaskTargets:
-    """What is asked of samples.
+    """The targets of samples.
 
     Args:
-        task: with what it takes from the training samples.
+        task: the task, with the numbers that it takes from the training samples.
         classes: names of the bins.
         y: int64 [n], the bins of all samples, training and test.
-        target: float32 [n, T]; None where the bins are asked for.
+        target: float32 [n, T]; None where the bins are the targets.
     """
 
     task: Task
@@ -45,7 +45,7 @@ class TaskTargets:
 
 
 def with_rows_ahead(name: str, rows: Rows, reading: Reading) -> Reading:
-    """Return a reading whose windows go on for the rows that a task looks ahead.
+    """Return a reading whose windows are extended by the rows that a task predicts.
 
     Raises:
         SettingError: no window is set, or no recording is so long.
@@ -156,7 +156,7 @@ def asked(name: str, classes: tuple[str, ...], rows: Rows, cut: Cut, reading: Re
         return TaskTargets(judged, CLASSES, (y != number).astype(np.int64))
     if rows.noun == "rows" and not reading.whole and (y[train] == y[train][0]).all():
         raise OneClassError(
-            f"{name}: every training sample is '{classes[y[train][0]]}'. There are other classes, but no training "
+            f"{name}: every training sample is '{classes[y[train][0]]}'. Other classes exist, but no training "
             'sample is one of them: try [data] split = { kind = "device" }, another share for testing, or other '
             f"windows. {ONE_CLASS}"
         )
@@ -166,7 +166,7 @@ def asked(name: str, classes: tuple[str, ...], rows: Rows, cut: Cut, reading: Re
 
 
 def _named(task: Regression, many: int, reading: Reading, inputs: Inputs) -> Regression:
-    """Return the task with the name and the unit of its target, where the data have them and it has none."""
+    """Return the task with the name and the unit of its target from the data, unless it has its own."""
     if many > 1 or task.names:
         return task
     if reading.remaining:
@@ -182,7 +182,7 @@ def _check_sensors(name: str, rows: Rows, inputs: Inputs) -> None:
         values = [f"{sensor} = {value:g}" for sensor, value in zip(inputs.columns, x[0].tolist(), strict=False)]
         raise SettingError(
             f"{name}: no sensor ever changes ({some(values, 5)}), so that there is "
-            "nothing to learn from. Look at which columns are sensors ([data] columns) and how numbers are written "
+            "nothing to learn from. Check which columns are sensors ([data] columns) and how numbers are written "
             "([data] decimal)."
         )
 
@@ -212,7 +212,7 @@ def _check_falls(name: str, task: Regression, rows: Rows, inputs: Inputs) -> Non
 
 
 def _check_ranges(name: str, reading: Reading, called: tuple[str, ...], y: Labels, advice: str) -> None:
-    """Refuse ``[data] bins`` of which some are empty everywhere."""
+    """Refuse ``[data] bins`` with a bin without samples."""
     empty = [called[i] for i in np.flatnonzero(np.bincount(y, minlength=len(called)) == 0)]
     if reading.bins and empty:
         raise SettingError(
@@ -291,7 +291,7 @@ def assemble(
     name: str, classes: tuple[str, ...], rows: Rows, reading: Reading, inputs: Inputs, owned: Owned, digest: str,
     seed: int,
 ) -> Dataset:  # fmt: skip
-    """Make a data set of recordings: their rows [N, …], or windows [N, C, L] that are cut out when they are asked for.
+    """Make a data set of recordings: their rows [N, …], or windows [N, C, L] that are cut out on demand.
 
     Raises:
         SettingError: a device has too few rows, overlapping windows are to be split at random, or nothing is left.
@@ -313,7 +313,7 @@ def assemble(
 def fill(x: Rows32, segment: Owners) -> Rows32:
     """Return the rows with each missing value replaced by the last one before it in its recording, or else the next.
 
-    What a recording never measured stays missing.
+    A sensor that a recording never measured stays missing.
 
     >>> fill(np.array([[np.nan], [1], [np.nan], [np.nan]], np.float32), np.array([0, 0, 0, 1])).ravel()
     array([ 1.,  1.,  1., nan], dtype=float32)
@@ -333,7 +333,7 @@ def fill(x: Rows32, segment: Owners) -> Rows32:
 
 
 def say_missing(name: str, counts: Mapping[str, int], each: int, sensors: int, missing: Missing) -> None:
-    """Log how many values were missing, of which sensor the most, and what was done about it."""
+    """Log the number of missing values, the sensor with most of them, and their treatment."""
     if counts and missing != "refuse":
         count, total, worst = sum(counts.values()), each * sensors, max(counts, key=lambda key: counts[key])
         done = {
@@ -370,7 +370,7 @@ def _dataset(
 
 
 def _through(segment: Owners) -> Times:
-    """Return how far through its recording each row lies.
+    """Return the position of each row in its recording, from 0 to 1.
 
     >>> _through(np.array([0, 0, 0, 0, 1]))
     array([0.25, 0.5 , 0.75, 1.  , 1.  ])

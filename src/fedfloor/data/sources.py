@@ -1,4 +1,4 @@
-"""Data sets by name: what they are, where they are published, and where they are looked for."""
+"""Data sets by name: their contents, the places of publication, and the folders that are searched."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class File:
     """A published file.
 
     Args:
-        name: of the file, on the server and in the data set's folder.
+        name: the name of the file, on the server and in the data set's folder.
         size: its length in bytes.
         checksum: ``"algorithm:hexadecimal digits"``.
     """
@@ -39,13 +39,13 @@ class File:
 
 @dataclass(frozen=True)
 class Published:
-    """Where a data set can be had.
+    """The source of a data set.
 
     Args:
-        files: what is published; empty where it is no files.
+        files: the published files; empty where there are none.
         places: addresses that end in ``/`` and hold all files, tried in this order.
         page: the authors' page, for people.
-        by_hand: what to do where there are no files to download.
+        by_hand: the steps to take where no files can be downloaded.
     """
 
     files: tuple[File, ...]
@@ -60,7 +60,7 @@ MADE_HERE = tuple(name for name, about in CATALOG.items() if "files" not in abou
 
 
 def _published(name: str) -> Published:
-    """Return where a data set can be had; ``published/checksums.txt`` lists the files."""
+    """Return the source of a data set; ``published/checksums.txt`` lists the files."""
     if name in MADE_HERE:
         return Published((), (), "", "It is made here: set [park] devices and [data] samples_per_device.")
     rows = map(str.split, HERE.joinpath("checksums.txt").read_text("utf-8").splitlines())
@@ -75,14 +75,14 @@ PUBLISHED = {name: _published(name) for name in CATALOG}
 
 @dataclass(frozen=True)
 class LoadRequest:
-    """What is asked of a data set.
+    """The settings with which a data set is loaded.
 
     Args:
-        name: of it.
+        name: its name.
         folder: where its files lie.
-        devices: how many it is made for, where it is made here.
+        devices: the number of devices that a generated data set has.
         samples_per_device: training samples of each of these devices.
-        seed: of what is made.
+        seed: the seed of a generated data set.
         reading: task, windows, missing values.
         like: settings of its own; None for their defaults.
     """
@@ -98,7 +98,7 @@ class LoadRequest:
 
 @dataclass(frozen=True)
 class Source:
-    """What a data set is, where it comes from, and how it is read.
+    """A data set's contents, its source, and the function that reads it.
 
     Args:
         classes: number of classes; 0 where labels are numbers.
@@ -107,7 +107,7 @@ class Source:
             depend on settings. Raises a SettingError where a file is missing.
         sensors: whether it holds rows over time, which windows are cut of.
         natural: whether its devices are natural owners, unless a partition is set.
-        task: what a model is asked for, where the experiment names neither a task nor ``bins``; None: classification.
+        task: the task of a model, where the experiment names neither a task nor ``bins``; None: classification.
         kind, files, authors, get: as in ``published/catalog.toml``.
     """
 
@@ -186,7 +186,7 @@ SOURCES = {
 
 
 def data_root() -> Path:
-    """Return the folder data sets are looked for in: ``$FEDFLOOR_DATA``, or else the user's data folder."""
+    """Return the folder in which data sets are searched: ``$FEDFLOOR_DATA``, or else the user's data folder."""
     chosen = os.environ.get("FEDFLOOR_DATA")
     if chosen:
         return expanded(chosen, "FEDFLOOR_DATA = ")
@@ -210,11 +210,11 @@ def load(
     Args:
         name: one of :data:`SOURCES`.
         root: the folder that holds the data sets' folders; :func:`data_root` if None.
-        devices: how many devices what is made here is made for; the others do not look at it.
+        devices: the number of devices of a generated data set; published ones ignore it.
         samples_per_device: training samples of each of these devices.
-        seed: of what is made.
+        seed: the seed of a generated data set.
         reading: task and windows, for sensors.
-        like: settings of its own: what ``procedural`` or ``machines`` are like, which engines of ``cmapss``,
+        like: settings of its own: the properties of ``procedural`` or ``machines``, the engines of ``cmapss``,
             which recordings of ``skab``.
 
     Raises:
@@ -243,15 +243,15 @@ def load(
 def looked_in(
     names: Sequence[str] = tuple(SOURCES), root: Path | str | None = None
 ) -> list[dict[str, str | int | bool | None]]:
-    """Return a row per data set: what it is, whether its files are there, and where to get them.
+    """Return a row per data set: its contents, whether its files are present, and their source.
 
     Args:
-        names: which data sets.
+        names: the data sets.
         root: as for :func:`load`.
 
     Returns:
         Rows with the columns name, kind, classes (None where labels are numbers), samples and test_samples (None where
-        unknown before loading), found, where (the folder) and how (what to do; empty if nothing).
+        unknown before loading), found, where (the folder) and how (the next step; empty if none).
 
     >>> looked_in(["labels"])[0]["how"]
     'needs no download: set [park] devices and [data] samples_per_device'

@@ -1,4 +1,4 @@
-"""Which samples are for testing: as the data come, by time, at random, by class, or whole devices or recordings."""
+"""The choice of test samples: as supplied, by time, at random, by class, or whole devices or recordings."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ class SmallDevicesError(SettingError):
 
 
 class ShortRecordingsError(SettingError):
-    """No recording is as long as a window; ``longest`` has the rows of the longest that fits."""
+    """No recording is as long as a window; ``longest`` is the length of the longest window that fits."""
 
     longest = 0
 
 
 @dataclass(frozen=True, eq=False)
 class Rows:
-    """Recordings, one after the other, in each the rows in the order of time; or samples in any order.
+    """Recordings, one after the other, each with its rows in the order of time; or samples in any order.
 
     Args:
         x: float32 [T, C], NaN where a value is missing; or ready-made samples, uint8 or float32 [T, …].
@@ -52,11 +52,11 @@ class Rows:
         line: int64 [T], where each row stands in its file, for messages; None where rows come from no table.
         file: int32 [T], in which of ``files`` it stands.
         files: their names.
-        noun: what rows are called in messages.
+        noun: the word for rows in messages.
         ordered: whether neighbours follow each other in time even where ``time`` is None.
         apart: whether a device's recordings have no order among them: a split by time then divides each of them.
         run: int32 [T], equal for rows of one recording, wherever it continues; None where those are the segments.
-        target: float32 [T, targets], what a model is asked for of each row, where that is a number; else None.
+        target: float32 [T, targets], the value to predict of each row, where that is a number; None otherwise.
         whole: whether recordings are never divided: those for testing are, and for validation will be, whole ones.
     """
 
@@ -133,7 +133,7 @@ def divided(name: str, rows: Rows, reading: Reading, owned: Owned, seed: int) ->
 
 
 def _log_short(name: str, rows: Rows, length: int) -> None:
-    """Log how many recordings are too short for a window."""
+    """Log the number of recordings that are too short for a window."""
     sizes = np.array([end - first for first, end in runs(rows.segment, None)])
     short = int((sizes < length).sum())
     if short:
@@ -145,7 +145,7 @@ def _log_short(name: str, rows: Rows, length: int) -> None:
 
 
 def _longest(rows: Rows, part: NDArray[np.int8] | None, device: int | None) -> int:
-    """Return the most rows of a window that fits into training and into testing; of a device, or of all data."""
+    """Return the length of the longest window that fits into training and testing, of a device or of all data."""
     most: dict[int, int] = {}
     for first, end in runs(rows.segment, part):
         if device is None or rows.owner is None or rows.owner[first] == device:
@@ -155,7 +155,7 @@ def _longest(rows: Rows, part: NDArray[np.int8] | None, device: int | None) -> i
 
 
 def split_of(rows: Rows, reading: Reading) -> Split | None:
-    """Return the split asked for, or the one that fits; None for data that come split, or are all for training."""
+    """Return the split that is set, or the one that fits; None for data that come split, or are all for training."""
     if reading.whole:
         if rows.part is not None:
             raise SettingError("a device's own data are for training alone: take the test samples out.")
@@ -267,7 +267,7 @@ def _whole_runs(rows: Rows, cut: Cut, split: RunSplit, seed: int) -> NDArray[np.
     if not chosen:
         raise SettingError(
             f"[data] split = run: no device has two recordings with {rows.noun} enough for a sample. A recording is a "
-            "device's rows in one file, or what the column named by [data] columns.run says (--set "
+            "device's rows in one file, or the value of the column named by [data] columns.run (--set "
             "data.columns.run=NAME). Or split by device, or by time."
         )
     return np.isin(run, np.concatenate(chosen))
@@ -294,7 +294,7 @@ def _large_enough(
     name: str, rows: Rows, owner: Owners, cut: Cut, reading: Reading, owned: Owned, part: NDArray[np.int8] | None, *,
     both: bool,
 ) -> Cut:  # fmt: skip
-    """Refuse, or leave out, devices that have no sample, or have not both a training and a test sample."""
+    """Refuse, or leave out, devices without a sample, or without both a training and a test sample."""
     most = int(owner.max()) + 1
     mine = owner[cut.last]
     train = np.bincount(mine[~cut.test], minlength=most)
@@ -356,7 +356,7 @@ def _check_not_empty(name: str, rows: Rows, cut: Cut, part: NDArray[np.int8] | N
                 else ""
             )
             refusal = (ShortRecordingsError if fits else SettingError)(
-                f"{name}: no {part_name} samples are left ({made}).{fits} Look at [data] window, split, missing and "
+                f"{name}: no {part_name} samples are left ({made}).{fits} Check [data] window, split, missing and "
                 "small."
             )
             if isinstance(refusal, ShortRecordingsError):

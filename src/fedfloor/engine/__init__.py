@@ -1,1 +1,1 @@
-"""Who executes: ranks that walk a plan."""
+"""The execution of plans: ranks that walk them."""

@@ -112,7 +112,7 @@ class Aggregation:
 
     Attributes:
         given: the packet that branches start from: ``start``, as codecs leave it on the way to edges.
-        wire: the type by which messages have what is unfinished; None: the model's.
+        wire: the type of unfinished sums in messages; None: the model's.
     """
 
     wire: ClassVar[np.dtype[Any] | None] = None
@@ -129,7 +129,7 @@ class Aggregation:
         self.settings: dict[str, Scalar] = {}  # of the rule in its next round, where it changes them
 
     def add(self, index: int, packet: Packet, samples: int, receipts: Sequence[Receipt] = ()) -> None:
-        """Add a copy of a branch's packet; ``samples``, of the distinct devices that trained in it, 0 leaves it out."""
+        """Add a copy of a branch's packet; ``samples`` are those of its distinct trained devices; 0 leaves it out."""
         if self.part is not None:
             packet = {**packet, "w": self.part.cut(packet["w"])}
         if self._rule.whole:
@@ -139,7 +139,7 @@ class Aggregation:
         self._sums.add(index, packet, mix.weigh(self._rule, samples))
 
     def settle(self, branches: Sequence[NodeResult], places: Sequence[int]) -> list[NodeResult]:
-        """Return the results of the branches ``places`` as they are once all of them have met."""
+        """Return the results of the branches ``places`` after all of them have met."""
         return list(branches)
 
     def unfinished(self) -> list[bytes | memoryview]:
@@ -202,7 +202,7 @@ class Aggregation:
 def branch_statistics(
     receipts: Sequence[Receipt], sizes: Mapping[int, int], answers: Mapping[int, Mapping[str, Any]]
 ) -> mix.Branch | None:
-    """Return a branch's statistics by receipts and devices' sizes (−1: the cloud); None where every visit was lost."""
+    """Return a branch's statistics from receipts and devices' sizes (−1: the cloud); None if all visits were lost."""
     last = {receipt.device: receipt for receipt in receipts if not receipt.lost}
     if not last:
         return None

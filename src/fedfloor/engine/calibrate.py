@@ -23,7 +23,7 @@ ROUNDS = 4
 
 
 def counts(scores: NDArray[np.floating], low: float, width: float) -> NDArray[np.int64]:
-    """Return a device's answer, int64 [66]: how many scores s have log2 s below low, in each of 64 bins, and above.
+    """Return a device's answer, int64 [66]: counts of scores s with log2 s below low, in each of 64 bins, and above.
 
     >>> counts(np.array([1.0, 2.0, 2.1]), 0.0, 64.0)[:3].tolist()
     [0, 1, 2]
@@ -40,7 +40,7 @@ def counts(scores: NDArray[np.floating], low: float, width: float) -> NDArray[np
 
 
 def settings(low: object, width: object) -> str:
-    """Return why no bisection counts in these bins; "" where one does: bins of a round r are 80/64^(r + 1) wide."""
+    """Return the reason why no bisection uses these bins, or "": bins of a round r are 80/64^(r + 1) wide."""
     for r in range(ROUNDS):
         span = 2 * REACH / BINS**r
         if isinstance(low, float) and width == span and -REACH <= low <= REACH - span:
@@ -51,7 +51,7 @@ def settings(low: object, width: object) -> str:
 def bisected(
     ask: Callable[[float, float], NDArray[np.int64]], share: float, rounds: int = ROUNDS
 ) -> tuple[float, float]:
-    """Return a number that at least a share of all scores are at or below, and its relative error, by bisection.
+    """Return an upper bound of at least a share of all scores, and its relative error, by bisection.
 
     Each round counts in 64 bins, and the next one divides the bin that the quantile lies in. The number is
     that bin's upper end, so that it is never below the quantile, and above it by at most the error, 2^(80/64^R) − 1:
@@ -69,7 +69,7 @@ def bisected(
 
 
 def quantile(devices: list[NDArray[np.floating]], share: float, rounds: int = ROUNDS) -> tuple[float, float]:
-    """Return :func:`bisected` of devices' scores [n_k] that are at hand.
+    """Return :func:`bisected` of known scores [n_k] of devices.
 
     >>> value, error = quantile([np.arange(1.0, 51.0), np.arange(51.0, 101.0)], 0.9)
     >>> 90.0 <= value <= 90.0 * (1 + error)
@@ -133,14 +133,14 @@ def scores(engine: Engine, rows: Indices) -> NDArray[np.float64]:
 
 
 def of_device(park: Park, device: int) -> Indices:
-    """Return which held-out samples are a device's and normal."""
+    """Return a mask of the held-out samples that are a device's and normal."""
     held = held_out(park).dataset
     own = held.held_by == device if held.held_by is not None else np.zeros(len(held.y_test), bool)
     return np.flatnonzero((held.y_test == 0) & own)
 
 
 def most(park: Park, device: int) -> int:
-    """Return the most samples that a device can have held out: their known number, or ten times those that train."""
+    """Return the most samples that a device can hold out: their known number, or ten times its training samples."""
     by = held_out(park).dataset.held_by
     return 10 * int(park.sizes[device]) if by is None else int((by == device).sum())
 

@@ -58,7 +58,7 @@ class _Layer(ABC):
 
     @abstractmethod
     def backward(self, grad: Tensor, kept: Any, own: list[Tensor], *, further: bool) -> Tensor:
-        """Return ∂loss/∂x from ∂loss/∂output, or anything if not ``further``; add those of its parameters to ``own``.
+        """Return ∂loss/∂x from ∂loss/∂output, undefined unless ``further``; add the parameters' gradients to ``own``.
 
         The last parameter's is added first.
         """
@@ -103,7 +103,7 @@ class _Convolution(_Layer):
 
 
 class _Relu(_Layer):
-    """max(0, x), in place where the layer is: the strides that come out decide how the next one adds."""
+    """max(0, x), in place where the layer is: the strides of the result decide the next layer's order of addition."""
 
     def __init__(self, layer: nn.ReLU) -> None:
         self.work = torch.relu_ if layer.inplace else torch.relu
@@ -141,7 +141,7 @@ class _Soft(_Layer):
 
 
 class _Pool(_Layer):
-    """The largest of each window."""
+    """The maximum of each window."""
 
     def __init__(self, layer: nn.MaxPool2d) -> None:
         self.size, self.stride, self.padding, self.dilation = (
@@ -163,7 +163,7 @@ class _Pool(_Layer):
 
 
 class _Dropout(_Layer):
-    """A share of the numbers set to 0, and the others made larger."""
+    """Sets a share of the numbers to 0, and scales the rest up."""
 
     def __init__(self, layer: nn.Dropout) -> None:
         self.stays = 1 - layer.p
@@ -187,7 +187,7 @@ class _Flatten(_Layer):
 
 
 class Chain:
-    """A network that is a chain of layers, ended by a linear one, in training mode."""
+    """A network that is a chain of layers, the last one linear, in training mode."""
 
     def __init__(self, layers: Sequence[_Layer], last: nn.Module) -> None:
         self._layers, self.last = layers, last
@@ -232,7 +232,7 @@ _known: WeakKeyDictionary[Network, tuple[list[Any], Chain | None]] = WeakKeyDict
 
 
 def chain_of(network: Network) -> Chain | None:
-    """Return a network as a chain; None where it is none as it is now, or not on the CPU."""
+    """Return a network as a chain; None where it is not one in its present state, or not on the CPU."""
     looks = [_look(layer) for layer in network.module.modules()]
     before = _known.get(network)
     if before is None or before[0] != looks:
@@ -270,7 +270,7 @@ def _made(network: Network) -> Chain | None:
 
 
 def _fitting(layers: Sequence[nn.Module]) -> bool:
-    """Return whether linear layers get rows, and the chain's input is not changed in place."""
+    """Return whether linear layers receive rows, and the chain's input is not changed in place."""
     kinds = [type(layer) for layer in layers]
     given = len(list(takewhile(lambda kind: kind is nn.Flatten, kinds)))
     spoilt = isinstance(layers[given], nn.ReLU) and layers[given].inplace

@@ -1,4 +1,4 @@
-"""Where branches meet that edges walk, and whose models come from there as coded changes: see engine/travel.py."""
+"""The aggregation of branches that edges walk and whose models arrive as coded changes: see engine/travel.py."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class CodedAggregation(Aggregation):
         return travel.back_at(self._network, self._node, payload, self.start["w"], self._place, index)
 
     def unfinished(self) -> list[bytes | memoryview]:
-        """Return the payloads that are held here as byte strings."""
+        """Return the payloads held in this process as byte strings."""
         known = [payload.numpy().data for index, payload in self._payloads.items() if self.samples[index]]
         return [json.dumps({str(index): samples for index, samples in self.samples.items()}).encode(), *known]
 
@@ -66,7 +66,7 @@ class CodedAggregation(Aggregation):
         """Take the payloads of another rank, or of an edge.
 
         Raises:
-            RefusedError: there are more or fewer than branches.
+            RefusedError: their number is not that of the branches.
         """
         heads = {int(index): samples for index, samples in json.loads(bytes(parts[0])).items()}
         trained = [index for index, samples in heads.items() if samples]

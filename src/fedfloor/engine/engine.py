@@ -158,14 +158,14 @@ def classifier_layer(network: Network) -> nn.Module:
 
 @dataclass
 class Engine:
-    """A rank's means of walking plans.
+    """The methods of a rank for walking plans.
 
     Attributes:
         shortcuts: whether super nodes take one step on the union of their mini-batches, and visits that train the
             classifier alone extract their features once.
         executor: where visits take place; None: here, by simulation (:mod:`fedfloor.engine.executor`).
         attackers: the executor of a simulation in which devices attack; None: none do.
-        altered: how an attacker's samples are changed while it trains; None: not.
+        altered: the change of an attacker's samples while it trains; None: they are not changed.
         factories: edges that walk branches with devices of their own; None where all is walked by the team.
     """
 
@@ -194,7 +194,7 @@ class Engine:
 
     @cached_property
     def separable(self) -> bool:
-        """Whether the network treats every sample by itself."""
+        """Whether the network processes every sample independently."""
         return separable(self.network, self.park.dataset.shape)
 
     @cached_property
@@ -260,7 +260,7 @@ class Executor(Protocol):
         ...
 
     def hand(self, engine: Engine, node: Broadcast, packet: Packet) -> None:
-        """Hand the model to devices that only keep it."""
+        """Send the model to devices that only keep it."""
         ...
 
     def answers(self, engine: Engine, node: Probe, packet: Packet, tick: int, devices: Sequence[int]) -> dict[int, Any]:
@@ -272,17 +272,17 @@ class Executor(Protocol):
         ...
 
     def available(self, devices: Sequence[int]) -> Sequence[int]:
-        """Return those of ``devices`` that can be chosen now."""
+        """Return the devices of ``devices`` that can be chosen now."""
         ...
 
     def refuse(self, device: int, kind: str, why: str) -> None:
-        """Name a device whose update (kind ``visit``) or answer (``probe``) is refused."""
+        """Record a device whose update (kind ``visit``) or answer (``probe``) is refused."""
         ...
 
 
 @dataclass(frozen=True)
 class Subtask:
-    """A node whose branches are walked somewhere else.
+    """A node whose branches are walked by another process.
 
     Attributes:
         round, tick: when.
@@ -306,11 +306,11 @@ class RemoteExecutor(Executor, Protocol):
     """Real machines: edges that walk branches with devices of their own, and devices that are reached through them."""
 
     def walk(self, engine: Engine, subtask: Subtask) -> list[Shown]:
-        """Deal the branches of a node; return each edge's branches and their results, None where it is gone."""
+        """Deal the branches of a node; return each edge's branches and their results, None for a failed edge."""
         ...
 
     def adding(self, engine: Engine, aggregation: Aggregation, subtask: Subtask) -> AbstractContextManager[None]:
-        """Return the context in which edges walk the branches of a node, and what they show is added up."""
+        """Return the context in which edges walk the branches of a node, and their statistics are added up."""
         ...
 
     def measured(self) -> dict[str, Any]:

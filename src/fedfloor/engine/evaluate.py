@@ -33,7 +33,7 @@ DIGITS = 6
 
 @dataclass(frozen=True, eq=False)
 class SampleAnswers:
-    """Answers to test samples.
+    """A model's answers for test samples.
 
     Args:
         y, predicted: true and predicted bins, int64 [n].
@@ -52,7 +52,7 @@ class SampleAnswers:
     places: Indices | None = None
 
     def predictions(self, rows: Any = slice(None), loss: float = math.nan) -> Predictions:
-        """Return the predictions of which figures are made, of the samples ``rows``, with their loss."""
+        """Return the predictions from which metrics are computed, of the samples ``rows``, with their loss."""
         data, task = self.engine.park.dataset, self.engine.task
         y, scores = self.y[rows], self.scores[rows]
         table = confusion(y, self.predicted[rows], len(data.classes))
@@ -67,7 +67,7 @@ class SampleAnswers:
 
 
 def headlines(park: Park, figure: Figure, table: Counts, answers: SampleAnswers) -> Values:
-    """Return a figure of each device and factory of the park's roster; None where it is not defined there.
+    """Return a metric of each device and factory of the park's roster; None where it is undefined.
 
     Measured, where test samples have owners: over the device's own test samples, or those of all devices of the
     factory. Expected otherwise: on test samples in the device's, or the factory's, own mix of classes, by how often
@@ -111,7 +111,7 @@ def _defined(figure: Figure, tested: Predictions, park: Park) -> float | None:
 
 
 def spread(values: Sequence[float | None]) -> dict[str, float]:
-    """Return the 10th, 50th and 90th percentile of the values of devices, and of how many; empty where none has one.
+    """Return the 10th, 50th and 90th percentile of the values of devices, and their number; empty where none has one.
 
     >>> spread([1.0, None, 1.0])
     {'p10': 1.0, 'p50': 1.0, 'p90': 1.0, 'devices': 2}
@@ -171,7 +171,7 @@ def _of(errors: Errors, rows: NDArray[np.int64], target: int) -> dict[str, Any]:
 
 
 def _names(names: Sequence[str], many: int) -> list[str]:
-    """Return a name for each target: of rows ahead, how many rows.
+    """Return a name for each target: for rows ahead, their number.
 
     >>> _names(["a", "b"], 4)
     ['a, 1 ahead', 'a, 2 ahead', 'b, 1 ahead', 'b, 2 ahead']
@@ -189,7 +189,7 @@ def _short(values: Floats) -> list[float]:
 
 
 def confusion(y: Labels, predicted: Labels, classes: int) -> Counts:
-    """Return int64 [F, F]: how many samples of class i (row) were taken for class j (column).
+    """Return int64 [F, F]: the number of samples of class i (row) predicted as class j (column).
 
     >>> confusion(np.array([0, 0, 1]), np.array([0, 1, 1]), 2)
     array([[1, 1],
@@ -298,7 +298,7 @@ class Score:
         figures: name → value of the headline, where that is not the accuracy.
     """
 
-    accuracy: float  # share of the test samples classified rightly
+    accuracy: float  # share of correctly classified test samples
     loss: float  # their mean cross-entropy
     macro_f1: float  # mean over the classes of F1; see :func:`~fedfloor.figures.macro_f1`
     by_class: list[float | None]  # accuracy per class; NaN-free: None where the test data hold no sample of it
@@ -309,7 +309,7 @@ class Score:
 
     @cached_property
     def details(self) -> dict[str, Any]:
-        """Its part of ``evaluation.json``: the confusion matrix, and the figures of every device and factory."""
+        """The part in ``evaluation.json``: the confusion matrix, and the metrics of every device and factory."""
         return self.describe()
 
 
@@ -389,7 +389,7 @@ def score(
     """Return the score of predictions.
 
     Args:
-        right: [test samples], whether each was classified rightly, or by which share of several models.
+        right: [test samples], whether each was classified correctly, or the share of several models that did so.
         views: predictions of one model or several: macro-F1 and headline are means over these.
         table: int64 [F, F], the confusion matrix of all of them.
         every: [n], the accuracy of each device of the roster; default: from the above.

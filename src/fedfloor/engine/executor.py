@@ -1,5 +1,4 @@
-"""The executor of visits and questions: devices simulated in this process, each rank of a team its share; and one whose
-devices attack."""
+"""Executors of visits and questions: devices simulated in this process, shared out among ranks, honest or attacking."""
 
 from __future__ import annotations
 
@@ -53,7 +52,7 @@ class LocalExecutor:
         return travel.received(network, work, packet, base, key), receipt
 
     def _arrived(self, network: Network, work: Work, packet: Packet, key: Key) -> Packet:
-        """Return a packet as its receivers get it; one that goes to several of them is coded once."""
+        """Return a packet as its receivers get it; it is coded once for all of them."""
         model, place = packet["w"], (work.travels, work.travel_down, key.seed, key.round, key.tick)
         sender, sent_at, arrived = self._last
         if work.travel_down and model is not network.flat and sender() is model and sent_at == place:
@@ -122,7 +121,7 @@ def ask(engine: Engine, node: Probe, packet: Packet, tick: int, team: Team) -> d
 
 
 def no_vector(answers: Mapping[int, Mapping[str, Any]]) -> None:
-    """Refuse answers of a branch that are vectors, as its results travel as JSON; on one rank alike."""
+    """Refuse answers of a branch that are vectors, as its results travel as JSON; on a single rank, too."""
     for name, answer in (item for own in answers.values() for item in own.items()):
         if isinstance(answer, Tensor):
             raise SettingError(
@@ -197,7 +196,7 @@ class AttackingExecutor(LocalExecutor):
     def _every(
         self, engine: Engine, work: Work, packet: Packet, key: Key, extractor: FrozenExtractor
     ) -> Sequence[Tensor]:
-        """Return the updates that honest training of the arrived model gives on each attacker, in device order.
+        """Return the update of each attacker's honest training of the arrived model, in device order.
 
         They are computed on every rank that needs them, once for the visits that the same model arrived at.
         """
@@ -224,7 +223,7 @@ def channel_statistics(engine: Engine) -> tuple[np.ndarray, np.ndarray]:
 
 
 def triggered(engine: Engine) -> Park | None:
-    """Return the park with the test samples of other classes, all with a backdoor's trigger and of its target class.
+    """Return the park with test samples of other classes, all relabelled as a backdoor's target, with its trigger.
 
     The accuracy on them is the success of the backdoor. None without one, or where no test sample is of another class.
     """

@@ -1,4 +1,4 @@
-"""How long an update may be: a visit whose update is far longer than those of other devices counts as lost.
+"""The limit on updates: a visit whose update is far longer than those of other devices counts as lost.
 
 The length ‖Δ‖ of an update is measured against the model that the visit received, part by part: the trained numbers,
 the statistics behind them, and each packet entry beside the model. The rule, with its reasons, stands in
@@ -91,7 +91,7 @@ def parts(network: Network, travels: str, start: Packet, end: Packet) -> list[Pa
 
 
 def flaw(network: Network, start: Tensor, end: Tensor) -> str:
-    """Return the reason to refuse a model whatever the length of its update, or "".
+    """Return the reason to refuse a model regardless of the length of its update, or "".
 
     No training makes a variance negative that was not; a single one makes the mean of the models undefined.
     """
@@ -106,7 +106,7 @@ def update(work: Work, samples: int, changed: Sequence[Part]) -> Update:
 
 
 def effort(work: Work, samples: int) -> float:
-    """Return rate · steps of a visit; steps are those that the work takes, not those that a receipt claims."""
+    """Return rate · steps of a visit; the steps are those of the work, not those that a receipt claims."""
     return max(work.rate, TINY) * max(1, work.batches(samples))
 
 
@@ -158,7 +158,7 @@ class Limit:
 
         Args:
             scope: the slices of the model that travel.
-            place: of the part among the update's parts, from 1.
+            place: the place of the part among the update's parts, from 1.
             new: the update, whose first number is its rate · steps.
             part: the part before and after the visit.
         """
@@ -188,7 +188,7 @@ class Limit:
                 self._keep(visit.work.travels, receipt.device, receipt.update)
 
     def _keep(self, scope: str, device: int, new: Update) -> None:
-        """Keep a device's greatest lengths, and its greatest ones per rate and step; each fades by itself."""
+        """Keep a device's greatest lengths, and its greatest ones per rate and step; each decays by itself."""
         known, lengths = self.known.setdefault(scope, {}), new[1:]
         longest = (*lengths, *(min(length / new[0], MOST) for length in lengths))
         old = known.get(device, longest)

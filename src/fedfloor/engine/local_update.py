@@ -114,7 +114,7 @@ def extracted(network: Network, samples: Samples) -> Tensor:
 
 
 def extracts_once(engine: Engine, work: Work) -> bool:
-    """Return whether a visit may be trained on features that are extracted once, exact where samples do not mix."""
+    """Return whether a visit may train on features extracted once, which is exact where samples do not interact."""
     fits = engine.shortcuts and work.trains == "classifier" and work.objective in ALIKE and work.only(*FIELDS)
     return fits and engine.separable and engine.headed is not None
 
@@ -145,7 +145,7 @@ def outside(network: Network) -> Tensor:
 def local_update(
     engine: Engine, work: Work, packet: Packet, key: Key, extractor: FrozenExtractor
 ) -> tuple[Packet, Receipt]:
-    """Train the model of a packet where it arrived; return the packet that leaves, and the receipt but for its bytes.
+    """Train the model of a packet on its device; return the packet that leaves, and the receipt without its bytes.
 
     The device's memory is committed, the name of the round's extractor noted. RunError: the loss is not finite, or the
     memory is gone.

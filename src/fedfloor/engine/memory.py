@@ -23,12 +23,13 @@ TO = "+"  # between the digest of a memory and that of the extractor it belongs 
 
 
 class DeviceMemory:
-    """The devices' own tensors. Any rank may load any device; only what changed is written.
+    """The devices' own tensors. Any rank may load any device; only changed ones are written.
 
     Args:
         folder: where the files lie; None keeps nothing (and refuses objectives that remember).
         held: device → digest, as a checkpoint recorded it; a memory that belongs to an extractor: "digest+its digest".
-        visits: device → how often it was trained so far in the run, which moves a recycled stream on; −1 is the cloud.
+        visits: device → the number of times it was trained so far in the run, which moves a recycled stream on; −1 is
+            the cloud.
     """
 
     def __init__(
@@ -54,14 +55,14 @@ class DeviceMemory:
         return load(_checked(self._path(device, digest), digest, f"device {device}'s memory"))
 
     def file_name(self, device: int) -> str:
-        """Return the name of the file of a device's memory, in whichever folder."""
+        """Return the name of the file of a device's memory, without its folder."""
         return f"{device}-{self.held[device].partition(TO)[0][:32]}.safetensors"
 
     def path(self, device: int) -> Path | None:
         return self._path(device, self.held[device]) if device in self.held else None
 
     def size(self, device: int) -> int:
-        """Return the bytes that a device keeps; 0 where it keeps nothing, or its file is gone."""
+        """Return the bytes that a device keeps; 0 where it keeps nothing, or its file is missing."""
         path = self.path(device)
         return path.stat().st_size if path is not None and path.is_file() else 0
 
@@ -74,7 +75,7 @@ class DeviceMemory:
             _checked(self._path("extractor", digest), digest, "an earlier model's extractor")
 
     def extractor(self, device: int) -> str:
-        """Return the digest of the extractor that belongs to a device's memory; nothing where there is none."""
+        """Return the digest of the extractor that belongs to a device's memory; "" where it has none."""
         return self.held.get(device, "").partition(TO)[2]
 
     def numbers(self, extractor: str) -> Tensor:
@@ -106,7 +107,7 @@ class DeviceMemory:
             _write(path, extractor_bytes(numbers))
 
     def seen_by(self, devices: Iterable[int]) -> DeviceMemory:
-        """Return the memory as a branch sees it that visits these devices: its changes are not seen here."""
+        """Return a copy of the memory for a branch that visits these devices; its changes stay there."""
         known = set(devices)
         held = {k: self.held[k] for k in known if k in self.held}
         other = DeviceMemory(self._folder, held, {k: self.visits[k] for k in known})
@@ -127,7 +128,7 @@ class DeviceMemory:
                 self.held[device] = digest
 
     def settle(self, held: Mapping[int, str]) -> None:
-        """Put the memories that a checkpoint is about to name on the disk, whichever rank wrote them.
+        """Flush the memories that a checkpoint is about to name to the disk, whichever rank wrote them.
 
         Only these: most memories are replaced before a checkpoint names them, and waiting for the disk at every visit
         can take as long as the training.
@@ -163,7 +164,7 @@ class DeviceMemory:
                 path.unlink(missing_ok=True)
 
     def tidy(self) -> None:
-        """Delete files that a kill left half-written; to be called once, before any rank of the run may write."""
+        """Delete half-written files of a killed process; to be called once, before any rank of the run may write."""
         if self._folder is not None:
             for half in self._folder.glob("*.part"):
                 half.unlink(missing_ok=True)
@@ -185,7 +186,7 @@ def _checked(path: Path, digest: str, name: str, *, sure: bool = False) -> bytes
 
 
 def _write(path: Path, data: bytes) -> None:
-    """Write a file whole or not at all, as long as the machine does not stop: it gets its name when it is written."""
+    """Write a file whole or not at all, unless the machine stops: it is renamed once it is written."""
     temporary = path.with_suffix(f".{os.getpid()}.part")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

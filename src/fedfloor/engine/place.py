@@ -1,4 +1,4 @@
-"""Where a rank trains (``[engine] kind``, ``device``), and its treatment of freed memory."""
+"""The placement of a rank's training (``[engine] kind``, ``device``), and its treatment of freed memory."""
 
 from __future__ import annotations
 

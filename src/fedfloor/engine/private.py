@@ -41,7 +41,7 @@ def train_private(
     does not look at samples, and is added after the noise.
 
     Args:
-        moments: of the optimiser, which the device keeps, changed in place.
+        moments: the moments of the optimiser, which the device keeps, changed in place.
         hidden: whether sampling and noise come from the operating system instead of the visit's key.
 
     Raises:

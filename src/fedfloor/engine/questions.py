@@ -44,7 +44,7 @@ RESOURCES_BYTES = 16  # two numbers: seconds of a pass, metres to the base stati
 
 @dataclass(frozen=True)
 class Sizes:
-    """The sizes that questions are priced by."""
+    """The sizes from which questions are priced."""
 
     model: int  # bytes of the packet
     number: int  # bytes of one number of it
@@ -81,11 +81,11 @@ class Question(ABC):
     shared: ClassVar[bool] = False
 
     def harmless(self, classes: int) -> float:
-        """Return the size up to which an answer is never taken for too large."""
+        """Return the size up to which an answer never counts as too large."""
         return 0.0
 
     def excess(self) -> str:
-        """Return why a device refuses the settings of another machine's question; "" where it does not."""
+        """Return the reason why a device refuses the settings of another machine's question; "" where it does not."""
         return ""
 
     @abstractmethod
@@ -171,7 +171,7 @@ class MeanLoss(Question):
 class Losses(MeanLoss):
     """The mean losses of all models that arrive, over all the samples that the device holds, in the models' order.
 
-    Settings: ``models``, how many there are.
+    Settings: ``models``, their number.
     """
 
     weighs = False
@@ -198,7 +198,7 @@ class Losses(MeanLoss):
 
 
 class Gradient(Question):
-    """The gradient of the arriving model's mean loss over all it holds, [trained]."""
+    """The gradient of the arriving model's mean loss over all its samples, [trained]."""
 
     weighs = vector = True
 
@@ -217,7 +217,7 @@ class Gradient(Question):
 
 
 class Profile(Question):
-    """The model that one local training makes of the arriving one, [P]; nothing is kept of it.
+    """The model that local training makes of the arriving one, [P]; it is not kept.
 
     Settings: those of :class:`~fedfloor.plan.nodes.Work`.
     """
@@ -357,7 +357,7 @@ class Moments(Question):
 
 
 class Scores(Question):
-    """The numbers of its held-out normal samples' scores in bins, which give a threshold: see ``calibrate``.
+    """The counts of its held-out normal samples' scores in bins, which yield a threshold: see ``calibrate``.
 
     Settings: ``low`` and ``width``, the bins of a round of the bisection.
     """
@@ -388,13 +388,13 @@ class Outputs(Question):
 
     A vector: the summed loss of each block, the predicted bin of each sample, and S scores of each.
 
-    Settings: ``scored``, the bin whose scores are wanted; −1: none, the number of bins: all.
+    Settings: ``scored``, the bin of the requested scores; −1: none, the number of bins: all.
     """
 
     vector = shared = True
 
     def excess(self) -> str:
-        return "" if type(self.settings.get("scored")) is int else "no bin is named whose scores are wanted."
+        return "" if type(self.settings.get("scored")) is int else "the bin of the requested scores is not named."
 
     def answer(self, engine: Engine, device: int, packet: Packet, tick: int) -> Tensor:
         blocks = self._blocks(engine, device)

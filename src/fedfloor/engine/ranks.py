@@ -58,7 +58,7 @@ def in_turn_or_at_once(
 def sent(
     engine: Engine, request: ParallelRequest, subtask: Subtask, size: Callable[[int], int]
 ) -> tuple[Aggregation, list[NodeResult]]:
-    """Have edges walk the branches of a node; those of an edge that is gone are lost."""
+    """Let edges walk the branches of a node; the branches of a failed edge are lost."""
     node, start = subtask.node, subtask.start
     place = Key(engine.seed, subtask.round, subtask.tick, -1, 0)
     whole, results = aggregation_of(engine, node, start, place), dict[int, NodeResult]()
@@ -179,7 +179,7 @@ class Trainer(schedule.Driver):
         self.executor.hand(self.engine, request.node, request.packet)
 
     def select(self, request: schedule.SelectRequest) -> list[Sequence[int]]:
-        """Choose for the turns to come whose choice does not depend on the training in between.
+        """Choose for coming turns whose choice does not depend on the training in between.
 
         A choice costs half as much right after another one: training clears the processor's caches.
         """
@@ -194,7 +194,7 @@ class Trainer(schedule.Driver):
         return choices
 
     def parallel(self, request: ParallelRequest) -> NodeResult:
-        """Walk the branches of a ``Parallel``, by the team where it is the team that walks."""
+        """Walk the branches of a ``Parallel``, with the team if the team walks the node."""
         if union.fits(self.engine, request.node, request.packet):
             return self._together(request)  # on every rank alike: no message
         if request.walk.by_team:
@@ -262,7 +262,7 @@ class Trainer(schedule.Driver):
         return replace(result, packet={})
 
     def _by_factory(self, branches: list[BranchWalk]) -> list[list[BranchWalk]]:
-        """Return branches by the edge that would judge them, each group in plan order."""
+        """Return branches grouped by the edge that would judge them, each group in plan order."""
         groups: dict[int, list[BranchWalk]] = {}
         for branch in branches:
             apart = self.whole and bool(walk.devices(branch.node))
@@ -271,7 +271,7 @@ class Trainer(schedule.Driver):
         return list(groups.values())
 
     def _judged_together(self, done: list[NodeResult], start: Packet, limit: Limit) -> list[NodeResult]:
-        """Refuse branches with updates that are too long beside those of all; the limit then knows these."""
+        """Refuse branches with updates that are too long beside those of all; the limit then covers these."""
         outcomes = [(result.resolved, result.receipts) for result in done]
         for index, place, why in offenders(limit, self.engine.network, start, outcomes):
             result, device = done[index], done[index].receipts[place].device
@@ -284,7 +284,7 @@ class Trainer(schedule.Driver):
         return done
 
     def met(self, request: ParallelRequest, aggregation: Aggregation, branches: Sequence[NodeResult]) -> NodeResult:
-        """Aggregate all branches; the memories of their devices are known from here on."""
+        """Aggregate all branches; the memories of their devices are known from then on."""
         engine, memory = self.engine, self.engine.memory
         branches = aggregation.settle(branches, range(len(branches)))
         whole = schedule.joined(request, {}, branches)

@@ -43,7 +43,7 @@ def evaluate(
     engine: Engine, packet: Packet, headline: Figure = ACCURACY, cohorts: Mapping[int, int] | None = None,
     tune: Tuning | None = None, own: str = "",
 ) -> Score:  # fmt: skip
-    """Evaluate the model of every device's own, or of its cohort; call it on every rank.
+    """Evaluate every device's own model, or its cohort's; call it on every rank.
 
     A test sample counts with the model of the device it belongs to; of one that was never visited, where others keep a
     part of their own, that is the shared model with the mean of these parts. A sample of no device with a model (a
@@ -149,7 +149,7 @@ def _remote_outputs(
 
 
 def cohorts_of(engine: Engine, packet: Packet, known: Mapping[int, int]) -> dict[int, int]:
-    """Return the number of every device's model; of those that have none yet, the one of the least training loss.
+    """Return the number of every device's model; for devices without one yet, the model of the least training loss.
 
     Nothing where the packet has one model.
     """
@@ -162,14 +162,14 @@ def cohorts_of(engine: Engine, packet: Packet, known: Mapping[int, int]) -> dict
 
 
 def _holders(engine: Engine, models: list[int], cohorts: Mapping[int, int]) -> dict[int, int]:
-    """Return for each device one with the same model: the cohort's first, unless devices change it further."""
+    """Return for each device one with the same model: the cohort's first device, unless devices change it further."""
     first: dict[int, int] = {}
     apart = engine.task.calibrates or not cohorts
     return {k: k if apart or k in engine.memory.held else first.setdefault(cohorts[k], k) for k in models}
 
 
 def _tune(engine: Engine, tune: Tuning, device: int) -> None:
-    """Train the resident network on a device's samples; the draws are those of no visit."""
+    """Train the resident network on a device's samples, with draws that belong to no visit."""
     with torch.inference_mode(mode=False):
         samples = engine.samples(device, tune.tick)
         about = Visit(None, {}, engine.network, {}, tune.work, tune.work.batches(len(samples)), task=engine.task)
@@ -178,7 +178,7 @@ def _tune(engine: Engine, tune: Tuning, device: int) -> None:
 
 
 def mean_part(engine: Engine, model: Tensor) -> Tensor:
-    """Return a model with the mean of all devices' own parts in the place of its own; itself where none has one."""
+    """Return a model with the mean of all devices' own parts instead of its own; unchanged where none has one."""
     total, many = torch.zeros_like(model, dtype=torch.float64), 0
     for device in sorted(engine.memory.held):
         if not engine.memory.load(device).keys() & {f"{OWN} all"}:  # a whole model is not part of the shared one

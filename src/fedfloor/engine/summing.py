@@ -54,7 +54,7 @@ def aggregation_of(engine: Engine, node: Parallel, start: Packet, place: Key) ->
 
 
 def device_noise(rule: mix.Mix, fixed: FixedPoint, needed: int) -> float:
-    """Return the deviation, in steps, of the noise of a device in a sum of which so many are left at least; 0: none.
+    """Return the deviation, in steps, of a device's noise in a sum with a least number of devices; 0: no noise.
 
     Raises:
         SettingError: it is so small that the sum's noise would be none by the published bound.
@@ -76,7 +76,7 @@ class GroupSum:
     Attributes:
         planned: the branches of these devices.
         members: those whose vectors are in the sum.
-        total: of them; None before the first.
+        total: their sum; None before the first.
         lost: why it is lost; "" where it is not.
     """
 
@@ -116,7 +116,7 @@ class SecureAggregation(Aggregation):
             self.noise(group)
 
     def add(self, index: int, packet: Packet, samples: int, receipts: Sequence[Receipt] = ()) -> None:
-        """Add a branch's change, or the masked vector that its device made of it."""
+        """Add a branch's change, or the masked vector that its device sent instead."""
         if not samples:
             return
         group, sent = self._of(index), packet["w"].cpu()

@@ -151,7 +151,7 @@ class Shared:
         raise RAISED.get(kind, RunError)(text)
 
     def _check_alive(self, missing: int) -> int:
-        """Raise another rank's failure; return how many ranks are still missing."""
+        """Raise another rank's failure; return the number of ranks still missing."""
         if self._parent and os.getppid() != self._parent:
             os._exit(1)
         dead = [pid for pid in self.children if _dead(pid)]

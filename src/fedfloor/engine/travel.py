@@ -65,7 +65,7 @@ def keeps(network: Network, work: Work) -> bool:
 
 
 def summed(way: Parcel) -> SecureSum | None:
-    """Return the codec of changes that are decoded only once they are added up, where a visit has it."""
+    """Return the visit's codec whose changes are decoded only once they are added up, if it has one."""
     return cast(Coding, way.coding).summed if way.coding is not None else None
 
 
@@ -102,7 +102,7 @@ def leave(
 
     Args:
         model, arrived: after and before training.
-        errors: of the changes before, by part.
+        errors: the errors of the changes before, by part.
     """
     way = up(network, work)
     if way.coding is None:

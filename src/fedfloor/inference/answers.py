@@ -1,4 +1,4 @@
-"""A model's answers for the samples of files, as they are printed: classes, numbers with intervals, paths, scores."""
+"""A model's answers for the samples of files, in printed form: classes, numbers with intervals, paths, scores."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Prediction:
     device: str | None = None
 
     def row(self, shown: Callable[[tuple[int, int] | None], Any]) -> Row:
-        """Return where the sample is from and its likeliest class, its place as ``shown`` has it."""
+        """Return the place of the sample, as in ``shown``, and its likeliest class."""
         (name, probability), *_ = self.best
         return {"file": str(self.file), "device": self.device, "rows": shown(self.place), "predicted": name,
                 "probability": probability}  # fmt: skip
@@ -64,13 +64,13 @@ def _predictions(trained: Trained, answers: Iterable[tuple[FileSamples, Answer]]
 
 
 def _accuracy(predictions: Sequence[Prediction]) -> tuple[float | None, int]:
-    """Return the share of right predictions among those whose label is known, and the number of these."""
+    """Return the share of correct predictions among samples with a known label, and the number of these."""
     known = [each for each in predictions if each.label is not None]
     return (sum(each.label == each.best[0][0] for each in known) / len(known) if known else None), len(known)
 
 
 def _by(predictions: Sequence[Prediction], key: Callable[[Prediction], str | None], name: str) -> list[Row]:
-    """Return a row per file or device: samples, the class predicted most with its share, the accuracy if labelled."""
+    """Return a row per file or device: samples, the most frequent prediction, its share, the accuracy if labelled."""
     groups: dict[str, list[Prediction]] = {}
     for prediction in predictions:
         if (group := key(prediction)) is not None:
@@ -106,7 +106,7 @@ class Classified:
         return len(self.predictions)
 
     def rows(self, few: int) -> list[Row]:
-        """Return the first samples as rows for people."""
+        """Return the first samples as rows for display."""
         return [
             {
                 **each.row(_rows),
@@ -148,14 +148,14 @@ class Classified:
         return facts
 
     def groups(self, *, people: bool) -> dict[str, list[Row]]:  # noqa: ARG002
-        """Return a row per file and per device, for people or as JSON."""
+        """Return a row per file and per device, for display or as JSON."""
         return {
             "by_file": _by(self.predictions, lambda prediction: str(prediction.file), "file"),
             "by_device": _by(self.predictions, lambda prediction: prediction.device, "device"),
         }
 
     def overview(self) -> None:
-        """Print how often each class was predicted."""
+        """Print the number of predictions of each class."""
         show(_by_class(self.predictions), as_json=False, title=f"{len(self):,} samples")
 
     def closing(self) -> list[str]:
@@ -168,7 +168,7 @@ class Classified:
         return lines if right is None else [*lines, f"accuracy: {right:.4f} on {count(known, 'sample')} with a label"]
 
     def warnings(self, folder: Path) -> list[str]:
-        """Return a warning where the classes are mixed unlike those of training; ``folder`` is the run's."""
+        """Return a warning where the class mix differs from that of training; ``folder`` is the run's."""
         predicted = {row["class"]: row["samples"] for row in _by_class(self.predictions)}
         warning = odd_mix(self.trained, predicted, folder)
         return [warning] if warning else []
@@ -192,7 +192,7 @@ class Answered:
         return sum(len(part.x) for part, _ in self.parts)
 
     def rows(self, few: int) -> list[Row]:
-        """Return the first samples as rows for people."""
+        """Return the first samples as rows for display."""
         rows = []
         for part, answer, i in self._each(few):
             true = list(map(_short, _true(part, answer, i).get("true", {}).values()))
@@ -218,7 +218,7 @@ class Answered:
         return rows
 
     def summary(self) -> Row:
-        """Return the task, and its figures where the truth is known."""
+        """Return the task, and its metrics where the truth is known."""
         figures, known = self._figures(self._masks())
         return {
             "task": self.trained.task.describe(), "known": known,
@@ -240,7 +240,7 @@ class Answered:
         }
 
     def closing(self) -> list[str]:
-        """Return the kind of answer and the figures, in words."""
+        """Return the kind of answer and the metrics, in words."""
         figures, known = self._figures(self._masks())
         phrase = self.parts[0][1].phrase if self.parts else ""
         lines = [f"answer: {phrase}"] if phrase else []
@@ -250,7 +250,7 @@ class Answered:
         return [*lines, f"{listed} on {count(known, 'sample')} whose truth is known"]
 
     def overview(self) -> None:
-        """Print nothing: the figures follow in :meth:`closing`."""
+        """Print no row: the metrics follow in :meth:`closing`."""
 
     def warnings(self, folder: Path) -> list[str]:  # noqa: ARG002
         """Return no warnings."""
@@ -274,7 +274,7 @@ class Answered:
                 **({headline.name: self._figures(masks)[0].get(headline)} if headline else {})}  # fmt: skip
 
     def _figures(self, masks: list[Mask]) -> tuple[dict[Figure, float], int]:
-        """Return the task's figures of some samples of each file, and on how many the truth is known."""
+        """Return the task's metrics on some samples of each file, and the number of samples whose truth is known."""
         answers, targets, recordings = [], [], list[NDArray[np.int64]]()
         first = 0
         for (part, answer), mask in zip(self.parts, masks, strict=True):
@@ -323,7 +323,7 @@ def _pair(place: tuple[int, int] | None) -> list[int] | None:
 
 
 def _true(part: FileSamples, answer: Answer, i: int) -> Row:
-    """Return the true numbers of a sample, None for an unknown one; empty where those of no sample are known."""
+    """Return the true numbers of a sample, None for an unknown one; empty where no sample has known ones."""
     return {} if part.target is None else _plain(answer.truth(part.target[i].tolist()))
 
 
@@ -351,7 +351,7 @@ def check_top(trained: Trained, top: int) -> None:
 
 
 def results(trained: Trained, answers: Iterable[tuple[FileSamples, Answer]], top: int = 1) -> Results:
-    """Return the answers of all files; of a classification the ``top`` likeliest classes of each sample."""
+    """Return the answers of all files; for a classification the ``top`` likeliest classes of each sample."""
     if trained.task == CLASSIFICATION:
         return Classified(trained, _predictions(trained, answers, top))
     parts = list(answers)
@@ -407,15 +407,15 @@ APART = 0.2  # between two mixes of classes, beyond chance
 
 
 def odd_sensors(trained: Trained, samples: FileSamples) -> list[str]:
-    """Return a warning for each sensor whose values in a file cannot be like those of training.
+    """Return a warning for each sensor whose values in a file differ too much from those of training.
 
     By Chebyshev's inequality at most 1/k² of the training values lie more than k deviations from their mean; a sensor
     is named where more of a file's values do, for k = 5, 10 or 30. Of devices that are normalised by their own
-    rows these are the mean and the deviation of that device in training; one that was not there is not looked at.
+    rows these are the mean and the deviation of that device in training; a device unknown to training is ignored.
     Pictures, and sensors that were not normalised, have neither.
 
     Args:
-        samples: of one file, as they go into ``raw``.
+        samples: the samples of one file, as they go into ``raw``.
     """
     if trained.sensors is None or not len(samples.x):
         return []

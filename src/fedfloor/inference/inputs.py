@@ -51,7 +51,7 @@ Numbers = NDArray[np.int64]
 
 
 def table(path: Path, sensors: Sensors, classes: tuple[str, ...], task: Task = CLASSIFICATION) -> FileSamples:
-    """Read a table: a sample per row, or per window of rows of one device. Only the sensors' columns must be there.
+    """Read a table: a sample per row, or per window of rows of one device. Only the sensors' columns are required.
 
     Rows without a value that the model needs, and devices with too few rows, are left out and named.
 
@@ -102,7 +102,7 @@ def table(path: Path, sensors: Sensors, classes: tuple[str, ...], task: Task = C
 
 
 def _sheet(path: Path, sensors: Sensors) -> tuple[Sheet, Columns]:
-    """Return a table as it was read in training, and the names of its columns."""
+    """Return a table, read as in training, and the names of its columns."""
     categories = described(sensors.coding.get("categories", {}))
     numbers = sensors.columns[: len(sensors.columns) - len(columns_of(categories or {}))]
     names: dict[str, Any] = {**sensors.names, "values": numbers, "categories": categories}
@@ -133,7 +133,7 @@ def _matrix(path: Path, columns: tuple[str, ...]) -> Sheet:
 
 
 def _check_order(sheet: Sheet, order: Numbers, device: Numbers) -> None:
-    """Raise where a device's rows are not in the order of their times, which windows and filling rely on."""
+    """Raise where a device's rows are not in the order of their times, on which windows and filling rely."""
     if sheet.time is None:
         return
     wrong = np.flatnonzero((np.diff(device[order]) == 0) & (np.diff(sheet.time[order]) <= 0))
@@ -280,7 +280,7 @@ def read(
 
     Args:
         failed: receives the files that are not samples of this model, each with the reason; the others are read.
-        device: of all files; empty: as their folders, names or columns state it.
+        device: the device of all files; empty: as their folders, names or columns state it.
 
     Raises:
         SettingError: a file that is not a sample of this model, where ``failed`` is left out.

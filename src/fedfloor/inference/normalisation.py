@@ -149,7 +149,7 @@ class OwnScale:
 
     @classmethod
     def read(cls, rows: int | None, folder: Path, channels: int, fixed: Statistics | None = None) -> OwnScale:
-        """Return it with the statistics in the model's folder; without any where it has none.
+        """Return the normalisation with the statistics in the model's folder, if it has any.
 
         Raises:
             SettingError: the file is damaged or of another model.
@@ -168,7 +168,7 @@ class OwnScale:
         return cls(rows, known, fixed)
 
     def file(self, samples: FileSamples) -> FileSamples:
-        """Return a file's samples normalised: by their devices' statistics in the run, or else by rows of the file."""
+        """Return a file's samples normalised: by their devices' statistics in the run, or by rows of the file."""
         names = np.array(samples.devices or [""] * len(samples.x))
         x, others = np.array(samples.x, np.float32), list[str]()
         for name in np.unique(names).tolist():
@@ -182,7 +182,7 @@ class OwnScale:
         return replace(samples, x=x)
 
     def of_device(self, x: NDArray[Any], name: str = "", first: NDArray[np.int64] | None = None) -> NDArray[np.float32]:
-        """Return samples [n, C, …] of one device normalised, by their own first rows where the run lacks the device."""
+        """Return samples [n, C, …] of one device normalised, by their own first rows if it is not in the run."""
         known = self.known.get(name)
         return scaled(x, *(known if known is not None else statistics(x, first, self.rows, self.fixed)))
 

@@ -1,4 +1,4 @@
-"""A trained model as ONNX, normalisation inside, checked against PyTorch before it is written."""
+"""A trained model as ONNX, with its normalisation, checked against PyTorch before it is written."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def export(trained: Trained, out: Path) -> Exported:
 
 
 def samples(trained: Trained) -> list[NDArray[Any]]:
-    """Return samples to compare on: random ones in batches of :data:`BATCHES`, with holes too where there may be some.
+    """Return samples for the comparison: random ones in batches of :data:`BATCHES`, with missing values where allowed.
 
     The last batch is at the edges: black and white pictures; sensors at 0 and at ±10 standard deviations.
     """
@@ -116,7 +116,7 @@ def samples(trained: Trained) -> list[NDArray[Any]]:
 
 
 def _statistics(trained: Trained) -> dict[str, NDArray[np.float32]]:
-    """Return a mean and a deviation [C] as they may come from a device, where the model takes them."""
+    """Return a mean and a deviation [C] as a device may supply them, where the model takes them."""
     if trained.own is None:
         return {}
     rng, channels = np.random.default_rng(1), trained.shape[0]
@@ -127,7 +127,7 @@ def _statistics(trained: Trained) -> dict[str, NDArray[np.float32]]:
 
 
 def _own(trained: Trained) -> Inputs:
-    """Return numbers [P] other than the model's for the part that stays, where there is one; variances stay above 0."""
+    """Return changed numbers [P] for the part that stays, if the model has one; variances stay above 0."""
     if trained.staying is None:
         return {}
     return {"own": (trained.staying.parcel.cut(trained.staying.network.flat) / 2).numpy()}
@@ -149,7 +149,7 @@ def _torch(trained: Trained, given: Inputs) -> Answer:
 
 
 class Deciding(nn.Module):
-    """A model that gives its decision, int64 [n], beside probabilities and logits."""
+    """A model that returns its decision, int64 [n], besides probabilities and logits."""
 
     mask: Tensor
 
@@ -211,7 +211,7 @@ def _quiet() -> Iterator[None]:
 
 
 def _reason(error: BaseException) -> str:
-    """Return why the exporter failed, in one line: the operator that ONNX lacks, or the innermost error."""
+    """Return the exporter's failure in one line: the operator missing in ONNX, or the innermost error."""
     chain = [error]
     while (inner := chain[-1].__cause__) is not None:
         chain.append(inner)
@@ -230,7 +230,7 @@ def _first(error: BaseException) -> str:
 
 
 def _describe(model: onnx.ModelProto, trained: Trained) -> None:
-    """Replace the exporter's metadata by those that a user of the file needs."""
+    """Replace the exporter's metadata by those for users of the file."""
     model.doc_string = ""
     inner = [node for function in model.functions for node in function.node]
     for part in (*model.graph.node, *model.graph.input, *model.graph.output, *model.graph.value_info,

@@ -27,11 +27,11 @@ class Sensors:
         columns: C names.
         window: (length, step) in rows; None where a sample is one row.
         missing: treatment of missing values: ``"refuse"``, ``"previous"``, ``"mean"`` or ``"drop"``.
-        names: of a table's columns for device, time and label.
+        names: the names of a table's columns for device, time and label.
         decimal: its decimal mark.
         dialect: the format of the training's tables, where it is not plain; keys of ``[data]``.
-        coding: of texts and numbers in training, where they were not taken as they are.
-        device_of: how a table's path names its device; None where only a column does.
+        coding: the coding of texts and numbers in training, where they were not taken as they are.
+        device_of: the part of a table's path that names its device; None where only a column does.
     """
 
     columns: tuple[str, ...]
@@ -123,7 +123,7 @@ class FileSamples:
         first: int64 [n], the first row of each, where samples may share rows.
         left_out: a sentence for each group of rows without an answer: where, and why.
         target: float32 [n, T], the true numbers, NaN where unknown; None where classes are predicted.
-        times: of each sample, as in its table.
+        times: the time of each sample, as in its table.
     """
 
     file: Path

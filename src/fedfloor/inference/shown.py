@@ -151,7 +151,7 @@ def export(
 
 
 def file_name(name: str) -> str:
-    """Return a device's name as a file is called by it, on every system; a long one is cut, and has its hash.
+    """Return a file name for a device that is valid on every system; a long one is cut, and ends with its hash.
 
     >>> file_name("press A/1"), file_name(".."), len(file_name(80 * "ü"))
     ('press A%2F1', '%2E.', 113)
@@ -161,7 +161,7 @@ def file_name(name: str) -> str:
 
 
 def export_all(run: Path, out: Path | None, *, as_json: bool, own: bool = False) -> None:
-    """Export every device's model of a run where they differ."""
+    """Export every device's model of a run with different models."""
     known, folder = devices(run), out or run / "onnx"
     try:
         folder.mkdir(exist_ok=True)
@@ -172,4 +172,4 @@ def export_all(run: Path, out: Path | None, *, as_json: bool, own: bool = False)
         done = onnx.export(load_model(run, own, device=name), folder / f"{file_name(name)}.onnx")
         gaps = {part: gap if as_json else f"{gap:.1e}" for part, gap in done.differences.items()}
         rows.append({"device": name, "file": str(done.file), "bytes": done.size_bytes} | gaps)
-    show(rows, as_json=as_json, title="models, and by how much ONNX Runtime and PyTorch differ")
+    show(rows, as_json=as_json, title="models, and differences between ONNX Runtime and PyTorch")

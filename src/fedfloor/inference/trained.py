@@ -43,10 +43,10 @@ class Trained:
     """A trained model.
 
     Attributes:
-        name: of its network, as in ``[model] name``.
-        round: how many rounds it was trained.
+        name: the name of its network, as in ``[model] name``.
+        round: the number of rounds of its training.
         classes: F names of the task's bins; of a classification in the order of its outputs.
-        shape: of one sample: (C, H, W) of a picture, (C,) of a row of sensors, (C, L) of a window of L rows.
+        shape: the shape of one sample: (C, H, W) of a picture, (C,) of a row of sensors, (C, L) of a window of L rows.
         sensors: its channels; None where samples are pictures.
         raw: the network in evaluation mode, with its normalisation.
         channels_last: whether pictures are laid out channels-last in memory, as they were in training.
@@ -79,7 +79,7 @@ class Trained:
         return self.classes[self.decision.positive], self.decision.threshold
 
     def predict(self, x: NDArray[Any], device: str = "") -> NDArray[np.floating[Any]]:
-        """Return the classes' probabilities [n, F]; of another task the first part of :meth:`answer`.
+        """Return the classes' probabilities [n, F]; for another task the first part of :meth:`answer`.
 
         These are the numbers [n, T] of a regression and the next rows [n, S, H] of a forecast, in their units.
 
@@ -101,7 +101,7 @@ class Trained:
         return answer.changed(lambda _, part: part.numpy())
 
     def outputs(self, x: NDArray[Any]) -> tuple[Tensor, ...]:
-        """Return the parts of :meth:`answered`; of a classification probabilities and logits [n, F]."""
+        """Return the parts of :meth:`answered`; for a classification probabilities and logits [n, F]."""
         return tuple(self.answered(x).parts().values())
 
     def answered(self, x: NDArray[Any]) -> Answer:
@@ -212,13 +212,14 @@ def load_model(
         folder: a run's folder, or a ``model.safetensors`` itself.
         own: import and run a custom model or objective that the file names (``module:Name``); only for a file that is
             trusted.
-        which: of a run's folder, the ``last`` round's model, or the ``best`` one's by validation data.
+        which: the model to take from a run's folder: the ``last`` round's model, or the ``best`` one's by
+            validation data.
         device: name or number of the device whose model it is, of a run where these differ: with its own part, or of
             its cohort.
         stays: whether a part that never leaves the devices, if the run has one, becomes :attr:`Trained.staying`.
 
     Raises:
-        SettingError: there is none, it is damaged or of another format, it names custom code and ``own`` is false, or
+        SettingError: the file is missing, damaged or of another format, it names custom code and ``own`` is false, or
             the custom network has changed.
     """
     path, personal = model_file(Path(folder), which, device)
@@ -260,7 +261,7 @@ def load_model(
 
 
 def _levels(given: NormaliseHeader) -> tuple[tuple[float, ...], tuple[float, ...]] | None:
-    """Return the statistics of the training samples that a header states; None where it states others, or none."""
+    """Return the statistics of the training samples that a header states; None without these."""
     if given.kind is not None or (set(given.mean), set(given.std)) == ({0.0}, {1.0}):
         return None
     return tuple(value / given.scale for value in given.mean), tuple(value / given.scale for value in given.std)
@@ -294,7 +295,7 @@ def _raw(header: Header, network: Network, sensors: Sensors | None, task: Task, 
 
 
 def _fill(network: Network, tensors: Mapping[str, Tensor], name: str, path: Path) -> None:
-    """Copy the file's tensors into the network; raise where it is not the network that was trained."""
+    """Copy the file's tensors into the network; raise where the network is not the trained one."""
     wanted = {key: tuple(tensor.shape) for key, tensor in network.state(network.flat).items()}
     got = {key: tuple(tensor.shape) for key, tensor in tensors.items()}
     wrong = [f"{key} is missing in the file" for key in wanted if key not in got]

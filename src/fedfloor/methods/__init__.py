@@ -1,1 +1,1 @@
-"""Who decides: one file per method."""
+"""The methods: one file each."""

@@ -1,4 +1,4 @@
-"""Astraea: fixed groups whose classes are mixed alike; the model goes from device to device within each."""
+"""Astraea: fixed groups whose classes are mixed alike; the model travels from device to device within each."""
 
 from __future__ import annotations
 
@@ -33,20 +33,20 @@ class Astraea(Method):
     "Benchmark" of HFedMS (arXiv 2211.03300, Section IV), with grouping = "icg" its ablation "ICG".
 
     Travels: the model, from device to device; once the counts of every local set, F numbers a device, where the
-    grouping asks for them. The K − M·L devices that are left over sit out the whole run; with fewer than L devices
+    grouping needs them. The K − M·L devices that are left over sit out the whole run; with fewer than L devices
     there is one group of all. Devices that may not take part in a round are left out of their group.
 
     Duan, Liu, Chen, Tan, Ren, Qiao, Liang, ICCD 2019, arXiv 1907.01132; IEEE TPDS 32(1), 2021. Its mediator takes, of
     the devices that are left, the one that brings its classes nearest to equal shares (Kullback–Leibler): the solver
-    ``astraea``. Its augmentation of rare classes is not part of this; what the L devices left over train there, in a
-    smaller group, is left out, as in HFedMS. L = 10 is ours.
+    ``astraea``. Its augmentation of rare classes is not part of this; the training of the L devices left over there, in
+    a smaller group, is left out, as in HFedMS. L = 10 is ours.
 
     Args:
         devices: L, of each group.
         mediator_epochs: E_m, times the model goes through a group in a round.
         share: κ, of the groups drawn in a round, in (0, 1].
-        grouping: how groups are formed, by name; ``random`` needs no counts.
-        weights: of the groups: ``by_samples`` (the paper) or ``equal``.
+        grouping: the name of the algorithm that forms the groups; ``random`` needs no counts.
+        weights: the weights of the groups: ``by_samples`` (the paper) or ``equal``.
     """
 
     devices: int = 10
@@ -67,7 +67,7 @@ class Astraea(Method):
 
     @property
     def needs(self) -> Needs:
-        """Groups are formed by the classes, unless they are drawn at random; chains go from factory to factory."""
+        """Groups are formed by the classes, unless they are drawn at random; chains cross factories."""
         return Needs(labels=self.grouping != "random", crosses=True)
 
     def _blind(self, everyone: int) -> bool:

@@ -49,7 +49,7 @@ COMMON = {  # settings of most methods, described by the docstrings of those alo
 
 
 def find(name: str, key: str = "") -> type[Method]:
-    """Return a method's class by name, or ``module:Name`` of your own."""
+    """Return a method's class by name, or ``module:Name`` of the user's."""
     if ":" in name:
         method = load_outside(name, "method")
         if not (isinstance(method, type) and hasattr(method, "plan") and hasattr(method, "__dataclass_fields__")):

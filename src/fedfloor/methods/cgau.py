@@ -35,7 +35,7 @@ class CGAU(FedAvg):
 
     Rieger et al. 2020, arXiv 2007.04806; as in FedGS (arXiv 2202.01512), where CGAU is compared with 1 and 2 layers of
     256 units, no dropout. Both begin with an extractor that was trained before: that is ``[model] init_from`` with
-    warm_up = 0; the warm-up is what can be done without. The authors' own settings are 2 layers of 64 units, and
+    warm_up = 0; the warm-up is not needed. The authors' own settings are 2 layers of 64 units, and
     visits of 10 steps of 32 samples with rate 0.01 and momentum 0.9.
 
     Args:
@@ -58,7 +58,7 @@ class CGAU(FedAvg):
         return Gated(self.layers, self.units)
 
     def init(self, view: View, answers: Answers, rng: np.random.Generator) -> State:
-        """Note where in the model the head lies."""
+        """Note the place of the head in the model."""
         paths = [name.removesuffix("own.columns") for name in view.layout if name.endswith("own.columns")]
         places = [at for name, at in view.layout.items() if paths and name.startswith(paths[-1])]
         return State(view.start, {"head": [min(at[0] for at in places), max(at[1] for at in places)]} if places else {})
@@ -69,7 +69,7 @@ class CGAU(FedAvg):
         return Parallel(tuple(Train(device(k), work) for k in fraction(view.devices, self.fraction, rng)))
 
     def absorb(self, state: State, outcome: Outcome) -> State:
-        """Take the head in, and the rest as it was once that is frozen: a mean of equal numbers rounds."""
+        """Adopt the head, and the old rest once it is frozen: a mean of equal numbers has rounding errors."""
         packet = dict(outcome.packet)
         works = walk.works(outcome.resolved)
         frozen = all(work.objective == "gated" and work.settings.get("frozen", True) for work in works)

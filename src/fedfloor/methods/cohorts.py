@@ -22,20 +22,20 @@ if TYPE_CHECKING:
 
 
 def apart(cohorts: Mapping[int, Parallel | Select]) -> Node:
-    """Return the plan in which every cohort, by its model's number, trains and meets by itself; one needs no other."""
+    """Return the plan in which every cohort, by its model's number, trains and aggregates by itself."""
     nodes = tuple(replace(node, model=model_name(number)) for number, node in cohorts.items())
     return nodes[0] if len(nodes) == 1 else Parallel(nodes, mix=KEEP)
 
 
 def parted(state: State, groups: Sequence[Sequence[int]]) -> State:
-    """Return the state in which every group has a copy of the one model."""
+    """Return the state in which every group has a copy of the same model."""
     copies = {model_name(number): state.packet["w"].clone() for number in range(1, len(groups)) if "w" in state.packet}
     cohort_of = {k: number for number, group in enumerate(groups) for k in group}
     return joined(replace(state, packet={**state.packet, **copies}), cohort_of, len(groups))
 
 
 def joined(state: State, cohort_of: Mapping[int, int], many: int, packet: Mapping[str, Tensor] | None = None) -> State:
-    """Return the state in which devices are of these cohorts, and all others of those that they were of.
+    """Return the state in which devices belong to these cohorts, and the rest to their former ones.
 
     A round reports the sizes of all cohorts as ``cohort_sizes``, and after a change their members as
     ``cohorts``.
@@ -123,7 +123,7 @@ class FLHC(FedAvg):
         for each round after: every cohort by itself does a round of FedAvg
 
     A device that was not there in round n + 1 is evaluated with the cohort's model of the least loss on its training
-    samples, and does not train. With distance = 2, the largest that there is, all are one cohort: this is then FedAvg,
+    samples, and does not train. With distance = 2, the largest possible, all are one cohort: this is then FedAvg,
     but for the updates sent. Sattler et al. (CFL, arXiv 1910.01991) part cohorts in two by the same similarity, again
     and again; here it is done once, so that the updates travel once.
 
@@ -136,9 +136,9 @@ class FLHC(FedAvg):
     Args:
         after: n, rounds of FedAvg before the clustering.
         distance: d, in [0, 2].
-        cohorts: how many; as many as ``distance`` leaves, where it is left out.
+        cohorts: their number; as many as ``distance`` leaves where it is left out.
         fraction: C, share of the devices, or of a cohort's, drawn in a round, in (0, 1].
-        work: of a visit, and for an update.
+        work: the work of a visit, and of an update.
     """
 
     title = "FL+HC"

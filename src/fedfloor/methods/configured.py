@@ -1,4 +1,4 @@
-"""A method with parts of it exchanged by configuration, and the server's step between its rounds."""
+"""A method with parts exchanged by configuration, and the server's step between its rounds."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ class Parts:
 
     Args:
         objective: minimised by devices.
-        mix: how models meet at the cloud.
+        mix: the aggregation of models at the cloud.
         server: the cloud's step with the mixed model.
-        selection: which devices a method may choose from in a round.
-        edge_mix: how models meet at edges.
+        selection: the devices that a method may choose from in a round.
+        edge_mix: the aggregation of models at edges.
         travel, travel_down: codecs of the devices' uploads, and of the model on its way to them, by their text.
         edge_travel, edge_travel_down: likewise between edges and the cloud.
     """
@@ -53,7 +53,7 @@ class Parts:
     edge_travel_down: str | None = None
 
     def over(self, below: Parts) -> Parts:
-        """Return these parts laid over others."""
+        """Return these parts, with missing ones taken from another table."""
         given = {f.name: getattr(self, f.name) for f in fields(self) if getattr(self, f.name) is not None}
         return replace(below, **given)
 
@@ -102,7 +102,7 @@ class ConfiguredMethod(Method):
         self._check_codecs()
         if parts.server not in (None, Sgd()) and method.needs.scopes != {"all"}:
             raise SettingError(
-                f"method.server with method '{name}': rounds of it train only part of the model (work.trains), and the "
+                f"method.server with method '{name}': its rounds train only part of the model (work.trains), and the "
                 "server's momentum or rate would move the rest. Leave method.server out: the model is then taken as it "
                 "comes."
             )
@@ -124,12 +124,12 @@ class ConfiguredMethod(Method):
 
     @property
     def built_in(self) -> bool:
-        """Whether the method is one of the package's, not one of your own."""
+        """Whether the method is one of the package's, not the user's."""
         return type(self.method).__module__.startswith("fedfloor.")
 
     @property
     def needs(self) -> Needs:
-        """The method's needs; one from outside the package crosses factories unless it denies it."""
+        """The method's needs; one from outside the package crosses factories unless it declares otherwise."""
         needs = self.method.needs
         return needs if needs.crosses is not None else replace(needs, crosses=not self.built_in)
 
@@ -207,7 +207,7 @@ class ConfiguredMethod(Method):
         return self.method.noted(state, plan)
 
     def absorb(self, state: State, outcome: Outcome) -> State:
-        """Let the server step, then the method take in the round; where nothing came back the server stays, too."""
+        """Let the server step, then the method absorb the round; where no model returned, the server does not step."""
         moments = {
             name.removeprefix(MOMENTS): tensor for name, tensor in state.tensors.items() if name.startswith(MOMENTS)
         }
@@ -249,7 +249,7 @@ class ConfiguredMethod(Method):
         return changed
 
     def _check_codecs(self) -> None:
-        """Refuse codecs that a method's rounds give nothing to code, or that drop numbers of a model."""
+        """Refuse codecs without anything to code in a method's rounds, or that drop numbers of a model."""
         if (self.parts.travel or self.parts.travel_down) and self.method.needs.separate:
             raise SettingError(f"method.travel with method '{self.name}': no models travel. Leave it out.")
         if dropping := [codec for codec in codecs.chain(self.parts.travel_down or "") if codec.changes]:
@@ -265,7 +265,7 @@ class ConfiguredMethod(Method):
         if dropping := [one for text in between for one in codecs.chain(text or "") if one.changes]:
             name = named.to_spec(dropping[0], codecs.CODECS)[0]
             raise SettingError(
-                f"method.edge_travel = '{name}': it is for what devices send, which keep its error or mask it. Choose "
+                f"method.edge_travel = '{name}': only devices can use it, which keep its error or mask it. Choose "
                 "'float16', 'bfloat16' or 'int8'."
             )
         if self.method.needs.cohorts and codecs.secure(self.parts.travel or ""):
@@ -290,7 +290,7 @@ class ConfiguredMethod(Method):
         return walk.changed(node, coded)
 
     def _coded_edges(self, node: Node) -> Node:
-        """Return a plan in which what goes between the cloud and edges has the codecs."""
+        """Return a plan in which models between the cloud and edges have the codecs."""
         beside = [kind for kind in (self.objective, self.method.objective) if kind.travels]
         if beside or walk.scopes(node) != {"all"}:
             raise self._no_edge_travel("devices send a part of the model, or something beside it")
@@ -309,7 +309,7 @@ class ConfiguredMethod(Method):
     def _no_edge_travel(self, why: str) -> SettingError:
         return SettingError(
             f"method.edge_travel with method '{self.name}': {why}. Choose a method whose models meet at edges first, "
-            "such as hierfavg or fedgs, or leave edge_travel and edge_travel_down out: what devices send is coded by "
+            "such as hierfavg or fedgs, or leave edge_travel and edge_travel_down out: models of devices are coded by "
             "method.travel."
         )
 
@@ -356,13 +356,13 @@ class ConfiguredMethod(Method):
         parts = sorted({work.trains for work in walk.works(node) if work.borrows})  # an own part does not change
         if parts and self.server != Sgd():
             raise SettingError(
-                f"method.server with method '{self.name}': a round of it trains only part of the model (work.trains = "
+                f"method.server with method '{self.name}': a round trains only part of the model (work.trains = "
                 f"'{parts[0]}'), and the server's momentum or rate would move the rest. Leave method.server out: the "
                 "model is then taken as it comes."
             )
 
     def _needs_sgd(self, part: str) -> SettingError:
         return SettingError(
-            f"method '{self.name}': its {part} takes how far a visit went for the rate times sums of gradients, which "
+            f"method '{self.name}': its {part} takes the change of a visit for the rate times sums of gradients, which "
             "it is with SGD alone. For it, set work.optimizer = 'sgd', clip_norm = inf and work.moments = 'visit'."
         )

@@ -29,7 +29,7 @@ class Resources:
     Attributes:
         compute_s: seconds of one pass over a device's data.
         download_s, upload_s: seconds that the model takes on an idle network.
-        problem: who could upload on which channel with how much power, where uploads interfere.
+        problem: the allocation of channels and powers to the devices, where uploads interfere.
         powers_dbm: the power levels that ``problem`` numbers.
     """
 
@@ -50,11 +50,11 @@ class View:
         sizes: samples of each device's local set, int64 [K].
         factory_of: factory of each device in this round, int32 [K].
         start: the initial global packet; empty where a plan is only looked at.
-        receipts: of the last round's visits; empty at first.
-        trained: how many numbers at the front of the model are trained.
+        receipts: the receipts of the last round's visits; empty at first.
+        trained: the number of values at the front of the model that are trained.
         layout: where each of the model's tensors lies in the flat vector ``w``: name → (first, last + 1).
         invited: the devices that may take part in this round; all where it is left out.
-        resources: of the devices, for methods that need the network; None without one.
+        resources: the resources of the devices, for methods that need the network; None without one.
         census: class counts that each device reports of its present samples, int64 [K, F], in rounds that read it.
         held: samples that each device holds at a time, int64 [K]: those of a pass; left out, ``sizes``.
     """
@@ -93,7 +93,7 @@ class View:
 class State:
     """The state of a method from round to round; the run checkpoints it.
 
-    Notes are what JSON makes of them from the start, not only after a resume: tuples are lists, whole numbers as keys
+    Notes are converted as JSON does from the start, not only after a resume: tuples are lists, whole numbers as keys
     are text.
 
     Attributes:
@@ -124,7 +124,7 @@ class State:
 
     @property
     def cohorts(self) -> dict[int, int]:
-        """The number of the model that each device has, as far as it has one: ``notes["cohorts"]``.
+        """The number of each device's model, if it has one: ``notes["cohorts"]``.
 
         >>> State({}, {"cohorts": {3: 1}}).cohorts
         {3: 1}
@@ -134,7 +134,7 @@ class State:
 
 @dataclass(frozen=True)
 class Needs:
-    """Needs of a method's rounds beside the packet, and their effects beside training it.
+    """Needs of a method's rounds besides the packet, and their effects besides training it.
 
     Attributes:
         network: ``plan`` reads the network's facts about the devices; the view then has ``resources``.
@@ -168,7 +168,7 @@ class Needs:
 
     @property
     def personal(self) -> bool:
-        """Whether devices may have other models than one another."""
+        """Whether devices may have different models."""
         return bool(self.own) or self.cohorts
 
     def census_now(self, round_number: int) -> bool:
@@ -177,7 +177,7 @@ class Needs:
 
 
 class Method(Protocol):
-    """A federated method: a frozen dataclass of its hyper-parameters. Most methods write only ``plan``.
+    """A federated method: a frozen dataclass of its hyper-parameters. Most methods define only ``plan``.
 
     ``title`` is its name as papers write it, where that is not the class's name.
     """
@@ -186,7 +186,7 @@ class Method(Protocol):
 
     @property
     def objective(self) -> Objective:
-        """The objective of devices; the network is made for it, and ``plan`` hands it to ``work.at``."""
+        """The objective of devices; the network is built for it, and ``plan`` passes it to ``work.at``."""
         return Plain()
 
     @property
@@ -196,7 +196,7 @@ class Method(Protocol):
 
     @property
     def needs(self) -> Needs:
-        """The needs of the method, and its effects on devices beside training."""
+        """The needs of the method, and its effects on devices besides training."""
         return Needs()
 
     def setup(self, view: View) -> Node | None:
@@ -212,7 +212,7 @@ class Method(Protocol):
         ...
 
     def noted(self, state: State, plan: Node) -> State:
-        """Return the state after a round's resolved plan alone: a forecast knows no more. Pure."""
+        """Return the state after a round's resolved plan alone: a forecast has nothing else. Pure."""
         return state
 
     def absorb(self, state: State, outcome: Outcome) -> State:

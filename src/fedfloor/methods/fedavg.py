@@ -1,4 +1,4 @@
-"""FedAvg, and the schedule that most methods share with it: drawn devices train alone, and meet at the cloud."""
+"""FedAvg, and the schedule that most methods share with it: drawn devices train alone, the cloud mixes their models."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class FedAvg(Method):
 
     Args:
         fraction: C, share of the devices drawn in a round, in (0, 1].
-        work: of a visit; E = 5 epochs is FedSR's setting (arXiv 2403.14718) and McMahan's usual one.
+        work: the work of a visit; E = 5 epochs is FedSR's setting (arXiv 2403.14718) and McMahan's usual one.
     """
 
     fraction: float = 1.0
@@ -54,7 +54,7 @@ class FedAvg(Method):
 
     @property
     def mix(self) -> Mix:
-        """How the devices' models meet at the cloud."""
+        """The aggregation of the devices' models at the cloud."""
         return BySamples()
 
     def plan(self, state: State, view: View, rng: np.random.Generator) -> Node:
@@ -80,7 +80,7 @@ def profiling(method: Method, work: WorkSettings, view: View) -> Probe:
 
 
 def beside(plan: Parallel, own: Callable[[Work], Work]) -> Parallel:
-    """Return visits that each train a model of the device's own first, beside the one that arrived (``Work.sends``)."""
+    """Return visits that each first train a model of the device's own, besides the arrived one (``Work.sends``)."""
     visits = [visit for visit in plan.children if isinstance(visit, Train)]
     pairs = [(replace(visit, work=replace(own(visit.work), sends=ARRIVED)), visit) for visit in visits]
     return replace(plan, children=tuple(map(Sequence, pairs)))

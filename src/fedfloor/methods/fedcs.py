@@ -1,4 +1,4 @@
-"""FedCS: as many devices as get done before a deadline."""
+"""FedCS: as many devices as finish before a deadline."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class FedCS(FedAvg):
     ::
 
         for each round:
-            ask max(C·K, 1) devices, drawn at random, for their resources; S ← {}, Θ ← 0
+            query max(C·K, 1) devices, drawn at random, for their resources; S ← {}, Θ ← 0
             while some are left: x ← argmin_k (T_d(S∪k) − T_d(S)) + t_k^UL + max(0, t_k^UD − Θ), taken out
                 Θ' ← Θ + t_x^UL + max(0, t_x^UD − Θ); if T_d(S∪x) + Θ' < T: Θ ← Θ', S ← S ∪ {x}
             for k in S in parallel: w_k ← E epochs of SGD on the data of k, starting from w
@@ -41,7 +41,7 @@ class FedCS(FedAvg):
     Args:
         deadline_s: T, seconds that a round may take.
         fraction: C, share of the devices that are candidates in a round, in (0, 1].
-        work: of a visit; the paper's E = 5, mini-batches of 50.
+        work: the work of a visit; the paper's E = 5, mini-batches of 50.
     """
 
     fraction: float = 0.1
@@ -79,7 +79,7 @@ class FedCS(FedAvg):
 
 
 def in_time(candidates: list[int], known: Resources, update_s: np.ndarray, deadline_s: float) -> list[int]:
-    """Return the devices that get done in time, ascending: the greedy choice of FedCS.
+    """Return the devices that finish in time, ascending: the greedy choice of FedCS.
 
     ``update_s``: training time t^UD of every device, [K]. ``deadline_s``: T.
     """

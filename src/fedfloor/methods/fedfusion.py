@@ -41,7 +41,7 @@ class FedFusion(FedAvg):
     (CIFAR-10), times 0.99 per round down to 1e-4. In FedGS's comparison (arXiv 2202.01512) ``multi`` did best.
 
     Args:
-        operator: how features are fused.
+        operator: the operator that fuses features.
         smoothing: s in [0, 1), share of the last round's γ; of ``multi`` and ``single``.
         layer: path of the layer whose input is fused; left out, the first flattening behind trained layers, or else the
             classifier.
@@ -60,7 +60,7 @@ class FedFusion(FedAvg):
         return Fusion(self.operator, self.layer)
 
     def init(self, view: View, answers: Answers, rng: np.random.Generator) -> State:
-        """Note where in the model γ lies."""
+        """Note the place of γ in the model."""
         if self.operator == "conv" or not view.start:  # a plan that is only looked at has no model
             return State(view.start)
         places = [place for name, place in view.layout.items() if f".{name}".endswith(f".{GAMMA}")]

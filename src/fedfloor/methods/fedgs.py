@@ -25,7 +25,7 @@ class FedGS(Method):
 
     ::
 
-        P ← norm(Σ_k n_k P_k), asked once
+        P ← norm(Σ_k n_k P_k), queried once
         for each round:
             for each factory m in parallel: w_m ← w
                 T times: S ← L_rnd devices at random and the L − L_rnd best ones for them, by their census
@@ -50,13 +50,13 @@ class FedGS(Method):
         iterations: T, synchronisations at an edge per round.
         devices: L, chosen per factory and iteration.
         random: L_rnd of them, drawn uniformly.
-        solver: how the others are chosen, by name; ``random`` needs no census.
+        solver: the name of the algorithm that chooses the remaining devices; ``random`` needs no census.
         choose: in every ``iteration``, or for a whole ``round`` at its beginning (ours, to separate the two effects).
-        weights: of the factories: ``equal`` (the paper) or ``by_samples``.
+        weights: the weights of the factories: ``equal`` (the paper) or ``by_samples``.
         census_free: do not count the bytes of the census, as the paper.
-        balance: want more of the classes that were trained on less than their share (ours). With C the samples of each
-            class trained on so far, expected by the devices visited, and s those of a round, P becomes in each factory
-            norm(((Σ C + s)·P − C)₊), of the classes that it holds.
+        balance: give more weight to the classes that were trained on less than their share (ours). With C the samples
+            of each class trained on so far, expected by the devices visited, and s those of a round, P becomes in each
+            factory norm(((Σ C + s)·P − C)₊), of the classes that it holds.
     """
 
     iterations: int = 50
@@ -84,7 +84,7 @@ class FedGS(Method):
 
     @property
     def needs(self) -> Needs:
-        """Devices are chosen by their census, which the plan itself reads where that is done once a round."""
+        """Devices are chosen by their census, which the plan itself reads where this happens once a round."""
         return Needs(census=self.choose == "round" and not self.blind, labels=not self.blind)
 
     def setup(self, view: View) -> Node | None:
@@ -131,7 +131,7 @@ class FedGS(Method):
     def _wanted(
         self, state: State, members: Iterable[int], share: tuple[float, ...], factories: int
     ) -> tuple[float, ...]:
-        """Return the class shares that a factory's super nodes are to have."""
+        """Return the target class shares of a factory's super nodes."""
         held = state.tensors.get("held")
         if held is None:
             return share

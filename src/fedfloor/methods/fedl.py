@@ -31,13 +31,13 @@ class FEDL(FedAvg):
 
     Dinh et al., IEEE/ACM Transactions on Networking 2021, arXiv 1910.13067. As in the paper a device sends its gradient
     at the model it ended with. The authors' code (CharlieDinh/FEDL_pytorch) starts with ḡ = 0 and leaves the correction
-    out of the first round; here the first ḡ is asked for. It trains networks with all of a device's samples in a
+    out of the first round; here the first ḡ is queried. It trains networks with all of a device's samples in a
     mini-batch or with 40 and calls FEDL unstable with 20: choose a large ``work.batch_size``.
 
     Args:
         eta: η ≥ 0. The authors used 0.2 with mini-batches of 20 for MNIST and FEMNIST (lr 0.003, 20 epochs), 0.5 to 4
             with all samples at once, 0.01 to 0.07 for linear regression; their code's own default is 1.
-        weight: of the whole correction, at least 0; 1 is FEDL.
+        weight: the weight of the whole correction, at least 0; 1 is FEDL.
     """
 
     eta: float = 0.2

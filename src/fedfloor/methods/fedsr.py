@@ -39,7 +39,7 @@ class FedSR(Method):
         ring_size: devices per ring, drawn over the whole park; None makes one ring per factory. The last ring may be
             smaller.
         fraction: share of the devices drawn in a round, in (0, 1].
-        work: of a visit; E = 1 epoch.
+        work: the work of a visit; E = 1 epoch.
     """
 
     laps: int = 5
@@ -96,7 +96,7 @@ class Ring(Method):
     Args:
         laps: R, times round the ring in one global round.
         fraction: share of the devices drawn in a round, in (0, 1].
-        work: of a visit; E = 1 epoch.
+        work: the work of a visit; E = 1 epoch.
     """
 
     title = "ring-optimization"

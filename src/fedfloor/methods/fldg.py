@@ -150,7 +150,8 @@ class FLDGL(Grouped):
     a_i ~ N(0, I), b_i ~ U[0, r], by the experiment's seed the same on all devices: near vectors have equal hashes more
     often than far ones. Devices with the same hashes share a group. With as many groups as devices it is FedAvg.
 
-    Travels: h integers once, then the model. What they give away, ``fedfloor reproduce fldg-privacy`` measures.
+    Travels: h integers once, then the model. ``fedfloor reproduce fldg-privacy`` measures the information that they
+        reveal.
 
     Liu et al., "Towards Fast and Accurate Federated Learning with non-IID Data for Cloud-Based IoT Applications". h =
     5, K = 10 of 100 devices, E = 5, batches of 50, η = 0.01; r = 3 for MobileNetV2's features, which are larger than
@@ -161,7 +162,7 @@ class FLDGL(Grouped):
         groups: K, and devices trained in a round.
         hashes: h.
         width: r, in the unit of the features.
-        extractor: of the features; see FLDG.
+        extractor: the extractor of the features; see FLDG.
         weights: file or folder of the extractor's weights, for those that have them.
         refresh: group anew where class shares have moved this far since; see FLDG.
     """

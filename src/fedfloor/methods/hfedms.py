@@ -1,4 +1,4 @@
-"""HFedMS: groups that grow in number, a memory of features, and an extractor that seldom travels."""
+"""HFedMS: groups that grow in number, a memory of features, and an extractor that travels rarely."""
 
 from __future__ import annotations
 
@@ -56,15 +56,15 @@ class HFedMS(Method):
         period: T.
         share: κ, of the groups, drawn in a period.
         growth: f, how the number of groups grows.
-        grouping: how they are formed, by name.
-        weights: of the groups: ``equal`` (the paper) or ``by_samples``.
+        grouping: the name of the algorithm that forms them.
+        weights: the weights of the groups: ``equal`` (the paper) or ``by_samples``.
         shuffle: the order within groups, once a ``period`` or in every ``round``.
         memory: Q, features that a device keeps; 0: none.
         compensate: whether kept features are moved with the extractor.
-        rule: which features are kept: nearest to the mean of their class among ``candidates`` or in the last
+        rule: the features that are kept: those nearest to the mean of their class among ``candidates`` or in the last
             ``window``, or at ``random``.
         keep: ``semantics``, or all ``samples`` of calibration rounds as they were: the upper bound.
-        calibration_epochs: of the T − 1 rounds; left out, those of ``work``.
+        calibration_epochs: the epochs of the T − 1 rounds; left out, those of ``work``.
         census_free: do not count the bytes of the census.
     """
 
@@ -103,7 +103,7 @@ class HFedMS(Method):
 
     @property
     def needs(self) -> Needs:
-        """The census where a period begins; devices keep features, or samples; chains go from factory to factory."""
+        """The census where a period begins; devices keep features, or samples; chains cross factories."""
         by_census = self.grouping != "random"
         return Needs(
             census=by_census,
@@ -140,7 +140,7 @@ class HFedMS(Method):
 
     def _formed(self, view: View, rng: np.random.Generator) -> list[list[int]]:
         if not view.devices:
-            raise SettingError("method 'hfedms': there is no device that may take part.")
+            raise SettingError("method 'hfedms': no device may take part.")
         period = period_of(view.round, self.every)
         groups = groups_of(self.growth, period, len(view.devices))
         census = None if view.census is None else view.census[list(view.devices)]

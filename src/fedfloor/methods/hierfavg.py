@@ -1,4 +1,4 @@
-"""HierFAVG: edges average often, the cloud averages the edges now and then."""
+"""HierFAVG: edges average often, the cloud averages the edges occasionally."""
 
 from __future__ import annotations
 

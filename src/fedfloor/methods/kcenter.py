@@ -37,7 +37,7 @@ class KCenter(Method):
 
     Args:
         centers: k, devices trained in a round.
-        work: of a visit, and for a profile.
+        work: the work of a visit, and of a profile.
     """
 
     title = "K-Center"
@@ -52,7 +52,7 @@ class KCenter(Method):
         return profiling(self, self.work, view)
 
     def init(self, view: View, answers: Answers, rng: np.random.Generator) -> State:
-        """Work out how far profiles are apart; these themselves are not kept."""
+        """Compute the distances between profiles; these themselves are not kept."""
         import torch
 
         from fedfloor.solvers.clustering import squared_distances
@@ -86,7 +86,7 @@ class KCenter(Method):
         return self.noted(replace(state, packet=outcome.packet), outcome.resolved)
 
     def _pool(self, state: State, view: View) -> list[int]:
-        """Return who is left and may take part; of too few all who may."""
+        """Return the remaining devices that may take part; where they are too few, all that may."""
         may = set(view.devices)
         for pool in (state.notes["left"], state.notes["known"]):
             left = [k for k in pool if k in may]

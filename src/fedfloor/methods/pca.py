@@ -23,7 +23,7 @@ Statistic = Literal["T2+Q", "T2", "Q"]
 
 @dataclass(frozen=True)
 class Pca(Method):
-    r"""Federated principal component analysis: each device answers one question, and the cloud does the rest exactly.
+    r"""Federated principal component analysis: each device answers one question, and the cloud's result is exact.
 
     ::
 
@@ -45,7 +45,7 @@ class Pca(Method):
 
     Args:
         explained: share of the variance that the components explain.
-        statistic: which of the two the score is made of.
+        statistic: the one of the two from which the score is computed.
     """
 
     title = "PCA"
@@ -61,7 +61,7 @@ class Pca(Method):
         return Needs(scopes=frozenset())
 
     def init(self, view: View, answers: Answers, rng: np.random.Generator) -> State:
-        """Note where the model's two tensors lie."""
+        """Note the places of the model's two tensors."""
         if view.layout and sorted(view.layout) != ["center", "weight"]:
             raise SettingError("method 'pca' sets the network [model] name = \"monitor\": the experiment has another.")
         return State(view.start, {"size": view.layout["center"][1] - view.layout["center"][0]} if view.layout else {})

@@ -112,7 +112,7 @@ class FedRep(FedAvg):
     Args:
         own: v: ``head``, or a pattern of tensors' names that lie side by side.
         head_epochs: H ≥ 0.
-        work: of a visit, for the body.
+        work: the work of a visit, for the body.
     """
 
     work: WorkSettings = WorkSettings(epochs=1)
@@ -166,7 +166,7 @@ class Ditto(FedAvg):
 
     Args:
         lam: λ ≥ 0.
-        work: of a visit, to each of the two models.
+        work: the work of a visit, for each of the two models.
     """
 
     lam: float = 0.1
@@ -210,7 +210,7 @@ class APFL(FedAvg):
 
     Args:
         alpha: α, share of a device's own model, in [0, 1]; the authors try 0.25, 0.5 and 0.75.
-        work: of a visit, to each of the two models; its optimiser is SGD.
+        work: the work of a visit, for each of the two models; its optimiser is SGD.
     """
 
     alpha: float = 0.5

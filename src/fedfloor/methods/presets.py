@@ -171,7 +171,7 @@ class QFFL(FedAvg):
 
     Args:
         q: q ≥ 0, how fair; depends on the data. The authors' code shows 5 for Vehicle.
-        work: of a visit; the authors' scripts take E = 1 epoch. η is its learning rate.
+        work: the work of a visit; the authors' scripts take E = 1 epoch. η is its learning rate.
     """
 
     title = "q-FFL"
@@ -241,7 +241,7 @@ class FedAdagrad(FedAvg):
 
     Args:
         server_rate: η > 0.
-        tau: τ > 0, how far the step is from being the same for every weight; the paper's default.
+        tau: τ > 0, the deviation of the step from one that is equal for every weight; the paper's default.
     """
 
     work: WorkSettings = WorkSettings(epochs=1)
@@ -273,7 +273,7 @@ class FedAdam(FedAvg):
         server_rate: η > 0; 10^−2.5.
         beta1: β1 in [0, 1), decay of m.
         beta2: β2 in [0, 1), decay of v.
-        tau: τ > 0, how far the step is from being the same for every weight; the paper's default.
+        tau: τ > 0, the deviation of the step from one that is equal for every weight; the paper's default.
     """
 
     work: WorkSettings = WorkSettings(epochs=1)

@@ -54,11 +54,11 @@ class RaFed(Method):
 
     @property
     def needs(self) -> Needs:
-        """The network: places and speeds of devices; the census, if the class mix is weighed."""
+        """The network: places and speeds of devices; the census, if the class mix has a weight."""
         return Needs(network=True, census=self.weight_divergence > 0)
 
     def init(self, view: View, answers: object, rng: np.random.Generator) -> State:
-        """Draw where a solver that starts at random starts; it is the same in every round."""
+        """Draw the start of a solver with random start; it is the same in every round."""
         return State(view.start, {"start": int(rng.integers(2**31))})
 
     def plan(self, state: State, view: View, rng: np.random.Generator) -> Node:
@@ -88,7 +88,7 @@ class RaFed(Method):
         return replace(current, counts=counts, target=counts.sum(0), divergence_weight=self.weight_divergence)
 
     def _allocation(self, problem: AllocationProblem, seed: int) -> Allocation:
-        """Return the solver's allocation; one that depends on how far a proof came in time differs between machines."""
+        """Return the solver's allocation; one that depends on a proof within a time limit differs between machines."""
         if not math.isfinite(float(alone_s(problem).min())):
             raise SettingError(
                 "method 'rafed': no device reaches the base station, not even alone on its channel. Allow more power "

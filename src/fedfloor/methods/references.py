@@ -1,4 +1,4 @@
-"""Methods that others are compared with: all data in one place, no federation, no network, or no learning at all."""
+"""References for other methods: all data in one place, no federation, no network, or no learning at all."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Centralized(Method):
     Robbins and Monro, Annals of Mathematical Statistics, 1951.
 
     Args:
-        work: of a round; one epoch.
+        work: the work of a round; one epoch.
     """
 
     title = "centralised training"
@@ -48,7 +48,7 @@ class LocalOnly(Method):
 
         for each round: for each device k: w_k ← E epochs of SGD on the data of k, starting from its own w_k
 
-    The reference from below: what a federation brings is what it is better by. Its accuracy is that of each tested
+    The lower reference: the gain of a federation is its lead over this. Its accuracy is that of each tested
     device's own model on its own test samples, weighted by their number; on test samples of owners who never train, or
     without an owner, it is the mean over all devices' models. It is a plan of visits that send nothing
     (``Work.sends = "nothing"``): no vector of all models exists, engines, checkpoints and ranks are those of every
@@ -57,7 +57,7 @@ class LocalOnly(Method):
     Travels: nothing.
 
     Args:
-        work: of a device in a round; E = 1 epoch.
+        work: the work of a device in a round; E = 1 epoch.
     """
 
     title = "local only"
@@ -97,7 +97,7 @@ class GradientBoosting(Method):
         iterations: trees per class or output, at most: with more than 10,000 rows, it stops once a tenth of them that
             is held out gets no better.
         rate: η of each tree.
-        leaves: of a tree, at most.
+        leaves: the number of leaves of a tree, at most.
     """
 
     title = "scikit-learn"

@@ -38,7 +38,7 @@ class Scaffold(FedAvg):
 
     Args:
         server_rate: η_g > 0; the authors used 1.
-        work: of a visit; the paper tried 1 to 20 epochs.
+        work: the work of a visit; the paper tried 1 to 20 epochs.
     """
 
     title = "SCAFFOLD"
@@ -65,7 +65,7 @@ class Scaffold(FedAvg):
         return Equal()
 
     def absorb(self, state: State, outcome: Outcome) -> State:
-        """Move c by |S|/N of the way to the mean that came up; S is whose visit arrived."""
+        """Move c by |S|/N of the way to the mean of the uploads; S are the devices whose visits arrived."""
         arrived = {receipt.device for receipt in outcome.receipts if not receipt.lost}
         c = state.packet["c"].lerp(outcome.packet["c"], len(arrived) / state.notes["devices"])
         return replace(state, packet={**outcome.packet, "c": c})

@@ -22,7 +22,7 @@ def find(model: str, module: nn.Module, shape: Shape, classes: int, wanted: str 
 
     Args:
         model: the network's name, for errors.
-        shape: of a sample.
+        shape: the shape of a sample.
         classes: outputs per sample: classes, or numbers that the task predicts.
         wanted: the setting ``model.classifier``.
 
@@ -56,7 +56,7 @@ def layer(module: nn.Module, path: str) -> nn.Module | None:
 
 
 def replace(module: nn.Module, path: str, part: nn.Module) -> None:
-    """Put another layer in the place of the submodule with this path."""
+    """Replace the submodule with this path by another layer."""
     parent, _, name = path.rpartition(".")
     setattr(module.get_submodule(parent), name, part)
 

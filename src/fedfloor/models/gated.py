@@ -1,4 +1,4 @@
-"""A classifier of gated activation units with numbers of the device's own, in the place of a network's last layer."""
+"""A classifier of gated activation units with numbers of the device's own, instead of a network's last layer."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class GatedHead(nn.Module):
 
 
 def fitted(module: nn.Module, classifier: str | None, units: int, layers: int) -> nn.Module:
-    """Return the network with a gated head in the place of its classifier; the network itself is changed.
+    """Return the network with a gated head instead of its classifier; the network itself is changed.
 
     >>> net = fitted(nn.Sequential(nn.Linear(4, 5), nn.ReLU(), nn.Linear(5, 3)), "2", units=8, layers=1)
     >>> net(torch.zeros(1, 4)).shape
@@ -112,7 +112,7 @@ def through(module: nn.Module, head: GatedHead, x: Tensor) -> tuple[Tensor, Tens
     # what is not a number is not equal to itself
     if len(seen) != 1 or seen[0][0].dim() != 2 or not torch.equal(seen[0][1].nan_to_num(), logits.nan_to_num()):
         raise SettingError(
-            "objective 'gated': the network's output must be that of its classifier, asked once for features [batch, "
+            "objective 'gated': the network's output must be that of its classifier, called once with features [batch, "
             "width]. Remove the layers after the classifier, such as a softmax: the loss has one."
         )
     return seen[0][0], logits

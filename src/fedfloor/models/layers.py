@@ -15,7 +15,7 @@ GROUPS = 8  # of channels, of group norm
 
 
 class Dilated(nn.Module):
-    """Two causal convolutions over time, dilated, with group norm, beside the way straight on: [n, width, 1, length].
+    """Two causal convolutions over time, dilated, with group norm, and a shortcut around them: [n, width, 1, length].
 
     Windows are pictures of height 1, channels-last, with which a CPU takes a step 1.1 times as fast as with ``Conv1d``.
 
@@ -60,7 +60,7 @@ class Recurrent(nn.Module):
 
 
 class Embedded(nn.Module):
-    """Rows as vectors, each with a trained vector of its place: [n, channels, length] → [n, length, width]."""
+    """Rows as vectors, each with a trained vector for its position: [n, channels, length] → [n, length, width]."""
 
     def __init__(self, channels: int, length: int, width: int) -> None:
         super().__init__()
@@ -78,7 +78,7 @@ class Attention(nn.Module):
     Vaswani et al., NeurIPS 2017; norm first: Xiong et al., ICML 2020.
 
     Args:
-        width: of the vectors, a multiple of ``heads``.
+        width: the width of the vectors, a multiple of ``heads``.
     """
 
     def __init__(self, width: int, heads: int, inner: int) -> None:
@@ -113,7 +113,7 @@ class Widened(nn.ConvTranspose1d):
 
 
 class Unrolled(nn.Module):
-    """A window from a code: an LSTM that reads the code in every row, and a layer that makes a row of each state."""
+    """A window from a code: an LSTM that reads the code in every row, and a layer that maps each state to a row."""
 
     def __init__(self, code: int, width: int, channels: int, length: int) -> None:
         super().__init__()
@@ -135,7 +135,7 @@ class Asinh(nn.Module):
 
 
 class Soft(nn.Module):
-    """x within ±c, and ±(c + asinh(|x| − c)) beyond, c = 3: a line that goes on as a logarithm, with one slope at c."""
+    """x within ±c, and ±(c + asinh(|x| − c)) beyond, c = 3: a line continued by a logarithm, with equal slopes at c."""
 
     within = 3.0
 
@@ -197,7 +197,7 @@ class Mixture(nn.Module):
 
 
 class Fused(nn.Module):
-    """A layer behind a fusion of its input x with the features ``other``, y; on its own it takes y = x."""
+    """A layer after a fusion of its input x with the features ``other``, y; without these, y = x."""
 
     def __init__(self, layer: nn.Module, fusion: nn.Module) -> None:
         super().__init__()

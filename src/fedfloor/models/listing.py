@@ -1,4 +1,4 @@
-"""Descriptions of networks: a row each, and one network's card with its layers."""
+"""Descriptions of networks: a row for each, and a card of one network with its layers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Row = dict[str, Any]
 
 
 def rows() -> list[Row]:
-    """Return a row per network: a description, and its size on the samples it is listed with."""
+    """Return a row per network: a description, and its size on the samples listed with it."""
     return [
         {"model": name, "what": _text(name).split("\n")[0].removeprefix("Return ").rstrip("."), **facts(name)}
         for name in NETWORKS

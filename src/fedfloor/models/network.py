@@ -1,4 +1,4 @@
-"""A network whose numbers live in one flat buffer, so that a model is one vector and a visit changes it in place."""
+"""A network whose numbers live in one flat buffer, so that a model is one vector that a visit changes in place."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Network:
     Attributes:
         module: the network; its tensors are views of ``flat``.
         flat: float32 [P], P = trained + frozen parameters + buffers.
-        trained: how many numbers at the front of ``flat`` are trained.
+        trained: the number of values at the front of ``flat`` that are trained.
         parameters: the trained parameters, views of ``flat[:trained]`` in the module's order.
         channels_last: whether images and convolution weights are laid out channels-last.
         classifier: path of the layer that is the classifier, such as ``"8"`` or ``"head"``; None where it is unknown.
@@ -70,7 +70,7 @@ class Network:
         self.trained = sum(parameter.numel() for parameter in self.parameters)
 
     def to(self, device: torch.device) -> Network:
-        """Return the network on a device: itself where it is on it already, else a copy."""
+        """Return the network on a device: itself where it is there already, otherwise a copy."""
         if self.flat.device == device:
             return self
         return Network(copy.deepcopy(self.module).to(device), self.classifier)
@@ -83,7 +83,7 @@ class Network:
         return part.view(shape)
 
     def within(self, part: slice) -> list[nn.Parameter]:
-        """Return the trained parameters in a part of the flat vector; SettingError: it cuts one, or holds none."""
+        """Return the trained parameters in a part of the flat vector; SettingError: it splits one, or contains none."""
         parameters, at = [], 0
         for parameter in self.parameters:
             if part.start <= at and at + parameter.numel() <= part.stop:
@@ -117,7 +117,7 @@ class Network:
 
     @property
     def layout(self) -> dict[str, tuple[int, int]]:
-        """Where each tensor lies in the flat vector: name → (first, last + 1)."""
+        """The place of each tensor in the flat vector: name → (first, last + 1)."""
         places, at = {}, 0
         for name, view in self._named:
             places[name] = (at, at + view.numel())
@@ -126,7 +126,7 @@ class Network:
 
     @cached_property
     def variances(self) -> list[slice]:
-        """Where the running variances of normalisation layers lie in the flat vector."""
+        """The places of normalisation layers' running variances in the flat vector."""
         norms = [name for name, m in self.module.named_modules() if isinstance(m, nn.modules.batchnorm._NormBase)]
         names = [f"{norm}.running_var".lstrip(".") for norm in norms]
         return [slice(*self.layout[name]) for name in names if name in self.layout]
@@ -136,7 +136,7 @@ class Network:
         return {name: view.contiguous() for name, view in self.named(vector).items()}
 
     def span(self, path: str) -> list[slice]:
-        """Return where in the flat vector a layer's trained parameters lie, in order, neighbours joined.
+        """Return the places of a layer's trained parameters in the flat vector, in order, neighbours joined.
 
         >>> Network(nn.Sequential(nn.Linear(4, 5), nn.Linear(5, 3))).span("1")
         [slice(25, 43, None)]
@@ -164,7 +164,7 @@ class Network:
         return Parcel(self.numbers(travels), self.flat.numel())
 
     def numbers(self, name: str) -> tuple[slice, ...]:
-        """Return where a named part of the model lies in the flat vector, in ascending pieces, neighbours joined.
+        """Return the place of a named part of the model in the flat vector, in ascending pieces, neighbours joined.
 
         Args:
             name: ``all``, frozen numbers and statistics included; ``head``, the ``classifier``; ``body``, all but it;
@@ -310,7 +310,7 @@ def assembled(
 
 
 def plain(name: str, shape: Shape, classes: int) -> nn.Module:
-    """Return a network as its builder makes it, with weights from PyTorch's global generator."""
+    """Return a network as its builder returns it, with weights from PyTorch's global generator."""
     make = builder(name)
     try:
         if name in NETWORKS:  # without memory first: what a network of one's own does beside building is not known
@@ -351,7 +351,7 @@ def glorot(name: str, module: nn.Module) -> None:
 
 
 def builder(name: str) -> Builder:
-    """Return the function that makes a network of this name."""
+    """Return the function that builds a network of this name."""
     if ":" in name:
         return loaded(name, "model")  # type: ignore[no-any-return]
     if name not in NETWORKS:

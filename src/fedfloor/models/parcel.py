@@ -26,12 +26,12 @@ def pack(packet: Packet) -> dict[str, NDArray[Any]]:
 
 
 def unpack(arrays: Arrays) -> dict[str, Tensor]:
-    """Return arrays as tensors that may be written to."""
+    """Return arrays as writable tensors."""
     return {name: torch.from_numpy(np.array(array)) for name, array in arrays.items()}
 
 
 def tensor_of(blob: memoryview | bytes, like: Tensor) -> Tensor:
-    """Return the numbers of a byte string as a tensor of another one's type, on its device."""
+    """Return the numbers of a byte string as a tensor of the type of another tensor, on its device."""
     return torch.from_numpy(np.frombuffer(blob, torch.empty(0, dtype=like.dtype).numpy().dtype)).to(like.device)
 
 
@@ -40,7 +40,7 @@ class Coded(Protocol):
 
     @property
     def numbers(self) -> int:
-        """How many numbers are coded."""
+        """The number of coded values."""
         ...
 
     @property
@@ -54,7 +54,7 @@ class Parcel:
     """The parcel of packets whose model ``w`` is cut to ``parts``; the other vectors of a packet travel whole.
 
     Args:
-        coding: how the first ones are coded: ``w`` then travels as bytes. None: all travel as they are.
+        coding: the code of the first tensors: ``w`` then travels as bytes. None: all travel unchanged.
 
     >>> Parcel((slice(0, 1), slice(2, 4)), 4).size({"w": torch.zeros(4), "c": torch.zeros(3)})
     24
@@ -71,7 +71,7 @@ class Parcel:
 
     @property
     def numbers(self) -> int:
-        """How many numbers of the model travel."""
+        """The number of the model's values that travel."""
         return sum(part.stop - part.start for part in self.parts)
 
     def among(self, first: int) -> int:
@@ -101,17 +101,17 @@ class Parcel:
         return beside + (self.model_bytes(packet["w"].element_size()) if "w" in packet else 0)
 
     def model_bytes(self, number: int) -> int:
-        """Return the bytes of the model that travel; ``number`` is those of a number."""
+        """Return the bytes of the model that travel; ``number`` is the size of a number."""
         coded, size = (0, 0) if self.coding is None else (self.coding.numbers, self.coding.bytes)
         return size + (self.numbers - coded) * number
 
     def pack(self, packet: Packet) -> dict[str, NDArray[Any]]:
-        """Return the arrays of a packet that travel; its model is coded already where that has codecs."""
+        """Return the arrays of a packet that travel; its model is already coded if it has codecs."""
         whole = "w" not in packet or self.coding is not None
         return pack(packet if whole else {**packet, "w": self.cut(packet["w"])})
 
     def unpack(self, arrays: Arrays, around: Packet) -> dict[str, Tensor]:
-        """Return the packet of arrays that came: the numbers that did not travel are those of ``around``."""
+        """Return the packet of arrays that arrived: numbers that did not travel are taken from ``around``."""
         packet = unpack(arrays)
         return packet if self.whole or self.coding is not None else {**packet, "w": self.put(packet["w"], around["w"])}
 

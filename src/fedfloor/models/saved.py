@@ -32,7 +32,7 @@ def cohort_file(number: int) -> str:
 
 
 class Own(NamedTuple):
-    """A device's own part of a model: its name, its numbers, and the task, where that has the device's threshold."""
+    """A device's own part of a model: its name, its numbers, and the task, where it has the device's threshold."""
 
     part: str
     numbers: Tensor
@@ -84,7 +84,7 @@ def model_file(path: Path, which: str = "last", device: str = "") -> tuple[Path,
         )
     inside = sorted(str(file.parent) for file in path.glob("*/model.safetensors"))
     more = f" Runs in it: {', '.join(inside)}." if inside else ""
-    raise SettingError(f"{path} is not a run's folder: there is no model.safetensors in it.{more}")
+    raise SettingError(f"{path} is not a run's folder: it has no model.safetensors.{more}")
 
 
 def devices(path: Path) -> dict[str, dict[str, Any]]:
@@ -106,7 +106,7 @@ def devices(path: Path) -> dict[str, dict[str, Any]]:
 
 
 def staying(path: Path) -> tuple[str, str] | None:
-    """Return the part of a run's model that never leaves devices, and the run's name there; None: there is none.
+    """Return the part of a run's model that never leaves devices, and its name in the run; None without one.
 
     Raises:
         SettingError: the run is of an earlier version, which recorded neither.
@@ -196,7 +196,7 @@ def content(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
 
 
 def _check_digest(path: Path) -> None:
-    """Refuse a model that has changed since its digest was written beside it; one without is not checked."""
+    """Refuse a model that has changed since its digest was written beside it; one without a digest is not checked."""
     beside = path.with_name(path.name + DIGEST)
     if not beside.is_file() or not path.is_file():
         return

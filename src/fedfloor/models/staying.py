@@ -1,4 +1,4 @@
-"""The part of a model that stays on devices: its file there, which needs no PyTorch, and a network that takes it."""
+"""The part of a model that stays on devices: its file, which needs no PyTorch, and a network that takes it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Staying:
 
     @cached_property
     def parcel(self) -> Parcel:
-        """Where its numbers lie in the model."""
+        """The places of its numbers in the model."""
         return self.network.parcel(self.name)
 
     @cached_property

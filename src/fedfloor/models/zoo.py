@@ -1,4 +1,4 @@
-"""The papers' networks, a small one and those for sensors, all taking one sample's shape and how many outputs."""
+"""The papers' networks, a small one, and those for sensors; each takes a sample's shape and the number of outputs."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ POOLS = (nn.MaxPool1d, nn.MaxPool2d)
 
 
 def pool_first(module: nn.Sequential) -> nn.Sequential:
-    """Let every max pooling that follows a ReLU come before it; return the module.
+    """Move every max pooling that follows a ReLU before it; return the module.
 
     max_i max(0, x_i) = max(0, max_i x_i), and the gradient takes the same way: where the largest is positive it is the
     same one, and elsewhere there is none. A 2×2 pooling leaves the ReLU a quarter of the work. No layer with parameters
@@ -128,7 +128,7 @@ def cnn_hfedms(shape: Shape, classes: int) -> nn.Module:
 
 
 def cnn_small(shape: Shape, classes: int) -> nn.Module:
-    """Return a CNN of the same shape as HFedMS's, ours, a hundredth of its size: 8 and 16 channels, 64 features.
+    """Return our CNN in the shape of HFedMS's, of a hundredth of its size: 8 and 16 channels, 64 features.
 
     57,694 parameters on 1×28×28 with 62 classes.
     """
@@ -137,7 +137,7 @@ def cnn_small(shape: Shape, classes: int) -> nn.Module:
 
 
 def _two_padded_convolutions(name: str, shape: Shape, first: int, second: int) -> tuple[list[nn.Module], int]:
-    """Return the layers up to flattening that FedGS and HFedMS share, and how many features come out."""
+    """Return the layers up to flattening that FedGS and HFedMS share, and their number of features."""
     channels, height, width = _image(name, shape)
     layers = [
         nn.Conv2d(channels, first, 5, padding=2), nn.ReLU(), nn.MaxPool2d(2),
@@ -202,7 +202,7 @@ def mlp_sensor(shape: Shape, classes: int) -> nn.Module:
 
 
 def mlp_sensor_soft(shape: Shape, classes: int) -> nn.Module:
-    """Return mlp-sensor that takes values within 3 deviations as they are, and of those beyond hardly more.
+    """Return mlp-sensor that leaves values within 3 deviations unchanged, and compresses larger ones.
 
     A sensor that once fails, with a value 100 deviations out, then counts as 8.3; 8,982 parameters as there.
     """
@@ -303,7 +303,7 @@ def transformer(shape: Shape, classes: int) -> nn.Module:
 
 
 def monitor(shape: Shape, classes: int) -> nn.Module:
-    """Return the linear monitor of normal operation that method ``pca`` sets, for samples of any shape.
+    """Return the linear monitor of normal operation that method ``pca`` fits, for samples of any shape.
 
     2,756 parameters on rows of 52 channels, which no optimiser step touches.
     """
@@ -363,7 +363,7 @@ def _code(shape: Shape) -> int:
 
 
 def _reproduces(name: str, shape: Shape, classes: int, least: int = 2) -> int:
-    """Return a sample's numbers D."""
+    """Return D, the number of values of a sample."""
     if prod(shape) != classes:
         raise SettingError(
             f"model '{name}' is for [data] task = 'reconstruction', and got samples of shape {shape} and {classes} "
@@ -371,7 +371,7 @@ def _reproduces(name: str, shape: Shape, classes: int, least: int = 2) -> int:
         )
     if classes < least:
         raise SettingError(
-            f"model '{name}' got samples of one number: there is nothing narrower to make it again from. Take "
+            f"model '{name}' got samples of one number, for which it cannot be made narrower. Take "
             "'monitor', or windows ([data] window)."
         )
     return classes

@@ -63,9 +63,9 @@ class CellSettings:
     """A cell file: the devices around one base station, and their radio.
 
     Args:
-        name: of the cell; default: the file's.
-        devices: how many, where no device is described; their values are drawn from the network's ranges.
-        seed: of the draws.
+        name: the name of the cell; default: the file's.
+        devices: their number, where no device is described; their values are drawn from the network's ranges.
+        seed: the seed of the draws.
         device: the devices.
         network: as in experiments; without a profile it is RaFed's.
     """
@@ -175,7 +175,7 @@ def place_devices(settings: CellSettings) -> Cell:
 def _radio_network(
     name: str, network: NetworkProfile | None, entries: Sequence[CellDevice]
 ) -> tuple[NetworkProfile, RadioModel]:
-    """Return the network and its radio; refuse one that lacks values which an allocation needs."""
+    """Return the network and its radio; refuse a network without the values that an allocation needs."""
     if network is None or network.radio is None or network.uplink.sharing != "sinr":
         problem = f"its network has no radio whose channels are shared. Set profile = '{PROFILE}', or a "
         problem += "[network.radio] and sharing = 'sinr' for its device_edge."
@@ -193,7 +193,7 @@ def _radio_network(
 
 
 def to_toml(cell: Cell) -> str:
-    """Return the cell as a file with every value, in centimetres, MHz and kbit; reading it draws nothing."""
+    """Return the cell as a file with every value, in centimetres, MHz and kbit; reading it needs no random draws."""
     document = tomlkit.document()
     document["name"] = cell.name
     document["network"] = {"profile": cell.settings.profile, **cell.settings.changes()}

@@ -73,7 +73,7 @@ class Payload:
 
     Args:
         packet: scope → size of a packet on its way to a visit of that scope and on from it.
-        coded: (scope, codecs) → the size that codecs make of it.
+        coded: (scope, codecs) → its size after the codecs.
         staged: codecs → devices that meet → (bytes down, bytes up) of each of them in every stage beside the visit: two
             before it, one with the model, one after.
         across: codecs whose stages go to the cloud, for the devices of all factories; others end at each edge.
@@ -118,7 +118,7 @@ class Price:
 
     Attributes:
         seconds: from when the packet leaves the cloud until it is back.
-        joules: of the devices that the plan names, over these seconds.
+        joules: the energy of the devices that the plan names, in these seconds.
         bytes: link class and direction → bytes, repeated transmissions included.
         joules_by_device: device → joules.
         visits: seconds of each visit in plan order, from when the model set out until its result was where it went on.
@@ -161,7 +161,7 @@ def price(
         trace: keep every transfer.
 
     Raises:
-        SettingError: the plan has a ``Select``, or questions or scopes that the payload does not know; or the uplink
+        SettingError: the plan has a ``Select``, or questions or scopes unknown to the payload; or the uplink
             is a radio, and ``air`` is None.
     """
     if air is None and sites.network.uplink.sharing == "sinr":
@@ -202,7 +202,7 @@ class PriceWalk:
         self.sent = {} if air is None else self._sent(air, when)
 
     def run(self) -> float:
-        """Walk the whole plan; return the seconds it takes."""
+        """Walk the whole plan; return its duration in seconds."""
         self.root.steps = self._branch(self.plan, PacketState(0.0, CLOUD, self.full), self.root, 0, CLOUD)
         return self.clock.run(self.root)
 
@@ -286,7 +286,7 @@ class PriceWalk:
         return [{k: Exchange(at, *costs[at][stage]) for k, at in servers.items()} for stage in stages]
 
     def _stage(self, state: PacketState, exchanges: Mapping[int, Exchange], process: PacketProcess) -> Walking:
-        """Let devices exchange messages with their server, each by itself, until the last one has."""
+        """Let each device exchange messages with its server, until the last one is done."""
         targets = list(enumerate(map(device, exchanges)))
 
         def then(i: int, copy: PacketState, own: PacketProcess) -> Steps:
@@ -310,7 +310,7 @@ class PriceWalk:
         return returned.time
 
     def _round_trip(self, node: Train, state: PacketState, own: PacketProcess, number: int, at: Site) -> Steps:
-        """Like ``_branch``, for a single visit: the most frequent node, so in one generator."""
+        """Like ``_branch``, for a single visit: as the most frequent node, in one generator."""
         site, time, clock = node.site, state.time, self.clock
         down, up = self._down(node.work), self._up(node.work)
         since = state.since if state.since >= 0 else time
@@ -344,7 +344,7 @@ class PriceWalk:
         targets = list(enumerate(map(device, node.devices)))
 
         def then(i: int, copy: PacketState, own: PacketProcess) -> Steps:
-            """Send the question to a device and its answer back; questions can be many, so in one generator."""
+            """Send the question to a device and its answer back, in one generator, as questions can be many."""
             site, time, clock = targets[i][1], copy.time, self.clock
             hops = () if site == copy.site or site.index in copy.held else self.routes.route(copy.site, site).hops
             for hop in hops:
@@ -364,7 +364,7 @@ class PriceWalk:
         self, state: PacketState, targets: list[tuple[int, Site]], size: int, process: PacketProcess, then: Continue, *,
         whole: bool,
     ) -> Walking:  # fmt: skip
-        """Send copies while the packet stays; of the whole model, devices that hold it need none."""
+        """Send copies while the packet stays; devices that hold the whole model need no copy."""
         origin = state if whole else state._replace(held=frozenset())
         end = yield from self.copies.fan(origin, targets, size, process, then)
         return state._replace(time=end, held=state.held.union(s.index for _, s in targets) if whole else state.held)
@@ -372,7 +372,7 @@ class PriceWalk:
     def _move(
         self, state: PacketState, to: Site, size: int, process: PacketProcess, down: int | None = None
     ) -> Walking:
-        """Send the packet to a site; once it has gone on it is not a visit's result any more.
+        """Send the packet to a site; from then on it is no longer a visit's result.
 
         Args:
             size: its bytes.
@@ -413,11 +413,11 @@ class PriceWalk:
         return self.payload.coded[work.travels, work.travel] if work.travel else self._size(work.travels)
 
     def _down(self, work: Work) -> int:
-        """Return the bytes of the model that goes to a visit."""
+        """Return the bytes of the model that is sent to a visit."""
         return self.payload.coded[work.travels, work.travel_down] if work.travel_down else self._size(work.travels)
 
     def _carried(self, state: PacketState, size: int, process: PacketProcess) -> int:
-        """Return the size that goes on to visits of this size: changes made since the cloud go along, of any scope."""
+        """Return the size sent on to visits of this size: all changes made since the cloud travel along."""
         return size if state.site == CLOUD or process is not self.root else max(size, state.size)
 
     def _visits(self, node: Node) -> int:
@@ -553,7 +553,7 @@ class _Visits(Dry):
 
 
 def _first_stop(node: Node, at: Site) -> Site | None:
-    """Return the first stop of a packet at ``at``, or None where the node does not matter to it.
+    """Return the first stop of a packet at ``at``, or None where the node does not concern it.
 
     Questions and copies are sent from the packet's place: it stays there.
     """

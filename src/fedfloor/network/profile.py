@@ -1,4 +1,4 @@
-"""Networks: links, radio and devices; profiles, which are TOML files; and the ``[network]`` table over them."""
+"""Networks: links, radio and devices; profiles (TOML files), and the ``[network]`` table that overrides them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LINKS = ("device_edge", "edge_cloud", "device_cloud", "device_device")
 
 @dataclass(frozen=True)
 class LinkClass:
-    """One class of links; a rate that is left out does not limit: its bytes count and take no time.
+    """One class of links; a rate that is left out means no limit: its bytes count, but take no time.
 
     Args:
         up_bps, down_bps: bits per second towards the cloud, and away from it.
@@ -29,7 +29,7 @@ class LinkClass:
         duplex: whether up and down take turns (``half``) or not (``full``), where the link is serial.
         downlink: ``unicast``: a transfer per receiver; ``multicast``: one for all receivers of a cell; on the way from
             the cloud for all of the park, unless each cell has a serial link of its own.
-        source: of the numbers.
+        source: the source of the numbers.
     """
 
     up_bps: float | None = None
@@ -58,8 +58,9 @@ class Devices:
             links the power sent with is the allocated one.
         seconds_per_sample: measured, in place of cycles and clock; energy of training is then ``compute_w`` times them.
         compute_w: power while it trains, with ``seconds_per_sample``.
-        seconds_per_visit: of a visit beside training and links: waking the agent, packing and checking models.
-        source: of the numbers.
+        seconds_per_visit: the seconds of a visit beside training and links: waking the agent, packing and checking
+            models.
+        source: the source of the numbers.
     """
 
     cycles_per_bit: Number = 0.0
@@ -105,7 +106,7 @@ class RadioModel:
             cannot be used. Left out: no bound.
         payload_nats: D_up, the size of a packet, whatever the model's; left out, its true size.
         iterations_scale, iterations_offset: μ and λ of Eq. 12, iterations n(k) = μ(λ + 1/k) with k active devices.
-        source: of the numbers.
+        source: the source of the numbers.
     """
 
     channels: int = 4
@@ -148,7 +149,7 @@ class NetworkProfile:
     Args:
         name: the profile's.
         about: one sentence.
-        route: of devices to the cloud: ``via_edge``, or ``direct`` over ``device_cloud``.
+        route: the route of devices to the cloud: ``via_edge``, or ``direct`` over ``device_cloud``.
         device_edge, edge_cloud, device_cloud, device_device: the links; ``device_device`` is left out where devices of
             a factory do not talk directly, and is then relayed by the base station.
         devices: their properties.
@@ -200,7 +201,7 @@ class NetworkProfile:
 
     @property
     def uplink(self) -> LinkClass:
-        """The link that devices send on."""
+        """The link on which devices send."""
         return self.device_cloud if self.route == "direct" and self.device_cloud else self.device_edge
 
 
@@ -232,7 +233,7 @@ class NetworkSettings:
     cloud_clock_hz: float | None = None
 
     def changes(self) -> dict[str, Any]:
-        """Return the entries beside the profile."""
+        """Return the entries besides the profile."""
         own = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "profile"}
         return {name: value for name, value in own.items() if value is not None}
 
@@ -277,7 +278,7 @@ def read_tables(profile: str) -> dict[str, Any]:
 
 
 def merged(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Lay tables over others, key by key.
+    """Override tables by other ones, key by key.
 
     >>> merged({"radio": {"channels": 4, "attempts": 8}}, {"radio": {"channels": 1}})
     {'radio': {'channels': 1, 'attempts': 8}}

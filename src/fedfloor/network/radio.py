@@ -81,7 +81,7 @@ def reception(radio: RadioModel, signal_w: float, others_w: Floats) -> float:
 
 
 def usable(radio: RadioModel, signal_w: Floats) -> NDArray[np.bool_]:
-    """Return the levels that keep Eq. 9, P(h·s/N0 < γ) < ζ ⇔ s > −γN0/ln(1 − ζ); all where ζ is left out.
+    """Return the levels that satisfy Eq. 9, P(h·s/N0 < γ) < ζ ⇔ s > −γN0/ln(1 − ζ); all where ζ is left out.
 
     Eq. 9 leaves the path loss out; here the power is the received one, as in Eq. 10.
     """

@@ -119,7 +119,7 @@ class Routes:
 
 
 def _number(site: Site) -> int:
-    """Return −1 for the cloud and −2, −3, … for edges: numbers that no device has."""
+    """Return −1 for the cloud and −2, −3, … for edges: numbers not used for devices."""
     return -1 if site.kind == "cloud" else -2 - site.index
 
 
@@ -156,13 +156,13 @@ class Sites:
     Args:
         network: the links, and the radio.
         factory_of: int [K], the factory of each device.
-        samples: training samples of each device at a time.
+        samples: training samples of each device at any time.
         data_bits: D, bits of a device's data at a time.
         cycles_per_bit, clock_hz, capacitance, transmit_w, receive_w, idle_w, compute_w: see
             :class:`~fedfloor.network.profile.Devices`.
-        distance_m: metres to the base station, where the network knows them.
-        seconds_per_sample: measured, where the network knows them.
-        effort: (work, samples) → passes over them whose computation equals that of a visit.
+        distance_m: metres to the base station, where the network gives them.
+        seconds_per_sample: measured, where the network gives them.
+        effort: (work, samples) → passes over the samples whose computation equals that of a visit.
     """
 
     network: NetworkProfile
@@ -201,7 +201,7 @@ class Sites:
 
     @cached_property
     def lists(self) -> Lists:
-        """The numbers that each visit needs, as Python's, which are quicker one by one."""
+        """The numbers that each visit needs, as Python's, which are quicker to read singly."""
         arrays = (self.pass_s, self.pass_j, self.transmit_w, self.receive_w, self.idle_w, self.samples)
         return Lists(*(values.tolist() for values in arrays))
 
@@ -217,7 +217,7 @@ class Sites:
         return self.effort(work, self.lists.samples[device])
 
     def cloud_s(self, work: Work) -> float:
-        """Return the seconds of a visit to the cloud, which holds all data; 0 where its clock is not known."""
+        """Return the seconds of a visit to the cloud, which holds all data; 0 where its clock rate is not known."""
         if self.network.cloud_clock_hz is None:
             return 0.0
         pass_cycles = float((self.cycles_per_bit * self.data_bits).sum())
@@ -271,7 +271,7 @@ def allocation_problem(sites: Sites, payload_bytes: float) -> AllocationProblem 
 
 
 def transfer_s_alone(sites: Sites, payload_bytes: float) -> tuple[Floats, Floats]:
-    """Return the seconds [K] of a packet to each device, and back, alone on the links; by radio once, at full power."""
+    """Return the seconds [K] of a packet to each device, and back, on idle links; by radio once, at full power."""
     physics = sites.network.radio
     ways = np.zeros((2, len(sites.samples)))
     clear = None if physics is None else radio.airtime_s(physics, sites.received_w, payload_bytes)
@@ -339,7 +339,7 @@ class RadioUplink:
         Args:
             concurrent: the visits at its place in the other branches.
             place: (round, tick, device, visit), which keys the number of attempts.
-            share: of it that codecs leave, or of ``payload_nats``.
+            share: the share of the payload that remains after codecs.
         """
         mine = self.given(visit, place[0])
         cell = self.cells[visit.site.index]
@@ -369,12 +369,12 @@ class RadioUplink:
         return Transmission(seconds, 1, float(radio.watts(power)), lost=False)
 
     def lost(self, visit: Train, concurrent: Sequence[Train], place: VisitPlace) -> bool:
-        """Return whether a visit's result is given up; it does not depend on the packet's size."""
+        """Return whether a visit's result is abandoned; this does not depend on the packet's size."""
         return self.send(visit, concurrent, place, 1.0).lost
 
 
 def radio_uplink(sites: Sites | None, seed: int) -> RadioUplink | None:
-    """Return the radio of a park's uplink, or None where it is none."""
+    """Return the radio of a park's uplink, or None where the uplink is not a radio."""
     if sites is None or sites.network.radio is None or sites.network.uplink.sharing != "sinr":
         return None
     return RadioUplink(sites, sites.network.radio, seed)

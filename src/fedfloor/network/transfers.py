@@ -51,7 +51,7 @@ class Join:
 
 
 class SimulatedClock:
-    """The event heap, and when each shared resource is free again."""
+    """The event heap, and the times at which shared resources are free again."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -65,14 +65,14 @@ class SimulatedClock:
         heappush(self._heap, (time, process.order, self._count, process))
 
     def serve(self, resource: int, seconds: float) -> float:
-        """Occupy a resource from now on, or from when it is free; return the start."""
+        """Occupy a resource from now on, or as soon as it is free; return the start."""
         free = self.free.get(resource, 0.0)
         start = free if free > self.now else self.now
         self.free[resource] = start + seconds
         return start
 
     def run(self, root: PacketProcess) -> float:
-        """Run all processes; return when the root ended."""
+        """Run all processes; return the time at which the root ended."""
         self.at(0.0, root)
         heap, end = self._heap, 0.0
         while heap:
@@ -125,7 +125,7 @@ class Account:
 
     Attributes:
         bytes: link class and direction → bytes.
-        joules, busy: of each device: energy, and seconds in which it is active.
+        joules, busy: the energy of each device, and the seconds in which it is active.
         moves: every transfer, if they are kept.
     """
 
@@ -141,7 +141,7 @@ class Account:
     def transfer(
         self, hop: Hop, time: float, size: int, process: PacketProcess, sent: Transmission | None = None
     ) -> float:
-        """Take one hop from ``time`` on, which is now where its link is shared; return the packet's arrival."""
+        """Take one hop at ``time``, which is the present where its link is shared; return the packet's arrival."""
         seconds, start, sender, receiver = size * hop.s_per_byte, time, hop.sender, hop.receiver
         watt = self.transmit_w[sender] if sender >= 0 else 0.0
         if hop.radio:  # a visit's result, or a packet alone on its channel
@@ -163,7 +163,7 @@ class Account:
         return start + seconds + hop.latency_s
 
     def receive(self, k: int, seconds: float) -> None:
-        """Add the energy of a device that receives for so long."""
+        """Add the energy of a device that receives for a time."""
         self.joules[k] += seconds * self.receive_w[k]
         self.busy[k] += seconds
 
@@ -227,7 +227,7 @@ class Copies:
     def fan(
         self, state: PacketState, targets: Sequence[Target], size: int, process: PacketProcess, then: Continue
     ) -> Steps:
-        """Send copies to the children's first sites, let each go on from there, wait for the latest."""
+        """Send copies to the children's first sites, let each continue from there, and wait for the latest."""
         if not targets:
             return state.time
         join = Join(process)
@@ -260,7 +260,7 @@ class Copies:
         self, state: PacketState, hop: Hop, group: Sequence[Target], size: int, own: PacketProcess, join: Join,
         then: Continue,
     ) -> Steps:  # fmt: skip
-        """Send one transmission to several receivers; the children go on from each place it reaches."""
+        """Send one transmission to several receivers; the children continue from each place it reaches."""
         time = state.time
         if hop.resource >= 0 and time > self.clock.now:
             yield time

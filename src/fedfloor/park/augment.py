@@ -1,4 +1,4 @@
-"""Augmented streams: other samples of the local set at every tick, brighter or darker, cropped and resized."""
+"""Augmented streams: changed samples of the local set at every tick, brighter or darker, cropped and resized."""
 
 from __future__ import annotations
 

@@ -64,7 +64,7 @@ def hold_out(dataset: Dataset, parts: Sequence[Indices], share: float, seed: int
 def hold_out_recent(
     dataset: Dataset, parts: Sequence[Indices], share: float, seed: int
 ) -> tuple[Dataset | None, Sequence[Indices]]:
-    """Hold out samples of every device as :func:`hold_out` does, by which devices judge models before a release.
+    """Hold out samples of every device as :func:`hold_out` does, for devices' tests of models before a release.
 
     Returns:
         A data set whose test samples they are, None where no device has any to give, and the samples that devices keep.
@@ -117,7 +117,8 @@ def of_tests(dataset: Dataset, share: float, seed: int, *, whole_devices: bool) 
     """Hold out test samples for validation, where training samples are on other machines.
 
     Args:
-        share: of each owner's test samples, see :func:`hold_out`; or of their owners, see :func:`hold_out_devices`.
+        share: the share of each owner's test samples, see :func:`hold_out`; or of their owners, see
+            :func:`hold_out_devices`.
         whole_devices: whether whole owners are held out, where there are two or more.
 
     Returns:
@@ -154,7 +155,7 @@ def of_tests(dataset: Dataset, share: float, seed: int, *, whole_devices: bool) 
 
 
 def _held(dataset: Dataset, parts: Sequence[Indices], share: float, seed: int, purpose: str) -> list[Indices]:
-    """Return the samples that each device gives, none where no other would be left that shares no row with them."""
+    """Return the samples that each device holds out; none where no sample without shared rows would remain."""
     place = dataset.time if dataset.through is None else dataset.through
     if dataset.run is None:
         held = [_last(part, share, place, generator(seed, purpose, k)) for k, part in enumerate(parts)]
@@ -167,7 +168,7 @@ def _held(dataset: Dataset, parts: Sequence[Indices], share: float, seed: int, p
 
 
 def _last(part: Indices, share: float, place: Times | None, rng: np.random.Generator) -> Indices:
-    """Return the share of a device's samples that comes last, or a random one where samples have no order."""
+    """Return the last share of a device's samples, or a random share where samples have no order."""
     count = min(len(part) - 1, max(1, round(share * len(part))))
     order = rng.permutation(len(part)) if place is None else np.argsort(place[part], kind="stable")
     return part[np.sort(order[len(part) - count :])]
@@ -187,7 +188,7 @@ def _rest(part: Indices, held: Indices) -> Indices:
 
 
 def _apart(dataset: Dataset, part: Indices, held: Indices) -> Indices:
-    """Return those of a device's samples that share no row with any held-out one."""
+    """Return the samples of a device that share no row with any held-out one."""
     if dataset.first is None:
         return part
     mine, theirs = dataset.first[part], np.sort(dataset.first[held])
@@ -199,7 +200,7 @@ def _apart(dataset: Dataset, part: Indices, held: Indices) -> Indices:
 
 
 def _with_tests(dataset: Dataset, parts: Sequence[Indices]) -> Dataset:
-    """Return a data set whose test samples are training samples of devices, part by part, each as its device has it."""
+    """Return a data set whose test samples are training samples of devices, part by part, each as on its device."""
     samples, sizes = np.concatenate(parts), [len(part) for part in parts]
     device_of, begin = np.repeat(np.arange(len(parts)), sizes), np.cumsum([0, *sizes])
 
@@ -242,7 +243,8 @@ def build(
 
     Args:
         devices, factories: K, by default all natural owners; M, by default those the data name, or else one.
-        assignment: of devices to factories that the data do not name; see :func:`~fedfloor.park.partition.assign`.
+        assignment: the assignment of devices to factories that the data do not name; see
+            :func:`~fedfloor.park.partition.assign`.
         validation: share of each device's training samples held out as the test samples; the real ones if None.
         whole_devices: the share is one of natural owners with all their samples; always so where whole recordings are
             held out and every device has a single one.

@@ -24,7 +24,7 @@ def device_accuracy(park: Park, right: NDArray[Any], by_class: NDArray[np.float6
     accuracy is NaN only where it holds none of them.
 
     Args:
-        right: [test samples], whether each was classified rightly, or the share of several models that did so.
+        right: [test samples], whether each was classified correctly, or the share of several models that did so.
         by_class: float64 [F], accuracy per class, NaN where a class has no test sample.
     """
     if park.roster.figures == "measured" and park.dataset.owner_test is not None:
@@ -113,7 +113,7 @@ class LabelSkew(NamedTuple):
 
     @property
     def negligible(self) -> bool:
-        """Whether devices differ in their labels hardly more than by chance."""
+        """Whether the labels of devices differ hardly more than by chance."""
         return self.measured <= NEGLIGIBLE * self.expected
 
     @property

@@ -1,4 +1,4 @@
-"""Devices' local sets as two arrays; the roster of devices in figures; rendered samples, kept."""
+"""Devices' local sets as two arrays; the roster of devices in metrics; the cache of rendered samples."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class LocalSets(Sequence[Indices]):
 
     @classmethod
     def of(cls, parts: Sequence[Indices]) -> LocalSets:
-        """Return the local sets of a sequence of arrays; itself if it is one."""
+        """Return the local sets of a sequence of arrays; local sets are returned unchanged."""
         if isinstance(parts, LocalSets):
             return parts
         first = np.cumsum([0, *map(len, parts)], dtype=np.int64)
@@ -59,7 +59,7 @@ class LocalSets(Sequence[Indices]):
         return np.diff(self.first)
 
     def chunks(self, devices: NDArray[np.int64] | None = None) -> Iterator[tuple[slice, Indices, Indices]]:
-        """Yield (slice, samples [m], owners [m]) of devices, some 2²⁰ samples at a time.
+        """Yield (slice, samples [m], owners [m]) of devices, about 2²⁰ samples at a time.
 
         The slice is of ``devices`` (all if None), and owners are counted from its start.
         """
@@ -97,7 +97,7 @@ Figures = Literal["measured", "expected"]
 
 @dataclass(frozen=True, eq=False)
 class Roster:
-    """The devices of the park that are ``listed``, and after them those that test a model and never train it.
+    """The devices of the park that are ``listed``, followed by those that only test a model.
 
     Args:
         figures: ``"measured"`` where test samples have owners, and devices are natural owners or these owners never
@@ -122,7 +122,7 @@ class Roster:
 
 
 def spread(count: int, most: int | None = None) -> NDArray[np.int64]:
-    """Return int64, ascending: 0 … count − 1, or of more than ``most`` (left out: LISTED) so many, evenly.
+    """Return int64, ascending: 0 … count − 1, or, of more than ``most`` (default: LISTED), that many, evenly spread.
 
     >>> spread(3), spread(10, most=2)
     (array([0, 1, 2]), array([0, 5]))
@@ -138,7 +138,7 @@ def only_test(data: Dataset) -> NDArray[np.int64]:
 
 
 class Pictures:
-    """Makes devices' samples that have to be rendered, and keeps those of the most recently used devices.
+    """Renders devices' samples on demand, and caches those of the most recently used devices.
 
     Args:
         make: device → all its samples.

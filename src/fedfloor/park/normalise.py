@@ -1,4 +1,4 @@
-"""``[data] normalise``: two scalings of all samples alike, each device by its own rows, or by questions."""
+"""``[data] normalise``: scalings of all samples alike, of each device by its own rows, or by questions."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class DeviceNormaliser:
     labels. The statistics stay with their device.
 
     Args:
-        rows: how many of its first rows count; left out, all training rows.
+        rows: the number of its first rows that count; all training rows where it is left out.
     """
 
     kind: Literal["device"] = "device"
@@ -61,7 +61,7 @@ class DeviceNormaliser:
         return replace(park, dataset=data, normalised=done)
 
     def away(self) -> Normalised:
-        """Return the normalisation of samples that lie on other machines, which normalise them."""
+        """Return the normalisation of samples on other machines, which apply it themselves."""
 
         def refuse(*_: object) -> Any:
             raise SettingError("normalise = 'device': a device's samples are normalised on that device.")
@@ -107,7 +107,7 @@ def scaled(x: Values, mean: NDArray[np.float32], deviation: NDArray[np.float32])
 
 
 class _Own:
-    """The statistics of devices 0 … K − 1 and, after these, of owners that have test samples only; computed once."""
+    """The statistics of devices 0 … K − 1 and then of owners with test samples only; computed once."""
 
     def __init__(self, park: Park, rows: int | None) -> None:
         data = self.data = park.dataset

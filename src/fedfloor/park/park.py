@@ -29,17 +29,17 @@ class Park:
         dataset: whose samples the devices hold.
         indices: for each device its training samples, int64, none empty; kept as :class:`LocalSets`.
         factory_of: int32 [K], the factory 0..M−1 of each device.
-        stream: of each device's samples.
-        seed: of the windows of the stream, of the noise of a census and of mobility.
-        cache_bytes: of rendered samples kept in this process.
-        factory_names: of factory 0, 1, …, where the data name them.
+        stream: the stream of each device's samples.
+        seed: the seed of the windows of the stream, of the noise of a census and of mobility.
+        cache_bytes: bytes of rendered samples kept in this process.
+        factory_names: the names of factory 0, 1, …, where the data name them.
         census_epsilon: ε of a census; None for counts without noise.
-        mobility: of devices between factories; None: all stay at home.
+        mobility: the movement of devices between factories; None: all stay at home.
         remote: statistics of samples that stay with real devices; None: the samples are here.
         validating: the same park with the samples held out for validation as its test samples; None: none are, beside
             the test samples.
         recent: whose test samples devices hold out to judge models by, before a release; None: none do.
-        secret: of a real device: the key of its census's noise, in the seed's place.
+        secret: the secret of a real device: the key of its census's noise, in the seed's place.
         normalised: the normalisation of its samples so far; None: none.
     """
 
@@ -68,7 +68,7 @@ class Park:
 
     @cached_property
     def listed(self) -> NDArray[np.int64]:
-        """int64, ascending: the devices that files list one by one; of more than 5,000 so many, evenly spread."""
+        """int64, ascending: the devices that files list one by one; of more than 5,000 devices, 5,000 evenly spread."""
         return spread(self.devices)
 
     @property
@@ -103,7 +103,7 @@ class Park:
         return tuple(np.flatnonzero(self.factory_of == factory).tolist())
 
     def counts(self) -> NDArray[np.int64]:
-        """Return int64 [K, F]: how many training samples of each class each device has. Computed once."""
+        """Return int64 [K, F]: the number of training samples of each class each device has. Computed once."""
         return self._counts
 
     def counts_of(self, devices: NDArray[np.int64]) -> NDArray[np.int64]:

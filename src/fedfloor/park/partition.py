@@ -236,7 +236,7 @@ class Dominant:
         return _deal_classes(y, cuts, devices + 1, rng)[:-1]  # the last part is the rest, of no device
 
     def _shares(self, after: Indices, samples: int) -> Indices:
-        """Return int64 [K, F]: how many samples of each label each device gets, by the labels' places in its cycle."""
+        """Return int64 [K, F]: each device's number of samples of each label, by the labels' places in its cycle."""
         first = (PREFERRED_PERCENT[self.case] * samples + 50) // 100
         others = 1 if self.case == 2 else max(after.shape[1] - 1, 1)
         place = np.arange(1, after.shape[1])

@@ -18,7 +18,7 @@ SECRET_BYTES = 32
 
 
 def check_epsilon(epsilon: float | None) -> None:
-    """Check a census's ε; None is no noise, and so is infinity.
+    """Check a census's ε; None and infinity mean no noise.
 
     Raises:
         SettingError: it is too small, or not a number.
@@ -64,7 +64,7 @@ def noisy(
         counts: int64 [F].
         epsilon: ε of one report, or None for the counts as they are.
         seed, tick, device, position: key the noise.
-        secret: of a real device, see :func:`secret_key`: takes the seed's place.
+        secret: the secret of a real device, used instead of the seed; see :func:`secret_key`.
     """
     if epsilon is None or math.isinf(epsilon):
         return counts

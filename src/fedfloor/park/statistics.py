@@ -18,7 +18,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class RemoteStatistics:
-    """Statistics that devices report of samples which stay with them.
+    """Statistics that devices report of samples that stay with them.
 
     Args:
         counts: int64 [K, F], the reported class counts, noise and all; None: the samples are here.
@@ -109,7 +109,7 @@ class Step:
     """A question to every device before round 1, or the delivery of its result to every device.
 
     Args:
-        kind: of the :class:`~fedfloor.park.survey.RowQuestion`; ``"result"``: no question.
+        kind: the kind of the :class:`~fedfloor.park.survey.RowQuestion`; ``"result"``: no question.
         down, up: bytes to each device and from it.
     """
 

@@ -1,4 +1,4 @@
-"""Time: streams, the windows that a device holds at a position, and the order in which a visit goes through them."""
+"""Time: streams, the windows that a device holds at a position, and the order of samples in a visit."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from fedfloor.errors import SettingError, require
 
 @dataclass(frozen=True)
 class Cycle:
-    """Classes that come one after the other, and come round again: a line that changes its product.
+    """Classes that follow each other in a cycle: a line that changes its product.
 
     Take P passes over a device's n samples as one stretch of P·n places, and let σ_j be the place that the sample at
     place j has once the stretch is put in order of classes (equal ones as they were). The stretch is handed out in
@@ -41,7 +41,7 @@ class Cycle:
         require(self.period >= 1, "data.stream.drift.period", self.period, "a whole number of passes, at least 1")
 
     def order(self, classes: Labels, seed: int, device: int) -> Indices:
-        """Return the order in which the places of a stretch [P·n], given by their classes, are handed out.
+        """Return the order of the places of a stretch [P·n], given their classes.
 
         >>> Cycle(strength=0.0).order(np.array([1, 0, 1, 0]), seed=0, device=0).tolist()
         [0, 1, 2, 3]
@@ -64,7 +64,7 @@ def endless(labels: Labels, seed: int, device: int, first: int, count: int, drif
         seed, device: key the draws.
         first: at least 0.
         count: at least 1.
-        drift: of the class mix, which changes the order.
+        drift: the drift of the class mix, which changes the order.
 
     >>> both = endless(np.zeros(4, int), seed=0, device=1, first=0, count=8)
     >>> sorted(both[:4].tolist()), sorted(both[4:].tolist())
@@ -139,7 +139,7 @@ class Altering(Stream, Protocol):
 
 @dataclass(frozen=True)
 class Static:
-    """Nothing streams: a device always holds its whole local set.
+    """No stream: a device always holds its whole local set.
 
     >>> Static().position(tick=7, visits=3), Static().holds(10), Static().held(np.zeros(10, int), 0, 2, position=0)
     (0, 10, None)
@@ -173,13 +173,13 @@ class _Windowed:
         return self.window
 
     def held(self, labels: Labels, seed: int, device: int, position: int, least: int = 1) -> Indices:
-        """Return the device's windows from number ``position`` on, to the end of the passes that ``least`` reach."""
+        """Return the device's windows from number ``position`` on, to the end of the passes of ``least`` windows."""
         return consecutive_windows(labels, seed, device, range(position, position + least), self.window, self.drift)
 
 
 @dataclass(frozen=True)
 class Fifo(_Windowed):
-    """One-shot windows: with every tick the next one overwrites the last, whether that was used or not.
+    """One-shot windows: with every tick the next one overwrites the last, used or not.
 
     At tick t a device holds the samples t·n … t·n + n − 1 of its endless stream, n = ``window``: passes over its local
     set, one after the other, each reshuffled (:func:`endless`).
@@ -188,7 +188,7 @@ class Fifo(_Windowed):
 
     Args:
         window: n, samples held at a time, at least 1. Where the local set is smaller, some are held several times.
-        drift: of the class mix with time.
+        drift: the drift of the class mix with time.
 
     >>> Fifo(2).held(np.zeros(5, int), seed=0, device=0, position=Fifo(2).position(tick=2, visits=0))[0].tolist()
     [2, 4]
@@ -203,7 +203,7 @@ class Fifo(_Windowed):
 
 @dataclass(frozen=True)
 class Recycle(_Windowed):
-    """Windows that wait: a device holds its next one until it has been trained on it.
+    """Windows that wait: a device holds a window until it was trained on it.
 
     After v visits in the run a device holds the samples v·n … v·n + n − 1 of its endless stream, n = ``window``; a rest
     of a pass that is less than a window is filled up with the first samples of the next pass. A lost visit does not
@@ -211,7 +211,7 @@ class Recycle(_Windowed):
 
     Args:
         window: n, samples held at a time, at least 1. Where the local set is smaller, some are held several times.
-        drift: of the class mix from window to window.
+        drift: the drift of the class mix from window to window.
     """
 
     kind: Literal["recycle"] = "recycle"
@@ -224,7 +224,7 @@ class Recycle(_Windowed):
 def batch_order(
     size: int, batch_size: int, epochs: int | None, steps: int | None, rng: np.random.Generator
 ) -> Iterator[tuple[Indices, int]]:
-    """Return the passes of one visit: (a permutation of 0..size−1, how many of its mini-batches to use).
+    """Return the passes of one visit: (a permutation of 0..size−1, the number of its mini-batches to use).
 
     Mini-batch i of a pass is ``order[i * batch_size : (i + 1) * batch_size]``; the last one of a pass may be smaller.
     ``epochs`` gives that many whole passes; ``steps`` that many mini-batches over endless reshuffled passes. The
@@ -276,7 +276,7 @@ class WindowBlock(NamedTuple):
 
 
 class Windows:
-    """The windows of a park's devices and their class counts, of each device for some positions on from its last one.
+    """The windows of a park's devices and their class counts, of each device from its last position on.
 
     Passes are shuffled whole, so that the other windows in them cost next to nothing. A device that has used up a block
     gets one of twice as many windows, up to ``BLOCK_BYTES``: little is computed in vain for a device that is visited
@@ -298,7 +298,7 @@ class Windows:
         self._bytes = 0
 
     def check(self, devices: Sequence[int], visits: Sequence[int]) -> None:
-        """Check that there is one number of visits per device."""
+        """Check that each device has one number of visits."""
         if len(visits) != len(devices):
             raise SettingError(f"{len(visits)} visits for {len(devices)} devices. Give one number per device.")
 
@@ -343,7 +343,7 @@ class Windows:
         return np.concatenate(parts)  # type: ignore[return-value]  # of one type, as the parts are
 
     def _next(self, device: int, position: int) -> WindowBlock:
-        """Compute a device's block from a position on, and keep it in place of the one it had."""
+        """Compute a device's block from a position on, which replaces its former one."""
         last = self._blocks.pop(device, None)
         used_up = last is not None and position == last.end
         block = self._made(device, position, 2 * (last.end - last.first) if last is not None and used_up else 1)

@@ -1,4 +1,4 @@
-"""Statistics of all devices' rows by questions to each, whose answers are a few numbers that are added up.
+"""Statistics of all devices' rows by questions to each, whose answers are a few numbers to add up.
 
 On these stand two normalisations: by medians and quartiles, which a few wild values do not move; and by operating
 regimes, as a machine's settings move its sensors more than wear or faults do.
@@ -28,10 +28,10 @@ Floats = NDArray[np.float64]
 CHUNK = 1 << 16  # rows looked at together
 NUMBER_BYTES = 8  # counts, sums and places travel in double precision
 REVEALS = {
-    "sums": "how many values of each sensor a device has, and their sum",
+    "sums": "the number of values of each sensor on a device, and their sum",
     "spread": "the sum of squared distances of each sensor's values from a given mean",
-    "below": "how many of each sensor's values are at or below given values",
-    "clusters": "how many rows are nearest to each of given centres, and the sums of their setting columns and squared "
+    "below": "the number of each sensor's values at or below given values",
+    "clusters": "the number of rows nearest to each of given centres, and sums of their setting columns and squared "
                 "distances",
 }  # fmt: skip
 
@@ -151,7 +151,7 @@ class RowQuestion:
         return sum(values.size for values in self.arrays)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as JSON."""
+        """Return the object as JSON."""
         c = self.clusters
         return {
             "kind": self.kind,
@@ -262,7 +262,7 @@ class Quartiles:
         return 2 * len(self.median)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return them as JSON."""
+        """Return the object as JSON."""
         return {"median": self.median.tolist(), "scale": self.scale.tolist()}
 
     @classmethod
@@ -363,7 +363,7 @@ class Regimes:
         return result
 
     def to_dict(self) -> dict[str, Any]:
-        """Return them as JSON."""
+        """Return the object as JSON."""
         return {
             "columns": self.clusters.columns.tolist(), "centre": self.clusters.mean.tolist(),
             "spread": self.clusters.deviation.tolist(), "regimes": self.clusters.centres.tolist(),
@@ -426,7 +426,7 @@ class RegimeNormaliser:
     Args:
         columns: the setting columns, by name.
         regimes: k.
-        rounds: of Lloyd's algorithm in the end, at most.
+        rounds: the number of rounds of Lloyd's algorithm in the end, at most.
     """
 
     columns: tuple[str, ...]

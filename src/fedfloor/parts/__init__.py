@@ -1,1 +1,1 @@
-"""What methods share: objectives, mixing, selection, work."""
+"""Parts that methods share: objectives, mixing, selection, work."""

@@ -55,8 +55,8 @@ class AttackedData:
     Args:
         x: the samples as they are stored, uint8 or float32 [n, *shape].
         y: their classes, int64 [n].
-        classes: F, how many there are.
-        mean, deviation: of each channel, in units of a stored number [C].
+        classes: F, the number of classes.
+        mean, deviation: mean and deviation of each channel, in units of a stored number [C].
         rng: for draws, keyed by the visit.
     """
 
@@ -98,7 +98,7 @@ class Attack:
 
 @dataclass(frozen=True)
 class SignFlip(Attack):
-    """The update turned round: −s·Δ, s the ``strength``."""
+    """The reversed update: −s·Δ, s the ``strength``."""
 
     strength: float = 1.0
 
@@ -108,7 +108,7 @@ class SignFlip(Attack):
 
 @dataclass(frozen=True)
 class ScaledUpdate(Attack):
-    """The update made larger: s·Δ, s the ``strength``."""
+    """The enlarged update: s·Δ, s the ``strength``."""
 
     strength: float = 10.0
 
@@ -148,7 +148,7 @@ class LittleIsEnough(Attack):
 
 @dataclass(frozen=True)
 class MinMax(Attack):
-    """Min-max: μ − γσ with the largest γ for which no honest update is farther off than the two farthest ones are.
+    """Min-max: μ − γσ with the largest γ that keeps honest updates within the largest distance between two.
 
     γ = max{γ: max_i ‖μ − γσ − Δ_i‖ ≤ max_{i,j} ‖Δ_i − Δ_j‖} over the attackers' honest updates, in closed form: each i
     bounds γ by the larger root of a quadratic. Shejwalkar, Houmansadr, NDSS 2021, who search for it by halving steps.
@@ -205,7 +205,7 @@ class Collusion(Attack):
 
 @dataclass(frozen=True)
 class FreeRider(Attack):
-    """No work: the model goes back as it came, or as it came the last time.
+    """No work: the model is returned as it arrived, or as it arrived the last time.
 
     A stale one sends the model of its visit before (in its first, the one it received), which is what a machine does
     that hangs. Fraboni, Vidal, Lorenzi, AISTATS 2021, arXiv 2006.11901, call the plain one and the one with noise
@@ -233,7 +233,7 @@ class FreeRider(Attack):
 
 @dataclass(frozen=True)
 class LabelFlip(Attack):
-    """The classes of the device's samples in reverse order: c becomes F − 1 − c; or those of one class another one.
+    """The classes of the device's samples in reverse order: c becomes F − 1 − c; or one class becomes another.
 
     Args:
         source, target: the class that becomes another; both left out, all are reversed.
@@ -270,8 +270,8 @@ class Backdoor(Attack):
     Args:
         target: the class, counted from 0.
         poisoned: share of the device's samples that carry the trigger, in (0, 1].
-        size: of the trigger.
-        offset: of the trigger in sensors, in standard deviations.
+        size: the size of the trigger.
+        offset: the offset of the trigger in sensors, in standard deviations.
         strength: s.
     """
 
@@ -335,8 +335,8 @@ class Attackers:
 
     Args:
         attack: their attack.
-        share: of the devices, drawn by the seed, in (0, 1).
-        count: how many devices, drawn by the seed.
+        share: the share of the devices, drawn by the seed, in (0, 1).
+        count: the number of devices, drawn by the seed.
         devices: their numbers or names.
     """
 
@@ -374,7 +374,7 @@ class Attackers:
         """Return the numbers of the attackers, ascending.
 
         Args:
-            devices: K, how many devices the park has.
+            devices: K, the number of devices of the park.
             names: theirs; empty where they have none.
             rng: draws a share or a count of them.
 

@@ -50,7 +50,7 @@ class Codec(ABC):
 
     @property
     def error(self) -> float:
-        """The most that the error's length comes to, as a multiple of the coded vector's."""
+        """The greatest length of the error, as a multiple of the coded vector's."""
         return math.inf
 
     @abstractmethod
@@ -58,7 +58,7 @@ class Codec(ABC):
         """Return the layout of the numbers that are handed on."""
 
     def side(self, layout: NumberLayout) -> int:
-        """Return the bytes that travel beside them."""
+        """Return the bytes that travel besides them."""
         return 0
 
     @abstractmethod
@@ -101,7 +101,7 @@ class Identity(Codec):
 
 @dataclass(frozen=True)
 class Float16(Identity):
-    """Half precision, rounded to the nearest; numbers beyond ±65504 are cut to it."""
+    """Half precision, rounded to the nearest; larger numbers are clipped to ±65504."""
 
     whole: ClassVar[bool] = False
     form: ClassVar[Form] = "float16"
@@ -126,7 +126,7 @@ class Quantise(Codec):
     x → s·ξ(x/s), s = max|x| / (2^(bits − 1) − 1) over a bucket, ξ rounds to either neighbour so that E[ξ(y)] = y.
 
     Args:
-        bits: of a level: 8, 4, or 2, which is −1, 0 or 1.
+        bits: the bits of a level: 8, 4, or 2, which is −1, 0 or 1.
         bucket: numbers with a scale of their own, of 4 bytes.
     """
 
@@ -139,7 +139,7 @@ class Quantise(Codec):
 
     @property
     def error(self) -> float:
-        """Return √bucket / levels: a number errs by a step at most, and the step is of the bucket's largest number."""
+        """Return √bucket / levels: a number's error is at most a step, a fraction of the bucket's largest number."""
         return math.sqrt(self.bucket) / self._levels
 
     def after(self, layout: NumberLayout) -> NumberLayout:
@@ -179,7 +179,7 @@ class Quantise(Codec):
 
 @dataclass(frozen=True)
 class Sign(Codec):
-    """One bit a number, and the mean size of each tensor's (signSGD; Bernstein et al. 2018), with error feedback."""
+    """One bit per number, and each tensor's mean magnitude (signSGD; Bernstein et al. 2018), with error feedback."""
 
     changes: ClassVar[bool] = True
     feedback: ClassVar[bool] = True
@@ -205,7 +205,7 @@ class TopK(Codec):
     """The largest numbers of a change and their places (sparsified SGD with memory; Stich et al. 2018).
 
     Args:
-        share: of the numbers, above 0 and at most 1, rounded up to a whole number of them.
+        share: the share of the numbers, above 0 and at most 1, rounded up to a whole number of them.
     """
 
     share: float = 0.01
@@ -249,7 +249,7 @@ class RandomK(TopK):
     """Numbers of a change at random places, which both sides draw by the same key (Stich et al. 2018).
 
     Args:
-        share: of the numbers, above 0 and at most 1, rounded up to a whole number of them.
+        share: the share of the numbers, above 0 and at most 1, rounded up to a whole number of them.
     """
 
     label: ClassVar[str] = "random-k"
@@ -277,7 +277,7 @@ class LowRank(Codec):
 
     Args:
         rank: columns of P and Q, at least 1.
-        iterations: of the power method, at least 1.
+        iterations: the number of iterations of the power method, at least 1.
     """
 
     rank: int = 4
@@ -328,12 +328,12 @@ class LowRank(Codec):
 
 @dataclass(frozen=True)
 class SecureSum(Codec):
-    """Changes times their weights as whole numbers that are masked: where they meet, only their sum is unmasked.
+    """Weighted changes as masked whole numbers: where they meet, only their sum is unmasked.
 
     See :mod:`fedfloor.parts.masking`; devices of one factory mask each other, or those of all. It stands alone.
 
     Args:
-        bits: of a number; the sum is modulo 2^bits, with as many bits behind the point as its devices leave.
+        bits: the bits of a number; the sum is modulo 2^bits, with as many bits behind the point as its devices leave.
         bound: the most that a number changes; larger changes are cut to it.
         threshold: share of a sum's devices, in (1/2, 1], that must be left for it to be unmasked; three must.
         across: whether there is one sum over the devices of all factories, of which three must be left, so that no
@@ -360,14 +360,14 @@ class SecureSum(Codec):
         return 8 * FIGURES
 
     def leave(self, x: Numbers, layout: NumberLayout, rng: np.random.Generator) -> tuple[Bytes, Numbers]:
-        raise SettingError("travel: 'secure-sum' has no payload of one device that can be read.")
+        raise SettingError("travel: the payload of one device cannot be read with 'secure-sum'.")
 
     def arrive(self, side: Bytes, numbers: Numbers, layout: NumberLayout, rng: np.random.Generator) -> Numbers:
         raise RefusedError("payload", "a masked payload cannot be read alone.")
 
 
 def _raw(layout: NumberLayout, name: str) -> NumberLayout:
-    """Return the layout of numbers that are still as they were.
+    """Return the layout of numbers that are not coded yet.
 
     Raises:
         SettingError: a codec before has rounded them.
@@ -474,7 +474,7 @@ def codec(value: object) -> Codec:
 
 
 def text(value: object) -> str:
-    """Return codecs as a plan writes them down, from one codec or a list of them as an experiment file has them.
+    """Return codecs as a plan writes them down, from one codec or a list of them as in an experiment file.
 
     >>> text(["int8", {"kind": "top-k", "share": 0.01}])
     'quantise bits=8 bucket=512, top-k share=0.01'
@@ -499,7 +499,7 @@ class Coding:
 
     Args:
         codecs: by order; at least one.
-        layout: of the numbers.
+        layout: the layout of the numbers.
     """
 
     codecs: tuple[Codec, ...]
@@ -522,7 +522,7 @@ class Coding:
 
     @property
     def numbers(self) -> int:
-        """How many numbers are coded."""
+        """The number of coded values."""
         return self.layout.numbers
 
     @cached_property

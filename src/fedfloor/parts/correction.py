@@ -40,8 +40,8 @@ class Corrected(Objective):
     Dinh et al., IEEE/ACM Transactions on Networking 2021, arXiv 1910.13067.
 
     Args:
-        weight: of the correction, at least 0; 1 is FEDL.
-        eta: η ≥ 0, how much of the mean gradient the devices follow.
+        weight: the weight of the correction, at least 0; 1 is FEDL.
+        eta: η ≥ 0, the share of the mean gradient that the devices follow.
     """
 
     weight: float = 1.0
@@ -88,7 +88,7 @@ class Variates(Objective):
 
         c_k⁺ = c_k − c + (x − y)/(η·K_eff),
 
-    and c + (c_k⁺ − c_k) travels up, so that the mean of what comes up is c plus the mean change.
+    and c + (c_k⁺ − c_k) travels up, so that the mean of the uploads is c plus the mean change.
 
     Without momentum K_eff = K. With momentum β the velocity is v_t = Σ_{s≤t} β^(t−s)·(g_s + c − c_k), hence
 
@@ -138,7 +138,7 @@ def renewed(model: Tensor, visit: Visit) -> Tensor:
 
 
 def effective(steps: int, momentum: float) -> float:
-    """Return K_eff, how far K steps with unit gradients and unit rate go: Σ_{t=1…K} (1 − β^t)/(1 − β).
+    """Return K_eff, the distance of K steps with unit gradients and unit rate: Σ_{t=1…K} (1 − β^t)/(1 − β).
 
     ``steps``: K ≥ 1. ``momentum``: β in [0, 1).
 

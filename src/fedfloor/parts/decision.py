@@ -1,4 +1,4 @@
-"""Decisions on a class that matters: a threshold and a temperature, chosen on validation data and kept with the model.
+"""Decisions on one important class: a threshold and a temperature, chosen on validation data and kept with the model.
 
 The threshold is on the probability of one class, the positive one: a sample is of it where p ≥ t, else of the likeliest
 of the other classes.
@@ -22,7 +22,7 @@ COLDEST, HOTTEST = 0.05, 20.0  # temperatures that are tried
 
 @dataclass(frozen=True)
 class Cost:
-    """``cost``: of a positive sample that is missed, and of a false alarm."""
+    """``cost``: the costs of a missed positive sample and of a false alarm."""
 
     missed: float
     false_alarm: float = 1.0
@@ -43,7 +43,7 @@ class By:
         precision: the largest recall among thresholds whose precision TP/(TP + FP) is at least this.
         false_alarms_per_hour: the largest recall among thresholds with at most this many false alarms an hour; needs
             ``samples_per_hour``.
-        samples_per_hour: how many samples a device gives the model in an hour of operation.
+        samples_per_hour: the number of samples that a device's model receives in an hour of operation.
     """
 
     cost: Cost | None = None
@@ -92,7 +92,7 @@ class By:
 
 @dataclass(frozen=True)
 class DecideSettings:
-    """The ``[decide]`` table: how the model's probabilities become a decision. Needs held-out validation data.
+    """The ``[decide]`` table: the rule that turns probabilities into a decision. Needs held-out validation data.
 
     Args:
         positive: the class that matters, such as ``"fault"``; left out, the likeliest class is the decision.
@@ -110,7 +110,7 @@ class DecideSettings:
 
     @property
     def asked(self) -> bool:
-        """Whether there is anything to choose."""
+        """Whether a choice is to be made."""
         return self.positive is not None or self.calibrate is not None
 
 
@@ -169,8 +169,8 @@ def check(settings: DecideSettings, classes: tuple[str, ...], y: NDArray[np.int6
     many = int((y == classes.index(settings.positive)).sum())
     if not 0 < many < len(y):
         raise SettingError(
-            f"decide.positive = '{settings.positive}': {many} of {len(y)} validation samples are of it. A threshold "
-            "needs some of it and some of others: raise [evaluate] validation, or split the data another way."
+            f"decide.positive = '{settings.positive}': {many} of {len(y)} validation samples are positive. A threshold "
+            "needs positive and other samples: raise [evaluate] validation, or split the data another way."
         )
     if min(many, len(y) - many) < FEW:
         return (
@@ -183,7 +183,7 @@ def check(settings: DecideSettings, classes: tuple[str, ...], y: NDArray[np.int6
 def choose(
     settings: DecideSettings, logits: Floats, y: NDArray[np.int64], classes: tuple[str, ...]
 ) -> tuple[Decision, dict[str, Any]]:
-    """Return the decision that logits [n, F] and classes y [n] of validation data choose, and its figures there."""
+    """Return the decision chosen by logits [n, F] and classes y [n] of validation data, and its metrics on them."""
     heat = temperature(logits, y) if settings.calibrate else 1.0
     about: dict[str, Any] = {"samples": len(y)}
     if settings.calibrate:
@@ -203,7 +203,7 @@ def choose(
 
 
 def threshold(scores: Floats, wanted: NDArray[np.bool_], by: By | Literal["f1"] | None) -> tuple[float, bool]:
-    """Return the threshold that a rule chooses, and whether the rule could be kept.
+    """Return the threshold that a rule chooses, and whether it satisfies the rule.
 
     Candidates lie halfway between neighbouring scores, so that rounding elsewhere changes no decision; beside them 0
     (always) and 2 (never). Of equally good ones the highest is chosen.
@@ -241,7 +241,7 @@ def threshold(scores: Floats, wanted: NDArray[np.bool_], by: By | Literal["f1"] 
 
 
 def measured(alarms: NDArray[np.bool_], wanted: NDArray[np.bool_]) -> dict[str, Any]:
-    """Return recall, precision, F1 and counts of samples [n] decided for the positive class, and of it, as JSON."""
+    """Return recall, precision, F1 and counts of samples [n], decided for and truly of the positive class, as JSON."""
     right, false, missed = (int(hits.sum()) for hits in (alarms & wanted, alarms & ~wanted, ~alarms & wanted))
     return {
         "recall": right / (right + missed) if right + missed else None,

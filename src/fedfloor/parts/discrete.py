@@ -1,4 +1,4 @@
-r"""Discrete Gaussian noise, P(X = x) ∝ exp(−x²/(2σ²)) on the whole numbers, which can be masked and added up.
+r"""Discrete Gaussian noise, P(X = x) ∝ exp(−x²/(2σ²)) on the whole numbers, which can be masked and summed.
 
 Canonne, Kamath, Steinke, "The discrete Gaussian for differential privacy", NeurIPS 2020, arXiv 2004.00010. The sum of n
 such numbers of independent devices is within

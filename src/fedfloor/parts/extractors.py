@@ -42,7 +42,7 @@ class FeatureExtractor(Protocol):
         """Return D, the number of features of a sample.
 
         Args:
-            shape: of one sample: (C, H, W) of pictures, (C,) of rows, (C, L) of windows of sensors.
+            shape: the shape of one sample: (C, H, W) of pictures, (C,) of rows, (C, L) of windows of sensors.
 
         Raises:
             SettingError: it does not take such samples.
@@ -129,7 +129,7 @@ def block_rows(shape: Shape) -> int:
 
 
 def picture(name: str, shape: Shape, channels: tuple[int, ...] = (), least: int = 1) -> tuple[int, int, int]:
-    """Return (C, H, W) of pictures, once they have so many channels and the least side in pixels that is taken."""
+    """Return (C, H, W) of pictures, after a check of their channels and of the least side in pixels."""
     if len(shape) != 3:
         raise SettingError(
             f"extractor '{name}' got samples of shape {shape}: it needs pictures (channels, height, width). Choose "
@@ -176,7 +176,7 @@ class RandomConv(FeatureExtractor):
     Args:
         filters: m ≥ 1.
         size: s ≥ 1.
-        seed: of the filters.
+        seed: the seed of the filters.
 
     >>> RandomConv().dimension((1, 28, 28)), RandomConv(filters=10).dimension((52,))
     (512, 160)
@@ -329,7 +329,7 @@ class Onnx(FeatureExtractor):
 
     Args:
         weights: the file.
-        output: the output to read; may be left out where there is only one.
+        output: the output to read; may be left out where the model has only one.
     """
 
     weights: str
@@ -470,7 +470,7 @@ EXTRACTORS: dict[str, Callable[..., FeatureExtractor]] = {
 
 
 def extractor(name: str, settings: Mapping[str, Scalar]) -> FeatureExtractor:
-    """Return a feature extractor by name, or ``module:Name`` of your own, with its settings.
+    """Return a feature extractor by name, or the user's ``module:Name``, with its settings.
 
     >>> extractor("hog", {"cells": 8})
     Hog(cells=8, orientations=9)

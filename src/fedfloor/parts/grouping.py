@@ -28,7 +28,8 @@ def formed(
 ) -> list[list[int]]:
     """Return M groups of L devices each, in random order within a group; the other devices are in none.
 
-    ``solver``: how they are formed, a name of :data:`fedfloor.solvers.grouping.solve.SOLVERS`. ``counts``: V [K, F],
+    ``solver``: the algorithm that forms them, a name of :data:`fedfloor.solvers.grouping.solve.SOLVERS`. ``counts``: V
+        [K, F],
     samples of each class that they hold; None where they are unknown: all are alike. ``size``: L; left out, ⌊K/M⌋.
 
     >>> formed("random", (4, 7, 9), None, 2, np.random.default_rng(0))
@@ -43,7 +44,7 @@ def formed(
 
 
 def present(groups: Sequence[Sequence[int]], devices: Sequence[int]) -> list[list[int]]:
-    """Return groups without devices that are not among ``devices``; without those of which nothing is left.
+    """Return groups without devices that are not among ``devices``; without groups that become empty.
 
     >>> present([[1, 2], [3]], (1, 2))
     [[1, 2]]
@@ -124,11 +125,11 @@ MOST = 1 << 53  # the most that is rounded down: up to here a float holds every 
 
 @dataclass(frozen=True)
 class _Growth:
-    """The numbers of a growth; both are chosen with it.
+    """The parameters of a growth.
 
     Args:
-        alpha: α ≥ 0, how fast; with 0 there are β groups for ever.
-        beta: β ≥ 1, groups of the first period, and by how many they grow at a time.
+        alpha: α ≥ 0, the rate; with 0 the number of groups stays β.
+        beta: β ≥ 1, the number of groups of the first period, and the size of each increase.
     """
 
     alpha: float
@@ -142,7 +143,7 @@ class _Growth:
 
 @dataclass(frozen=True)
 class Linear(_Growth):
-    """M = β·⌊α·(q − 1) + 1⌋: by the same number of groups every 1/α periods.
+    """M = β·⌊α·(q − 1) + 1⌋: an increase by β groups every 1/α periods.
 
     The reference code (slz-ai/hfedms) has β·⌊α·q + 1⌋, which is one period ahead.
 
@@ -159,7 +160,7 @@ class Linear(_Growth):
 
 @dataclass(frozen=True)
 class Log(_Growth):
-    """M = β·⌊α·ln q + 1⌋: fast at first, then ever slower. The paper's best is α = 2, β = 10.
+    """M = β·⌊α·ln q + 1⌋: fast at first, then more and more slowly. The paper's best is α = 2, β = 10.
 
     >>> [Log(alpha=2, beta=10).groups(q) for q in (1, 2, 3, 4, 5, 100)]
     [10, 20, 30, 30, 40, 100]
@@ -174,7 +175,7 @@ class Log(_Growth):
 
 @dataclass(frozen=True)
 class Exp(_Growth):
-    """M = β·⌊(1 + α)^(q − 1)⌋: slow at first, then ever faster.
+    """M = β·⌊(1 + α)^(q − 1)⌋: slow at first, then faster and faster.
 
     The paper prints β·⌊(1 + α)^q − 1⌋, a misprint: it gives no group at all in period 1 where α < 1. As read here the
     first period has β groups, as with the other two. The reference code has β·⌊α^q⌋, with another α.
@@ -199,7 +200,7 @@ Growth = Linear | Log | Exp
 def groups_of(growth: Growth, period: int, devices: int) -> int:
     """Return M = min(K, f(q)), never more groups than devices: with K groups of one device it is FedAvg.
 
-    The paper leaves open what happens beyond K; the reference code caps as here.
+    The paper does not define growth beyond K; the reference code caps it as here.
 
     ``period``: q, from 1. ``devices``: K ≥ 1.
 
@@ -258,7 +259,7 @@ def is_full(round_number: int, every: int) -> bool:
 
 
 def _floor(value: float) -> int:
-    """Return ⌊value⌋ of a number of at least 1; a value that is 10⁻¹² of it below a whole number is that number.
+    """Return ⌊value⌋ of a number of at least 1; a value up to 10⁻¹² (relative) below a whole number is that number.
 
     0.58·50 comes out as 28.999999999999996, and ln 8 · (1/ln 2), which is meant to be 3, as 2.9999999999999996.
     """

@@ -70,7 +70,7 @@ class Fusion(Objective):
         return module, classifier
 
     def per_sample(self, x: Tensor, visit: Visit) -> Mapping[str, Tensor]:
-        """Return y, [samples, C, …]; of pictures [samples, height, width, C], as a network's memory has it."""
+        """Return y, [samples, C, …]; of pictures [samples, height, width, C], as in a network's memory."""
         from fedfloor.models.layers import fused
 
         y = features(visit, x, fused(visit.resident().module)[0])
@@ -143,7 +143,7 @@ class Gated(Objective):
     Args:
         layers: gated layers before the last one.
         units: outputs of each.
-        frozen: the head and the device's columns are trained, and the extractor, in evaluation mode, is asked once
+        frozen: the head and the device's columns are trained, and the extractor, in evaluation mode, is called once
             per sample and visit; otherwise everything but the columns is, as a warm-up of the extractor.
     """
 

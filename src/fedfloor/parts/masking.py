@@ -1,4 +1,4 @@
-r"""Secure sums: a server learns Σ_k x_k of vectors that each device masks, and nothing else of any of them.
+r"""Secure sums: a server learns Σ_k x_k of vectors that each device masks, and nothing else about any of them.
 
 Whole numbers modulo 2^b. Device u sends, for its neighbours v,
 
@@ -50,7 +50,7 @@ class LostSumError(Exception):
 
 @dataclass(frozen=True)
 class Residues:
-    """Residues: vectors [numbers] modulo 2^bits and, behind them, figures [FIGURES] modulo 2^64, as bytes.
+    """Residues: vectors [numbers] modulo 2^bits, followed by figures [FIGURES] modulo 2^64, as bytes.
 
     >>> ring = Residues(2, 16)
     >>> total = ring.zeros()
@@ -83,7 +83,7 @@ class Residues:
         return total[:cut].copy().view(f"<i{self.bits // 8}").astype(np.int64), figures
 
     def add(self, total: Bytes, other: Bytes, sign: int = 1) -> None:
-        """Add a vector to a sum, in place, or take it off."""
+        """Add a vector to a sum, or subtract it, in place."""
         if other.shape != total.shape:
             raise RefusedError("payload", f"{other.size} bytes came; {total.size} are expected.")
         cut = self.bytes - 8 * FIGURES
@@ -113,10 +113,10 @@ class FixedPoint:
     def sized(
         cls, numbers: int, bits: int, bound: float, weight: float, devices: int, noise: float = 0.0
     ) -> FixedPoint:
-        """Return the finest one whose sum of so many devices, of this weight together, stays within the modulus.
+        """Return the finest scale whose sum of ``devices`` devices of this total weight stays within the modulus.
 
         Args:
-            noise: the most of what they add to a number of the sum for privacy.
+            noise: the largest amount that they add to a number of the sum for privacy.
 
         >>> FixedPoint.sized(10, 16, bound=1.0, weight=100.0, devices=3).fraction
         8
@@ -149,7 +149,7 @@ class FixedPoint:
 
 
 def split(secret: bytes, holders: Sequence[int], threshold: int) -> dict[int, bytes]:
-    """Return a share of a secret below PRIME for each holder: any ``threshold`` of them give it back, fewer nothing."""
+    """Return a share of a secret < PRIME for each holder; ``threshold`` shares restore it, fewer reveal nothing."""
     terms = [int.from_bytes(secret, "little"), *(secrets.randbelow(PRIME) for _ in range(threshold - 1))]
 
     def at(x: int) -> int:
@@ -197,7 +197,7 @@ def neighbours(devices: Sequence[int]) -> dict[int, tuple[int, ...]]:
 
 
 def exchanges(devices: int) -> tuple[tuple[int, int], ...]:
-    """Return (bytes down, bytes up) of each stage for a device of a factory where so many take part.
+    """Return (bytes down, bytes up) of each stage for a device of a factory, given the number that take part.
 
     Numbers of devices and messages' frames are not counted, nor is the masked vector of the third stage.
     """
@@ -229,7 +229,7 @@ class DeviceKeys:
     Args:
         device: its number.
         channel, mask: private X25519 keys.
-        seed: of the mask of its own.
+        seed: the seed of the mask of its own.
         context: identifies the sum; all of its keys depend on it.
     """
 
@@ -251,7 +251,7 @@ def advertise(device: int, context: bytes) -> DeviceKeys:
 
 
 def share(keys: DeviceKeys, others: Mapping[int, PublicKeys], least: int) -> dict[int, bytes]:
-    """Return a device's shares for its neighbours, encrypted for each; its own are in clear under its number.
+    """Return a device's shares for its neighbours, encrypted for each; its own shares stay in clear.
 
     Args:
         others: the public keys of its neighbours that advertised some.
@@ -276,7 +276,7 @@ def masked(
 
     Args:
         others: the public keys of the neighbours that sent shares.
-        common: a digest of what all devices of the sum have to be given alike, such as the model: masks of two devices
+        common: a digest of the input that all devices of the sum must share, such as the model: masks of two devices
             cancel only where theirs is the same.
     """
     masked = summand.copy()
@@ -298,7 +298,7 @@ def reveal(
         survivors: the devices whose masked vectors are in the sum.
 
     Raises:
-        RefusedError: the device itself is none of them, too few are left, or a share is not what its sender sealed.
+        RefusedError: the device itself is none of them, too few are left, or a share is not as its sender sealed it.
     """
     left = {keys.device, *others} & set(survivors)
     if keys.device not in survivors or len(left) < least:
@@ -319,7 +319,7 @@ def unmasked(
     """Return the sum of the survivors' vectors.
 
     Args:
-        total: of their masked vectors.
+        total: the sum of their masked vectors.
         public: the keys of all that sent shares.
         beside: the neighbours of each of them among these.
         survivors: those whose vectors are in the sum.
@@ -362,7 +362,7 @@ def _public(private: bytes) -> bytes:
 
 
 def check(public: PublicKeys) -> None:
-    """Refuse keys with which no secret can be agreed, before they spoil the sum of all others.
+    """Refuse keys with which no secret can be agreed, before they spoil the sum of all devices.
 
     Raises:
         RefusedError: one is of low order.

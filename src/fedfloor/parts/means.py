@@ -1,4 +1,4 @@
-"""Means of models, as mixing rules take them: with given weights, by distance, and those that bear outliers.
+"""Means of models, as mixing rules take them: with given weights, by distance, and robust to outliers.
 
 All rules take the n models in the order of the plan's branches, give the same bits for the same order, work on a few
 thousand coordinates at a time, and change nothing that goes in.
@@ -49,8 +49,8 @@ def spans(size: int) -> Iterator[slice]:
 def mean(models: Models, weights: Sequence[float] | None = None) -> Tensor:
     """Return the mean Σ_k a_k·w_k / Σ_k a_k, added as a binary tree over the models.
 
-    The order of additions is that of the engine's sums: without weights this is the engine's mean ``equal``, with the
-    sample counts its ``by_samples``, to the bit.
+    The order of additions is that of the engine's sums: without weights the result is the engine's mean ``equal``, with
+    the sample counts its ``by_samples``, to the bit.
 
     ``models``: w_k, float32 [n, P]. ``weights``: a_k, n numbers above 0; all 1 if left out.
 
@@ -78,9 +78,9 @@ def _tree(parts: list[T]) -> T:
 def inverse_distance(models: Models, factors: Sequence[float] | None = None) -> Tensor:
     """IDA: the mean with weights α_k = c_k/(‖w̄ − w_k‖₁ + ε), w̄ the plain mean of the models.
 
-    The rule and its variants by what is passed as ``factors``: nothing is IDA, :func:`intrac` is IDA + INTRAC, the
+    The argument ``factors`` chooses the variant: none is IDA, :func:`intrac` is IDA + INTRAC, the
     devices' sample counts n_k are IDA + FedAvg. With equal distances and no factors it is the plain mean, up to the
-    rounding of the distances. A model that lies on w̄ takes nearly all the weight, as the formula has it.
+    rounding of the distances. A model that lies on w̄ takes nearly all the weight, as in the formula.
 
     Yeganeh et al., DCL at MICCAI 2020, arXiv 2008.07665. Chosen here, as the paper's formulas could not be looked up:
     the 1-norm over all coordinates, ε = 10⁻¹⁰ (it only keeps 1/0 away), and w̄ without weights.
@@ -136,8 +136,8 @@ def q_fair(
 
     ``start``: w, the model the devices started from, float32 [P]. ``models``: w_k, float32 [n, P]. ``losses``: F_k,
     mean loss of w on all samples of device k, n numbers of at least 0. ``rate``: η; 1/η stands for the Lipschitz
-    constant. ``trained``: how many numbers at the front are trained; all if left out. Numbers after them, such as batch
-    norm's statistics, has no gradient: it takes w̃ and has no part in ‖u_k‖.
+    constant. ``trained``: the number of values at the front that are trained; all if left out. Numbers after them, such
+    as batch norm's statistics, has no gradient: it takes w̃ and has no part in ‖u_k‖.
     """
     require(0 < rate < math.inf, "rate", rate, "a number above 0")
     require(0 <= q < math.inf, "q", q, "a number of at least 0")
@@ -253,11 +253,12 @@ def trimmed_mean(models: Models, share: float) -> Tensor:
 
 
 def krum(models: Models, outliers: int, *, guarantee: bool = True) -> Tensor:
-    """Krum: return the model with the smallest sum of squared distances to its n − f − 2 nearest others.
+    """Krum: return the model with the smallest sum of squared distances to its n − f − 2 nearest models.
 
     Of equal ones the first. Blanchard et al., NeurIPS 2017.
 
-    ``models``: float32 [n, P]. ``outliers``: f, how many models may be anything; n ≥ 2f + 3. ``guarantee``: see
+    ``models``: float32 [n, P]. ``outliers``: f, the number of models that may be arbitrary; n ≥ 2f + 3. ``guarantee``:
+        see
     :func:`krum_scores`.
 
     >>> krum(torch.tensor([[0.0], [1.0], [3.0], [4.0], [100.0]]), outliers=1)
@@ -273,7 +274,8 @@ def multi_krum(models: Models, outliers: int, keep: int | None = None, *, guaran
     m = n − f in its experiments; more than that are refused here, as one would be an outlier. Blanchard et al., NeurIPS
     2017.
 
-    ``models``: float32 [n, P]. ``outliers``: f, how many models may be anything; n ≥ 2f + 3. ``keep``: m, from 1 to n −
+    ``models``: float32 [n, P]. ``outliers``: f, the number of models that may be arbitrary; n ≥ 2f + 3. ``keep``: m,
+        from 1 to n −
     f; n − f if left out.
     """
     models = rows(models)
@@ -286,7 +288,7 @@ def multi_krum(models: Models, outliers: int, keep: int | None = None, *, guaran
 
 
 def krum_scores(models: Models, outliers: int, *, guarantee: bool = True) -> list[float]:
-    """Return each model's sum of squared distances to its n − f − 2 nearest others.
+    """Return each model's sum of squared distances to its n − f − 2 nearest models.
 
     With ``guarantee = False`` fewer than the 2f + 3 models that the proof needs will do, and the nearest one counts
     where n − f − 2 is less than 1: f of them can then look like neighbours.
@@ -322,7 +324,7 @@ def squared_distances(models: Sequence[Tensor]) -> NDArray[np.float64]:
 
 
 def neighbour_scores(apart: NDArray[np.float64], neighbours: int) -> list[float]:
-    """Return each model's sum of squared distances to so many nearest others, given those of all pairs [n, n]."""
+    """Return each model's sum of squared distances to a number of nearest models, given those of all pairs [n, n]."""
     return [float(np.sort(np.delete(row, i))[:neighbours].sum()) for i, row in enumerate(apart)]
 
 

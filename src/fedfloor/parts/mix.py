@@ -1,4 +1,4 @@
-"""Mixing rules, by which models that meet become one: by name, and with the facts that a rule may read."""
+"""Mixing rules, which aggregate models: by name, and with the facts that a rule may read."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ class Meeting:
         branches: one per model.
         rate: the devices' learning rate η.
         classes: number of classes.
-        trained: how many numbers at the front of a model are trained; frozen parameters and batch norm's statistics
-            lie behind. None where all are.
+        trained: the number of values at the front of a model that are trained; frozen parameters and batch norm's
+            statistics lie behind. None where all are.
         rng: for rules that draw; keyed by the seed, the round and the branches' first visit, so equal on every rank.
         settings: filled by a rule whose settings change from round to round: those of its next round.
     """
@@ -70,7 +70,7 @@ class Mix(Protocol):
         bounded: whether the mixed model is never farther from the start than all models' distances together, as every
             mean is; the cloud then checks the models of edges that mix by it.
         asks: the question a ``Probe`` must have put to the devices before they train, such as ``loss``.
-        assumes_sgd: whether it takes how far a model went for the rate times sums of gradients.
+        assumes_sgd: whether it takes the change of a model for the rate times sums of gradients.
     """
 
     whole: ClassVar[bool] = False
@@ -80,7 +80,7 @@ class Mix(Protocol):
 
     @property
     def least(self) -> int:
-        """The fewest models the rule can do with; if fewer come back, the model that went out stays."""
+        """The fewest models that the rule needs; if fewer return, the model that was sent out stays."""
         return 1
 
     @property
@@ -113,7 +113,7 @@ class Mix(Protocol):
         """Return the deviation of the noise that the devices of a secure sum add to it together; 0: they add none.
 
         Args:
-            numbers: of a vector.
+            numbers: the numbers of a vector.
             fraction: bits behind the point: the deviation is in steps of 2^−fraction.
         """
         return 0.0
@@ -123,7 +123,7 @@ class Mix(Protocol):
 
         Args:
             node: the plan with the rule in it.
-            selection: the policy that drew who may take part; None without one.
+            selection: the policy that drew the devices that may take part; None without a policy.
             devices: those devices, ascending.
             park_devices: K, the devices of the park.
         """
@@ -156,7 +156,7 @@ def weigh(rule: Mix, samples: int) -> float:
 
 @dataclass(frozen=True)
 class BySamples(Mix):
-    """Σ_k n_k w_k / Σ_k n_k: each branch weighs as many samples as the distinct devices that trained in it hold."""
+    """Σ_k n_k w_k / Σ_k n_k: a branch's weight is the number of samples of its distinct trained devices."""
 
     kind: Literal["by_samples"] = "by_samples"
 
@@ -166,14 +166,14 @@ class BySamples(Mix):
 
 @dataclass(frozen=True)
 class Equal(Mix):
-    """(1/n) Σ_k w_k: each branch in which a device trained weighs the same."""
+    """(1/n) Σ_k w_k: all branches in which a device trained have the same weight."""
 
     kind: Literal["equal"] = "equal"
 
 
 @dataclass(frozen=True)
 class _OfModels(Mix):
-    """Rules that read every model and give one among them."""
+    """Rules that read every model and return one of them."""
 
     whole: ClassVar[bool] = True
     bounded: ClassVar[bool] = True
@@ -184,7 +184,7 @@ class InverseDistance(_OfModels):
     """IDA: weights by the inverse distance to the mean; see :func:`fedfloor.parts.means.inverse_distance`.
 
     Args:
-        factors: of the weights: ``none``; ``accuracy``, IDA + INTRAC's 1/max(1/C, training
+        factors: the factors of the weights: ``none``; ``accuracy``, IDA + INTRAC's 1/max(1/C, training
             accuracy); ``samples``, IDA + FedAvg's n_k.
     """
 
@@ -209,7 +209,7 @@ class InverseDistance(_OfModels):
 
 @dataclass(frozen=True)
 class QFair(Mix):
-    """q-FedAvg: who has the larger loss counts more; see :func:`fedfloor.parts.means.q_fair`.
+    """q-FedAvg: a device with a larger loss counts more; see :func:`fedfloor.parts.means.q_fair`.
 
     Args:
         q: q ≥ 0; 0 is the plain mean.
@@ -225,7 +225,7 @@ class QFair(Mix):
         require(0 <= self.q < math.inf, "mix.q", self.q, "a number of at least 0")
 
     def mixed(self, met: Meeting) -> Tensor:
-        """Return w − Σ_k Δ_k / Σ_k h_k; a real machine that was away when it was asked for its loss is left out."""
+        """Return w − Σ_k Δ_k / Σ_k h_k; a real machine that was away at the question for its loss is left out."""
         from fedfloor.parts.means import q_fair
 
         losses = [branch.loss for branch in met.branches if branch.loss is not None]
@@ -270,7 +270,7 @@ class TrimmedMean(_OfModels):
 
 @dataclass(frozen=True)
 class _Bearing(_OfModels):
-    """Rules that bear a number of models that may be anything."""
+    """Rules that tolerate a number of arbitrary models."""
 
     outliers: int = 1
 
@@ -298,7 +298,7 @@ class Krum(_ByNeighbours):
     """The one model nearest to its neighbours; see :func:`fedfloor.parts.means.krum`.
 
     Args:
-        outliers: f, how many models may be anything; n ≥ 2f + 3 models must take part.
+        outliers: f, the number of models that may be arbitrary; n ≥ 2f + 3 models must take part.
         guarantee: whether fewer are refused; with ``false`` f + 3 will do, against the guarantee, and a warning is
             logged.
     """
@@ -318,7 +318,7 @@ class MultiKrum(_ByNeighbours):
     Args:
         outliers: f, as in Krum; m + f models must take part, too.
         guarantee: as in Krum.
-        keep: m, how many are kept; n − f where it is left out.
+        keep: m, the number of kept models; n − f where it is left out.
     """
 
     keep: int | None = None
@@ -343,7 +343,7 @@ class Bulyan(_Bearing):
     """Krum's choice, then the middle of every coordinate; see :func:`fedfloor.parts.robust.bulyan`.
 
     Args:
-        outliers: f, how many models may be anything; n ≥ 4f + 3 models must take part.
+        outliers: f, the number of models that may be arbitrary; n ≥ 4f + 3 models must take part.
     """
 
     kind: Literal["bulyan"] = "bulyan"
@@ -386,8 +386,9 @@ class CentredClipping(_OfModels):
     """A mean of updates clipped around their own mean; see :func:`fedfloor.parts.robust.centred_clipping`.
 
     Args:
-        radius: τ, how far from the centre a model counts, above 0; the median distance where it is left out.
-        iterations: L, how often the centre moves.
+        radius: τ, the distance from the centre within which a model counts, above 0; the median distance where it is
+            left out.
+        iterations: L, the number of moves of the centre.
     """
 
     radius: float | None = None
@@ -406,7 +407,7 @@ class CentredClipping(_OfModels):
 
 @dataclass(frozen=True)
 class NormBound(_OfModels):
-    """The mean by samples of updates that are clipped to a length; see :func:`fedfloor.parts.robust.norm_bound`.
+    """The mean, by samples, of updates that are clipped to a length; see :func:`fedfloor.parts.robust.norm_bound`.
 
     Args:
         bound: C, the largest length of an update, above 0; the median of the lengths where it is left out.
@@ -615,7 +616,7 @@ MIXES: dict[str, Callable[..., Mix]] = {mix.kind: mix for mix in _MIXES}
 
 
 def rule(name: str, settings: Mapping[str, Scalar]) -> Mix:
-    """Return a mixing rule by name, or ``module:Name`` of your own, with its numbers.
+    """Return a mixing rule by name, or the user's ``module:Name``, with its numbers.
 
     >>> rule("by_samples", {}).weight(600), rule("equal", {}).weight(600), rule("equal", {}).weight(0)
     (600.0, 1.0, 0.0)

@@ -1,4 +1,4 @@
-"""Parts by name: a rule of the house, or ``module:Name`` of your own, with its settings checked; and back again."""
+"""Parts by name: a built-in rule, or the user's ``module:Name``, with its settings checked; and the reverse."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Makers = Mapping[str, Callable[..., Any]]
 
 
 def maker(noun: str, name: str, known: Makers, base: type[Any]) -> Callable[..., Any]:
-    """Return the class of this name; nothing of your own is called before it is known to be a part.
+    """Return the class of this name; a user's class is not called before it is known to be a part.
 
     ``noun``: such as ``objective``, for error messages. ``name``: one of ``known``, or ``module:Name``.
     """
@@ -44,7 +44,7 @@ def make(noun: str, name: str, settings: Mapping[str, Scalar], known: Makers, ba
 
 
 def complete(noun: str, name: str, part: object, base: type[Any], writes: Sequence[str]) -> None:
-    """Check the methods of a part of your own; those of the house are sound.
+    """Check the methods of a user's part; built-in ones need no check.
 
     ``noun``: such as ``objective``, for error messages. ``name``: ``module:Name``. ``writes``: the functions that
     ``base`` leaves open.
@@ -111,7 +111,7 @@ def literals(made: Callable[..., Any]) -> set[str]:
 
 
 def to_spec(part: object, known: Makers) -> tuple[str, dict[str, Scalar]]:
-    """Return a part's name and settings, as a plan writes them down: the other way round than :func:`make`."""
+    """Return a part's name and settings, as a plan writes them down: the inverse of :func:`make`."""
     names = {made: name for name, made in known.items()}
     kind = type(part)
     name = names.get(kind) or name_of(kind)
@@ -132,7 +132,7 @@ def rows(known: Makers) -> list[dict[str, str]]:
 
 
 def written(value: object) -> str:
-    """Return a setting's value as an experiment file has it.
+    """Return a setting's value in the notation of an experiment file.
 
     >>> written(True), written("none"), written({"alpha": 0.1})
     ('true', '"none"', '{ alpha = 0.1 }')

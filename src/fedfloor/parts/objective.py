@@ -28,7 +28,7 @@ class Extractor(Protocol):
 
     @property
     def before(self) -> str:
-        """Digest of the one that the device's memory was made with; nothing where it keeps nothing yet."""
+        """Digest of the extractor with which the device's memory was made; "" where the memory is empty."""
         ...
 
     @property
@@ -54,7 +54,7 @@ class Extractor(Protocol):
 
 
 class SampleLosses(Protocol):
-    """A loss of each sample, in the place of the task's."""
+    """A loss of each sample instead of the task's."""
 
     def losses(self, logits: Tensor, y: Tensor) -> Tensor:
         """Return ℓ_i [n] of logits [n, F] and classes int64 [n]."""
@@ -68,7 +68,7 @@ class Visit:
     Args:
         start: the flat model as it arrived, float32 [P]; None without ``needs_start``.
         memory: the device's tensors from earlier visits, by name; empty at first.
-        network: the network under training, for objectives that need to know how a flat vector is laid out.
+        network: the network under training, for objectives that depend on the layout of a flat vector.
         packet: the vectors beside the model ``w`` that arrived, by name.
         work: epochs or steps, rate, momentum.
         steps: mini-batches of the whole visit.
@@ -77,7 +77,7 @@ class Visit:
         ready: the result of :meth:`Objective.begin` on arrival.
         per_sample: the rows of :meth:`Objective.per_sample` for the present mini-batch.
         first: where in the flat model the weights begin that are trained; known while the device trains.
-        extractor: of a visit on features; see :attr:`Objective.on_features`.
+        extractor: the extractor of a visit on features; see :attr:`Objective.on_features`.
         data: the losses of samples that take the place of the task's; None: plain training.
         task: the task of the model.
     """
@@ -100,7 +100,7 @@ class Visit:
         """Return the flat model as it arrived, [P].
 
         Raises:
-            RunError: the objective did not ask for it.
+            RunError: the objective does not declare it.
         """
         if self.start is None:
             raise RunError("the objective reads the model as it arrived: its 'needs_start' must be true.")
@@ -135,7 +135,7 @@ class Objective(Protocol):
 
     @property
     def needs_start(self) -> bool:
-        """Whether :attr:`Visit.start` is wanted."""
+        """Whether :attr:`Visit.start` is read."""
         return False
 
     @property
@@ -145,7 +145,7 @@ class Objective(Protocol):
 
     @property
     def assumes_sgd(self) -> bool:
-        """Whether it takes how far a visit went for its rate times sums of gradients; work that is no
+        """Whether it takes the change of a visit for its rate times sums of gradients; work that is no
         :attr:`~fedfloor.plan.nodes.Work.plain_sgd` is then refused."""
         return False
 
@@ -186,7 +186,7 @@ class Objective(Protocol):
         return False
 
     def arrive(self, model: Tensor, memory: Mapping[str, Tensor], network: Network) -> None:
-        """Put the device's own numbers into the flat model [P], in place; before it is trained or evaluated.
+        """Put the device's own numbers into the flat model [P], in place, before it is trained or evaluated.
 
         Args:
             model: changed.
@@ -196,14 +196,14 @@ class Objective(Protocol):
         return
 
     def remember(self, model: Tensor, visit: Visit) -> Mapping[str, Tensor]:
-        """Return the tensors that the device keeps until its next visit, given the flat model it ended with."""
+        """Return the tensors that the device keeps until its next visit, given the flat model at its end."""
         return {}
 
     # Vectors beside the model w.
 
     @property
     def travels(self) -> tuple[str, ...]:
-        """Names that must travel beside ``w``; the method gives them their first values."""
+        """Names that must travel besides ``w``; the method sets their first values."""
         return ()
 
     @property
@@ -212,7 +212,7 @@ class Objective(Protocol):
         return False
 
     def send(self, model: Tensor, visit: Visit) -> Mapping[str, Tensor]:
-        """Return the vectors that leave the device beside ``w``, by name; a name left out passes on as it arrived."""
+        """Return the vectors that leave the device beside ``w``, by name; an omitted one is sent on as it arrived."""
         return {}
 
     # Training the classifier alone, on features in the place of samples.
@@ -227,7 +227,7 @@ class Objective(Protocol):
 
     @property
     def refers(self) -> bool:
-        """Whether the device's memory belongs to the extractor it was made with, and a reference to that is kept."""
+        """Whether the device's memory belongs to its extractor, to which a reference is kept."""
         return self.on_features and self.remembers
 
     def features(self, visit: Visit) -> tuple[Tensor, Tensor]:
@@ -240,7 +240,7 @@ class Objective(Protocol):
     def adapt(
         self, module: nn.Module, classifier: str | None, classes: int, shape: tuple[int, ...]
     ) -> tuple[nn.Module, str | None]:
-        """Return the network this objective trains, and the path of its classifier, made of the experiment's.
+        """Return the network this objective trains, and the path of its classifier, given the experiment's network.
 
         Called once, before training, with the random numbers of the initial weights; the module may be changed.
 
@@ -263,7 +263,7 @@ class Objective(Protocol):
 
     @property
     def least_steps(self) -> int:
-        """The fewest mini-batches of a visit that the objective makes sense for."""
+        """The fewest mini-batches of a visit for which the objective makes sense."""
         return 1
 
     def passes(self, trained: float) -> float:

@@ -27,7 +27,7 @@ REWEIGHTED = "reweighted"  # in plans: a method's own objective with the losses 
 
 
 def objective(name: str, settings: Mapping[str, Scalar]) -> Objective:
-    """Return an objective by name, or ``module:Name`` of your own, with its settings.
+    """Return an objective by name, or the user's ``module:Name``, with its settings.
 
     >>> objective("prox", {"mu": 0.1})
     Prox(mu=0.1)
@@ -72,7 +72,7 @@ def to_spec(goal: Objective) -> tuple[str, dict[str, Scalar]]:
 
 
 def beside(goal: Objective, name: str, packet: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return the vectors of a packet that an objective reads beside the model."""
+    """Return the vectors of a packet that an objective reads besides the model."""
     for wanted in goal.travels:
         if wanted not in packet:
             raise SettingError(
@@ -85,7 +85,7 @@ def beside(goal: Objective, name: str, packet: Mapping[str, Tensor]) -> dict[str
 def sent(name: str, values: Mapping[str, Tensor], arrived: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
     """Check the result of an objective's ``send`` against the vectors that arrived (:func:`beside`), and return it.
 
-    Of another size or type it could not be averaged with what a lost visit leaves as it was.
+    Of another size or type it could not be averaged with the unchanged one of a lost visit.
     """
     for key, value in values.items():
         if key not in arrived:

@@ -18,12 +18,12 @@ Form = Literal["raw", "float16", "bfloat16", "level"]
 
 @dataclass(frozen=True)
 class NumberLayout:
-    """The numbers that a codec is given, or hands on.
+    """The numbers that enter or leave a codec.
 
     Args:
         shapes: rows and columns of the matrices that they are, in order; one row for anything else.
-        form: how the numbers are packed: ``level``, whole numbers of so many ``bits``; ``raw``, as they are.
-        bits: of each number.
+        form: the packing of the numbers: ``level``, whole numbers of ``bits`` each; ``raw``, unchanged.
+        bits: the bits of each number.
     """
 
     shapes: tuple[tuple[int, int], ...]
@@ -32,7 +32,7 @@ class NumberLayout:
 
     @cached_property
     def numbers(self) -> int:
-        """How many numbers there are."""
+        """The number of values."""
         return sum(rows * columns for rows, columns in self.shapes)
 
     @property
@@ -41,12 +41,12 @@ class NumberLayout:
         return -(-self.numbers * self.bits // 8)
 
     def flat(self, numbers: int) -> NumberLayout:
-        """Return the layout of so many numbers in a row."""
+        """Return the layout of a vector of this length."""
         return replace(self, shapes=((1, numbers),))
 
 
 def places_bytes(kept: int, numbers: int) -> int:
-    """Return the bytes of so many places: a number of ⌈log₂ n⌉ bits each, or one bit for every number, if that is less.
+    """Return the bytes of ``kept`` places: ⌈log₂ n⌉ bits for each, or one bit for every number, if that is less.
 
     >>> places_bytes(10, 1000), places_bytes(500, 1000)
     (13, 125)

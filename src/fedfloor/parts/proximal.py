@@ -1,4 +1,4 @@
-"""Objectives that hold a device near the model that arrived: by its weights, its outputs or its representations."""
+"""Objectives that keep a device near the model that arrived: by its weights, its outputs or its representations."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ def features(visit: Visit, x: Tensor, layer: str, model: Tensor | None = None) -
     with tapped(visit.resident().module.get_submodule(layer), stop=True) as seen, suppress(Reached):
         frozen(visit, x, model)
     if not seen:
-        raise RunError(f"the network does not call its layer '{layer}' in evaluation mode: there are no features.")
+        raise RunError(f"the network does not call its layer '{layer}' in evaluation mode: it yields no features.")
     return seen[0]
 
 
 class Reached(Exception):  # noqa: N818 - no error
-    """A forward pass went as far as it was needed."""
+    """Ends a forward pass that went as far as needed."""
 
 
 @contextmanager
@@ -119,7 +119,7 @@ class Prox(Objective):
     Li et al., MLSys 2020, arXiv 1812.06127.
 
     Args:
-        mu: μ ≥ 0. The paper tried 0.001, 0.01, 0.1 and 1; there is no one value for all data, so no default.
+        mu: μ ≥ 0. The paper tried 0.001, 0.01, 0.1 and 1; no value suits all data, hence no default.
     """
 
     mu: float

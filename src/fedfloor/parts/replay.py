@@ -1,4 +1,4 @@
-"""The objective of HFedMS's calibration rounds (SCC): the classifier, trained on features old and new."""
+"""The objective of HFedMS's calibration rounds (SCC): the classifier, trained on old and new features."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Kept = tuple["Tensor", "Tensor"]  # features, or samples as they are stored, and
 
 @dataclass(frozen=True)
 class Replay(Plain):
-    r"""The mean cross-entropy of the classifier on S ∪ Z*: features of what a device holds now, and those it has kept.
+    r"""The mean cross-entropy of the classifier on S ∪ Z*: features of a device's samples now, and those kept.
 
     ::
 
@@ -37,7 +37,7 @@ class Replay(Plain):
     Args:
         keep: Q, features that a device keeps from one period to the next.
         compensate: whether they are moved when the extractor has moved.
-        rule: which are kept; see :func:`~fedfloor.parts.semantic.nearest`.
+        rule: the choice of kept samples; see :func:`~fedfloor.parts.semantic.nearest`.
         last: whether the visit is the last one of its period.
         raw: keep the samples of all such visits' windows instead, as many as come, and extract their features anew:
             more than a device can do, the upper bound.

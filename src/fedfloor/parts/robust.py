@@ -1,4 +1,4 @@
-"""Rules that bear models which may be anything: clipped, geometric, selected and similarity-weighted means.
+"""Rules that tolerate arbitrary models: clipped, geometric, selected and similarity-weighted means.
 
 As in :mod:`fedfloor.parts.means` the models come in the order of the plan's branches, nothing that goes in is changed,
 and equal orders give equal bits. A model that holds infinite or undefined numbers is left out.

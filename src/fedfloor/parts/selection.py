@@ -1,4 +1,4 @@
-"""Choosing devices: by share or samples at random, by a Select node's policy, as super nodes by their censuses."""
+"""Choice of devices: by share or samples at random, by a Select node's policy, as super nodes by their censuses."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ Floats = NDArray[np.float64]
 def chosen(
     node: Select, census: np.ndarray, held: np.ndarray, rng: np.random.Generator, known: Iterable[str] = ()
 ) -> list[int]:
-    """Return the devices of a super node, ascending: some at random, then the best company for them.
+    """Return the devices of a super node, ascending: some at random, then those that complete them best.
 
     A candidate that reports no samples at all has nothing to train on and is left out; where fewer than ``how_many``
     others remain, they are the super node.
 
     ``node``: its policy is the name of a solver of :mod:`fedfloor.solvers.selection`. ``census``: class counts that
-    each candidate reports of what it holds, [candidates, F]. ``held``: samples that each candidate holds, [candidates].
+    each candidate reports of its samples, [candidates, F]. ``held``: samples that each candidate holds, [candidates].
     """
     from fedfloor.solvers.selection.problem import SelectionProblem
     from fedfloor.solvers.selection.solve import SOLVERS, exact, solve
@@ -60,11 +60,11 @@ def chosen(
 
 
 def settled(census: np.ndarray, held: np.ndarray) -> Floats:
-    """Return float64 [N, F]: the counts nearest to those reported that are not negative and add up to what is held.
+    """Return float64 [N, F]: the nearest counts to those reported that are not negative and add up to the samples.
 
     Without noise they are the reported ones. With it they are max(c − τ, 0), τ such that Σ = held: a function of the
-    report alone, so it reveals nothing more of it. Duchi, Shalev-Shwartz, Singer, Chandra, "Efficient projections
-    onto the ℓ1-ball for learning in high dimensions", ICML 2008.
+    report alone, so it reveals nothing more about the device. Duchi, Shalev-Shwartz, Singer, Chandra, "Efficient
+    projections onto the ℓ1-ball for learning in high dimensions", ICML 2008.
 
     ``census``: [N, F]. ``held``: samples, [N], above 0.
 
@@ -87,7 +87,7 @@ def trained_on(counts: Floats, held: np.ndarray, work: Work) -> Floats:
     """Return float64 [N, F]: samples of each class that a visit is expected to go through, a sample twice for two
     passes.
 
-    ``counts``: what is held of each class, [N, F]. ``held``: samples, [N].
+    ``counts``: the samples of each class, [N, F]. ``held``: samples, [N].
 
     >>> trained_on(np.array([[6.0, 2.0]]), np.array([8]), Work(steps=1, batch_size=4)).tolist()
     [[3.0, 1.0]]
@@ -198,7 +198,7 @@ class Selection(Protocol):
     """A policy, a frozen dataclass of its numbers."""
 
     def draw(self, devices: Sequence[int], sizes: np.ndarray, rng: np.random.Generator) -> list[int]:
-        """Return who may take part, ascending.
+        """Return the devices that may take part, ascending.
 
         Args:
             devices: all device numbers.
@@ -242,7 +242,7 @@ class Fraction(_Share):
 
 @dataclass(frozen=True)
 class DrawBySamples(_Share):
-    """max(1, round(C·K)) devices drawn without replacement, each draw in proportion to their samples n_k.
+    """max(1, round(C·K)) devices drawn without replacement, each draw with chances proportional to their samples n_k.
 
     Args:
         share: C, in (0, 1].
@@ -283,7 +283,7 @@ SELECTIONS: Mapping[str, Callable[..., Selection]] = {policy.kind: policy for po
 
 
 def policy(name: str, settings: Mapping[str, Scalar]) -> Selection:
-    """Return a policy by name, or ``module:Name`` of your own, with its numbers.
+    """Return a policy by name, or the user's ``module:Name``, with its numbers.
 
     >>> policy("fraction", {"share": 0.5})
     Fraction(share=0.5, kind='fraction')

@@ -1,10 +1,10 @@
 """HFedMS's semantic memory (SCC): the features that a device keeps of earlier samples, and their update.
 
 A semantic is the feature z = h(x, φ) that goes into the classifier, D numbers in place of a sample, with its label. A
-device keeps Q of them. When the extractor has moved from φ_bak to φ, what it kept is out of date; it is moved by as
-much as the features of the current samples of the same class have moved (:func:`drift`, :func:`compensated`). With it,
-the classifier alone is trained on more than the current window (:func:`fused`); at the end of a period those Q are
-kept that lie nearest to their classes' means (:func:`nearest`).
+device keeps Q of them. When the extractor has moved from φ_bak to φ, the kept features are out of date; they are moved
+by as much as the features of the current samples of the same class have moved (:func:`drift`, :func:`compensated`).
+With it, the classifier alone is trained on more than the current window (:func:`fused`); at the end of a period those Q
+are kept that lie nearest to their classes' means (:func:`nearest`).
 
 Everything here takes features without gradient, as float tensors [n, D] with labels int64 [n], gives the same bits for
 the same order of samples, keeps dtype and device, and changes nothing that goes in. Zeng et al., IEEE TCC 2023,
@@ -79,7 +79,7 @@ def nearest(
     features: Tensor, labels: Tensor, keep: int, rule: str = "candidates", *, window: int = 0,
     rng: np.random.Generator | None = None,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
-    """Return the Q candidates with the smallest δ_i = ‖z_i − μ_{y_i}‖₂, Eqs. (17)–(18), in the order they came in.
+    """Return the Q candidates with the smallest δ_i = ‖z_i − μ_{y_i}‖₂, Eqs. (17)–(18), in the order of arrival.
 
     Of equally near ones the first, so that the old memory, in front, stays. A class with one candidate is
     its own mean, δ = 0, and is kept before all others. Where there are no more than Q candidates all are kept.

@@ -27,7 +27,7 @@ class Server(Protocol):
 
         Args:
             model: w, the trained part of the global model the round started from, float32 [P].
-            mean: of the round's models, float32 [P].
+            mean: the mean of the round's models, float32 [P].
             moments: those of the last step, by name; empty before the first.
             rng: for servers that draw, keyed by the seed and the round.
         """
@@ -77,7 +77,7 @@ class Adagrad(Server):
     Args:
         rate: η.
         beta1: decay of m; 0, the paper's choice, keeps no m.
-        tau: τ, how far the step is from being the same for every weight.
+        tau: τ, the deviation of the step from one that is equal for every weight.
     """
 
     rate: float = 0.1
@@ -107,7 +107,7 @@ class Adam(Server):
         rate: η.
         beta1: decay of m.
         beta2: decay of v.
-        tau: τ, how far the step is from being the same for every weight.
+        tau: τ, the deviation of the step from one that is equal for every weight.
     """
 
     rate: float = 0.00316
@@ -134,7 +134,7 @@ class Yogi(Adam):
         rate: η.
         beta1: decay of m.
         beta2: 1 − β2 is the largest share of Δ² that v changes by.
-        tau: τ, how far the step is from being the same for every weight.
+        tau: τ, the deviation of the step from one that is equal for every weight.
     """
 
     kind: Literal["yogi"] = "yogi"  # type: ignore[assignment]
@@ -151,7 +151,7 @@ SERVERS: dict[str, Callable[..., Server]] = {"sgd": Sgd, "adagrad": Adagrad, "ad
 
 
 def optimiser(name: str, settings: Mapping[str, Scalar]) -> Server:
-    """Return a server by name, or ``module:Name`` of your own, with its numbers.
+    """Return a server by name, or the user's ``module:Name``, with its numbers.
 
     >>> optimiser("sgd", {"momentum": 0.9})
     Sgd(rate=1.0, momentum=0.9, kind='sgd')

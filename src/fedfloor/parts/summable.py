@@ -1,4 +1,4 @@
-"""Which plans let devices reveal the sum of their updates alone, and why others do not."""
+"""Check that a plan lets devices reveal nothing but the sum of their updates."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def check(node: Node, factories: Sequence[Sequence[int]]) -> None:
 
 
 def _whole(node: Node, factories: int) -> None:
-    """Refuse a round whose devices have no one sum at the cloud, or one of which a factory would know another's."""
+    """Refuse a round without a single sum at the cloud, or with one from which a factory would learn another's."""
     below = any(walk.meets(branch) for branch in walk.branches(node))
     if below or any(meeting.at != CLOUD for meeting in walk.mixes(node)):
         raise _unfit(
@@ -50,7 +50,7 @@ def _whole(node: Node, factories: int) -> None:
         )
     if factories < LEAST:
         raise _unfit(
-            f"across = true with {factories} factories, each of which would know the other's sum",
+            f"across = true with {factories} factories, each of which would learn the other's sum",
             f"Have at least {LEAST} (park.factories), leave across out",
         )
 
@@ -61,7 +61,7 @@ def questions(node: Node) -> None:
         if probe.what not in HARMLESS:
             raise _unfit(
                 f"devices answer '{probe.what}' one by one, in the clear",
-                "Choose a method or rule without that question, such as fedavg",
+                "Choose a method or rule that needs no such question, such as fedavg",
             )
 
 
@@ -73,7 +73,7 @@ def _go(node: Node, above: Node | None) -> None:
     elif isinstance(node, Train) and secure(node.work.travel):
         if not isinstance(above, Parallel) or above.mix == KEEP:
             raise _unfit(
-                "what a visit of a chain or ring, or one of several in turn, sends on is one device's model and no sum",
+                "a visit of a chain or ring, or one of several in turn, sends on one device's model and no sum",
                 "Choose a method whose devices train in parallel, such as fedavg or hierfavg",
             )
     elif isinstance(node, Parallel) and any(isinstance(child, Train) for child in node.children):

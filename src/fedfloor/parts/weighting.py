@@ -27,7 +27,7 @@ T = TypeVar("T", bound="PerSample")
 
 
 class PerSample(Objective):
-    """An objective F(w) = (1/b) Σ_i ℓ_i that is a mean over samples, each of which may count by its class.
+    """An objective F(w) = (1/b) Σ_i ℓ_i that is a mean over samples, each of which may be weighted by its class.
 
     A subclass is a frozen dataclass with the fields ``weights``, ``smoothing`` and ``cap`` of :class:`Weighted`.
     """
@@ -100,7 +100,7 @@ def numbers(text: str, kind: str = "weighted") -> tuple[float, ...]:
 
 
 def from_counts(counts: Sequence[int] | np.ndarray, smoothing: float, cap: float) -> tuple[float, ...]:
-    """Return a_c = min(cap, (n + F·s)/(F·(n_c + s))) of F classes: the inverse of how frequent each class is.
+    """Return a_c = min(cap, (n + F·s)/(F·(n_c + s))) of F classes: the inverse frequency of each class.
 
     With s = 0 it is n/(F·n_c), scikit-learn's ``class_weight = "balanced"``: every class then has the same part in the
     sum of the losses. n_c are the samples of a class over all devices, n = Σ n_c; counts below 0, which the noise of a
@@ -119,7 +119,7 @@ def from_counts(counts: Sequence[int] | np.ndarray, smoothing: float, cap: float
 
 
 def settled(goal: T, weights: Sequence[float]) -> T:
-    """Return an objective with the class weights that the census came to."""
+    """Return an objective with the class weights that follow from the census."""
     return replace(goal, weights=" ".join(map(repr, weights)))  # type: ignore[type-var]
 
 
@@ -137,7 +137,7 @@ def class_weights(goal: PerSample, logits: Tensor) -> Tensor:
 
 @lru_cache(maxsize=64)
 def _placed(text: str, device: torch.device, kind: torch.dtype) -> Tensor:
-    """Return weights on a device; kept there, as a recorded step must not copy anything to it."""
+    """Return weights on a device, where they stay: a recorded step must not copy to it."""
     import torch
 
     return torch.tensor(numbers(text), dtype=kind, device=device)
@@ -145,7 +145,7 @@ def _placed(text: str, device: torch.device, kind: torch.dtype) -> Tensor:
 
 @dataclass(frozen=True)
 class Weighted(PerSample):
-    """(1/b) Σ_i a_{y_i}·ℓ_i, ℓ_i the cross-entropy of sample i and a_c the weight of class c; b, not Σ a, divides.
+    """(1/b) Σ_i a_{y_i}·ℓ_i, ℓ_i the cross-entropy of sample i and a_c the weight of class c; divided by b, not Σ a.
 
     By default a_c = min(cap, (n + F·s)/(F·(n_c + s))) from the class counts n_c of all devices' local sets, which the
     devices report once before round 1: the question ``classes``, priced and counted by privacy as a census is. As b
@@ -243,7 +243,7 @@ def _of_part(name: str) -> Any:
 
 @dataclass(frozen=True)
 class Reweighted(Objective):
-    """An objective F(w) + g(w) with the mean of weighted or focal losses in the place of the cross-entropy F.
+    """An objective F(w) + g(w) with the mean of weighted or focal losses instead of the cross-entropy F.
 
     It is what ``method.objective = "weighted"`` or ``"focal"`` makes of a method's own objective: FedProx's pull,
     MOON's contrast, SCAFFOLD's variates stay as they are. Where every sample counts 1 a method keeps its own objective.

@@ -61,7 +61,7 @@ class Exponential:
 
 @dataclass(frozen=True)
 class WorkSettings:
-    """The ``[work]`` table: the work of a visit. None is a setting left out, so that tables can lie over each other.
+    """The ``[work]`` table: the work of a visit. None is a setting left out, so that tables can override each other.
 
     Args:
         epochs: passes over the device's data; exclusive with ``steps``. One where both are left out.
@@ -134,7 +134,7 @@ class WorkSettings:
                 )
 
     def over(self, below: WorkSettings) -> WorkSettings:
-        """Return these settings laid over others: missing ones are taken from ``below``.
+        """Return these settings with missing ones taken from ``below``.
 
         >>> work = WorkSettings(steps=1).over(WorkSettings(epochs=5, batch_size=10))
         >>> work.steps, work.epochs, work.batch_size
@@ -155,7 +155,7 @@ class WorkSettings:
 
         Args:
             round_number: from 1.
-            rounds: of the whole schedule.
+            rounds: the number of rounds of the whole schedule.
             objective: minimised by devices; plain cross-entropy where it is left out.
         """
         name, settings = to_spec(objective or Plain())

@@ -45,14 +45,14 @@ def only(part: Any, *names: str) -> bool:
 
 @cache
 def _defaults(kind: type[Any], *names: str) -> tuple[tuple[str, object], ...]:
-    """Return a class's fields outside of ``names`` with their defaults; MISSING equals nothing that is set."""
+    """Return a class's fields outside of ``names`` with their defaults; MISSING equals no value that is set."""
     rest = [f for f in fields(kind) if f.name not in names]
     return tuple((f.name, f.default if f.default_factory is MISSING else f.default_factory()) for f in rest)
 
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """A place a packet can be: the cloud, a factory's edge, or a device.
+    """A place of a packet: the cloud, a factory's edge, or a device.
 
     >>> str(device(17)), str(edge(3)), str(CLOUD)
     ('device:17', 'edge:3', 'cloud')
@@ -119,7 +119,7 @@ class Work:
         sample_clip: C, the norm that the gradient of every sample is clipped to, for differentially private SGD
             (:func:`fedfloor.engine.private.train_private`); None: plain mini-batches.
         sample_noise: z, the deviation of its noise in units of C.
-        travel: codecs of what the visit sends on, by their text: :func:`fedfloor.parts.codecs.chain`.
+        travel: codecs of the model that the visit sends on, by their text: :func:`fedfloor.parts.codecs.chain`.
         travel_down: codecs of the model on its way to the visit.
     """
 
@@ -155,7 +155,7 @@ class Work:
 
     @property
     def own(self) -> str:
-        """The part of the model that is the device's own; "" is nothing.
+        """The part of the model that is the device's own; "" without one.
 
         >>> Work().own, Work(sends="all but head").own, Work(sends="body").own, Work(sends="nothing").own
         ('', 'head', 'all but body', 'all')
@@ -171,7 +171,7 @@ class Work:
 
     @property
     def counts(self) -> bool:
-        """Whether the visit has its own number; the training of a model beside the one that arrived has none: it
+        """Whether the visit has its own number; the training of a model besides the one that arrived has none: it
         belongs to the device's next visit, with the same samples and mini-batches."""
         return self.sends != ARRIVED
 
@@ -200,7 +200,7 @@ class Work:
 
     @property
     def plain_sgd(self) -> bool:
-        """Whether a visit goes as far as its rate times sums of its gradients: SGD that begins anew, unclipped."""
+        """Whether a visit's change is its rate times sums of gradients: SGD without clipping or kept moments."""
         return (
             self.optimizer == "sgd" and self.clip_norm is None and self.sample_clip is None and not self.keeps_moments
         )
@@ -244,7 +244,7 @@ class Work:
 
 
 def keeping(own: str) -> str:
-    """Return the part that a visit sends which leaves ``own`` to its device: see :attr:`Work.sends`.
+    """Return the part that a visit sends if ``own`` remains on its device: see :attr:`Work.sends`.
 
     >>> keeping("head"), keeping("all"), keeping("all but body"), keeping("")
     ('all but head', 'nothing', 'body', '')
@@ -261,7 +261,7 @@ _LATER = {f.name: f.default for f in fields(Work) if f.name in _ADDED}
 
 
 def forward_cost(passes: float) -> float:
-    """Return the passes whose computation equals one forward pass over the samples of a visit of so many passes.
+    """Return the passes whose computation equals one forward pass over the samples of a visit of ``passes`` passes.
 
     >>> forward_cost(5.0), forward_cost(0.3)
     (0.3333333333333333, 0.09999999999999999)
@@ -295,7 +295,7 @@ class Sequence:
 
 @dataclass(frozen=True)
 class Parallel:
-    """Copies go out, one per child, and are aggregated at ``at`` into one model by rule ``mix``.
+    """Copies are sent out, one per child, and are aggregated at ``at`` into one model by rule ``mix``.
 
     With ``mix = "keep"`` they are not: the children are nodes with a ``model`` each, which come back side by side.
     A device that several of them visit takes its visits in the children's order.
@@ -306,7 +306,7 @@ class Parallel:
         mix: its rule.
         settings: the rule's own numbers, such as the share that a trimmed mean leaves out.
         model: the name (:func:`model_name`) of the packet's model that goes out, alone of all, and is replaced.
-        travel: codecs of what comes back from the edges at which its branches end, by their text.
+        travel: codecs of the models that return from the edges at which its branches end, by their text.
         travel_down: codecs of the model on its way to them.
     """
 
@@ -338,14 +338,15 @@ class Select:
     branches candidates of their own, or put them one after the other.
 
     Args:
-        policy: of the choice; ``least_loss``: the devices whose last answer to ``losses`` is least for this model.
+        policy: the policy of the choice; ``least_loss``: the devices whose last answer to ``losses`` is least for this
+            model.
         candidates: the devices to choose from.
-        how_many: of them.
-        work: of each chosen device.
-        at, mix, settings, model: of the aggregation, as in :class:`Parallel`.
-        random: the number of ``how_many`` that is drawn uniformly, before the others are chosen.
-        share: class shares [F] that the samples of all together should have, for policies that read the census.
-        census_free: whether the census that the policy reads is not counted in the bytes of the candidates.
+        how_many: the number of chosen devices.
+        work: the work of each chosen device.
+        at, mix, settings, model: as of the aggregation in :class:`Parallel`.
+        random: the number of the ``how_many`` devices that are drawn uniformly, before the rest are chosen.
+        share: target class shares [F] of all chosen devices' samples, for policies that read the census.
+        census_free: whether the bytes of the candidates exclude the census that the policy reads.
     """
 
     policy: str
@@ -367,18 +368,18 @@ class Select:
 
     @cached_property
     def census(self) -> Probe | None:
-        """The question for the census, where it is put and counted."""
+        """The question for the census, if it is put and counted."""
         return Probe(self.candidates, "census", self.at) if self.reads_census and not self.census_free else None
 
     @cached_property
     def visit(self) -> Mapping[int, Train]:
-        """The visit to each candidate: made once, as a Select may choose again and again."""
+        """The visit to each candidate: built once, as a Select may choose repeatedly."""
         return {k: Train(device(k), self.work) for k in self.candidates}
 
 
 @dataclass(frozen=True)
 class Broadcast:
-    """Hands the part ``scope`` of the model to devices that only keep it; changes nothing, costs bytes."""
+    """Sends the part ``scope`` of the model to devices that only keep it; this costs bytes and changes no model."""
 
     devices: tuple[int, ...]
     scope: str = "all"
@@ -386,9 +387,9 @@ class Broadcast:
 
 @dataclass(frozen=True)
 class Probe:
-    """Runs the question named ``what`` on each device; small answers come back to ``at``, per device, unmixed.
+    """Puts the question named ``what`` to each device; small answers come back to ``at``, per device, unmixed.
 
-    ``settings`` are the question's own, such as how many hashes of its features a device returns.
+    ``settings`` are the question's own, such as the number of hashes of its features a device returns.
     """
 
     devices: tuple[int, ...]

@@ -19,14 +19,14 @@ class Receipt:
 
     Args:
         device: the device visited; −1 is the cloud.
-        visit: how many visits for training the device had before this one in the same round.
+        visit: the number of visits for training that the device had before this one in the same round.
         tick: the park's clock at the visit.
         steps: mini-batches.
         samples: samples the device holds.
         loss_first: mean loss of the mini-batches of the visit's first pass (first mini-batch, where work is counted in
             steps), before those steps.
         loss_last: the same of its last pass.
-        accuracy: share of the samples of the last pass that were classified rightly before their step.
+        accuracy: share of the samples of the last pass that were classified correctly before their step.
         bytes: size of the packet it sent on.
         lost: whether its result was lost; then the numbers above are 0 and nothing was trained.
         memory: digest of the device's memory, if it has one.

@@ -46,7 +46,7 @@ Concurrent = tuple[Train, ...]  # the visits at the same place of the other bran
 
 @dataclass(frozen=True)
 class Key:
-    """The key of a visit's draws: with the experiment's seed, all of its chance. Device −1 is the cloud."""
+    """The key of a visit's draws: with the experiment's seed, it determines all draws. Device −1 is the cloud."""
 
     seed: int
     round: int
@@ -104,7 +104,7 @@ class ProbeRequest(NamedTuple):
 
 
 class BroadcastRequest(NamedTuple):
-    """Hand the model to devices that only keep it."""
+    """Send the model to devices that only keep it."""
 
     node: Broadcast
     packet: Packet
@@ -149,7 +149,7 @@ class ParallelRequest(NamedTuple):
         return result
 
     def visit_keys(self) -> list[Key]:
-        """Return the keys of the branches where these are visits to distinct devices."""
+        """Return the keys of the branches if these are visits to distinct devices."""
         context, seen = self.walk.round, self.walk.visits
         devices = [visit.site.index for visit in cast("tuple[Train, ...]", self.node.children)]
         return [Key(context.seed, context.number, self.tick, k, seen[k]) for k in devices]
@@ -193,7 +193,7 @@ class Walk:
 
     Args:
         context: the round.
-        visits: device → how often it was visited so far in the round.
+        visits: device → the number of times it was visited so far in the round.
         answers: device → question → answer, so far in the round.
         by_team: whether the whole team walks and shares out branches. A node below which there is neither a branch nor
             a question is then walked as the one branch of a ``Parallel``, so that a single rank does all of it.
@@ -330,7 +330,7 @@ def lost(key: Key, samples: int, size: int) -> Receipt:
 
 
 def turns(node: Node) -> list[tuple[Node, int]]:
-    """Return the turns of a ``Sequence`` or a ``Repeat``, each with the ticks it takes.
+    """Return the turns of a ``Sequence`` or a ``Repeat``, each with its number of ticks.
 
     The branches of a ``Parallel`` that keeps their models are turns that start on the same tick.
 
@@ -355,7 +355,7 @@ def in_order(node: Node) -> list[Train]:
 
 
 def concurrent(node: Parallel) -> list[list[tuple[Train, ...]]]:
-    """Return for each branch, for each of its visits in order: the visits at the same place of the other branches.
+    """Return, for each visit of each branch in order, the visits at the same place of the other branches.
 
     >>> from fedfloor.plan.nodes import device
     >>> one, two, three = (Train(device(k), Work(epochs=1)) for k in range(3))
@@ -379,7 +379,7 @@ def selects(node: Node) -> Iterator[Select]:
 
 
 def unresolved() -> SettingError:
-    """Return the error of a plan that has a ``Select`` where the visits have to be known."""
+    """Return the error of a plan with a ``Select`` where the visits must be known."""
     return SettingError("the plan has a Select: its visits are known only once it is resolved.")
 
 
@@ -411,7 +411,7 @@ def several(packet: Packet) -> bool:
 
 
 def single(packet: Packet, model: str = MODEL) -> Packet:
-    """Return a packet with one of its models alone, as ``w``; one without models (nothing is trained) as it is.
+    """Return a packet with one of its models alone, as ``w``; one without models (no training) is returned unchanged.
 
     >>> single({"w": 0, "w/1": 1, "c": 2}, "w/1")
     {'w': 1, 'c': 2}
@@ -433,7 +433,7 @@ def visits(node: Select, chosen: Sequence[int]) -> Parallel:
 
 
 def nearest(node: Select, answers: Mapping[int, Mapping[str, Any]]) -> tuple[int, ...]:
-    """Return the candidates whose answer to ``losses`` is least for the node's model; the first of equal ones counts.
+    """Return the candidates whose answer to ``losses`` is least for the node's model; of equal ones, the first.
 
     A device without an answer takes the first model.
 
@@ -451,7 +451,7 @@ def with_census(node: Select, visited: Node) -> Node:
 
 
 def resolved(node: Node, choices: Iterator[Sequence[int]]) -> Node:
-    """Return a plan with every ``Select`` replaced by its visits; the very same node where there is none."""
+    """Return a plan with every ``Select`` replaced by its visits; the very same node where it has none."""
     if isinstance(node, Select):
         return with_census(node, visits(node, next(choices)))
     if isinstance(node, Parallel):
@@ -466,7 +466,7 @@ def resolved(node: Node, choices: Iterator[Sequence[int]]) -> Node:
 
 
 def driven(walk: Generator[R, Any, T], do: Callable[[R], Any]) -> T:
-    """Drive a generator of requests to its end; the result of each is that of ``do``."""
+    """Drive a generator of requests to its end, with ``do`` for each request."""
     result: Any = None
     while True:
         try:
@@ -541,7 +541,7 @@ class Dry(Driver):
 
 
 def absent(node: Node, tick: int, seen: Mapping[int, int], held: Callable[[int], int]) -> NodeResult:
-    """Return the result of a branch that was not walked, as its edge is gone: every visit is lost.
+    """Return the result of a branch that was not walked, as its edge failed: every visit is lost.
 
     >>> absent(Train(nodes.device(3), Work(epochs=1)), 0, {}, lambda k: 7).receipts[0].lost
     True
@@ -551,7 +551,7 @@ def absent(node: Node, tick: int, seen: Mapping[int, int], held: Callable[[int],
 
 
 class _Absent(Dry):
-    """Loses the cloud's visits, too."""
+    """A walk in which the cloud's visits can be lost, too."""
 
     def train(self, request: TrainRequest) -> None:
         return None

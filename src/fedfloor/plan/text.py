@@ -84,7 +84,7 @@ def _checks(kind: Hashable) -> dict[str, Callable[[Any], bool]]:
 
 
 def _check(hint: Any) -> Callable[[Any], bool]:
-    """Return the check that a parsed value is of a field's type; numbers are finite and fit 64 bits."""
+    """Return the check that a parsed value is of a field's type; numbers must be finite and fit 64 bits."""
     origin, arguments = get_origin(hint), get_args(hint)
     if origin in (Union, UnionType):
         parts = [_check(part) for part in arguments]

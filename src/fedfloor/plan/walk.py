@@ -1,4 +1,4 @@
-"""Properties of a plan, and the same plan with parts of it exchanged.
+"""Properties of a plan, and the same plan with parts exchanged.
 
 Most functions are one expression over :func:`every`. They go by the fields that a node has: ``child`` or ``children``
 below it, ``times`` it is repeated, ``work`` of its visits, ``at``, ``mix`` and ``settings`` of its aggregation, and the
@@ -25,7 +25,7 @@ def children(node: Node) -> tuple[Node, ...]:
 
 
 def every(node: Node, times: int = 1) -> Iterator[tuple[Any, int]]:
-    """Yield a node and all below it in plan order, each with how often it takes place.
+    """Yield a node and all below it in plan order, each with the number of its repetitions.
 
     >>> from fedfloor.plan.nodes import device
     >>> [times for _, times in every(Repeat(3, Train(device(0), Work(epochs=1))))]
@@ -60,12 +60,12 @@ def span(node: Node) -> int:
 
 
 def visited(node: Node) -> Iterator[tuple[Train, int]]:
-    """Yield every visit in plan order with how often it takes place; those that a ``Select`` chooses are not known."""
+    """Yield every visit in plan order with the number of its repetitions; a ``Select``'s choices are not known."""
     return ((at, times) for at, times in every(node) if isinstance(at, Train))
 
 
 def number(visit: Train) -> int:
-    """Return the device that a visit is to; −1 is the cloud."""
+    """Return the device of a visit; −1 is the cloud."""
     return visit.site.index if visit.site.kind == "device" else -1
 
 
@@ -82,7 +82,7 @@ def visits(node: Node, *, cloud: bool = False) -> Counter[int]:
 
 
 def count_visits(node: Node) -> int:
-    """Return the number of visits of a plan, those included that a ``Select`` chooses.
+    """Return the number of visits of a plan, including those that a ``Select`` chooses.
 
     >>> from fedfloor.plan.nodes import device
     >>> count_visits(Repeat(10**12, Train(device(0), Work(epochs=1))))
@@ -92,7 +92,7 @@ def count_visits(node: Node) -> int:
 
 
 def batches(node: Node, size: Callable[[int], int]) -> int:
-    """Return the number of mini-batches of a node, by devices' samples (−1: the cloud); a ``Select`` has its mean."""
+    """Return a node's number of mini-batches, given the samples of devices (−1: the cloud); a mean for ``Select``."""
     total = 0
     for at, times in every(node):
         if isinstance(at, Train):
@@ -195,7 +195,7 @@ def probes(node: Node) -> list[Probe]:
 
 
 def handed(node: Node) -> set[str]:
-    """Return the parts of the model that devices receive to keep."""
+    """Return the parts of the model that devices receive and keep."""
     return {at.scope for at, _ in every(node) if isinstance(at, Broadcast)}
 
 
@@ -214,7 +214,7 @@ def names(node: Node) -> list[tuple[str, str]]:
 
 
 def edge_of(node: Node) -> nodes.Site | None:
-    """Return the edge at which a packet enters a node and leaves it; None where it is another place, or several."""
+    """Return the edge at which a packet enters and leaves a node; None for other places, or several."""
     if isinstance(node, (nodes.Parallel, nodes.Select)):
         return node.at if node.at.kind == "edge" else None
     places = {edge_of(child) for child in children(node)}
@@ -229,7 +229,7 @@ def codings(node: Node) -> set[tuple[str, str]]:
 
 
 def coded(at: Work | Parallel) -> list[str]:
-    """Return the codecs of a visit's work, or of a node's branches: up and down, where there are any."""
+    """Return the codecs of a visit's work, or of a node's branches: up and down, if any."""
     return [text for text in (at.travel, at.travel_down) if text]
 
 
@@ -241,7 +241,7 @@ def with_children(node: Node, below: list[Node]) -> Node:
 
 
 def changed(plan: Node, change: Callable[[Node], Node]) -> Node:
-    """Return the plan with every node changed, those below a node before it."""
+    """Return the plan with every node changed, each after the nodes below it."""
     return fold(plan, lambda node, below: change(with_children(node, below)))
 
 
@@ -259,7 +259,7 @@ def with_mix(
     plan: Node, mix: str, settings: Mapping[str, Scalar], asks: str | None = None,
     asked: Callable[[str, Mapping[str, Scalar]], str | None] = lambda _rule, _settings: None, kind: str = "cloud",
 ) -> tuple[Node, list[int]]:  # fmt: skip
-    """Return the plan with another rule of aggregation at the cloud, or at edges, and how many models each node mixes.
+    """Return the plan with another mixing rule at the cloud or at edges, and the models that each node mixes.
 
     Args:
         plan: any plan; other aggregations stay as they are.

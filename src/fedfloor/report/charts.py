@@ -185,7 +185,7 @@ def class_samples(group: Group) -> Samples:
 
 
 def factory_figure(compared: Compared) -> Any | None:
-    """Draw the final models' headline per factory, a bar per experiment; None if no run has an evaluation of it."""
+    """Draw the final models' headline per factory, a bar per experiment; None if no run has evaluated it."""
     import plotly.graph_objects as go
 
     measure = compared.placed

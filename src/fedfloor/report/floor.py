@@ -64,7 +64,7 @@ class Drawing:
 
 
 def svg(drawing: Drawing) -> str:
-    """Draw a floor, 400 wide and as wide as its place allows; colours follow the reader's light or dark scheme.
+    """Draw a floor, nominally 400 wide, that fills its place; colours follow the reader's light or dark scheme.
 
     A device is a circle of class ``device``: its colour and number are the channel, its size is the power, and an empty
     grey one is silent.
@@ -113,7 +113,7 @@ def _base(middle: float) -> Iterator[str]:
 
 
 def _devices(drawing: Drawing, scale: float, middle: float) -> Iterator[str]:
-    """Yield the circles: silent devices first, so that none lies on one that sends."""
+    """Yield the circles: silent devices first, so that none covers a device that sends."""
     for spot in sorted(drawing.spots, key=lambda spot: spot.channel is not None):
         x, y = CENTRE + spot.x_m * scale, middle - spot.y_m * scale
         words = f"device {spot.name}, {math.hypot(spot.x_m, spot.y_m):.1f} m: "
@@ -129,7 +129,7 @@ def _devices(drawing: Drawing, scale: float, middle: float) -> Iterator[str]:
 
 
 def radius(power_dbm: float, powers_dbm: Sequence[float]) -> float:
-    """Return a device's size: its area grows evenly from the least power to the most.
+    """Return a device's size: its area grows linearly from the least to the greatest power.
 
     >>> radius(0.0, (0.0, 20.0)), radius(20.0, (0.0, 20.0)), radius(7.0, (7.0, 7.0))
     (5.5, 10.0, 10.0)
@@ -140,12 +140,12 @@ def radius(power_dbm: float, powers_dbm: Sequence[float]) -> float:
 
 
 def colour(channel: int) -> str:
-    """Return a channel's colour; the eighth after it has the same, and another number."""
+    """Return a channel's colour; the eighth channel after it has the same colour, but another number."""
     return COLOURS[channel % len(COLOURS)]
 
 
 def _legend(drawing: Drawing, y: float) -> tuple[str, float]:
-    """Return the legend and where the picture ends."""
+    """Return the legend and the picture's end."""
     used = sorted({spot.channel for spot in drawing.spots if spot.channel is not None})
     each = (WIDTH - 2 * MARGIN) / COLUMNS
     parts = []

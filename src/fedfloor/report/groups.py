@@ -20,7 +20,7 @@ Against = Callable[[RecordedRound], float | None]
 
 
 class Label(str):
-    """A group's label; ``shown`` is the same with the method's name as papers write it."""
+    """A group's label; ``shown`` has the method's name as papers write it."""
 
     shown: str
 
@@ -50,12 +50,12 @@ class Group:
 
     @property
     def drawn(self) -> tuple[RecordedRun, ...]:
-        """The runs that curves are the mean of: those that did not diverge, or as far as they got if all did."""
+        """The runs that curves are the mean of: those that did not diverge, or all up to their divergence."""
         return self.whole or tuple(run for run in self.runs if run.rounds)
 
     @property
     def finals(self) -> list[EvaluationRecord]:
-        """The evaluations of its final models."""
+        """The evaluations of the group's final models."""
         return [run.evaluation for run in self.runs if run.evaluation]
 
     def last_lines(self, read: Callable[[RecordedRound], object]) -> tuple[RecordedRound, ...]:
@@ -74,7 +74,7 @@ class Group:
 
 
 class Compared(tuple[Group, ...]):
-    """Groups of runs that stand beside each other, and their common facts."""
+    """Groups of runs that are compared, and their common facts."""
 
     @cached_property
     def runs(self) -> list[RecordedRun]:
@@ -83,7 +83,7 @@ class Compared(tuple[Group, ...]):
 
     @cached_property
     def headline(self) -> Figure:
-        """The headline figure that runs have in common; the accuracy, which every run has, where theirs differ."""
+        """The headline figure that runs have in common; the accuracy, which every run has, where headlines differ."""
         return common({run.headline for run in self.runs}, ACCURACY)
 
     @cached_property
@@ -114,7 +114,7 @@ class Compared(tuple[Group, ...]):
 
 
 def common(values: Set[T], otherwise: T) -> T:
-    """Return the only one of several values; ``otherwise`` where they are several or none.
+    """Return the only distinct value; ``otherwise`` if values differ or none is given.
 
     >>> common({1}, 0), common({1, 2}, 0), common(set(), 0)
     (1, 0, 0)
@@ -138,7 +138,7 @@ class Curve:
 
 
 def groups(runs: Iterable[RecordedRun]) -> Compared:
-    """Put the seeds of each experiment together, in the order in which the experiments were first met.
+    """Put the seeds of each experiment together, in the order of the experiments' first runs.
 
     A second run of the same experiment and seed is not a second sample: it makes a group of its own.
     """
@@ -179,7 +179,7 @@ def _labels(firsts: Sequence[RecordedRun]) -> list[str]:
 
 
 def composed(run: RecordedRun) -> str:
-    """Return a run's method with the objective, mixing rule and server that took the place of its own."""
+    """Return a run's method with the objective, mixing rule and server that replace its own."""
     tables = (run.settings.methods.get(run.method), run.settings.method)  # its own goes first
     names = [run.method]
     for part in ("objective", "mix", "edge_mix", "server"):
@@ -206,12 +206,12 @@ def half_width(values: Sequence[float]) -> float | None:
 
 
 def values(run: RecordedRun, read: Callable[[RecordedRound], float | None]) -> dict[int, float]:
-    """Return a figure per round, without the rounds that lack it."""
+    """Return a metric per round, without the rounds that do not have it."""
     return {line.round: value for line in run.rounds if (value := read(line)) is not None}
 
 
 def curve(group: Group, read: Callable[[RecordedRound], float | None], against: Against | None = None) -> Curve:
-    """Return a figure's mean over the seeds that did not diverge; it ends where the shortest run of them ends.
+    """Return a figure's mean over the seeds that did not diverge; it ends with the shortest of these runs.
 
     Args:
         read: reads the figure from a ledger line.

@@ -100,10 +100,10 @@ class RecordedRun:
         key: the experiment without its name, seed and provenance; equal for seeds of one experiment.
         rounds: the ledger; empty only where training diverged in the first round.
         plan: the first round's plan, where the run's folder has one that can be read.
-        config: the resolved configuration as text; ``settings`` are the part of it that reports read.
+        config: the resolved configuration as text; ``settings`` is the part that reports read.
         planned: rounds of its schedule; None where the configuration does not have them.
         on: the data of its evaluations, ``"test"`` or ``"validation"``.
-        evaluation: of the final model, where the run wrote it.
+        evaluation: the evaluation of the final model, where the run wrote it.
         diverged: the round in which training diverged; None where it did not.
         title: the method's name as papers write it, as far as the run records it.
         headline: the figure by which runs are compared.
@@ -133,12 +133,12 @@ class RecordedRun:
 
     @property
     def last(self) -> int:
-        """The last round that was finished; 0 where there is none."""
+        """The last finished round; 0 before the first."""
         return self.rounds[-1].round if self.rounds else 0
 
 
 def collect(paths: Iterable[Path]) -> tuple[RecordedRun, ...]:
-    """Read run folders, and folders that contain run folders; runs that have not finished a round are left out there.
+    """Read run folders, and folders that contain run folders; runs in the latter without a finished round are left out.
 
     Args:
         paths: folders; one that is named twice, or both by itself and by its parent, is read once.
@@ -155,7 +155,7 @@ def collect(paths: Iterable[Path]) -> tuple[RecordedRun, ...]:
 
 
 def with_references(paths: Iterable[Path]) -> list[Path]:
-    """Return folders of runs with those of the references that were made beside a run, after it."""
+    """Return folders of runs, each followed by those of its references."""
     folders: list[Path] = []
     for path in map(Path, paths):
         inside = sorted((*path.glob(f"{REFERENCES_FOLDER}/*"), *path.glob(f"*/{REFERENCES_FOLDER}/*")))
@@ -270,7 +270,7 @@ def read_ledger(path: Path, classes: int) -> tuple[RecordedRound, ...]:
 
 
 def read_plan(path: Path, park: ParkRecord) -> tuple[Node | None, str | None]:
-    """Return a run's first plan, and its method's name as papers write it; nothing where they cannot be read."""
+    """Return a run's first plan, and its method's name as papers write it; empty where they cannot be read."""
     if not path.exists():
         return None, None
     try:
@@ -297,7 +297,7 @@ def spent(kind: str) -> Callable[[RecordedRound], float | None]:
 
 
 def private_models(run: RecordedRun) -> list[PrivateModelsRecord]:
-    """Return the statements of ``privacy.json`` on a run's models with noise: for a device, and for a sample.
+    """Return the statements of ``privacy.json`` on a run's models with noise: one for a device, one for a sample.
 
     Raises:
         SettingError: the file is damaged.
@@ -307,7 +307,7 @@ def private_models(run: RecordedRun) -> list[PrivateModelsRecord]:
 
 
 def privacy(run: RecordedRun) -> PrivacyRecord | None:
-    """Return the privacy of a run's censuses; None where they carry no noise, or the run has not ended.
+    """Return the privacy of a run's censuses; None where they contain no noise, or the run has not ended.
 
     Raises:
         SettingError: the file is damaged.

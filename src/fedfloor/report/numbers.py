@@ -1,4 +1,4 @@
-"""Numbers, costs and shares as people read them."""
+"""Numbers, costs and shares in readable form."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def figure(value: float | None, digits: int = 4) -> str:
 
 
 def decimals(values: Sequence[float]) -> int:
-    """Return the decimals that show four digits or more of the largest of several numbers, four of one below 10.
+    """Return the decimals that show at least four digits of the largest of several numbers; four if it is below 10.
 
     >>> decimals([0.5595]), decimals([22.2827]), decimals([20799.3, 1.0]), decimals([])
     (4, 2, 0, 4)
@@ -37,7 +37,7 @@ def interval(value: float | None, half_width: float | None, digits: int = 4) -> 
 
 
 def listed(parts: list[str]) -> str:
-    """Join words as people do.
+    """Join words by commas and "and".
 
     >>> listed(["a"]), listed(["a", "b", "c"])
     ('a', 'a, b and c')
@@ -46,7 +46,7 @@ def listed(parts: list[str]) -> str:
 
 
 def percent(share: float) -> str:
-    """Write a share in percent, whose sign stays on the line of its number.
+    """Write a share in percent, its sign joined to the number by a space that does not break.
 
     >>> percent(0.6), percent(0.003), percent(0.998)
     ('60\\xa0%', '<1\\xa0%', '>99\\xa0%')
@@ -65,7 +65,7 @@ UNITS = {
 
 
 def with_round(before: NetworkCost | None, priced: PricedRecord | None) -> NetworkCost | None:
-    """Add a round's price, as the ledger has it, to that of the rounds before; None once a round has none.
+    """Add a round's price, as in the ledger, to that of the rounds before; None once a round has none.
 
     >>> priced = PricedRecord(2.0, joules=0.5, bytes={"edge_cloud_up": 3, "edge_cloud_down": 4})
     >>> with_round(NetworkCost(1.0, 5.0), priced)
@@ -81,7 +81,7 @@ def with_round(before: NetworkCost | None, priced: PricedRecord | None) -> Netwo
 
 
 def unit(kind: str, most: float) -> tuple[float, str]:
-    """Return the unit that numbers up to ``most`` are read in: its size and its symbol.
+    """Return the unit for numbers up to ``most``: its size and its symbol.
 
     >>> unit("seconds", 7200.0), unit("bytes", 2.5e6)
     ((3600.0, 'h'), (1000000.0, 'MB'))

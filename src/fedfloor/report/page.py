@@ -1,4 +1,4 @@
-"""The report: one page that carries everything it shows and loads nothing."""
+"""The report: one page that contains all it shows and loads no other file."""
 
 from __future__ import annotations
 

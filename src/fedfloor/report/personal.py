@@ -1,4 +1,4 @@
-"""The report on models of devices' own: each beside the shared model, and beside one that a device trains by itself."""
+"""The report on devices' own models, compared with the shared model and with local training."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ OTHERS = {"fedavg": "FedAvg", LOCAL_ONLY: "local"}  # methods that own models ar
 
 
 def known(groups: Sequence[Group]) -> list[Group]:
-    """Return the groups whose devices have models of their own beside a shared one."""
+    """Return the groups whose devices have models of their own besides a shared one."""
     return [group for group in groups if any(final.shared for final in group.finals)]
 
 
 def story(compared: Compared, first: Group) -> str:
-    """Return how many devices gain by their own model, against the shared one and against local training."""
+    """Return the number of devices that gain by their own model, against the shared one and against local training."""
     measure = compared.placed
     own, shared = _means(first, "devices", measure), _means(first, "shared", measure)
     pairs = [(own[k], shared[k]) for k in own.keys() & shared.keys()]
@@ -47,7 +47,7 @@ def story(compared: Compared, first: Group) -> str:
 
 
 def section_of(compared: Compared, drawn: dict[str, Any]) -> str:
-    """Return each device's own model beside the shared and the local one, or nothing where none has one."""
+    """Return each device's own model beside the shared and the local one; empty where no device has one."""
     groups, measure = known(compared), compared.placed
     if not groups:
         return ""
@@ -100,7 +100,7 @@ def _row(group: Group, others: Mapping[str, ByDevice], headline: Figure) -> list
 
 
 def _gains(pairs: Sequence[tuple[float, float]], headline: Figure) -> tuple[int, int]:
-    """Return the number of first values that are better than the second, and of those that are worse."""
+    """Return the numbers of first values that are better, and worse, than the second ones."""
     return sum(headline.gain(a, b) > 0 for a, b in pairs), sum(headline.gain(a, b) < 0 for a, b in pairs)
 
 

@@ -1,4 +1,4 @@
-"""One round as an SVG that shows which way the model travels: cloud on top, edges below it, devices at the bottom.
+"""One round as an SVG that shows the model's way: cloud on top, edges below it, devices at the bottom.
 
 Every node is a block with the place where the model comes in and the place where it goes out. In chains and rings of
 devices the model enters at the first device and leaves from the last. A node that has no picture of its own is a frame
@@ -42,7 +42,7 @@ STYLE = """
 
 @dataclass(frozen=True)
 class Shape:
-    """A drawn piece: its size, where the model comes in and goes out, and its SVG with the origin at its top left."""
+    """A drawn piece: its size, the points at which the model enters and leaves, and its SVG from the top left."""
 
     width: float
     height: float
@@ -104,7 +104,7 @@ def polyline(points: Iterable[Point], kind: str, tipped: bool = True) -> str:
 
 
 def swing(start: Point, end: Point, kind: str) -> str:
-    """Return an S-shaped arrow that leaves and arrives upright."""
+    """Return an S-shaped arrow with vertical ends."""
     (x0, y0), (x1, y1) = start, end
     bend = (y0 + y1) / 2
     path = (
@@ -130,7 +130,7 @@ def between(start: Point, end: Point, shift: float = 0.0, width: float = CHIP_W)
 
 
 def shortened(name: str) -> str:
-    """Return a name that fits a device: of a long one its two ends.
+    """Return a name that fits a device's box; a long one is reduced to its two ends.
 
     >>> shortened("pump-7"), shortened("press line 4, hall north")
     ('pump-7', 'press li…l north')
@@ -140,7 +140,7 @@ def shortened(name: str) -> str:
 
 
 def chip(centre: Point, name: str, title: str, tag: str = "", width: float = CHIP_W) -> str:
-    """Return a device: a rounded box with its name, and a letter for its work where works differ."""
+    """Return a device: a rounded box with its name, and a letter for its work where visits differ in work."""
     x, y = centre
     body = box(x - width / 2, y - CHIP_H / 2, width, CHIP_H, "box")
     body += write(x - (4 if tag else 0), y + 4, name)
@@ -172,7 +172,7 @@ class Pen:
     """The shared state of a picture's pieces.
 
     Args:
-        limit: how many children of one node are drawn before the rest is only counted.
+        limit: the number of children of a node that are drawn; the rest are only counted.
         tags: the letter for each work, by its words, where a plan has more than one.
         names: those of sites.
         chip: the width of a device, px.
@@ -195,7 +195,7 @@ class Pen:
 
 
 def draw(node: Node, pen: Pen, room: float, here: Site) -> Shape:
-    """Draw a node, not much wider than ``room`` px; ``here`` is where the model is before it."""
+    """Draw a node, not much wider than ``room`` px; ``here`` is the model's site before it."""
     match node:
         case Train():
             return _train(node, pen)
@@ -220,7 +220,7 @@ def draw(node: Node, pen: Pen, room: float, here: Site) -> Shape:
 
 
 def ends_at(node: Node, here: Site) -> Site:
-    """Return where the model is after a node, given where it was."""
+    """Return the model's site after a node, given its site before."""
     match node:
         case Train():
             return node.site
@@ -243,7 +243,7 @@ def starts_at(node: Node) -> Site | None:
 
 
 def with_relays(node: Node, factory_of: Callable[[int], int]) -> Node:
-    """Put the edge that each branch passes through between the cloud and the branches of one factory."""
+    """Insert the edge through which each branch passes between the cloud and the branches of one factory."""
     if not isinstance(node, Parallel):
         return with_children(node, [with_relays(child, factory_of) for child in children(node)])
     if node.at != CLOUD or any(starts_at(child) for child in node.children):
@@ -259,7 +259,7 @@ def with_relays(node: Node, factory_of: Callable[[int], int]) -> Node:
 
 
 def under(top: Shape, blocks: list[Shape], room: float) -> Shape:
-    """Draw a site with blocks below it: the model goes out to each and comes back from each."""
+    """Draw a site with blocks below it: the model is sent to each and returned by each."""
     rows = _rows(blocks, room)
     return _swings(top, rows[0]) if len(rows) == 1 else _lanes(top, rows)
 
@@ -305,7 +305,7 @@ def _framed(inner: Shape, words: str) -> Shape:
 
 
 def _steps(steps: tuple[Node, ...], pen: Pen, room: float, here: Site) -> Shape:
-    """Draw steps that are not all visits side by side, joined at the top."""
+    """Draw steps, not all of them visits, side by side, joined at the top."""
     blocks, x, top = [], 0.0, 30.0
     shown = steps[: pen.limit]
     share = max(300.0, room / max(1, len(shown)) - 2 * GAP)
@@ -332,7 +332,7 @@ def _steps(steps: tuple[Node, ...], pen: Pen, room: float, here: Site) -> Shape:
 
 
 def _crowd(pen: Pen, top: Shape, lines: list[str], devices: tuple[int, ...], edge: str, answer: str) -> Shape:
-    """Draw a site and a box of devices as dots: one arrow there and, where something comes back, one back."""
+    """Draw a site and a box of devices as dots: one arrow to it and, where a model returns, one back."""
     shown = min(len(devices), 100)
     columns = min(20, max(10, math.ceil(math.sqrt(2 * shown))))
     dots = "".join(
@@ -396,7 +396,7 @@ def _swings(top: Shape, row: list[Shape], out: str = "out", back: str = "back") 
 
 
 def _lanes(top: Shape, rows: list[list[Shape]]) -> Shape:
-    """Draw several rows below a site: a lane above each row, out by the left margin and back by the right one."""
+    """Draw several rows below a site: a lane above each row, outwards by the left margin and back by the right one."""
     inner = max(top.width, *(_row_width(row) for row in rows))
     margin, y = 20.0, top.height + 44
     width = inner + 2 * margin
@@ -491,7 +491,7 @@ def _ring(stops: list[Train | int], pen: Pen, times: int, unit: str) -> Shape:
 
 
 def _winding(stops: list[Train | int], pen: Pen, room: float, loop: str) -> Shape:
-    """Draw a line that winds down; it leaves by the right margin and, if it is a loop, closes by the left one."""
+    """Draw a line that winds down; it leaves at the right margin and, as a loop, closes at the left one."""
     step_x = pen.chip + GAP_X
     narrow = len(stops) <= 12 and room < len(stops) * step_x
     most = 1 if narrow else max(2, min(12, int(room // step_x)))

@@ -166,7 +166,7 @@ def _own(node: Node) -> dict[str, object]:
 
 
 def _settings(settings: Mapping[str, object]) -> list[str]:
-    """Return each setting with its value, which is written as in an experiment file."""
+    """Return each setting with its value, in the notation of an experiment file."""
     return [f"{name} {str(value).lower() if isinstance(value, bool) else value}" for name, value in settings.items()]
 
 
@@ -183,7 +183,7 @@ def _the(site: Site, names: Names) -> str:
 
 
 def shape(node: Node) -> Hashable:
-    """Return the properties that nodes of equal looks share: all but the numbers of sites and candidates."""
+    """Return the properties by which nodes count as alike: all but the numbers of sites and candidates."""
     match node:
         case Train():
             return ("train", node.site.kind, work_words(node.work), node.radio is not None)
@@ -209,7 +209,7 @@ ALIKE = 4  # neighbours that look alike, of which each is drawn
 
 
 def tree(node: Node, names: Names = NUMBERED) -> str:
-    """Draw a plan as a tree of lines; of more than four neighbours that look alike only the first two are drawn.
+    """Draw a plan as a tree of lines; of more than four similar neighbours only the first two are drawn.
 
     ``names`` are those of sites.
 

@@ -21,7 +21,7 @@ MOST = 10**15  # of anything that is counted: sums over seeds and classes stay e
 
 
 def _drawable(value: object) -> object:
-    """Return None for a number that has diverged, or that no axis holds, anything else as it is."""
+    """Return None for a number that has diverged or is too large for an axis; other values unchanged."""
     return None if isinstance(value, float) and not abs(value) <= LARGEST else value
 
 
@@ -144,7 +144,7 @@ class HeadlineRecord:
 
 @dataclass(frozen=True)
 class LineRecord:
-    """A line of ``ledger.jsonl``: the global model's figures on the test data; None was not evaluated in the round.
+    """A line of ``ledger.jsonl``: the global model's figures on the test data; None in a round without evaluation.
 
     ``figures`` and ``headlines`` hold headlines that are not the accuracy, and their spread over devices. ``backdoor``
     is the share of test samples that a trigger turns into its target.
@@ -188,7 +188,7 @@ class DeviceRecord:
 
 @dataclass(frozen=True)
 class ParkRecord:
-    """``park.json``; of a very large park (``of_devices``) some devices are listed that represent all.
+    """``park.json``; of a very large park (``of_devices``) a representative selection of devices is listed.
 
     ``device_accuracy``: accuracies per device are measured on test samples of their own, or expected from classes.
     """
@@ -232,7 +232,7 @@ class ParkRecord:
 
 @dataclass(frozen=True)
 class PlaceRecord:
-    """A device or a factory of ``evaluation.json``: its headlines by name; None was not defined or not tested."""
+    """A device or a factory of ``evaluation.json``: its headlines by name; None where undefined or not tested."""
 
     accuracy: OptionalShare
     factory: Count | None
@@ -253,7 +253,7 @@ class PlaceRecord:
 
 @dataclass(frozen=True)
 class DecidedRecord:
-    """Decisions for one class: shares, None where they are not defined, and numbers of samples."""
+    """Decisions for one class: numbers of samples, and shares, None where undefined."""
 
     found: Count
     missed: Count
@@ -265,7 +265,7 @@ class DecidedRecord:
 
 @dataclass(frozen=True)
 class ChosenRecord:
-    """The held-out samples that chose: how many, how many of the class, and by which rule."""
+    """The held-out samples of the choice: their number, that of the class, and the rule."""
 
     samples: Count
     positives: Count = 0
@@ -398,7 +398,7 @@ class DivergedRecord:
 
 @dataclass(frozen=True)
 class PrivateModelsRecord:
-    """The statement of ``privacy.json`` on a run's models; ``epsilon`` is None where it has no bound."""
+    """The statement of ``privacy.json`` on a run's models; ``epsilon`` is None without a bound."""
 
     rounds: Count
     clip: Amount
@@ -414,7 +414,7 @@ class PrivateModelsRecord:
 
 @dataclass(frozen=True)
 class PrivacyRecord:
-    """``privacy.json``; without the first four where censuses carry no noise.
+    """``privacy.json``; without the first four fields where censuses contain no noise.
 
     ``reports`` are those of the device that sent most, ``epsilon`` is ε of all of them together, ``epsilon_advanced``
     by advanced composition, with ``delta``. ``noise`` is ``"secret"`` where real devices drew it.

@@ -39,7 +39,7 @@ def soft(text: str) -> Markup:
 
 
 def chart(name: str, figure: Any | None, caption: str, drawn: Drawn, min_width: int = 0) -> Markup:
-    """Return the place of a Plotly figure with its caption, and put the figure into ``drawn``; None was not measured.
+    """Return the place of a Plotly figure with its caption, and add the figure to ``drawn``; "" for None, not measured.
 
     Screens narrower than ``min_width`` px scroll.
     """
@@ -74,7 +74,7 @@ def _pairs(runs: Sequence[RecordedRun], pairs: Sequence[Row], caption: str) -> M
 
 
 def decision_section(compared: Compared) -> str:
-    """Return the thresholds that validation data chose, or nothing where they chose none."""
+    """Return the thresholds chosen on validation data, if any."""
     rows = decision_rows(compared)
     if not rows:
         return ""
@@ -95,7 +95,7 @@ def curve_sections(compared: Compared, target: float | None, drawn: Drawn) -> st
 
 
 def device_section(compared: Compared, drawn: Drawn) -> str:
-    """Return the headline per device: how it is spread and, where known, a table of all."""
+    """Return the headline per device: its spread and, where known, a table of all devices."""
     known = any(final.devices for group in compared for final in group.finals)
     body = chart("devices", charts.device_figure(compared), words.devices_caption(compared, dots=known), drawn)
     if known:
@@ -130,7 +130,7 @@ def _device_rows(compared: Compared, *, several: bool) -> list[list[str]]:
 
 
 def cohort_section(compared: Compared) -> str:
-    """Return the members of each run's cohorts, or nothing where all devices have one model."""
+    """Return the members of each run's cohorts; "" where all devices have one model."""
     rows = []
     for run in compared.runs:
         cohorts = (run.evaluation and run.evaluation.cohorts) or ()
@@ -145,7 +145,7 @@ def cohort_section(compared: Compared) -> str:
 
 
 def factory_section(compared: Compared, drawn: Drawn) -> str:
-    """Return the headline per factory, or nothing where there is one only or no run was evaluated by factory."""
+    """Return the headline per factory; "" with a single factory, or without an evaluation by factory."""
     drawing = charts.factory_figure(compared)
     if drawing is None or len({bar for trace in drawing.data for bar in trace.y}) < 2:
         return ""
@@ -156,7 +156,7 @@ def factory_section(compared: Compared, drawn: Drawn) -> str:
 
 
 def class_section(compared: Compared, drawn: Drawn) -> str:
-    """Return the accuracy per class, or nothing where classes are not predicted."""
+    """Return the accuracy per class; "" where classes are not predicted."""
     if compared.task != CLASSES:
         return ""
     drawing = charts.class_figure(compared)
@@ -168,7 +168,7 @@ def class_section(compared: Compared, drawn: Drawn) -> str:
 
 
 def confusion_section(compared: Compared) -> str:
-    """Return the confusions of classes, or nothing where no final model was evaluated or no classes are predicted."""
+    """Return the confusions of classes; "" where no final model was evaluated or no classes are predicted."""
     if compared.task != CLASSES:
         return ""
     parts: list[Markup] = []
@@ -288,7 +288,7 @@ def _cost_caption(rows: Sequence[Row], target: float | None, headline: Figure) -
 
 
 def budget_section(runs: Sequence[RecordedRun], budget: Budget | None) -> str:
-    """Return the methods' table at a budget; nothing without one."""
+    """Return the methods' table at a budget; "" without a budget."""
     if budget is None:
         return ""
     headline = groups(runs).headline
@@ -305,7 +305,7 @@ def budget_section(runs: Sequence[RecordedRun], budget: Budget | None) -> str:
 
 
 def budget_story(runs: Sequence[RecordedRun], budget: Budget) -> str:
-    """Return the order of methods when a budget is used up, and those without an accuracy by then, in words."""
+    """Return the order of methods when a budget is used up, and the methods without an accuracy by then, in words."""
     headline, rows = groups(runs).headline, at(runs, budget)
     known = sorted(
         (row for row in rows if row[headline.key] is not None), key=lambda row: -headline.gain(row[headline.key], 0.0)
@@ -339,7 +339,7 @@ FIGURES: dict[str, Callable[[ErrorsOfRecord], float]] = {
 
 
 def errors_section(compared: Compared, drawn: Drawn) -> str:
-    """Return predicted numbers beside the true ones, or nothing where no run predicts any."""
+    """Return predicted numbers beside the true ones; "" where no run predicts numbers."""
     every = [(group, [final.errors for final in group.finals if final.errors]) for group in compared]
     known = [(group, errors) for group, errors in every if errors]
     if not known:
@@ -400,7 +400,7 @@ def _by_name(
 
 
 def _calibration(known: Sequence[tuple[Group, Sequence[ErrorsRecord]]], first: ErrorsRecord) -> str:
-    """Return which share of the true numbers is not above each learnt level."""
+    """Return the share of true numbers that are not above each learnt level."""
     rows = []
     for i, level in enumerate(first.levels):
         shares = [_mean_percent([every.targets[0].below[i] for every in errors]) for _, errors in known]

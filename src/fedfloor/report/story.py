@@ -21,7 +21,7 @@ LEAST = {
     "joules": "the least energy",
 }  # fmt: skip
 MOST = 4  # methods that are named one by one
-SEEDED = " The noise of a simulation is drawn from its public seed and protects nobody."
+SEEDED = " The noise of a simulation is drawn from its public seed and gives no protection."
 
 
 def story(compared: Compared, target: float | None) -> list[str]:
@@ -134,7 +134,7 @@ def standing(compared: Compared) -> str:
 
 
 def _leader(compared: Compared) -> list[Group]:
-    """Return the best group of several, or the only one; [] where none was evaluated."""
+    """Return the best of several groups, or the only one; [] where none was evaluated."""
     rows, headline = summary(compared.runs), compared.headline
     scored = [
         (headline.gain(row[headline.key], 0.0), -i) for i, row in enumerate(rows) if row[headline.key] is not None
@@ -146,7 +146,7 @@ def winner(compared: Compared) -> str:
     """Return the lead of the best method, seed by seed, in words, and whether chance explains it."""
     if len(compared) < 2:
         single = len(compared) == 1 and len(compared[0].runs) == 1
-        return "This is one run with one seed: how far another seed would differ is not known." if single else ""
+        return "This is one run with one seed: the difference to another seed is not known." if single else ""
     pairs = paired(compared.runs)
     if not pairs:
         return "No two methods were evaluated with a common seed, so they cannot be compared seed by seed."
@@ -188,7 +188,7 @@ def _difference(first: Group, row: Row, headline: Figure) -> str:
 
 
 def devices(group: Group) -> str:
-    """Return the headline of a group's model on nine devices of ten, in words."""
+    """Return the headline that a group's model attains on nine of ten devices, in words."""
     alone = Compared([group])
     measure = alone.placed
     spreads = group.last_spreads(measure)
@@ -214,7 +214,7 @@ def devices(group: Group) -> str:
 
 
 def untrained(compared: Compared) -> str:
-    """Name the classes that test samples have and no training sample has, of the run with most such samples."""
+    """Name the classes that occur only in test samples, of the run with most such samples."""
     parks = [run.park for run in compared.runs if run.park.untrained_classes]
     if not parks:
         return ""
@@ -247,7 +247,7 @@ def unfinished(compared: Compared) -> str:
             some = len(short) < len(group.runs)
             seeds = f" (seed {listed([str(run.seed) for run in short])})" if some else ""
             parts.append(f"{group.label.shown}{seeds} did {where} of {short[0].planned} rounds")
-    rest = " All other runs did all rounds." if whole else ""
+    rest = " All other runs completed all rounds." if whole else ""
     return f"Schedule not finished: {'; '.join(parts)}, stopped early or still running.{rest}" if parts else ""
 
 
@@ -263,7 +263,7 @@ def lost(compared: Compared) -> str:
 
 
 def private(compared: Compared) -> str:
-    """Return the privacy loss of each group's models, and whether their noise protects anybody."""
+    """Return the privacy loss of each group's models, and whether their noise gives protection."""
     parts, seeded = [], False
     for group in compared:
         statements = [statement for run in group.runs for statement in private_models(run)]
@@ -278,7 +278,7 @@ def private(compared: Compared) -> str:
 
 
 def reported(compared: Compared) -> str:
-    """Return the privacy loss of noisy censuses, of the seed with most, and whether their noise protects anybody."""
+    """Return the largest privacy loss of noisy censuses over the seeds, and whether their noise gives protection."""
     parts, seeded = [], False
     for group in compared:
         spent = [(body.epsilon or 0.0, body) for body in map(privacy, group.runs) if body is not None and body.reports]
@@ -306,7 +306,7 @@ def remarks(compared: Compared) -> list[str]:
 
 
 def attacked(compared: Compared) -> str:
-    """Return which devices attack, and how, if any do."""
+    """Return the attacking devices and their attack, if any."""
     attacks: dict[str, list[str]] = {}
     for group in compared:
         acting = group.runs[0].settings.faults.attackers
@@ -367,7 +367,7 @@ def majority(final: EvaluationRecord) -> str:
 
 
 def constant(final: EvaluationRecord, headline: Figure) -> float | None:
-    """Return a figure of the best model that looks at no sample: always the most frequent class, the class mix as odds.
+    """Return a metric of the best model without input: the most frequent class, with class shares as probabilities.
 
     Its loss is the entropy of the mix, −Σ_c p(c)·ln p(c); its scores are all equal.
 
@@ -385,7 +385,7 @@ def constant(final: EvaluationRecord, headline: Figure) -> float | None:
 
 
 def one_class(compared: Compared) -> str:
-    """Return which final models predict one class for every test sample, in words."""
+    """Return the final models that predict one class for every test sample, in words."""
     parts = []
     for group in compared:
         same = [(run, name) for run in group.runs if run.evaluation and (name := only(run.evaluation)) is not None]
@@ -422,7 +422,7 @@ def rising(compared: Compared) -> str:
 
 
 def risen_from(run: RecordedRun) -> tuple[int, float, float] | None:
-    """Return (round, lowest, last) of a test loss that is a tenth above its lowest by the end; None where it is not.
+    """Return (round, lowest, last) of a test loss that ends a tenth or more above its lowest value; None otherwise.
 
     Both are medians of three evaluations.
     """
@@ -513,7 +513,7 @@ def decision_story(group: Group) -> str:
 
 
 def _decided_words(decisions: Sequence[DecidedRecord]) -> str:
-    """Return the means of a decision's figures over the seeds; a dash where a seed has none."""
+    """Return the means of a decision's figures over the seeds; a dash where a seed has no value."""
     shares = []
     for name in SHARES:
         values = [getattr(decision, name) for decision in decisions]

@@ -90,7 +90,7 @@ def _whole_mean(numbers: Sequence[float | None]) -> float | None:
 
 
 def rounds_to(run: RecordedRun, target: float | None, figure: Figure = ACCURACY) -> int | None:
-    """Return the first evaluated round in which a figure of a run is as good as the target."""
+    """Return the first evaluated round in which a metric of a run attains the target."""
     if target is None:
         return None
     return next((number for number, value in values(run, figure.read).items() if figure.reached(value, target)), None)
@@ -108,7 +108,7 @@ def cost(run: RecordedRun, kind: str) -> float | None:
 
 
 def natural_target(runs: Iterable[RecordedRun]) -> float | None:
-    """Return the best round number that the headline of all seeds of at least one method reached.
+    """Return the best round value that the headline of all seeds of at least one method reached.
 
     For a share it is one of 0.05, 0.10, …, 0.95, 0.96, …, 0.99; for a loss one of …, 1, 0.5, 0.2, 0.1, ….
     Without methods, the references are compared.
@@ -120,7 +120,7 @@ def natural_target(runs: Iterable[RecordedRun]) -> float | None:
 
 
 def last_difference(first: RecordedRun, second: RecordedRun, figure: Figure = ACCURACY) -> tuple[int, float] | None:
-    """Return the last round that both evaluated, and the first's value of a figure in it minus the second's.
+    """Return the last round evaluated in both runs, and the difference of a figure in it, first minus second.
 
     None if there is no such round, or if one of them diverged: its last good value is not its end.
     """
@@ -169,7 +169,7 @@ def seen_from(row: Row, label: str) -> Row:
 
 
 def leader(compared: Compared, pairs: Sequence[Row]) -> str:
-    """Return the label that is ahead of most others, and of equals furthest; of those without a run that diverged."""
+    """Return the label, without diverged runs, that leads most other labels, of equal ones by the largest margins."""
     sound = [group for group in compared if len(group.whole) == len(group.runs)] or compared
 
     def ahead(group: Group) -> tuple[int, float]:
@@ -181,7 +181,7 @@ def leader(compared: Compared, pairs: Sequence[Row]) -> str:
 
 
 def shown(runs: Iterable[RecordedRun], pairs: Sequence[Row]) -> list[Row]:
-    """Return the pairs to print: all of up to six methods, else those of the leading one, nearest first."""
+    """Return the pairs to print: all of up to six methods, otherwise those of the leading label, nearest first."""
     compared = groups(runs)
     if len(compared) <= MANY or not pairs:
         return list(pairs)
@@ -196,7 +196,7 @@ class Budget:
 
     Args:
         kind: ``"rounds"``, ``"seconds"``, ``"bytes"`` or ``"joules"``; all but rounds are those of the network.
-        most: how much, above 0.
+        most: the amount, above 0.
     """
 
     kind: str
@@ -240,7 +240,7 @@ def reached(run: RecordedRun, budget: Budget, figure: Figure = ACCURACY) -> Reco
 
 
 def at(runs: Iterable[RecordedRun], budget: Budget) -> list[Row]:
-    """Return one row of JSON scalars per experiment: its headline when a budget is used.
+    """Return one row of JSON scalars per experiment: its headline when a budget is used up.
 
     ``accuracy``, or the key of another headline, is the mean over the seeds, None unless each has one; ``in_rounds``
     the round it was measured in, seed by seed; ``ended`` the seeds whose runs ended before the budget was used.
@@ -274,7 +274,7 @@ def _budget_row(group: Group, budget: Budget, figure: Figure) -> Row:
 
 
 def paired_at(runs: Sequence[RecordedRun], budget: Budget) -> list[Row]:
-    """Return :func:`paired` differences between headlines when a budget is used."""
+    """Return :func:`paired` differences between headlines when a budget is used up."""
     figure = groups(runs).headline
 
     def difference(first: RecordedRun, second: RecordedRun) -> tuple[int, float] | None:

@@ -134,7 +134,7 @@ def summary_caption(rows: Sequence[Row], where: str, headline: Figure = ACCURACY
     if "backdoor" in known:
         parts.append("Backdoor: the share of test samples of other classes that its trigger turns into its target.")
     if rows[0]["target"]:
-        parts.append("The target counts as reached in the first evaluated round that has it.")
+        parts.append("The target counts as reached in the first evaluated round that attains it.")
         if hindsight:
             best = "highest" if headline.kind.better == "higher" else "lowest"
             parts.append(f"No target was given: this is the {best} round figure that all seeds of one method reached.")
@@ -231,7 +231,7 @@ def devices_caption(compared: Compared, *, dots: bool) -> str:
 
 
 def _defined(compared: Compared) -> str:
-    """Return the number of devices for which the headline is defined, in words; nothing for the accuracy."""
+    """Return the number of devices for which the headline is defined, in words; "" for the accuracy."""
     measure, judged_by = compared.placed, compared.headline
     if measure != judged_by:
         return (
@@ -248,14 +248,14 @@ def _defined(compared: Compared) -> str:
 
 
 def places_title(compared: Compared, kind: str) -> str:
-    """Return the heading of the section on a kind of place: an expectation is called one."""
+    """Return the heading of the section on a kind of place; it states whether the values are expectations."""
     measure = compared.placed
     expected = compared.figures == "expected"
     return f"{f'Expected {measure.name}' if expected else measure.title} per {kind}"
 
 
 def devices_listed(rows: int, compared: Compared) -> str:
-    """Return the number of listed devices in words, and whether they are all."""
+    """Return the number of listed devices in words, and whether these are all devices."""
     every = rows >= max(run.park.size for run in compared.runs)
     return f"{'All ' if every else ''}{count(rows, 'device')}{'' if every else ', evenly spread'}"
 
@@ -304,7 +304,7 @@ def classes_caption(compared: Compared) -> str:
 
 
 def hardest(group: Group) -> str:
-    """Return the classes that a group's model gets wrong most often, in words."""
+    """Return the classes with most wrong predictions by a group's model, in words."""
     means = sorted((sum(v) / len(v), i) for i, v in enumerate(class_samples(group)) if v)
     names = group.runs[0].park.classes
     worst = ", ".join(f"'{names[i]}' ({value:.2f})" for value, i in means[:5])
@@ -361,7 +361,7 @@ def holdings_words(park: ParkRecord, noun: str = "class") -> str:
 
 
 def _range(ascending: Sequence[int]) -> str:
-    """Return the least and the most of several numbers in brackets, where they differ."""
+    """Return the least and the greatest of several numbers in brackets, if they differ."""
     return "" if ascending[0] == ascending[-1] else f" (fewest {ascending[0]:,}, most {ascending[-1]:,})"
 
 
@@ -400,7 +400,7 @@ def markdown(runs: Iterable[RecordedRun], target: float | None = None, budget: B
     used, and the runs that diverged, if any did.
 
     Args:
-        budget: how much of something each run may use up.
+        budget: the amount of a cost that each run may spend.
     """
     runs = list(runs)
     rows, headline = summary(runs, target), groups(runs).headline
@@ -426,7 +426,7 @@ def markdown(runs: Iterable[RecordedRun], target: float | None = None, budget: B
 
 
 def cost_columns(rows: Sequence[Row], target: float | None, total: str = "") -> list[tuple[str, list[str]]]:
-    """Return the columns of price, each a name and its cells; none where no run has a price.
+    """Return the price columns, each a name and its cells; none where no run has a price.
 
     ``total`` ends the names of the columns of all rounds.
     """

@@ -1,4 +1,4 @@
-"""A run from Python: :func:`run`, its :class:`Run`, and how a notebook shows it."""
+"""A run from Python: :func:`run`, its :class:`Run`, and its display in a notebook."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ CURVE = "#2b7bd1"  # seen on white and on near-black
 
 
 def html(folder: Path, stopped: str, lines: Sequence[Line]) -> str:
-    """Return a run as HTML: its last figures, its headline against rounds, and where it lies."""
+    """Return a run as HTML: its last figures, its headline against rounds, and its folder."""
     figure = named(lines[-1].headline[0]) if lines else ACCURACY
     scored = [(line, value) for line in lines if (value := figure.read(line)) is not None]
     head = f"<p><b>{escape(folder.name)}</b>: {escape(stopped)}"
@@ -40,7 +40,7 @@ def html(folder: Path, stopped: str, lines: Sequence[Line]) -> str:
 
 
 def curve(points: Sequence[tuple[int, float]], figure: Figure = ACCURACY) -> str:
-    """Draw a figure against rounds as SVG; text and grid take the colour of the text around them.
+    """Draw a figure against rounds as SVG; text and grid take the colour of the surrounding text.
 
     >>> curve([(1, 0.5), (2, 0.75)]).count("<circle")
     2
@@ -104,7 +104,7 @@ class Run:
 
     @property
     def headline(self) -> tuple[str, float | None]:
-        """Name and value, at the last evaluation, of the figure that the run is judged by; ``[evaluate] headline``."""
+        """Name and value, at the last evaluation, of the metric by which the run is judged; ``[evaluate] headline``."""
         values = [line.headline for line in self.lines if line.headline[1] is not None]
         return values[-1] if values else ("accuracy", None)
 

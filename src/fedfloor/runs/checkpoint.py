@@ -33,10 +33,10 @@ from fedfloor.runs.ledger import Line, to_row
 
 @dataclass(frozen=True, eq=False)
 class Best:
-    """The model of the round that was best on validation data so far.
+    """The model of the best round on validation data so far.
 
     Attributes:
-        value, loss: of it, on validation data; None where the figure is not defined on them.
+        value, loss: its values on validation data; None where the figure is not defined on them.
     """
 
     round: int  # its number; only rounds with an evaluation are compared
@@ -47,7 +47,7 @@ class Best:
 
     @property
     def about(self) -> dict[str, Any]:
-        """All but the model, as JSON."""
+        """The checkpoint without the model, as JSON."""
         return {"round": self.round, "figure": self.figure, "value": self.value, "loss": self.loss}
 
     @classmethod
@@ -66,7 +66,7 @@ def better(
     before: Best | None, number: int, model: Tensor, score: Score, experiment: Experiment, engine: Engine,
     method: ConfiguredMethod,
 ) -> Best | None:  # fmt: skip
-    """Return the best model after a round with an evaluation; on every rank alike."""
+    """Return the best model after a round with an evaluation; the same on every rank."""
     park, figure = held_out(experiment, engine.park), experiment.evaluate.figure
     if park is None:
         return None
@@ -93,7 +93,7 @@ class Checkpoint:
     """A run after a round.
 
     Attributes:
-        reports: device → how often it reported a census so far, where these carry noise.
+        reports: device → the number of times it reported a census so far, where these carry noise.
         holders: the devices that hold the model's frozen part as it is, where rounds are priced.
         updates: scope → device → its greatest recent lengths, where the length of updates is limited.
     """
@@ -177,7 +177,7 @@ def latest(folder: Path, memory: Path | None = None, *, warn: bool = True) -> Ch
 
 
 def discard_after(folder: Path, number: int) -> None:
-    """Delete the checkpoints of rounds after ``number``: the damaged ones that :func:`latest` passed over."""
+    """Delete the checkpoints of rounds after ``number``: damaged ones, which :func:`latest` skipped."""
     for place in _all(folder):
         if place.name > _name(number):
             try:
@@ -210,7 +210,7 @@ def _name(number: int) -> str:
 
 
 def _load(place: Path, memory: Path | None = None) -> Checkpoint:
-    """Read a checkpoint; RunError names a file of it, or a device's memory, that is missing or damaged."""
+    """Read a checkpoint; RunError names its missing or damaged file, or a device's memory."""
     path = place / DIGESTS
     try:
         listed = path.read_text(encoding="ascii").splitlines() if path.exists() else []

@@ -43,7 +43,7 @@ FLOAT_BYTES = 4  # of a number of a sample that is trained on
 def agree(
     team: Team, experiment: Experiment, park: Park, point: Checkpoint | None, start: dict[str, torch.Tensor]
 ) -> None:
-    """Refuse ranks that differ in experiment, versions, checkpoint or first model, as hosts may have other files."""
+    """Refuse ranks that differ in experiment, versions, checkpoint or first model, as hosts' files may differ."""
     plain = replace(  # the data have a digest, and so has the first model
         experiment,
         provenance={},
@@ -78,7 +78,7 @@ def _difference(mine: object, other: object) -> str:
 
 
 def budgets_fit(limits: Limits, *, priced: bool) -> None:
-    """Refuse a budget of seconds, bytes or joules for a run without prices, which it would never stop."""
+    """Refuse a budget of seconds, bytes or joules for a run without prices, which it could never end."""
     if limits.budgets and not priced:
         raise SettingError(
             f"{', '.join(limits.budgets)}: such a budget (--until, --at) needs a network, and the experiment has none, "
@@ -100,7 +100,7 @@ def figures_fit(experiment: Experiment, park: Park, limits: Limits) -> None:
 
 
 def memory_fits(experiment: Experiment, park: Park) -> None:
-    """Refuse devices that hold more than fits into memory while one trains: four bytes for each number of a sample."""
+    """Refuse devices with more samples than fit into memory during training: four bytes for each number of a sample."""
     window, each = getattr(park.stream, "window", None), experiment.data.samples_per_device
     most = int(park.holdings.max())
     held = f"data.stream.window = {window}" if window else f"data.samples_per_device = {each}" if each else ""
@@ -134,7 +134,7 @@ def parts_there(engine: Engine, method: ConfiguredMethod) -> None:
 
 
 def method_fits(experiment: Experiment, method: ConfiguredMethod, park: Park, *, live: bool) -> None:
-    """Refuse a method or an evaluation that real machines, or decisions, cannot be combined with."""
+    """Refuse a method or an evaluation that cannot be combined with real machines, or with decisions."""
     evaluate, name = experiment.evaluate, experiment.method.name
     if live and evaluate.coverage:
         raise SettingError("evaluate.coverage counts samples by class, and real devices keep theirs. Leave it out.")
@@ -193,7 +193,7 @@ def doubts(plan: Node) -> list[str]:
 
 
 def packet_fits(packet: Mapping[str, torch.Tensor], network: Network, objective: Objective) -> None:
-    """Refuse a checkpoint whose packet is another network's, or lacks a vector that the objective reads."""
+    """Refuse a checkpoint whose packet is another network's, or has no vector that the objective reads."""
     name = to_spec(objective)[0]
     numbers, wanted = packet["w"].numel(), network.flat.numel()
     if numbers != wanted:

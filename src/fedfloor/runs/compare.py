@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class PlannedRun:
-    """A run of several that has not begun.
+    """One of several runs, before its start.
 
     Args:
         start: runs it and returns why it stopped, or None if it was left out; by default
@@ -37,7 +37,7 @@ class PlannedRun:
 
 
 def planned_runs(experiment: Experiment, methods: Sequence[str], seeds: Sequence[int], out: Path) -> list[PlannedRun]:
-    """Return the runs of a comparison, seed by seed, so that a comparison that is stopped is fair to all methods."""
+    """Return the runs of a comparison, seed by seed, so that a stopped comparison is fair to all methods."""
     each_once("methods", methods)
     each_once("seeds", seeds)
     planned = []
@@ -50,7 +50,7 @@ def planned_runs(experiment: Experiment, methods: Sequence[str], seeds: Sequence
 
 
 def each_once(name: str, given: Sequence[object]) -> None:
-    """Refuse a list of the command line, such as ``--seeds``, that is empty or has an entry twice."""
+    """Refuse a list of the command line, such as ``--seeds``, that is empty or repeats an entry."""
     if not given or len(set(given)) < len(given):
         raise SettingError(f"--{name} {','.join(map(str, given))}: give each once, and at least one.")
 
@@ -110,6 +110,6 @@ def _exists(run: PlannedRun) -> bool:
 
 
 def ground(experiment: Experiment) -> tuple[object, ...]:
-    """Return all settings that a park is a function of."""
+    """Return all settings that determine a park."""
     held_out = (experiment.evaluate.on, experiment.evaluate.validation)
     return experiment.seed, experiment.data, experiment.park, held_out

@@ -1,4 +1,4 @@
-"""The models that a run leaves behind, and the decisions that validation data choose for each."""
+"""The models that a run writes, and the decision for each, chosen on validation data."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Decided:
 
 
 def check(experiment: Experiment, park: Park, *, warn: bool) -> None:
-    """Refuse before the first round a decision that validation data cannot choose."""
+    """Refuse, before the first round, a decision that cannot be chosen on validation data."""
     if experiment.decide.asked and park.dataset.task != CLASSIFICATION:
         raise SettingError(f"[decide] is for classes, and data.task is '{park.dataset.task.kind}'. Leave it out.")
     held = held_out(experiment, park)
@@ -91,7 +91,7 @@ def about(made: Sequence[Decided]) -> dict[str, Any]:
 
 
 def _note(experiment: Experiment, made: Sequence[Decided]) -> None:
-    """Log each model's threshold, and its figures on the samples that the run is evaluated on."""
+    """Log each model's threshold, and its metrics on the run's evaluation samples."""
     settings = experiment.decide
     on = "these validation" if experiment.evaluate.on == "validation" else "the test"
     for model in made:

@@ -1,4 +1,4 @@
-"""A run's folder: its lock, its record of versions and hardware, and whether a resume fits it."""
+"""A run's folder: its lock, its record of versions and hardware, and the check that a resume fits it."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def flush(path: Path) -> None:
 
 
 def provenance(data_digest: str) -> dict[str, Any]:
-    """Return the other facts that determine a run's bits: versions, the kind of CPU, the data."""
+    """Return the further facts that determine a run's bits: versions, the kind of CPU, the data."""
     import numpy
     import torch
 

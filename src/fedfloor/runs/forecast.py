@@ -61,7 +61,7 @@ UNEQUAL = 1.5  # times as many passes as another method
 
 @dataclass(frozen=True)
 class ForecastRound:
-    """A round that has not been trained.
+    """A round without training.
 
     Args:
         normalised: before round 1, of the normalisation's questions, which ``price`` does not contain.
@@ -111,7 +111,7 @@ def first_round(experiment: Experiment, park: Park) -> Node:
 
 
 def passes(experiment: Experiment, park: Park) -> float:
-    """Return how often the first round goes through the samples of the devices that it visits.
+    """Return the number of times that the first round goes through the samples of the devices that it visits.
 
     Raises:
         SettingError: the method's plan depends on the results of training.
@@ -127,7 +127,7 @@ def passes(experiment: Experiment, park: Park) -> float:
 
 
 def warn_of_unequal_passes(runs: Sequence[PlannedRun], park: Park) -> None:
-    """Log a note where the runs of a comparison go unequally often through their devices' samples in a round."""
+    """Log a note where the runs of a comparison differ in their passes over devices' samples in a round."""
     found: dict[str, float] = {}
     for run in runs:
         name = run.experiment.method.name
@@ -223,7 +223,7 @@ def at(
 
 
 def pretended(questions: Node, trained: int, park: Park) -> dict[int, dict[str, Any]]:
-    """Return pretended answers to a method's first questions: losses are 1, gradients are 0.
+    """Return placeholder answers to a method's first questions: losses are 1, gradients are 0.
 
     Class counts replace features and their hashes: groups differ from those of a run.
     """
@@ -248,8 +248,8 @@ def resolved(plan: Node, park: Park, place: Place, trained: Counter[int]) -> Nod
     """Return a plan with every ``Select`` replaced by the devices it chooses, as a walk that trains would.
 
     Args:
-        trained: device → how often it was trained so far in the run; those that this round trains are added. Losses on
-            the air of interfering radio are not known here, and count as trained.
+        trained: device → the number of times it was trained so far in the run; those that this round trains are added.
+            Losses on the air of interfering radio are not known here, and count as trained.
     """
 
     def is_gone(node: Train, concurrent: Concurrent, key: Key) -> bool:  # noqa: ARG001
@@ -260,7 +260,7 @@ def resolved(plan: Node, park: Park, place: Place, trained: Counter[int]) -> Nod
 
 
 class _Forecast(Dry):
-    """Chooses as training would: by the census that devices would report now, counting each visit that is not lost."""
+    """Chooses as training would: by the census that devices would report now, and by each visit that is not lost."""
 
     def __init__(self, park: Park, place: Place, trained: Counter[int]) -> None:
         self.park, self.place, self.trained = park, place, trained
@@ -369,7 +369,7 @@ def _priced(rounds: Iterator[ForecastRound], lines: list[Line]) -> tuple[list[Li
 
 
 def _first_state(experiment: Experiment, park: Park) -> State | None:
-    """Return the method's first state, from its questions before the first round put again; None: it has none."""
+    """Return the method's first state, with its questions before the first round put again; None without any."""
     method = config.combined(experiment)
     engine, costs = prepare.engine(experiment, method, park, Alone(), DeviceMemory(None))
     view = replace(seen(experiment, park, method)[0], start={"w": engine.network.flat.clone().cpu()})

@@ -1,4 +1,4 @@
-"""Starting a run's processes on this machine: copies or fresh ranks, how they end, and the owner of the folder."""
+"""Starting a run's processes on this machine: forked or fresh ranks, their end, and the owner of the folder."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def copies(ranks: int, size: int, body: Callable[[Team], T]) -> T:
 
 
 def team_of(ranks: int, size: int, body: Callable[[Team], T], spawn: Callable[[Path, int], int]) -> T:
-    """Make a team of this process, as the first rank, and those that ``spawn(path, rank)`` starts; run ``body`` in it.
+    """Form a team of this process, the first rank, and those started by ``spawn(path, rank)``; run ``body`` in it.
 
     Args:
         size: bytes of the largest frequent message.
@@ -141,7 +141,7 @@ def _fresh(arguments: Sequence[object], standard_input: bytes) -> int:
 
 @contextlib.contextmanager
 def _no_interrupts() -> Iterator[None]:
-    """Hold SIGINT back: a process started meanwhile never sees it, so that Ctrl-C reaches the first rank only."""
+    """Hold SIGINT back: a process started meanwhile never receives it, so that Ctrl-C reaches the first rank only."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
@@ -202,7 +202,7 @@ def start(
 
 @contextmanager
 def _named(park: Park) -> Iterator[None]:
-    """Let errors of a run name the devices that the engine numbers."""
+    """Replace devices' numbers by their names in a run's errors."""
     try:
         yield
     except RunError as error:

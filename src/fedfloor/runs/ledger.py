@@ -20,7 +20,7 @@ class Line:
     """One round.
 
     Attributes:
-        accuracy, loss: of the global model on the test data; None in rounds without evaluation.
+        accuracy, loss: accuracy and loss of the global model on the test data; None in rounds without evaluation.
         train_loss: mean of the visits' losses in their last pass, weighted by samples; None if every visit was lost.
         headlines: name → 10th, 50th and 90th percentile over the devices that a headline which is not the accuracy is
             defined for, and how many these are.
@@ -55,7 +55,7 @@ class Line:
 
     @property
     def headline(self) -> tuple[str, float | None]:
-        """The name and the value of the figure that the run is judged by."""
+        """The name and the value of the metric by which the run is judged."""
         return next(iter((self.figures or {}).items()), ("accuracy", self.accuracy))
 
 
@@ -89,7 +89,7 @@ def with_price(line: Line, priced: Mapping[str, Any] | None, before: Line | None
 
 
 def _priced(priced: Mapping[str, Any] | None, before: Line | None) -> dict[str, Any] | None:
-    """Add the price of all rounds so far to a round's; every rank knows it, so that all stop alike."""
+    """Add the price of all rounds so far to a round's; every rank has it, so that all stop alike."""
     if priced is None:
         return None
     spent = total(before) or {"seconds": 0.0, "joules": 0.0, "bytes": 0}
@@ -103,7 +103,7 @@ def total(last: Line | None) -> dict[str, float] | None:
 
 
 def to_row(line: Line) -> dict[str, Any]:
-    """Return a line as it is written: a headline of its own first, and without fields that the run does not record."""
+    """Return a line as it is written: its own headline first, without fields that the run does not record."""
     row = asdict(line)
     first = {"round": line.round} | ({"figures": row["figures"]} if line.figures else {})
     optional = ("measured", "coverage", "figures", "headlines", "backdoor")
@@ -111,7 +111,7 @@ def to_row(line: Line) -> dict[str, Any]:
 
 
 def append(path: Path, new: Line) -> None:
-    """Add a line; on failure the file is as it was."""
+    """Add a line; on failure the file stays unchanged."""
     size = path.stat().st_size if path.exists() else 0
     try:
         with path.open("a") as file:
@@ -124,7 +124,7 @@ def append(path: Path, new: Line) -> None:
 
 
 def cut(path: Path, last: Line | None) -> None:
-    """Cut a ledger behind the checkpoint's line ``last``, which is written anew; None: cut everything."""
+    """Cut a ledger before the checkpoint's line ``last``, which is written again; None: remove all lines."""
     kept = check(path, last)
     if path.exists():
         os.truncate(path, kept)
@@ -133,7 +133,7 @@ def cut(path: Path, last: Line | None) -> None:
 
 
 def check(path: Path, last: Line | None) -> int:
-    """Return the bytes of a ledger's lines before the checkpoint's, ``last``; the lines after them are made anew."""
+    """Return the bytes of a ledger's lines before the checkpoint's, ``last``; later lines are written again."""
     kept, before = 0, 0 if last is None else last.round - 1
     texts = path.read_bytes().split(b"\n", before)[:-1] if path.exists() else []
     for number, text in enumerate(texts, start=1):
@@ -168,7 +168,7 @@ def read(path: Path) -> list[Line]:
 
 
 def _parsed(text: bytes) -> Line:
-    """Return a line from its JSON; ValueError: it is none, or lacks a key, or has an unknown one."""
+    """Return a line from its JSON; ValueError: it is no line, or a key is missing or unknown."""
     row = json.loads(text)
     if not isinstance(row, dict):
         raise ValueError("no table of a round")

@@ -1,4 +1,4 @@
-"""The loop: plan, run, absorb, evaluate, write down. Every rank runs it; the first one writes."""
+"""The loop: plan, run, absorb, evaluate, record. Every rank runs it; the first one writes."""
 
 from __future__ import annotations
 
@@ -166,7 +166,7 @@ class _Run:
         return why
 
     def next(self, start: dict[str, torch.Tensor], point: Checkpoint) -> Checkpoint | None:
-        """Do one round; where it fails, checkpoint the one before it. None: it would exceed the budget of ε."""
+        """Do one round; if it fails, write a checkpoint of the round before. None: it would exceed the budget of ε."""
         try:
             return self.round(start, point)
         except (RunError, SettingError):  # a plan may be refused in a later round, too
@@ -222,7 +222,7 @@ class _Run:
         return Checkpoint(number, tick, state, outcome.receipts, held, new, visits, reports, holders, updates, kept)
 
     def plan(self, view: View, point: Checkpoint) -> Node | None:
-        """Return the plan of a round, which privacy counts as begun; None where the budget of ε does not allow it."""
+        """Return the plan of a round, which then counts as begun in the privacy loss; None beyond the budget of ε."""
         rng = generator(self.experiment.seed, "plan", view.round)
         if self.engine.secret:
             privacy.begin_round(self.orders.out)
@@ -260,7 +260,7 @@ class _Run:
         return evaluate(engine, state.packet["w"], self.method.objective, headline)
 
     def beside(self, state: State) -> dict[str, Any]:
-        """Evaluate the shared model where devices have others; real machines would run their samples once more."""
+        """Evaluate the shared model where devices have their own; real machines would need a second pass."""
         own, headline = self.method.needs.own, self.experiment.evaluate.figure
         others = bool(own) or self.experiment.evaluate.finetune is not None
         if self.live is not None or several(state.packet) or not others:
@@ -276,7 +276,7 @@ class _Run:
             log.warning("round %d: every result was lost on the way, the model stays; logged once.", number)
 
     def settle(self, tick: int) -> None:
-        """Put devices that change factory where they are at the beginning of a round."""
+        """Move devices that change factory to their place at the beginning of a round."""
         if self.costs is None or self.engine.park.mobility is None:
             return
         moved = self.costs.at(self.engine.park.factory_at(tick))
@@ -346,7 +346,7 @@ class _Run:
         return any(bytes(part) == b"1" for (part,) in self.engine.team.gather([b"1" if self.interrupted() else b"0"]))
 
     def end(self, point: Checkpoint) -> None:
-        """Evaluate the last model, on every rank, unless it has just been; the first one writes the results."""
+        """Evaluate the last model, on every rank, unless this was just done; the first rank writes the results."""
         number, score = self.scored
         if score is None or number != point.round:
             score = self.evaluate(point.state, point.round, point.tick)

@@ -1,4 +1,4 @@
-"""How a run is carried out: nothing in here changes its results."""
+"""Orders on the execution of a run; none of them changes its results."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from fedfloor.figures import Figure, named
 
 @dataclass(frozen=True)
 class Limits:
-    """When to stop before the schedule's last round, whichever comes first; the schedules stay as they are.
+    """Conditions to stop before the schedule's last round, whichever holds first; schedules do not change.
 
     A budget is used up by the first round with which all rounds so far cost that much or more: that round is done and
     counted. Budgets need a run with a price.
@@ -79,7 +79,7 @@ class Limits:
 
 @dataclass(frozen=True)
 class Orders:
-    """The folder of a run, whether it is resumed, and when it stops."""
+    """The folder of a run, whether it is resumed, and its stopping conditions."""
 
     out: Path  # the run's folder
     resume: bool = False  # go on from the last checkpoint

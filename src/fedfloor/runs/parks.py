@@ -1,4 +1,4 @@
-"""The park an experiment describes; made without PyTorch."""
+"""The park that an experiment describes, built without PyTorch."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ ADVICE = (
 
 
 def load_data(experiment: Experiment) -> Dataset:
-    """Return the data set an experiment names."""
+    """Return the data set that an experiment names."""
     data, seed = experiment.data, experiment.seed
     if data.path is not None:
         return load_own(Path(data.path), data, seed)
@@ -47,7 +47,7 @@ def load_data(experiment: Experiment) -> Dataset:
 
 
 def warn_of_gaps(park: Park) -> None:
-    """Warn by name of classes and values that a split leaves to the test or the training data, wholly or nearly so."""
+    """Warn of classes and values that a split leaves wholly, or nearly, to the test or the training data."""
     if park.dataset.task.calibrates:
         return  # no training sample has anomalies
     beyond = {} if park.remote is not None else values_beyond(park.dataset)
@@ -79,7 +79,7 @@ def warn_of_gaps(park: Park) -> None:
 
 
 def build_park(experiment: Experiment) -> Park:
-    """Return the park an experiment describes."""
+    """Return the park that an experiment describes."""
     data, park, seed, evaluate = experiment.data, experiment.park, experiment.seed, experiment.evaluate
     samples = load_data(experiment)
     made = build(
@@ -103,7 +103,7 @@ def build_park(experiment: Experiment) -> Park:
 
 
 def network_of(experiment: Experiment, method: ConfiguredMethod, park: Park) -> Network:
-    """Return an experiment's network with the additions of its method's objective, weights as the seed draws them."""
+    """Return an experiment's network with the additions of its method's objective, and weights drawn by the seed."""
     from fedfloor import models
 
     model, data = experiment.model, park.dataset

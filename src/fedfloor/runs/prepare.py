@@ -47,7 +47,7 @@ Shapes = Mapping[str, tuple[int, ...]]
 
 
 def digest(model: ModelSettings) -> dict[str, str]:
-    """Return the digest of the model that a run begins with; nothing where its weights are drawn."""
+    """Return the digest of the model with which a run begins; "" where its weights are drawn."""
     if model.init_from is None:
         return {}
     with _read(model.init_from) as path:
@@ -112,7 +112,7 @@ def _head(names: Iterable[str], classifier: str | None) -> set[str]:
 
 
 def matched(names: Shapes, places: Shapes) -> dict[str, str]:
-    """Return {name: place} of the tensors with equal names and shapes, with the prefixes that match most.
+    """Return {name: place} of the tensors with equal names and shapes, with the prefixes that yield most matches.
 
     >>> matched({"0.weight": (2, 3), "1.bias": (2,)}, {"body.0.weight": (2, 3), "body.1.bias": (4,), "gamma": ()})
     {'0.weight': 'body.0.weight'}
@@ -129,7 +129,7 @@ def matched(names: Shapes, places: Shapes) -> dict[str, str]:
 
 
 def _prefixes(names: Iterable[str]) -> list[str]:
-    """Return the paths that tensors lie under, each with its dot, shortest first; "" is the first."""
+    """Return the path prefixes of tensors, each with its dot, shortest first; "" is the first."""
     paths = [name.split(".") for name in names]
     prefixes = {"".join(f"{part}." for part in path[:depth]) for path in paths for depth in range(len(path))}
     return sorted(prefixes, key=lambda prefix: (prefix.count("."), prefix))
@@ -186,7 +186,7 @@ def engine(
 
 
 def where(experiment: Experiment, *, live: bool = False) -> Placement:
-    """Return the placement of a run: of real machines, and under a limit on updates, visit by visit on CPUs."""
+    """Return the placement of a run: real machines, and runs with a limit on updates, train visit by visit on CPUs."""
     settings, deploy = experiment.engine, experiment.deploy
     if live:
         return Placement("ranks", "cpu")
@@ -257,6 +257,6 @@ def warn(experiment: Experiment, skew: LabelSkew | None) -> None:
     if skew is not None and skew.negligible and combined(experiment).needs.labels:
         skewed = ' Skewed labels: data.partition, such as { kind = "dirichlet", alpha = 0.3 }.'
         log.warning(
-            "Method '%s' chooses devices by their labels, and has nothing to choose by here: expect no more of it than "
-            "of devices chosen at random.%s", experiment.method.name, "" if experiment.data.path else skewed,
+            "Method '%s' chooses devices by their labels, and has nothing to choose by here: expect no more than "
+            "from devices chosen at random.%s", experiment.method.name, "" if experiment.data.path else skewed,
         )  # fmt: skip

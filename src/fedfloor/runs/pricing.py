@@ -62,7 +62,7 @@ class Tariff:
     visit: Work = field(default_factory=Work)  # a visit of the whole model, with the codecs that methods plan by
 
     def at(self, factory_of: NDArray[np.int32]) -> Tariff:
-        """Return the tariff with devices in these factories; itself where they are there."""
+        """Return the tariff with devices in these factories; unchanged where they are there."""
         if np.array_equal(factory_of, self.sites.factory_of):
             return self
         sites = replace(self.sites, factory_of=factory_of)
@@ -79,7 +79,7 @@ class Tariff:
         state their own prices (:mod:`fedfloor.engine.questions`).
 
         Args:
-            chains: (part of the model, codecs) → of what travels.
+            chains: (part of the model, codecs) → the codecs of the part as it travels.
         """
         packet = single(packet)  # several models travel one by one
         model = packet["w"]
@@ -198,7 +198,7 @@ def stamped(outcome: Outcome, paid: Price | None) -> Outcome:
 
 
 def to_row(paid: list[Price], normalised: Price | None = None) -> dict[str, Any] | None:
-    """Return prices that are paid one after the other as a ledger line has them; None where nothing is priced.
+    """Return the sum of successive prices in the form of a ledger line; None without prices.
 
     The price of the normalisation's questions is added, and stands apart as ``normalise``, too.
     """

@@ -97,7 +97,7 @@ def composed(runs: tuple[tuple[float, float, int], ...], delta: float, devices: 
 
 
 def sums_epsilon(noise: float, sums: int, delta: float) -> float:
-    """Return ε of a device that took part in so many secure sums to which devices add the noise themselves.
+    """Return ε of a device that took part in ``sums`` secure sums to which devices add the noise themselves.
 
     Neighbours are parks in which a device sends zeros (with its noise) instead of its updates, as edges, cloud and the
     size of the noise reveal the participants: drawing devices by chance lowers nothing. Each sum is z⁻²/2-concentrated
@@ -177,12 +177,12 @@ def mechanism(parts: Parts) -> tuple[Private, Poisson] | None:
 
 
 def distributed(parts: Parts) -> Private | None:
-    """Return the mixing rule of a method whose devices add the noise to secure sums; None of others."""
+    """Return the mixing rule of a method whose devices add the noise to secure sums; None for other methods."""
     return parts.mix if isinstance(parts.mix, Private) and parts.mix.distributed else None
 
 
 def protects(method: ConfiguredMethod) -> bool:
-    """Return whether a method keeps devices' updates from others: by noise, or as it reveals sums alone."""
+    """Return whether a method hides devices' updates: by noise, or by revealing sums alone."""
     return mechanism(method.parts) is not None or by_visits(method) or codecs.secure(method.parts.travel or "")
 
 
@@ -192,7 +192,7 @@ def by_visits(method: ConfiguredMethod) -> bool:
 
 
 def sample_work(method: ConfiguredMethod) -> WorkSettings | None:
-    """Return the work of a method whose devices clip samples' gradients; None of others."""
+    """Return the work of a method whose devices clip samples' gradients; None for other methods."""
     work = getattr(method.method, "work", None)
     return work if work is not None and work.sample_clip is not None else None
 
@@ -204,8 +204,8 @@ def allows(
 
     Args:
         held: samples that each device holds at a time, [K].
-        visits: device → how often it trained before the round.
-        plan: of the round; every candidate of a ``Select`` counts as visited.
+        visits: device → the number of times it trained before the round.
+        plan: the plan of the round; every candidate of a ``Select`` counts as visited.
 
     Raises:
         SettingError: the first round exceeds the budget.
@@ -225,7 +225,7 @@ def allows(
 
 
 def most_visits(plan: Node) -> Counter[int]:
-    """Return how often each device trains in a round at most."""
+    """Return each device's greatest number of trainings in a round."""
     chosen = Counter[int]()
     for at, times in walk.every(plan):
         chosen.update(dict.fromkeys(at.candidates, times) if isinstance(at, Select) else {})
@@ -240,7 +240,7 @@ VISITS = "private-visits.json"  # and how often each device was to train in them
 
 
 def begin_round(folder: Path) -> None:
-    """Count a round before its devices are drawn: after a kill it is done again with other draws, and both count.
+    """Count a round before its devices are drawn: after a kill it is repeated with other draws, and both count.
 
     An earlier statement of the run's privacy loss is taken away: it is of fewer rounds.
     """
@@ -249,7 +249,7 @@ def begin_round(folder: Path) -> None:
 
 
 def rounds_begun(folder: Path, done: int) -> int:
-    """Return the number of rounds that were begun, at least those that are done.
+    """Return the number of rounds that were begun, at least the number of completed ones.
 
     Raises:
         SettingError: the file that counts them is damaged.
@@ -262,14 +262,14 @@ def rounds_begun(folder: Path, done: int) -> int:
 
 
 def begin_visits(folder: Path, plan: Node) -> None:
-    """Count a round's visits before it begins, as :func:`begin_round` the round: each training has other noise."""
+    """Count a round's visits before it begins, as :func:`begin_round` does the round: each training has other noise."""
     (folder / STATEMENT).unlink(missing_ok=True)
     known = Counter(visits_begun(folder, {})) + most_visits(plan)
     write(folder / VISITS, json.dumps({str(device): times for device, times in sorted(known.items())}))
 
 
 def visits_begun(folder: Path, done: Mapping[int, int]) -> Mapping[int, int]:
-    """Return device → number of trainings that were begun, at least those that are done.
+    """Return device → number of trainings that were begun, at least the number of completed ones.
 
     Raises:
         SettingError: the file that counts them is damaged.
@@ -294,7 +294,7 @@ def statement(
         method: its parts and its work have the noise.
         rounds: that were begun.
         held: samples that each device holds at a time, [K].
-        visits: device → how often it trained.
+        visits: device → the number of times it trained.
     """
     stated: dict[str, dict[str, Any]] = {}
     private, work = mechanism(method.parts), sample_work(method)
@@ -332,9 +332,9 @@ def worst_device(work: WorkSettings, held: Sequence[int], visits: Mapping[int, i
     are a Poisson-subsampled Gaussian mechanism with q = b/n.
 
     Args:
-        work: of the method's visits.
+        work: the work of the method's visits.
         held: samples that each device holds at a time.
-        visits: device → how often it trained.
+        visits: device → the number of times it trained.
     """
     visit, noise = work.at(1, 1), work.sample_noise or 0.0
     pairs = {(held[device], times) for device, times in visits.items() if times}

@@ -55,7 +55,7 @@ if TYPE_CHECKING:
 def start(
     experiment: Experiment, orders: Orders, ranks: int, report: Follow, park: Park, interrupted: Callable[[], bool]
 ) -> str | None:
-    """Make a reference that trains in no rounds, unless it is complete; its one ledger line is that of the last round.
+    """Compute a reference without rounds, unless it is complete; its only ledger line is that of the last round.
 
     Arguments are those of ``launch.start``. None where the data do not fit the reference: a warning has the reason.
     """
@@ -97,7 +97,7 @@ PIECE = 1 << 14  # samples that are turned into a table's rows at a time
 
 
 def refusal(experiment: Experiment, park: Park) -> str:
-    """Return the reason why a park's data do not fit a reference that trains in no rounds; "" where they do."""
+    """Return the reason why a park's data do not fit a reference without rounds; "" where they do."""
     data = park.dataset
     if experiment.method.name != SCIKIT_LEARN:
         season, length = data.task.repeats[experiment.method.name], data.shape[-1]
@@ -106,7 +106,7 @@ def refusal(experiment: Experiment, park: Park) -> str:
     if len(data.shape) > 2:
         return "the data are pictures, and it learns from tables of numbers"
     if not isinstance(experiment.data.stream, Static):
-        return "devices hold a stream, and there is no one table of it (data.stream)"
+        return "devices hold a stream, and they do not fit one table (data.stream)"
     return data.task.unboosted(0 if data.target_test is None else data.target_test.shape[1])
 
 
@@ -123,7 +123,7 @@ def table(samples: Samples) -> NDArray[np.float32]:
 
 
 def columns(x: NDArray[Any]) -> NDArray[np.float32]:
-    """Return [n, C] as it is, and windows [n, C, L] as mean, deviation, minimum, maximum and last value, [n, 5·C].
+    """Return [n, C] unchanged, and windows [n, C, L] as mean, deviation, minimum, maximum and last value, [n, 5·C].
 
     >>> columns(np.array([[[1.0, 3.0]]]))
     array([[2., 1., 1., 3., 3.]], dtype=float32)
@@ -229,7 +229,7 @@ def of_run(experiment: Experiment, out: Path, stop_after: int | None = None) -> 
 
 
 def _bare(experiment: Experiment, name: str, table: dict[str, Any]) -> Experiment:
-    """Return an experiment with a reference in the method's place: nothing travels, and nothing is lost."""
+    """Return an experiment with a reference instead of the method: no packet travels, and none is lost."""
     own = dict(experiment.methods.get(name, {})) | table
     method = MethodSettings(name, objective=None if name in UNTRAINED else _loss(experiment))
     return replace(
@@ -239,7 +239,7 @@ def _bare(experiment: Experiment, name: str, table: dict[str, Any]) -> Experimen
 
 
 def _loss(experiment: Experiment) -> str | Mapping[str, Any] | None:
-    """Return the objective where it is a loss of samples, such as one that weighs classes, and nothing federated."""
+    """Return the objective if it is a loss of samples without a federated term, such as class weights."""
     if not isinstance(combined(experiment).parts.objective, PerSample):
         return None
     own: str | Mapping[str, Any] | None = experiment.methods.get(experiment.method.name, {}).get("objective")
@@ -257,7 +257,7 @@ def _start(
 
 
 def work(experiment: Experiment, park: Park) -> tuple[WorkSettings, WorkSettings]:
-    """Return the work of a round of local training and of pooled training, beside the experiment's method.
+    """Return the work of a round of local training and of pooled training, for comparison with the experiment's method.
 
     Locally every device makes the passes (or steps) that the method's first round makes on a device it visits, on
     average over these. Pooled training sees as many samples in a round as that method: the passes times the share of

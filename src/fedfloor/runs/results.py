@@ -71,7 +71,7 @@ def of_shared(engine: Engine, model: Tensor, headline: Figure, own: str) -> dict
 
 
 def write_memory(out: Path, memory: DeviceMemory) -> None:
-    """Write ``memory.json``, the bytes that devices keep between visits; nothing where they keep nothing."""
+    """Write ``memory.json``, the bytes that devices keep between visits; no file where they keep none."""
     own, extractors = memory.sizes()
     if own:
         sizes = {"devices": len(own), "bytes_mean": round(sum(own) / len(own)), "bytes_max": max(own)}
@@ -82,7 +82,7 @@ def write_memory(out: Path, memory: DeviceMemory) -> None:
 def write_devices(
     out: Path, experiment: Experiment, engine: Engine, number: int, packet: Packet, cohorts: Mapping[int, int]
 ) -> None:
-    """Write ``devices.json``, the file of each device's model, and the cohorts' models but the first, the run's."""
+    """Write ``devices.json``, the file of each device's model, and the cohorts' models except the first."""
     for cohort in sorted(set(range(1, len(packet))) & {*cohorts.values()}):
         made = Decided("last", number, packet[model_name(cohort)])
         write_model(out, experiment, engine, made, cohort_file(cohort))
@@ -183,13 +183,13 @@ log = logging.getLogger(__name__)
 DELTA = 1e-5
 SECRET, SEEDED = "secret", "seeded"
 SEEDED_NOTE = (
-    "The noise is drawn from the experiment's public seed: it shows the cost of privacy and protects nobody. "
+    "The noise is drawn from the experiment's public seed: it shows the cost of privacy and gives no protection. "
     "ε holds on real machines, whose noise is secret."
 )
 
 
 def reports(experiment: Experiment, plan: Node, before: int = 0) -> Counter[int]:
-    """Return the number of census reports of each device in a round; nothing where censuses carry no noise.
+    """Return the number of census reports of each device in a round; empty where censuses contain no noise.
 
     A ``Probe`` for the census or the classes, and a ``Select`` whose policy reads the census, have reports of all
     devices that they name. A second report in the same tick is the same one, but for recycled streams, where another
@@ -206,13 +206,13 @@ def reports(experiment: Experiment, plan: Node, before: int = 0) -> Counter[int]
 
 
 class _CensusReports(Dry):
-    """Notes (device, tick) of every report of a census."""
+    """Records (device, tick) of every report of a census."""
 
     def __init__(self) -> None:
         self.reports: list[tuple[int, int]] = []
 
     def probe(self, request: ProbeRequest) -> Answers:
-        """Note a question for class counts: those of the whole local set are the same at every tick."""
+        """Record a question for class counts: those of the whole local set are the same at every tick."""
         kind = question(request.node)
         self.reports += [
             (device, request.tick if kind.drifts else -1) for device in request.node.devices if kind.counts
@@ -237,7 +237,7 @@ def write_privacy(
 ) -> None:  # fmt: skip
     """Write ``privacy.json``: the privacy loss of models and censuses with noise, and the normalisation's answers.
 
-    A sample is up to ⌈n/size⌉ times in a window of n, so that a report has as many ε of it.
+    A sample is up to ⌈n/size⌉ times in a window of n, so that a report spends as many ε of it.
     """
     source = {"noise": SECRET} if secret else {"noise": SEEDED, "note": SEEDED_NOTE}
     revealed = asked(park, experiment.data.normalise)
@@ -289,7 +289,7 @@ NAME = "diverged.json"
 
 @contextmanager
 def noted(folder: Path) -> Iterator[None]:
-    """Record the round in which training diverges in the body, the one after the ledger's last."""
+    """If training diverges in the body, record the round: the one after the ledger's last."""
     try:
         yield
     except DivergedError as error:
@@ -301,7 +301,7 @@ def noted(folder: Path) -> Iterator[None]:
 
 
 def forget(folder: Path) -> None:
-    """Delete the note of an earlier attempt."""
+    """Delete the record of an earlier attempt."""
     (folder / NAME).unlink(missing_ok=True)
 
 

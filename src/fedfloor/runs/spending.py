@@ -1,4 +1,4 @@
-"""The privacy loss of several runs over the same devices' data: what each spent, added up."""
+"""The privacy loss of several runs over the same devices' data: the losses of the runs, added up."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Loss = tuple[float, float]  # ε, δ
 
 @dataclass(frozen=True)
 class Spent:
-    """What one run spent of one kind.
+    """The privacy loss of one run, of one kind.
 
     Args:
         kind: ``drawn``: noise of the cloud, on devices that are drawn; ``sums``: noise of the devices on secure sums;
@@ -29,7 +29,7 @@ class Spent:
         noise: its standard deviation over the clipping norm.
         share: chance that a device, or a sample, takes part.
         rounds: rounds, sums or steps.
-        epsilon: of this run alone; of ``steps``, of the device with the largest one.
+        epsilon: ε of this run alone; of ``steps``, of the device with the largest one.
     """
 
     kind: Kind
@@ -41,7 +41,7 @@ class Spent:
 
 
 def of_run(folder: Path) -> list[Spent]:
-    """Return what a run on real machines spent so far; nothing of one that carries no noise, or has not begun.
+    """Return the privacy loss of a run on real machines so far; empty if it adds no noise, or has not begun.
 
     Steps of a run that ended before its statement, ``privacy.json``, was written have no bound: ε is infinite.
 
@@ -63,8 +63,8 @@ def of_run(folder: Path) -> list[Spent]:
 
 
 def planned(experiment: Experiment, before: Iterable[Spent]) -> list[Spent]:
-    """Return what a further run will spend: a device is in one sum a round, or in as many as in the longest run so far,
-    and steps cost as much as the dearest run so far."""
+    """Return the privacy loss of a further run: a device is in one sum a round, or in as many as in the longest run,
+    and steps cost as much as in the most expensive run so far."""
     before = [*before]
     steps = max((one.epsilon for one in before if one.kind == "steps"), default=0.0)
     sums = max((one.rounds for one in before if one.kind == "sums"), default=0)
@@ -90,7 +90,7 @@ def _of_method(method: ConfiguredMethod, rounds: int, visits: int, steps: float)
 
 
 def together(spent: Sequence[Spent], devices: int | None) -> dict[str, Loss]:
-    """Return (ε, δ) of runs together, for ``a device`` and for ``a sample``, of those that noise protects.
+    """Return (ε, δ) of runs together, for ``a device`` and for ``a sample``, as far as noise protects them.
 
     Rounds, and secure sums, of several runs are composed as those of one (:func:`~fedfloor.runs.privacy.composed`,
     :func:`~fedfloor.runs.privacy.sums_composed`), at the largest δ. Steps, whose dearest device may be another in each

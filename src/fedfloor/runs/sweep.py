@@ -1,4 +1,4 @@
-"""Which settings of a grid do best, method by method with an equal budget, on validation data."""
+"""Search for the best settings of a grid on validation data, method by method with an equal budget."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def split(text: str) -> list[str]:
 
 @dataclass(frozen=True)
 class Grid:
-    """The points one method can be tried at: every combination of its settings' values, the last one varying fastest.
+    """The grid points of a method: every combination of its settings' values, the last one varying fastest.
 
     >>> grid = Grid({("laps",): (1, 5), ("work", "lr"): (0.1, 0.01)})
     >>> grid.size, grid.point(1)
@@ -146,7 +146,7 @@ def _has(method: type[Method], setting: tuple[str, ...]) -> bool:
 
 
 def shown(value: Any) -> str:
-    """Return a value as one would type it.
+    """Return a value as it is typed.
 
     >>> shown({"kind": "cosine", "start": 0.1}), shown([1, True])
     ('{ kind = "cosine", start = 0.1 }', '[1, true]')
@@ -234,10 +234,10 @@ def plan(
     Args:
         experiment: all but the settings that are swept.
         methods: names; each gets the same number of trials.
-        axes: which settings, which values.
+        axes: the settings, each with its values.
         seeds: each trial is run with each of them.
-        trials: of each method; as many as the smallest grid has points if None. Of larger grids that many points are
-            drawn, without replacement, by the experiment's seed.
+        trials: the number of trials of each method; as many as the smallest grid has points if None. Of larger grids
+            that many points are drawn, without replacement, by the experiment's seed.
     """
     each_once("methods", methods)
     each_once("seeds", seeds)
@@ -336,7 +336,7 @@ def winner(best: Mapping[str, Result]) -> Result:
 
 
 def tuned(sweep: Sweep, best: Mapping[str, Result]) -> Experiment:
-    """Return the experiment with every method's best settings and the best method chosen; evaluated as it was."""
+    """Return the experiment with every method's best settings and the best method; evaluated as before."""
     tuned = replace(sweep.original, name=f"{sweep.original.name}-best")
     for name, result in best.items():
         tuned = replace(tuned, methods=_with(tuned, name, result.trial.settings))

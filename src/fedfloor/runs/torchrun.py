@@ -1,4 +1,4 @@
-"""Being one rank of a ``torchrun`` job, on one machine or many.
+"""Running as one rank of a ``torchrun`` job, on one machine or many.
 
 ``torchrun --max-restarts`` starts all ranks anew where one has died. A job that has begun a run leaves a mark in the
 run's folder, and goes on from the last checkpoint where it is started anew and finds it. No other job does: the first
@@ -56,7 +56,7 @@ class Gloo:
         self.rank, self.size = dist.get_rank(), dist.get_world_size()
 
     def gather(self, mine: Sequence[Blob]) -> list[list[memoryview]]:
-        """Exchange lengths, then the bytes padded to the longest message; PeerLostError: a rank is gone."""
+        """Exchange lengths, then the bytes padded to the longest message; PeerLostError: a rank has ended."""
         message = b"".join(mine)
         lengths: list[list[int]] = [[] for _ in range(self.size)]
         try:
@@ -81,7 +81,7 @@ class Gloo:
 
 
 def join(experiment: Experiment, orders: Orders, report: Follow) -> str:
-    """Run an experiment as one rank of the job this process was started in.
+    """Run an experiment as one rank of the job in which this process was started.
 
     All hosts must see the run's folder: checkpoints and device memory are read from it by every rank.
 
@@ -127,7 +127,7 @@ def join(experiment: Experiment, orders: Orders, report: Follow) -> str:
 
 
 def _start_name(store: Store, rank: int, size: int) -> str:
-    """Agree on a name that no other start of the job has: its store may still hold the addresses of dead ranks.
+    """Agree on a name unique to this start of the job, whose store may still contain the addresses of dead ranks.
 
     The first rank draws the name and answers each request for it, until all have it. Keys that are waited for hold
     random names of this start, so that nothing of an earlier start can be taken for an answer.
@@ -151,7 +151,7 @@ def _start_name(store: Store, rank: int, size: int) -> str:
 
 @contextmanager
 def _sent_to_all() -> Iterator[list[bool]]:
-    """Send the other ranks whether the run is resumed, which the body appends, or why the first one refuses it."""
+    """Send the other ranks whether the run is resumed, which the body appends, or the reason for a refusal."""
     resume: list[bool] = []
     refused: FedfloorError | None = None
     try:

@@ -1,4 +1,4 @@
-"""The ring buffer that sensor rows go into: one SQLite file, bounded in size and age."""
+"""The ring buffer of sensor rows: one SQLite file, bounded in size and age."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ class Buffer:
     Args:
         base: the connection.
         path: the file.
-        columns: of the sensors.
+        columns: the columns of the sensors.
         most: rows.
-        age_s: of the oldest row; the newest is 0.
+        age_s: the age of the oldest row; the newest is 0.
     """
 
     def __init__(self, base: sqlite3.Connection, path: Path, columns: Sequence[str], most: int, age_s: float) -> None:
@@ -117,12 +117,12 @@ class Buffer:
 
 @contextmanager
 def writing(path: Path, columns: Sequence[str], max_mb: float, max_age_h: float, gap_s: float) -> Iterator[Buffer]:
-    """Open a ring buffer to write to; make it where it is not there.
+    """Open a ring buffer for writing; create it if it does not exist.
 
     Args:
-        columns: of the sensors; those of the buffer where it is there and none are given.
+        columns: the columns of the sensors; those of the buffer where it is there and none are given.
         max_mb: the size of the file, in millions of bytes.
-        max_age_h: of the oldest row.
+        max_age_h: the age, in hours, of the oldest row.
         gap_s: rows further apart belong to different recordings.
 
     Raises:
@@ -164,7 +164,7 @@ def _prepare(base: sqlite3.Connection, path: Path, columns: Sequence[str], gap_s
 
 
 def held(path: Path) -> tuple[tuple[str, ...] | None, str | None]:
-    """Return the sensors of a buffer and the position of its source; None where it is not there, or is empty.
+    """Return the sensors of a buffer and the position of its source; None where it does not exist, or is empty.
 
     The position of a source that has none of its own is the time of the newest row.
 

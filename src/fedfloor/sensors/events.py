@@ -61,8 +61,8 @@ class SensorSource(Protocol):
         """Yield updates, and a signal whenever there are no more, at least each ``POLL_S``, until ``stop`` is set.
 
         Args:
-            addresses: of the sensors; none: all that there are.
-            position: of the last update that was written.
+            addresses: the addresses of the sensors; none: all that there are.
+            position: the position of the last update that was written.
 
         Raises:
             SettingError: an address that the source does not have, or a connection that is refused for good.
@@ -72,7 +72,7 @@ class SensorSource(Protocol):
 
 @dataclass
 class Inbox:
-    """The queue between a connection's thread and the reader of its events; a full one lets the thread wait."""
+    """The queue between a connection's thread and the reader of its events; when it is full, the thread waits."""
 
     stop: threading.Event
     queue: queue.Queue[Event | BaseException] = field(default_factory=lambda: queue.Queue(WAITING))
@@ -112,7 +112,7 @@ def number(value: object) -> float | None:
 
 
 def label(value: object) -> str:
-    """Return a value as a label: texts, whole numbers and truths; "" for anything else."""
+    """Return a value as a label: texts, whole numbers and booleans; "" for anything else."""
     known = isinstance(value, str | int) or (isinstance(value, float) and value.is_integer())
     text = str(int(value) if isinstance(value, float) and known else value).strip() if known else ""
     return text if len(text) <= LONGEST_LABEL and text.isprintable() else ""
@@ -137,7 +137,7 @@ def seconds(value: object, unit: str = "s") -> float | None:
 
 
 def secret(text: str, noun: str) -> str:
-    """Return the value of the environment variable that ``$NAME`` names: secrets stand in no file.
+    """Return the value of the environment variable that ``$NAME`` names: secrets are not written to files.
 
     Raises:
         SettingError: another text, or no such variable.
@@ -149,7 +149,7 @@ def secret(text: str, noun: str) -> str:
 
 
 def warn_once(warned: set[str], key: str, text: str, *more: object) -> None:
-    """Log a warning of a kind once: what comes from outside must not fill the log."""
+    """Log a warning of a kind once: messages from outside must not fill the log."""
     if key not in warned and len(warned) < MOST_WARNINGS:
         warned.add(key)
         log.warning(text, *more)

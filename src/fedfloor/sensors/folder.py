@@ -31,10 +31,10 @@ class FolderSource:
     """A folder of tables, read in the order of their names; each CSV row once it ends with a line end.
 
     Args:
-        path: of the folder.
-        files: which of its files, such as ``*.csv``.
+        path: the path of the folder.
+        files: a pattern of the files that are read, such as ``*.csv``.
         time: the column of times.
-        unit: of times that are numbers.
+        unit: the unit of times that are numbers.
         decimal: the decimal mark.
     """
 
@@ -116,7 +116,7 @@ class FolderSource:
     def _check(self, path: Path, header: Sequence[str], addresses: Sequence[str]) -> None:
         for name in (self.time, *addresses):
             if header.count(name) != 1:
-                known = f"There are: {', '.join(header[:40])}."
+                known = f"Available: {', '.join(header[:40])}."
                 raise SettingError(f"{path}: no column '{name}', or two.{nearest(name, header)} {known}")
 
     def _value(self, cell: str) -> object:

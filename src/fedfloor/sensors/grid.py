@@ -1,4 +1,4 @@
-"""Updates of single sensors become rows: at every multiple of a period the values that hold then."""
+"""Updates of single sensors become rows: the values valid at every multiple of a period."""
 
 from __future__ import annotations
 
@@ -45,17 +45,17 @@ Pending = tuple[float, int, Cells, str]
 class RowGrid:
     """Rows at multiples of a period.
 
-    The row at time t has of every sensor its last value up to t. It is made once all sensors have a value after t, or
-    ``wait_s`` after the first of them came; while a source without news is alive its clock is taken to go on. Over more
-    than ``gap_s`` without any value nothing is carried on. With ``period_s = 0`` every update is a row.
+    The row at time t has the last value up to t of every sensor. It is made once all sensors have a value after t, or
+    ``wait_s`` after the first of them came; while a source without news is alive its clock is assumed to go on. Over
+    more than ``gap_s`` without any value no value is carried over. With ``period_s = 0`` every update is a row.
 
     Args:
         columns: C.
-        period_s: between rows.
-        wait_s: for values that come later than others.
-        gap_s: a longer pause is a gap.
-        hold_s: an older value counts as missing.
-        epoch, last: those of the newest row so far.
+        period_s: the time between rows.
+        wait_s: the time to wait for late values.
+        gap_s: the longest pause that is not a gap.
+        hold_s: the age above which a value counts as missing.
+        epoch, last: epoch and number of the newest row so far.
     """
 
     def __init__(
@@ -175,7 +175,7 @@ class RowGrid:
         return number
 
     def _complete(self, now: float, *, alive: bool) -> float:
-        """Return the time up to which all values have come."""
+        """Return the time up to which all values have arrived."""
         while len(self._marks) > 1 and now - self._marks[1][0] >= self.wait_s:
             self._marks.popleft()
         complete = float(self._seen.min(initial=np.inf)) if len(self._seen) else -math.inf
@@ -188,7 +188,7 @@ class RowGrid:
         return complete if math.isfinite(complete) else -1e18
 
     def _turn_back(self, now: float) -> Iterator[Row]:
-        """Begin a new epoch with the values that were put aside, as the clock has gone back."""
+        """Begin a new epoch with the values put aside, as the clock was set back."""
         back, self._back = self._back, []
         yield from self.rows(now, end=True)
         log.warning(

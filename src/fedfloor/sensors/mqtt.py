@@ -41,7 +41,7 @@ class Broker:
         client: this client's name, by which the broker keeps messages while it is away; one for each process.
         user: name to log in.
         password: ``$NAME``, the environment variable that holds it.
-        ca, cert, key: for TLS: the authority's certificate, and where the broker wants them this client's.
+        ca, cert, key: for TLS: the authority's certificate, and where the broker requires them, this client's.
         max_kb: larger messages are left out.
     """
 
@@ -69,8 +69,8 @@ class MqttSource:
     Args:
         broker: where they are published.
         time: the field of a message that is its time; "" where there is none: the arrival counts.
-        unit: of times that are numbers.
-        topics: what ``--check`` without tags listens to, such as ``plant/press-1/#``.
+        unit: the unit of times that are numbers.
+        topics: the topics that ``--check`` without tags subscribes to, such as ``plant/press-1/#``.
     """
 
     broker: Broker
@@ -171,7 +171,7 @@ def connected(
 
     def on_connect(_client: object, _data: object, flags: Any, reason: Any, _properties: object) -> None:
         if reason.is_failure:
-            inbox.put(SettingError(f"broker {name} refused this client: {reason}. Look at user, password and cert."))
+            inbox.put(SettingError(f"broker {name} refused this client: {reason}. Check user, password and cert."))
             return
         if not flags.session_present:
             inbox.put(Signal.LOST)

@@ -1,4 +1,4 @@
-"""OPC UA: subscriptions to variables, by asyncua; what was missed is read from the server's history, if it has one."""
+"""OPC UA: subscriptions to variables, by asyncua; missed values are read from the server's history, if it has one."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ class OpcUaSource:
     Args:
         url: such as ``opc.tcp://10.42.0.9:4840``.
         publish_s: between two messages of the server.
-        sampling_s: how often the server looks at a variable; 0: as fast as it can.
+        sampling_s: the period at which the server samples a variable; 0: as fast as it can.
         queue: values of a variable that the server keeps between two messages, and while the connection is broken.
         user: name to log in.
         password: ``$NAME``, the environment variable that holds it.
-        security: as asyncua has it: ``Basic256Sha256,SignAndEncrypt,CERTIFICATE,KEY``.
+        security: in asyncua's form: ``Basic256Sha256,SignAndEncrypt,CERTIFICATE,KEY``.
     """
 
     url: str
@@ -76,7 +76,7 @@ class Session:
     Args:
         source: the server.
         addresses: NodeIds; none: all variables, read once.
-        inbox: for what comes.
+        inbox: the queue of incoming values.
         since: address → the time of its newest value that is written, in s since 1970; empty at the beginning.
     """
 
@@ -124,7 +124,7 @@ class Session:
         try:
             await client.connect()
         except (ua.uaerrors.BadUserAccessDenied, ua.uaerrors.BadIdentityTokenRejected) as error:
-            raise SettingError(f"{source.url} refused this client ({error}). Look at user and password.") from error
+            raise SettingError(f"{source.url} refused this client ({error}). Check user and password.") from error
         try:
             if not self.addresses:
                 await self._browse(client)
@@ -162,7 +162,7 @@ class Session:
         self._began = True
 
     async def _read_history(self, nodes: Sequence[Any]) -> None:
-        """Read what was missed while the connection was lost."""
+        """Read the values that were missed while the connection was lost."""
         updates = list[Update]()
         for address, node in zip(self.addresses, nodes, strict=True):
             since = self._since.get(address, 0.0)

@@ -21,19 +21,19 @@ Moment = int | float | str | datetime
 
 @dataclass(frozen=True)
 class QuerySource:
-    """Rows that a query finds, repeated every ``every_s``; an address is a column of its answer.
+    """Rows that a query returns, repeated every ``every_s``; an address is a column of its answer.
 
     The query holds ``:since``, which stands for the time of the newest row that was read. Rows that are not later are
     left out, and so are rows that a database gets afterwards with an earlier time: order the answer by time.
 
     Args:
-        url: of a database (as SQLAlchemy has it) or ``influxdb+http(s)://:$TOKEN@HOST:PORT/ORGANISATION``; secrets as
-            ``$NAME``, an environment variable.
+        url: the URL of a database (SQLAlchemy's form) or ``influxdb+http(s)://:$TOKEN@HOST:PORT/ORGANISATION``;
+            secrets as ``$NAME``, an environment variable.
         query: SQL, or Flux.
         start: in the place of ``:since`` the first time: a number or text, as the column of times has them; for Flux a
             time in ISO 8601.
         time: the column of times. Dates without a zone are in UTC.
-        unit: of times that are numbers.
+        unit: the unit of times that are numbers.
         every_s: from one query to the next.
     """
 
@@ -79,7 +79,7 @@ class QuerySource:
             for record in records:
                 for name in (self.time, *wanted):
                     if name not in record:
-                        known = f"There are: {', '.join(list(record)[:40])}."
+                        known = f"Available: {', '.join(list(record)[:40])}."
                         raise SettingError(f"source.query: no column '{name}'.{nearest(name, record)} {known}")
                 value: Any = plain(record[self.time], self.time, 0)
                 time = self._seconds(value)

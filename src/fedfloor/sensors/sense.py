@@ -1,4 +1,4 @@
-"""The reading agent: what a source reports becomes rows of a ring buffer."""
+"""The reading agent: the values that a source reports become rows of a ring buffer."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def _columns(settings: SenseSettings, source: Iterator[Event], first: list[Event
                      if name != label and events.number(value) is not None]  # fmt: skip
             if names:
                 return tuple(names)
-    raise RunError("nothing came from the source, so that there is no buffer. --check shows what it reports.")
+    raise RunError("the source sent no value, so that no buffer was written. --check shows its reports.")
 
 
 @dataclass
@@ -103,7 +103,7 @@ class Recorder:
         self._later = LabelFile(settings.labels.file) if settings.labels.file else None
 
     def take(self, event: Event) -> None:
-        """Take an event, and write what is complete."""
+        """Process an event, and write the complete rows."""
         now = time.monotonic()
         self._alive = event is Signal.ALIVE or (self._alive and isinstance(event, Update))
         if isinstance(event, Update):
@@ -134,11 +134,11 @@ class Recorder:
         self._rows, self._labels, self._position = [], [], ""
 
     def _again(self, rows: Iterator[Row]) -> None:
-        """Take rows of before the connection was made again."""
+        """Process rows from before the reconnection."""
         self._rows += [row for row in rows if row.time < self._resumed]
 
     def status(self) -> dict[str, Any]:
-        """Return what was read so far."""
+        """Return the rows read so far."""
         newest = self.buffer.newest
         return {
             "rows": self.buffer.rows, "columns": len(self.columns), "newest": None if newest is None else newest[1],
@@ -210,7 +210,7 @@ class LabelFile:
     """A CSV file with the columns since, until and label, which may grow.
 
     Args:
-        path: of the file, which need not be there yet.
+        path: the path of the file, which need not be there yet.
     """
 
     def __init__(self, path: Path) -> None:
@@ -237,7 +237,7 @@ class LabelFile:
 
 
 def check(settings: SenseSettings, seconds: float) -> list[dict[str, Any]]:
-    """Connect once; return the sensors with the values that came within so many seconds, each as a row.
+    """Connect once; return the sensors with the values that arrived within a time in seconds, each as a row.
 
     Raises:
         SettingError: the connection is refused, or the source does not have an address.

@@ -25,8 +25,8 @@ class BufferSettings:
     """The bounds of the ring buffer.
 
     Args:
-        max_mb: of its file, in millions of bytes.
-        max_age_h: of its oldest row.
+        max_mb: the size of its file, in millions of bytes.
+        max_age_h: the age, in hours, of its oldest row.
     """
 
     max_mb: float = 64.0
@@ -39,12 +39,12 @@ class BufferSettings:
 
 @dataclass(frozen=True)
 class LabelSettings:
-    """Where labels come from.
+    """The source of labels.
 
     Args:
-        address: of a sensor of the source whose value is the label of its time.
+        address: the address of a sensor of the source whose value is the label of its time.
         file: a CSV file with columns ``since``, ``until`` and ``label`` that may grow.
-        topic: of an MQTT source: messages ``{"since": …, "until": …, "label": …}`` in JSON.
+        topic: the topic of an MQTT source: messages ``{"since": …, "until": …, "label": …}`` in JSON.
     """
 
     address: str | None = None
@@ -61,11 +61,11 @@ class SenseSettings:
     """A device's sensors.
 
     Args:
-        source: what is connected to.
+        source: the source of the values.
         tags: the sensor's name in tables → its address at the source; left out, all that the first update holds.
         period_s: between rows; 0: each update is a row, as of a table.
         clock: whose times count: the source's, or this machine's when a value arrives.
-        wait_s: how long a row waits for values that come later than others.
+        wait_s: the time for which a row waits for late values.
         gap_s: a longer pause begins a new recording; default: five periods, or 60 s where updates are rows.
         hold_s: an older value counts as missing; default: it holds until there is a new one.
         ahead_s: times further in the future, by this machine's clock, are refused.

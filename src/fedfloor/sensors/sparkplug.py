@@ -91,7 +91,7 @@ class SparkplugSource:
 
 @dataclass
 class NodeState:
-    """What births have stated of a node.
+    """The statements of births about a node.
 
     Args:
         wanted: addresses; none: all.
@@ -114,7 +114,7 @@ class NodeState:
         return True
 
     def take(self, kind: str, device: str, payload: bytes) -> Iterator[Event]:
-        """Yield what a message of a kind (``NBIRTH``, ``DDATA``, …) reports."""
+        """Yield the updates in a message of a kind (``NBIRTH``, ``DDATA``, …)."""
         if kind not in ("NBIRTH", "DBIRTH", "NDATA", "DDATA", "NDEATH", "DDEATH"):
             return
         message = payload_type().FromString(payload)
@@ -166,7 +166,7 @@ class NodeState:
 
 
 def _value(metric: Any, datatype: int) -> object:
-    """Return the value of a metric; None where there is none, or it is none of those that are read here."""
+    """Return the value of a metric; None where it has none, or its type is not supported."""
     name = next((name for name in VALUES if metric.HasField(name)), None)
     if metric.is_null or name is None:
         return None

@@ -1,1 +1,1 @@
-"""Solvers: arrays in, a solution with its bound out; they know numbers only."""
+"""Solvers: arrays in, a solution with its bound out; they work on numbers only."""

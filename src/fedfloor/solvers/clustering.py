@@ -1,4 +1,4 @@
-"""Which devices are alike, and which are far apart: K-Means, its purity, hashing (FLDG), K-Center (FAVOR)."""
+"""Similar and distant devices: K-Means, its purity, hashing (FLDG), K-Center (FAVOR)."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ LARGEST = 1e100  # sums of squares of larger numbers may be infinite
 
 @dataclass(frozen=True, eq=False)
 class Clusters:
-    """A partition; group 0 has the first vector, group 1 the first one that is not in group 0, and so on.
+    """A partition; group 0 has the first vector, group 1 the first vector that is not in group 0, and so on.
 
     Args:
         labels: [n], the group of each vector.
         sizes: [G], vectors of each group.
         centres: [G, D], the means of the groups.
         inertia: Σ_i ‖v_i − c_{label i}‖².
-        wanted: K; G is less where fewer vectors differ.
+        wanted: K, the requested number of groups; G is less where fewer vectors differ.
         distinct: number of different vectors.
     """
 
@@ -44,7 +44,7 @@ class Clusters:
 
     @property
     def remark(self) -> str:
-        """The reason why there are fewer groups than wanted; empty where there are not."""
+        """The reason for fewer groups than requested; empty where all were formed."""
         if self.groups == self.wanted:
             return ""
         if self.distinct == 1:
@@ -53,7 +53,7 @@ class Clusters:
             why = f"only {self.distinct} vectors differ"
         else:
             why = "the others differ by no more than rounding"
-        return f"{self.wanted} groups wanted, {self.groups} formed: {why}"
+        return f"{self.groups} of {self.wanted} groups formed: {why}"
 
 
 def kmeans(vectors: NDArray[np.number], groups: int, seed: int) -> Clusters:
@@ -69,7 +69,7 @@ def kmeans(vectors: NDArray[np.number], groups: int, seed: int) -> Clusters:
     >>> clusters.labels.tolist(), clusters.sizes.tolist()
     ([0, 1, 0, 1, 0], [3, 2])
     >>> kmeans(np.zeros((5, 2)), 2, seed=0).remark
-    '2 groups wanted, 1 formed: all vectors are equal'
+    '1 of 2 groups formed: all vectors are equal'
     """
     v = np.asarray(vectors, np.float64)
     require(v.ndim == 2 and min(v.shape) > 0, "shape of vectors", v.shape, "(n, D), with a vector and a number in it")
@@ -110,7 +110,7 @@ def canonical(labels: Integers) -> Integers:
 
 
 def purity(groups: Integers, kinds: Integers) -> float:
-    """Return Σ_g max_c n_{gc}/n, the share of members that are of the most frequent kind of their group.
+    """Return Σ_g max_c n_{gc}/n, the share of members of the most frequent kind of their group.
 
     It rises with the number of groups: with one member each it is 1. Manning, Raghavan, Schütze, "Introduction to
     Information Retrieval", 2008, Section 16.3.
@@ -134,7 +134,7 @@ WIDEST_HASH = 2.0**63  # from here on a hash does not fit into 64 bits
 
 @dataclass(frozen=True, eq=False)
 class HashFunctions:
-    """p-stable locality-sensitive hashes F_i(v) = ⌊(a_i·v + b_i)/r⌋, i = 1 … h: close vectors often hash alike.
+    """p-stable locality-sensitive hashes F_i(v) = ⌊(a_i·v + b_i)/r⌋, i = 1 … h: close vectors often have equal hashes.
 
     Datar, Immorlica, Indyk, Mirrokni, "Locality-sensitive hashing scheme based on p-stable distributions", SCG 2004.
 
@@ -159,7 +159,7 @@ def hash_functions(dimension: int, h: int, width: float, seed: int) -> HashFunct
     True
     """
     require(dimension >= 1, "dimension", dimension, "a whole number of at least 1")
-    require(h >= 1, "h", h, "a whole number of at least 1: how many hash functions")
+    require(h >= 1, "h", h, "a whole number of at least 1: the number of hash functions")
     require(0 < width < math.inf, "width", width, "above 0 and finite")
     a = chance.generator(seed, "lsh directions").standard_normal((h, dimension))
     b = chance.generator(seed, "lsh offsets").random(h) * width
@@ -188,7 +188,7 @@ def hash_vectors(functions: HashFunctions, v: NDArray[np.floating]) -> Integers:
 
 
 def fewest_functions(groups: int, width: float) -> int:
-    """Return ⌈log_r K⌉, the number of hash functions that FLDG-L needs at least for K groups.
+    """Return ⌈log_r K⌉, the least number of hash functions that FLDG-L needs for K groups.
 
     The paper counts r values for a function. Their number depends on the spread of the vectors, of which r is only the
     unit: more windows lie in the same spread where r is smaller.
@@ -243,7 +243,7 @@ def k_center(
 
 
 def squared_distances_from(vectors: NDArray[np.floating], rows: Integers, centre: int) -> Floats:
-    """Return ‖v_i − v_c‖² of the rows, by differences in 64 bits: nothing cancels, and equal vectors are 0 apart.
+    """Return ‖v_i − v_c‖² of the rows, by differences in 64 bits: no cancellation, and equal vectors have distance 0.
 
     >>> squared_distances_from(np.array([[0.0, 0], [3, 4], [1, 0]]), np.array([1, 2]), 0).tolist()
     [25.0, 1.0]

@@ -1,4 +1,4 @@
-"""The result of a solver (a choice, its value, a bound on every value) and how its kernels are compiled."""
+"""The result of a solver (a choice, its value, a bound on every value) and the compilation of its kernels."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Solution(Generic[Choice]):
 
     Args:
         status: ``"optimal"``: no choice has a value below this one by more than one part in 10⁹; or ``"feasible"``.
-        value: of the choice.
+        value: the value of the choice.
         bound: no choice has a smaller value.
         seconds: wall time of the solver.
 
@@ -43,14 +43,14 @@ class Solution(Generic[Choice]):
 
     @property
     def gap(self) -> float:
-        """value/bound − 1: by how much the value can at most be beaten; inf where nothing is known."""
+        """value/bound − 1: the largest possible improvement of the value; inf where nothing is known."""
         if self.value == self.bound:
             return 0.0
         return self.value / self.bound - 1 if self.bound > 0 else math.inf
 
 
 def solved(value: float, bound: float, choice: Choice, seconds: float) -> Solution[Choice]:
-    """Return the solution with the status that its value and bound earn; the bound never exceeds the value.
+    """Return the solution with the status that follows from its value and bound; the bound never exceeds the value.
 
     >>> solved(2.0, 2.0 * (1 - 1e-12), None, 0.0).status
     'optimal'

@@ -1,1 +1,1 @@
-"""Tasks of models, and the quality of their outputs: known here and nowhere else."""
+"""Tasks of models, and the quality of their outputs; other packages do not depend on a task's kind."""

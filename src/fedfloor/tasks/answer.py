@@ -23,7 +23,7 @@ class Answer(ABC):
     mean."""
 
     def parts(self) -> dict[str, Part]:
-        """Return its parts by name, in the order of an ONNX file's outputs."""
+        """Return the answer's parts by name, in the order of an ONNX file's outputs."""
         named = {key.name: getattr(self, key.name) for key in fields(self)}
         return {name: part for name, part in named.items() if hasattr(part, "shape")}
 
@@ -33,11 +33,11 @@ class Answer(ABC):
 
     @abstractmethod
     def sizes(self) -> Mapping[str, NDArray[Any] | float]:
-        """Return the scale of rounding errors of each part, above 0; of an answer made of arrays."""
+        """Return the scale of rounding errors of each part, above 0; for an answer made of arrays."""
 
     @abstractmethod
     def document(self, i: int) -> Words:
-        """Return the answer for sample i as JSON; a row of a table has it flat, as :func:`flat` makes it."""
+        """Return the answer for sample i as JSON; :func:`flat` makes it a row of a table."""
 
     @abstractmethod
     def cells(self, i: int) -> Words:
@@ -55,7 +55,7 @@ class Answer(ABC):
 
 @dataclass(frozen=True, eq=False)
 class Classes(Answer):
-    """Which class.
+    """The class of each sample.
 
     Args:
         probabilities: [n, F].
@@ -66,7 +66,7 @@ class Classes(Answer):
     logits: Part
 
     def sizes(self) -> Mapping[str, NDArray[Any] | float]:
-        """Return 1 of probabilities; of logits, sums of large numbers, each sample's largest, or 1 if that is more."""
+        """Return 1 for probabilities; for logits, sums of large numbers, each sample's largest, but at least 1."""
         return {"probabilities": 1.0, "logits": np.maximum(1, np.abs(self.logits).max(axis=1, keepdims=True))}
 
     def document(self, i: int) -> Words:
@@ -83,9 +83,9 @@ class Numbers(Answer):
 
     Args:
         value: [n, T], or [n, S, H] where each is a path of H rows ahead.
-        low, high: of the same shape, between them the number lies with probability ``level``; None without quantiles.
-        names: of the T or S numbers.
-        unit: of all of them, if they have one.
+        low, high: bounds of the number with probability ``level``, of the same shape; None without quantiles.
+        names: the names of the T or S numbers.
+        unit: the unit of all of them, if they have one.
         level: the interval's nominal coverage.
         scale: standard deviations of the training targets, [T] or [S·H].
         above: values above it counted as it in training: a prediction near it is "this much or more". None: no such.
@@ -111,7 +111,7 @@ class Numbers(Answer):
         return {key: self._named(part[i].tolist()) for key, part in parts.items() if part is not None}
 
     def cells(self, i: int) -> Words:
-        """Return each number with its interval; of a path, the next row's and the last one's."""
+        """Return each number with its interval; for a path, those of the next row and of the last one."""
         return {name: self._cell(i, k) for k, name in enumerate(self.names)}
 
     def truth(self, true: Sequence[float]) -> Words:
@@ -119,7 +119,7 @@ class Numbers(Answer):
 
     @property
     def phrase(self) -> str:
-        """The numbers' names and unit, how far ahead they are, the interval, and the cap."""
+        """The numbers' names and unit, the rows ahead, the interval, and the cap."""
         ahead = f", the next {self.value.shape[2]} rows" if self.value.ndim > 2 else ""
         span = "" if self.level is None else f", with the interval of {100 * self.level:.4g} %"
         cap = "" if self.above is None else f"; {self.above:g} means that and more"

@@ -1,4 +1,4 @@
-"""Classification: which of F classes a sample is of."""
+"""Classification: a sample's class out of F."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def log_odds(logits: Tensor, classes: Sequence[int]) -> Tensor:
 
     Args:
         logits: z [n, F].
-        classes: which c.
+        classes: the numbers of these classes c.
 
     >>> import torch
     >>> log_odds(torch.tensor([[0.0, 50.0], [0.0, 60.0]]), [1]).tolist()

@@ -29,12 +29,12 @@ class Forecasting(Predicting):
     Args:
         horizon: H, rows.
         sensors: by name; all where they are left out.
-        season: rows of a season, for MASE and the seasonal reference; left out, there is none.
+        season: rows of a season, for MASE and the seasonal reference; left out, no noise is added.
         loss, delta, levels, bins: as of :class:`~fedfloor.tasks.regression.Regression`.
         center, scale, edges: taken from the training samples.
         from_last: whether the network's outputs are added to the newest row.
-        channels: of the sensors among those of a window; taken from the data.
-        naive: of each target, the mean absolute error that MASE divides by; taken from the training recordings.
+        channels: the channels of the sensors among those of a window; taken from the data.
+        naive: the mean absolute error of each target by which MASE divides; taken from the training recordings.
     """
 
     headline: ClassVar[str] = "MASE"
@@ -69,7 +69,7 @@ class Forecasting(Predicting):
 
     @property
     def repeats(self) -> Mapping[str, int]:
-        """The value before, and that of a season before where there is one."""
+        """The value before, and that of a season before if the task has a season."""
         return {"persistence": 1} | ({"seasonal": self.season} if self.season is not None and self.season > 1 else {})
 
     def around(self, module: nn.Module, classifier: str | None) -> tuple[nn.Module, str | None]:

@@ -36,13 +36,13 @@ class Reconstruction(Task):
     Args:
         normal: name of the normal class, where it is none of ``normal``, ``0``, ``ok``, ``no``, ``false``.
         abnormal: whether training samples with an abnormal row are left ``out`` or ``used``.
-        score: of a ``window``, or of its ``last`` row.
+        score: the part that is scored: a ``window``, or its ``last`` row.
         quantile: share of normal samples whose score is at most the threshold.
         false_alarms_per_hour: sets the quantile in place of a share: 1 − rate·period/3600, with ``period_s``.
         period_s: seconds from a sample to the next.
         threshold: the score above which there is an alarm; computed from held-out samples when the model is
             evaluated.
-        rows: of a window; taken from the data.
+        rows: the number of rows of a window; taken from the data.
     """
 
     headline: ClassVar[str] = "AUROC"
@@ -87,7 +87,7 @@ class Reconstruction(Task):
         return Residual(module), None if classifier is None else f"body.{classifier}"
 
     def spelled(self, labels: Sequence[str]) -> list[str]:
-        """Return normal or anomaly for each text of a table; an empty one stays."""
+        """Return normal or anomaly for each text of a table; an empty text stays."""
         usual = NORMAL if self.normal is None else (self.normal.strip().lower(), CLASSES[0])
         return [label and CLASSES[label.strip().lower() not in usual] for label in labels]
 
@@ -103,7 +103,7 @@ class Reconstruction(Task):
         return out.square().mean(1)
 
     def predicted(self, out: Tensor) -> Tensor:
-        """Return 1 where there is an alarm, else 0; without a threshold there is none; a score that is NaN alarms."""
+        """Return 1 for an alarm, otherwise 0: none without a threshold; a score of NaN is an alarm."""
         limit = math.inf if self.threshold is None else self.threshold
         return (~(self.errors(out) <= limit)).long()
 
@@ -111,7 +111,7 @@ class Reconstruction(Task):
         return self.predicted(out) == y
 
     def scores(self, out: Tensor, y: Tensor, bins: Sequence[int]) -> Tensor:
-        """Return the scores as multiples of the threshold, so that several models' compare, and alarms, [n, 2]."""
+        """Return the scores in multiples of the threshold, comparable between models, and alarms, [n, 2]."""
         import torch
 
         return torch.stack([self.errors(out) / (self.threshold or 1.0), self.predicted(out)], 1).float()
@@ -139,5 +139,5 @@ class Reconstruction(Task):
         return Predictions(np.zeros((2, 2), np.int64), math.nan, {1: ranking(score, odd)}, detection=found)
 
     def calibrated(self, threshold: float) -> Reconstruction:
-        """Return the task with a threshold; one of 0, of residuals that are all 0, becomes the smallest number."""
+        """Return the task with a threshold; a threshold of 0 (all residuals 0) becomes the smallest number."""
         return replace(self, threshold=max(threshold, float(np.finfo(np.float32).tiny)))

@@ -34,7 +34,7 @@ class Predicting(Task):
 
     Attributes:
         loss, cap, delta, levels, bins, unit, names, center, scale, edges: as of :class:`Regression`.
-        naive: of each target, the error that figures divide by; empty where there is none.
+        naive: the error of each target by which metrics are divided; empty where none is known.
     """
 
     loss: str
@@ -108,7 +108,7 @@ class Predicting(Task):
         return self._bin(self.values(out)[:, 0, self._each // 2])
 
     def hits(self, out: Tensor, y: Tensor) -> Tensor:
-        """Return whether the first predicted number lies in the bin of the sample's."""
+        """Return whether the first predicted number lies in the sample's bin."""
         return self.predicted(out) == self._bin(self.capped(y[:, 0]))
 
     def scores(self, out: Tensor, y: Tensor, bins: Sequence[int]) -> Tensor:
@@ -165,12 +165,12 @@ class Predicting(Task):
             raise ValueError(f"{len(self.names)} names of {many} targets")
 
     def unboosted(self, targets: int) -> str:
-        """Return nothing, or that there are too many targets for a fit of each."""
+        """Return "", or the message that a fit of each target would take too many."""
         many = targets * self._each
         return "" if many <= MOST_FITS else f"{many} outputs would be fitted one by one, and at most {MOST_FITS} are"
 
     def boosted(self, rows: Rows, y: NDArray[Any], bins: int, settings: Mapping[str, Any]) -> Boosted:
-        """Fit a regressor to each target, for ``quantile`` to each level; the other losses count squares here."""
+        """Fit a regressor to each target, for ``quantile`` to each level; for other losses, by squared errors."""
         from sklearn.ensemble import HistGradientBoostingRegressor
 
         wanted = y if self.cap is None else np.minimum(y, np.float32(self.cap))
@@ -256,9 +256,10 @@ class Regression(Predicting):
             sensor. The figures of the uncapped values stand beside them.
         delta: δ of ``huber``, in standard deviations.
         levels: τ of ``quantile``, ascending, an odd number of them.
-        bins: into how many ranges of equal frequency the training targets are divided, where ``[data] bins`` name none.
-        unit: of the targets, for people.
-        names: of the targets, for people; left out, the label's column has it.
+        bins: the number of ranges of equal frequency into which the training targets are divided, where ``[data] bins``
+            name none.
+        unit: the unit of the targets, for people.
+        names: the names of the targets, for display; the name of the label's column where left out.
         center, scale: μ and σ of each target, [T]; taken from the training samples.
         edges: between the bins, ascending; taken from the training samples.
     """

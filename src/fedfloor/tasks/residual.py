@@ -36,7 +36,7 @@ class FromLast(nn.Module):
 
     Args:
         body: f; takes windows [n, C, L], or single rows [n, C], whose level it sees.
-        channels: of the S sensors that are forecast among the C; the others keep their level.
+        channels: the channels of the S sensors that are forecast among the C; the others keep their level.
         each: outputs per sensor, H·Q.
 
     >>> FromLast(nn.Sequential(nn.Flatten(), nn.Linear(6, 2)), (1,), 2)(torch.ones(4, 3, 2)).shape

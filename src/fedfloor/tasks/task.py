@@ -45,12 +45,12 @@ class Task(ABC):
 
     @property
     def ahead(self) -> int:
-        """How many rows after a window its targets are."""
+        """The number of rows from a window to its targets."""
         return 0
 
     @property
     def targets(self) -> int:
-        """How many numbers a sample's target has, as far as training samples were seen; 0 where it is its bin."""
+        """The number of values of a sample's target, once training samples were seen; 0 where the target is a bin."""
         return 0
 
     @property
@@ -64,7 +64,7 @@ class Task(ABC):
 
     @property
     def repeats(self) -> Mapping[str, int]:
-        """The references that repeat a sensor's values, by name, and how many rows before."""
+        """The references that repeat a sensor's values, by name, and the rows before that."""
         return {}
 
     @abstractmethod
@@ -74,7 +74,7 @@ class Task(ABC):
         Args:
             bins: F.
             targets: numbers that a sample's target has; 0 where it is its bin.
-            shape: of a sample.
+            shape: the shape of a sample.
         """
 
     def around(self, module: nn.Module, classifier: str | None) -> tuple[nn.Module, str | None]:
@@ -93,29 +93,29 @@ class Task(ABC):
 
     @abstractmethod
     def predicted(self, out: Tensor) -> Tensor:
-        """Return the bin that each sample is taken for, int64 [n]."""
+        """Return the predicted bin of each sample, int64 [n]."""
 
     @abstractmethod
     def hits(self, out: Tensor, y: Tensor) -> Tensor:
-        """Return whether each sample was taken for its bin, bool [n]."""
+        """Return whether each sample's bin was predicted, bool [n]."""
 
     def scores(self, out: Tensor, y: Tensor, bins: Sequence[int]) -> Tensor:
-        """Return the numbers that figures read beside the predicted bins, float32 [n, S]; [n, 0] where they read none.
+        """Return the numbers that metrics read besides the predicted bins, float32 [n, S]; [n, 0] for none.
 
         Args:
             out: the network's outputs, [n, outputs].
             y: targets.
-            bins: of which the headline ranks the samples.
+            bins: the bins whose samples the headline ranks.
         """
         return out.new_zeros((len(out), 0))
 
     def judged(
         self, table: Counts, loss: float, y: NDArray[Any], scores: NDArray[Any], scored: Sequence[int]
     ) -> Predictions:
-        """Return the predictions that figures are computed from.
+        """Return the predictions from which metrics are computed.
 
         Args:
-            table: int64 [F, F], how many samples of bin i (row) were taken for bin j (column).
+            table: int64 [F, F], the number of samples of bin i (row) predicted as bin j (column).
             loss: mean loss.
             y: int64 [n], the samples' bins.
             scores: [n, S], those of :meth:`scores`.
@@ -135,10 +135,10 @@ class Task(ABC):
         """
 
     def judge(self, answer: Answer, target: NDArray[Any]) -> Predictions | None:
-        """Return the predictions of figures, of answers whose truth is known; None where there are none.
+        """Return the predictions for metrics, from answers whose truth is known; None without any.
 
         Args:
-            answer: of n samples, made of arrays.
+            answer: the answer of n samples, made of arrays.
             target: the true numbers [n, targets].
         """
         return None
@@ -168,7 +168,7 @@ class Task(ABC):
         return self
 
     def unboosted(self, targets: int) -> str:
-        """Return why :meth:`boosted` has nothing to fit; nothing where it does.
+        """Return the reason why :meth:`boosted` cannot fit the task; "" where it can.
 
         Args:
             targets: numbers that a sample's target has; 0 where it is its bin.
@@ -176,13 +176,13 @@ class Task(ABC):
         return f"a task of the kind '{self.kind}' has no target that trees could be fitted to"
 
     def boosted(self, rows: Rows, y: NDArray[Any], bins: int, settings: Mapping[str, Any]) -> Boosted:
-        """Fit histogram gradient boosting of scikit-learn, as a reference, and return it as a network would answer.
+        """Fit histogram gradient boosting of scikit-learn, as a reference, and return outputs like a network's.
 
         Args:
             rows: float32 [N, C], the samples as a table.
             y: their targets: int64 [N] where these are bins, else float32 [N, targets].
             bins: F.
-            settings: of scikit-learn's ``HistGradientBoosting…``.
+            settings: the settings of scikit-learn's ``HistGradientBoosting…``.
 
         Returns:
             rows [n, C] → outputs float64 [n, outputs].
@@ -194,5 +194,5 @@ class Task(ABC):
         return self
 
     def describe(self) -> dict[str, Any]:
-        """Return it as JSON: its kind and settings."""
+        """Return the task as JSON: its kind and settings."""
         return asdict(self)  # type: ignore[call-overload,no-any-return]

@@ -1,1 +1,1 @@
-"""A run's ledger in other places: TensorBoard, MLflow, and CSV."""
+"""Copies of a run's ledger: TensorBoard, MLflow, and CSV."""

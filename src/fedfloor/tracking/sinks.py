@@ -178,17 +178,17 @@ LIVE = ("tensorboard", "mlflow")
 
 
 class Sink(Protocol):
-    """Shows a ledger elsewhere. It may raise anything: that never reaches the training."""
+    """Shows a ledger elsewhere. Its exceptions never reach the training."""
 
     def open(self, run: About) -> str:
-        """Begin, or go on from an earlier start of the run; return the place.
+        """Begin, or continue from an earlier start of the run; return the place.
 
         A sink that failed is opened again; after every opening all rounds are sent from the first one on.
         """
         ...
 
     def send(self, new: Sequence[Point]) -> None:
-        """Take rounds in; those it holds already must not appear twice."""
+        """Take rounds in; rounds already stored must not appear twice."""
         ...
 
     def close(self, status: str, files: Sequence[Path]) -> None:
@@ -258,7 +258,7 @@ class TensorBoard:
         _append(self.path, events)
 
     def close(self, status: str, files: Sequence[Path]) -> None:
-        """Do nothing: every round is in the file already."""
+        """No action: every round is in the file already."""
 
 
 def _append(path: Path, events: Sequence[object]) -> None:
@@ -348,7 +348,7 @@ class Mlflow:
 
 
 def tracking_uri() -> str:
-    """Return the place of MLflow's runs: ``MLFLOW_TRACKING_URI``, else MLflow's own default where that works.
+    """Return the place of MLflow's runs: ``MLFLOW_TRACKING_URI``, otherwise MLflow's own default if that works.
 
     Without SQLAlchemy, which ``mlflow-skinny`` does not bring, that default (a database) does not: then ``./mlruns``.
     """
@@ -370,7 +370,7 @@ def public(uri: str) -> str:
 
 @contextlib.contextmanager
 def defaults() -> Iterator[None]:
-    """Set :data:`DEFAULTS` where the environment has nothing else."""
+    """Set :data:`DEFAULTS` where the environment does not set them."""
     added = {name: value for name, value in DEFAULTS.items() if name not in os.environ}
     os.environ.update(added)
     try:
@@ -422,7 +422,7 @@ def _held(client: Any, run: Any) -> set[tuple[str, int]]:
 
 
 def _key(name: str) -> str:
-    """Return a metric's name in MLflow; a name that it does not allow is changed, and kept unique by its hash.
+    """Return a metric's name in MLflow; an invalid name is changed, and kept unique by its hash.
 
     >>> _key("class/A"), _key("class/a+b"), _key("class/a/b")
     ('class/A', 'class/a_b-300273', 'class/a_b-c14cdd')

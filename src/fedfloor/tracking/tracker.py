@@ -52,7 +52,7 @@ class Tracker:
             self._try(self._send)
 
     def close(self, status: str) -> None:
-        """Send the rest and end; log the command that makes up for the rounds that a failed sink missed."""
+        """Send the rest and end; log the command that sends the rounds missed by a failed sink."""
 
         def end() -> None:
             self._send()

@@ -1,1 +1,1 @@
-"""A page about a run while it trains: it reads the run's folder, and nothing else."""
+"""A page about a run while it trains; it reads only the run's folder."""

@@ -87,7 +87,7 @@ class Access:
 
 
 class PageGuard:
-    """Lets requests through to the application that :class:`Access` admits, and completes its answers' headers."""
+    """Passes the requests that :class:`Access` admits to the application, and completes its answers' headers."""
 
     def __init__(self, app: ASGIApp, access: Access) -> None:
         self.app, self.access = app, access
@@ -116,7 +116,7 @@ class PageGuard:
 
 
 class Feed:
-    """The state of a run for any number of readers, who share the last changes; none has a queue of its own."""
+    """The state of a run for any number of readers, which share the last changes; none has a queue of its own."""
 
     def __init__(self, watched: Watched) -> None:
         self.watched, self.document = watched, dict[str, Any]()
@@ -125,7 +125,7 @@ class Feed:
         self._whole: tuple[int, bytes] = (-1, b"")
 
     async def poll(self) -> None:
-        """Look at the folder once, and wake the readers where something changed."""
+        """Check the folder once, and wake the readers where something changed."""
         changes = await asyncio.to_thread(self.watched.poll)
         if changes:
             async with self._changed:

@@ -16,7 +16,7 @@ MOST_STREAMS = 128
 
 
 class BoundedProtocol(H11Protocol):
-    """A connection for one request; where there are too many, the oldest one makes room for the newest."""
+    """A connection for one request; where there are too many, the oldest is closed for the newest."""
 
     def __init__(self, *args: Any, **settings: Any) -> None:
         super().__init__(*args, **settings)
@@ -51,17 +51,17 @@ class BoundedProtocol(H11Protocol):
             self._timers[name].cancel()
 
     def pause_writing(self) -> None:
-        """Limit the time for which a client does not read."""
+        """Limit the time for which a client may stop reading."""
         super().pause_writing()
         self._abort_after("unread", UNREAD_S)
 
     def resume_writing(self) -> None:
-        """Go on with a client that reads again."""
+        """Continue with a client that reads again."""
         super().resume_writing()
         self._cancel("unread")
 
     def on_response_complete(self) -> None:
-        """Limit the time for which a client does not take the end of an answer."""
+        """Limit the time for which a client may leave the end of an answer unread."""
         super().on_response_complete()
         self._abort_after("closing", CLOSING_S)
 

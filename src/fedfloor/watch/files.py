@@ -58,7 +58,7 @@ class Tail:
         self._place, self._seen = 0, (0, 0, 0)  # offset; inode, size and time of the last look
 
     def read(self) -> tuple[bool, list[bytes]]:
-        """Return new lines, and whether they are from the file's beginning: at first, and where it was cut."""
+        """Return new lines, and whether they are from the file's beginning: at the first call, and after it was cut."""
         try:
             status = os.stat(self.path)
             seen = (status.st_ino, status.st_size, status.st_mtime_ns)
@@ -91,7 +91,7 @@ def newest(folder: Path) -> Path | None:
 
 @dataclass
 class Visits:
-    """A device's visits in a round: how many, how many were lost, the last one's loss and accuracy, seconds of all."""
+    """A device's visits in a round: their number, lost ones, the last one's loss and accuracy, seconds of all."""
 
     visits: int = 0
     lost: int = 0
@@ -121,7 +121,7 @@ def by_device(receipts: Iterable[Any]) -> dict[int, Visits]:
 
 
 def finite(value: Any) -> float | None:
-    """Return a number, or None where it is none or not finite."""
+    """Return a finite number, or None for any other value."""
     return float(value) if isinstance(value, int | float) and math.isfinite(value) else None
 
 
@@ -135,7 +135,7 @@ def holder(path: Path) -> int | None:
 
 
 def holds(pid: int, place: str) -> bool:
-    """Return whether a process has a file open, as far as this user may know."""
+    """Return whether a process has a file open, as far as this user may inspect it."""
     with contextlib.suppress(OSError):
         return any(os.readlink(link) == place for link in Path(f"/proc/{pid}/fd").iterdir())
     return False

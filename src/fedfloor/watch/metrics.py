@@ -17,7 +17,7 @@ Values = Mapping[Any, float | None]  # by the values of labels
 
 
 def exposition(document: Row) -> bytes:
-    """Return the metrics as text; names of machines are escaped as OpenMetrics has it."""
+    """Return the metrics as text; names of machines are escaped as OpenMetrics requires."""
     registry = CollectorRegistry(auto_describe=False)
     registry.register(_Document(document))
     return bytes(generate_latest(registry))  # type: ignore[no-untyped-call]

@@ -1,4 +1,4 @@
-"""Serving the page: where it listens, by which rules, and beside a run that it ends with."""
+"""Serving the page: its address, its rules of access, and its process beside a run, with which it ends."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ NICE = 10  # beside a run: training goes first
 
 @dataclass(frozen=True)
 class PageListener:
-    """Where the page is served: host, port, and beyond this machine its certificate, key and password files."""
+    """The address of the page: host, port, and for other machines its certificate, key and password files."""
 
     host: str = HERE
     port: int = PORT
@@ -47,7 +47,7 @@ class PageListener:
         return f"http{'s' if self.cert else ''}://{host}:{sock.getsockname()[1]}/"
 
     def check(self) -> None:
-        """Check all before anything listens.
+        """Check all settings before a port is opened.
 
         Raises:
             SettingError: the page is reachable from elsewhere and lacks TLS or a password, or a file cannot be read.

@@ -1,4 +1,4 @@
-"""Models in use and alarms of a park's devices, as the process that keeps alarms has them in its files."""
+"""Models in use and alarms of a park's devices, as in the files of the process that keeps alarms."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ STALE_S = 4 * kept.BEAT_S  # of devices.json, from which on no process keeps ala
 
 
 class Served:
-    """The files of the process that keeps a park's alarms, if it has any.
+    """The files of the process that keeps a park's alarms, if the park has one.
 
     Args:
         folder: the park's; see :func:`fedfloor.deploy.kept.find`.
@@ -42,7 +42,7 @@ class Served:
         return self._state is not None
 
     def sections(self) -> Row:
-        """Return the files' present content: ``serving`` and ``alarms``; nothing where no alarms are kept."""
+        """Return the files' present content: ``serving`` and ``alarms``; empty where no alarms are kept."""
         if self._state is None:
             return {}
         at = self._read(self._state / kept.NOW)
@@ -54,7 +54,7 @@ class Served:
         return {"serving": serving, "alarms": list(reversed(self._lines))}
 
     def _read(self, path: Path) -> float:
-        """Read the devices' reports, where they are new; return their time of writing, s since 1970, and 0 if never."""
+        """Read new reports of the devices; return the time of writing, s since 1970, or 0 before the first."""
         try:
             status = os.stat(path)
             stamp = (status.st_ino, status.st_mtime_ns)

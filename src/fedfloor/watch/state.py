@@ -1,4 +1,4 @@
-"""The state of a run as its folder's files have it, kept up to date by looking at them again and again."""
+"""The state of a run in its folder's files, kept up to date by reading them periodically."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ class Watched:
         self._failed: dict[str, str] = {}
 
     def poll(self) -> Row:
-        """Look at all files; return the sections that changed, and under ``append`` the new rows of lists."""
+        """Read all files; return the sections that changed, and under ``append`` the new rows of lists."""
         self._changed, gained = {}, Counter[str]()
         self._read_about()
         gained["rounds"] = self._read_ledger()
@@ -128,7 +128,7 @@ class Watched:
             self._sections[name] = self._changed[name] = value
 
     def _is_new(self, path: Path) -> bool:
-        """Return whether a file is not as it was at the last call."""
+        """Return whether a file has changed since the last call."""
         stamp = None
         with contextlib.suppress(OSError):
             status = path.stat()
@@ -204,7 +204,7 @@ class Watched:
         return "not running"
 
     def _since(self) -> float | None:
-        """Return when the round at hand began, by the times of files: s since 1970."""
+        """Return the start of the present round, from the times of files: s since 1970."""
         for name in ("ledger.jsonl", "plan.json", "park.json"):
             with contextlib.suppress(OSError):
                 return round((self.folder / name).stat().st_mtime, 1)
@@ -213,7 +213,7 @@ class Watched:
     # -- rounds -----------------------------------------------------------------------------------------------------
 
     def _read_ledger(self) -> int:
-        """Read new lines; return how many rounds were added, or −1 where the list began anew."""
+        """Read new lines; return the number of added rounds, or −1 where the list was started again."""
         anew, lines = self._ledger.read()
         if anew:
             self._begin_ledger()
@@ -283,7 +283,7 @@ class Watched:
         return device if self._described is None or number < 0 else self._described.names.site("device", number)
 
     def _links(self) -> list[Row]:
-        """Return predicted and measured bytes by link: of the last round, and of all."""
+        """Return predicted and measured bytes by link: of the last round, and of all rounds."""
         last, totals = self._last, self._totals
         priced = (last and last.priced and last.priced.bytes) or {}
         measured = (last and last.measured and last.measured.bytes) or {}
@@ -335,7 +335,7 @@ class Watched:
         return rows[:MOST_DEVICES]
 
     def _why(self, k: int, machine: Row | None) -> str:
-        """Return why a device failed the last time; "" where it never did."""
+        """Return the reason of a device's last failure; "" without one."""
         names = {f"device {k}", self._name(str(k)), machine["name"] if machine else ""}
         return next((short(why) for failed, why in self._failed.items() if failed in names), "")
 
@@ -385,7 +385,7 @@ class Watched:
         }  # fmt: skip
 
     def _is_busy(self, pid: int) -> bool:
-        """Return whether a process has used much of a core since the last look (Linux)."""
+        """Return whether a process has used much of a core since the last call (Linux)."""
         with contextlib.suppress(OSError, ValueError, IndexError):
             fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
             now, used = time.monotonic(), (int(fields[11]) + int(fields[12])) / 100  # in ticks of 10 ms
@@ -395,7 +395,7 @@ class Watched:
         return False
 
     def _read_logs(self) -> int:
-        """Read new lines of the logs of cloud, edges and devices; return how many."""
+        """Read new lines of the logs of cloud, edges and devices; return their number."""
         processes = [row["name"] for row in self._sections.get("processes", ()) if row["kind"] in FLUENT]
         for name in processes:
             if name not in self._logs and "/" not in name and not name.startswith("."):

@@ -117,7 +117,7 @@ def pieces(path: Path) -> Iterator[bytes]:
 
 @contextmanager
 def unpacking(path: Path) -> Iterator[None]:
-    """Name the file, the problem and the remedy where one that may be gzip cannot be read to its end."""
+    """Name the file, the problem and the remedy where a file that may be gzip cannot be read to its end."""
     try:
         yield
     except EOFError as error:

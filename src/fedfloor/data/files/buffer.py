@@ -40,12 +40,12 @@ class BufferedRows:
     """Rows of a buffer, the oldest first.
 
     Args:
-        name: of the file.
-        identity: of the buffer, whatever rows it holds at a time.
+        name: the name of the file.
+        identity: the identity of the buffer, whatever rows it holds at a time.
         columns: C names of the sensors.
         time: float64 [n], s since 1970.
         x: float32 [n, C].
-        label: of each row, "" for none.
+        label: the label of each row, "" for none.
         run: int64 [n], the number of its recording.
     """
 
@@ -99,7 +99,7 @@ def read(path: Path, newest: int | None = None) -> BufferedRows:
 
 
 def written(path: Path) -> int | None:
-    """Return how many rows were ever put into a buffer, also those that have gone; None where it does not count them.
+    """Return the number of rows ever written to a buffer, with deleted ones; None where it does not count them.
 
     Raises:
         SettingError: it is no buffer.
@@ -115,7 +115,7 @@ def load(path: Path, reading: Reading, seed: int, newest: int | None = None) -> 
     """Read a buffer as a device's recordings; where labels are needed, without the rows that have none (yet).
 
     Args:
-        newest: of its rows, so many.
+        newest: the number of its newest rows to read.
 
     Raises:
         SettingError: it is no buffer, or its rows do not fit.
@@ -144,7 +144,7 @@ def load(path: Path, reading: Reading, seed: int, newest: int | None = None) -> 
 
 
 def newest(path: Path, reading: Reading, seed: int, samples: int) -> Dataset:
-    """Return a data set with at least so many samples, made of no more of a buffer's newest rows than that takes.
+    """Return a data set with at least a number of samples, made of no more of a buffer's newest rows than needed.
 
     Raises:
         SettingError: the buffer has too few rows so far.
@@ -171,7 +171,7 @@ def newest(path: Path, reading: Reading, seed: int, samples: int) -> Dataset:
 
 
 def _normal_without_label(label: list[str], reading: Reading) -> list[str] | None:
-    """Return labels with that of normal operation for those that lack; None where there are none, or none count."""
+    """Return labels, missing ones as normal operation; None where there are no labels, or none count."""
     names = sorted({*label} - {""})
     if not names or not isinstance(reading.asked, Reconstruction):
         return None
@@ -180,7 +180,7 @@ def _normal_without_label(label: list[str], reading: Reading) -> list[str] | Non
 
 
 class _Arrays(Writer):
-    """Takes arrays as :class:`Writer` does, and keeps them in memory: the rows of a buffer are others each time."""
+    """Takes arrays as :class:`Writer` does, and keeps them in memory: the rows of a buffer change from time to time."""
 
     def __init__(self) -> None:
         self._blocks: dict[str, list[NDArray[Any]]] = {}
@@ -210,6 +210,6 @@ def _sheet(path: Path, recorded: BufferedRows, reading: Reading, rows: NDArray[n
 
 
 def identity(path: Path) -> str:
-    """Return the SHA-256 of which buffer it is, whatever rows it holds."""
+    """Return the SHA-256 of a buffer's identity, regardless of its rows."""
     recorded = read(path, 1)
     return hashlib.sha256(json.dumps([recorded.identity, recorded.columns]).encode()).hexdigest()

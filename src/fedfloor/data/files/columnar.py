@@ -39,21 +39,21 @@ Parse = Callable[[list[str], int, int], Floats]
 
 
 class UnfitError(ValueError):
-    """A table that is read row by row: quoted, with blank lines, or with a mistake that is to be named."""
+    """A table that must be read row by row: quoted, with blank lines, or with a mistake to report."""
 
 
 @dataclass(frozen=True)
 class ColumnSelection:
-    """Which columns of a table are read, by their numbers.
+    """The columns of a table that are read, by their numbers.
 
     Args:
-        names: of all columns.
+        names: the names of all columns.
         values: the sensors.
         text: the columns of roles.
         time: the times, or None.
         decimal: the decimal mark.
         worded: whether times are left as texts, for a form that was given.
-        delimiter: of CSV, where it was given.
+        delimiter: the delimiter of CSV, where it was given.
     """
 
     names: tuple[str, ...]
@@ -92,10 +92,10 @@ def is_parquet(path: Path) -> bool:
 
 
 def csv_batches(path: Path, wanted: ColumnSelection, *, header: bool) -> Iterator[ColumnBatch]:
-    """Yield the rows of a CSV file in UTF-8: the same values as row by row, or none.
+    """Yield the rows of a CSV file in UTF-8: the same values as when read row by row, or none.
 
     Raises:
-        UnfitError: quotation marks, blank lines, NUL or other line ends; a cell that is not plainly what it must be.
+        UnfitError: quotation marks, blank lines, NUL or other line ends; a cell that is not plainly of its type.
     """
     import pyarrow as pa
     from pyarrow import csv
@@ -129,7 +129,7 @@ def csv_batches(path: Path, wanted: ColumnSelection, *, header: bool) -> Iterato
 
 
 class _Body:
-    """The rows of a CSV file below its header, as a file; watched for what pyarrow and csv read differently."""
+    """The rows of a CSV file below its header, as a file; refuses content that pyarrow and csv read differently."""
 
     def __init__(self, stream: BinaryIO, wanted: ColumnSelection, *, header: bool) -> None:
         first = stream.readline(LONGEST).removeprefix(codecs.BOM_UTF8)

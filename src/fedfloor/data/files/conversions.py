@@ -1,4 +1,4 @@
-"""Data in forms that are not read: how each is recognised. ``conversions.toml`` has the lines that convert it."""
+"""Recognition of data in unsupported forms. ``conversions.toml`` has the lines that convert them."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def check(path: Path, given: Mapping[str, Any]) -> None:
 
     Args:
         path: a file or a folder. One that is missing or damaged passes: its reader names the problem.
-        given: keys of ``[data]``; what is stated there of columns and folders is not doubted.
+        given: keys of ``[data]``; its statements on columns and folders are taken as right.
 
     Raises:
         SettingError: data in such a form.
@@ -87,11 +87,11 @@ def _recipe_of(path: Path) -> Mapping[str, Any]:
 
 
 class ConversionError(SettingError):
-    """Data in a form that is not read.
+    """Data in an unsupported form.
 
     Args:
         recipe: a table of ``conversions.toml``, or its name.
-        values: what stands in it for each ``$NAME``.
+        values: the replacement of each ``$NAME``.
     """
 
     def __init__(self, recipe: str | Mapping[str, Any], **values: object) -> None:
@@ -103,18 +103,18 @@ class ConversionError(SettingError):
 
 
 def _code(value: object) -> str:
-    """Return a text, or a list of texts, as Python has it in double quotes."""
+    """Return a text, or a list of texts, as a Python literal in double quotes."""
     return json.dumps(value if isinstance(value, list) else str(value), ensure_ascii=False)
 
 
 def _then(out: str, *settings: str) -> str:
-    """Return the command that reads what was converted."""
+    """Return the command that reads the converted data."""
     words = ["fedfloor", "new", out, *(word for setting in settings for word in ("--set", setting))]
     return f"Then: {shlex.join(words)}."
 
 
 def _literal(text: str) -> str:
-    """Return a text as it stands in an f-string."""
+    """Return a text as written in an f-string."""
     return text.replace("{", "{{").replace("}", "}}")
 
 
@@ -170,7 +170,7 @@ VALUES = (
 
 
 def _check_table(path: Path, given: Mapping[str, Any]) -> None:
-    """Refuse a table whose rows are no samples, or whose header lacks a name."""
+    """Refuse a table whose rows are no samples, or whose header has a cell without a name."""
     try:
         table = head(path, LOOKED_AT, given)
         if table.first and not given.get("header"):
@@ -216,7 +216,7 @@ def _pivoted(index: list[str], key: str, value: str, write: str) -> str:
 
 
 def _converted(path: Path, given: Mapping[str, Any], how: str) -> tuple[str, str, str]:
-    """Return the calls of pandas that read a table, all cells as they are written, and write another one; its name."""
+    """Return the calls of pandas that read a table with all cells as text and write another one, and its name."""
     out = f"{stem_of(path.name)}-{how}{'.parquet' if is_parquet(path) else '.csv'}"
     if is_parquet(path):
         return f"pandas.read_parquet({_code(path)})", f"to_parquet({_code(out)})", out
@@ -250,7 +250,7 @@ def _as_text(path: Path, given: Mapping[str, Any]) -> list[str]:
 
 
 def _check_short_header(path: Path, table: Excerpt, given: Mapping[str, Any]) -> None:
-    """Refuse a header that has a cell less than each row, as pandas and R write it for an index without a name."""
+    """Refuse a header with one cell fewer than each row, as pandas and R write it for an index without a name."""
     names, body = table.names, table.rows
     longer = {len(row) for row in body} == {len(names) + 1} and len({row[0] for row in body}) == len(body)
     if not longer or len(names) < 2 or any(map(is_number, names)) or is_workbook(path):
@@ -348,7 +348,7 @@ FEWEST = 3  # files named by moments
 
 
 def _check_folder(root: Path, given: Mapping[str, Any]) -> None:
-    """Refuse a folder whose folders, or files, would be taken for devices and are none."""
+    """Refuse a folder whose folders, or files, would be mistaken for devices."""
     folders, files = _inside(root)
     if not (given.get("device") or given.get("layout")):
         _check_partitions(root, [root, *folders])
@@ -377,7 +377,7 @@ def _name(folder: Path) -> str:
 
 
 def _beside(folder: Path, ending: str) -> str:
-    """Return a name like a folder's for what is made of it, which is not in it."""
+    """Return a name derived from a folder's that does not occur in it."""
     return f"{'../' if folder.resolve() == Path.cwd() else ''}{_name(folder)}{ending}"
 
 
@@ -403,7 +403,7 @@ def _check_partitions(root: Path, tops: Sequence[Path]) -> None:
 
 
 def _check_parts(root: Path, tops: Sequence[Path]) -> None:
-    """Refuse folders for training and testing beside others, or below another one, as the reader knows them alone."""
+    """Refuse folders for training and testing beside others, or below another one: the reader takes them only alone."""
     for top in tops:
         names = {folder.name.casefold(): folder.name for folder in _inside(top)[0]}
         train, test = (next((names[word] for word in words if word in names), "") for words in (TRAINING, TESTING))

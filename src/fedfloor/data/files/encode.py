@@ -32,7 +32,7 @@ ONE_CLASS = (
 
 
 def natural_order(names: Sequence[str]) -> list[str]:
-    """Return names sorted as people count.
+    """Return names in natural order: numbers in them by value.
 
     >>> natural_order(["press 10", "press 2", "3"])
     ['3', 'press 2', 'press 10']
@@ -51,7 +51,7 @@ def natural_order(names: Sequence[str]) -> list[str]:
 def classes_of(
     labels: Sequence[str], wanted: Sequence[str], place: Callable[[int], str], least: int = 2
 ) -> tuple[str, ...]:
-    """Return the class names: those that are wanted, or else those that occur, at least ``least``."""
+    """Return the class names: those that are given, or else those that occur, at least ``least``."""
     allowed = set(wanted)
     odd = next((i for i, label in enumerate(labels) if wanted and label not in allowed), None)
     if odd is not None:
@@ -60,12 +60,12 @@ def classes_of(
         raise SettingError(f"{place(odd)}: '{labels[odd]}' is not one of [data] classes.{near} Known: {known}.")
     occur = natural_order(labels)
     if len(occur) < least:
-        raise SettingError(f"{place(0)}: '{occur[0]}', and so everywhere else: there is one class only. {ONE_CLASS}")
+        raise SettingError(f"{place(0)}: '{occur[0]}', and everywhere else: the data have one class only. {ONE_CLASS}")
     return tuple(wanted) or tuple(occur)
 
 
 class MeasureError(SettingError):
-    """Labels are the values of a measure, and classes are asked for."""
+    """Labels are the values of a measure, but the task needs classes."""
 
 
 def check_no_measure(labels: Sequence[str], where: str, most: int = MOST_NUMBERS) -> None:
@@ -82,7 +82,7 @@ def check_no_measure(labels: Sequence[str], where: str, most: int = MOST_NUMBERS
     which = f"such as {values[0]}" if fraction is None else f"with fractions such as {fraction}"
     raise MeasureError(
         f"{where}: {len(values)} different numbers, {which}: a measure, no classes. To predict the number itself: "
-        f"--set data.task=regression. To make classes of ranges of it: --set 'data.bins=[{edges}]'. Or name the column "
+        f"--set data.task=regression. To make classes of its ranges: --set 'data.bins=[{edges}]'. Or name the column "
         "that holds classes (--set data.columns.label=NAME); if each number is a class, list them all: [data] classes."
     )
 
@@ -100,7 +100,7 @@ def codes(values: Sequence[str], names: Sequence[str]) -> NDArray[np.int32]:
 
 
 def qualified(device: Sequence[str], factory: Sequence[str] | None) -> list[str]:
-    """Return the devices' names; where two factories have a device of the same name, each with its factory's.
+    """Return the devices' names, with the factory's where two factories have a device of the same name.
 
     >>> qualified(["press", "press", "mill"], ["north", "south", "north"])
     ['north/press', 'south/press', 'north/mill']
@@ -111,7 +111,7 @@ def qualified(device: Sequence[str], factory: Sequence[str] | None) -> list[str]
 
 
 def names_of(edges: Sequence[float], classes: Sequence[str] = ()) -> tuple[str, ...]:
-    """Return the classes of ranges, the lowest first: those given, or names made of the edges.
+    """Return the classes of ranges, the lowest first: the given names, or names made from the edges.
 
     >>> names_of([30, 80]), names_of([-1, 0.5], ["low", "middle", "high"])
     (('<30', '30-80', '>=80'), ('low', 'middle', 'high'))
@@ -179,7 +179,7 @@ def labelled(sheets: Sequence[Sheet], reading: Reading) -> tuple[list[Sheet], Re
 
 
 def _left(sheet: Sheet) -> list[int]:
-    """Return how many rows of its recording come after each row: by time, or in the table's order."""
+    """Return the number of rows of its recording after each row: by time, or in the table's order."""
     none = [""] * len(sheet.line)
     whose = zip(sheet.text.get("device", none), sheet.text.get("run", none), strict=True)
     group = np.unique(["\0".join(both) for both in whose], return_inverse=True)[1]
@@ -195,7 +195,7 @@ MOST = 100  # values of a one-hot column, where they are not listed
 
 
 def encoded(sheets: Sequence[Sheet], categories: Categories | None, *, known: bool = False) -> list[Sheet]:
-    """Return tables whose columns of texts stand as numbers behind their sensors; see :func:`listed` for the values.
+    """Return tables with columns of texts appended as numbers behind their sensors; see :func:`listed` for the values.
 
     One-hot: x_v = 1 where the text is v, else 0, for each value v in its order; ordinal: the place 0, 1, … in the list.
     A missing text is missing in all its columns. With ``known`` a text that is not listed is logged and not refused.
@@ -240,7 +240,7 @@ def columns_of(categories: Categories) -> tuple[str, ...]:
 
 
 def sources(columns: Sequence[str], categories: Collection[str]) -> list[str]:
-    """Return for each column the one of texts that it stands for a value of, or itself.
+    """Return for each column the column of texts of which it stands for a value, or itself.
 
     >>> sources(["temp", "grade", "material=alu", "material=steel"], ["grade", "material"])
     ['temp', 'grade', 'material', 'material']

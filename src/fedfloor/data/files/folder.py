@@ -89,7 +89,7 @@ def _with_tests(entries: Sequence[DataFile], root: Path, given: str) -> list[Dat
 
 
 def _owned(files: Sequence[DataFile], reading: Reading) -> tuple[Reading, list[DataFile]]:
-    """Return what tells the devices of tables, and the tables in the folders that matter then.
+    """Return the place that names the devices of tables, and the tables in the folders that then count.
 
     Where the device is a column there are none, or the factory's; where it is the file, its name stands for a folder.
     """
@@ -121,7 +121,7 @@ def _is(file: DataFile, suffixes: tuple[str, ...]) -> bool:
 
 
 def _depth(files: Sequence[DataFile], allowed: range, noun: str, own: bool) -> int:
-    """Return how many folders all files lie in."""
+    """Return the depth of folders that is common to all files."""
     above = "" if own else "[FACTORY/]DEVICE/"
     wanted = f"{above}LABEL/FILE" + (f" or {above}FILE" if 1 in allowed else "")
     for file in files:
@@ -131,7 +131,7 @@ def _depth(files: Sequence[DataFile], allowed: range, noun: str, own: bool) -> i
             if depth == 1 and noun == "pictures" and not own:
                 hint = (
                     f" If '{file.folders[0]}' is a device, it needs a folder per label; if it is a label, put it into "
-                    "a folder named for the device. Or if no name tells devices apart, deal the pictures to made-up "
+                    "a folder named for the device. Or if no name distinguishes devices, deal the pictures to made-up "
                     "ones: --set data.layout=label/file --set park.devices=10 --set "
                     "'data.partition={kind=\"dirichlet\",alpha=1.0}'."
                 )
@@ -145,7 +145,7 @@ def _depth(files: Sequence[DataFile], allowed: range, noun: str, own: bool) -> i
 
 
 def _check_empty(entries: Sequence[DataFile], depth: int) -> None:
-    """Refuse empty folders of devices and factories; a label that a device has no sample of is no mistake."""
+    """Refuse empty folders of devices and factories; a label without samples of a device is no mistake."""
     for file in entries:
         if file.empty and (len(file.folders) < depth or depth == 1):
             raise SettingError(f"{file.name}: an empty folder. Put the device's files into it, or remove it.")
@@ -159,7 +159,7 @@ def _load_tables(root: Path, files: Sequence[DataFile], reading: Reading, seed: 
 
     Two folders are a factory and a device where the tables have a column for the label, but a device and a label where
     it says in every file what the folder is called; without such a column ``[data] layout`` must tell. A
-    split by time takes the end of what a device recorded, by the files' first times; where there are no times, or a
+    split by time takes the end of a device's recordings, by the files' first times; where there are no times, or a
     folder per label, the end of each file.
     """
     reading.only((*MEANT, "layout", "device", "factory", "file_name"), "tables")
@@ -212,7 +212,7 @@ def _parse_tables(files: Sequence[DataFile], reading: Reading, writer: Writer, *
 
 
 def _required(depth: int, reading: Reading) -> tuple[str, ...]:
-    """Return the roles that every table has a column for."""
+    """Return the roles for which every table has a column."""
     roles: tuple[str, ...] = ("label",) if depth == 1 or "label" not in (reading.layout or "label") else ()
     if reading.device in ("column", "file"):
         named = ("device",) if reading.device == "column" and reading.columns.device else ()
@@ -222,7 +222,7 @@ def _required(depth: int, reading: Reading) -> tuple[str, ...]:
 
 
 def _readings(files: Sequence[DataFile], reading: Reading) -> list[tuple[DataFile, Reading]]:
-    """Return each table with its reading; where labels only judge, a table may lack their column and ignored ones."""
+    """Return each table with its reading; labels for evaluation only, and ignored columns, may be missing in some."""
     columns = reading.columns
     optional = {columns.label, *columns.ignore} - {""}
     if reading.asked.labelled or reading.header is not None or not optional:
@@ -241,7 +241,7 @@ def _readings(files: Sequence[DataFile], reading: Reading) -> list[tuple[DataFil
 
 
 def _normal_without_label(sheets: Sequence[Sheet], reading: Reading) -> list[Sheet]:
-    """Return tables with the label of normal operation in those that have none, where others have one."""
+    """Return tables with the label of normal operation in those that have none, where other tables have one."""
     labels = sorted({text for sheet in sheets for text in sheet.text.get("label", ())})
     if not labels:
         return [*sheets]
@@ -282,7 +282,7 @@ def _are_labels(files: Sequence[DataFile], sheets: Sequence[Sheet], reading: Rea
 
 
 def _places(files: Sequence[DataFile], depth: int, naming: Naming) -> list[dict[str, str]]:
-    """Return of each table the roles that its place has, not its columns: device, factory and label."""
+    """Return each table's values for roles that its path has instead of its columns: device, factory and label."""
     if naming.device == "column":
         return [{"factory": file.folders[0]} if depth else {} for file in files]
     factory = [file.folders[0] for file in files] if depth + naming.place + 1 == 2 else None
@@ -319,7 +319,7 @@ def _factories(sheets: Sequence[Sheet], places: Sequence[Mapping[str, str]], rea
 
 
 def _check_agreement(sheet: Sheet, place: Mapping[str, str], reading: Reading) -> None:
-    """Refuse a table with a column that says otherwise than its folder."""
+    """Refuse a table with a column that contradicts its folder."""
     for role, given in place.items():
         if role == "device":
             given = given.removeprefix(f"{place.get('factory')}/")

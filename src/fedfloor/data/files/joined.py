@@ -1,4 +1,4 @@
-"""Roles that several columns have together: a date and a time of day, a line and a machine, one flag per fault."""
+"""Roles that several columns share: a date and a time of day, a line and a machine, one flag per fault."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ JOIN = " + "  # between the names of columns that are one together
 
 
 def parts_of(name: str) -> list[str]:
-    """Return the names that one joins.
+    """Return the names that a joined name consists of.
 
     >>> parts_of("date + time of day"), parts_of("date")
     (['date', 'time of day'], ['date'])
@@ -23,12 +23,12 @@ def parts_of(name: str) -> list[str]:
 
 @dataclass(frozen=True)
 class Joined:
-    """A column made of others.
+    """A column joined from several.
 
     Args:
         name: the names of its parts, joined by ``+``.
         parts: the parts' places among the table's columns.
-        role: what it is: the cells of a ``label`` may be flags.
+        role: its role: the cells of a ``label`` may be flags.
     """
 
     name: str

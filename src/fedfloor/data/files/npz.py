@@ -1,4 +1,4 @@
-"""Arrays of one's own: an .npz file with samples, labels, and whose they are.
+"""The user's own arrays: an .npz file with samples, labels and owners.
 
 The file is not trusted: no pickles, and nothing is allocated before its size agrees with the archive's.
 """
@@ -103,7 +103,7 @@ def read_arrays(path: Path, choose: Callable[[Sequence[str]], Collection[str]]) 
         unpacked, available = sum(info.file_size for info in chosen.values()), path.stat().st_size
         if unpacked > LARGE and unpacked > RATIO * available:
             raise SettingError(
-                f"{path}: {available:,} bytes that say they unpack to {unpacked:,}, more than {RATIO} times as many. "
+                f"{path}: {available:,} bytes that claim to unpack to {unpacked:,}, more than {RATIO} times as many. "
                 "If that is so, write it with np.savez, which does not pack."
             )
         return {name: _array(path, archive, info, name) for name, info in chosen.items()}
@@ -158,7 +158,7 @@ Arrays = Mapping[str, NDArray[Any]]
 
 
 def load(path: Path, reading: Reading, seed: int) -> Dataset:
-    """Read ``x``, as :func:`samples` takes it, and ``y``, and whatever else of :data:`KNOWN` is there.
+    """Read ``x``, as :func:`samples` takes it, and ``y``, and all other arrays of :data:`KNOWN` that are present.
 
     Raises:
         SettingError: a mistake in the file; the message names the array and the row, counted from 0.
@@ -234,7 +234,7 @@ def _check_there(path: Path, arrays: Arrays, reading: Reading) -> None:
             if (not name or name in arrays) and need not in arrays:
                 available = ", ".join(arrays) or "nothing"
                 also = f", which '{name}' needs" if name else ""
-                raise SettingError(f"{path.name}: no array '{need}'{also}. There are: {available}.")
+                raise SettingError(f"{path.name}: no array '{need}'{also}. Available: {available}.")
     if "x_test" in arrays and "device" in arrays and "device_test" not in arrays:
         raise SettingError(f"{path.name}: no array 'device_test'. Add it: the device of each test sample.")
     if "x_test" in arrays and "time" in arrays:
@@ -281,7 +281,7 @@ def _times(path: Path, array: NDArray[Any]) -> NDArray[np.float64]:
 
 
 def _texts(path: Path, arrays: Arrays, name: str) -> list[str]:
-    """Return names, where whole numbers stand for themselves."""
+    """Return names; whole numbers are taken as their own names."""
     array = arrays[name]
     if array.dtype.kind not in "iuU":
         raise SettingError(f"{path.name}, array '{name}': {array.dtype}. Give whole numbers, or texts (dtype=str).")
@@ -289,7 +289,7 @@ def _texts(path: Path, arrays: Arrays, name: str) -> list[str]:
         texts = [str(value).strip() for value in array.tolist()]
         "".join(texts).encode()
     except (ValueError, SystemError) as error:  # numbers that are no characters
-        raise SettingError(f"{path.name}, array '{name}': holds what is no Unicode text. Write it anew.") from error
+        raise SettingError(f"{path.name}, array '{name}': has text that is not Unicode. Write it again.") from error
     if "" in texts:
         raise SettingError(f"{path.name}, row {texts.index('')}, array '{name}': empty. Every sample needs a {name}.")
     return texts
@@ -315,7 +315,7 @@ def _numbers(path: Path, arrays: Arrays, parts: list[str]) -> NDArray[np.float32
 
 
 def _labels(path: Path, arrays: Arrays, parts: list[str], reading: Reading) -> tuple[list[str], tuple[str, ...]]:
-    """Return the label of each sample, and the classes where they are given; whole numbers are their places."""
+    """Return the label of each sample, and the classes where they are given; whole numbers are places among them."""
     given = tuple(_texts(path, arrays, "classes")) if "classes" in arrays and arrays["classes"].ndim == 1 else ()
     if "classes" in arrays and (not given or len(set(given)) < len(given)):
         raise SettingError(f"{path.name}, array 'classes': must be [F], names that are given once each.")

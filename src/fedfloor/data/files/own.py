@@ -1,4 +1,4 @@
-"""Data of one's own, by the path they lie at: a table, a folder per device, arrays, or a buffer of sensor rows."""
+"""The user's own data, by their path: a table, a folder per device, arrays, or a buffer of sensor rows."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ SHEETS = (".xls", ".ods")
 
 
 def load(path: Path, reading: Reading, seed: int, device: str = "") -> Dataset:
-    """Read data of one's own.
+    """Read the user's own data.
 
     Args:
-        path: of the file or folder.
-        reading: its format (told by the path where it is left out) and how it becomes samples.
-        seed: of random splits.
+        path: the path of the file or folder.
+        reading: its format (implied by the path where it is left out) and its conversion to samples.
+        seed: the seed of random splits.
         device: whose they are, where they are a single one's: a folder is then that of this device.
 
     Raises:
-        SettingError: there is nothing, it is of no known format, or a mistake in it.
+        SettingError: the path does not exist, is of no known format, or contains a mistake.
     """
     path = expanded(path)
     if device:

@@ -32,8 +32,8 @@ DARK = 64  # of 256: where all of 16 bits is darker than this, hardly a step of 
 def read_picture(path: Path, name: str, size: tuple[int, int] | None = None) -> Images:
     """Return a picture as bytes [C, H, W], C = 1 (grey) or 3 (red, green, blue).
 
-    It is turned as its EXIF data say. Pictures of a palette count as colour; black and white become 0 and 255; 16 bits
-    of grey become 8, v ↦ round(v/257); CMYK and the like become red, green, blue.
+    It is rotated according to its EXIF data. Pictures of a palette count as colour; black and white become 0 and 255;
+    16 bits of grey become 8, v ↦ round(v/257); CMYK and the like become red, green, blue.
 
     Raises:
         SettingError: no picture, a damaged one, one of too many pixels, several in one file, transparent pixels, or
@@ -90,7 +90,7 @@ def _eight_bits(image: Image, name: str) -> Image:
     if image.has_transparency_data:
         image = image.convert("RGBA" if image.mode in ("P", "PA", "RGB", "RGBA", "RGBa") else "LA")
         if image.getchannel("A").getextrema() != (255, 255):
-            raise SettingError(f"{name}: has transparent pixels, and what is behind them is unknown. Fill them first.")
+            raise SettingError(f"{name}: has transparent pixels without a background. Fill them first.")
     if image.mode in ("1", "L", "LA"):
         return image.convert("L")
     return image.convert("RGB")

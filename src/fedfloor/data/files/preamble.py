@@ -1,4 +1,4 @@
-"""Rows of a table that are no data: titles above its header, and units below it."""
+"""Rows of a table without data: titles above its header, and units below it."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def preamble(path: Path, given: Mapping[str, Any]) -> list[int]:
     """Return the numbers of rows above a table's header, and of a row of units below it, as editors count them.
 
     The header is the first row of names that has more filled cells than each row above it and as many cells as those
-    below it. Empty rows are no rows. A file that cannot be read has none: whoever reads the table names the problem.
+    below it. Empty rows are no rows. A file that cannot be read has none: the reader of the table names the problem.
     """
     if is_parquet(path) or given.get("header"):
         return []

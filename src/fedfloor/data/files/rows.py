@@ -78,7 +78,7 @@ def decoded(path: Path, given: str | None, read: Callable[[str | None], Result])
 
 
 def _is_legacy(path: Path) -> bool:
-    """Return whether a whole file is text in Windows-1252: no control characters, and no bytes that have no letter."""
+    """Return whether a whole file is text in Windows-1252: no control characters, and no undefined bytes."""
     with suppress(OSError, UnicodeDecodeError, *DAMAGED), unpacked_bytes(path) as stream:
         while piece := stream.read(1 << 20):
             if piece.decode(LEGACY) and piece.translate(None, CONTROLS) != piece:
@@ -151,13 +151,13 @@ def delimiter_of(head: str, decimal: str = ".", given: str | None = None) -> str
 
 
 def _has_fractions(bare: str, delimiter: str) -> bool:
-    """Return whether commas are decimal marks in all cells that hold one; in a tie, in one of them."""
+    """Return whether commas are decimal marks in all cells that contain one; in a tie, in one of them."""
     fractions = [FRACTION.fullmatch(cell) is not None for cell in bare.split(delimiter) if "," in cell]
     return any(fractions) if bare.count(delimiter) == bare.count(",") else all(fractions)
 
 
 def unpacked(name: str) -> str:
-    """Return a file's name in small letters, without the ending of what it is packed with.
+    """Return a file's name in lower case, without the suffix of its compression.
 
     >>> unpacked("May.CSV.xz"), unpacked("may.csv")
     ('may.csv', 'may.csv')
@@ -167,7 +167,7 @@ def unpacked(name: str) -> str:
 
 
 def unpacked_bytes(path: Path) -> BinaryIO:
-    """Open a file, unpacked as it is read; the size that its header states is not trusted."""
+    """Open a file and unpack it while it is read; the size in its header is not trusted."""
     with path.open("rb") as raw:
         start = raw.read(6)
     for magic, unpack in ((b"\x1f\x8b", gzip.open), (b"BZh", bz2.open), (b"\xfd7zXZ\0", lzma.open)):
@@ -285,7 +285,7 @@ def _whole(path: Path, rows: Iterator[Row]) -> Iterator[Row]:
 
 
 def _damaged_workbook(path: Path, error: Exception) -> SettingError:
-    """Return the error for a file that openpyxl fails on, which raises anything from KeyError to zlib.error."""
+    """Return the error for a file on which openpyxl fails, which raises anything from KeyError to zlib.error."""
     return SettingError(f"{path.name}: not a whole workbook ({error or type(error).__name__}). Save it as .xlsx again.")
 
 
@@ -297,7 +297,7 @@ def _chosen(path: Path, book: Any, wanted: str | None) -> Any:
     if wanted is not None:
         near = nearest(wanted, sheets)
         raise SettingError(
-            f"{path.name}: no sheet '{wanted}'.{near} There are: {', '.join(sheets)}. Rename the one to read, or set "
+            f"{path.name}: no sheet '{wanted}'.{near} Available: {', '.join(sheets)}. Rename the one to read, or set "
             "[data] sheet; a trained model reads sheets of its training's name."
         )
     if len(filled) > 1:

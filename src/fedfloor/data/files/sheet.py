@@ -55,8 +55,8 @@ class Sheet:
         line: int64 [T], the number of each row as editors and spreadsheets count them: the header is row 1.
         text: the cells of the columns for device, factory, label and id, by role, as far as the table has them.
         time: float64 [T] (seconds since 1970 where times are written as dates), or None.
-        name: of the file in messages; the last part of its path where it is empty.
-        cell: how a column is named in messages.
+        name: the name of the file in messages; the last part of its path where it is empty.
+        cell: the term for a column in messages.
         clock: the times before :func:`settled` has them; None after, or where there are none.
         order: in which order the dates' numbers stand, where that was decided by :func:`settled`.
         dated: whether times are dates, and no numbers.
@@ -100,7 +100,7 @@ def read(path: Path, reading: Reading, required: Sequence[str], *, lenient: bool
 
 
 def settled(sheets: Sequence[Sheet], reading: Reading) -> list[Sheet]:
-    """Return tables with their times, whose form and order of day and month all of them decide together."""
+    """Return tables with their times; all of them together determine the form and the order of day and month."""
     clocks = [sheet.clock for sheet in sheets if sheet.clock is not None]
     if not clocks or len(clocks) < len(sheets):
         return list(sheets)  # whoever joins them refuses tables with and without times
@@ -127,14 +127,14 @@ def settled(sheets: Sequence[Sheet], reading: Reading) -> list[Sheet]:
 
 
 def scan(path: Path, reading: Reading, required: Sequence[str], *, lenient: bool = False) -> Sheet:
-    """Read a table but for its times; see :func:`~fedfloor.data.files.rows.opened` for packing and delimiters.
+    """Read a table without its times; see :func:`~fedfloor.data.files.rows.opened` for packing and delimiters.
 
     Where ``[data] header`` names the columns the first row holds values; for a model, unless it holds those names.
 
     Empty cells, ``NA``, ``n/a``, ``NaN``, ``null``, ``none``, ``-`` and ``?`` are missing values.
 
     Raises:
-        SettingError: not a table, a column is missing, or a cell cannot be what it must be; file, row and column named.
+        SettingError: not a table, a column is missing, or a cell is not of its type; file, row and column are named.
     """
     return decoded(
         path, reading.encoding,
@@ -184,7 +184,7 @@ class Excerpt:
     """Rows of a table as texts.
 
     Args:
-        names: of the columns: the first row, or ``[data] header``; behind them those that roles join.
+        names: the names of the columns: the first row, or ``[data] header``; behind them those that roles join.
         rows: the other rows, whatever their lengths.
         first: the table's first row as it stands there.
     """
@@ -199,7 +199,7 @@ class Excerpt:
         return [row[place] for row in self.rows]
 
     def whole(self) -> Excerpt:
-        """Return the rows that are as long as the header and do not repeat it."""
+        """Return the rows that have the header's length and do not repeat it."""
         return replace(self, rows=[row for row in self.rows if len(row) == len(self.names) and row != self.names])
 
     def top(self, many: int) -> Excerpt:
@@ -278,7 +278,7 @@ def _collected(layout: _Layout, batches: Iterable[columnar.ColumnBatch], first: 
 
 
 class _Gathered:
-    """What was read of a table so far."""
+    """The part of a table that was read so far."""
 
     def __init__(self, layout: _Layout) -> None:
         self.layout = layout
@@ -312,7 +312,7 @@ class _Gathered:
         step = np.spacing(np.fmax(np.abs(low), np.abs(high)).astype(np.float32)).astype(np.float64)
         for i in np.flatnonzero((high > low) & (high - low < STEPS * step)).tolist():
             log.warning(
-                "%s, column '%s': values from %r to %r; single precision tells them apart in steps of %.2g. Subtract a "
+                "%s, column '%s': values from %r to %r; single precision has steps of %.2g there. Subtract a "
                 "constant from this column to keep the rest.",
                 path.name, layout.names[i], float(low[i]), float(high[i]), step[i],
             )  # fmt: skip
@@ -320,7 +320,7 @@ class _Gathered:
         return Sheet(path, layout.names, self._x.whole(), self._lines.whole(), self._text, None, clock=clock)
 
     def _warn_delimiters(self) -> None:
-        """Warn of a text that may be several cells: one with another delimiter in it, and a number beside that."""
+        """Warn of a text that may be several cells: it contains another delimiter, and a number beside it."""
         path, given = self.layout.path, self.layout.reading.delimiter
         if given is not None or columnar.is_parquet(path) or is_workbook(path):
             return
@@ -342,7 +342,7 @@ class _Gathered:
 
 
 class _Pile:
-    """Blocks of rows that become one array; small ones are put together early, so that memory is not left in pieces."""
+    """Blocks of rows that become one array; small ones are joined early, so that memory is not fragmented."""
 
     def __init__(self) -> None:
         self._large: list[NDArray[Any]] = []
@@ -367,7 +367,7 @@ class _Pile:
 
 
 def _joined(blocks: list[NDArray[Any]]) -> NDArray[Any]:
-    """Return blocks as one array, never holding all of them twice: each goes when it is copied."""
+    """Return blocks as one array, never holding all of them twice: each is freed once it is copied."""
     whole = np.empty((sum(map(len, blocks)), *blocks[0].shape[1:]), blocks[0].dtype)
     end = len(whole)
     while blocks:
@@ -379,7 +379,7 @@ def _joined(blocks: list[NDArray[Any]]) -> NDArray[Any]:
 
 @dataclass(frozen=True)
 class _Layout:
-    """Which column of a table is what."""
+    """The roles of a table's columns."""
 
     path: Path
     reading: Reading
@@ -460,7 +460,7 @@ class _Layout:
         return np.array([self.number(*cell, column) for cell in enumerate(cells, first)]) if values is None else values
 
     def quick(self, cells: list[str]) -> NDArray[np.float64] | None:
-        """Return what :meth:`number` makes of cells, or None where one of them must be looked at by itself."""
+        """Return :meth:`number` of all cells, or None where one of them must be parsed singly."""
         if self.reading.thousands is not None:
             cells = [self.ungrouped(cell) for cell in cells]
         joined = "\0".join(cells)
@@ -532,7 +532,7 @@ class _Layout:
         return values
 
     def check_words(self, lines: Sequence[int] | NDArray[np.int64], values: Sequence[str], role: str) -> None:
-        """Refuse rows without a word for a role, but not for a model that is there already."""
+        """Refuse rows without a text for a role, unless a trained model reads them."""
         bad = {text for text in {*values} if not text or (role == "label" and text.casefold() in NO_LABEL)}
         if self.lenient or role.startswith(CATEGORY) or not bad:
             return
@@ -545,7 +545,7 @@ class _Layout:
         raise UnlabelledError(problem, self.path, self.header[self.text[role]], self.reading.dialect())
 
     def moments(self, block: list[Row], form: Form | None) -> tuple[Form, NDArray[np.float64]]:
-        """Return how times are written and what each row's may be; all must be written in one way."""
+        """Return the format of times and each row's possible times; all rows must share the format."""
         column = self.time or 0
         if form == NUMBERS:
             values = self.quick([cells[column] for _, cells in block])
@@ -565,7 +565,7 @@ class _Layout:
 
 
 def other_marks(cell: str, decimal: str) -> str:
-    """Return which settings would read a number with other marks; nothing where none would.
+    """Return the settings that would read a number with other marks; empty where none would.
 
     >>> other_marks("1,234", ".")
     "If ',' is the decimal mark: --set data.decimal=,; if it stands between thousands: --set data.thousands=,"
@@ -590,13 +590,13 @@ class NoColumnError(SettingError):
     """A table has no column of a name.
 
     Args:
-        path: of the table.
-        name: of the column.
-        role: what the column would be: a role, ``values``, ``ignore`` or ``categories``; "" where a model needs it.
-        names: of the table's columns.
-        delimiter: of the tables of the training, where a model reads the table.
+        path: the path of the table.
+        name: the name of the column.
+        role: the use of the column: a role, ``values``, ``ignore`` or ``categories``; "" where a model needs it.
+        names: the names of the table's columns.
+        delimiter: the delimiter of the tables of the training, where a model reads the table.
         candidates: columns that may have the role, in words.
-        labels: columns that may be the label, in words, where a device lacks and a label, too.
+        labels: columns that may be the label, in words, where both the device and the label are missing.
         ahead: whether rows that follow are forecast, so that devices are given parts of a series.
     """
 
@@ -632,12 +632,12 @@ class NoColumnError(SettingError):
             )
             if labels:
                 first = labels[0].partition("' (")[0][1:]
-                advice += f" A label lacks, too; it may be {' or '.join(labels)}: --set 'data.columns.label={first}'."
+                advice += f" No label either; candidates: {' or '.join(labels)}: --set 'data.columns.label={first}'."
         if role in ("values", "ignore", "categories"):
-            advice = "" if 2 * len(numbers_of(names)) >= len(names) else f"Mend [data] columns.{role}."
+            advice = "" if 2 * len(numbers_of(names)) >= len(names) else f"Correct [data] columns.{role}."
         more = f", … ({len(names) - LISTED} more)" if len(names) > LISTED else ""
         super().__init__(
-            f"{place(path, 1)} (the header): no column '{name}'.{near} There are: {', '.join(names[:LISTED])}{more}."
+            f"{place(path, 1)} (the header): no column '{name}'.{near} Available: {', '.join(names[:LISTED])}{more}."
             f"{advice and ' '}{advice}{_no_header(names)}"
         )
 
@@ -646,10 +646,10 @@ class UnlabelledError(SettingError):
     """Rows of a table have no label.
 
     Args:
-        message: the place of the first one, and what it holds.
-        path: of the table.
-        column: of the labels.
-        dialect: how the table is written, as keys of ``[data]``.
+        message: the place of the first one, and its content.
+        path: the path of the table.
+        column: the column of the labels.
+        dialect: the format of the table, as keys of ``[data]``.
     """
 
     def __init__(self, message: str, path: Path, column: str, dialect: Mapping[str, Any]) -> None:

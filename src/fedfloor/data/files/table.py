@@ -40,11 +40,11 @@ BLOCK = 1 << 26  # bytes of samples put in order at once
 
 
 class MissingValuesError(SettingError):
-    """Values are missing, and no setting deals with them.
+    """Values are missing, and no setting covers them.
 
     Args:
         message: the place of the first one, and the settings.
-        count: how many.
+        count: their number.
         has_time: whether there is a value before or after each: rows have times, and every recording has at least one
             value of every sensor, most of them where rows are of no device, but of parts or wafers.
     """
@@ -55,7 +55,7 @@ class MissingValuesError(SettingError):
 
 
 class TimesError(SettingError):
-    """A device's times do not ascend, or come twice."""
+    """A device's times do not ascend, or occur twice."""
 
 
 class EmptySensorsError(SettingError):
@@ -104,7 +104,7 @@ class JoinedTables:
         return np.array([number.setdefault(name, len(number)) for name in names], np.int32)
 
     def named_runs(self, owner: NDArray[np.int32]) -> NDArray[np.int32] | None:
-        """Return the run of each row where a column names them: one for a name and a device, whatever the file."""
+        """Return the run of each row where a column names them: one for each name and device, in any file."""
         return self._numbered(owner) if "run" in self.sheets[0].text else None
 
     def place(self, row: int, column: str) -> str:
@@ -130,7 +130,7 @@ class JoinedTables:
             yield self.rows(order[start : start + many])
 
     def missing(self, categories: Collection[str] = ()) -> dict[str, int]:
-        """Return how many values of each sensor are missing, where any are; a text counts once for all its columns."""
+        """Return the number of missing values of each sensor, if any; a text counts once for all its columns."""
         counts: dict[str, int] = {}
         names = sources(self.columns, categories)
         for sheet in self.sheets if self.sheets[0].x.dtype.kind == "f" else ():
@@ -160,7 +160,7 @@ class JoinedTables:
             )
 
     def check_filled(self, x: NDArray[np.float32], order: Indices, device: Callable[[int], str]) -> None:
-        """Refuse rows [T, C, …] with a sensor that a recording has no value of, so that none could be carried on."""
+        """Refuse rows [T, C, …] with a sensor without any value in a recording, so that none could be carried over."""
         holes = np.argwhere(np.isnan(x))
         if len(holes):
             row, name = int(order[holes[0, 0]]), self.columns[holes[0, 1]]
@@ -171,7 +171,7 @@ class JoinedTables:
             )
 
     def left_out(self, name: str) -> str:
-        """Return how to do without a sensor."""
+        """Return the advice to leave a sensor out."""
         if self.sheets[0].cell != Sheet.cell:
             return "Or leave it out of the array."
         return f'Or leave the column out: [data] columns = {{ ignore = ["{name}"] }}.'
@@ -179,7 +179,7 @@ class JoinedTables:
     def in_time(
         self, order: Indices, owner: NDArray[np.int32], devices: Sequence[str], reading: Reading, roles: dict[str, str]
     ) -> Indices:
-        """Return the order of the rows with times ascending in each recording; refuse what is out of order or twice."""
+        """Return the order of rows with times ascending in each recording; refuse disordered or equal times."""
         if self.time is None:
             return order
         if reading.sort:
@@ -194,7 +194,7 @@ class JoinedTables:
                 raise TimesError(
                     f"{self.place(row, roles['time'])}: {device} has this time in row {self.line[before]} "
                     "already. A device has one row for each time: remove the copy. If several machines or recordings "
-                    "have one name, name the column that tells them apart: --set data.columns.run=NAME."
+                    "have one name, name the column that distinguishes them: --set data.columns.run=NAME."
                 )
             more = f" ({len(wrong)} times in all)" if len(wrong) > 1 else ""
             names = [roles.get("label", ""), roles.get("run", "")]
@@ -225,7 +225,7 @@ class JoinedTables:
         return MissingValuesError(message, count, has_time=self.time is not None and carried)
 
     def digest(self, words: Iterator[str], part: NDArray[np.int8] | None, reading: Reading) -> str:
-        """Return the SHA-256 of what was read: shapes and names of columns too, and which rows are for testing."""
+        """Return the SHA-256 of the data read, with shapes, names of columns and the rows for testing."""
         arrays = [
             array for array in (*(sheet.x for sheet in self.sheets), self.line, self.time, part) if array is not None
         ]
@@ -273,7 +273,7 @@ def of_entry(
     name: str, arrays: Mapping[str, NDArray[Any]], facts: Mapping[str, Any], reading: Reading, seed: int,
     inputs: Inputs | None = None, **more: Any,
 ) -> Dataset:  # fmt: skip
-    """Make a data set of what :func:`write` has written."""
+    """Make a data set from the output of :func:`write`."""
     rows = Rows(
         arrays["x"], arrays["y"], arrays["segment"], arrays.get("owner"), arrays.get("part"),
         arrays.get("time"), arrays.get("line"), arrays["file"], tuple(facts["files"]), run=arrays.get("run"),
@@ -389,7 +389,7 @@ def _write_values(
     writer: Writer, tables: JoinedTables, order: Indices, segment: NDArray[np.int32], reading: Reading,
     device: Callable[[int], str],
 ) -> Mapping[str, int]:  # fmt: skip
-    """Write the values of all sensors; return the number of missing ones by sensor, treated as ``reading`` has it."""
+    """Write the values of all sensors; return the number of missing ones by sensor, treated as ``reading`` states."""
     missing = tables.missing(reading.columns.categories or ())
     tables.check_measured()
     if missing and reading.missing == "refuse":
@@ -446,7 +446,7 @@ def _factory_of(
 
 
 def _filled(x: Values, segment: NDArray[np.int32]) -> NDArray[np.float32]:
-    """Return rows [T, C] filled along their recordings, ready-made windows [T, C, L] each along itself."""
+    """Return rows [T, C] filled along their recordings, and ready-made windows [T, C, L] each within itself."""
     x = x.astype(np.float32, copy=False)
     if x.ndim == 2:
         return fill(x, segment)

@@ -24,7 +24,7 @@ READ = (
     "3/20/2026 6:30 AM, 20260301T0630 or 1 Mar 2026 06:30. Name any other form with [data] time_format, such as "
     "--set 'data.time_format=%d.%m.%y %Hh%M'."
 )
-FORMATS = f"a form with % as strptime has it, such as '%d.%m.%Y %H:%M', or {', '.join((*ORDERS, *EPOCHS))}"
+FORMATS = f"a format of strptime, such as '%d.%m.%Y %H:%M', or {', '.join((*ORDERS, *EPOCHS))}"
 EPOCH = date(1970, 1, 1).toordinal()
 PIVOT = 69  # two-digit years from here on are of the last century, as POSIX has it
 
@@ -54,7 +54,7 @@ CELL = re.compile(
 
 
 class Form(NamedTuple):
-    """How a column's times are written.
+    """The format of a column's times.
 
     Args:
         kind: ``numbers``, ``ISO``, or an example of the date.
@@ -81,10 +81,10 @@ NUMBERS, ISO = Form("numbers"), {zone: Form("ISO", zone) for zone in (False, Tru
 
 @dataclass(frozen=True, eq=False)
 class TimeColumn:
-    """A column of times before it is decided in which order day, month and year stand.
+    """A column of times before the order of day, month and year is determined.
 
     Args:
-        form: how they are written.
+        form: their format.
         values: float64 [T, orders or 1], NaN where a time cannot be read in that order.
     """
 
@@ -174,18 +174,18 @@ def shared(forms: Sequence[Form]) -> Form | int:
 
 
 def decide(values: Moments, form: Form, given: str | None) -> tuple[Moments, str | None]:
-    """Choose the order of day, month and year for a whole column, or take numbers as seconds.
+    """Choose the order of day, month and year for a whole column, or read numbers as seconds.
 
-    An order that a row cannot be read in is none. Dates with points have the day first where that is possible. A year
+    An order in which some row cannot be read is excluded. Dates with points begin with the day if possible. A year
     of two digits is the number that does not change where the other one does.
 
     Args:
         values: float64 [T, orders or 1].
-        form: how they are written.
+        form: their format.
         given: ``[data] time_format``.
 
     Returns:
-        float64 [T], and the order that was chosen, or None where there was nothing to choose.
+        float64 [T], and the order that was chosen, or None where no choice was needed.
 
     Raises:
         TimeError: no order fits all rows, or several do and give different times.
@@ -224,7 +224,7 @@ def decide(values: Moments, form: Form, given: str | None) -> tuple[Moments, str
 
 
 def _steady(columns: dict[str, Moments]) -> list[str]:
-    """Return the orders that put the year where the number never changes, if the other one does; else all."""
+    """Return the orders with the year at the place that never changes, if the other one does; otherwise all."""
     years = {order: len(np.unique(times.astype("M8[s]").astype("M8[Y]"))) for order, times in columns.items()}
     last = [order for order in columns if order != "year-first"]
     if last and years["year-first"] == 1 and min(years[order] for order in last) > 1:
@@ -263,7 +263,7 @@ def _moment(text: str, given: str | None, decimal: str) -> tuple[Form, tuple[flo
 
 
 def _iso(cells: Sequence[str], *, zone: bool) -> Moments | None:
-    """Return what :func:`read` makes of cells in ISO 8601; None where they must be looked at one by one."""
+    """Return :func:`read` of cells in ISO 8601; None where they must be parsed one by one."""
     if any(len(cell) == 8 for cell in cells):  # 20260301 is a number
         return None
     try:
@@ -276,7 +276,7 @@ def _iso(cells: Sequence[str], *, zone: bool) -> Moments | None:
 
 
 def _same(form: Form, other: Form) -> Form | None:
-    """Return the form of both, where one of them may lack the time of day; None if they are two."""
+    """Return the form of both, where one of them may omit the time of day; None if they differ."""
     if form._replace(half=None) != other._replace(half=None):
         return None
     if form.half is None or other.half is None:
@@ -286,13 +286,13 @@ def _same(form: Form, other: Form) -> Form | None:
 
 @lru_cache
 def _origin(given: str) -> float:
-    """Return the midnight that a form without a date counts from, else 0."""
+    """Return the midnight from which a form without a date counts, otherwise 0."""
     dated = re.search(r"%[cdDFxjuUVwWbBmyYG]", given.replace("%%", "")) is not None
     return 0.0 if dated else datetime(1900, 1, 1, tzinfo=UTC).timestamp()
 
 
 def _written(text: str) -> tuple[Form, tuple[float, ...]] | None:
-    """Read a date that is none of ISO 8601."""
+    """Read a date that is not in ISO 8601."""
     match = CELL.fullmatch(text)
     if match is None:
         return None
@@ -309,7 +309,7 @@ def _written(text: str) -> tuple[Form, tuple[float, ...]] | None:
 
 @lru_cache(1 << 14)  # a day has many rows
 def _dates(text: str) -> tuple[str, tuple[str, ...], list[int | None]]:
-    """Return an example of a date's form, the orders that its numbers may stand in, and for each its day since 1970.
+    """Return an example of a date's form, the possible orders of its numbers, and for each its day since 1970.
 
     A day is None where there is no such date.
     """

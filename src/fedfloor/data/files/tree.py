@@ -1,4 +1,4 @@
-"""The files of a data folder: found by walking it, whose each is, and what the folders above it are."""
+"""The files of a data folder: found by walking it, each with its device and the roles of the folders above it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PARTS = ("train", "test")
 
 @dataclass(frozen=True)
 class DataFile:
-    """A file, or a folder with nothing in it.
+    """A file, or an empty folder.
 
     Args:
         path: where it lies.
@@ -45,7 +45,7 @@ class DataFile:
 def walk(root: Path) -> list[DataFile]:
     """Return the files of a folder in the order of their names, and its empty folders.
 
-    Hidden files (``.…``) and what file managers leave (``Thumbs.db``, ``desktop.ini``, ``__MACOSX``) are passed over.
+    Hidden files (``.…``) and files of file managers (``Thumbs.db``, ``desktop.ini``, ``__MACOSX``) are passed over.
     A link is followed only within the folder; nothing but plain files and folders is ever opened. Where the
     folder holds ``train`` and ``test`` and nothing else, its files come split.
 
@@ -78,7 +78,7 @@ def _walk(folder: Path, root: Path, above: tuple[str, ...]) -> Iterator[tuple[Pa
             raise unreadable(path, error) from error
         if stat.S_ISDIR(kind):
             if len(above) == DEEPEST:
-                raise SettingError(f"{name}: too deep. In the data folder there are a factory, a device and a label.")
+                raise SettingError(f"{name}: too deep. The levels of the folder are factory, device and label.")
             yield from _walk(path, root, (*above, path.name))
         elif stat.S_ISREG(kind):
             yield path, above, False
@@ -121,12 +121,12 @@ TEXTS = (".txt", ".dat", ".asc")  # tables where a folder has no other ones: bes
 
 @dataclass(frozen=True)
 class Naming:
-    """How the place of a table names its device, in training and in predictions.
+    """The rule by which a table's path names its device, in training and in predictions.
 
     Args:
         device: the ``folder`` or the ``file``'s name; ``column``: the table itself.
         labelled: whether the folder that the table lies in is its label, and the device the one above.
-        file_name: which part of the file's name is the device's, as ``[data] file_name``; None for all of it.
+        file_name: the part of the file's name that is the device's, as ``[data] file_name``; None: the whole name.
         factory: whether the folder above stands before the device's name, as factories have devices of one name.
     """
 
@@ -137,11 +137,11 @@ class Naming:
 
     @property
     def place(self) -> int:
-        """Where the device's name stands among the folders of a table, a file that is a device being the last."""
+        """The place of the device's name among the folders of a table; a file that is a device is the last."""
         return -2 if self.labelled else -1
 
     def devices(self, path: Path, column: Sequence[str] | None, rows: int) -> Sequence[str] | None:
-        """Return the device of each row of a table; None where neither its place nor a column names one.
+        """Return the device of each row of a table; None where neither its path nor a column names one.
 
         >>> Naming("folder").devices(Path("north/lathe-1/june.csv"), None, 1)
         ['lathe-1']
@@ -163,7 +163,7 @@ def _at(folders: Sequence[str], place: int) -> str:
 
 
 def of_file(name: str, form: str | None) -> str | None:
-    """Return the name of the device that a table belongs to by its own name; None where this is not of the form.
+    """Return the name of the device that a table belongs to by its own name; None where the name is not of the form.
 
     >>> of_file("lathe-1_june.csv.gz", "DEVICE_*")
     'lathe-1'
@@ -188,7 +188,7 @@ def tables(files: Sequence[DataFile]) -> tuple[str, ...]:
 
 
 def normal(text: str) -> str:
-    """Return a name with its letters in one piece: some systems take them apart."""
+    """Return a name with composed letters (NFC): some systems decompose them."""
     return unicodedata.normalize("NFC", text)
 
 
@@ -201,7 +201,7 @@ LAYOUTS = {
 
 
 def check_layout(files: Sequence[DataFile], reading: Reading, *, images: bool) -> None:
-    """Check that the last folders of files are labels where nothing else may be read from them.
+    """Check that the last folders of files are labels where they have no other possible meaning.
 
     Pictures, and tables in three folders, lie in folders that are named for labels. The names show it where one of
     them stands in several devices; otherwise they might as well be devices, parts or days. ``[data] classes`` and
@@ -244,7 +244,7 @@ def are_labels(files: Sequence[DataFile], reading: Reading, columns: Sequence[st
 
 
 def named(names: Sequence[str]) -> str:
-    """Return some names and how many there are.
+    """Return some names and their total number.
 
     >>> named(["a", "b", "c", "d"])
     "'a', 'b', 'c', … (4)"

@@ -1,1 +1,1 @@
-"""Data sets that are made here and need no download."""
+"""Generated data sets, which need no download."""

@@ -1,6 +1,6 @@
 """The embedded data set: printed factory labels, 62 characters, 28×28 grey, a printing and camera style per device.
 
-Nothing is stored: an image is a pure function of (seed, sample number, class, device) and is made when it is asked for.
+Nothing is stored: an image is a pure function of (seed, sample number, class, device) and is made on demand.
 The characters of matplotlib's fonts become maps of the signed distance to the outline, one for every size and slant.
 """
 
@@ -68,7 +68,7 @@ def distance_maps(font: str, characters: tuple[str, ...]) -> NDArray[np.int8]:
 
 @cache
 def _font_path(font: str) -> Path:
-    """Return the path of one of matplotlib's fonts, without an import of matplotlib (10 MB) where it lies beside it."""
+    """Return the path of one of matplotlib's fonts, if possible without an import of matplotlib (10 MB)."""
     package = find_spec("matplotlib")
     beside = Path(package.origin or "").parent / "mpl-data" if package is not None else Path()
     if package is not None and beside.is_dir():
@@ -112,15 +112,15 @@ Floats = NDArray[np.float32]
 
 @dataclass(frozen=True)
 class Style:
-    """How one device prints and sees its labels. Lengths are in pixels, grey values in 0..1.
+    """The printing and camera style of one device. Lengths are in pixels, grey values in 0..1.
 
     Args:
         font: a file of :data:`~fedfloor.data.made.labels.FONTS`.
         size: scale of the characters, 1 = capitals 17 pixels high.
-        stretch: width over height, 1 = as the font has it.
+        stretch: width over height, in units of the font's own.
         slant: sideways shift per pixel of height.
         turn: rotation of the camera, radians.
-        weight: how far the outline grows.
+        weight: the distance by which the outline grows.
         blur: width of the edge.
         paper: grey value of the ground.
         ink: grey value of the character; above ``paper`` where labels are marked light on dark.
@@ -152,7 +152,7 @@ def labels(devices: int, samples_per_device: int, seed: int, classes: int = len(
     Args:
         devices: K ≥ 1.
         samples_per_device: training samples of each device, at least 1.
-        seed: of everything drawn.
+        seed: the seed of all random draws.
         classes: F, the first so many of 0–9, A–Z, a–z; 2 to 62.
 
     >>> data = labels(devices=3, samples_per_device=20, seed=0)
@@ -186,7 +186,7 @@ def labels(devices: int, samples_per_device: int, seed: int, classes: int = len(
 
 
 def style(seed: int, device: int) -> Style:
-    """Draw how a device prints and sees its labels.
+    """Draw the printing and camera style of a device.
 
     >>> style(0, 3) == style(0, 3), style(0, 3) == style(0, 4)
     (True, False)
@@ -222,7 +222,7 @@ def _classes(seed: int, devices: int, count: int, classes: int, part: int) -> tu
 
 
 def _render(look: Style, names: tuple[str, ...], y: Labels, numbers: Indices, seed: int, purpose: str) -> Images:
-    """Print samples ``numbers`` (of classes ``y``) in one device's style: uint8 [n, 1, 28, 28]."""
+    """Render samples ``numbers`` (of classes ``y``) in one device's style: uint8 [n, 1, 28, 28]."""
     images = np.empty((len(y), 1, SIDE, SIDE), np.uint8)
     maps = distance_maps(look.font, names)
     lower, right = (np.mgrid[:SIDE, :SIDE].reshape(2, -1) / (SIDE - 1) - 0.5).astype(np.float32)
@@ -258,7 +258,7 @@ def _places(look: Style, chance: Floats) -> tuple[Floats, Floats]:
 
 
 def _ink(look: Style, maps: NDArray[np.int8], y: Labels, across: Floats, down: Floats) -> Floats:
-    """Return how much ink lies on each pixel, 0..1: the outline moved by the weight, its edge as wide as the blur."""
+    """Return the amount of ink on each pixel, 0..1: the outline moved by the weight, its edge as wide as the blur."""
     column = np.clip(DENSITY * across + np.float32((CELL - 1) / 2), 0, CELL - 1.001)
     row = np.clip(DENSITY * down + np.float32((CELL - 1) / 2), 0, CELL - 1.001)
     left, top = column.astype(np.int32), row.astype(np.int32)

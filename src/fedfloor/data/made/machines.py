@@ -1,4 +1,4 @@
-"""A made plant: machines that wear until they fail, in factories, with every cause of what their sensors show kept.
+"""A generated plant: machines in factories that wear until they fail, with the causes of all sensor values recorded.
 
 Nothing is downloaded. The same recordings serve every task: faults as classes, the remaining life as a number, normal
 operation alone, and the next rows of the sensors. The causes (:func:`recordings`) are there to judge by.
@@ -38,11 +38,11 @@ Column = NDArray[Any]
 
 @dataclass(frozen=True)
 class Machines:
-    """What the made plant is like. Sensor s of machine m shows in row t, in units of its noise,
+    """The properties of the generated plant. Sensor s of machine m shows in row t, in units of its noise,
 
         b_s + h·r_{s,g(t)} + a_m·o_{m,s} + d·t/1000·u_s + w(t)·q_s·(1 + 3/4·r_{s,g(t)}) + f_s(t) + ε:
 
-    a level b and what the operating regime g adds, r ~ N(0, 1), the machine's calibration offset, a drift that all
+    a level b and an offset of the operating regime g, r ~ N(0, 1), the machine's calibration offset, a drift that all
     machines of a factory share, wear w = (t/L)^p from 0 to 1 at the failure after L rows (p by the kind of machine),
     and a fault's effect while one lasts; ε ~ N(0, 1).
 
@@ -59,9 +59,9 @@ class Machines:
         strength: the effect of a fault, in deviations of the noise.
         skew: from 0, every machine has all faults alike, to 1, each has one kind of fault alone.
         calibration: deviation of the machines' offsets, in deviations of the noise.
-        drift: what a thousand rows of a factory's time move its sensors by, in deviations of the noise.
+        drift: the shift of a factory's sensors in a thousand rows, in deviations of the noise.
         missing: share of values that are missing.
-        factories: how many; one for four machines where it is left out.
+        factories: their number; one for four machines where it is left out.
     """
 
     runs: int = 4
@@ -92,7 +92,7 @@ class Machines:
 
 @dataclass(frozen=True, eq=False)
 class Recordings:
-    """Recordings of machines, one after the other, and what caused them.
+    """Recordings of machines, one after the other, with their causes.
 
     Args:
         x: float32 [T, 8], the sensors, NaN where a value is missing; or [T, 11], the settings behind them.
@@ -118,13 +118,13 @@ class Recordings:
 
 
 def recordings(machines: int, factories: int, seed: int, like: Machines | None = None) -> Recordings:
-    """Make recordings; those of a machine depend on the seed, the machine's number and ``like`` alone.
+    """Make recordings; a machine's depend on the seed, its number and ``like`` alone.
 
     Args:
         machines: K ≥ 1.
         factories: M ≥ 1; machine k stands in factory k mod M.
-        seed: of everything drawn.
-        like: what the plant is like.
+        seed: the seed of all random draws.
+        like: the properties of the plant.
 
     >>> made = recordings(machines=2, factories=1, seed=0, like=Machines(runs=2, life=30))
     >>> made.x.shape[1], int(made.left[-1]), len(np.unique(made.run))
@@ -193,13 +193,13 @@ def _faults(
 
 
 def load(machines: int, seed: int, reading: Reading, like: Machines | None = None) -> Dataset:
-    """Make a data set: its devices are machines in factories, and of each machine the last recordings are for testing.
+    """Make a data set: its devices are machines in factories, and each machine's last recordings are for testing.
 
     Args:
         machines: K ≥ 1.
-        seed: of everything drawn.
-        reading: task, windows, what is done about missing values.
-        like: what the plant is like.
+        seed: the seed of all random draws.
+        reading: task, windows, treatment of missing values.
+        like: the properties of the plant.
     """
     like = like or Machines()
     require(machines >= 1, "[park] devices", machines, "a whole number of at least 1")

@@ -29,7 +29,7 @@ Words = NDArray[np.uint64]
 
 @dataclass(frozen=True)
 class Procedural:
-    """What procedural data are like.
+    """The properties of procedural data.
 
     Device k prefers class c_k, drawn uniformly: a sample of its is of class c with chance s·[c = c_k] + (1 − s)/F.
     The picture of a sample of class c is 127.5 + 40·(P_c + σ·U), rounded and cut off at 0 and 255: P_c is the class's
@@ -67,8 +67,8 @@ def procedural(devices: int, samples_per_device: int, seed: int, like: Procedura
     Args:
         devices: K ≥ 1.
         samples_per_device: n ≥ 1, training samples of each device.
-        seed: of everything drawn.
-        like: what they are like.
+        seed: the seed of all random draws.
+        like: the properties of the samples.
 
     >>> data = procedural(devices=10**6, samples_per_device=20, seed=0)
     >>> data.labels(np.array([0, 19_999_999])).shape, data.take(np.array([19_999_999]), 999_999).shape
@@ -120,7 +120,7 @@ def labels(seed: int, samples_per_device: int, like: Procedural, indices: Indice
     """Return the classes of samples, int64 [n], as a hash of their numbers draws them.
 
     Args:
-        seed: of the draws.
+        seed: the seed of the draws.
         samples_per_device: by which the number of a sample gives its device.
         like: the number of classes and the skew.
         indices: int64 [n], the numbers of the samples.
@@ -144,7 +144,7 @@ def _pictures(like: Procedural, seed: int, y: Labels, noise: Images) -> Images:
 
 @cache
 def _levels(like: Procedural) -> NDArray[np.int16]:
-    """Return int16 [256]: what each level of noise adds to a grey value."""
+    """Return int16 [256]: the change of a grey value by each level of noise."""
     level = (np.arange(256) + 0.5) / 256 - 0.5  # of deviation 1/√12
     return np.asarray(np.rint(CONTRAST * like.noise * np.sqrt(12) * level), np.int16)
 
@@ -171,5 +171,5 @@ def _hashed(numbers: Indices, keyed: int) -> Words:
 
 
 def _below(words: Words, limit: int) -> Labels:
-    """Return whole numbers below ``limit``, each alike, by the upper halves of 64 random bits."""
+    """Return whole numbers below ``limit``, uniformly distributed, from the upper halves of 64 random bits."""
     return (((words >> np.uint64(32)) * np.uint64(limit)) >> np.uint64(32)).astype(np.int64)

@@ -28,13 +28,13 @@ SLACK = 1 << 24  # bytes an archive may hold beside the pictures: headers, names
 
 @dataclass(frozen=True)
 class Layout:
-    """How a data set is laid out. A record is a byte for each label, then the red, green and blue plane, row by row.
+    """The layout of a data set. A record is a byte for each label, then the red, green and blue plane, row by row.
 
     Args:
         archive: the packed file's name, without ``.gz``.
         folder: the folder it unpacks to.
         files: (name, records) of each file, the training files in their order, then the test file.
-        values: how many values each of a record's label bytes can take; the last one is the class.
+        values: the number of values that each of a record's label bytes can take; the last one is the class.
         names_file: the file that names the classes, a line each.
         names: F names for where that file is missing.
     """
@@ -96,7 +96,7 @@ def load(name: str, folder: Path, layout: Layout) -> Dataset:
 
 
 def samples(folder: Path, layout: Layout) -> tuple[int, int]:
-    """Return the published numbers of training and test images, if the beginning of the files looks right."""
+    """Return the published numbers of training and test images, if the files begin as expected."""
     source = _source(folder, layout)
     if source.is_file():
         try:
@@ -161,7 +161,7 @@ def _parse(name: str, source: Path, layout: Layout, writer: Writer) -> Mapping[s
 
 
 def _loose(place: Path, layout: Layout) -> Iterator[tuple[Path, bytes]]:
-    """Yield the unpacked files that are there: (path, content)."""
+    """Yield the existing unpacked files: (path, content)."""
     for file in _wanted(layout):
         path = place / file
         if path.is_file():
@@ -170,7 +170,7 @@ def _loose(place: Path, layout: Layout) -> Iterator[tuple[Path, bytes]]:
 
 
 class _Bounded(io.BufferedIOBase):
-    """A stream that refuses to give more than a published archive holds: what unpacks to more is no such archive."""
+    """A stream that refuses to give more than a published archive holds: one that unpacks to more is refused."""
 
     def __init__(self, path: Path, stream: io.BufferedIOBase, limit: int) -> None:
         self._path, self._stream, self._limit, self._left = path, stream, limit, limit
@@ -185,7 +185,7 @@ class _Bounded(io.BufferedIOBase):
 
 
 def _unpacked(archive: Path, layout: Layout) -> Iterator[tuple[Path, bytes]]:
-    """Yield the wanted members of an archive in its order: (archive/member, content)."""
+    """Yield the requested members of an archive in its order: (archive/member, content)."""
     wanted = set(_wanted(layout))
     try:
         with unpacking(archive), _opened(archive) as raw:
@@ -206,7 +206,7 @@ def _unpacked(archive: Path, layout: Layout) -> Iterator[tuple[Path, bytes]]:
 
 
 def _opened(archive: Path) -> io.BufferedIOBase:
-    """Open an archive, through gzip where it is packed (told by its first bytes, whatever its name)."""
+    """Open an archive, through gzip where it is packed (recognised by its first bytes, not its name)."""
     with archive.open("rb") as stream:
         packed = stream.read(2) == b"\x1f\x8b"
     return gzip.GzipFile(archive, "rb") if packed else archive.open("rb")

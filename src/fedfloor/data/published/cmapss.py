@@ -44,12 +44,13 @@ TASK = Regression(cap=125.0, unit="cycles", names=("remaining life",))
 
 @dataclass(frozen=True)
 class Cmapss:
-    """Which engines are read, and which of them are a device's.
+    """The engines that are read, and their assignment to devices.
 
     Args:
         subsets: FD001 to FD004, each a factory: one operating regime (FD001, FD003) or six, one kind of fault (FD001,
             FD002) or two.
-        engines: of each device, in the files' order; the last device of a subset has those that are left.
+        engines: the number of engines of each device, in the files' order; the last device of a subset has those that
+            are left.
         sensors: ``varying``: all that are not constant in the training rows; ``all`` 24 columns; or their names.
     """
 
@@ -81,7 +82,7 @@ class Cmapss:
 
 
 def load(name: str, folder: Path, reading: Reading, like: Cmapss | None = None) -> Dataset:
-    """Read engines: windows of all rows of those for training, and the last window of each of those for testing.
+    """Read engines: windows of all rows of training engines, and the last window of each test engine.
 
     The target of a row is the number of cycles left. A training engine fails after its last row; for a test engine the
     cycles left after it are published. An engine with fewer rows than a window is padded in front with copies of its
@@ -91,7 +92,7 @@ def load(name: str, folder: Path, reading: Reading, like: Cmapss | None = None) 
         name: the data set's name.
         folder: where ``train_FD001.txt[.gz]``, ``test_FD001.txt[.gz]``, ``RUL_FD001.txt[.gz]``, … lie.
         reading: task and windows; of a classification its ``bins``, the edges between classes of life.
-        like: which engines and sensors.
+        like: the engines and sensors that are read.
 
     Raises:
         SettingError: a file is missing or damaged, classes of life without edges, or sensors that never change.
@@ -128,7 +129,7 @@ def load(name: str, folder: Path, reading: Reading, like: Cmapss | None = None) 
 
 
 def counted(folder: Path) -> None:
-    """Check that the files of at least one subset are there; how many samples they are is up to the windows."""
+    """Check that the files of at least one subset are there; the number of their samples depends on the windows."""
     for subset in SUBSETS:
         with suppress(SettingError):
             _files(folder, subset)
@@ -150,7 +151,7 @@ def _files(folder: Path, subset: str) -> list[Path]:
 
 
 def _taken(name: str, segment: NDArray[np.int32], part: NDArray[np.int8], need: int) -> Indices:
-    """Return which rows are taken: all of a training engine, the last ``need`` of a test engine; the first one of an
+    """Return the rows to use: all of a training engine, the last ``need`` of a test engine; the first one of an
     engine with fewer several times."""
     taken, short = [], {0: 0, 1: 0}
     for first, end in runs(segment, None):

@@ -24,7 +24,7 @@ TOKEN = 32  # characters; what is cut in the middle fails this close to the end 
 
 
 class Scan:
-    """A position in a JSON text, of which only the next pieces are in memory.
+    """A position in a JSON text; only the next pieces of the text are in memory.
 
     The value behind a name, and an item, must be read before the next one.
 
@@ -141,7 +141,7 @@ Wrong = Callable[[str], SettingError]
 
 @dataclass(frozen=True, eq=False)
 class _Person:
-    """One writer: where among the images the first character lies, and the labels, int64 [n]."""
+    """One writer: the place of the first character among the images, and the labels, int64 [n]."""
 
     start: int
     y: Labels
@@ -164,7 +164,7 @@ def load(name: str, folder: Path) -> Dataset:
 
 
 def samples(folder: Path) -> tuple[int, int] | None:
-    """Return the numbers of training and test characters that the heads of the files declare; None if they do not."""
+    """Return the numbers of training and test characters declared in the heads of the files; None without them."""
     totals = []
     for part in ("train", "test"):
         total = 0
@@ -263,7 +263,7 @@ def _damaged_writer(path: Path, name: str, problem: str) -> SettingError:
 
 
 def _check(path: Path, top: Mapping[str, Any], people: Mapping[str, _Person]) -> None:
-    """Check that 'users' and 'num_samples' tell what 'user_data' holds."""
+    """Check that 'users' and 'num_samples' agree with 'user_data'."""
     users = top.get("users")
     if not isinstance(users, list) or "user_data" not in top:
         raise damaged(path, NOT_LEAF)

@@ -37,7 +37,7 @@ TASK = Reconstruction()  # where the experiment names no task
 
 @dataclass(frozen=True)
 class Skab:
-    """Which recordings are read, each a device, and how much of them trains.
+    """The recordings that are read, each a device, and their share for training.
 
     Args:
         subsets: valve1, valve2, other, anomaly-free, each a factory.
@@ -55,7 +55,7 @@ class Skab:
 
 
 def load(name: str, folder: Path, reading: Reading, like: Skab | None = None) -> Dataset:
-    """Read recordings, of each the first rows for training and the others for testing; gaps in time are passed over.
+    """Read recordings, the first rows of each for training and the rest for testing; gaps in time are ignored.
 
     Rows of the recording without labels are normal. Change points, which no model learns from, are not read.
 
@@ -63,7 +63,7 @@ def load(name: str, folder: Path, reading: Reading, like: Skab | None = None) ->
         name: the data set's name.
         folder: where the folders ``valve1``, ``valve2``, ``other`` and ``anomaly-free`` lie, with a table each run.
         reading: task and windows.
-        like: which recordings.
+        like: the recordings that are read.
 
     Raises:
         SettingError: a folder is missing, a file is damaged, or a recording has no more rows than those that train.
@@ -87,7 +87,7 @@ def load(name: str, folder: Path, reading: Reading, like: Skab | None = None) ->
 
 
 def counted(folder: Path) -> None:
-    """Check that at least one subset is there; how many samples it has is up to windows and settings."""
+    """Check that at least one subset is there; the number of its samples depends on windows and settings."""
     if not any((folder / subset).is_dir() for subset in SUBSETS):
         _files(folder, SUBSETS[0])
 

@@ -40,11 +40,11 @@ PROGRAMS = 6  # kept: a recorded step holds on to its memory
 
 @dataclass(eq=False)
 class Cohort:
-    """Steps many devices together, on the device that the engine's network lies on.
+    """Steps many devices together, on the accelerator or CPU that holds the engine's network.
 
     Args:
-        precision: of matrix products on an accelerator: ``float32``, ``tf32``, or ``bf16`` by autocast.
-        fixed: whether steps have buffers that stay from visit to visit, as recorded ones must; None: on CUDA.
+        precision: the precision of matrix products on an accelerator: ``float32``, ``tf32``, or ``bf16`` by autocast.
+        fixed: whether steps reuse their buffers from visit to visit, as CUDA graphs must; None: on CUDA.
     """
 
     precision: Precision = "float32"
@@ -157,13 +157,13 @@ class Cohort:
     # -- what visits need -------------------------------------------------------------------------------------------
 
     def samples(self, engine: Engine, wanted: Sequence[data.Whose]) -> tuple[Pool, list[list[Indices]]]:
-        """Return where the samples of groups of devices lie, and which rows each device holds now."""
+        """Return the pool with the samples of groups of devices, and the rows that each device holds now."""
         if self._resident is None and data.fits(engine):
             self._resident = Resident(engine)
         return data.held(engine, self._resident, wanted)
 
     def program(self, spec: Spec, engine: Engine, pool: Pool, *, headed: bool) -> Program:
-        """Return a program; on an accelerator one that is kept, where there is one."""
+        """Return a program; on an accelerator, a kept one if it fits."""
         network = engine.network
         made = self._forward(engine, (network.classifier or "") if headed else "")
         if isinstance(made, str):
@@ -189,7 +189,7 @@ class Cohort:
     def run(
         self, program: Program, weights: Tensor, rate: float, plan: Order, anchors: list[Tensor], height: Tensor | None
     ) -> tuple[Tensor, Tensor]:
-        """Take all steps of a program; return losses and hits, [S, K]."""
+        """Execute all steps of a program; return losses and hits, [S, K]."""
         steps, many = len(plan.many), len(weights)
         # no cache, as weights change in between; off but for bf16
         with torch.autocast(weights.device.type, torch.bfloat16, self.precision == "bf16", cache_enabled=False):

@@ -1,4 +1,4 @@
-"""Samples of many devices in one pool, and how many models fit beside it on the accelerator."""
+"""Samples of many devices in one pool, and the number of models that fit beside it on the accelerator."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def stackable(room_bytes: int | None, engine: Engine, batch: int) -> int:
 
 
 def rounded(many: int) -> int:
-    """Return a number of models that is at least ``many``, so that few programs do for all.
+    """Return a rounded-up number of models, at least ``many``, so that few programs suffice.
 
     >>> [rounded(many) for many in (1, 8, 9, 16, 17, 100)]
     [1, 8, 9, 16, 18, 104]
@@ -89,7 +89,7 @@ def activations(engine: Engine) -> int:
 
 
 class Pool:
-    """Samples that rows are taken from, with their classes; it may grow, but stays where it is as long as it fits.
+    """Samples from which rows are taken, with their classes; the pool may grow, but is not moved as long as it fits.
 
     Args:
         scale: turns stored samples [rows, …] into floats; None: they are features already.
@@ -144,7 +144,7 @@ class Resident:
         self._loaded: set[int] = set()
 
     def rows(self, engine: Engine, devices: Sequence[int], tick: int, visits: Sequence[int]) -> list[Indices]:
-        """Return for each device which rows of the pool it holds now; its samples are there afterwards."""
+        """Return each device's present rows of the pool, after its samples were added if necessary."""
         rows = []
         for k, part in zip(devices, engine.park.windows.held(devices, tick, visits), strict=True):
             first, stop = int(self._first[k]), int(self._first[k + 1])
@@ -169,7 +169,7 @@ def fits(engine: Engine) -> bool:
 
 
 class Whose(NamedTuple):
-    """Devices whose samples are wanted at a tick, and how often each was trained so far."""
+    """Devices whose samples are needed at a tick, and the number of times that each was trained so far."""
 
     devices: Sequence[int]
     tick: int
@@ -177,7 +177,7 @@ class Whose(NamedTuple):
 
 
 def held(engine: Engine, resident: Resident | None, wanted: Sequence[Whose]) -> tuple[Pool, list[list[Indices]]]:
-    """Return where samples lie, and which rows of it each device holds, group by group."""
+    """Return the pool of samples, and the rows of the pool that each device holds, group by group."""
     if resident is not None:
         return resident.pool, [resident.rows(engine, *whose) for whose in wanted]
     parts = [engine.park.together(*whose) for whose in wanted]

@@ -99,7 +99,7 @@ def _through(steps: list[Forward], numbers: Numbers, x: Tensor) -> Tensor:
 
 
 def _chain(module: nn.Module, path: str, convolve: Convolve) -> list[Forward] | None:
-    """Return the steps of a chain of known layers; None where there is another among them."""
+    """Return the steps of a chain of known layers; None where a layer is not known."""
     if module._forward_hooks or module._forward_pre_hooks or module._backward_hooks:
         return None
     if type(module) is nn.Sequential:
@@ -164,7 +164,7 @@ def views(network: Network, flat: Tensor, begin: int = 0) -> dict[str, Tensor]:
 
 
 def agrees(network: Network, forward: Forward, shape: tuple[int, ...]) -> str:
-    """Return why a stacked forward pass cannot replace the network; "" where their outputs agree."""
+    """Return the reason why a stacked forward pass cannot replace the network; "" where their outputs agree."""
     flat = network.flat
     x = torch.linspace(-1, 1, 3 * int(torch.Size(shape).numel())).to(flat).view(3, *shape)
     was_training = network.module.training

@@ -81,12 +81,12 @@ def term(goal: Objective) -> Term:
 
 
 def second(goal: Objective) -> Distilled | Mmd | None:
-    """Return the objective where it compares with the logits of the model as it arrived."""
+    """Return the objective if it compares with the logits of the model as it arrived."""
     return goal if isinstance(goal, (Mmd, Distilled)) and goal.weight > 0 else None
 
 
 def of_samples(goal: Objective) -> PerSample | None:
-    """Return the objective where its losses are others than the samples' cross-entropies."""
+    """Return the objective if its losses are not the samples' cross-entropies."""
     return goal if isinstance(goal, PerSample) and not goal.is_plain else None
 
 
@@ -177,7 +177,7 @@ class Spec:
 
 
 class Order(NamedTuple):
-    """The samples that the models step on."""
+    """The samples of the models' steps."""
 
     rows: np.ndarray  # int64 [S, K, B], rows of the pool; a short mini-batch is filled up with a row of its own
     share: np.ndarray  # [S, K, B], each sample's weight in the loss, 0 for padding
@@ -228,7 +228,7 @@ class Program:
         self.losses[at, :many], self.hits[at, :many] = losses_and_hits
 
     def step_at(self, at: Tensor, many: int) -> None:
-        """Let the first ``many`` models take the step whose number [1] lies on the device, and count it on.
+        """Let the first ``many`` models take the step whose number [1] is on the device, and increment it.
 
         Those of them whose visit is over are masked: nothing of them changes.
         """
@@ -252,7 +252,7 @@ class Program:
         return gradient.flatten(1)
 
     def _parts(self, many: int) -> tuple[dict[str, Tensor], list[Tensor], list[Tensor]]:
-        """Return the first models' numbers by name, and of those that are trained leaves, and views to change."""
+        """Return the first models' tensors by name, trained ones as leaves, and views to change them."""
         if many not in self._cut:
             named = views(self.network, self.weights[:many], self.spec.held[0])
             first, stop = self.spec.trained
@@ -263,7 +263,7 @@ class Program:
         return self._cut[many]
 
     def _stepped(self, rows: Tensor, share: Tensor, many: int) -> tuple[Tensor, Tensor]:
-        """Take a step; return the losses and the numbers of samples classified rightly, both before it, [many]."""
+        """Take a step; return the losses and the numbers of correctly classified samples, both before it, [many]."""
         spec = self.spec
         numbers, leaves, places = self._parts(many)
         x, y = self.pool.values(rows), self.pool.y.index_select(0, rows.flatten()).view_as(rows)
@@ -361,10 +361,11 @@ def lazy_stats(
     losses: Tensor, hits: Tensor, visits: Sequence[Sequence[Indices]], keys: Sequence[Key], work: Work,
     held: Sequence[int],
 ) -> list[Stats]:  # fmt: skip
-    """Return a function for each stacked visit that returns its statistics; the first call fetches those of all.
+    """Return a function for each stacked visit that returns its statistics; the first call fetches those of all visits.
 
     Args:
-        losses, hits: [S, K] on the device: mean losses, and samples classified rightly, of the mini-batches.
+        losses, hits: [S, K] on the device: mean losses of the mini-batches, and the numbers of their correctly
+            classified samples.
     """
     fetched, sizes_of = fetching(losses, hits), [[len(batch) for batch in visit] for visit in visits]
 
@@ -391,7 +392,7 @@ def lazy_union_stats(
     """Return a function for each stacked super node that returns its visits' statistics.
 
     Args:
-        each, right: [K, B] on the device: the losses of single samples, and whether they were classified rightly.
+        each, right: [K, B] on the device: the losses of single samples, and whether they were classified correctly.
     """
     fetched = fetching(each, right)
 

@@ -187,7 +187,7 @@ class _Full:
         self._cohort, self._engine, self._pool, self._held, self._weights = cohort, engine, pool, held, weights
 
     def of(self, k: int) -> Tensor:
-        """Return one device's, [trained]; it may be changed."""
+        """Return one device's gradient, [trained], which may be changed."""
         return self._gradients[k].clone()
 
     @cached_property

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class VisitJob:
-    """A visit that is to take place."""
+    """A visit to carry out."""
 
     engine: Engine
     work: Work
@@ -68,7 +68,7 @@ Driven = Generator[list[Job], list[CohortAnswer], NodeResult]
 
 @dataclass(eq=False)
 class PendingReceipt:
-    """A receipt whose figures may still lie on the device."""
+    """A receipt whose figures may still be on the device."""
 
     device: int
     visit: int
@@ -136,7 +136,7 @@ def driven(trainer: Trainer, walking: Walking, room: int) -> Driven:
 def branches(
     trainer: Trainer, request: ParallelRequest, mine: Collection[int], room: int
 ) -> Generator[list[Job], list[CohortAnswer], tuple[Aggregation, list[NodeResult]]]:
-    """Walk the branches ``mine`` of a ``Parallel``, as many at a time as there is room for, in plan order."""
+    """Walk the branches ``mine`` of a ``Parallel``, as many at a time as fit into memory, in plan order."""
     done = list[NodeResult]()
     aggregation = aggregation_of(trainer.engine, request.node, request.packet, trainer.place(request.tick))
     packet = aggregation.given

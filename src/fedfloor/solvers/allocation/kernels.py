@@ -23,7 +23,7 @@ SLACK = 1e-12  # relative, where rounding must not rule anything out
 
 
 def channel_data(tables: LevelTables) -> ChannelData:
-    """Return the tables as kernels take them; the last two: latency alone on a channel, ln of its upload [N]."""
+    """Return the tables in the kernels' form; the last two: latency alone on a channel, ln of its upload [N]."""
     harm = np.where(np.arange(tables.power.shape[1]) < tables.count[:, None], tables.threshold / tables.power, np.inf)
     with np.errstate(over="ignore"):
         log_upload = (tables.log_airtime + harm).min(1)
@@ -35,7 +35,7 @@ def channel_data(tables: LevelTables) -> ChannelData:
 
 
 def workspace(devices: int) -> Workspace:
-    """Return the arrays that kernels write into while they look at a channel."""
+    """Return the work arrays of kernels for one channel."""
     return np.zeros(devices, np.int64), np.empty(devices), np.empty(devices)
 
 
@@ -56,7 +56,7 @@ def log_harm(data: ChannelData, members: Integers, size: int, rank: Integers, i:
 
 @compiled
 def log_budgets(data: ChannelData, members: Integers, size: int, limit: float, work: Workspace) -> bool:
-    """Write ln(limit − compute) of the members; return False if they cannot all meet the limit, whatever the powers.
+    """Write ln(limit − compute) of the members; return False if they cannot all meet the limit at any powers.
 
     With b the most −ln q a device can bear, ``"mean"`` reception needs Σ 1/(1 + b/γ) ≤ 1 and fading
     Σ b ≥ m(m − 1) ln(1 + γ): see :func:`fedfloor.solvers.allocation.problem.lower_bound`.
@@ -80,7 +80,7 @@ def log_budgets(data: ChannelData, members: Integers, size: int, limit: float, w
 
 @compiled
 def start_levels(data: ChannelData, members: Integers, size: int, work: Workspace) -> None:
-    """Start at levels that no solution lies below (``"mean"`` reception).
+    """Start at levels that are lower bounds of every solution (``"mean"`` reception).
 
     The powers' sum X is at least Σ max(weakest level, share·X). The least such X is found by Newton's method from
     below, which does not pass it, as the sum is convex in X.
@@ -273,7 +273,7 @@ def pack(
 
 @compiled
 def promise(data: ChannelData, limit: float) -> Integers:
-    """Return the devices that can meet a latency alone, those that bear most interference first.
+    """Return the devices that can meet a latency alone, those that tolerate most interference first.
 
     −ln q may be at most ln((T − compute)/airtime): the device with the longest time left for its upload is first.
     """
@@ -328,7 +328,7 @@ def grown_array(values: Places, needed: int) -> Places:
 def list_sets(
     data: ChannelData, devices: Integers, limit: float, room: int, work: Workspace
 ) -> tuple[Places, Places, bool]:
-    """List every set that meets ``limit`` on one channel, depth first: a set that does not is in no set that does.
+    """List every set that meets ``limit`` on one channel, depth first: no superset of a set that fails meets it.
 
     Returned are the members of all sets, one after the other, as places in ``devices`` [M]; the start of each set, and
     the end; and whether these are all sets: the list ends when it has more than ``room`` members.
@@ -363,7 +363,7 @@ PRECISION = 1e-12  # of a set's latency, relative
 
 @compiled
 def unpack(mask: int, devices: Integers, out: Integers) -> int:
-    """Write the devices of a set; return how many."""
+    """Write the devices of a set; return their number."""
     size = 0
     for a in range(len(devices)):
         if mask >> a & 1:

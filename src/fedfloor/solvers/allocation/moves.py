@@ -28,7 +28,7 @@ Rows = tuple[Integers, Integers, Integers, Integers]  # members [C + 1, N], size
 
 @compiled
 def rows_of(channel: Integers, channels: int, pool: Integers) -> Rows:
-    """Return the rows that hold the devices of ``pool`` on their channels."""
+    """Return the rows with the devices of ``pool`` by channel."""
     members = np.empty((channels + 1, len(pool)), np.int64)
     size = np.zeros(channels + 1, np.int64)
     row = np.full(len(channel), channels, np.int64)
@@ -267,7 +267,7 @@ def sweep(
     data: ChannelData, terms: CostTerms, channel: Integers, rank: Integers, channels: int, devices: Integers,
     may_rest: bool, ties: bool,
 ) -> tuple[float, bool]:  # fmt: skip
-    """Let each of ``devices`` choose anew; return the log cost and whether any choice changed.
+    """Let each of ``devices`` choose again; return the log cost and whether any choice changed.
 
     A device keeps its choice unless another has a smaller cost, or with ``ties`` an equal cost and a smaller Σ ln t.
     """

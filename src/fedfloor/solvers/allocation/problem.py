@@ -193,7 +193,7 @@ def training_latency(n: float, compute: Floats, airtime: Floats, q: Floats) -> f
 
 
 def divergence(problem: AllocationProblem, active: Integers) -> float:
-    """Return ‖P_S − P_target‖₂, P_S the class shares of those that take part; 0 where classes do not count."""
+    """Return ‖P_S − P_target‖₂, P_S the class shares of the active devices; 0 where classes are not considered."""
     if problem.divergence_weight == 0 or problem.counts is None or problem.target is None:
         return 0.0
     held = problem.counts[active].sum(0)
@@ -278,7 +278,7 @@ class LevelTables:
 
 
 def cost_terms(problem: AllocationProblem) -> CostTerms:
-    """Return the cost's other factors as the kernels take them: μ, λ, w, counts, target."""
+    """Return the cost's other factors in the kernels' form: μ, λ, w, counts, target."""
     weight = problem.divergence_weight
     counts = problem.counts if weight > 0 and problem.counts is not None else np.zeros((problem.devices, 1))
     target = problem.target if weight > 0 and problem.target is not None else np.ones(1)
@@ -317,7 +317,7 @@ def alone_s(problem: AllocationProblem) -> Floats:
 
 
 def lower_bound(problem: AllocationProblem) -> float:
-    """Return a value that no allocation beats.
+    """Return a lower bound of all allocations' values.
 
     Within a latency T device i bears −ln q of at most b_i = max_p ln((T − c_i)/airtime_i). With ``"mean"`` reception
     and X the powers on its channel, γ(X − s_i)/s_i ≤ b_i, so that it takes the share s_i/X ≥ 1/(1 + b_i/γ) of the
@@ -332,7 +332,7 @@ def lower_bound(problem: AllocationProblem) -> float:
 
 
 def latest(problem: AllocationProblem, value: float) -> float:
-    """Return a latency that no allocation of at most this finite cost exceeds, by the same argument; coarse."""
+    """Return a coarse upper bound of the latency of allocations of at most this finite cost, by the same argument."""
     compute, upload = able(problem)
     edges = _edges(problem, compute, upload)
     for a, b in zip(edges[-2::-1], edges[:0:-1], strict=True):

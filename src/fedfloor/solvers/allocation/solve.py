@@ -161,7 +161,7 @@ def search(problem: AllocationProblem, *, proposals: int = PROPOSALS, seed: int 
 
 
 def _pool(problem: AllocationProblem, data: ChannelData, channel: Integers, limit: float) -> Integers:
-    """Return the devices worth considering.
+    """Return the devices that may be part of a best allocation.
 
     No better allocation has a latency above some T; those that bear most interference within T, and the active ones.
     """
@@ -203,7 +203,7 @@ START, MORE = 300, 300  # sets in the first linear programme, and added to each 
 
 
 class UnprovenError(Exception):
-    """Neither sets nor a proof were found, mostly for want of time."""
+    """No sets and no proof were found, mostly because the time ran out."""
 
 
 def pack_sets(
@@ -416,7 +416,7 @@ SOLVERS: Mapping[str, Callable[[AllocationProblem, int], Solution[Allocation]]] 
 
 
 def ready(name: str, problem: AllocationProblem) -> None:
-    """Load a solver's machine code, so that the next call's seconds are those of solving."""
+    """Load a solver's machine code, so that the next call's time is that of solving."""
     two = np.array([0.1, 0.1])
     tiny = AllocationProblem(two, two[:, None], 1e-9 * np.ones((2, 1)), 1e-12, 1e-3, 1, problem.reception)
     solve(name, tiny)

@@ -1,1 +1,1 @@
-"""Which devices form groups whose classes are mixed alike: HFedMS's grouping problem."""
+"""Groups of devices with similar class mixes: HFedMS's grouping problem."""

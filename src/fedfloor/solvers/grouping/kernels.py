@@ -78,7 +78,7 @@ def exchange_rounds(
     x: Floats, G: Floats, total: Floats, along: Floats, centre: float, gain: float,
     slots: Integers, short: int, groups: int, order: Integers,
 ) -> int:  # fmt: skip
-    """Let groups exchange two by two; return the number of exchanges.
+    """Let groups exchange in pairs; return the number of exchanges.
 
     ``x``: counts [K, F]. ``G``: X Xᵀ [K, K]; empty: the products are computed for each pair. ``total``, ``along``,
     ``centre``, ``gain``: as :func:`exchange_between`'s, of all devices. ``slots``: devices of the groups and, behind
@@ -108,7 +108,7 @@ def exchange_rounds(
 
 @compiled
 def mediators(counts: Floats, choice: Integers) -> None:
-    """Fill the groups [M, L] one after the other with the device that brings Σ p ln p down most."""
+    """Fill the groups [M, L] one after the other with the device that lowers Σ p ln p most."""
     K, F = counts.shape
     left = np.ones(K, np.bool_)
     total = counts.sum(1)
@@ -136,7 +136,7 @@ def mediators(counts: Floats, choice: Integers) -> None:
 
 @compiled
 def cheapest_clusters(cost: Floats, price: Floats, label: Integers) -> Integers:
-    """Give every point the cluster with the least cost and price, in ``label`` [n]; return the sizes [L]."""
+    """Assign every point to the cluster with the least cost and price, in ``label`` [n]; return the sizes [L]."""
     held = np.zeros(len(price), np.int64)
     for i in range(len(cost)):
         a = 0
@@ -156,7 +156,7 @@ def excess(held: Integers, size: int) -> int:
 
 @compiled
 def update_moves(cost: Floats, move: Floats, cheapest_member: Integers, i: int, a: int, p: int) -> None:
-    """Keep point i, the p-th of cluster a, for every cluster to which it costs least to move."""
+    """Record point i, the p-th of cluster a, for every cluster to which its move is the cheapest."""
     for b in range(cost.shape[1]):
         if b != a and cost[i, b] - cost[i, a] < move[a, b]:
             move[a, b], cheapest_member[a, b] = cost[i, b] - cost[i, a], p
@@ -196,7 +196,7 @@ def shortest_path(move: Floats, price: Floats, held: Integers, size: int, before
 
 @compiled
 def assign(cost: Floats, price: Floats, size: int, label: Integers) -> None:
-    """Give every point a cluster, ``size`` points to each, with the least sum of costs.
+    """Assign every point to a cluster, ``size`` points to each, with the least sum of costs.
 
     ``cost``: [L·size, L]. ``price``: [L], of the last time or zeros; changed. ``label``: the cluster of each point
     [L·size]; overwritten.

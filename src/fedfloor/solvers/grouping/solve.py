@@ -1,4 +1,4 @@
-"""Groups of equally many devices whose classes are mixed alike: HFedMS's problem, its measure, and solvers of it.
+"""Groups of equal size with similar class mixes: HFedMS's problem, its measure, and its solvers.
 
 Zeng, Liu, Niyato et al., "HFedMS: Heterogeneous Federated Learning with Memorable Data Semantics in Industrial
 Metaverse", IEEE TCC 2023, arXiv 2211.03300, Eq. 1-6. The paper leaves the distance of two groups open; here it is that
@@ -67,7 +67,7 @@ class GroupingProblem:
 
 
 def shares(problem: GroupingProblem, choice: Integers) -> Floats:
-    """Return p [M, F], the class shares of the groups [M, L]; zeros where a group holds nothing.
+    """Return p [M, F], the class shares of the groups [M, L]; zeros where a group has no samples.
 
     >>> shares(GroupingProblem(np.array([[3.0, 1], [1, 3], [0, 0]]), 3), np.array([[0], [1], [2]])).tolist()
     [[0.75, 0.25], [0.25, 0.75], [0.0, 0.0]]
@@ -149,7 +149,7 @@ def singletons(problem: GroupingProblem) -> Integers:
 
 
 def random_groups(problem: GroupingProblem, seed: int) -> Integers:
-    """Return M groups of L devices [M, L], every grouping as likely as any other."""
+    """Return M groups of L devices [M, L], all groupings with equal chance."""
     order = np.random.default_rng(seed).permutation(problem.devices)
     return canonical(order[: problem.groups * problem.size].reshape(problem.groups, problem.size))
 
@@ -241,7 +241,7 @@ def clusters(points: Floats, how_many: int, distance: Distance, rng: np.random.G
 
 
 def kmeans_plus_plus(points: Floats, squares: Floats, how_many: int, rng: np.random.Generator) -> Integers:
-    """Return the points that the centroids start from: k-means++ with 2 + ⌊ln L⌋ candidates for each.
+    """Return the starting points of the centroids: k-means++ with 2 + ⌊ln L⌋ candidates for each.
 
     Every candidate is drawn by its squared distance to the nearest centroid; the one that leaves the least sum of them
     is taken. Arthur, Vassilvitskii, SODA 2007.
@@ -273,7 +273,7 @@ GAIN = 1e-12  # of squared shares: a smaller one is rounding
 def exchange(
     problem: GroupingProblem, start: Integers | None = None, *, rounds: int = ROUNDS, seed: int = 0
 ) -> Solution[Integers]:
-    """Exchange devices between groups, and with those left out, while that lowers Σ‖p_m − c‖²; no worse than the start.
+    """Exchange devices between groups, and with those left out, while Σ‖p_m − c‖² falls; never worse than the start.
 
     In a round the groups pair up at random; a pair makes the best of all its exchanges until none gains. Those left out
     are cut into further groups that may have any classes. c is the mean of the p_m, updated after every quarter of the

@@ -1,1 +1,1 @@
-"""Which devices train together so that their classes add up to a target: FedGS's selection problem."""
+"""Choice of devices whose classes add up to a target: FedGS's selection problem."""

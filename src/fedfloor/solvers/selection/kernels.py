@@ -47,7 +47,7 @@ def greedy(columns: Floats, y: Floats, k: int, x: Flags) -> None:
 
 @compiled
 def exchange(G: Floats, g: Floats, inside: Integers, outside: Integers, a: int, b: int) -> None:
-    """Take ``outside[b]`` in for ``inside[a]`` and keep g = G x − Aᵀy."""
+    """Replace ``inside[a]`` by ``outside[b]`` and update g = G x − Aᵀy."""
     j, i = inside[a], outside[b]
     for p in range(len(g)):
         g[p] += G[i, p] - G[j, p]
@@ -56,7 +56,7 @@ def exchange(G: Floats, g: Floats, inside: Integers, outside: Integers, a: int, 
 
 @compiled
 def change(G: Floats, g: Floats, i: int, j: int) -> float:
-    """Return the change of the square when i is taken in for j."""
+    """Return the change of the square when j is replaced by i."""
     return float(2.0 * (g[i] - g[j]) + G[i, i] + G[j, j] - 2.0 * G[i, j])
 
 
@@ -232,7 +232,7 @@ def decision_penalties(x: Floats, g: Floats, m: int, ridge: float, penalty: Tabl
 
 @compiled
 def branching_order(x: Floats, penalty: Table, weight: float, free: Integers, twin: Integers) -> Integers:
-    """Return the order of the candidates, last decided first: the costliest to get wrong are decided first.
+    """Return the order of the candidates, last decided first: those whose wrong decision costs most are decided first.
 
     Of identical columns (``twin`` names the first of them) the first is decided first.
     """
@@ -286,7 +286,7 @@ def previous_twin(twin: Integers) -> Integers:
 
 @compiled
 def feasible(v: int, count: int, level: int, m: int, before: int, place: Integers, chosen: Signs) -> bool:
-    """Return whether m ones are still possible with ``level`` to decide, and the identical one ``before`` is in too."""
+    """Return whether m ones are still possible with ``level`` to decide, and identical ``before`` is chosen, too."""
     if count > m or count + level < m:
         return False
     return v == 0 or before < 0 or chosen[place[before]] == 1
@@ -364,7 +364,7 @@ def settle_subtree(
     columns: Floats, gram: Floats, y: Floats, twin: Integers, fixed: Signs, k: int, budget: int,
     best: Floats, incumbent: Signs,
 ) -> tuple[float, int, int]:  # fmt: skip
-    """Bound a part of the tree and, if the budget suffices, settle it.
+    """Bound a part of the tree and, if the budget suffices, search it completely.
 
     ``fixed`` [N] is 0 or 1 where decided, −1 elsewhere; k is the number to choose in all. ``best`` [1] and
     ``incumbent`` [N] are improved in place. Returned are a bound on the squared values of this part; the candidate to

@@ -1,4 +1,4 @@
-"""The selection problem of FedGS: a given number of devices whose batches add up to wanted class counts.
+"""The selection problem of FedGS: a given number of devices whose batches add up to given class counts.
 
 Li, Qi, Wang, Sun, Li, Chen, "Data Heterogeneity-Robust Federated Learning via Group Client Selection in Industrial
 IoT", IEEE IoT-J 9(18), 2022, arXiv 2202.01512, Eq. 6 and 10-13.
@@ -25,7 +25,7 @@ class SelectionProblem:
         counts: A [F, N], samples of each class in each candidate's next batch.
         target: y [F], the sum that the chosen batches should have; negative where too much is given already.
         how_many: L, 0 … N.
-        share: P [F], wanted class shares, adding up to 1; default: (y + b)/Σ(y + b).
+        share: P [F], target class shares, adding up to 1; default: (y + b)/Σ(y + b).
         given: b [F], samples of the devices that take part anyway; default: none.
     """
 

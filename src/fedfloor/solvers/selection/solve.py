@@ -158,7 +158,7 @@ def cross(parents: Chromosomes, rng: np.random.Generator) -> Chromosomes:
 
 
 def mutate(chromosome: Chromosomes, k: int, rng: np.random.Generator) -> None:
-    """Give a chromosome [N] k ones again, or exchange a one and a zero if it has k; in place."""
+    """Repair a chromosome [N] to k ones, or swap a one and a zero if it has k; in place."""
     zeros, ones = np.flatnonzero(~chromosome), np.flatnonzero(chromosome)
     more = k - ones.size
     swapped = int(more == 0 and zeros.size > 0 and ones.size > 0)
@@ -170,7 +170,7 @@ DRAWS = 1000
 
 
 def random(problem: SelectionProblem, *, seed: int = 0) -> Solution[Integers]:
-    """Return L candidates, every set as likely as any other."""
+    """Return L candidates, all sets with equal chance."""
     began = time.perf_counter()
     choice = np.sort(np.random.default_rng(seed).permutation(problem.candidates)[: problem.how_many])
     return solved(value(problem, choice), whole_bound(problem), choice, time.perf_counter() - began)
@@ -354,7 +354,7 @@ Signs = NDArray[np.int8]
 def exact(
     problem: SelectionProblem, time_limit_s: float = 60.0, *, nodes: int | None = None, seed: int = 0
 ) -> Solution[Integers]:
-    """Return the best choice, with a proof where time allows and a bound where it does not.
+    """Return the best choice, with a proof if time allows, otherwise with a bound.
 
     The choice of :func:`swap` is the first incumbent. Then the tree is enumerated below the continuous solution's bound
     (:mod:`fedfloor.solvers.selection.kernels`); where that takes too many nodes, it is split at the candidate nearest
@@ -395,7 +395,7 @@ def exact(
 def _branch_and_bound(
     problem: SelectionProblem, columns: Floats, gram: Floats, known: Solution[Integers], deadline: float, left: float
 ) -> tuple[Integers, float]:
-    """Return the best choice and a bound on all others; ``left`` is the number of nodes it may take."""
+    """Return the best choice and a bound on all other ones; ``left`` is the number of nodes that it may visit."""
     from fedfloor.solvers.selection import kernels
 
     y, twin = problem.target, np.empty(len(columns), np.int64)
