@@ -174,7 +174,7 @@ def _record(planned: PlannedRun, ranks: int, follow: Callable[[str, Line], None]
     if not whole:
         return None
     if not (planned.out / "experiment.toml").exists():  # the log has the reason
-        return {"refused": "there is no such reference for this task."}
+        return {"refused": "this task has no such reference."}
     (done,) = ledger.collect([planned.out])
     spent = {kind: ledger.spent(kind)(done.rounds[-1]) for kind in ("bytes", "seconds", "joules")}
     figure, value = done.headline, done.headline.read(done.rounds[-1])

@@ -35,7 +35,7 @@ def toml(path: Path, noun: str) -> Table:
     """Return the tables of a TOML file.
 
     Raises:
-        SettingError: it is not there (the nearest beside it is named), or not TOML (the line is quoted).
+        SettingError: the file does not exist (a similar name beside it is quoted), or is not TOML (the line is quoted).
     """
     try:
         text = path.read_text(encoding="utf-8-sig")
@@ -52,7 +52,7 @@ def toml_text(text: str, source: str) -> Table:
     """Return the tables of a TOML text; errors name its source.
 
     Raises:
-        SettingError: it is not TOML (the line is quoted), or nested too deeply.
+        SettingError: the text is not TOML (the line is quoted), or nested too deeply.
     """
     try:
         return tomllib.loads(text)
@@ -192,7 +192,7 @@ def _built(kind: type[Any], table: Any, path: str) -> Any:
     types_of, values = hints(typing.cast(Hashable, kind)), {}
     for key, value in table.items():
         if key not in known:
-            own = " A method's own settings stand in [methods.NAME]." if path == "method" else ""
+            own = " A method's own settings belong in [methods.NAME]." if path == "method" else ""
             raise SettingError(f"{f'[{path}] ' if path else ''}{unknown('key', key, known)}{own}")
         values[key] = _converted(value, types_of.get(key, Any), f"{path}.{key}".lstrip("."))
     for name, field in known.items():

@@ -32,8 +32,8 @@ class Comparison:
 
     Attributes:
         folder: holds one run's folder for each pair.
-        folders: those that were done, in the order of doing.
-        diverged: those of them whose training diverged; their rounds until then are in them.
+        folders: the finished runs, in the order of execution.
+        diverged: the finished runs whose training diverged; they contain the rounds until then.
         stopped: ``"finished"``, or ``"interrupted"``: some are missing or not whole.
     """
 

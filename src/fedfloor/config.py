@@ -50,7 +50,7 @@ def read(path: Path, changes: Iterable[str] = ()) -> Experiment:
         changes: ``a.b=value`` texts; the value is TOML, or else taken as text.
 
     Raises:
-        SettingError: the file is not there or not TOML; a key, type or value is wrong. Names the file, unless a
+        SettingError: the file does not exist or is not TOML; a key, type or value is wrong. Names the file, unless a
             change is at fault.
     """
     changes = tuple(changes)
@@ -286,8 +286,8 @@ def resolved(experiment: Experiment, folder: Path | None = None) -> str:
     """Return the experiment as TOML with every default written out; only the chosen method's table is kept.
 
     Args:
-        experiment: its paths begin at the working folder.
-        folder: where the text will lie; relative paths in it begin there.
+        experiment: the experiment; its paths are relative to the working folder.
+        folder: the folder of the text, to which its relative paths refer.
     """
     import tomlkit
 

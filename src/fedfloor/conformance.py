@@ -59,9 +59,9 @@ class Contract:
     """The checks of one method.
 
     Args:
-        method: its name, or ``module:Name``.
+        method: the method's name, or ``module:Name``.
         changes: further keys, such as ``methods.NAME.share=0.5``, as the command line's ``--set``.
-        folder: where runs are written.
+        folder: the folder for the runs.
     """
 
     def __init__(self, method: str, changes: Sequence[str], folder: Path) -> None:
@@ -182,11 +182,11 @@ def check_method(method: str, changes: Sequence[str] = ()) -> Iterator[Check]:
     """Test the contract of a method; yield the result of each check.
 
     Args:
-        method: its name, or ``module:Name``.
+        method: the method's name, or ``module:Name``.
         changes: further keys of the experiment, as ``--set`` takes them.
 
     Raises:
-        SettingError: there is no such method, or it cannot be read.
+        SettingError: the method does not exist, or cannot be read.
     """
     with tempfile.TemporaryDirectory() as place:
         contract = Contract(method, changes, Path(place))

@@ -106,7 +106,7 @@ def draft(path: Path, out: Path, changes: Sequence[str]) -> Draft:
 
     Args:
         path: a table, a folder or an ``.npz`` file.
-        out: where the experiment file will be: it has the file's name, and speaks of the data as seen from there.
+        out: the path of the experiment file, which names the experiment; paths to data are relative to it.
         changes: ``a.b=value`` texts, as for ``--set``.
 
     Raises:
@@ -176,9 +176,9 @@ def _ahead(document: dict[str, Any], park: Park, notes: list[str], *, window: bo
     """Exclude columns given by a calendar or a category from the forecast, and set windows of a period, unless set.
 
     Args:
-        document: with the task.
-        park: as it is without.
-        notes: to which sentences are added.
+        document: the draft, with its task.
+        park: the park with all columns.
+        notes: the list to which sentences are added.
         window: whether a window is given.
     """
     data, columns, before = document["data"], park.dataset.inputs.columns, dict(document["data"])
@@ -200,7 +200,7 @@ def _ahead(document: dict[str, Any], park: Park, notes: list[str], *, window: bo
             park = build_park(config.from_table(document | {"data": wider}))
             data.update(wider)
             notes.append(
-                f"values come again after {rows} rows, so windows have {length}, and the value a season before is a "
+                f"values recur after {rows} rows, so windows have {length}, and the value a season before is a "
                 "reference: --set data.task.season=N --set data.window.length=N for others"
             )
             return park
@@ -334,7 +334,7 @@ def _mend(document: dict[str, Any], notes: list[str], *, timed: bool) -> str:
             data["columns"] |= {"time": "", "ignore": left}
             notes[:] = [note for note in notes if note != f"'{name}' is taken for the time"]
             notes.append(
-                f"'{name}' holds dates that rows are not in the order of, so it is left out; if it is the time: --set "
+                f"'{name}' holds dates, but rows are not in their order, so it is left out; if it is the time: --set "
                 f"'data.columns.time={name}' --set data.sort=true"
             )
         except ShortRecordingsError as short:
@@ -603,7 +603,7 @@ def _alike(data: Dataset) -> list[str]:
         for name in names:
             other = first.setdefault("".join(name.casefold().split()), name)
             if other != name:
-                pairs.append(f"{noun} '{other}' and '{name}' count as two: if they are one, write its name in one way")
+                pairs.append(f"{noun} '{other}' and '{name}' count as two: if they are the same, give them one name")
     return pairs
 
 
@@ -702,7 +702,7 @@ def check_free(out: Path, *, force: bool) -> None:
     """Check that an experiment file can be written; an existing one stays, unless ``force``.
 
     Raises:
-        SettingError: it exists, it is a folder, or its folder is missing.
+        SettingError: the file exists, is a folder, or its folder is missing.
     """
     exists = is_there(out)
     if out.is_dir():

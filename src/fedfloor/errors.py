@@ -97,6 +97,6 @@ def disk_error(path: Path, error: OSError) -> RunError:
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return RunError(
             f"the disk is full: {path.name} could not be written in {path.parent}. "
-            "The last checkpoint is good: make room, then go on with --resume."
+            "The last checkpoint is intact: make room, then continue with --resume."
         )
     return RunError(f"{path} could not be written: {error.strerror or error}. The last checkpoint is good.")

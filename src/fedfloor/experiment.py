@@ -36,10 +36,10 @@ class DataSettings(Reading):
     """The ``[data]`` table; the reading of the user's data is described by :class:`~fedfloor.data.reading.Reading`.
 
     Args:
-        name: a data set by name; ``labels`` is made on the spot and needs no download.
+        name: a data set by name; ``labels`` is generated on demand and needs no download.
         root: folder the data sets lie in; ``$FEDFLOOR_DATA`` or the user's data folder where it is left out.
-        path: data of one's own, instead of ``name``: a table, a folder or an ``.npz`` file.
-        partition: the assignment of samples to devices; left out, ``natural`` for data of one's own, procedural data,
+        path: the user's own data, instead of ``name``: a table, a folder or an ``.npz`` file.
+        partition: the assignment of samples to devices; left out, ``natural`` for the user's own data, procedural data,
             machines, engines and test benches, and ``iid`` for others.
         stream: the samples that a device holds at a tick.
         normalise: ``unit`` scales bytes to [0, 1]; ``standard`` centres each channel by per-device sums and divides by
@@ -128,7 +128,7 @@ class ModelSettings:
         classifier: path of the layer that is the classifier; left out, the last linear layer.
         init: the distribution of initial weights: ``default``, as the layers of PyTorch (or the network's own code) do,
             or ``glorot``, uniform within ±√(6 / (fan in + fan out)) with biases of 0.
-        init_from: a run's folder or its ``model.safetensors``, whose model training begins with.
+        init_from: a run's folder or its ``model.safetensors``, with whose model training begins.
     """
 
     name: str = "mlp-2nn"

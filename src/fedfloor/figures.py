@@ -76,12 +76,12 @@ class Errors:
     Args:
         true: float64 [n, T].
         predicted: float64 [n, T, L]: the prediction is in the middle, its interval at both ends; L = 1 without one.
-        cap: true values above it count as it; None: they count as they are.
+        cap: true values above it count as the cap; None: no cap.
         naive: of each target, the mean absolute error of repeating a value in training; empty where there is no order.
         names: the names of the targets, or of sensors whose rows ahead they are, as many for each.
         unit: the unit of the targets.
         levels: L quantiles that were learnt; empty where there is no interval.
-        edges: between ranges of the first target.
+        edges: the edges between ranges of the first target.
     """
 
     true: NDArray[np.float64]
@@ -131,7 +131,7 @@ class Kind:
     """An entry of the list of figures.
 
     Args:
-        name: as it is written.
+        name: the name, as written.
         value: (predictions of the test samples, number of the class) → the figure; None where it is
             not defined.
         of_class: whether it is of all classes together, of one that is named, or of either.
@@ -139,7 +139,7 @@ class Kind:
         better: the direction of improvement.
         column: its column in the ledger, where every run has one.
         ranking: whether it reads scores in order.
-        tasks: the kinds of task that it judges; all if empty.
+        tasks: the kinds of task to which it applies; all if empty.
         shown: further kinds of task whose runs always record it.
     """
 
@@ -312,7 +312,7 @@ class Figure:
     """A metric: a measure of a model's quality on the test data.
 
     Args:
-        kind: its entry in the list.
+        kind: the metric's entry in the list.
         of: the class that it is of; "" where it is of all classes.
         own: the target's unit, where the figure is in it and the task names one.
     """
@@ -417,7 +417,7 @@ class Figure:
         """Refuse a target that no value can have.
 
         Raises:
-            SettingError: it is not a share, or not a number above 0.
+            SettingError: the target is not a share, or not a number above 0.
         """
         if self.share:
             require(0 < target <= 1, option, target, "a share, above 0 and at most 1, such as 0.8")
@@ -433,7 +433,7 @@ def named(text: str, option: str = "evaluate.headline") -> Figure:
         option: the setting that named it, for messages.
 
     Raises:
-        SettingError: there is no such figure, or a class is missing or too many.
+        SettingError: the metric does not exist, or its class is missing or superfluous.
 
     >>> named("Macro_F1").name, named("recall of fault").of, named("loss").kind.better
     ('macro-F1', 'fault', 'lower')
@@ -445,7 +445,7 @@ def named(text: str, option: str = "evaluate.headline") -> Figure:
         hint = nearest(_plain(head), names)
         for plain, known in names.items():
             hint = hint.replace(f"'{plain}'", f"'{known.name}'")
-        raise SettingError(f"{option} = {shown(text)}: there is no such figure.{hint} Known: {', '.join(FIGURES)}.")
+        raise SettingError(f"{option} = {shown(text)}: no such metric.{hint} Known: {', '.join(FIGURES)}.")
     if kind.of_class == "all" and chosen:
         raise SettingError(f"{option} = {shown(text)}: {kind.name} is of all classes. Write '{kind.name}'.")
     if (kind.of_class == "one" or chosen) and not label.strip():
@@ -494,19 +494,19 @@ def fits(figure: Figure, classes: Sequence[str], tests: Counts, task: str = "cla
     ``tests``: int64 [F], test samples of each class. ``task``: its kind.
 
     Raises:
-        SettingError: it would never be defined.
+        SettingError: the metric would never be defined.
     """
     setting = f"evaluate.headline = '{figure.name}'"
     if figure.kind.tasks and task not in figure.kind.tasks:
         known = ", ".join(_example(value) for value in KINDS if not value.tasks or task in value.tasks)
         raise SettingError(
-            f"{setting}: it judges tasks of the kind {' or '.join(figure.kind.tasks)}, and data.task is '{task}'. "
+            f"{setting}: it applies to tasks of the kind {' or '.join(figure.kind.tasks)}, and data.task is '{task}'. "
             f"Its metrics: {known}."
         )
     if figure.of and figure.of not in classes:
         known = ", ".join(classes[:20]) + (", …" if len(classes) > 20 else "")
         hint = nearest(figure.of, classes)
-        raise SettingError(f"{setting}: no class is called '{figure.of}'.{hint} Classes: {known}.")
+        raise SettingError(f"{setting}: no class has the name '{figure.of}'.{hint} Classes: {known}.")
     if figure.of and not tests[classes.index(figure.of)]:
         raise SettingError(
             f"{setting}: no test sample is of class '{figure.of}', so that it is not defined. Split the data another "

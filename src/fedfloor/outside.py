@@ -58,7 +58,7 @@ def load(spec: str, role: str) -> Any:
 def blamed(error: BaseException) -> RunError | None:
     """Return the error of the user's code as one that names its file, line and function; None for other errors.
 
-    Code of one's own lies neither in this package nor where packages are installed. Its deepest frame counts,
+    The user's code lies neither in this package nor where packages are installed. Its deepest frame counts,
     whatever it has called.
     """
     if not isinstance(error, Exception) or isinstance(error, FedfloorError):

@@ -42,7 +42,7 @@ def whole(value: object, low: int, high: int, noun: str) -> int:
     """Return a whole number from ``low`` to ``high``.
 
     Raises:
-        RefusedError: it is something else.
+        RefusedError: the value is none.
     """
     if type(value) is int and low <= value <= high:
         return value
@@ -53,7 +53,7 @@ def number(value: object, low: float, high: float, noun: str) -> float:
     """Return a number from ``low`` to ``high``.
 
     Raises:
-        RefusedError: it is something else.
+        RefusedError: the value is none.
     """
     if type(value) in (int, float) and low <= value <= high:  # type: ignore[operator]
         return float(value)  # type: ignore[arg-type]
@@ -64,7 +64,7 @@ def rows(value: object, length: int | None, noun: str) -> list[Any]:
     """Return a list of a given length, or of at most as many entries as a park may have devices.
 
     Raises:
-        RefusedError: it is something else.
+        RefusedError: the value is none.
     """
     if isinstance(value, list) and (len(value) <= DEVICES if length is None else len(value) == length):
         return value
@@ -75,7 +75,7 @@ def table(value: object, most: int, noun: str) -> dict[str, Any]:
     """Return a table of at most ``most`` entries.
 
     Raises:
-        RefusedError: it is something else.
+        RefusedError: the value is none.
     """
     if isinstance(value, dict) and len(value) <= most:
         return value
@@ -93,7 +93,7 @@ def counts(value: object, bins: int, held: int, noise: int = 0, least: int = 0, 
     """Return a device's counts of samples by bin, such as its census.
 
     Raises:
-        RefusedError: it is something else.
+        RefusedError: the value is none.
     """
     numbers = [whole(item, least, held + noise, f"a count of its {noun}") for item in rows(value, bins, f"its {noun}")]
     if sum(numbers) > held + bins * noise:

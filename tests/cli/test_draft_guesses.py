@@ -598,7 +598,7 @@ def test_a_column_of_states_is_no_sensor_of_an_anomaly_detection(command: Comman
     (command.folder / "water.csv").write_text("\n".join(lines) + "\n")
     drafted = command("new", "water.csv", "--task", "reconstruction")
     assert drafted.code == 0, drafted.err
-    assert "'state of plant' is taken for the label, which only judges" in drafted.err
+    assert "'state of plant' is taken for the label, which only serves evaluation" in drafted.err
     assert written(command, "water.toml")[0]["data"]["columns"] == {"device": "machine", "label": "state of plant"}
 
 

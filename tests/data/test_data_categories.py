@@ -197,7 +197,7 @@ def test_new_run_predict_and_export(command: Command, caplog: pytest.LogCaptureF
     (command.folder / "new.csv").write_text("material,heat,grade\nsteel,0,high\ngold,0,high\n")
     answer = command("predict", "out", "new.csv", "--json")
     assert answer.code == 0, answer.err
-    assert "column 'material': texts that training never had, each taken as 0 for all of" in answer.err
+    assert "column 'material': texts unknown to training, each taken as 0 for all of" in answer.err
     assert "'gold' (1 row)" in answer.err
     assert [one["predicted"] for one in answer.document["rows"]] == ["crack", "ok"]
     (command.folder / "bad.csv").write_text("material,heat,grade\nsteel,0,huge\n")

@@ -116,7 +116,7 @@ def test_fine_labels_of_cifar_100(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changed", "words"),
     [
-        ({"test_batch": None}, "holds no regular file test_batch.bin, which the binary version of cifar-10 has"),
+        ({"test_batch": None}, "holds no regular file test_batch.bin, which is part of the binary version of cifar-10"),
         ({"data_batch_3": None}, "holds no regular file data_batch_3.bin"),
         ({"data_batch_3": bytes(SIZE)}, "data_batch_3.bin: holds 1 records, published with 2"),
         ({"data_batch_3": bytes(3 * SIZE)}, "data_batch_3.bin: holds 3 records, published with 2"),

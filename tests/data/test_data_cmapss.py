@@ -113,7 +113,7 @@ def test_sensors_are_those_that_vary_or_named(folder: Path) -> None:
     assert read(folder, sensors="varying").inputs.columns == ("altitude", "T2", "T30", "T50")
     assert read(folder, sensors="varying", subsets=("FD003",)).inputs.columns == ("altitude", "T30", "T50")
     assert read(folder, sensors=("T50", "T2")).inputs.columns == ("T50", "T2")
-    with pytest.raises(SettingError, match="P15, P30 never change in the training rows"):
+    with pytest.raises(SettingError, match="P15, P30 never change in training"):
         read(folder, sensors=("P15", "P30"))
 
 

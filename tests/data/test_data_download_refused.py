@@ -37,7 +37,7 @@ def test_a_wrong_checksum_names_both_and_keeps_nothing(server: Server, tmp_path:
         (None, {}, "answered 404 Not Found"),
         (b"<html>log in</html>", {}, "sent 19 bytes where 150,000 are published"),
         (ONE + b"!", {}, "sent more than the 150,000 bytes published"),
-        (ONE[:70_000], {"Content-Length": "150000"}, "the connection broke off half way"),
+        (ONE[:70_000], {"Content-Length": "150000"}, "the connection broke during the transfer"),
     ],
 )
 def test_answers_that_are_not_the_file(
@@ -153,7 +153,7 @@ def test_ctrl_c_says_how_to_go_on(command: Command, server: Server, monkeypatch:
     [
         ("get mnits", "unknown data set 'mnits'. Did you mean 'mnist'?"),
         ("get ../mnist", "unknown data set '../mnist'"),
-        ("get labels", "It is made here: set [park] devices"),
+        ("get labels", "It is generated: set [park] devices"),
         ("get mnist --from file:///etc", "--from file:///etc: must be a web address"),
         ("--json get mnist", "--json goes after the command"),
     ],

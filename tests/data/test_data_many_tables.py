@@ -143,7 +143,7 @@ def test_folders_mean_nothing_where_the_device_is_a_column(tmp_path: Path) -> No
     months(tmp_path / "data" / "2026" / "q1")
     data = load(tmp_path / "data", Reading(columns=MACHINE, device="column"), 0)
     assert (data.owned.names, data.owned.factories) == (("m0", "m1", "m2"), ())
-    with pytest.raises(SettingError, match=r"2026-01.csv, row 2, column 'machine': 'm0', but the folder says"):
+    with pytest.raises(SettingError, match=r"2026-01.csv, row 2, column 'machine': 'm0', but the folder states"):
         load(tmp_path / "data", Reading(columns=MACHINE), 0)
 
 
@@ -181,7 +181,7 @@ def test_settings_that_contradict_are_refused(make: Callable[[], Reading], told:
 
 def test_a_device_column_must_agree_with_the_files_name(tmp_path: Path) -> None:
     path = table(tmp_path / "data" / "m1.csv", head="time,a,b,label,device")
-    with pytest.raises(SettingError, match=r"m1.csv, row 2, column 'device': '\?', but the file's name says 'm1'"):
+    with pytest.raises(SettingError, match=r"m1.csv, row 2, column 'device': '\?', but the file's name states 'm1'"):
         load(tmp_path / "data", FILES, 0)
     with pytest.raises(SettingError, match=r"\[data\] device has no effect on a table"):
         load(path, FILES, 0)

@@ -40,7 +40,7 @@ WRONG: dict[str, tuple[Arrays, str]] = {
     ),
     "labels of two kinds": (
         rows(x_test=np.zeros((2, 2)), y_test=np.array(["a", "b"]), device_test=np.array(["a", "b"])),
-        "one of 'y' and 'y_test' holds numbers",
+        "one of 'y' and 'y_test' has numbers",
     ),
     "factories alone": (without(rows(factory=np.zeros(N, int)), "device"), "no array 'device', which 'factory'"),
     "a device in two factories": (
@@ -180,7 +180,7 @@ HOSTILE: dict[str, tuple[Callable[[Path], object], str]] = {
     "a password": (locked, "'x.npy' has a password"),
     "another file in it": (lambda path: members(path, ("../../x.npy", b"")), "holds '../../x'"),
     "a program": (lambda path: members(path, ("run.sh", b"")), "holds 'run.sh'"),
-    "twice": (twice, "holds the array 'x' twice"),
+    "twice": (twice, "contains the array 'x' twice"),
     "not an array": (lambda path: members(path, ("x.npy", b"hello, world")), "not a whole .npz file"),
     "a shape beyond measure": (
         lambda path: members(path, ("x.npy", header("(1000000000000,)") + bytes(8))),

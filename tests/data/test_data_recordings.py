@@ -134,7 +134,7 @@ SHEETS: dict[str, tuple[Callable[[Path], object], str]] = {
     ),
     "another device": (
         broken("device,a,label\np2,1,x\n"),
-        "p1/log.csv, row 2, column 'device': 'p2', but the folder says 'p1'",
+        "p1/log.csv, row 2, column 'device': 'p2', but the folder states 'p1'",
     ),
     "some with a label": (half_labelled, "n/p/a.csv has a column 'label', but n/q/b.csv has none"),
     "one class": (broken("a,label\n1,x\n2,x\n"), "p1/log.csv, row 2, column 'label': 'x', and everywhere else"),

@@ -192,7 +192,7 @@ def test_a_folder_of_its_own_for_testing(tmp_path: Path) -> None:
     table(tmp_path / "t2" / "c" / "x.csv")
     data = own.load(tmp_path / "t1", Reading(test=str(tmp_path / "t2")), 0)
     assert (np.unique(data.owner).tolist(), np.unique(data.owner_test).tolist()) == ([0, 1], [2])
-    with pytest.raises(SettingError, match="one of the two folders lies in the other"):
+    with pytest.raises(SettingError, match="one of the two folders is inside the other"):
         own.load(train, Reading(test=str(train / "p1")), 0)
 
 

@@ -180,7 +180,9 @@ def test_a_plan_that_cannot_do_without_an_answer_says_so(tmp_path: Path) -> None
     what = experiment(tmp_path, "kcenter", more="methods.kcenter.centers = 8")
     with live(tmp_path, what) as park:
         away(park, WHO)
-        with pytest.raises(RunError, match=rf"devices \[{WHO}\] did not answer, and the method cannot do without.*= 8"):
+        with pytest.raises(
+            RunError, match=rf"devices \[{WHO}\] did not answer, and the method needs their answers.*= 8"
+        ):
             park.run()
 
 

@@ -159,7 +159,7 @@ def test_plans_keep_their_hash_and_name_the_codecs_where_they_have_some() -> Non
         ({"edge_travel_down": "sign"}, "hierfavg", r"edge_travel = 'sign'"),
         ({"edge_travel": "int8"}, "fedavg", "no models go between the cloud and edges at which they meet"),
         ({"edge_travel": "int8"}, "ifca", "it has several models"),
-        ({"edge_travel": "int8", "objective": "variates"}, "hierfavg", "something beside it|variates"),
+        ({"edge_travel": "int8", "objective": "variates"}, "hierfavg", "tensors besides it|variates"),
         ({"edge_travel": "itn8"}, "hierfavg", r"unknown codec 'itn8'\. Did you mean 'int8'\?"),
     ],
 )

@@ -105,7 +105,7 @@ def reason_of_parts(name: str, parts: dict[str, dict[str, Any]]) -> str | None:
         "variates",
         "replay",
     ):
-        return "devices keep something between visits already"
+        return "devices keep tensors between visits already"
     if name in ("ifca", "flhc") and (
         kind.get("server", "sgd") != "sgd"
         or kind.get("mix") == "q_fair"
@@ -116,7 +116,7 @@ def reason_of_parts(name: str, parts: dict[str, dict[str, Any]]) -> str | None:
         return "models to mix"  # of a cohort of one or two
     if name == "hfedms":
         if kind.get("objective") in ("contrastive", "gated", "variates", "replay"):
-            return "devices keep something between visits already"
+            return "devices keep tensors between visits already"
         if kind.get("server", "sgd") != "sgd":
             return "train only part of the model"
     if kind.get("objective") == "replay":

@@ -200,7 +200,7 @@ def test_predict_and_export_take_a_devices_own_model(method: str, tmp_path: Path
     wrong = command("export", str(run), "--device", "11")
     assert (wrong.code, "unknown device '11'" in wrong.err) == (2, True)
     (run / json.loads((run / "devices.json").read_text())[str(one)]["file"]).write_bytes(b"")
-    assert "own part of the model is gone or damaged" in command("export", str(run), "--device", str(one)).err
+    assert "own part of the model is missing or damaged" in command("export", str(run), "--device", str(one)).err
 
 
 @pytest.mark.parametrize(

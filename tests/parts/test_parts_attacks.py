@@ -143,7 +143,7 @@ def test_wrong_tables_are_refused(table: dict[str, Any], message: str) -> None:
         ({"kind": "sign-flip", "count": 6}, r"count = 6: 6 attackers of 5 devices\. Let 1 to 5 attack"),
         ({"kind": "sign-flip", "devices": [5]}, r"devices = \[5\]: must be among 0 to 4"),
         ({"kind": "sign-flip", "devices": ["x"]}, r"devices = \['x'\]: must be among 0 to 4"),
-        ({"kind": "alie", "count": 1}, r"'alie' needs at least 2 attackers that act together, and there is 1"),
+        ({"kind": "alie", "count": 1}, r"'alie' needs at least 2 attackers that act together, and has 1"),
     ],
 )
 def test_attackers_that_a_park_does_not_have_are_refused(table: dict[str, Any], message: str) -> None:

@@ -130,7 +130,7 @@ def test_models_that_are_no_numbers_are_left_out(name: str) -> None:
     of = models(5, 0)
     worse = torch.cat([of, torch.full((1, 6), math.nan), torch.full((1, 6), math.inf)])
     assert mixed(name, torch.zeros(6), worse).equal(mixed(name, torch.zeros(6), of))
-    with pytest.raises(DivergedError, match="every model that came back"):
+    with pytest.raises(DivergedError, match="every model that returned"):
         mixed(name, torch.zeros(6), worse[5:])
 
 

@@ -141,7 +141,7 @@ def test_what_an_own_extractor_makes_is_checked() -> None:
             return self.made  # type: ignore[attr-defined,no-any-return]
 
     x = stored(2, (1, 2, 2))
-    with pytest.raises(RunError, match=r"extractor Wrong made features of shape \[2, 3\] of 2 samples: .* \[2, 4\]"):
+    with pytest.raises(RunError, match=r"extractor Wrong returned features of \[2, 3\] for 2 samples: .* \[2, 4\]"):
         mean_features(Wrong(np.zeros((2, 3), np.float32)), x, BYTES)
     with pytest.raises(RunError, match="not finite numbers"):
         mean_features(Wrong(np.full((2, 4), np.nan, np.float32)), x, BYTES)

@@ -121,7 +121,7 @@ def test_inverse_distance_is_a_mean_and_two_models_are_equally_far(n: int, seed:
 
 @pytest.mark.parametrize("wrong", [float("nan"), float("inf")])
 def test_a_model_that_is_no_longer_finite_is_training_that_diverged(wrong: float) -> None:
-    with pytest.raises(DivergedError, match="model 2 of 3 that came back holds infinite or undefined numbers"):
+    with pytest.raises(DivergedError, match="model 2 of 3 that returned holds infinite or undefined numbers"):
         inverse_distance(torch.tensor([[1.0], [wrong], [3.0]]))
     with pytest.raises(DivergedError, match=r"a device's loss is (nan|inf)"):
         q_fair(torch.zeros(1), torch.ones(2, 1), [1.0, wrong], 0.1, 1.0)

@@ -211,7 +211,7 @@ def test_a_run_takes_the_norm_from_round_to_round_and_states_what_it_spent(tmp_p
         ({"method": "fedsr"}, "more than visits in parallel"),
         ({"method": "hierfavg"}, "more than visits in parallel"),
         ({"method": "scaffold"}, "beside the model, which is not clipped"),
-        ({"method": "ifca"}, "whose answers carry no noise"),
+        ({"method": "ifca"}, "whose answers have no noise"),
         ({"selection": ""}, "not drawn by chance alone"),
         ({"selection": 'selection = { kind = "fraction", share = 0.5 }'}, "not drawn by chance alone"),
         ({"selection": 'selection = { kind = "poisson", share = 0.01 }'}, "less than one a round"),

@@ -361,7 +361,7 @@ def test_what_sends_nothing_is_refused_where_it_has_no_meaning(command: Command)
     for words, message in {
         "method.mix=median": "lets no models meet",
         "method.server=adam": "lets no models meet",
-        "method.objective.kind=contrastive": "its devices keep something between visits already",
+        "method.objective.kind=contrastive": "its devices keep tensors between visits already",
         "network.profile=lte-cat-m2": "visits that send nothing have no price",
     }.items():
         command.refused(command.set("method.name=local-only", words), message)
@@ -371,7 +371,7 @@ def test_what_sends_nothing_is_refused_where_it_has_no_meaning(command: Command)
         "method 'local-only' is one of the --references",
     )
     assert command.set("method.name=local-only").code == 0
-    command.refused(command("predict", "out", "tiny.toml"), "out keeps no model: it is a reference")
+    command.refused(command("predict", "out", "tiny.toml"), "out has no model: it is a reference")
 
 
 def test_visits_that_send_what_they_trained_are_written_as_before() -> None:

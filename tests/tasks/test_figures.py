@@ -75,13 +75,13 @@ def test_every_entry_of_the_list_has_a_name_that_is_read_back() -> None:
     [
         (
             "acuracy",
-            "evaluate.headline = 'acuracy': there is no such figure. Did you mean 'accuracy'? Known: accuracy,",
+            "evaluate.headline = 'acuracy': no such metric. Did you mean 'accuracy'? Known: accuracy,",
         ),
         ("macroF1", "Did you mean 'macro-F1'?"),
         ("recall", "evaluate.headline = 'recall': of which class? Write 'recall of CLASS'."),
         ("accuracy of ok", "accuracy is of all classes. Write 'accuracy'."),
         ("AUROC of ", "'AUROC of ': of which class?"),
-        ("", "there is no such figure."),
+        ("", "no such metric."),
     ],
 )
 def test_what_is_no_figure_is_refused(text: str, message: str) -> None:
@@ -175,7 +175,7 @@ def test_a_limit_on_a_figure_ends_a_run_in_its_direction(tmp_path: Path) -> None
 
 def test_a_headline_that_the_data_do_not_define_is_refused_before_anything_is_written(tmp_path: Path) -> None:
     with pytest.raises(
-        SettingError, match=r"no class is called 'faults'\. Did you mean 'fault'\? Classes: ok, fault\."
+        SettingError, match=r"no class has the name 'faults'\. Did you mean 'fault'\? Classes: ok, fault\."
     ):
         fedfloor.run(experiment(tmp_path, "recall of faults"), tmp_path / "run", ranks=1)
     limits = fedfloor.Limits(figures={"recall of fault": 0.5})

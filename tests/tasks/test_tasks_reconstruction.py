@@ -190,7 +190,7 @@ def test_a_round_of_an_autoencoder_on_ranks_and_its_onnx_file(name: str, tmp_pat
 
 def test_bad_input_is_refused_by_name(tmp_path: Path) -> None:
     path = table(tmp_path, slice(5, 9))
-    with pytest.raises(SettingError, match="no class is called so"):
+    with pytest.raises(SettingError, match="no class has this name"):
         read(path, {"kind": "reconstruction", "normal": "norml"})
     path.write_text(path.read_text().replace("normal", "on"))
     with pytest.raises(SettingError, match=r"which of the classes .* is normal"):

@@ -170,7 +170,7 @@ def test_bad_targets_are_refused_by_their_place(table: Path, tmp_path: Path) -> 
     ("changes", "said"),
     [
         ({"method": {"objective": "focal"}}, "'focal' is defined for classes"),
-        ({"evaluate": {"headline": "RMSE"}, "data": {"name": "labels"}, "park": {"devices": 3}}, "judges tasks"),
+        ({"evaluate": {"headline": "RMSE"}, "data": {"name": "labels"}, "park": {"devices": 3}}, "applies to tasks"),
     ],
 )
 def test_what_does_not_fit_is_refused(table: Path, tmp_path: Path, changes: dict[str, object], said: str) -> None:

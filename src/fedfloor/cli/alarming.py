@@ -24,7 +24,7 @@ def alarms(
         Path, typer.Argument(metavar="DIR", help="The folder that fedfloor provision wrote, or its part 'alarms'.")
     ],
     follow: Annotated[
-        bool, typer.Option("--follow", help="Keep what devices publish, and print it, until Ctrl-C or SIGTERM.")
+        bool, typer.Option("--follow", help="Record and print the devices' alarms until Ctrl-C or SIGTERM.")
     ] = False,
     since: Annotated[
         str | None, typer.Option("--since", metavar="TIME", help="Those since 30m, 12h or 7d ago, or a date and time.")

@@ -140,7 +140,7 @@ def _call(command: str, folder: Path, arguments: list[str]) -> None:
     """Run the function ``command`` of the module ``command`` in a folder of the source tree.
 
     Raises:
-        SettingError: the folder is not there.
+        SettingError: the folder does not exist.
     """
     name = "benchmarks" if command == "bench" else "papers"
     if folder.resolve().name != name or not (folder / "command.py").is_file():

@@ -191,7 +191,10 @@ def label(
 
 @datasets.command()
 def matrices(
-    sensors: Annotated[list[Path], typer.Argument(metavar="SENSORS", help="A matrix per sensor, or a folder of them.")],
+    sensors: Annotated[
+        list[Path],
+        typer.Argument(metavar="SENSORS", help="A matrix file per sensor, or a folder of them."),
+    ],
     out: Annotated[Path, typer.Option("--out", metavar="FILE", help="The arrays to write, .npz.")],
     label: Annotated[
         str, typer.Option("--label", metavar="FILE[:COLUMN]", help="Label of each row; columns are counted from 1.")

@@ -27,7 +27,7 @@ from fedfloor.runs.parks import build_park
 Say = Callable[[str], None]
 Rows = list[dict[str, Any]]
 WAIT_S = 60.0  # for a device to predict, and to report
-BRIGHTER = 60  # of 255: a lamp that was exchanged, say
+BRIGHTER = 60  # of 255: such as an exchanged lamp
 CANARY, SENSOR = "device-0", "device-1"
 
 

@@ -36,7 +36,7 @@ Renew = Annotated[
 Check = Annotated[
     Path | None,
     typer.Option(
-        "--check", metavar="DIR", help="Only check a provisioned folder, and whether it holds all that PARK.toml names."
+        "--check", metavar="DIR", help="Only check a provisioned folder, and that it has all machines of PARK.toml."
     ),
 ]
 

@@ -24,7 +24,7 @@ def watch(
     alarms: Annotated[
         Path | None, typer.Option("--alarms", metavar="DIR", help="The park's folder, whose devices' alarms are shown.")
     ] = None,
-    host: Annotated[str, typer.Option("--host", help="Address to listen on; others need TLS and a password.")]
+    host: Annotated[str, typer.Option("--host", help="Address to listen on; beyond 127.0.0.1, with TLS and password.")]
         = "127.0.0.1",
     port: Annotated[int, typer.Option("--port", min=0, max=65535, help="Port; 0: any that is free.")] = 8700,
     cert: Annotated[Path | None, typer.Option("--cert", metavar="FILE", help="TLS certificate (PEM).")] = None,

@@ -68,7 +68,7 @@ def _lock(place: Path) -> BaseFileLock | None:
             log.info("waiting for another process that is reading the same files")
             lock.acquire(timeout=PATIENCE_S)
     except Timeout:
-        log.info("the other process is still not done: this one reads the files too, and keeps nothing")
+        log.info("the other process is still not done: this one reads the files too, without a cache entry")
         return None
     except (OSError, NotImplementedError) as error:  # a file system may have no locks
         _no_cache(place.parent.parent, getattr(error, "strerror", None) or type(error).__name__)
@@ -108,7 +108,7 @@ class CacheEntry:
     """A parser's result.
 
     Args:
-        arrays: by name, mapped into memory: read-only, and shared by every process that reads them.
+        arrays: the arrays by name, mapped into memory: read-only, and shared by all processes that read them.
         facts: all else, as JSON.
     """
 

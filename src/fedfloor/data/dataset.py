@@ -106,7 +106,7 @@ class Dataset:
     ``"mean"``: that stands for the mean of its channel.
 
     Args:
-        name: as in ``[data] name``.
+        name: the name, as in ``[data] name``.
         classes: F names of the bins, in the order of the labels.
         shape: the shape of one sample: (C, H, W) of images, (C,) of rows, (C, L) of windows.
         y: int64 [N], labels of the training samples in 0..F−1; empty where samples are ``made``: see :meth:`labels`.
@@ -197,7 +197,7 @@ class SamplePool:
         x: uint8 or float32 [N, …].
         y: int64 [N].
         owner: int32 [N], or None.
-        rows: int64 [N], where in ``x`` sample 0, 1, … lies; None where they lie in order.
+        rows: int64 [N], the place in ``x`` of sample 0, 1, …; None where they are in order.
     """
 
     x: Values

@@ -90,7 +90,7 @@ def get(
             rows.append(_row(file, "left alone" if file in others else "kept", path))
     if others and not force:
         which = f"{', '.join(str(present[file] or folder) for file in others)}: not as published (another checksum)"
-        again = f"`fedfloor datasets get {name} --force` fetches the published version in place of this."
+        again = f"`fedfloor datasets get {name} --force` replaces it with the published version."
         problem = _problem(load, name, root)
         if problem is not None:
             raise RunError(f"{which}, and the data set cannot be loaded: {problem} {again}")
@@ -225,7 +225,7 @@ def _stream(url: str, target: str, _: object, *, file: File, follow: Follow) -> 
     except requests.RequestException as error:
         raise _NoFileError(_reason(error)) from error
     except HTTPError as error:
-        raise _NoFileError("the connection broke off half way") from error
+        raise _NoFileError("the connection broke during the transfer") from error
 
 
 def _write(pieces: Iterable[bytes], target: Path, file: File, follow: Follow) -> None:

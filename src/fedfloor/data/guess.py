@@ -329,7 +329,7 @@ def marks(path: Path, given: Mapping[str, Any], guessed: dict[str, Any], *, judg
     sentences = []
     if judged and marked and "label" not in columns and "label" not in table.names:
         columns["label"] = marked[0]
-        sentences.append(f"'{marked[0]}' is taken for the label, which only judges")
+        sentences.append(f"'{marked[0]}' is taken for the label, which only serves evaluation")
     rest = [name for name in marked if name != columns.get("label")]
     if rest:
         columns["ignore"] = [*columns.get("ignore", ()), *rest]

@@ -38,7 +38,7 @@ class DatabaseAddress:
     """The target of a query.
 
     Args:
-        url: with the values of the environment variables that it names.
+        url: the URL with the values of its environment variables.
         shown: without user, password and parameters.
         secrets: texts that must stand in no file and in no message.
     """
@@ -59,7 +59,7 @@ def address(url: str, environment: Mapping[str, str] = os.environ) -> DatabaseAd
     """Read an address whose ``$NAME`` and ``${NAME}`` stand for environment variables.
 
     Raises:
-        SettingError: it is no address, names a variable that is not set, or holds a password.
+        SettingError: the text is no address, names a variable that is not set, or contains a password.
 
     >>> address("postgresql://me:$PW@db.plant/halls?sslmode=require", {"PW": "s3cret/"}).shown
     'postgresql://db.plant/halls'
@@ -69,7 +69,7 @@ def address(url: str, environment: Mapping[str, str] = os.environ) -> DatabaseAd
     parts = urlsplit(url)
     if parts.password and not VARIABLE.fullmatch(parts.password):
         raise SettingError(
-            "the address holds a password, which others on this machine can read. Put it into an environment variable "
+            "the address holds a password, which other users here can read. Put it into an environment variable "
             "and write the variable's name, in single quotes: 'postgresql://reader:$PASSWORD@host/plant'."
         )
     missing = [name for names in VARIABLE.findall(url) for name in names if name and name not in environment]

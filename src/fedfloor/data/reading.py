@@ -45,7 +45,7 @@ class Columns:
 
     Args:
         device: the device that recorded the row.
-        factory: where that device stands.
+        factory: the device's factory.
         time: when: numbers, or dates and times as ISO 8601 writes them.
         label: the class.
         id: a column of this name holds no value twice.

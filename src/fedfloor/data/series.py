@@ -71,7 +71,7 @@ def without_abnormal(name: str, classes: tuple[str, ...], rows: Rows, cut: Cut, 
     """Return the samples that a task learns from and is judged by: training samples with an abnormal row are left out.
 
     Raises:
-        SettingError: it is not known which class is normal, or nothing normal is left of a device.
+        SettingError: the normal class is not known, or a device has no normal samples left.
     """
     task = reading.asked
     if not isinstance(task, Reconstruction):
@@ -106,7 +106,7 @@ def _normal(name: str, classes: tuple[str, ...], task: Reconstruction) -> int:
     if task.normal is not None:
         if task.normal not in classes:
             raise SettingError(
-                f"data.task.normal = '{task.normal}': no class is called so.{nearest(task.normal, classes)} Classes: "
+                f"data.task.normal = '{task.normal}': no class has this name.{nearest(task.normal, classes)} Classes: "
                 f"{some(classes, 20)}."
             )
         return classes.index(task.normal)
@@ -250,7 +250,7 @@ def _forecast(name: str, task: Forecasting, rows: Rows, cut: Cut, reading: Readi
         still = [sensors[i] for i in np.flatnonzero(naive == 0)]
         raise SettingError(
             f"{name}: sensor '{still[0]}' never changes within the recordings' training rows: nothing to forecast"
-            f"{f' (nor do {len(still) - 1} others)' if still[1:] else ''}. Name the sensors to forecast with "
+            f"{f' (nor do {len(still) - 1} other sensors)' if still[1:] else ''}. Name the sensors to forecast with "
             "data.task.sensors, or leave it out of the table (data.columns.ignore)."
         )
     fitted = task.fitted(flat[~cut.test], naive=np.repeat(naive, task.horizon).tolist())

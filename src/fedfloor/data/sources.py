@@ -44,7 +44,7 @@ class Published:
     Args:
         files: the published files; empty where there are none.
         places: addresses that end in ``/`` and hold all files, tried in this order.
-        page: the authors' page, for people.
+        page: the authors' web page.
         by_hand: the steps to take where no files can be downloaded.
     """
 
@@ -62,7 +62,7 @@ MADE_HERE = tuple(name for name, about in CATALOG.items() if "files" not in abou
 def _published(name: str) -> Published:
     """Return the source of a data set; ``published/checksums.txt`` lists the files."""
     if name in MADE_HERE:
-        return Published((), (), "", "It is made here: set [park] devices and [data] samples_per_device.")
+        return Published((), (), "", "It is generated: set [park] devices and [data] samples_per_device.")
     rows = map(str.split, HERE.joinpath("checksums.txt").read_text("utf-8").splitlines())
     listed = tuple(File(file, int(size), checksum) for first, file, size, checksum, *_ in rows if first == name)
     about = CATALOG[name]
@@ -79,7 +79,7 @@ class LoadRequest:
 
     Args:
         name: its name.
-        folder: where its files lie.
+        folder: the folder of its files.
         devices: the number of devices that a generated data set has.
         samples_per_device: training samples of each of these devices.
         seed: the seed of a generated data set.

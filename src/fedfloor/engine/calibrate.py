@@ -87,7 +87,7 @@ def calibrated(engine: Engine, device: int = -1) -> Task:
     counted here; real devices count their own. A task without a threshold is returned unchanged.
 
     Args:
-        device: whose samples set the threshold; -1, or a device without held-out samples: those of all devices.
+        device: the device whose samples set the threshold; -1, or one without held-out samples: all devices.
     """
     task, park = engine.task, held_out(engine.park)
     if not isinstance(task, Reconstruction):

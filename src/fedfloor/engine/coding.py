@@ -52,7 +52,7 @@ class CodedAggregation(Aggregation):
         """Return a branch's model: its decoded change added to the model that was sent.
 
         Raises:
-            RefusedError: its payload is none of the node's codecs.
+            RefusedError: the payload does not fit the node's codecs.
         """
         payload = self._payloads[index]
         return travel.back_at(self._network, self._node, payload, self.start["w"], self._place, index)

@@ -163,7 +163,7 @@ class Engine:
     Attributes:
         shortcuts: whether super nodes take one step on the union of their mini-batches, and visits that train the
             classifier alone extract their features once.
-        executor: where visits take place; None: here, by simulation (:mod:`fedfloor.engine.executor`).
+        executor: the executor of visits; None: simulation in this process (:mod:`fedfloor.engine.executor`).
         attackers: the executor of a simulation in which devices attack; None: none do.
         altered: the change of an attacker's samples while it trains; None: they are not changed.
         factories: edges that walk branches with devices of their own; None where all is walked by the team.
@@ -321,7 +321,7 @@ class RemoteExecutor(Executor, Protocol):
         """End the run where every visit of a round was lost because devices failed.
 
         Raises:
-            FedfloorError: they did.
+            FedfloorError: all visits failed.
         """
         ...
 

@@ -26,7 +26,7 @@ class DeviceMemory:
     """The devices' own tensors. Any rank may load any device; only changed ones are written.
 
     Args:
-        folder: where the files lie; None keeps nothing (and refuses objectives that remember).
+        folder: the folder of the files; None keeps no memory (and refuses objectives that need one).
         held: device → digest, as a checkpoint recorded it; a memory that belongs to an extractor: "digest+its digest".
         visits: device → the number of times it was trained so far in the run, which moves a recycled stream on; −1 is
             the cloud.
@@ -44,7 +44,7 @@ class DeviceMemory:
 
     def _path(self, whose: int | str, digest: str) -> Path:
         if self._folder is None:
-            raise RunError("this run has no folder, but the method's devices keep things between visits: give --out.")
+            raise RunError("this run has no folder, but the method's devices keep tensors between visits: give --out.")
         return self._folder / f"{whose}-{digest[:32]}.safetensors"
 
     def load(self, device: int) -> dict[str, Tensor]:

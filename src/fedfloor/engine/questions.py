@@ -476,7 +476,7 @@ class DeviceResources(Question):
 
     def checked(self, answer: object, device: int, engine: Engine) -> dict[str, float]:
         if not isinstance(answer, dict) or not {"pass_s"} <= set(answer) <= {"pass_s", "distance_m"}:
-            raise ranges.RefusedError("answer", "it must have pass_s, and distance_m if known, and nothing else.")
+            raise ranges.RefusedError("answer", "it must have pass_s, and distance_m if known, and no other key.")
         most = {"pass_s": ranges.SECONDS, "distance_m": ranges.METRES}
         return {name: ranges.number(value, 0, most[name], name) for name, value in answer.items()}
 

@@ -52,7 +52,7 @@ def evaluate(
     that is expected of a device on its own mix of classes is that of its model.
 
     Args:
-        engine: its resident network is overwritten.
+        engine: the engine, whose resident network is overwritten.
         packet: the models that devices begin with; the first counts where no device has one yet.
         tune: training of every device's model before; it is not kept.
         own: the part of the model that devices keep. Real machines run their test samples through their models

@@ -94,7 +94,7 @@ def stepper(flat: Tensor, shaped: Shaped, work: Work, kept: dict[str, Tensor] | 
         work: optimiser, rate η, momentum β, β₁, β₂, ε, weight decay λ, clip_norm c.
         kept: the device's moments by name, changed in place; those of this work are added. They are neither read nor
             written where the work makes moments anew in every visit.
-        first: where in the model ``flat`` begins: the moments of each of its parts are kept.
+        first: the place of ``flat`` in the model: the moments of each part are kept.
     """
     stored = {} if kept is None or work.moments == "visit" else kept
 

@@ -57,7 +57,7 @@ def device_noise(rule: mix.Mix, fixed: FixedPoint, needed: int) -> float:
     """Return the deviation, in steps, of a device's noise in a sum with a least number of devices; 0: no noise.
 
     Raises:
-        SettingError: it is so small that the sum's noise would be none by the published bound.
+        SettingError: the deviation is so small that the published bound does not cover the sum's noise.
     """
     deviation = rule.sum_noise(fixed.ring.numbers, fixed.fraction) / math.sqrt(needed)
     if 0 < deviation < LEAST_DEVIATION:
@@ -75,7 +75,7 @@ class GroupSum:
 
     Attributes:
         planned: the branches of these devices.
-        members: those whose vectors are in the sum.
+        members: the devices whose vectors are in the sum.
         total: their sum; None before the first.
         lost: why it is lost; "" where it is not.
     """

@@ -163,7 +163,7 @@ class Shared:
                 pid = dead[0]
                 lost = PeerLostError(
                     f"a rank (process {pid}) died while the others were working. "
-                    "The last checkpoint is good: go on with --resume."
+                    "The last checkpoint is intact: continue with --resume."
                 )
                 self.fail(lost)
                 raise lost

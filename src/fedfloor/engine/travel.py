@@ -88,7 +88,7 @@ def arrived(network: Network, work: Work, packet: Packet, around: Tensor, key: K
     """Decode the result of :func:`sent` where it arrives; numbers that do not travel are those of ``around``.
 
     Raises:
-        RefusedError: it is not a payload of the work's codecs.
+        RefusedError: the bytes are no payload of the work's codecs.
     """
     return _arrived(down(network, work), packet, around, downwards(key))
 
@@ -118,7 +118,7 @@ def received(network: Network, work: Work, packet: Packet, base: Tensor, key: Ke
     """Decode the result of :func:`leave` at the receiver, which adds it to the model ``base`` that it had sent.
 
     Raises:
-        RefusedError: it is not a payload of the work's codecs.
+        RefusedError: the bytes are no payload of the work's codecs.
     """
     way = up(network, work)
     return packet if summed(way) else _arrived(way, packet, base, upwards(key), change=True)
@@ -140,7 +140,7 @@ def at_edge(network: Network, node: Parallel, packet: Packet, place: Key) -> Pac
     """Decode the result of :func:`to_edges` where it arrives.
 
     Raises:
-        RefusedError: it is not a payload of the node's codecs.
+        RefusedError: the bytes are no payload of the node's codecs.
     """
     return _arrived(coded(network, "all", node.travel_down), packet, network.flat, _at_edges("down", place))
 
@@ -154,7 +154,7 @@ def back_at(network: Network, node: Parallel, payload: Tensor, base: Tensor, pla
     """Decode the result of :func:`from_edge` at the cloud, which adds it to the model ``base`` that it had sent.
 
     Raises:
-        RefusedError: it is not a payload of the node's codecs.
+        RefusedError: the bytes are no payload of the node's codecs.
     """
     way = coded(network, "all", node.travel)
     return _decoded(way, payload, base, _at_edges("up", place, branch), change=True)

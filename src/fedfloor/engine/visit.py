@@ -153,7 +153,7 @@ class Batched(Protocol):
     def __len__(self) -> int: ...
 
     def values(self, rows: Tensor | slice) -> Tensor:
-        """Return the chosen ones, [rows, …]."""
+        """Return the values of the chosen samples, [rows, …]."""
         ...
 
     def chunk(self, batch_size: int) -> int:

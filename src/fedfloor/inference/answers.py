@@ -454,7 +454,7 @@ def odd_mix(trained: Trained, predicted: Mapping[str, int], folder: Path) -> str
         return ""
     worst = int(apart.argmax())
     return (
-        f"the predicted classes are mixed unlike the training samples: {here[worst]:.1%} '{trained.classes[worst]}', "
+        f"the class mix of the predictions differs from training: {here[worst]:.1%} '{trained.classes[worst]}', "
         f"{counts[worst] / counts.sum():.1%} in training. The model's measured quality holds for a mix like that of "
         "its test samples."
     )

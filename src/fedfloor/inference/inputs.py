@@ -268,7 +268,7 @@ def files(given: Sequence[Path]) -> list[Path]:
             paths.append(path)
         else:
             beside = [file.name for file in path.parent.iterdir()] if path.parent.is_dir() else []
-            raise SettingError(f"{path}: there is no such file.{nearest(path.name, beside)}")
+            raise SettingError(f"{path}: no such file.{nearest(path.name, beside)}")
     return paths
 
 

@@ -52,7 +52,7 @@ class Trained:
         channels_last: whether pictures are laid out channels-last in memory, as they were in training.
         scaled: whether pictures of other sizes are scaled, as they were in training.
         own: the normalisation by device that comes before ``raw``; None where there is none.
-        decision: from probabilities to a class; None: the likeliest class.
+        decision: the rule from probabilities to a class; None: the likeliest class.
         staying: the part that a device supplies when the model is used as ONNX; None where there is none.
         levels: mean and deviation of each sensor in training, as stored, where the model normalises by them.
     """
@@ -306,7 +306,7 @@ def _fill(network: Network, tensors: Mapping[str, Tensor], name: str, path: Path
         raise SettingError(
             f"{path} does not fit network '{name}': {'; '.join(wrong[:3])}"
             f"{f'; and {len(wrong) - 3} more' if len(wrong) > 3 else ''}. "
-            "It has changed since it was trained: start fedfloor where its file is as it was then."
+            "It has changed since it was trained: start fedfloor with the file of that time."
         )
     places = dict(network.module.named_parameters(remove_duplicate=False))
     places |= dict(network.module.named_buffers(remove_duplicate=False))  # type: ignore[arg-type]

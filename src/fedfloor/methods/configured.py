@@ -95,7 +95,7 @@ class ConfiguredMethod(Method):
         if method.needs.remembers and parts.objective is not None and parts.objective.remembers:
             kind = objectives.to_spec(parts.objective)[0]
             raise SettingError(
-                f"method.objective = '{kind}' with method '{name}': its devices keep something between visits already, "
+                f"method.objective = '{kind}' with method '{name}': its devices keep tensors between visits already, "
                 "and the objective's memory would take its place. Choose another objective, or a setting of the "
                 "method in which nothing is kept."
             )
@@ -293,7 +293,7 @@ class ConfiguredMethod(Method):
         """Return a plan in which models between the cloud and edges have the codecs."""
         beside = [kind for kind in (self.objective, self.method.objective) if kind.travels]
         if beside or walk.scopes(node) != {"all"}:
-            raise self._no_edge_travel("devices send a part of the model, or something beside it")
+            raise self._no_edge_travel("devices send a part of the model, or tensors besides it")
 
         def coded(at: Node) -> Node:
             if not isinstance(at, Parallel) or at.at != CLOUD or at.mix == KEEP:

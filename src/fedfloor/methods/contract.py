@@ -52,7 +52,7 @@ class View:
         start: the initial global packet; empty where a plan is only looked at.
         receipts: the receipts of the last round's visits; empty at first.
         trained: the number of values at the front of the model that are trained.
-        layout: where each of the model's tensors lies in the flat vector ``w``: name → (first, last + 1).
+        layout: the place of each tensor in the flat vector ``w``: name → (first, last + 1).
         invited: the devices that may take part in this round; all where it is left out.
         resources: the resources of the devices, for methods that need the network; None without one.
         census: class counts that each device reports of its present samples, int64 [K, F], in rounds that read it.

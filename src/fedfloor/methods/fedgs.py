@@ -51,7 +51,8 @@ class FedGS(Method):
         devices: L, chosen per factory and iteration.
         random: L_rnd of them, drawn uniformly.
         solver: the name of the algorithm that chooses the remaining devices; ``random`` needs no census.
-        choose: in every ``iteration``, or for a whole ``round`` at its beginning (ours, to separate the two effects).
+        choose: the time of the choice: every ``iteration``, or the beginning of a ``round`` (ours, to separate the
+            effects).
         weights: the weights of the factories: ``equal`` (the paper) or ``by_samples``.
         census_free: do not count the bytes of the census, as the paper.
         balance: give more weight to the classes that were trained on less than their share (ours). With C the samples

@@ -106,7 +106,7 @@ def monitor(mean: Floats, covariance: Floats, explained: float, statistic: Stati
     varies = variance > SMALLEST * max(1.0, float(variance.max(initial=0.0)))
     if not varies.any():
         raise SettingError(
-            "method 'pca': no sensor changes in the training samples, so that there is nothing to learn. Look at the "
+            "method 'pca': no sensor changes in the training samples, so that there is nothing to learn. Check the "
             "columns and the normalisation."
         )
     sigma = np.where(varies, np.sqrt(np.maximum(variance, 0.0)), 1.0)

@@ -81,7 +81,7 @@ def no_layer(setting: str, model: str, module: nn.Module, path: str) -> SettingE
 def unknown_classifier(setting: str, model: str, module: nn.Module) -> SettingError:
     """Return the error for a network without a known classifier."""
     return SettingError(
-        f"{setting}: which layer of model '{model}' is its classifier is not known. Name it with model.classifier. "
+        f"{setting}: the classifier of model '{model}' cannot be determined. Name it with model.classifier. "
         f"Layers with trained parameters: {_shown(layers(module))}."
     )
 
@@ -135,7 +135,7 @@ def check(name: str, module: nn.Module, shape: Shape, classes: int) -> None:
         classes: outputs per sample: classes, or numbers that the task predicts.
 
     Raises:
-        SettingError: it does not take them, gives another number of outputs, or has nothing to train.
+        SettingError: the network does not take them, has another number of outputs, or no trained parameters.
     """
     if hasattr(module, "set_by"):
         with torch.no_grad():

@@ -183,7 +183,7 @@ class Mixture(nn.Module):
     """W·[x; y]: a 1×1 convolution from the 2C channels of both to C; a linear layer where features are vectors.
 
     Args:
-        dimensions: those of the features [batch, C, …].
+        dimensions: the number of dimensions of the features [batch, C, …].
     """
 
     def __init__(self, channels: int, dimensions: int) -> None:

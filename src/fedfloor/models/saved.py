@@ -45,7 +45,7 @@ def model_file(path: Path, which: str = "last", device: str = "") -> tuple[Path,
     Args:
         path: a folder or a file.
         which: the last round's model, or the best one's by validation data.
-        device: whose model, of a run where they differ.
+        device: the device of the model, in a run with different models.
     """
     if which not in FILES:
         raise unknown("--which", which, FILES)
@@ -63,7 +63,7 @@ def model_file(path: Path, which: str = "last", device: str = "") -> tuple[Path,
     if not path.is_dir():
         beside = [entry.name for entry in path.parent.iterdir()] if path.parent.is_dir() else []
         near = nearest(path.name, beside)
-        raise SettingError(f"{path}: there is no such run. Give a run's folder, such as runs/NAME.{near}")
+        raise SettingError(f"{path}: no such run. Give a run's folder, such as runs/NAME.{near}")
     model = path / FILES["last"]
     if model.is_file():
         if not (path / FILES[which]).is_file():
@@ -74,7 +74,7 @@ def model_file(path: Path, which: str = "last", device: str = "") -> tuple[Path,
         return _of_device(path, device, which) if (path / DEVICES).is_file() else (path / FILES[which], None)
     if (path / "evaluation.json").exists() and _is_reference(path / "experiment.toml"):
         raise SettingError(
-            f"{path} keeps no model: it is a reference (local training only keeps one for each device, in memory/; "
+            f"{path} has no model: it is a reference (local training only keeps one for each device, in memory/; "
             "scikit-learn none). Give the run of a method."
         )
     if (path / "experiment.toml").exists():
@@ -160,7 +160,7 @@ def _own_part(path: Path, task: dict[str, Any] | None) -> Own:
             raise SafetensorError("its SHA-256 is not the one in its name")
         ((key, numbers),) = [entry for entry in load(data).items() if entry[0].startswith(f"{OWN} ")]
     except (OSError, SafetensorError, ValueError) as error:
-        raise SettingError(f"{path}: the device's own part of the model is gone or damaged ({error}).") from error
+        raise SettingError(f"{path}: the device's own part of the model is missing or damaged ({error}).") from error
     return Own(key.removeprefix(f"{OWN} "), numbers, task)
 
 
@@ -204,5 +204,5 @@ def _check_digest(path: Path) -> None:
     if listed[:1] != [hashlib.sha256(path.read_bytes()).hexdigest()]:
         raise SettingError(
             f"{path} is damaged: its SHA-256 is not the one in {beside.name}. Resume its run, which writes both anew, "
-            f"or put it back from a copy. Delete {beside.name} if another model was put here on purpose."
+            f"or put it back from a copy. Delete {beside.name} if the model was replaced on purpose."
         )

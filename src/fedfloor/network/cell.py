@@ -31,8 +31,8 @@ class CellDevice:
 
     Args:
         name: default: its number, from 0.
-        x_m, y_m: its position, the base station being at (0, 0).
-        distance_m: in place of x_m and y_m; only the picture needs the direction, which is then drawn.
+        x_m, y_m: the device's position, the base station being at (0, 0).
+        distance_m: the distance instead of x_m and y_m; the direction, only needed for the picture, is then drawn.
         cycles_per_bit, clock_hz, data_bits: see :class:`~fedfloor.network.profile.Devices`.
     """
 
@@ -67,7 +67,7 @@ class CellSettings:
         devices: their number, where no device is described; their values are drawn from the network's ranges.
         seed: the seed of the draws.
         device: the devices.
-        network: as in experiments; without a profile it is RaFed's.
+        network: the network, as in experiments; RaFed's without a profile.
     """
 
     name: str = ""

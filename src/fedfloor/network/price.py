@@ -117,7 +117,7 @@ class Price:
     """The cost of a plan.
 
     Attributes:
-        seconds: from when the packet leaves the cloud until it is back.
+        seconds: the time from the packet's departure from the cloud until its return.
         joules: the energy of the devices that the plan names, in these seconds.
         bytes: link class and direction → bytes, repeated transmissions included.
         joules_by_device: device → joules.

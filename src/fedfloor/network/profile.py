@@ -217,8 +217,8 @@ class NetworkSettings:
     """The ``[network]`` table. Without a profile runs are not priced.
 
     Args:
-        profile: a profile by name, or the path of a TOML file of one's own.
-        route, cloud_clock_hz: in place of the profile's.
+        profile: a profile by name, or the path of the user's TOML file.
+        route, cloud_clock_hz: values that replace the profile's.
         device_edge, edge_cloud, device_cloud, device_device, devices, radio: keys that differ from the profile's.
     """
 

@@ -106,7 +106,7 @@ class Move(NamedTuple):
         cell: the factory in which it takes place, or whose base station it leads to or from.
         resource: number of the resource that it occupies, or −1.
         requested_s, start_s, end_s: when it was requested, began, and left the link.
-        bytes: with all transmissions.
+        bytes: the bytes of all transmissions.
         device: the number of its sender or receiver, or −1.
     """
 
@@ -197,7 +197,7 @@ class PacketState(NamedTuple):
     Attributes:
         time: seconds.
         site: its place.
-        size: its bytes, as it goes on from here.
+        size: its bytes, as it is sent on from here.
         visit: number of the visit whose result it is, or −1.
         since: when the model set out for that visit, or, before one, when this copy set out; −1: not yet.
         held: the devices that hold it as it is.

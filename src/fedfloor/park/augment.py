@@ -34,7 +34,7 @@ class Augmented:
 
     Args:
         window: n, samples held at a time, at least 1.
-        brightness: from 0, which switches it off, to 1.
+        brightness: the strength, from 0 (off) to 1.
         scale: the smallest and the largest area, above 0 and at most 1; (1, 1): nothing is cut off.
         ratio: the smallest and the largest width : height of the crop, in units of the picture's own.
         every: ticks for which a window stays, at least 1; 1: it is seen once.
@@ -64,7 +64,7 @@ class Augmented:
         require(shaped, "data.stream.ratio", list(self.ratio), f"{two}, above 0")
         low, high = self.scale[0], 1 / self.scale[0]
         reaches = self.ratio[0] <= high and low <= self.ratio[1]
-        allowed = f"two numbers with some of {low:g} … {high:g} between them: no other crop that large fits the picture"
+        allowed = f"two numbers with some of {low:g} … {high:g} between them: no other crop that large fits"
         require(reaches, "data.stream.ratio", list(self.ratio), allowed)
 
     def position(self, tick: int, visits: int) -> int:  # noqa: ARG002

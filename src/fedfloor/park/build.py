@@ -35,8 +35,8 @@ def hold_out(dataset: Dataset, parts: Sequence[Indices], share: float, seed: int
     held-out one are left out; a device all of whose windows would be gives none. The test data are not used.
 
     Args:
-        parts: for each device its training samples, int64 [n_k]; no sample twice.
-        share: in (0, 1).
+        parts: the training samples of each device, int64 [n_k]; no sample twice.
+        share: the share, in (0, 1).
 
     Returns:
         A data set whose test samples are those held out, device by device, and for each device the samples it keeps,

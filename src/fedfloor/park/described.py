@@ -105,7 +105,7 @@ class LabelSkew(NamedTuple):
     Attributes:
         measured: ½ Σ_c |p_k(c) − P(c)|, the mean over devices k, from 0 to 1; p_k the shares of the bins (classes, or
             ranges of the target) in the device's training samples, P those in all devices' samples.
-        expected: its mean where every device draws as many samples independently from P.
+        expected: its mean if every device drew as many samples independently from P.
     """
 
     measured: float

@@ -26,8 +26,8 @@ class Park:
     """Devices 0..K−1, the samples of each, and its factory.
 
     Args:
-        dataset: whose samples the devices hold.
-        indices: for each device its training samples, int64, none empty; kept as :class:`LocalSets`.
+        dataset: the data set of the devices' samples.
+        indices: the training samples of each device, int64, none empty; kept as :class:`LocalSets`.
         factory_of: int32 [K], the factory 0..M−1 of each device.
         stream: the stream of each device's samples.
         seed: the seed of the windows of the stream, of the noise of a census and of mobility.
@@ -38,7 +38,8 @@ class Park:
         remote: statistics of samples that stay with real devices; None: the samples are here.
         validating: the same park with the samples held out for validation as its test samples; None: none are, beside
             the test samples.
-        recent: whose test samples devices hold out to judge models by, before a release; None: none do.
+        recent: the data set of test samples that devices hold out to judge models before a release; None: no such
+            samples.
         secret: the secret of a real device: the key of its census's noise, in the seed's place.
         normalised: the normalisation of its samples so far; None: none.
     """
@@ -136,7 +137,7 @@ class Park:
         """Return the present samples of several devices, one after the other, and int64 [len(devices)], their numbers.
 
         Args:
-            visits: for each of ``devices``, the number of its visits so far in the run.
+            visits: the number of visits so far in the run, for each of ``devices``.
 
         Raises:
             SettingError: no device, or ``visits`` has not one number per device.
@@ -153,7 +154,7 @@ class Park:
         counts at all ticks, as the mean of new reports would reveal the counts without noise.
 
         Args:
-            visits: for each of ``devices``, the number of its visits so far in the run.
+            visits: the number of visits so far in the run, for each of ``devices``.
 
         Raises:
             SettingError: ``visits`` has not one number per device.

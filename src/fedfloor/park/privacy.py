@@ -21,7 +21,7 @@ def check_epsilon(epsilon: float | None) -> None:
     """Check a census's ε; None and infinity mean no noise.
 
     Raises:
-        SettingError: it is too small, or not a number.
+        SettingError: ε is too small, or not a number.
     """
     if epsilon is not None:
         require(epsilon >= LEAST_EPSILON, "park.census_epsilon", epsilon, f"at least {LEAST_EPSILON:g}, or left out")

@@ -123,11 +123,11 @@ class Normalised:
     """The normalisation of a park's samples before the network's own scaling, and the scaling that remains.
 
     Args:
-        about: its keys in a model's header.
+        about: the entries for a model's header.
         apply: (samples as they are stored, device) → the same, normalised as that device's are.
         statistics: the mean and the deviation of each sensor by the device's name, of all whose samples are here.
         alike: the centre and the scale [C] that the network's scaling then has; None: 0 and 1.
-        steps: its questions to devices; none where devices keep their statistics.
+        steps: the questions to devices; none where devices keep their statistics.
     """
 
     about: Mapping[str, Any]

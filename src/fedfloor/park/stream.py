@@ -122,7 +122,7 @@ class Stream(Protocol):
         Args:
             labels: int64 [size], the classes of the device's local set.
             seed, device: key the draws.
-            position: from :meth:`position`.
+            position: the position, from :meth:`position`.
             least: at least 1.
         """
         ...
@@ -286,7 +286,7 @@ class Windows:
 
     Args:
         labels: training indices [n] → their classes, int64 [n].
-        indices: for each device its training samples.
+        indices: the training samples of each device.
     """
 
     def __init__(
@@ -306,7 +306,7 @@ class Windows:
         """Return for each device the block of its present position, and that position.
 
         Args:
-            visits: for each of ``devices``, the number of its visits so far in the run.
+            visits: the number of visits so far in the run, for each of ``devices``.
 
         Raises:
             SettingError: ``visits`` has not one number per device.

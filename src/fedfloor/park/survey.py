@@ -444,12 +444,12 @@ class RegimeNormaliser:
         """Return the places of the setting columns among the sensors.
 
         Raises:
-            SettingError: a column that is none of the sensors.
+            SettingError: a column that is no sensor.
         """
         for name in self.columns:
             if name not in sensors:
                 raise SettingError(
-                    f"[data] normalise columns: '{name}' is none of the sensors.{nearest(name, sensors)} They are "
+                    f"[data] normalise columns: '{name}' is no sensor.{nearest(name, sensors)} They are "
                     f"{', '.join(sensors)}."
                 )
         return np.array([sensors.index(name) for name in self.columns], np.int64)

@@ -37,8 +37,8 @@ class AttackedVisit:
         every: the honest updates of all attackers, in device order; empty unless the attack acts ``together``.
         earlier: the model that the device received in the visit before this one, minus the one of now [n]; None in its
             first visit, and unless the attack ``keeps`` it.
-        rng: for draws, keyed by the visit.
-        common: for draws that all attackers share in all rounds, keyed by the seed alone.
+        rng: the generator for draws, keyed by the visit.
+        common: the generator for draws that all attackers share in all rounds, keyed by the seed alone.
     """
 
     update: Tensor
@@ -57,7 +57,7 @@ class AttackedData:
         y: their classes, int64 [n].
         classes: F, the number of classes.
         mean, deviation: mean and deviation of each channel, in units of a stored number [C].
-        rng: for draws, keyed by the visit.
+        rng: the generator for draws, keyed by the visit.
     """
 
     x: Values
@@ -364,7 +364,7 @@ class Attackers:
         if devices is not None:
             listed = isinstance(devices, (list, tuple)) and all(type(device) in (int, str) for device in devices)
             right = listed and 0 < len(devices) == len(set(devices))
-            require(right, "faults.attackers.devices", devices, "a list of numbers or names, each of them once")
+            require(right, "faults.attackers.devices", devices, "a list of numbers or names, each given once")
             devices = tuple(devices)
         settings = {key: value for key, value in table.items() if key not in (*WHO, "kind")}
         made = named.make("attack", kind, settings, ATTACKS, Attack)
@@ -379,7 +379,7 @@ class Attackers:
             rng: draws a share or a count of them.
 
         Raises:
-            SettingError: a device that is not there, more attackers than devices, too few to act together, or none.
+            SettingError: a device that does not exist, more attackers than devices, too few to act together, or none.
 
         >>> Attackers(SignFlip(), count=2).among(4, (), np.random.default_rng(0))
         (2, 3)
@@ -402,7 +402,7 @@ class Attackers:
         if len(chosen) < self.attack.least:
             raise SettingError(
                 f"faults.attackers: attack '{self.name}' needs at least {self.attack.least} attackers that act "
-                f"together, and there is {len(chosen)}. Let more attack, or choose another kind."
+                f"together, and has {len(chosen)}. Let more attack, or choose another kind."
             )
         return tuple(sorted(chosen))
 

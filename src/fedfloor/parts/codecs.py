@@ -398,7 +398,7 @@ CODECS: dict[str, Callable[..., Codec]] = {
     "random-k": RandomK, "low-rank": LowRank, "sign": Sign, "secure-sum": SecureSum,
 }  # fmt: skip
 UNSUMMED = {  # why a codec's payloads cannot be added up
-    "top-k": "each device sends numbers of other places", "random-k": "each device draws places of its own",
+    "top-k": "each device sends different numbers", "random-k": "each device draws places of its own",
     "sign": "each device has a scale of its own", "quantise": "each device has scales of its own",
     "low-rank": "the sum of factors is not the factors of the sum",
     "float16": "its numbers are floating-point", "bfloat16": "its numbers are floating-point",
@@ -452,7 +452,7 @@ def codec(value: object) -> Codec:
     """Return a codec from its name, or a table of its ``kind`` and settings.
 
     Raises:
-        SettingError: it is something else, or a setting is out of its range.
+        SettingError: the value is neither, or a setting is out of its range.
 
     >>> codec("int4"), codec({"kind": "top-k", "share": 0.1})
     (Quantise(bits=4, bucket=512), TopK(share=0.1))
@@ -498,7 +498,7 @@ class Coding:
     """A chain of codecs for numbers of one layout.
 
     Args:
-        codecs: by order; at least one.
+        codecs: the codecs in order; at least one.
         layout: the layout of the numbers.
     """
 
@@ -552,7 +552,7 @@ class Coding:
         """Return the numbers [n] of a payload.
 
         Raises:
-            RefusedError: it is not as long as it must be, or no payload.
+            RefusedError: the bytes have the wrong length, or are no payload.
         """
         if payload.shape != (self.bytes,):
             raise RefusedError("payload", f"{payload.size} bytes came; {self.bytes} are expected.")

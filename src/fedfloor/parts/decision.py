@@ -163,7 +163,7 @@ def check(settings: DecideSettings, classes: tuple[str, ...], y: NDArray[np.int6
         return ""
     if settings.positive not in classes:
         raise SettingError(
-            f"decide.positive = '{settings.positive}': no class is called so.{nearest(settings.positive, classes)} "
+            f"decide.positive = '{settings.positive}': no class has this name.{nearest(settings.positive, classes)} "
             f"Classes: {', '.join(classes[:20])}{', …' if len(classes) > 20 else ''}."
         )
     many = int((y == classes.index(settings.positive)).sum())

@@ -45,7 +45,7 @@ class FeatureExtractor(Protocol):
             shape: the shape of one sample: (C, H, W) of pictures, (C,) of rows, (C, L) of windows of sensors.
 
         Raises:
-            SettingError: it does not take such samples.
+            SettingError: the extractor does not take such samples.
         """
         ...
 
@@ -56,7 +56,7 @@ class FeatureExtractor(Protocol):
             x: float32 [n, *shape], as :meth:`Scaling.values` makes them. Not to be changed.
 
         Raises:
-            SettingError: it does not take such samples.
+            SettingError: the extractor does not take such samples.
         """
         ...
 
@@ -109,13 +109,13 @@ def mean_features(extractor: FeatureExtractor, x: Values, scaling: Scaling) -> F
         features = np.asarray(extractor.features(values))
         if features.shape != (len(values), dimension):
             raise RunError(
-                f"extractor {type(extractor).__name__} made features of shape {list(features.shape)} of {len(values)} "
+                f"extractor {type(extractor).__name__} returned features of {list(features.shape)} for {len(values)} "
                 f"samples: its dimension is [{len(values)}, {dimension}]."
             )
         total += features.sum(axis=0, dtype=np.float64)
     mean: Floats = (total / len(x)).astype(np.float32)
     if not np.isfinite(mean).all():
-        raise RunError(f"extractor {type(extractor).__name__} made features that are not finite numbers.")
+        raise RunError(f"extractor {type(extractor).__name__} returned features that are not finite numbers.")
     return mean
 
 
@@ -230,8 +230,8 @@ class Hog(FeatureExtractor):
     pixel takes the one with the steepest gradient. Dalal and Triggs, CVPR 2005, doi:10.1109/CVPR.2005.177.
 
     Args:
-        cells: from 2, on each side of a picture.
-        orientations: from 1, bins of the half circle.
+        cells: the number of cells on each side of a picture, at least 2.
+        orientations: the number of bins of the half circle, at least 1.
 
     >>> Hog().dimension((1, 28, 28)), Hog().dimension((3, 32, 32))
     (324, 324)
@@ -294,7 +294,7 @@ class MobileNet(FeatureExtractor):
     Args:
         weights: a folder that ``MobileNetV2Model.save_pretrained`` wrote, or a name at the Hugging Face hub, which is
             downloaded once.
-        side: from 32 to 1024 pixels.
+        side: the side of the picture, from 32 to 1024 pixels.
     """
 
     weights: str = "google/mobilenet_v2_1.0_224"

@@ -226,7 +226,7 @@ def chosen_groups(share: float, groups: int) -> int:
         least = math.ceil(1e4 / groups) / 1e4
         raise SettingError(
             f"share of the groups chosen = {share!r} of {groups} groups is less than one group, no device would train:"
-            f" must be at least {least:g} here. Raise it, or form more groups. There are no more of them than devices."
+            f" must be at least {least:g} here. Raise it, or form more groups. At most one per device."
         )
     return chosen
 

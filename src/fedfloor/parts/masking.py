@@ -322,10 +322,10 @@ def unmasked(
         total: the sum of their masked vectors.
         public: the keys of all that sent shares.
         beside: the neighbours of each of them among these.
-        survivors: those whose vectors are in the sum.
+        survivors: the devices whose vectors are in the sum.
         revealed: device → whose share → share.
         least: a device → the threshold of its shares.
-        common: as the devices have it.
+        common: the digest that the devices share.
 
     Raises:
         LostSumError: fewer than three are left, or too few shares came, or none that fit.
@@ -377,7 +377,7 @@ def _agreed(private: bytes, public: bytes, about: bytes) -> bytes:
         other = crypto.x25519.X25519PublicKey.from_public_bytes(public)
         secret = crypto.x25519.X25519PrivateKey.from_private_bytes(private).exchange(other)
     except ValueError as error:
-        raise RefusedError("sum", "a public key is none of X25519.") from error
+        raise RefusedError("sum", "a public key is not one of X25519.") from error
     return bytes(crypto.HKDF(crypto.hashes.SHA256(), KEY_BYTES, None, about).derive(secret))
 
 
@@ -421,7 +421,7 @@ def _cryptography() -> SimpleNamespace:
     """Return the parts of cryptography in use; simulations need none.
 
     Raises:
-        SettingError: it is not installed.
+        SettingError: cryptography is not installed.
     """
     try:
         from cryptography.exceptions import InvalidTag

@@ -27,7 +27,7 @@ def rows(models: Models) -> list[Tensor]:
     """Return the models as a list of flat vectors, views of the inputs."""
     models = list(models)
     if not models:
-        raise SettingError("no models to mix: at least one branch must come back.")
+        raise SettingError("no models to mix: at least one branch must return.")
     sizes = sorted({model.numel() for model in models})
     if len(sizes) > 1:
         raise SettingError(
@@ -99,7 +99,7 @@ def inverse_distance_weights(models: Models, factors: Sequence[float] | None = N
     for number, model in enumerate(models, 1):
         if not bool(torch.isfinite(model).all()):
             raise DivergedError(
-                f"model {number} of {len(models)} that came back holds infinite or undefined numbers. Lower work.lr; "
+                f"model {number} of {len(models)} that returned holds infinite or undefined numbers. Lower work.lr; "
                 "the last checkpoint is untouched."
             )
     shares = [1.0] * len(models) if factors is None else _checked("factor", factors, len(models), above=True)
@@ -180,8 +180,8 @@ def gaussian_sum(
         updates: Δ_k, float64 [P], at least one.
         clip: C > 0, infinity for updates as they are.
         deviation: σ ≥ 0; 0 draws nothing.
-        rng: where the noise comes from.
-        lengths: to which each ‖Δ_k‖ is added.
+        rng: the generator of the noise.
+        lengths: a list to which each ‖Δ_k‖ is added.
 
     >>> gaussian_sum([torch.tensor([3.0, 4.0]).double()], 1.0, 0.0, np.random.default_rng(0)).tolist()
     [0.6000000000000001, 0.8]
@@ -193,7 +193,7 @@ def gaussian_sum(
             lengths.append(float(update.norm()))
         total = part.clone() if total is None else total.add_(part)
     if total is None:
-        raise SettingError("no updates to add up: at least one branch must come back.")
+        raise SettingError("no updates to add up: at least one branch must return.")
     return noisy(total, deviation, rng)
 
 
@@ -239,7 +239,7 @@ def trimmed_mean(models: Models, share: float) -> Tensor:
     >>> trimmed_mean(torch.tensor([[1.0], [90.0], [2.0], [4.0], [3.0]]), 0.2)
     tensor([3.])
     """
-    allowed = "at least 0 and below 0.5, as half at each end is everyone"
+    allowed = "at least 0 and below 0.5, as half at each end is every model"
     require(0 <= share < 0.5, "share trimmed at each end", share, allowed)
     models = rows(models)
     n = len(models)

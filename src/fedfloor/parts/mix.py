@@ -41,13 +41,14 @@ class Meeting:
 
     Args:
         start: the model that went out, float32 [P].
-        models: those that came back, in the plan's order, without branches in which every visit was lost.
+        models: the returned models in the plan's order, without branches in which every visit was lost.
         branches: one per model.
         rate: the devices' learning rate η.
         classes: number of classes.
         trained: the number of values at the front of a model that are trained; frozen parameters and batch norm's
             statistics lie behind. None where all are.
-        rng: for rules that draw; keyed by the seed, the round and the branches' first visit, so equal on every rank.
+        rng: the generator of rules that draw; keyed by seed, round and the branches' first visit, so equal on every
+            rank.
         settings: filled by a rule whose settings change from round to round: those of its next round.
     """
 
@@ -124,7 +125,7 @@ class Mix(Protocol):
         Args:
             node: the plan with the rule in it.
             selection: the policy that drew the devices that may take part; None without a policy.
-            devices: those devices, ascending.
+            devices: these devices, ascending.
             park_devices: K, the devices of the park.
         """
         return self
@@ -259,7 +260,7 @@ class TrimmedMean(_OfModels):
     kind: Literal["trimmed_mean"] = "trimmed_mean"
 
     def __post_init__(self) -> None:
-        allowed = "at least 0 and below 0.5, as half at each end is everyone"
+        allowed = "at least 0 and below 0.5, as half at each end is every model"
         require(0 <= self.share < 0.5, "mix.share", self.share, allowed)
 
     def mixed(self, met: Meeting) -> Tensor:
@@ -530,7 +531,7 @@ class Private(Mix):
         if self.noise:
             require(self.delta < 1 / park_devices, "mix.delta", self.delta, f"below one over {park_devices} devices")
         if walk.probes(node):
-            raise _unfit("the method's rounds have questions to devices, whose answers carry no noise")
+            raise _unfit("the method's rounds have questions to devices, whose answers have no noise")
         if isinstance(node, nodes.Sequence) and len(node.children) == 1:
             node = node.children[0]  # beside it stood a question that the method's own rule asked
         at_once = isinstance(node, Parallel) and (node.at, node.mix) == (CLOUD, "private")

@@ -76,7 +76,7 @@ class Visit:
             present weights, float32 [trained]; it costs a pass over the samples.
         ready: the result of :meth:`Objective.begin` on arrival.
         per_sample: the rows of :meth:`Objective.per_sample` for the present mini-batch.
-        first: where in the flat model the weights begin that are trained; known while the device trains.
+        first: the place of the trained weights in the flat model; known while the device trains.
         extractor: the extractor of a visit on features; see :attr:`Objective.on_features`.
         data: the losses of samples that take the place of the task's; None: plain training.
         task: the task of the model.
@@ -191,7 +191,7 @@ class Objective(Protocol):
         Args:
             model: changed.
             memory: the device's tensors; empty at first.
-            network: with the layout of the model.
+            network: a network with the layout of the model.
         """
         return
 

@@ -97,6 +97,6 @@ def sent(name: str, values: Mapping[str, Tensor], arrived: Mapping[str, Tensor])
         if got != wanted:
             raise SettingError(
                 f"objective '{name}' sends '{key}' as {got[0]} of shape {got[1]}: it arrived as {wanted[0]} of shape "
-                f"{wanted[1]}, and must leave so."
+                f"{wanted[1]}, and must be sent as it arrived."
             )
     return values

@@ -77,7 +77,7 @@ def unpack_places(packed: Bytes, kept: int, numbers: int) -> NDArray[np.int64]:
     """Return the places that :func:`pack_places` packed.
 
     Raises:
-        RefusedError: they are not as many, or not ascending places of so many numbers.
+        RefusedError: their number is wrong, or they are not ascending places of a vector of this length.
     """
     width = _width(numbers)
     if kept * width >= numbers:

@@ -22,7 +22,7 @@ def finite(models: Models) -> list[Tensor]:
     """Return the models without those that hold infinite or undefined numbers."""
     kept = [model for model in rows(models) if bool(torch.isfinite(model).all())]
     if not kept:
-        raise DivergedError("every model that came back holds infinite or undefined numbers. Lower work.lr.")
+        raise DivergedError("every model that returned holds infinite or undefined numbers. Lower work.lr.")
     return kept
 
 

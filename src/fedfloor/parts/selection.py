@@ -203,7 +203,7 @@ class Selection(Protocol):
         Args:
             devices: all device numbers.
             sizes: samples of each, int64 [K].
-            rng: where chance comes from.
+            rng: the generator of the draws.
         """
         ...
 

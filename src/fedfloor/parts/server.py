@@ -28,8 +28,8 @@ class Server(Protocol):
         Args:
             model: w, the trained part of the global model the round started from, float32 [P].
             mean: the mean of the round's models, float32 [P].
-            moments: those of the last step, by name; empty before the first.
-            rng: for servers that draw, keyed by the seed and the round.
+            moments: the moments of the last step, by name; empty before the first.
+            rng: the generator of servers that draw, keyed by the seed and the round.
         """
         ...
 

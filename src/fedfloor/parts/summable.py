@@ -23,7 +23,7 @@ def check(node: Node, factories: Sequence[Sequence[int]]) -> None:
         factories: the devices of each factory.
 
     Raises:
-        SettingError: it is one.
+        SettingError: the plan contains such a visit.
     """
     if not any(secure(work.travel) for work in walk.works(node)):
         return

@@ -127,7 +127,7 @@ def class_weights(goal: PerSample, logits: Tensor) -> Tensor:
     """Return an objective's class weights, [F], shaped and placed like a row of the logits."""
     if goal.weights == CENSUS:
         raise SettingError(
-            f"weights = '{CENSUS}' needs the census before round 1, which is taken for the objective of [method] only. "
+            f"weights = '{CENSUS}' needs the census before round 1, which is only taken for the objective of [method]. "
             "Set the objective there, or give one number per class."
         )
     weights = _placed(goal.weights, logits.device, logits.dtype)
@@ -280,7 +280,7 @@ def reweighted(own: Objective, data: PerSample, name: str, method: str) -> Objec
     if isinstance(own, Plain | PerSample):
         return data
     if type(own) not in FITS:
-        why = WHY.get(name, "it is not known to be the cross-entropy and a term beside it")
+        why = WHY.get(name, "it is not known to be the cross-entropy and a further term")
         raise SettingError(
             f"method.objective with losses of samples, and method '{method}': its own objective is '{name}', and {why}."
             " Leave method.objective out, or choose another method."

@@ -154,7 +154,7 @@ class WorkSettings:
         """Return the work of one round, with the schedule's rate and the defaults filled in.
 
         Args:
-            round_number: from 1.
+            round_number: the number of the round, from 1.
             rounds: the number of rounds of the whole schedule.
             objective: minimised by devices; plain cross-entropy where it is left out.
         """

@@ -1,4 +1,4 @@
-"""The seven kinds of node a plan is made of, the sites they name and the work that is done there.
+"""The seven kinds of nodes of a plan, the sites that they name, and the work done there.
 
 A method does not do a round, it writes it down as a tree of these nodes; engines, prices and drawings interpret the
 tree. All are frozen dataclasses of JSON scalars and other nodes.
@@ -106,7 +106,7 @@ class Work:
             ``all``, ``head`` (or ``classifier``), ``body``, or a pattern of tensors' names that lie side by side; the
             rest, its statistics included, stays as it was.
         settings: the objective's own numbers, such as FedProx's μ.
-        optimizer: whose steps are taken.
+        optimizer: the optimiser of the steps.
         beta1, beta2, eps: Adam's and AdamW's decay of the mean gradient and of its mean square, in [0, 1), and what is
             added to the root of the latter.
         moments: whether momentum and Adam's means begin at 0 in every ``visit``, or are kept by the ``device``.
@@ -303,7 +303,7 @@ class Parallel:
     Args:
         children: one per copy.
         at: the site of the aggregation.
-        mix: its rule.
+        mix: the mixing rule.
         settings: the rule's own numbers, such as the share that a trimmed mean leaves out.
         model: the name (:func:`model_name`) of the packet's model that goes out, alone of all, and is replaced.
         travel: codecs of the models that return from the edges at which its branches end, by their text.

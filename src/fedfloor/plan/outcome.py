@@ -30,9 +30,9 @@ class Receipt:
         bytes: size of the packet it sent on.
         lost: whether its result was lost; then the numbers above are 0 and nothing was trained.
         memory: digest of the device's memory, if it has one.
-        seconds: on the network, from when the model set out until the result was where it went on; 0 without one.
-        update: with a limit on the length of updates, its basis: rate · steps, and the length of each part.
-        refused: why the update was refused, which then counts as lost.
+        seconds: the time on the network from the model's departure to the result's next stop; 0 without a network.
+        update: the basis of a limit on updates: rate · steps, and the length of each part.
+        refused: the reason why the update was refused, which then counts as lost.
     """
 
     device: int
@@ -76,8 +76,8 @@ class Outcome:
         resolved: the plan with every ``Select`` replaced by its visits.
         receipts: one per visit, in plan order.
         answers: device → question → answer, of each ``Probe``.
-        ticks: by which the park's clock moved.
-        rng: for servers that draw, keyed by the seed and the round.
+        ticks: the ticks by which the park's clock advanced.
+        rng: the generator of servers that draw, keyed by the seed and the round.
         mix: settings of the mixing rule in its next round, where it changes them.
     """
 

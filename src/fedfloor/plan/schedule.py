@@ -215,7 +215,7 @@ class Walk:
             return self._alone(node, packet, tick)
         step = next((_STEPS[kind] for kind in type(node).__mro__ if kind in _STEPS), None)
         if step is None:
-            raise SettingError(f"a plan is made of nodes (fedfloor.plan.nodes); got {shown(node)}.")
+            raise SettingError(f"a plan consists of nodes (fedfloor.plan.nodes); got {shown(node)}.")
         return step(self, node, packet, tick)
 
     def _alone(self, node: Node, packet: Packet, tick: int) -> Walking:

@@ -219,7 +219,7 @@ def factory_figure(compared: Compared) -> Any | None:
 
 
 def device_figure(compared: Compared) -> Any | None:
-    """Draw, per experiment, the headline of the 10, 50 and 90 % device in the last evaluated round; None without."""
+    """Draw, per experiment, the headline of the 10, 50 and 90 % device in the last evaluated round, if any."""
     import plotly.graph_objects as go
 
     traces, rows = [], 0

@@ -246,7 +246,7 @@ def read_ledger(path: Path, classes: int) -> tuple[RecordedRound, ...]:
     """Read a ledger of a run with ``classes`` classes; a last line that is only partly written is ignored.
 
     Raises:
-        SettingError: there is no finished round, or a line is damaged.
+        SettingError: no round is finished, or a line is damaged.
     """
     rounds: list[RecordedRound] = []
     spent: NetworkCost | None = NetworkCost()

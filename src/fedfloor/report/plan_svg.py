@@ -174,7 +174,7 @@ class Pen:
     Args:
         limit: the number of children of a node that are drawn; the rest are only counted.
         tags: the letter for each work, by its words, where a plan has more than one.
-        names: those of sites.
+        names: the names of sites.
         chip: the width of a device, px.
     """
 

@@ -434,7 +434,7 @@ def content(path: Path) -> bytes:
     """Return the content of a run folder's file.
 
     Raises:
-        SettingError: it is not there, no file, or cannot be read.
+        SettingError: the file does not exist, is no file, or cannot be read.
     """
     try:
         if path.exists() and not path.is_file():
@@ -459,7 +459,7 @@ def experiment(path: Path) -> tuple[str, dict[str, Any], ExperimentRecord]:
     """Return a resolved ``experiment.toml`` as text, as tables, and as far as a report reads it.
 
     Raises:
-        SettingError: it cannot be read, is not TOML, or is not a resolved experiment.
+        SettingError: the file cannot be read, is not TOML, or is not a resolved experiment.
     """
     noun, advice = "a resolved experiment", "Name a folder that `fedfloor run` wrote."
     raw = content(path)

@@ -238,7 +238,7 @@ def config_section(compared: Compared) -> str:
         )
         few = len(group.runs) == 1 or len(compared) == 1
         parts.append(inner if few else folded(words.config_title(group), inner, kind="text"))
-    note = soft("Each experiment with every default filled in, and where it ran.")
+    note = soft("Each experiment with every default filled in, and its machine.")
     return section("Resolved configuration", note + Markup("").join(parts), "configuration")
 
 
@@ -359,7 +359,7 @@ def _errors_caption(known: Sequence[tuple[Group, Sequence[ErrorsRecord]]]) -> st
     group, errors = known[0]
     first, points = errors[0], len(errors[0].points.true)
     some = "" if points == first.samples else f" of {first.samples:,}, evenly over the true values"
-    capped = "" if first.cap is None else f" True values above {first.cap:g} count as it."
+    capped = "" if first.cap is None else f" True values above {first.cap:g} count as {first.cap:g}."
     several = "" if len(first.targets) == 1 else f" Drawn is '{first.targets[0].name}'."
     seeds = "" if len(group.runs) == 1 else f", seed {group.runs[0].seed}"
     bars = ""

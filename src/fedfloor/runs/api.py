@@ -87,7 +87,7 @@ class Run:
     """A run that has ended.
 
     Attributes:
-        folder: where its ledger, model and checkpoints lie.
+        folder: the folder of its ledger, model and checkpoints.
         stopped: ``"finished"``, ``"stopped"`` (a limit) or ``"interrupted"``.
         lines: its ledger; empty on the other ranks of a ``torchrun`` job.
     """

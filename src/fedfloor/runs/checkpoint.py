@@ -156,7 +156,7 @@ def latest(folder: Path, memory: Path | None = None, *, warn: bool = True) -> Ch
     """Load the newest checkpoint that is undamaged, or None where there is none yet.
 
     Raises:
-        RunError: there are checkpoints, but all are damaged; names the files.
+        RunError: all checkpoints are damaged; names the files.
     """
     damage: list[str] = []
     for place in reversed(_all(folder)):

@@ -161,7 +161,7 @@ def attacking(experiment: Experiment, park: Park, *, live: bool) -> AttackingExe
     """Return the executor of a simulation with attackers.
 
     Raises:
-        SettingError: real machines, a task that the attack is not defined for, or devices that are not there.
+        SettingError: real machines, a task for which the attack is not defined, or devices that do not exist.
     """
     attackers = cast(Attackers, experiment.faults.acting)
     if live:

@@ -27,7 +27,7 @@ def owned(folder: Path, keep: tuple[type[Exception], ...] = ()) -> Iterator[None
     Where the body fails before its first round is on disk, the folder is left as it was found.
 
     Args:
-        folder: the run's.
+        folder: the run's folder.
         keep: errors after which it stays as the body left it.
     """
     from filelock import FileLock, Timeout

@@ -28,7 +28,7 @@ class Line:
             as stated in ``park.json``.
         priced: seconds, joules and bytes on the network, of this round and (``total``) of all rounds up to it; None
             without a network.
-        measured: on real machines, the measurements of the round: seconds, bytes per link, absent and refused machines.
+        measured: the round's measurements on real machines: seconds, bytes per link, absent and refused machines.
         backdoor: share of the test samples of other classes that a backdoor's trigger turns into its target; None in
             rounds without evaluation, and without a backdoor.
         coverage: ``samples`` and ``devices`` of each class that the round trained on, with ``evaluate.coverage``.

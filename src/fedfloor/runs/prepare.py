@@ -212,7 +212,7 @@ def first_state(engine: Engine, method: ConfiguredMethod, view: View) -> tuple[N
         silent = sorted(set() if plan is None else walk.devices(plan) - set(answers))
         if not silent:
             raise
-        text = f"devices {silent} did not answer, and the method cannot do without: {error}"
+        text = f"devices {silent} did not answer, and the method needs their answers: {error}"
         raise RunError(f"{text} See to them, then start again.") from error
 
 

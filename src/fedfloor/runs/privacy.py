@@ -291,7 +291,7 @@ def statement(
     """Return the privacy loss of a run's models for a device and for a sample; empty where no noise is added.
 
     Args:
-        method: its parts and its work have the noise.
+        method: the method, whose parts and work have the noise.
         rounds: that were begun.
         held: samples that each device holds at a time, [K].
         visits: device → the number of times it trained.

@@ -173,7 +173,7 @@ def repeated(x: Values, before: int, data: Dataset) -> NDArray[np.float64]:
     Args:
         x: windows [n, C, L] as they are stored, L ≥ m.
         before: m, rows.
-        data: whose sensors and task they are of.
+        data: the data set of their sensors and task.
     """
     task, names = data.task, data.inputs.columns
     at = [names.index(name) for name in task.sensors]  # type: ignore[attr-defined]

@@ -46,7 +46,7 @@ def of_run(folder: Path) -> list[Spent]:
     Steps of a run that ended before its statement, ``privacy.json``, was written have no bound: ε is infinite.
 
     Raises:
-        SettingError: its folder is damaged.
+        SettingError: the run's folder is damaged.
     """
     try:
         stated = json.loads((folder / privacy.STATEMENT).read_bytes())

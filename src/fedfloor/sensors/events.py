@@ -33,7 +33,7 @@ class Update:
         values: address → value as it came.
         stored: kept by the source while the connection was lost, and sent afterwards.
         initial: a present value at the beginning of a connection, which may have been set long before.
-        position: from where the source goes on after these values, for sources that can.
+        position: the position after these values, for sources that can continue from one.
     """
 
     time: float

@@ -83,7 +83,7 @@ class RowGrid:
         Args:
             cells: column → value.
             now: s of this machine's monotonic clock.
-            initial: they held before already, and make no row.
+            initial: whether they were valid before, and yield no row.
         """
         if not initial and time < self.last - self.gap_s:
             self._back_since = self._back_since if self._back else now

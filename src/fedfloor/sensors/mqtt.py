@@ -36,7 +36,7 @@ class Broker:
     """An MQTT broker.
 
     Args:
-        host: its name or address.
+        host: the broker's name or address.
         port: default: 8883 with ``ca``, else 1883.
         client: this client's name, by which the broker keeps messages while it is away; one for each process.
         user: name to log in.
@@ -67,7 +67,7 @@ class MqttSource:
     """Topics of a broker; an address is ``TOPIC#FIELD.FIELD``, or ``TOPIC`` where the message is a number.
 
     Args:
-        broker: where they are published.
+        broker: the broker of the topics.
         time: the field of a message that is its time; "" where there is none: the arrival counts.
         unit: the unit of times that are numbers.
         topics: the topics that ``--check`` without tags subscribes to, such as ``plant/press-1/#``.

@@ -29,7 +29,7 @@ class OpcUaSource:
 
     Args:
         url: such as ``opc.tcp://10.42.0.9:4840``.
-        publish_s: between two messages of the server.
+        publish_s: the time between two messages of the server.
         sampling_s: the period at which the server samples a variable; 0: as fast as it can.
         queue: values of a variable that the server keeps between two messages, and while the connection is broken.
         user: name to log in.
@@ -156,7 +156,7 @@ class Session:
                         f"tags: '{address}' cannot be read from {self.source.url} ({handle.name}). --check without "
                         "tags lists the variables of a server."
                     )
-                log.warning("%s is not there any more (%s): its values count as missing.", address, handle.name)
+                log.warning("%s no longer exists (%s): its values count as missing.", address, handle.name)
         if self._since:
             await self._read_history(nodes)
         self._began = True

@@ -34,7 +34,7 @@ class QuerySource:
             time in ISO 8601.
         time: the column of times. Dates without a zone are in UTC.
         unit: the unit of times that are numbers.
-        every_s: from one query to the next.
+        every_s: the time from one query to the next.
     """
 
     url: str

@@ -210,7 +210,7 @@ class LabelFile:
     """A CSV file with the columns since, until and label, which may grow.
 
     Args:
-        path: the path of the file, which need not be there yet.
+        path: the path of the file, which need not exist yet.
     """
 
     def __init__(self, path: Path) -> None:
@@ -220,7 +220,7 @@ class LabelFile:
         """Return the labels of the rows that are new; the file is looked at once a second.
 
         Raises:
-            SettingError: it has other columns.
+            SettingError: the buffer has other columns.
         """
         if time.monotonic() - self._checked < 1 or not self._path.is_file():
             return []

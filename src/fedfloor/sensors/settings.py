@@ -63,8 +63,8 @@ class SenseSettings:
     Args:
         source: the source of the values.
         tags: the sensor's name in tables → its address at the source; left out, all that the first update holds.
-        period_s: between rows; 0: each update is a row, as of a table.
-        clock: whose times count: the source's, or this machine's when a value arrives.
+        period_s: the time between rows; 0: each update is a row, such as one of a table.
+        clock: the clock of the rows' times: the source's, or this machine's at a value's arrival.
         wait_s: the time for which a row waits for late values.
         gap_s: a longer pause begins a new recording; default: five periods, or 60 s where updates are rows.
         hold_s: an older value counts as missing; default: it holds until there is a new one.

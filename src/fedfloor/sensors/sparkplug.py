@@ -42,9 +42,9 @@ class SparkplugSource:
     """An edge node and its devices; an address is ``METRIC`` of the node, or ``DEVICE#METRIC``.
 
     Args:
-        broker: where it publishes.
-        group: its group.
-        node: its name.
+        broker: the broker to which it publishes.
+        group: the node's group.
+        node: the node's name.
     """
 
     broker: Broker

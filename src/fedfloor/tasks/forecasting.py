@@ -28,7 +28,7 @@ class Forecasting(Predicting):
 
     Args:
         horizon: H, rows.
-        sensors: by name; all where they are left out.
+        sensors: the names of sensors; all sensors if left out.
         season: rows of a season, for MASE and the seasonal reference; left out, no noise is added.
         loss, delta, levels, bins: as of :class:`~fedfloor.tasks.regression.Regression`.
         center, scale, edges: taken from the training samples.

@@ -39,7 +39,7 @@ def read(about: Mapping[str, Any] | None, bins: int, columns: Sequence[str], pla
         place: the file or the message, for errors.
 
     Raises:
-        SettingError: it is none, or one that no training can have left.
+        SettingError: the description is not that of a task, or no training can have written it.
     """
     if about is None:
         return TASKS["classification"]()

@@ -189,7 +189,7 @@ class Predicting(Task):
         """Return the task with scale and bins of the training targets [N, T].
 
         Raises:
-            SettingError: they are all the same.
+            SettingError: all targets are equal.
         """
         own = targets if self.cap is None else np.minimum(targets, self.cap)
         center, scale = own.mean(axis=0, dtype=np.float64), own.std(axis=0, dtype=np.float64)
@@ -197,7 +197,7 @@ class Predicting(Task):
             column = int(np.flatnonzero(scale == 0)[0])
             capped = f", with data.task.cap = {self.cap:g}" if self.cap is not None else ""
             raise SettingError(
-                f"every training sample has the target {own[0, column]:g}{capped}: there is nothing to learn. Look at "
+                f"every training sample has the target {own[0, column]:g}{capped}: there is nothing to learn. Check "
                 "the label's column, the split, or the cap."
             )
         require(
@@ -258,10 +258,10 @@ class Regression(Predicting):
         levels: τ of ``quantile``, ascending, an odd number of them.
         bins: the number of ranges of equal frequency into which the training targets are divided, where ``[data] bins``
             name none.
-        unit: the unit of the targets, for people.
+        unit: the unit of the targets, for display.
         names: the names of the targets, for display; the name of the label's column where left out.
         center, scale: μ and σ of each target, [T]; taken from the training samples.
-        edges: between the bins, ascending; taken from the training samples.
+        edges: the edges between the bins, ascending; taken from the training samples.
     """
 
     headline: ClassVar[str] = "RMSE"

@@ -30,9 +30,9 @@ class Task(ABC):
     targets.
 
     Attributes:
-        kind: as ``[data] task`` names it.
+        kind: its name in ``[data] task``.
         headline: the figure that a run is judged by where the experiment names none.
-        labelled: whether data of one's own need a column of labels.
+        labelled: whether the user's own data need a column of labels.
         offers: its use for data without labels, in words; empty where it needs labels.
         calibrates: whether alarms need a threshold, which held-out training samples give.
     """

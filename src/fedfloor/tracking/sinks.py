@@ -30,7 +30,7 @@ class About:
     """A run, as its folder describes it.
 
     Args:
-        folder: its last part names the run.
+        folder: the run's folder, whose last part names the run.
         settings: the resolved experiment, ``table.key`` → value, without provenance.
         provenance: versions, kind of CPU and the data's digest.
         classes: names of the classes, in the ledger's order.

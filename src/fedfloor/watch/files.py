@@ -105,7 +105,7 @@ def by_device(receipts: Iterable[Any]) -> dict[int, Visits]:
     """Return the visits of each device from a checkpoint's receipts.
 
     Raises:
-        ValueError, TypeError, IndexError: they are damaged.
+        ValueError, TypeError, IndexError: the receipts are damaged.
     """
     devices: dict[int, Visits] = {}
     for row in receipts:

@@ -171,7 +171,7 @@ def serving(folder: Path) -> Iterator[tuple[str, int]]:
     """Serve a run's page in a process of its own while the body runs; yields its URL and the process's number.
 
     Args:
-        folder: the run's, which need not be there yet.
+        folder: the run's folder, which need not exist yet.
     """
     place = PageListener(port=0)
     with place.listen() as sock:

@@ -21,7 +21,7 @@ PIECE = 1 << 18  # bytes
 
 def damaged(path: Path, problem: str) -> SettingError:
     """Return the error for a file with the wrong content."""
-    return SettingError(f"{path}: {problem}. Get this file again from its authors and put it in the same place.")
+    return SettingError(f"{path}: {problem}. Get this file again from its authors and put it into the same place.")
 
 
 def unreadable(path: Path, error: OSError) -> SettingError:
@@ -50,14 +50,14 @@ def check_new(out: Path, endings: tuple[str, ...], *, force: bool) -> None:
     """Check the name of a file that a command is to write.
 
     Raises:
-        SettingError: another ending, a folder that is not there, or a file that is, unless ``force``.
+        SettingError: another ending, a folder that does not exist, or a file that does, unless ``force``.
     """
     if not out.name.casefold().endswith(endings):
         raise SettingError(f"--out {out}: give a name that ends in {' or '.join(endings)}.")
     if out.exists() and not force:
         raise SettingError(f"{out} exists already. Give another name with --out, or overwrite it with --force.")
     if not out.parent.is_dir():
-        raise SettingError(f"--out {out}: there is no folder {out.parent}.")
+        raise SettingError(f"--out {out}: folder {out.parent} does not exist.")
 
 
 @contextmanager
@@ -65,7 +65,7 @@ def new_file(out: Path) -> Iterator[Path]:
     """Yield the place that a file is written to, which has its name once it is whole.
 
     Raises:
-        RunError: it cannot be written.
+        RunError: the file cannot be written.
     """
     part = out.with_name(f"{out.name}.part")
     try:
@@ -97,7 +97,7 @@ def content(path: Path) -> bytes:
     """Return a file's bytes, unpacked where it is gzip.
 
     Raises:
-        SettingError: it cannot be read, or the packing is cut short or damaged.
+        SettingError: the file cannot be read, or is cut short or damaged.
     """
     return b"".join(pieces(path))
 

@@ -72,7 +72,7 @@ def read(path: Path, newest: int | None = None) -> BufferedRows:
     """Return the rows of a buffer, or the newest ones.
 
     Raises:
-        SettingError: it is no buffer, or holds no rows.
+        SettingError: the file is no buffer, or has no rows.
     """
     with opened(path) as base:
         base.execute("PRAGMA query_only = 1")
@@ -87,7 +87,7 @@ def read(path: Path, newest: int | None = None) -> BufferedRows:
     rows.reverse()
     columns = tuple(map(str, json.loads(about["columns"])))
     if any(type(row[2]) is not bytes or len(row[2]) != 4 * len(columns) for row in rows):
-        raise SettingError(f"{path}: damaged: a row holds other values than those of its {len(columns)} sensors.")
+        raise SettingError(f"{path}: damaged: a row has values that do not match its {len(columns)} sensors.")
     x = np.frombuffer(b"".join(row[2] for row in rows), "<f4").reshape(len(rows), -1).astype(np.float32)
     time, epoch = np.array([row[1] for row in rows], np.float64), np.array([row[0] for row in rows], np.int64)
     label = np.array([str(row[3]) for row in rows], object)
@@ -102,7 +102,7 @@ def written(path: Path) -> int | None:
     """Return the number of rows ever written to a buffer, with deleted ones; None where it does not count them.
 
     Raises:
-        SettingError: it is no buffer.
+        SettingError: the file is no buffer.
     """
     if not path.exists():
         return None
@@ -118,11 +118,11 @@ def load(path: Path, reading: Reading, seed: int, newest: int | None = None) -> 
         newest: the number of its newest rows to read.
 
     Raises:
-        SettingError: it is no buffer, or its rows do not fit.
+        SettingError: the file is no buffer, or its rows do not fit.
     """
     reading.only(MEANT, "a buffer of sensor rows")
     if reading.remaining:
-        raise SettingError("[data] remaining: a buffer holds no whole recordings to failure. Leave it out.")
+        raise SettingError("[data] remaining: a buffer has no complete recordings to failure. Leave it out.")
     recorded = read(path, newest)
     needed = reading.asked.labelled
     kept = np.array([bool(text) or not needed for text in recorded.label])

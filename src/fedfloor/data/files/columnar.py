@@ -71,7 +71,7 @@ class ColumnBatch:
 
     Args:
         x: float64 [n, C], NaN where a value is missing.
-        text: by role, without blanks around; empty where there is none.
+        text: the texts by role, without surrounding blanks; empty where a cell is empty.
         time: their form and values [n, 1]; or texts; or None.
     """
 

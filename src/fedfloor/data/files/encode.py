@@ -132,7 +132,7 @@ def binned(
     >>> binned(["29.5", "30", "81"], [30, 80], ["low", "middle", "high"], str)
     ['low', 'middle', 'high']
     """
-    values = _parsed(texts, place, np.float64, "no number, and data.bins makes classes of numbers.")
+    values = _parsed(texts, place, np.float64, "no number, but data.bins makes classes from numbers.")
     return [names[place] for place in np.searchsorted(edges, values, "right")]
 
 
@@ -297,7 +297,7 @@ def _encoded(sheet: Sheet, categories: Categories, *, known: bool) -> Sheet:
     names = (*sheet.columns, *columns_of(categories))
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
-        raise SettingError(f"{sheet.title}: column '{twice}' is there already, beside the categories. Rename one.")
+        raise SettingError(f"{sheet.title}: column '{twice}' exists already, beside the categories. Rename one.")
     text = {role: texts for role, texts in sheet.text.items() if not role.startswith(CATEGORY)}
     return replace(sheet, x=np.concatenate(blocks, axis=1), columns=names, text=text)
 
@@ -320,7 +320,7 @@ def _numbers(sheet: Sheet, name: str, how: OneHot | tuple[str, ...], *, known: b
         odd = Counter(texts[row] for row in np.flatnonzero(code == -1.0).tolist())
         became = f"0 for all of {', '.join(values[:5])}" if one_hot else "a missing value"
         log.warning(
-            "%s, column '%s': texts that training never had, each taken as %s: %s.", sheet.title, name, became,
+            "%s, column '%s': texts unknown to training, each taken as %s: %s.", sheet.title, name, became,
             ", ".join(f"'{text}' ({count(many, 'row')})" for text, many in odd.most_common(5)),
         )  # fmt: skip
     if not one_hot:

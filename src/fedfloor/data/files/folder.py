@@ -43,7 +43,7 @@ def load(root: Path, reading: Reading, seed: int, device: str = "") -> Dataset:
     files = [file for file in entries if not file.empty]
     if not files:
         holds = "pictures in a folder per label, or tables" if device else "a folder per device"
-        raise SettingError(f"{root}: no files in it. A folder of data holds {holds}.")
+        raise SettingError(f"{root}: contains no files. A folder of data contains {holds}.")
     endings = tables(files)
     odd = next((file for file in files if not _is(file, SUFFIXES) and not _is(file, endings)), None)
     if odd is not None:
@@ -55,7 +55,7 @@ def load(root: Path, reading: Reading, seed: int, device: str = "") -> Dataset:
     images = _is(files[0], SUFFIXES)
     other = next((file for file in files if _is(file, SUFFIXES) != images), None)
     if other is not None:
-        raise SettingError(f"{files[0].name} and {other.name}: pictures and tables in one folder. Keep them apart.")
+        raise SettingError(f"{files[0].name} and {other.name}: pictures and tables in one folder. Separate them.")
     if not images and not device:
         reading, files = _owned(files, reading)
         if reading.device != "folder":
@@ -77,11 +77,11 @@ def _with_tests(entries: Sequence[DataFile], root: Path, given: str) -> list[Dat
     """Return the files of a folder for training, and those of another one for testing."""
     test = expanded(given)
     if not test.is_dir():
-        raise SettingError(f"[data] test = '{given}': no folder. The test samples of a folder lie in a folder like it.")
+        raise SettingError(f"[data] test = '{given}': no folder. Test samples of a folder must be in a folder.")
     inside = test.resolve().is_relative_to(root.resolve()) or root.resolve().is_relative_to(test.resolve())
     tests = walk(test)
     if inside or any(file.part is not None for file in (*entries, *tests)):
-        why = "one of the two folders lies in the other" if inside else "one of the folders holds train and test"
+        why = "one of the two folders is inside the other" if inside else "one of the folders holds train and test"
         raise SettingError(f"[data] test = '{given}': {why}. Keep training and test samples apart, or leave test out.")
     return [replace(file, part=0) for file in entries] + [
         replace(file, name=f"{test.name}/{file.name}", part=1) for file in tests
@@ -158,7 +158,7 @@ def _load_tables(root: Path, files: Sequence[DataFile], reading: Reading, seed: 
     """Read tables: their devices are the natural owners, in the order of their names. No window crosses files.
 
     Two folders are a factory and a device where the tables have a column for the label, but a device and a label where
-    it says in every file what the folder is called; without such a column ``[data] layout`` must tell. A
+    it contains in every file the name of the folder; without such a column ``[data] layout`` must state it. A
     split by time takes the end of a device's recordings, by the files' first times; where there are no times, or a
     folder per label, the end of each file.
     """
@@ -327,6 +327,6 @@ def _check_agreement(sheet: Sheet, place: Mapping[str, str], reading: Reading) -
         for row, text in enumerate(sheet.text.get(role, ())):
             if text != given:
                 raise SettingError(
-                    f"{sheet.place(row, reading.columns.roles()[role])}: '{text}', but {where} says '{given}'. Correct "
-                    "one of them."
+                    f"{sheet.place(row, reading.columns.roles()[role])}: '{text}', but {where} states '{given}'. "
+                    "Correct one of them."
                 )

@@ -28,7 +28,7 @@ class Joined:
     Args:
         name: the names of its parts, joined by ``+``.
         parts: the parts' places among the table's columns.
-        role: its role: the cells of a ``label`` may be flags.
+        role: the column's role: the cells of a ``label`` may be flags.
     """
 
     name: str

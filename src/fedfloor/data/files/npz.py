@@ -97,7 +97,7 @@ def read_arrays(path: Path, choose: Callable[[Sequence[str]], Collection[str]]) 
             if info.flag_bits & 1:
                 raise SettingError(f"{path}: '{info.filename}' has a password. Write it anew with np.savez.")
             if name in members:
-                raise SettingError(f"{path}: holds the array '{name}' twice. Write it anew with np.savez.")
+                raise SettingError(f"{path}: contains the array '{name}' twice. Write it again with np.savez.")
             members[name] = info
         chosen = {name: members[name] for name in choose(list(members))}
         unpacked, available = sum(info.file_size for info in chosen.values()), path.stat().st_size
@@ -190,7 +190,7 @@ def _parse(path: Path, reading: Reading, writer: Writer) -> Mapping[str, Any]:
             if name not in KNOWN:
                 raise SettingError(
                     f"{path.name}: holds '{name}'.{nearest(name.casefold(), KNOWN)} Known arrays: {', '.join(KNOWN)}. "
-                    "Write it anew with these names, such as np.savez(FILE, x=…, y=…)."
+                    "Write it again with these names, such as np.savez(FILE, x=…, y=…)."
                 )
         return names
 
@@ -324,7 +324,7 @@ def _labels(path: Path, arrays: Arrays, parts: list[str], reading: Reading) -> t
     classes, labels = given or reading.classes, list[str]()
     kinds = {arrays[f"y{part}"].dtype.kind in "iub" for part in parts}
     if len(kinds) == 2:
-        raise SettingError(f"{path.name}: one of 'y' and 'y_test' holds numbers, the other none. Give both alike.")
+        raise SettingError(f"{path.name}: one of 'y' and 'y_test' has numbers, the other has not. Give both one type.")
     for part in parts:
         name, y = f"y{part}", arrays[f"y{part}"]
         y = y.astype(np.int64) if y.dtype.kind == "b" else y

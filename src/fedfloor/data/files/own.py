@@ -25,7 +25,7 @@ def load(path: Path, reading: Reading, seed: int, device: str = "") -> Dataset:
         path: the path of the file or folder.
         reading: its format (implied by the path where it is left out) and its conversion to samples.
         seed: the seed of random splits.
-        device: whose they are, where they are a single one's: a folder is then that of this device.
+        device: the owner of the data, if a single device: a folder then is this device's.
 
     Raises:
         SettingError: the path does not exist, is of no known format, or contains a mistake.

@@ -99,7 +99,7 @@ def opened(
     first row. The encoding is UTF-8 if none is given, UTF-16 where a byte-order mark shows it.
 
     Raises:
-        EncodingError: it has another encoding.
+        EncodingError: the table has another encoding.
         SettingError: it cannot be read, is cut short, or has a quotation mark too many; an archive holds
             several files or is encrypted.
     """

@@ -49,7 +49,7 @@ class Sheet:
     """A table's content, or that of arrays.
 
     Args:
-        path: its file.
+        path: the table's file.
         columns: C names of the sensors.
         x: float32 [T, C], NaN where a value is missing; arrays may be ready-made samples, uint8 or float32 [T, …].
         line: int64 [T], the number of each row as editors and spreadsheets count them: the header is row 1.
@@ -58,7 +58,7 @@ class Sheet:
         name: the name of the file in messages; the last part of its path where it is empty.
         cell: the term for a column in messages.
         clock: the times before :func:`settled` has them; None after, or where there are none.
-        order: in which order the dates' numbers stand, where that was decided by :func:`settled`.
+        order: the order of the dates' numbers, as decided by :func:`settled`.
         dated: whether times are dates, and no numbers.
     """
 

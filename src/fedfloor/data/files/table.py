@@ -1,4 +1,4 @@
-"""A table of one's own, or several as one: rows of sensors with columns for device, factory, time and label."""
+"""The user's own table, or several as one: rows of sensors with columns for device, factory, time and label."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ class Form(NamedTuple):
         kind: ``numbers``, ``ISO``, or an example of the date.
         zone: whether they have a time zone.
         half: whether hours are counted to twelve; None where there are no hours.
-        orders: in which orders day, month and year may stand; empty where that is plain.
+        orders: the possible orders of day, month and year; empty where the form determines it.
     """
 
     kind: str

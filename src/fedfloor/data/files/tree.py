@@ -28,7 +28,7 @@ class DataFile:
     """A file, or an empty folder.
 
     Args:
-        path: where it lies.
+        path: its location.
         name: its path from the data folder on, with slashes.
         folders: the names of the folders it lies in, without ``train`` and ``test``; of a folder, with its own.
         part: 0 in ``train``, 1 in ``test``; None where the data do not come split.

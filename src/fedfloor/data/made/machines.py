@@ -1,7 +1,7 @@
 """A generated plant: machines in factories that wear until they fail, with the causes of all sensor values recorded.
 
 Nothing is downloaded. The same recordings serve every task: faults as classes, the remaining life as a number, normal
-operation alone, and the next rows of the sensors. The causes (:func:`recordings`) are there to judge by.
+operation alone, and the next rows of the sensors. The causes (:func:`recordings`) are known, for evaluation.
 """
 
 from __future__ import annotations

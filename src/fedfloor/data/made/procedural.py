@@ -121,7 +121,7 @@ def labels(seed: int, samples_per_device: int, like: Procedural, indices: Indice
 
     Args:
         seed: the seed of the draws.
-        samples_per_device: by which the number of a sample gives its device.
+        samples_per_device: the number of samples of each device, which maps samples to devices.
         like: the number of classes and the skew.
         indices: int64 [n], the numbers of the samples.
     """

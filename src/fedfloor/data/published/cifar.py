@@ -151,7 +151,7 @@ def _parse(name: str, source: Path, layout: Layout, writer: Writer) -> Mapping[s
             writer.append("x", x)
     missing = [file for file, _ in layout.files if file not in digests]
     if missing:
-        raise damaged(source, f"holds no regular file {missing[0]}, which the binary version of {name} has")
+        raise damaged(source, f"holds no regular file {missing[0]}, which is part of the binary version of {name}")
     for file, records in layout.files:  # archives hold them in an order of their own
         start, y = places[file]
         writer.append("y", y)

@@ -90,7 +90,7 @@ def load(name: str, folder: Path, reading: Reading, like: Cmapss | None = None) 
 
     Args:
         name: the data set's name.
-        folder: where ``train_FD001.txt[.gz]``, ``test_FD001.txt[.gz]``, ``RUL_FD001.txt[.gz]``, … lie.
+        folder: the folder of ``train_FD001.txt[.gz]``, ``test_FD001.txt[.gz]``, ``RUL_FD001.txt[.gz]``, ….
         reading: task and windows; of a classification its ``bins``, the edges between classes of life.
         like: the engines and sensors that are read.
 
@@ -178,7 +178,7 @@ def _columns(name: str, sensors: Sequence[str], x: NDArray[np.float32], part: ND
         return np.flatnonzero(varies).tolist()
     chosen = [COLUMNS.index(name) for name in sensors]
     if not varies[chosen].any():
-        raise SettingError(f"data.cmapss.sensors: {', '.join(sensors)} never change in the training rows. Name others.")
+        raise SettingError(f"data.cmapss.sensors: {', '.join(sensors)} never change in training. Name other sensors.")
     return chosen
 
 

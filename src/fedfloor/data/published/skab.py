@@ -41,7 +41,7 @@ class Skab:
 
     Args:
         subsets: valve1, valve2, other, anomaly-free, each a factory.
-        rows: the first ones of a recording, which train; 400 on the benchmark's leaderboard. The others judge.
+        rows: the first ones of a recording, which train; 400 on the benchmark's leaderboard. The rest are for testing.
     """
 
     subsets: tuple[str, ...] = ("valve1",)
@@ -61,7 +61,7 @@ def load(name: str, folder: Path, reading: Reading, like: Skab | None = None) ->
 
     Args:
         name: the data set's name.
-        folder: where the folders ``valve1``, ``valve2``, ``other`` and ``anomaly-free`` lie, with a table each run.
+        folder: the folder of ``valve1``, ``valve2``, ``other`` and ``anomaly-free``, with a table for each run.
         reading: task and windows.
         like: the recordings that are read.
 
@@ -76,7 +76,7 @@ def load(name: str, folder: Path, reading: Reading, like: Skab | None = None) ->
     for first, end in runs(device, None):
         if end - first <= like.rows:
             raise SettingError(
-                f"{paths[device[first]]}: {end - first} rows, and data.skab.rows = {like.rows} train: none would judge."
+                f"{paths[device[first]]}: {end - first} rows, and data.skab.rows = {like.rows} train: no row is left."
             )
         part[first : first + like.rows] = 0
     rows = Rows(entry.arrays["x"], entry.arrays["y"], device, device, part=part, time=entry.arrays["time"])

@@ -36,7 +36,7 @@ def load(name: str, folder: Path, reading: Reading) -> Dataset:
 
     Args:
         name: the data set's name.
-        folder: where ``d00.dat[.gz]`` … ``d21_te.dat[.gz]`` lie.
+        folder: the folder of ``d00.dat[.gz]`` … ``d21_te.dat[.gz]``.
         reading: the windows; the data come split, and nothing is missing.
     """
     paths = [needed(folder, file) for file in FILES]

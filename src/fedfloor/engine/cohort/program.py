@@ -30,7 +30,7 @@ from fedfloor.plan.schedule import Key
 WHY = {
     "contrastive": "it looks into the network's layers",
     "fusion": "it looks into the network's layers",
-    "reweighted": "it has a term beside the losses by which samples are weighted",
+    "reweighted": "it has a term besides the losses of weighted samples",
     "gated": "every device has numbers of its own in the network",
 }
 WARM_UPS = 3  # before recording, so that libraries have chosen kernels and allocated memory
