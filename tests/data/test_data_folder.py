@@ -205,7 +205,7 @@ def add(name: str) -> Callable[[Path], object]:
 
 
 WRONG: dict[str, tuple[Callable[[Path], object], str]] = {
-    "nothing": (nothing, "no files in it"),
+    "nothing": (nothing, "contains no files"),
     "one class": (one_class, "a0/ok/0.png: 'ok', and everywhere else: the data have one class only"),
     "no label": (
         add("press 3/1.png"),

@@ -96,7 +96,7 @@ def test_what_is_wrong_is_named_and_nothing_written(
 
 
 def test_another_ending_and_another_folder_are_refused(command: Command, database: Path) -> None:
-    for out, told in (("t.csv", "ends in .parquet"), ("no/t.parquet", "there is no folder no")):
+    for out, told in (("t.csv", "ends in .parquet"), ("no/t.parquet", "folder no does not exist")):
         command.refused(command("datasets", "query", "sqlite:///plant.db", "SELECT 1 AS a", "--out", out), told)
 
 

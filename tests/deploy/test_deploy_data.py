@@ -194,7 +194,7 @@ def spoil_colour(place: Path) -> None:
 @pytest.mark.parametrize(
     ("spoil", "wanted"),
     [
-        (spoil_empty, "no files in it"),
+        (spoil_empty, "contains no files"),
         (spoil_label, "Q/x.png: 'Q' is not one of"),
         (spoil_shape, r"samples of shape [1, 28, 30]; must be [1, 28, 28]"),
         (spoil_colour, r"samples of shape [3, 28, 28]; must be [1, 28, 28]"),

@@ -232,7 +232,7 @@ def test_the_parts_of_a_network() -> None:
     with pytest.raises(SettingError, match=re.escape("Did you mean 'classifier'? Take all, head, body, norms")):
         net.part("clasifier")
     with pytest.raises(
-        SettingError, match=r"work.trains = 'classifier': which layer .* model.classifier.* 0, 1, 3, last"
+        SettingError, match=r"work.trains = 'classifier': the classifier .* model.classifier.* 0, 1, 3, last"
     ):
         Network(layered("batch norm")).part("classifier")
     shared = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3), nn.Linear(3, 3))

@@ -68,7 +68,7 @@ def test_constant_features_are_one_group_and_that_is_said(caplog: pytest.LogCapt
     with caplog.at_level(logging.WARNING):
         state = FLDG(groups=3).init(view(), said("features", [torch.ones(4)] * N), np.random.default_rng(0))
     assert state.notes["groups"] == [list(range(N))]
-    assert "3 groups wanted, 1 formed: all vectors are equal" in caplog.text
+    assert "1 of 3 groups formed: all vectors are equal" in caplog.text
 
 
 def test_who_may_not_take_part_is_not_drawn_and_a_group_without_anybody_rests() -> None:

@@ -124,7 +124,7 @@ def test_devices_are_named_by_number_or_name() -> None:
         ({"kind": "sign-flip", "share": True}, r"share = true: must be"),
         ({"kind": "sign-flip", "count": 0}, r"count = 0: must be a whole number of at least 1"),
         ({"kind": "sign-flip", "devices": []}, r"devices = \[\]: must be a list of numbers or names"),
-        ({"kind": "sign-flip", "devices": [1, 1]}, r"devices = \[1, 1\]: must be a list of .*, each of them once"),
+        ({"kind": "sign-flip", "devices": [1, 1]}, r"devices = \[1, 1\]: must be a list of .*, each given once"),
         ({"kind": "sign-flip", "count": 1, "strength": -1}, r"attackers\.strength = -1: must be a number above 0"),
         ({"kind": "sign-flip", "count": 1, "z": 1}, r"unknown setting of attack 'sign-flip' 'z'"),
         ({"kind": "free-rider", "count": 1, "noise": -1}, r"attackers\.noise = -1"),

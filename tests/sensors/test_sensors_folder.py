@@ -149,7 +149,7 @@ def test_labels_that_come_later_in_a_file(tmp_path: Path) -> None:
     [
         ("", "source is missing"),
         ('[source]\nkind = "opcuaa"\n', "Did you mean 'opcua'"),
-        ('[source]\nkind = "folder"\npath = "none"\n', "there is no folder"),
+        ('[source]\nkind = "folder"\npath = "none"\n', "does not exist"),
         ('[source]\nkind = "folder"\npath = "press"\nfiles = "../*"\n', "a form of file names in the folder"),
         ('period_s = -1\n[source]\nkind = "folder"\npath = "press"\n', "period_s = -1.0: must be from 0"),
         ('[source]\nkind = "folder"\npath = "press"\n[tags]\na = "temp"\nb = "temp"\n', "an address once"),

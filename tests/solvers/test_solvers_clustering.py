@@ -124,15 +124,15 @@ def test_fewer_vectors_than_groups_are_said() -> None:
     assert (found.groups, found.wanted, found.distinct) == (3, 4, 3)
     assert found.labels.tolist() == [0, 1, 0, 2]
     assert found.centres.tolist() == [[3, 1], [0, 0], [2, 2]]
-    assert found.remark == "4 groups wanted, 3 formed: only 3 vectors differ"
+    assert found.remark == "3 of 4 groups formed: only 3 vectors differ"
     assert kmeans(v, 3, 0).remark == ""
     constant = kmeans(np.full((6, 5), 0.1), 10, 0)
     assert (constant.labels.tolist(), constant.sizes.tolist()) == ([0] * 6, [6])
-    assert constant.remark == "10 groups wanted, 1 formed: all vectors are equal"
+    assert constant.remark == "1 of 10 groups formed: all vectors are equal"
     assert kmeans(np.full((6, 5), 0.1), 1, 0).remark == ""
     assert kmeans(np.array([[0.0], [-0.0]]), 2, 0).groups == 1
     close = np.array([[1.0], [1 + 1e-200], [2e-200], [3e-200], [4e-200]])  # their squares are 0
-    assert kmeans(close, 3, 0).remark == "3 groups wanted, 2 formed: the others differ by no more than rounding"
+    assert kmeans(close, 3, 0).remark == "2 of 3 groups formed: the others differ by no more than rounding"
 
 
 def test_the_seed_is_of_the_starts() -> None:

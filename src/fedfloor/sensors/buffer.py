@@ -133,7 +133,7 @@ def writing(path: Path, columns: Sequence[str], max_mb: float, max_age_h: float,
 
     most = int(max_mb * 1e6 / FILL / (4 * len(columns) + OVERHEAD))
     if not path.parent.is_dir():
-        raise SettingError(f"--into {path}: there is no folder {path.parent}.")
+        raise SettingError(f"--into {path}: folder {path.parent} does not exist.")
     try:
         with FileLock(f"{path}.lock", timeout=0), opened(path, "rwc") as base:
             _prepare(base, path, columns, gap_s)

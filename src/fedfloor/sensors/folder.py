@@ -52,7 +52,7 @@ class FolderSource:
     def events(self, addresses: Sequence[str], stop: threading.Event, position: str | None) -> Iterator[Event]:
         """Yield the rows of all files, then those that are added."""
         if not self.path.is_dir():
-            raise SettingError(f"source.path: there is no folder {self.path}.")
+            raise SettingError(f"source.path: folder {self.path} does not exist.")
         read = _positions(position)
         while not stop.is_set():
             news = False
