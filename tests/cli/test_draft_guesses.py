@@ -277,7 +277,7 @@ def test_labels_that_are_no_numbers(tmp_path: Path) -> None:
     path = engines(tmp_path / "wear.csv", devices=3)
     path.write_text(path.read_text().replace(",59\n", ",soon\n", 1))
     columns = Columns(device="engine", time="cycle", label="rul")
-    with pytest.raises(SettingError, match=r"wear\.csv, row 3, column 'rul': 'soon' is no number, and data\.bins"):
+    with pytest.raises(SettingError, match=r"wear\.csv, row 3, column 'rul': 'soon' is no number, but data\.bins"):
         own.load(path, Reading(columns=columns, bins=(15,)), 0)
 
 

@@ -282,7 +282,7 @@ def foreign(folder: Path) -> None:
 
 
 NO_MODEL = {
-    "no folder": (lambda folder: None, "run: there is no such run. Give a run's folder"),
+    "no folder": (lambda folder: None, "run: no such run. Give a run's folder"),
     "an empty folder": (lambda folder: folder.mkdir(), "run is not a run's folder: it has no model.safe"),
     "a folder of runs": (lambda folder: write_model(folder / "a") and None, "Runs in it: run/a."),
     "not finished": (unfinished, "run has no model yet: a run writes it when it ends or is stopped."),
@@ -323,7 +323,7 @@ def test_what_is_typed_wrongly(command: Command) -> None:
     np.savez(command.folder / "x.npz", np.zeros((1, 28, 28), np.uint8))
     command.refused(command("predict", "run", "x.npz", "--top", "3"), "--top = 3: must be from 1 to 2.")
     command.refused(command("predict", "run", "x.npz", "--csv", "no/x.csv"), "--csv no/x.csv: no such folder.")
-    command.refused(command("predict", "run", "xx.npz"), "xx.npz: there is no such file. Did you mean 'x.npz'?")
+    command.refused(command("predict", "run", "xx.npz"), "xx.npz: no such file. Did you mean 'x.npz'?")
     command.refused(command("export", "run", "--out", "run"), "--out run: this is a folder.")
     command.refused(command("export", "run", "--out", "no/m.onnx"), "--out no/m.onnx: no such folder.")
 

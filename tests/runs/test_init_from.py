@@ -189,7 +189,7 @@ def test_no_model_is_refused(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     (tmp_path / "bad").mkdir()
     (tmp_path / "bad" / "model.safetensors").write_bytes(b"no model")
-    refused(tmp_path / "none", "there is no such run.")
+    refused(tmp_path / "none", "no such run.")
     refused(tmp_path / "empty", "is not a run's folder")
     refused(tmp_path / "bad", "is not a trained model, or damaged")
 
@@ -232,7 +232,7 @@ def test_a_resume_needs_the_model_it_began_with(command: Command) -> None:
 
 
 def test_a_run_that_cannot_begin_leaves_nothing(command: Command) -> None:
-    command.refused(command.set("model.init_from=nowhere"), "model.init_from: nowhere: there is no such run.")
+    command.refused(command.set("model.init_from=nowhere"), "model.init_from: nowhere: no such run.")
     command.refused(command.set("model.init_from=3"), "model.init_from = 3: must be a text in quotes")
 
 
