@@ -275,8 +275,7 @@ def multi_krum(models: Models, outliers: int, keep: int | None = None, *, guaran
     2017.
 
     ``models``: float32 [n, P]. ``outliers``: f, the number of models that may be arbitrary; n ≥ 2f + 3. ``keep``: m,
-        from 1 to n −
-    f; n − f if left out.
+    from 1 to n − f; n − f if left out.
     """
     models = rows(models)
     scores = krum_scores(models, outliers, guarantee=guarantee)
