@@ -163,7 +163,7 @@ def test_devices_are_told_the_values(tmp_path: Path) -> None:
     path = parts(tmp_path / "p.csv")
     experiment = from_table({"data": {"path": str(path), "columns": {"categories": BOTH}}})
     told = facts.of(experiment, own.load(path, experiment.data, 0))
-    assert facts.read(json.loads(json.dumps(told.told()))) == told
+    assert facts.read(json.loads(json.dumps(told.to_dict()))) == told
     place = tmp_path / "mine"
     place.mkdir()
     (place / "log.csv").write_text("material,heat,grade,label\nalu,1,mid,ok\ngold,2,low,ok\n")

@@ -116,7 +116,7 @@ def test_a_table_without_the_truth(plant: Path, command: Command) -> None:
     assert "true" not in document["rows"][0]
     assert (document["known"], document["figures"]) == (0, {})
     (command.folder / "odd.csv").write_text("\n".join([text[0] + ",life", *(line + ",worn" for line in text[1:])]))
-    assert "'worn' is no finite number" in command("predict", str(plant / "life"), "odd.csv").err
+    assert "'worn' is not a finite number" in command("predict", str(plant / "life"), "odd.csv").err
 
 
 def test_arrays_with_and_without_targets(plant: Path, command: Command) -> None:

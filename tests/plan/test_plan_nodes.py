@@ -176,7 +176,7 @@ def test_site_refuses(text) -> None:
 
 
 def test_what_is_no_node_cannot_be_written() -> None:
-    with pytest.raises(SettingError, match="a plan is made of train, sequence"):
+    with pytest.raises(SettingError, match="a plan consists of train, sequence"):
         to_json(None)  # type: ignore[arg-type]
 
 

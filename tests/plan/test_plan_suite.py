@@ -170,7 +170,7 @@ def test_what_a_driver_raises_is_never_taken_for_the_end_of_a_walk() -> None:
 
 def test_what_is_no_node_is_refused() -> None:
     plan = nodes.Sequence((PLANS["a visit: epochs"], (PLANS["a visit: epochs"],)))  # type: ignore[arg-type]
-    with pytest.raises(FedfloorError, match="a plan is made of nodes"):
+    with pytest.raises(FedfloorError, match="a plan consists of nodes"):
         schedule.Dry().over(plan, schedule.RoundContext(0, 1))
 
 

@@ -155,7 +155,7 @@ def test_a_run_stops_before_its_budget_is_exceeded_and_states_what_it_revealed(
     assert (stated["noise"], stated["noise_multiplier"], stated["delta"]) == ("seeded", 1.0, 1e-2)
     page = (tmp_path / "run/report.html").read_text()
     assert f"ε = {stated['epsilon']:.4g} with δ = 0.01" in page
-    assert "protects nobody" in page
+    assert "gives no protection" in page
 
 
 # -- a norm that follows the updates -----------------------------------------------------------------------------------

@@ -108,7 +108,7 @@ def test_a_full_disk(command: Command, small_disk: Path) -> None:
     said = command(*out)
     assert said.code == 1
     assert "error: the disk is full: " in said.err
-    assert "make room, then go on with --resume" in said.err
+    assert "make room, then continue with --resume" in said.err
     assert "Traceback" not in said.err
     assert not [path for path in small_disk.rglob("*") if path.name.endswith(".part")]
     subprocess.run(["mount", "-o", "remount,size=16m", small_disk], check=True)

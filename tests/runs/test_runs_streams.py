@@ -236,7 +236,7 @@ def test_a_run_tells_what_its_reports_come_to(tmp_path: Path, caplog: pytest.Log
         "census_epsilon": 0.5, "report_epsilon": 0.5, "reports": 12, "epsilon": 6.0, "epsilon_advanced": 6.0,
         "delta": 1e-5, "noise": "seeded", "note": results.SEEDED_NOTE,
     }  # fmt: skip
-    assert "protects nobody" in results.SEEDED_NOTE
+    assert "gives no protection" in results.SEEDED_NOTE
     assert results.SEEDED_NOTE in caplog.text
     assert "at most 12 reports of a device with ε = 0.5 each, together ε = 6 " in caplog.text
     # noise changes who is chosen, and a run without it tells nothing

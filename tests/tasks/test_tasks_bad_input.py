@@ -51,7 +51,7 @@ def at(place: int, **values: Any) -> Callable[[int, Row], Row]:
 CASES: dict[str, tuple[Callable[[int, Row], Row], Row, str]] = {
     "classes where a number is declared": (
         put(label=lambda row: "ok" if row["label"] > 9 else "worn"), {"task": LIFE},
-        "row 2, column 'label': 'ok' is no finite number, and with data.task = 'regression' the label is one",
+        "row 2, column 'label': 'ok' is not a finite number, and with data.task = 'regression' the label is one",
     ),
     "a number where classes are declared": (
         put(label=lambda row: row["label"] + 0.5), {"task": {"kind": "classification"}},
@@ -120,7 +120,7 @@ CASES: dict[str, tuple[Callable[[int, Row], Row], Row, str]] = {
         at(3, label="nan"), {"task": LIFE}, "row 5, column 'label': 'nan' is no label. Every row needs a label",
     ),
     "an infinite target": (
-        at(3, label="inf"), {"task": LIFE}, "row 5, column 'label': 'inf' is no finite number",
+        at(3, label="inf"), {"task": LIFE}, "row 5, column 'label': 'inf' is not a finite number",
     ),
     "a target that is always the same": (
         put(label=7), {"task": LIFE}, "every training sample has the target 7: there is nothing to learn",

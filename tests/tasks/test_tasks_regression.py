@@ -158,7 +158,7 @@ def test_arrays_may_have_several_targets(tmp_path: Path) -> None:
 def test_bad_targets_are_refused_by_their_place(table: Path, tmp_path: Path) -> None:
     lines = table.read_text().splitlines()
     (tmp_path / "odd.csv").write_text("\n".join([*lines[:3], lines[3].rpartition(",")[0] + ",worn", *lines[4:]]))
-    with pytest.raises(SettingError, match=r"row 4.*'worn' is no finite number"):
+    with pytest.raises(SettingError, match=r"row 4.*'worn' is not a finite number"):
         load(tmp_path / "odd.csv", experiment(tmp_path / "odd.csv").data, 0)
     same = [lines[0], *(line.rpartition(",")[0] + ",7" for line in lines[1:])]
     (tmp_path / "same.csv").write_text("\n".join(same) + "\n")

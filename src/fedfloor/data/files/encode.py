@@ -143,8 +143,8 @@ def numbers(texts: Sequence[str], place: Callable[[int], str]) -> NDArray[np.flo
     [29.5, 30.0]
     """
     problem = (
-        "no finite number, and with data.task = 'regression' the label is one. Correct it, leave the row out, or name "
-        "another column (data.columns.label)."
+        "not a finite number, and with data.task = 'regression' the label is one. Correct it, leave the row out, or "
+        "name another column (data.columns.label)."
     )
     return _parsed(texts, place, np.float32, problem)[:, None]
 
