@@ -1009,8 +1009,8 @@ def _taken(usual: Any, one: Message, subtask: Any, mine: Any, engine: Any, far: 
     try:
         got = usual(one, subtask, mine, engine)
         known = engine.limit.knowing(subtask.updates)
-        for passed in got.passed:
-            known.note(passed.resolved, passed.receipts)
+        for branch in got.branches:
+            known.note(branch.resolved, branch.receipts)
         subtasks.check_lengths(got, subtask, known, engine)
     except RefusedError as error:
         expect(str(error).isprintable() or checks.short_line(str(error)).isprintable(), "a text reaches the log")
