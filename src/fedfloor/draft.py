@@ -113,18 +113,7 @@ def draft(path: Path, out: Path, changes: Sequence[str]) -> Draft:
         SettingError: a mistake in the data, or something that can be read in two ways; the message names file, row and
             column, and what to add.
     """
-    document: dict[str, Any] = {
-        "name": _folder_name(out.stem) or title(path),
-        "rounds": ROUNDS,
-        "data": {"path": str(path)},
-    }
-    for change in changes:
-        config.apply(document, change)
-    _check_published(expanded(path), document["data"])
-    match document["data"]:
-        case {"remaining": True, **others} if not {"bins", "task"} & others.keys():
-            document["data"]["task"] = {"kind": "regression"}
-    config.from_table(document)  # given settings must be right before others are guessed
+    document = _given(path, out, changes)
     data, source = document["data"], expanded(path)
     given, chosen, window = "split" in data, "ignore" in data.get("columns", {}), "window" in data
     timed = "time" in data.get("columns", {})
@@ -150,26 +139,49 @@ def draft(path: Path, out: Path, changes: Sequence[str]) -> Draft:
     detects = isinstance(park.dataset.task, Reconstruction) and park.dataset.inputs.kind != "image"
     if not document.get("model", {}).get("name"):
         notes += _tails(park.dataset, detects=detects)
-    for sentence in notes:
-        log.info("%s: %s%s", path.name, sentence, "" if sentence[-1] in ".?" else ".")
-    warn_of_gaps(park)
-    for sentence in () if data.get("columns", {}).get("values") else guess.doubtful(park.dataset.inputs.columns):
-        log.warning("%s: %s.", path.name, sentence)
+    _show(path.name, notes, park, data)
     simple = detects and not document.get("model", {}).get("name") and not document.get("method", {}).get("name")
+    paced = any(change.startswith("rounds=") for change in changes)
     if simple:  # the model that anything deeper must beat comes first
         document.setdefault("model", {})["name"], document.setdefault("method", {})["name"] = "monitor", "pca"
-        if not any(change.startswith("rounds=") for change in changes):
-            document["rounds"] = 1
-    if unmarked := _unmarked(document, park.dataset):
-        notes += unmarked
-        log.info("%s: %s.", path.name, notes[-1])
+        document["rounds"] = document["rounds"] if paced else 1
+    unmarked = _unmarked(document, park.dataset)
+    for sentence in unmarked:
+        log.info("%s: %s.", path.name, sentence)
     document.setdefault("model", {}).setdefault("name", _network(park.dataset, detects=detects))
-    for key in ("path", "test"):
-        if key in data:
-            data[key] = str(config.seen_from(expanded(out).parent, expanded(data[key])))
-    _train(document, park, rounds=not simple and not any(change.startswith("rounds=") for change in changes))
+    data |= {
+        key: str(config.seen_from(expanded(out).parent, expanded(data[key]))) for key in ("path", "test") if key in data
+    }
+    _train(document, park, rounds=not simple and not paced)
     document.setdefault("method", {}).setdefault("name", "fedavg")
+    notes += unmarked
     return Draft(_text(document, park, note, split, notes), park, tuple(notes))
+
+
+def _given(path: Path, out: Path, changes: Sequence[str]) -> dict[str, Any]:
+    """Return the experiment as far as it is given, checked before anything is guessed."""
+    document: dict[str, Any] = {
+        "name": _folder_name(out.stem) or title(path),
+        "rounds": ROUNDS,
+        "data": {"path": str(path)},
+    }
+    for change in changes:
+        config.apply(document, change)
+    _check_published(expanded(path), document["data"])
+    match document["data"]:
+        case {"remaining": True, **others} if not {"bins", "task"} & others.keys():
+            document["data"]["task"] = {"kind": "regression"}
+    config.from_table(document)
+    return document
+
+
+def _show(name: str, notes: Sequence[str], park: Park, data: Mapping[str, Any]) -> None:
+    """Log the notes on a draft, and warn of gaps and of sensors whose names are doubtful."""
+    for sentence in notes:
+        log.info("%s: %s%s", name, sentence, "" if sentence[-1] in ".?" else ".")
+    warn_of_gaps(park)
+    for sentence in () if data.get("columns", {}).get("values") else guess.doubtful(park.dataset.inputs.columns):
+        log.warning("%s: %s.", name, sentence)
 
 
 def _ahead(document: dict[str, Any], park: Park, notes: list[str], *, window: bool) -> Park:
@@ -327,16 +339,8 @@ def _mend(document: dict[str, Any], notes: list[str], *, timed: bool) -> str:
                 notes.append(_windows(data["window"]["length"]))
             return note
         except TimesError:
-            name = data.get("columns", {}).get("time", "")
-            if timed or not name or guess.is_called_time(name):
+            if timed or not _untimed(data, notes):
                 raise
-            left = [*data["columns"].get("ignore", ()), name]
-            data["columns"] |= {"time": "", "ignore": left}
-            notes[:] = [note for note in notes if note != f"'{name}' is taken for the time"]
-            notes.append(
-                f"'{name}' holds dates, but rows are not in their order, so it is left out; if it is the time: --set "
-                f"'data.columns.time={name}' --set data.sort=true"
-            )
         except ShortRecordingsError as short:
             if not free or short.longest <= SHORTEST:
                 raise
@@ -344,8 +348,7 @@ def _mend(document: dict[str, Any], notes: list[str], *, timed: bool) -> str:
         except EmptySensorsError as empty:
             if experiment.data.columns.values:
                 raise
-            columns = data.setdefault("columns", {})
-            columns["ignore"] = [*columns.get("ignore", ()), *empty.columns]
+            _ignore(data, empty.columns)
             names = ", ".join(map(repr, empty.columns))
             notes.append(f"{names} {'hold' if len(empty.columns) > 1 else 'holds'} no value in any row, so ignored")
         except MeasureError as measure:
@@ -366,22 +369,47 @@ def _mend(document: dict[str, Any], notes: list[str], *, timed: bool) -> str:
                 "have no test sample"
             )
         except OneClassError:
-            if "split" in data or "test" in data:
+            if "split" in data or "test" in data or not _resplit(document, notes):
                 raise
-            for kind in ("device", "stratified"):
-                with suppress(SettingError):
-                    load_data(config.from_table(document | {"data": data | {"split": {"kind": kind}}}))
-                    data["split"] = {"kind": kind}
-                    break
-            else:
-                raise
-            notes.append(
-                f"split: by {kind} ({proposals.KINDS[kind]}), because by time the training rows have one class"
-            )
         except MissingValuesError as holes:
             data["missing"] = "previous" if holes.has_time else "mean"
             note = f"{holes.count:,} missing; or " + ('"mean", "drop"' if holes.has_time else '"drop"')
     return note
+
+
+def _ignore(data: dict[str, Any], names: Sequence[str]) -> None:
+    """Leave columns out."""
+    columns = data.setdefault("columns", {})
+    columns["ignore"] = [*columns.get("ignore", ()), *names]
+
+
+def _untimed(data: dict[str, Any], notes: list[str]) -> bool:
+    """Leave a column of dates out that was guessed to be the time; return False where its name leaves no doubt."""
+    name = data.get("columns", {}).get("time", "")
+    if not name or guess.is_called_time(name):
+        return False
+    _ignore(data, [name])
+    data["columns"]["time"] = ""
+    notes[:] = [note for note in notes if note != f"'{name}' is taken for the time"]
+    notes.append(
+        f"'{name}' holds dates, but rows are not in their order, so it is left out; if it is the time: --set "
+        f"'data.columns.time={name}' --set data.sort=true"
+    )
+    return True
+
+
+def _resplit(document: dict[str, Any], notes: list[str]) -> bool:
+    """Choose a split whose training rows have several classes; return whether there is one."""
+    data = document["data"]
+    for kind in ("device", "stratified"):
+        with suppress(SettingError):
+            load_data(config.from_table(document | {"data": data | {"split": {"kind": kind}}}))
+            data["split"] = {"kind": kind}
+            notes.append(
+                f"split: by {kind} ({proposals.KINDS[kind]}), because by time the training rows have one class"
+            )
+            return True
+    return False
 
 
 def _task(data: Mapping[str, Any]) -> Task:

@@ -64,18 +64,18 @@ def _passed(known: Registry, number: int, to: Sequence[str], wait_s: float, *, a
     from fedfloor.rollout import gate
     from fedfloor.terminal import show
 
-    found = gate.verdict(known, number, to, wait_s)
-    if found.rows and not as_json:
-        show(found.rows, as_json=False, title="judged on devices")
+    verdict = gate.verdict(known, number, to, wait_s)
+    if verdict.rows and not as_json:
+        show(verdict.rows, as_json=False, title="judged on devices")
     way = f"Release it with --anyway, or by its number, {number}."
-    if found.better is None and sys.stdin.isatty() and not as_json:
+    if verdict.better is None and sys.stdin.isatty() and not as_json:
         name, value = known.versions[number].run.get("headline") or ("", None)
         figure = "no figure" if value is None else f"{name} {value:.4f} on the cloud's test samples"
-        if not typer.confirm(f"{found.why}. Version {number} has {figure}. Release it?"):
+        if not typer.confirm(f"{verdict.why}. Version {number} has {figure}. Release it?"):
             raise SettingError(f"not released. {way}")
-    elif not found.better:
-        raise SettingError(f"{found.why}: not released. {way}")
-    return [*found.rows]
+    elif not verdict.better:
+        raise SettingError(f"{verdict.why}: not released. {way}")
+    return [*verdict.rows]
 
 
 def promote(

@@ -411,11 +411,11 @@ class Scheduler:
         try:
             before = registry.read(self._place)
             known, version = registry.register(before, out, own=True)
-            found = gate.verdict(known, version, (), RELEASED_S)
-            if found.better is False:
-                return f"not released: {found.why}"
-            if self.schedule.release is None or found.better is None:
-                return f"{found.why}: fedfloor release {version} --park {self._place} releases version {version}"
+            verdict = gate.verdict(known, version, (), RELEASED_S)
+            if verdict.better is False:
+                return f"not released: {verdict.why}"
+            if self.schedule.release is None or verdict.better is None:
+                return f"{verdict.why}: fedfloor release {version} --park {self._place} releases version {version}"
             known = registry.release(known, version, (), self.schedule.canary)
             rows = delivery.deliver(known, list(known.entries[-1].about["devices"]), RELEASED_S, before)
         except FedfloorError as error:
