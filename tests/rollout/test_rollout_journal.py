@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
@@ -101,6 +102,19 @@ def test_a_process_that_was_killed_between_entry_and_head_harms_nothing(out: Pat
     registry.release(registry.read(out), 1, ["south"])
     (out / HEAD).write_text(head)
     assert len(registry.read(out).entries) == 5
+
+
+def test_a_journal_that_grows_while_it_is_read_is_in_order(out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    known, real = registry.read(out), journal.read_entry
+
+    def grow(path: Path, number: int, *rest: Any) -> journal.Entry:
+        if number == 4 and len(list((out / FOLDER).glob("*.json"))) == 4:  # the last that the reader has listed
+            registry.release(known, 1, ["south"])
+        return real(path, number, *rest)
+
+    monkeypatch.setattr(journal, "read_entry", grow)
+    assert len(entries(out)) == 4
+    assert len(entries(out)) == 5
 
 
 def test_revocations_and_renewals_are_recorded(out: Path, tmp_path: Path) -> None:

@@ -61,6 +61,9 @@ def read(place: Path, root: x509.Certificate) -> tuple[Entry, ...]:
         SettingError: an entry was edited, is missing, or has another authority's signature; names its file.
     """
     folder = place / FOLDER
+    head = None
+    with contextlib.suppress(FileNotFoundError):  # before the entries: another process may append one meanwhile
+        head = (place / HEAD).read_text(encoding="utf-8").strip()
     names = sorted(int(path.stem) for path in folder.glob("*.json") if path.stem.isdecimal())
     entries: list[Entry] = []
     for number in range(1, len(names) + 1):
@@ -68,10 +71,8 @@ def read(place: Path, root: x509.Certificate) -> tuple[Entry, ...]:
         if not path.exists():
             raise SettingError(f"{path} is missing: the journal has entries up to {names[-1]}. {ADVICE}")
         entries.append(read_entry(path, number, entries[-1].digest if entries else "", root))
-    with contextlib.suppress(FileNotFoundError):
-        head = (place / HEAD).read_text(encoding="utf-8")
-        if head.strip() not in [f"{one.number} {one.digest}" for one in entries]:
-            raise SettingError(f"{folder}: the entry that {place / HEAD} names is not there. {ADVICE}")
+    if head is not None and head not in [f"{one.number} {one.digest}" for one in entries]:
+        raise SettingError(f"{folder}: the entry that {place / HEAD} names is not there. {ADVICE}")
     return tuple(entries)
 
 
