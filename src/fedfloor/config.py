@@ -185,6 +185,11 @@ def method_of(experiment: Experiment, name: str | None = None) -> Method:
     }
     where = f"methods.{name}"
     if "work" not in {f.name for f in dataclasses.fields(kind)}:  # type: ignore[arg-type]
+        if experiment.work.sample_clip is not None:
+            raise SettingError(
+                f"work.sample_clip = {experiment.work.sample_clip}: method '{name}' has work of its own, in which no "
+                "gradient of a sample is clipped. Leave it out, or choose another method."
+            )
         with _inside(where):
             return checked(kind, table, where)
     own = checked(WorkSettings, table.pop("work", {}), f"{where}.work")

@@ -49,6 +49,8 @@ from fedfloor.tasks.task import Task
 log = logging.getLogger(__name__)
 
 ROUNDS, ROUNDS_OF_ROWS = 20, 50  # single rows are quick to train on, and networks slow to fit their thresholds
+LEVELS, EVERY = 404, 20  # rounds of boosted trees, 100 of four levels, and between two evaluations
+MOST_SUMS = 500  # features times outputs: beyond, a device's sums are above 1 MB in each round
 BATCH = 32
 WINDOW, SHORTEST = 20, 3  # rows that a forecast or a life is predicted from, where none are given; of short recordings
 CLIP = 1.0  # norm of a forecast's gradients
@@ -148,12 +150,16 @@ def draft(path: Path, out: Path, changes: Sequence[str]) -> Draft:
     unmarked = _unmarked(document, park.dataset)
     for sentence in unmarked:
         log.info("%s: %s.", path.name, sentence)
-    document.setdefault("model", {}).setdefault("name", _network(park.dataset, detects=detects))
     data |= {
         key: str(config.seen_from(expanded(out).parent, expanded(data[key]))) for key in ("path", "test") if key in data
     }
+    trees = not paced and not {"model", "method", "work"} & {*document} and _grows(park.dataset, detects=detects)
+    document.setdefault("model", {}).setdefault("name", _network(park.dataset, detects=detects))
     _train(document, park, rounds=not simple and not paced)
-    document.setdefault("method", {}).setdefault("name", "fedavg")
+    if trees:
+        document["rounds"] = LEVELS
+        document.setdefault("evaluate", {}).setdefault("every", EVERY)
+    document.setdefault("method", {}).setdefault("name", "boosting" if trees else "fedavg")
     notes += unmarked
     return Draft(_text(document, park, note, split, notes), park, tuple(notes))
 
@@ -646,6 +652,14 @@ def _network(data: Dataset, *, detects: bool = False) -> str:
     return "linear" if data.task.ahead else "cnn-sensor"  # NLinear, which deeper networks must beat
 
 
+def _grows(data: Dataset, *, detects: bool) -> bool:
+    """Return whether boosted trees are drafted: for classes or numbers of single rows."""
+    if detects or data.task.ahead or data.inputs.kind != "table" or len(data.shape) != 1:
+        return False
+    targets = 0 if data.target is None else data.target.shape[1]
+    return data.shape[0] * data.task.outputs(len(data.classes), targets, data.shape) <= MOST_SUMS
+
+
 def _text(document: dict[str, Any], park: Park, missing: str, proposed: str, notes: Sequence[str]) -> str:
     """Return a document as TOML, tables after single keys, with a comment on the data."""
     import tomlkit
@@ -663,6 +677,9 @@ def _text(document: dict[str, Any], park: Park, missing: str, proposed: str, not
         body["data"]["missing"].comment(missing)
     body["method"]["name"].comment("see: fedfloor methods")
     body["model"]["name"].comment("see: fedfloor models")
+    if document["method"]["name"] == "boosting":
+        body["method"]["name"].comment(f'trees; with a network: "fedavg", and rounds = {ROUNDS_OF_ROWS}')
+        body["model"]["name"].comment("of methods with a network, and [work] likewise; see: fedfloor models")
     if document["method"]["name"] == "pca":
         deeper = _network(park.dataset, detects=True)
         body["method"]["name"].comment("in one round")

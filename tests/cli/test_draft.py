@@ -52,11 +52,12 @@ def test_what_is_drafted(command: Command, table: Path) -> None:
     written = tomllib.loads((command.folder / "plant.toml").read_text())
     assert written == {
         "name": "plant",
-        "rounds": 50,
+        "rounds": 404,
         "data": {"path": "plant.csv", "split": {"kind": "time"}},
         "model": {"name": "mlp-sensor-soft"},
         "work": {"batch_size": 24, "lr": 0.02, "momentum": 0.9},
-        "method": {"name": "fedavg"},
+        "evaluate": {"every": 20},
+        "method": {"name": "boosting"},
     }
     park = build_park(config.read(Path("plant.toml")))
     assert written["work"]["batch_size"] == park.sizes.min()

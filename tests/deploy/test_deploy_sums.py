@@ -39,7 +39,7 @@ NETWORK = "network.profile = 'lte-cat-m2'\n"
 
 
 @pytest.mark.live
-@pytest.mark.parametrize("method", ["fedavg", "hierfavg", "fedper"])
+@pytest.mark.parametrize("method", ["fedavg", "hierfavg", "fedper", "boosting"])
 def test_bits_are_the_simulations(tmp_path: Path, method: str) -> None:
     what = experiment(tmp_path, method, more=SECURE + NETWORK)
     _, wanted = simulated(what, tmp_path / "simulated")

@@ -44,7 +44,7 @@ def trained(park: Live, broker: Broker, **more: Any) -> list[ledger.Line]:
     return ledger.read(settings.out / "ledger.jsonl")
 
 
-@pytest.mark.parametrize("method", ["fedavg", "fedsr", "fedgs", "hfedms", "hierfavg"])
+@pytest.mark.parametrize("method", ["fedavg", "fedsr", "fedgs", "hfedms", "hierfavg", "boosting"])
 def test_a_park_trains_over_the_clouds_broker_to_the_simulations_bits(tmp_path: Path, method: str) -> None:
     what = experiment(tmp_path, method, rounds=2)
     _, wanted = simulated(what, tmp_path / "simulated")

@@ -85,6 +85,10 @@ def reason_of_parts(name: str, parts: dict[str, dict[str, Any]]) -> str | None:
     if name == "centralized" and kind.get("selection", "everyone") != "everyone":
         return "its rounds visit no devices"
     per_sample = kind.get("objective") in ("weighted", "focal")  # in the method's own objective
+    if name == "boosting" and "objective" in kind and not per_sample:
+        return "whose rounds depend on its own objective"
+    if name == "boosting" and kind.get("server", "sgd") != "sgd":
+        return "train only part of the model"
     if per_sample and name in ("fedl", "cgau"):
         return "losses of samples"
     if name == "fedfusion" and not per_sample and kind.get("objective", "fusion") != "fusion":

@@ -57,6 +57,8 @@ def refused(name: str, kind: str, parts: dict[str, Any], settings: dict[str, Any
         reasons.append(f"objective '{objective}' is defined for classes, and data.task is '{kind}'")
     if kind in ("reconstruction", "forecasting") and (objective == "gated" or (name == "cgau" and objective is None)):
         reasons.append("objective 'gated': the network's output must be that of its classifier")
+    if kind in ("reconstruction", "forecasting") and name == "boosting":
+        reasons.append("it neither forecasts nor reconstructs")
     if kind != "classification" and name == "hfedms" and settings.get("memory") != 0:
         reasons.append(f"method 'hfedms': its devices keep features by class, and data.task is '{kind}'")
     if TRAVEL & parts.keys():

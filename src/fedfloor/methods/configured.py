@@ -77,6 +77,10 @@ class ConfiguredMethod(Method):
             )
         if isinstance(parts.objective, weighting.PerSample):
             reweighted(method.objective, parts.objective, objectives.to_spec(method.objective)[0], name)
+        elif parts.objective is not None and method.needs.objective:
+            raise SettingError(
+                f"method.objective with method '{name}', whose rounds depend on its own objective: leave it out."
+            )
         if method.needs.separate and (parts.mix or parts.edge_mix or parts.server):
             raise SettingError(
                 f"method '{name}' lets no models meet: leave mix, edge_mix and server out of its table and [method]."
@@ -120,7 +124,8 @@ class ConfiguredMethod(Method):
 
     @property
     def short_batches(self) -> bool:
-        return bool(getattr(getattr(self.method, "work", None), "short_batches", False))
+        own = getattr(self.method, "work", self.method)
+        return bool(getattr(own, "short_batches", False))
 
     @property
     def built_in(self) -> bool:

@@ -148,6 +148,7 @@ class Needs:
         own: the part of the model that visits may let a device keep as its own (``Work.own``), with which it is
             evaluated; "" is none.
         separate: that part is the whole model: models never meet.
+        objective: its rounds depend on its own objective, which no setting may exchange.
         cohorts: the packet may have several models, and :attr:`State.cohorts` names that of each device, with which it
             is evaluated.
 
@@ -164,6 +165,7 @@ class Needs:
     remembers: bool = False
     own: str = ""
     separate: bool = False
+    objective: bool = False
     cohorts: bool = False
 
     @property

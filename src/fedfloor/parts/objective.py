@@ -288,6 +288,11 @@ def adapting(task: Task, objective: Objective) -> Callable[..., tuple[nn.Module,
     return adapt
 
 
+def mean_loss(out: Tensor, y: Tensor, visit: Visit) -> Tensor:
+    """Return the mean of the task's loss [], or of the losses :attr:`Visit.data`, for outputs [n, K] and targets."""
+    return visit.task.losses(out, y, "mean") if visit.data is None else visit.data.losses(out, y).mean()
+
+
 @dataclass(frozen=True)
 class Plain(Objective):
     """The task's mean loss of the mini-batch; of a classification F(w) = −(1/b) Σ log softmax(f(x; w))_y."""
@@ -295,4 +300,4 @@ class Plain(Objective):
     def loss(self, module: nn.Module, x: Tensor, y: Tensor, visit: Visit) -> tuple[Tensor, Tensor]:
         """Return (the task's loss [], or the mean of :attr:`Visit.data`'s losses; outputs [batch, …])."""
         out = module(x)
-        return visit.task.losses(out, y, "mean") if visit.data is None else visit.data.losses(out, y).mean(), out
+        return mean_loss(out, y, visit), out

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from fedfloor.errors import SettingError
 from fedfloor.parts import named
 from fedfloor.parts.correction import Corrected, Variates
+from fedfloor.parts.histograms import Histograms
 from fedfloor.parts.layers import Fusion, Gated
 from fedfloor.parts.objective import Objective, Plain
 from fedfloor.parts.proximal import Contrastive, Distilled, Interpolated, Mmd, Prox, Represented
@@ -22,7 +23,8 @@ _OBJECTIVES: tuple[type[Objective], ...] = (
     Plain, Prox, Mmd, Distilled, Contrastive, Fusion, Gated, Corrected, Variates, Replay, Weighted, Focal,
 )  # fmt: skip
 OBJECTIVES: dict[str, Callable[..., Objective]] = {goal.__name__.lower(): goal for goal in _OBJECTIVES}
-PLANNED = {**OBJECTIVES, "interpolated": Interpolated}  # with those of methods alone, which no setting may name
+# with those of methods alone, which no setting may name
+PLANNED = {**OBJECTIVES, "interpolated": Interpolated, "histograms": Histograms}
 REWEIGHTED = "reweighted"  # in plans: a method's own objective with the losses of samples that ``[method]`` names
 
 
@@ -47,8 +49,8 @@ def _reweighted(settings: Mapping[str, Scalar]) -> Reweighted:
         own_settings = {
             key.removeprefix(f"{part}."): value for key, value in settings.items() if key.startswith(f"{part}.")
         }
-        if settings.get(part) not in OBJECTIVES:
-            raise SettingError(f"objective '{REWEIGHTED}': {part} must be one of {', '.join(OBJECTIVES)}.")
+        if settings.get(part) not in PLANNED:
+            raise SettingError(f"objective '{REWEIGHTED}': {part} must be one of {', '.join(PLANNED)}.")
         parts.append(objective(str(settings[part]), own_settings))
     own, data = parts
     if type(own) not in FITS or not isinstance(data, PerSample):

@@ -12,6 +12,7 @@ import numpy as np
 
 from fedfloor.errors import SettingError, require, shown
 from fedfloor.parts.correction import Variates
+from fedfloor.parts.histograms import Histograms
 from fedfloor.parts.layers import Fusion
 from fedfloor.parts.objective import Objective, Plain, Visit
 from fedfloor.parts.proximal import Contrastive, Distilled, Mmd, Prox
@@ -230,7 +231,7 @@ class Focal(PerSample):
         return each if self.weights == EQUAL else each * class_weights(self, logits)[y]
 
 
-FITS = (Prox, Variates, Contrastive, Distilled, Mmd, Fusion)  # the cross-entropy, and a term beside it
+FITS = (Prox, Variates, Contrastive, Distilled, Mmd, Fusion, Histograms)  # they read Visit.data
 WHY = {
     "corrected": "its correction is made of gradients of the cross-entropy itself",
     "gated": "it is a loss of its own layers",

@@ -1,0 +1,75 @@
+"""Boosted trees as a network of fixed size: one flat vector, which travels, is averaged and exported as any other."""
+
+from __future__ import annotations
+
+from math import prod
+
+import torch
+from torch import Tensor, nn
+
+REACH = 10.0  # deviations from the mean within which the first bins lie
+
+
+class Forest(nn.Module):
+    """T symmetric trees of depth D: f(x) = base + Σ_t leaf_t[Σ_l 2^l·(x_{j(t,l)} > θ_{t,l})].
+
+    All nodes of one level of a tree share one feature and one threshold. Trees grow one level at a time: ``progress``
+    counts the levels grown, and a later level sends every sample to the left. A window is described by five
+    features of each sensor: mean, standard deviation, minimum, maximum and last value.
+
+    Args:
+        shape: (channels,) or (channels, length); other shapes are flattened.
+        outputs: K numbers per sample.
+        trees, depth, bins: T, D, and the bins B that a feature's values are counted in.
+        grows: whether a device's sums are part of the network, as method ``boosting`` requires.
+
+    Attributes:
+        sums: [2^(D−1), features, B, 2K]; after a visit the negative sums of derivatives, otherwise 0.
+        edges: [features, B − 1], ascending; a value lies in the bin whose number is that of the edges below it.
+    """
+
+    set_by = "boosting"
+    level: Tensor
+
+    def __init__(
+        self, shape: tuple[int, ...], outputs: int, trees: int = 1, depth: int = 1, bins: int = 2, *,
+        grows: bool = False,
+    ) -> None:  # fmt: skip
+        super().__init__()
+        features = 5 * shape[0] if len(shape) == 2 else prod(shape)
+        self.windows = len(shape) == 2
+        self.register_buffer("level", torch.arange(trees * depth).view(trees, depth), persistent=False)
+        self.sums = nn.Parameter(torch.zeros(2 ** (depth - 1), features, bins, 2 * outputs), requires_grad=grows)
+        edges = torch.linspace(-1, 1, bins + 1)[1:-1]
+        self.edges = _fixed((REACH * edges * edges.abs()).repeat(features, 1))  # narrower near the mean
+        self.base = _fixed(torch.zeros(outputs))
+        self.feature = _fixed(torch.zeros(trees, depth))
+        self.threshold = _fixed(torch.zeros(trees, depth))
+        self.leaf = _fixed(torch.zeros(trees, 2**depth, outputs))
+        self.progress = _fixed(torch.zeros(1))
+
+    def features(self, x: Tensor) -> Tensor:
+        """Return the features of samples, [n, features]."""
+        if not self.windows:
+            return x.flatten(1)
+        return torch.cat([x.mean(2), x.std(2, correction=0), x.amin(2), x.amax(2), x[:, :, -1]], 1)
+
+    def leaves(self, features: Tensor, trees: slice = slice(None)) -> Tensor:
+        """Return the number of the leaf that features [n, features] reach in each tree, int64 [n, T]."""
+        level, column = self.level[trees], self.feature[trees].long()
+        right = features[:, column.flatten()].view(-1, *column.shape) > self.threshold[trees]
+        return ((right & (level < self.progress)) * 2 ** (level % column.shape[1])).sum(2)
+
+    def outputs(self, features: Tensor, trees: slice = slice(None)) -> Tensor:
+        """Return the outputs of some trees, [n, K]."""
+        leaf = self.leaf[trees]
+        first = torch.arange(len(leaf), device=leaf.device) * leaf.shape[1]
+        return self.base + leaf.flatten(0, 1)[self.leaves(features, trees) + first].sum(1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the outputs of all trees, [n, K]."""
+        return self.outputs(self.features(x))
+
+
+def _fixed(values: Tensor) -> nn.Parameter:
+    return nn.Parameter(values, requires_grad=False)

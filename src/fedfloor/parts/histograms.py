@@ -1,0 +1,90 @@
+"""The objective of boosted trees: a device's sums of first and second derivatives, in place of a gradient."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from fedfloor.errors import SettingError, require
+from fedfloor.parts.objective import Objective, Visit, mean_loss
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+    from fedfloor.models.forest import Forest
+
+FARTHEST = 3.0  # deviations, or natural units of odds, by which one step moves an output
+
+
+@dataclass(frozen=True)
+class Histograms(Objective):
+    """The mean of g_i = ∂ℓ_i/∂f and h_i = ∂²ℓ_i/∂f² over samples, by node of the growing level, feature and bin.
+
+    The loss is linear in the network's ``sums``, S: Σ S·(g, h), so that one step at rate 1 from S = 0 leaves −(g, h)
+    there. h_i counts at least |g_i|/3, so that no leaf is moved by more than 3: second derivatives of rare classes, and
+    of a quantile's loss, are near or at 0.
+
+    Args:
+        trees: T, the most that the network has room for.
+        depth: D, levels of a tree.
+        bins: B, in which the values of a feature are counted.
+    """
+
+    trees: int = 100
+    depth: int = 4
+    bins: int = 32
+
+    def __post_init__(self) -> None:
+        require(self.trees >= 1, "trees", self.trees, "a whole number of at least 1")
+        require(1 <= self.depth <= 8, "depth", self.depth, "a whole number from 1 to 8")
+        require(2 <= self.bins <= 256, "bins", self.bins, "a whole number from 2 to 256")
+
+    def adapt(
+        self, module: nn.Module, classifier: str | None, classes: int, shape: tuple[int, ...]
+    ) -> tuple[nn.Module, str | None]:
+        """Return the forest, in the place of the experiment's network."""
+        from fedfloor.models.forest import Forest
+        from fedfloor.tasks.residual import FromLast, Residual
+
+        if isinstance(module, (FromLast, Residual)):
+            raise SettingError(
+                "method 'boosting' predicts classes and numbers: it neither forecasts nor reconstructs. Choose another "
+                "method, or another task."
+            )
+        return Forest(shape, classes, self.trees, self.depth, self.bins, grows=True), None
+
+    def loss(self, module: nn.Module, x: Tensor, y: Tensor, visit: Visit) -> tuple[Tensor, Tensor]:
+        """Return (the linear loss above [], outputs [n, K])."""
+        import torch
+
+        forest: Forest = module  # type: ignore[assignment]
+        with torch.no_grad():
+            features = forest.features(x)
+            tree = min(int(forest.progress) // self.depth, self.trees - 1)
+            node = forest.leaves(features, slice(tree, tree + 1))
+            out = forest.outputs(features, slice(0, max(1, tree)))
+        derivatives = self._derivatives(out, y, visit)
+        with torch.no_grad():
+            bins = torch.searchsorted(forest.edges, features.T.contiguous()).T  # [n, features]
+            column = torch.arange(features.shape[1], device=x.device)
+            place = (node * features.shape[1] + column) * self.bins + bins
+            each = derivatives[:, None].expand(-1, features.shape[1], -1)
+            sums = torch.zeros_like(forest.sums).flatten(0, 2)
+            sums.index_add_(0, place.flatten(), each.flatten(0, 1))
+        return (forest.sums.flatten(0, 2) * sums).sum(), out
+
+    @staticmethod
+    def _derivatives(out: Tensor, y: Tensor, visit: Visit) -> Tensor:
+        """Return g and h of each sample over the number of samples, [n, 2K]."""
+        import torch
+
+        with torch.enable_grad():
+            out = out.detach().requires_grad_()
+            (first,) = torch.autograd.grad(mean_loss(out, y, visit), out, create_graph=True)
+            second = torch.zeros_like(first)
+            for k in range(out.shape[1]) if first.requires_grad else ():
+                (row,) = torch.autograd.grad(first[:, k].sum(), out, retain_graph=True, allow_unused=True)
+                if row is not None:
+                    second[:, k] = row[:, k]
+        first = first.detach()
+        return torch.cat([first, torch.maximum(second.detach(), first.abs() / FARTHEST)], 1)
