@@ -158,6 +158,18 @@ def test_a_level_to_come_changes_no_output() -> None:
     assert forest(x)[:, 0].tolist() == [3.0 + 7.0, 2.0 + 4.0]
 
 
+@pytest.mark.parametrize("number", [torch.nan, -1.0, 1e9])
+def test_a_forest_of_any_numbers_gives_outputs_and_sums(number: float) -> None:
+    goal = Histograms(trees=2, depth=2, bins=4)
+    forest = adapted(goal, 2, 1)
+    with torch.no_grad():
+        for tensor in (forest.feature, forest.progress, forest.edges):
+            tensor.fill_(number)
+    loss, out = goal.loss(forest, torch.zeros(3, 2), torch.zeros(3, dtype=torch.int64), Visit(None, {}))
+    assert out.shape == (3, 1)
+    assert torch.autograd.grad(loss, [forest.sums])[0].shape == forest.sums.shape
+
+
 def test_windows_are_described_by_five_numbers_of_each_sensor() -> None:
     window = torch.tensor([[[1.0, 2.0, 6.0]]])
     assert Forest((1, 3), 2).features(window).tolist() == [[3.0, pytest.approx((14 / 3) ** 0.5), 1.0, 6.0, 6.0]]

@@ -56,7 +56,8 @@ class Forest(nn.Module):
 
     def leaves(self, features: Tensor, trees: slice = slice(None)) -> Tensor:
         """Return the number of the leaf that features [n, features] reach in each tree, int64 [n, T]."""
-        level, column = self.level[trees], self.feature[trees].long()
+        level = self.level[trees]
+        column = self.feature[trees].long().clamp(0, features.shape[1] - 1)  # a model may come from anywhere
         right = features[:, column.flatten()].view(-1, *column.shape) > self.threshold[trees]
         return ((right & (level < self.progress)) * 2 ** (level % column.shape[1])).sum(2)
 

@@ -60,7 +60,7 @@ class Histograms(Objective):
         forest: Forest = module  # type: ignore[assignment]
         with torch.no_grad():
             features = forest.features(x)
-            tree = min(int(forest.progress) // self.depth, self.trees - 1)
+            tree = int(forest.progress.nan_to_num().clamp(0, self.trees * self.depth - 1)) // self.depth
             node = forest.leaves(features, slice(tree, tree + 1))
             out = forest.outputs(features, slice(0, max(1, tree)))
         derivatives = self._derivatives(out, y, visit)
