@@ -69,7 +69,7 @@ def test_a_network_for_sensors_is_mapped(caplog: pytest.LogCaptureFixture) -> No
     flat = replace(here.dataset, shape=(2, 64), take=lambda i, k: here.dataset.take(i, k).reshape(len(i), 2, 64))
     with caplog.at_level(logging.INFO):
         same(*both(Parallel(visits((0, 1), HEAVY)), replace(here, dataset=flat), "cnn-sensor"))
-    assert "stacked by torch.func.vmap" in caplog.text
+    assert "torch.func.vmap stacks it" in caplog.text
 
 
 # -- every kind of work, every shape of plan ---------------------------------------------------------------------------
@@ -196,7 +196,7 @@ def test_a_network_that_mixes_samples_goes_through_the_loop_to_the_bit(
             told.append(walk(of, Parallel(visits(range(4), TWO)), {"w": begin.clone()}))
     assert torch.equal(told[0].packet["w"], told[1].packet["w"])
     assert told[0].receipts == told[1].receipts
-    assert caplog.text.count("visits are done one by one") == 1
+    assert caplog.text.count("visits are computed one by one") == 1
     assert said in caplog.text
 
 
@@ -208,7 +208,9 @@ def test_objectives_that_cannot_be_stacked_are_named(
     job.engine.cohort = Cohort()
     with caplog.at_level(logging.INFO):
         job.run()
-    assert f"visits are done one by one: objective '{job.method.objective.__class__.__name__.lower()}'" in caplog.text
+    assert (
+        f"visits are computed one by one: objective '{job.method.objective.__class__.__name__.lower()}'" in caplog.text
+    )
 
 
 def test_an_objective_of_your_own_goes_through_the_loop(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

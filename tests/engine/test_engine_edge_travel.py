@@ -127,7 +127,7 @@ def test_payloads_of_other_branches_or_lengths_are_refused(tmp_path: Path) -> No
     other = made()
     other.take([memoryview(head), memoryview(payload)])
     assert (other.samples, bits(other.model(0))) == ({0: 5, 1: 0}, bits(whole.model(0)))
-    with pytest.raises(RefusedError, match="2 payloads came of 1 branches"):
+    with pytest.raises(RefusedError, match="2 payloads arrived for 1 branches"):
         made().take([memoryview(head), memoryview(payload), memoryview(payload)])
     short = made()
     short.take([memoryview(head), memoryview(bytes(payload)[:-1])])
@@ -157,9 +157,9 @@ def test_plans_keep_their_hash_and_name_the_codecs_where_they_have_some() -> Non
         ({"edge_travel": "top-k"}, "hierfavg", r"edge_travel = 'top-k'.*Choose 'float16', 'bfloat16' or 'int8'"),
         ({"edge_travel": "secure-sum"}, "hierfavg", r"edge_travel = 'secure-sum'"),
         ({"edge_travel_down": "sign"}, "hierfavg", r"edge_travel = 'sign'"),
-        ({"edge_travel": "int8"}, "fedavg", "no models go between the cloud and edges at which they meet"),
+        ({"edge_travel": "int8"}, "fedavg", "no models travel between the cloud and edges that aggregate"),
         ({"edge_travel": "int8"}, "ifca", "it has several models"),
-        ({"edge_travel": "int8", "objective": "variates"}, "hierfavg", "tensors besides it|variates"),
+        ({"edge_travel": "int8", "objective": "variates"}, "hierfavg", "tensors beside it|variates"),
         ({"edge_travel": "itn8"}, "hierfavg", r"unknown codec 'itn8'\. Did you mean 'int8'\?"),
     ],
 )

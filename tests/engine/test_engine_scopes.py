@@ -244,13 +244,13 @@ def test_the_parts_of_a_network() -> None:
 @pytest.mark.parametrize(
     ("plan", "said"),
     [
-        (Parallel((C[0], T[1])), "Parallel at cloud .* 'all', 'classifier'.*one scope"),
+        (Parallel((C[0], T[1])), "Parallel at cloud .* 'all', 'classifier'.*one part"),
         (Parallel((Sequence((C[0], T[1])), C[2])), "Parallel at cloud"),
         (Sequence((T[0], Parallel((Repeat(2, C[1]), Select("uniform", (0, 2), 1, WORK)), at=edge(0)))), "at edge:0"),
         (Broadcast((0,), "extractor"), "'extractor' is not part of model"),
         (Select("uniform", (0, 1), 1, replace(WORK, trains="heads")), "'heads' is not part of model"),
         (Train(device(0), replace(PART, objective="scoped:First")), "'scoped:First'.* 0 to 54 .* 60 to 81: nothing"),
-        (Train(device(0), replace(PART, objective="scoped:Personal")), "'scoped:Personal': it puts numbers"),
+        (Train(device(0), replace(PART, objective="scoped:Personal")), "'scoped:Personal': it puts the device's"),
     ],
 )
 def test_what_cannot_be_is_refused_by_name(plan: Node, said: str) -> None:

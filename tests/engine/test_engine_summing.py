@@ -28,8 +28,8 @@ REFUSED = {
     **dict.fromkeys(("fedsr", "ring", "hfedms", "astraea", "fedrep", "ditto", "apfl"), "one device's model and no sum"),
     **dict.fromkeys(("ifca", "flhc"), "several models"), "local": "no models travel",
     "fedl": "answer 'gradient' one by one", "kcenter": "answer 'profile'", "fldg": "answer 'features'",
-    "fldgl": "answer 'hash'", "scaffold": "'c' beside the model", "qffl": "mix 'q_fair' looks at",
-    "ida": "mix 'inverse_distance' looks at", "fedgs": "2 devices are chosen at a time",
+    "fldgl": "answer 'hash'", "scaffold": "'c' beside the model", "qffl": "mix 'q_fair' reads",
+    "ida": "mix 'inverse_distance' reads", "fedgs": "2 devices are selected at a time",
 }  # fmt: skip
 
 
@@ -96,7 +96,7 @@ def test_a_factory_with_too_few_devices_left_is_lost_as_a_whole(tmp_path: Path) 
             needed = threshold(0.6, len(mine))
             assert not (refused and kept)
             assert not kept or len(kept) >= needed >= 3
-            assert all(f"unmasked for {needed}" in r.refused for r in refused)
+            assert all(f"a secure sum needs {needed}" in r.refused for r in refused)
             seen.add(bool(refused))
     assert seen == {True, False}
 
@@ -116,9 +116,9 @@ def test_one_sum_across_factories_needs_three_of_them(tmp_path: Path) -> None:
     for outcome in one.outcomes:
         arrived = [r.device for r in outcome.receipts if not r.lost or r.refused]
         few, factories = len(arrived) < 4, len({(0, 0, 0, 0, 1, 2, 2)[k] for k in arrived})
-        reason = "of 7 devices of all factories are left; a secure sum is unmasked for 4" if few else ""
+        reason = "of 7 devices of all factories delivered; a secure sum needs 4" if few else ""
         if not few and factories < 3:
-            reason = f"devices of {factories} factories are left; a secure sum across factories needs 3"
+            reason = f"devices of only {factories} factories delivered; a secure sum across factories needs 3"
         assert all(reason in r.refused for r in outcome.receipts if r.device in arrived)
         assert all(r.lost == bool(reason) for r in outcome.receipts if r.device in arrived)
         seen.add(reason.partition(";")[2])
@@ -148,17 +148,17 @@ def test_every_method_has_secure_sums_or_refuses_them_with_the_reason(name: str,
 @pytest.mark.parametrize(
     ("parts", "name", "reason"),
     [
-        ({"mix": "median"}, "fedavg", "mix 'median' looks at each device's model"),
-        ({"mix": {"kind": "krum", "outliers": 1}}, "fedavg", "mix 'krum' looks at"),
+        ({"mix": "median"}, "fedavg", "mix 'median' reads each device's model"),
+        ({"mix": {"kind": "krum", "outliers": 1}}, "fedavg", "mix 'krum' reads"),
         (ACROSS, "fedavg", "across = true with 2 factories, each of which would learn the other's"),
-        (ACROSS, "hierfavg", "across = true is one sum at the cloud, and models meet at edges"),
-        ({}, "fedsr", "chain or ring"),
+        (ACROSS, "hierfavg", "across = true is one sum at the cloud, but the method averages"),
+        ({}, "fedsr", "a chain, a ring"),
         ({}, "scaffold", "devices send 'c' beside the model"),
         ({}, "kcenter", "devices answer 'profile' one by one"),
         ({}, "ifca", "several models"),
         ({"travel": ["top-k", "secure-sum"]}, "fedavg", "each device sends different numbers"),
-        ({"travel": ["int8", "secure-sum"]}, "fedavg", "each device has scales of its own"),
-        ({"travel": ["sign", "secure-sum"]}, "fedavg", "a scale of its own"),
+        ({"travel": ["int8", "secure-sum"]}, "fedavg", "each device has its own scales"),
+        ({"travel": ["sign", "secure-sum"]}, "fedavg", "its own scale"),
         ({"travel": ["low-rank", "secure-sum"]}, "fedavg", "not the factors of the sum"),
         ({"travel_down": "secure-sum"}, "fedavg", "codes the change of a model"),
         ({"travel": {"kind": "secure-sum", "bits": 12}}, "fedavg", r"bits = 12: must be 16 or 32"),

@@ -158,7 +158,7 @@ def test_a_codec_of_ones_own_composes_with_the_others(tmp_path: Path, monkeypatc
 @pytest.mark.parametrize(
     ("parts", "message"),
     [
-        ({"travel_down": "top-k"}, r"method\.travel_down = 'top-k': it codes the change.*Choose 'float16'"),
+        ({"travel_down": "top-k"}, r"method\.travel_down = 'top-k': it encodes the change.*Choose 'float16'"),
         ({"travel": "itn8"}, r"unknown codec 'itn8'\. Did you mean 'int8'\?"),
         ({"travel": {"kind": "top-k", "share": 2}}, r"travel\.top-k\.share = 2: must be above 0 and at most 1"),
     ],

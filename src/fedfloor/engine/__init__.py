@@ -1,1 +1,1 @@
-"""The execution of plans: ranks that walk them."""
+"""Execution of plans by ranks, on CPUs or as a stack on an accelerator."""

@@ -1,4 +1,4 @@
-"""Weighted sums of packets where branches meet, in an order that depends on the plan alone.
+"""Weighted sums of the packets of a node's branches, in an order that depends on the plan alone.
 
 Sums go along a binary tree over branch indices: node (level, i) is the sum of branches i·2^level … (i+1)·2^level − 1.
 The holder of both halves of a node adds them, left + right; so the bits of the sum do not depend on which rank walked
@@ -28,7 +28,7 @@ Sums = dict[str, Tensor]
 
 
 def kept(packet: Packet, own: Tensor) -> dict[str, Tensor]:
-    """Return a packet that no visit changes: the resident network's own buffer ``own`` is copied."""
+    """Return a packet that a visit cannot overwrite: tensors that are the network's buffer ``own`` are copied."""
     return {name: value.clone() if value is own else value for name, value in packet.items()}
 
 
@@ -53,7 +53,7 @@ class TreeSum:
             self._put((0, index), (0.0, None))
             return
         if self._branches == 1:
-            weight = 1.0  # the mean of one branch is that branch to the bit: x·n/n would be rounded twice
+            weight = 1.0  # the mean of a single branch equals it to the bit: x·n/n would be rounded twice
         into = self._spare.pop() if self._spare else {name: torch.empty_like(value) for name, value in packet.items()}
         for name, value in packet.items():
             torch.mul(value, weight, out=into[name])
@@ -64,7 +64,7 @@ class TreeSum:
         while level < self._top:
             sibling = (level, i ^ 1)
             if (i ^ 1) << level >= self._branches:
-                pass  # no branches there: the node is its parent
+                pass  # no second half: the node equals its parent
             elif sibling in self._nodes:
                 other = self._nodes.pop(sibling)
                 node = self._join(node, other) if i % 2 == 0 else self._join(other, node)
@@ -82,7 +82,7 @@ class TreeSum:
         return left[0] + right[0], left[1]
 
     def unfinished(self) -> list[bytes | memoryview]:
-        """Return the nodes held here as byte strings, for the other ranks' :meth:`take`."""
+        """Return this rank's tree nodes as byte strings, the input of :meth:`take` on other ranks."""
         heads, parts = [], []
         for (level, i), (weight, sums) in self._nodes.items():
             heads.append([level, i, weight, sorted(sums) if sums else None])
@@ -90,7 +90,7 @@ class TreeSum:
         return [json.dumps(heads).encode(), *parts]
 
     def take(self, parts: Sequence[memoryview], like: Packet) -> None:
-        """Add the nodes of another rank; ``like`` has the types of the tensors."""
+        """Add another rank's tree nodes; ``like`` gives the types of the tensors."""
         blobs = iter(parts[1:])
         for level, i, weight, names in json.loads(bytes(parts[0])):
             sums = None if names is None else {name: parcel.tensor_of(next(blobs), like[name]) for name in names}
@@ -105,14 +105,14 @@ class TreeSum:
 
 
 class Aggregation:
-    """The branches of one ``Parallel``, of which this rank walks some.
+    """The aggregation of the branches of one ``Parallel``, some of which this rank walks.
 
-    Packet entries beside ``w`` are always averaged: by the rule's weights where it is a mean, else equally. Of the
-    model ``part`` alone is mixed (None: all of it); the rest, and all where too little arrives, is the start's.
+    Packet entries beside ``w`` are always averaged: by the rule's weights where it is a mean, else equally. Only
+    ``part`` of the model is mixed (None: all of it). The rest, or all if too few models arrive, keeps the start values.
 
     Attributes:
-        given: the packet that branches start from: ``start``, as codecs leave it on the way to edges.
-        wire: the type of unfinished sums in messages; None: the model's.
+        given: the packet that branches start from: ``start`` after the codecs of the way to edges.
+        wire: the number type of unfinished sums in messages; None: the model's type.
     """
 
     wire: ClassVar[np.dtype[Any] | None] = None
@@ -126,10 +126,10 @@ class Aggregation:
         mix.check(self._rule, node.mix, len(node.children))
         self._sums = TreeSum(len(node.children))
         self._models: dict[int, Tensor] = {}
-        self.settings: dict[str, Scalar] = {}  # of the rule in its next round, where it changes them
+        self.settings: dict[str, Scalar] = {}  # settings of the rule for its next round, where it changes them
 
     def add(self, index: int, packet: Packet, samples: int, receipts: Sequence[Receipt] = ()) -> None:
-        """Add a copy of a branch's packet; ``samples`` are those of its distinct trained devices; 0 leaves it out."""
+        """Add a copy of a branch's packet; ``samples`` counts those of its distinct trained devices; 0: left out."""
         if self.part is not None:
             packet = {**packet, "w": self.part.cut(packet["w"])}
         if self._rule.whole:
@@ -139,11 +139,11 @@ class Aggregation:
         self._sums.add(index, packet, mix.weigh(self._rule, samples))
 
     def settle(self, branches: Sequence[NodeResult], places: Sequence[int]) -> list[NodeResult]:
-        """Return the results of the branches ``places`` after all of them have met."""
+        """Return the final results of the branches with the indices ``places``, once all of them are walked."""
         return list(branches)
 
     def unfinished(self) -> list[bytes | memoryview]:
-        """Return the sums and models held here as byte strings, for the other ranks' :meth:`take`."""
+        """Return this rank's sums and models as byte strings, the input of :meth:`take` on other ranks."""
         models = [self._models[index].cpu().numpy().data.cast("B") for index in self._models]
         return [json.dumps(list(self._models)).encode(), *models, *self._sums.unfinished()]
 
@@ -170,12 +170,12 @@ class Aggregation:
             self.settings = met.settings
         if self.part is None:
             return packet
-        if packet["w"] is start:  # all were lost
+        if packet["w"] is start:  # every visit was lost
             return dict(self.start)
         return {**packet, "w": self.part.put(packet["w"], self.start["w"])}
 
     def check_asked(self, known: Sequence[mix.Branch | None], *, away: bool) -> None:
-        """Refuse a plan without the question whose answers the rule reads."""
+        """Raise SettingError where the rule needs every device's loss and the plan has no question for it."""
         asked = self._rule.asks == "loss" and not away
         if asked and any(branch is not None and branch.loss is None for branch in known):
             raise SettingError(
@@ -183,11 +183,11 @@ class Aggregation:
             )
 
     def _checked(self, model: object, start: Tensor) -> Tensor:
-        """Check and return the model of a rule; a user's own rule may return anything."""
+        """Return a rule's model; SettingError where a user's own rule returned another type or shape."""
         if not isinstance(model, Tensor) or (model.shape, model.dtype) != (start.shape, start.dtype):
             kind = f"{model.dtype} {list(model.shape)}" if isinstance(model, Tensor) else type(model).__name__
             raise SettingError(
-                f"mix '{self._node.mix}': mixed returned {kind}: must be a tensor like Meeting.start, {start.dtype} "
+                f"mix '{self._node.mix}': mixed returned {kind}. Return a tensor like Meeting.start: {start.dtype} "
                 f"{list(start.shape)}."
             )
         return model
@@ -202,7 +202,7 @@ class Aggregation:
 def branch_statistics(
     receipts: Sequence[Receipt], sizes: Mapping[int, int], answers: Mapping[int, Mapping[str, Any]]
 ) -> mix.Branch | None:
-    """Return a branch's statistics from receipts and devices' sizes (−1: the cloud); None if all visits were lost."""
+    """Return a branch's statistics from receipts and numbers of samples by device (−1: the cloud); None: all lost."""
     last = {receipt.device: receipt for receipt in receipts if not receipt.lost}
     if not last:
         return None

@@ -1,4 +1,4 @@
-"""The threshold of alarms: a quantile of the scores of normal samples that devices hold out, found by counting."""
+"""The alarm threshold: a quantile of the anomaly scores of held-out normal samples, found by counting."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from fedfloor.tasks.reconstruction import Reconstruction
 from fedfloor.tasks.task import Task
 
 BLOCK = 500  # as in evaluation
-REACH = 40.0  # scores lie between 2^−40 and 2^40; smaller and larger ones count with these
+REACH = 40.0  # scores are clipped to 2^−40 … 2^40
 BINS = 64
 ROUNDS = 4
 
 
 def counts(scores: NDArray[np.floating], low: float, width: float) -> NDArray[np.int64]:
-    """Return a device's answer, int64 [66]: counts of scores s with log2 s below low, in each of 64 bins, and above.
+    """Return a device's counts, int64 [66], of scores s with log2 s below ``low``, in each of 64 bins, and above them.
 
     >>> counts(np.array([1.0, 2.0, 2.1]), 0.0, 64.0)[:3].tolist()
     [0, 1, 2]
@@ -40,22 +40,22 @@ def counts(scores: NDArray[np.floating], low: float, width: float) -> NDArray[np
 
 
 def settings(low: object, width: object) -> str:
-    """Return the reason why no bisection uses these bins, or "": bins of a round r are 80/64^(r + 1) wide."""
+    """Return the reason why a bisection has no such bins, or "": the bins of round r are 80/64^(r + 1) wide."""
     for r in range(ROUNDS):
         span = 2 * REACH / BINS**r
         if isinstance(low, float) and width == span and -REACH <= low <= REACH - span:
-            return "" if not (low + REACH) % span else f"bins from {low:g} on; they begin at a bin of the round before."
-    return "bins of another width than the bisection of a threshold has, or beyond its range."
+            return "" if not (low + REACH) % span else f"bins from {low:g} on: they must begin at an earlier bin."
+    return "bins of a width or range that the bisection of a threshold does not have."
 
 
 def bisected(
     ask: Callable[[float, float], NDArray[np.int64]], share: float, rounds: int = ROUNDS
 ) -> tuple[float, float]:
-    """Return an upper bound of at least a share of all scores, and its relative error, by bisection.
+    """Return an upper bound of the quantile ``share`` of all scores, and its relative error, by bisection.
 
-    Each round counts in 64 bins, and the next one divides the bin that the quantile lies in. The number is
-    that bin's upper end, so that it is never below the quantile, and above it by at most the error, 2^(80/64^R) − 1:
-    3.3·10⁻⁶ for four rounds. Each costs a device 66 counts up and two numbers down.
+    Each round counts the scores in 64 bins, and the next round divides the bin with the quantile. The result is the
+    upper end of the last bin: never below the quantile, and above it by at most the error 2^(80/64^R) − 1, which is
+    3.3·10⁻⁶ for four rounds. A round costs a device 66 counts up and two numbers down.
     """
     low, width = -REACH, 2 * REACH
     for _ in range(rounds):
@@ -63,13 +63,13 @@ def bisected(
         if not total.any():
             return 0.0, 0.0
         wanted = max(1, int(np.ceil(share * int(total.sum()) - 1e-9)))
-        at = int(np.searchsorted(np.cumsum(total), wanted)) - 1  # the first bin where so many are reached
+        at = int(np.searchsorted(np.cumsum(total), wanted)) - 1  # the first bin up to which the share is reached
         low, width = low + width * min(max(at, 0), BINS - 1) / BINS, width / BINS
     return float(2 ** (low + width)), float(2**width - 1)
 
 
 def quantile(devices: list[NDArray[np.floating]], share: float, rounds: int = ROUNDS) -> tuple[float, float]:
-    """Return :func:`bisected` of known scores [n_k] of devices.
+    """Return the quantile ``share`` of devices' known scores [n_k] and its relative error, by :func:`bisected`.
 
     >>> value, error = quantile([np.arange(1.0, 51.0), np.arange(51.0, 101.0)], 0.9)
     >>> 90.0 <= value <= 90.0 * (1 + error)
@@ -81,13 +81,13 @@ def quantile(devices: list[NDArray[np.floating]], share: float, rounds: int = RO
 
 
 def calibrated(engine: Engine, device: int = -1) -> Task:
-    """Return the engine's task with an anomaly threshold for the model in the resident network.
+    """Return the engine's task with its anomaly threshold set for the model in the resident network.
 
     The threshold is the quantile ``share`` of the scores of held-out normal samples. Scores of simulated devices are
     counted here; real devices count their own. A task without a threshold is returned unchanged.
 
     Args:
-        device: the device whose samples set the threshold; -1, or one without held-out samples: all devices.
+        device: the device whose samples set the threshold; all devices if it is -1 or has no held-out samples.
     """
     task, park = engine.task, held_out(engine.park)
     if not isinstance(task, Reconstruction):
@@ -121,7 +121,7 @@ def _by_questions(engine: Engine, share: float, device: int) -> float:
 
 
 def scores(engine: Engine, rows: Indices) -> NDArray[np.float64]:
-    """Return the scores [n] of one device's held-out samples by the resident network."""
+    """Return the anomaly scores [n] that the resident network gives the test samples ``rows``."""
     task, park, errors = engine.task, held_out(engine.park), [np.zeros(0)]
     engine.network.module.eval()
     with torch.inference_mode():
@@ -133,18 +133,18 @@ def scores(engine: Engine, rows: Indices) -> NDArray[np.float64]:
 
 
 def of_device(park: Park, device: int) -> Indices:
-    """Return a mask of the held-out samples that are a device's and normal."""
+    """Return the rows of a device's normal samples among the held-out ones."""
     held = held_out(park).dataset
     own = held.held_by == device if held.held_by is not None else np.zeros(len(held.y_test), bool)
     return np.flatnonzero((held.y_test == 0) & own)
 
 
 def most(park: Park, device: int) -> int:
-    """Return the most samples that a device can hold out: their known number, or ten times its training samples."""
+    """Return the greatest number of samples that a device can hold out; ten times its training samples if unknown."""
     by = held_out(park).dataset.held_by
     return 10 * int(park.sizes[device]) if by is None else int((by == device).sum())
 
 
 def held_out(park: Park) -> Park:
-    """Return the park whose test samples are those that devices hold out of training."""
+    """Return the park whose test samples are the devices' held-out training samples."""
     return park if park.validating is None else park.validating

@@ -1,9 +1,9 @@
-"""Networks that are chains of layers: loss and gradients written out, without automatic differentiation.
+"""Loss and gradients of networks that are chains of layers, in closed form instead of automatic differentiation.
 
 PyTorch records every operation of a forward pass for the backward pass, which takes a small network up to a quarter of
-its step (``benchmarks/chains.py``). A chain's backward pass is known beforehand. The functions called are those PyTorch
-itself would call, in its order and with its arguments, so that losses, logits and gradients are the same to the bit;
-that was tried on x86.
+its step (``benchmarks/chains.py``). A chain's backward pass is known beforehand. The functions are those that PyTorch
+itself calls, in its order and with its arguments, so that losses, logits and gradients are the same to the bit; tests
+on x86 confirm it.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ _pool_back = torch.ops.aten.max_pool2d_with_indices_backward.default
 _convolution_back = torch.ops.aten.convolution_backward.default
 _softmax_back = torch.ops.aten._log_softmax_backward_data.default
 _loss: Callable[..., Tensor] = torch._C._nn.nll_loss_nd
-Gradients = tuple[Tensor, Tensor, tuple[Tensor, ...]]  # losses, logits, the gradient for each parameter
-# z [batch, d], the input of the last layer → (g [], ∂g/∂z), or None for no such term
+Gradients = tuple[Tensor, Tensor, tuple[Tensor, ...]]  # losses, logits, the gradient of each parameter
+# z [batch, d], the input of the last layer → (g [], ∂g/∂z), or None without a term
 Term = Callable[[Tensor], tuple[Tensor, Tensor] | None]
 MEAN, EACH = 1, 0  # PyTorch's numbers of reductions
-IGNORED = -100  # PyTorch's label for samples that do not count; there are none
+IGNORED = -100  # PyTorch's label of ignored samples; the batches have none
 KNOWN = (nn.Linear, nn.Conv2d, nn.ReLU, nn.MaxPool2d, nn.Flatten, nn.Dropout, Asinh, Soft)
 HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 ANYWHERE = (
@@ -39,7 +39,7 @@ ANYWHERE = (
     "_global_backward_hooks",
     "_global_backward_pre_hooks",
 )
-# attributes by which a layer differs from its class
+# instance attributes that replace those of the layer's class
 OWN = ("forward", "_conv_forward", "_call_impl", "_compiled_call_impl", "train")
 SETTINGS = (
     "p", "inplace", "kernel_size", "stride", "padding", "dilation", "groups", "padding_mode", "ceil_mode",
@@ -54,13 +54,13 @@ class _Layer(ABC):
 
     @abstractmethod
     def forward(self, x: Tensor) -> tuple[Tensor, Any]:
-        """Return the output for a mini-batch, and the values kept for the backward pass."""
+        """Return the output for a mini-batch, and the values that the backward pass needs."""
 
     @abstractmethod
     def backward(self, grad: Tensor, kept: Any, own: list[Tensor], *, further: bool) -> Tensor:
         """Return ∂loss/∂x from ∂loss/∂output, undefined unless ``further``; add the parameters' gradients to ``own``.
 
-        The last parameter's is added first.
+        The last parameter's gradient is added first.
         """
 
 
@@ -81,7 +81,7 @@ class _Linear(_Layer):
 
 
 class _Convolution(_Layer):
-    """A convolution of pictures."""
+    """A two-dimensional convolution."""
 
     trained = True
 
@@ -103,7 +103,7 @@ class _Convolution(_Layer):
 
 
 class _Relu(_Layer):
-    """max(0, x), in place where the layer is: the strides of the result decide the next layer's order of addition."""
+    """max(0, x), in place where the layer is: the result's strides decide the order of addition in the next layer."""
 
     def __init__(self, layer: nn.ReLU) -> None:
         self.work = torch.relu_ if layer.inplace else torch.relu
@@ -127,7 +127,7 @@ class _Asinh(_Layer):
 
 
 class _Soft(_Layer):
-    """x within ±c and a logarithm beyond, of slope ((x − clamp x)² + 1)^(−1/2)."""
+    """The identity within ±c and a logarithm beyond, with the slope ((x − clamp x)² + 1)^(−1/2)."""
 
     def __init__(self, layer: Soft) -> None:
         self.layer = layer
@@ -163,7 +163,7 @@ class _Pool(_Layer):
 
 
 class _Dropout(_Layer):
-    """Sets a share of the numbers to 0, and scales the rest up."""
+    """Dropout: a random share of the numbers is set to 0, and the rest is scaled up."""
 
     def __init__(self, layer: nn.Dropout) -> None:
         self.stays = 1 - layer.p
@@ -177,7 +177,7 @@ class _Dropout(_Layer):
 
 
 class _Flatten(_Layer):
-    """All numbers of a sample in a row."""
+    """A sample's numbers as one row."""
 
     def forward(self, x: Tensor) -> tuple[Tensor, Any]:
         return x.flatten(1), x.shape
@@ -191,11 +191,11 @@ class Chain:
 
     def __init__(self, layers: Sequence[_Layer], last: nn.Module) -> None:
         self._layers, self.last = layers, last
-        first = next(place for place, layer in enumerate(layers) if layer.trained)  # layers before it need no gradient
+        first = next(place for place, layer in enumerate(layers) if layer.trained)  # earlier layers need no gradient
         self._further = [(layer, place > first) for place, layer in enumerate(layers) if place >= first][::-1]
 
     def mean(self, x: Tensor, y: Tensor, term: Term | None = None) -> Gradients:
-        """Return (mean cross-entropy [], logits [batch, classes], its gradients) of samples x and their classes y."""
+        """Return (mean cross-entropy [], logits [batch, classes], the loss's gradients) of samples x with classes y."""
         logits, log_probabilities, kept = self._forward(x)
         seed = torch.zeros_like(log_probabilities).scatter_(1, y[:, None], -1.0 / len(y))
         loss, more = _loss(log_probabilities, y, None, MEAN, IGNORED), None if term is None else term(kept[-1].detach())
@@ -232,7 +232,7 @@ _known: WeakKeyDictionary[Network, tuple[list[Any], Chain | None]] = WeakKeyDict
 
 
 def chain_of(network: Network) -> Chain | None:
-    """Return a network as a chain; None where it is not one in its present state, or not on the CPU."""
+    """Return a network as a chain; None if it is no chain in its present state, or is not on the CPU."""
     looks = [_look(layer) for layer in network.module.modules()]
     before = _known.get(network)
     if before is None or before[0] != looks:
@@ -241,7 +241,7 @@ def chain_of(network: Network) -> Chain | None:
 
 
 def _look(layer: nn.Module) -> tuple[object, ...]:
-    """Return all attributes of a layer that a chain depends on and that can be changed."""
+    """Return the mutable attributes of a layer that a chain depends on."""
     own = vars(layer)
     changed = any(own[name] for name in HOOKS) or any(own.get(name) for name in OWN)
     changed = changed or any(vars(everywhere)[name] for name in ANYWHERE)
@@ -262,7 +262,7 @@ def _made(network: Network) -> Chain | None:
     own = [id(p) for layer in layers for p in map(layer._parameters.get, names) if p is not None]
     hooked = any(p._backward_hooks for p in network.parameters)
     if hooked or own != [id(p) for p in network.parameters] or not layers or type(layers[-1]) is not nn.Linear:
-        return None  # among others: layers that share parameters, and parameters outside of layers
+        return None  # for instance shared parameters, and parameters outside of layers
     numbers = iter(network.own)
     made = [_layer(layer, [next(numbers) for p in layer._parameters.values() if p is not None]) for layer in layers]
     sound = [layer for layer in made if layer is not None]
@@ -270,7 +270,7 @@ def _made(network: Network) -> Chain | None:
 
 
 def _fitting(layers: Sequence[nn.Module]) -> bool:
-    """Return whether linear layers receive rows, and the chain's input is not changed in place."""
+    """Return whether every linear layer receives rows, and no layer changes the chain's input in place."""
     kinds = [type(layer) for layer in layers]
     given = len(list(takewhile(lambda kind: kind is nn.Flatten, kinds)))
     spoilt = isinstance(layers[given], nn.ReLU) and layers[given].inplace
@@ -278,10 +278,10 @@ def _fitting(layers: Sequence[nn.Module]) -> bool:
 
 
 def _layer(layer: nn.Module, numbers: Sequence[Tensor]) -> _Layer | None:
-    """Return a layer's forward and backward pass, given its parameters' numbers; None if it is not known."""
+    """Return a layer's forward and backward pass, given its parameters; None for an unknown kind of layer."""
     if type(layer) not in KNOWN:
         return None
-    if isinstance(layer, nn.Linear) and len(numbers) == 2 and min(layer.weight.shape) > 1:  # 1: sums in another order
+    if isinstance(layer, nn.Linear) and len(numbers) == 2 and min(layer.weight.shape) > 1:  # 1: other order of sums
         return _Linear(*numbers)
     if isinstance(layer, nn.Conv2d) and len(numbers) == 2:
         plain = layer.padding_mode == "zeros" and isinstance(layer.padding, tuple)

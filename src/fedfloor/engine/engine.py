@@ -1,5 +1,4 @@
-"""The state of a rank: the park, its one resident network, the devices' memory, and their samples as the network takes
-them; and the contracts of executors."""
+"""The state of a rank (park, resident network, the devices' memory and samples), and the contracts of executors."""
 
 from __future__ import annotations
 
@@ -32,19 +31,19 @@ from fedfloor.plan.outcome import Receipt
 from fedfloor.plan.schedule import Key, NodeResult, ParallelRequest, Walking
 from fedfloor.tasks.task import Task
 
-CHUNK_BYTES = 4 << 20  # samples are turned into floats a few batches at a time: it stays in cache and bounds memory
+CHUNK_BYTES = 4 << 20  # samples become floats a few batches at a time, which stay in the cache and bound the memory
 PROBES = 8
-NEAR = 1e-3  # relative, of outputs: roundings are a thousand times smaller, what samples do to each other is larger
+NEAR = 1e-3  # relative difference of outputs: rounding errors are a thousand times smaller, other effects larger
 MIXING = (nn.modules.batchnorm._BatchNorm, nn.modules.dropout._DropoutNd)
 
 
 class Samples:
-    """A device's samples as the network takes them: bytes until a batch is needed.
+    """A device's samples as inputs of the network: stored as they are, turned into floats when a batch is read.
 
     Args:
         x: uint8 [n, C, H, W], or float32 [n, C] or [n, C, L].
         y: targets: int64 [n], or float32 [n, T].
-        mean, std: normalisation per channel, value = (scale·x − mean)/std; the samples lie on their device.
+        mean, std: normalisation per channel, value = (scale·x − mean)/std; both on the device that holds the samples.
         scale: factor that turns a stored number into its value.
         channels_last: the network's memory format.
         missing: whether x may hold NaN, which counts as its channel's mean.
@@ -66,10 +65,10 @@ class Samples:
 
     def values(self, rows: Tensor | slice) -> Tensor:
         """Return the chosen samples as floats [rows, C, …], never a view of the stored samples."""
-        # choosing by an index tensor in brackets takes five to twenty times as long
+        # indexing by a tensor in brackets takes five to twenty times as long
         x = self._x[rows] if isinstance(rows, slice) else self._x.index_select(0, rows.to(self._x.device))
-        # floats are not copied by .to(), and a slice of them is a view: changed in place they would be lost
-        if self._channels_last and not x.is_floating_point():  # turned into floats and laid out anew in one go
+        # .to() does not copy floats, and a slice of them is a view: operations in place would change stored samples
+        if self._channels_last and not x.is_floating_point():  # new type and memory format in one operation
             floats = torch.empty(x.shape, dtype=self._factor.dtype, device=x.device, memory_format=torch.channels_last)
             x = torch.mul(x, self._factor, out=floats)
         elif self._mean is not None:
@@ -81,7 +80,7 @@ class Samples:
         if self._shift is not None:
             x.add_(self._shift)
         if self._missing:
-            x.masked_fill_(x.isnan(), 0.0)  # the mean, by now
+            x.masked_fill_(x.isnan(), 0.0)  # the mean, after normalisation
         return x.contiguous(memory_format=torch.channels_last) if self._channels_last else x
 
     def stored(self) -> Tensor:
@@ -89,19 +88,19 @@ class Samples:
         return self._x
 
     def chunk(self, batch_size: int) -> int:
-        """Return the number of samples that become floats at a time: whole batches, about :data:`CHUNK_BYTES`."""
+        """Return the number of samples to turn into floats at a time: whole batches, about :data:`CHUNK_BYTES`."""
         sample = max(1, self._x[0].numel() * 4)
         return batch_size * max(1, CHUNK_BYTES // (sample * batch_size))
 
 
-@lru_cache(maxsize=16)  # tensors are compared by identity: an engine has one mean and one standard deviation
+@lru_cache(maxsize=16)  # tensors are compared by identity: an engine has only one mean and one standard deviation
 def scaling(
     mean: Tensor, std: Tensor, scale: float, form: tuple[int, ...], floats: bool
 ) -> tuple[Tensor, Tensor | None, Tensor | None]:
-    """Return the factor, the mean that is subtracted before it, and the offset added after it; None: nothing.
+    """Return the factor, the mean to subtract before the multiplication, and the offset to add after it (or None).
 
-    (scale·x − mean)/std: of bytes as one multiplication and one addition; of floats the mean goes first, as 1000.1 and
-    1000.2 divided by 0.01 would lose their difference.
+    Bytes need one multiplication and one addition for (scale·x − mean)/std. For floats the mean is subtracted first, as
+    1000.1 and 1000.2 divided by 0.01 would lose their difference.
     """
     factor = (scale / std).view(form)
     if not bool((mean != 0).any()):
@@ -110,11 +109,11 @@ def scaling(
 
 
 def separable(network: Network, shape: tuple[int, ...]) -> bool:
-    """Return whether a network's output in training for a sample depends on that sample alone.
+    """Return whether a network's output for a sample in training mode depends on that sample alone.
 
-    Batch norm and dropout make it depend on others, and on chance. Beside looking for these layers it is tried:
-    outputs for eight samples together and one by one. Not with the present weights, which differ from rank to rank and
-    can hide it behind a gate of 0, but with weights of ±0.1. Statistics that a layer keeps depend on all samples, too.
+    Batch norm and dropout make it depend on other samples, and on chance. These layers are looked for, and outputs for
+    eight samples together are compared with those one by one. The test takes weights of ±0.1, as the present ones
+    differ from rank to rank and can hide a dependence behind a gate of 0. Running statistics depend on all samples.
     """
     if any(isinstance(part, MIXING) for part in network.module.modules()):
         return False
@@ -128,7 +127,7 @@ def separable(network: Network, shape: tuple[int, ...]) -> bool:
             whole = network.module(x)
             single = torch.cat([network.module(sample[None]) for sample in x])
         unchanged = network.flat.equal(tried)
-    except Exception:  # a layer that wants more than one sample: it looks at others
+    except Exception:  # a layer that needs more than one sample depends on the others
         return False
     finally:
         network.flat.copy_(before)
@@ -136,7 +135,7 @@ def separable(network: Network, shape: tuple[int, ...]) -> bool:
 
 
 def headed(network: Network, shape: tuple[int, ...]) -> tuple[int, ...] | None:
-    """Return the shape of a sample's features; None where a network does not end in one call of its classifier."""
+    """Return the shape of the classifier's input for a sample; None if the network does not end in one call of it."""
     if network.classifier is None:
         return None
     calls: list[tuple[Tensor, object]] = []
@@ -152,37 +151,37 @@ def headed(network: Network, shape: tuple[int, ...]) -> tuple[int, ...] | None:
 
 
 def classifier_layer(network: Network) -> nn.Module:
-    """Return the classifier."""
+    """Return the network's classifier layer."""
     return network.module.get_submodule(network.classifier or "")
 
 
 @dataclass
 class Engine:
-    """The methods of a rank for walking plans.
+    """The state of a rank that walks plans: data, network, device memory and settings.
 
     Attributes:
         shortcuts: whether super nodes take one step on the union of their mini-batches, and visits that train the
-            classifier alone extract their features once.
-        executor: the executor of visits; None: simulation in this process (:mod:`fedfloor.engine.executor`).
-        attackers: the executor of a simulation in which devices attack; None: none do.
-        altered: the change of an attacker's samples while it trains; None: they are not changed.
-        factories: edges that walk branches with devices of their own; None where all is walked by the team.
+            classifier alone compute their features once.
+        executor: the executor of visits and questions; None: simulation (:mod:`fedfloor.engine.executor`).
+        attackers: the executor of a simulation with attacking devices; None: no device attacks.
+        altered: the function that alters an attacker's samples while it trains; None: they stay as they are.
+        factories: the edges that walk branches with their own devices; None: the team walks every branch.
     """
 
-    park: Park  # the devices and their data
-    network: Network  # this rank's one resident network
+    park: Park  # the devices with their data
+    network: Network  # this rank's only network
     team: Team
-    memory: DeviceMemory  # of devices, between visits
+    memory: DeviceMemory  # the devices' tensors between visits
     seed: int
     loss_chance: float = 0.0  # chance that a visit is lost, in [0, 1)
     normalise: Normalise = "auto"  # as ``[data] normalise``; the park is prepared for it
-    sites: Sites | None = None  # the devices on the network, over whose air results may be lost, too; None without one
+    sites: Sites | None = None  # the devices' places on the network, whose radio can lose results, too
     shortcuts: bool = True
     executor: Executor | None = None
     factories: RemoteExecutor | None = None
-    cohort: Stacker | None = None  # steps branches together; None: visit after visit
-    limit: Limit | None = None  # on the length of updates; None: none
-    secret: bool = False  # whether noise that protects devices comes from the operating system instead of the seed
+    cohort: Stacker | None = None  # trains visits as one stack; None: one visit after the other
+    limit: Limit | None = None  # the limit on the length of updates; None: no limit
+    secret: bool = False  # whether privacy noise comes from the operating system instead of the seed
     attackers: Executor | None = None
     altered: Callable[[Values, Labels | Targets], tuple[Values, Labels | Targets]] | None = None
 
@@ -194,21 +193,21 @@ class Engine:
 
     @cached_property
     def separable(self) -> bool:
-        """Whether the network processes every sample independently."""
+        """Whether the network in training mode processes every sample independently."""
         return separable(self.network, self.park.dataset.shape)
 
     @cached_property
     def headed(self) -> tuple[int, ...] | None:
-        """The shape of the classifier's input for a sample; None where the network does not end in it."""
+        """The shape of the classifier's input for a sample; None if the network does not end in the classifier."""
         return headed(self.network, self.park.dataset.shape)
 
     def samples(self, device: int, tick: int = 0) -> Samples:
-        """Return the samples of a device at a tick; those of the cloud, −1, are all devices' in their order."""
+        """Return the samples of a device at a tick; for the cloud, −1, those of all devices in order."""
         x, y = self.park.held(device, tick, self.memory.visits[device])
         return self.wrap(*((x, y) if self.altered is None else self.altered(x, y)))
 
     def stand_on(self, sites: Sites | None) -> None:
-        """Set or change the places of the devices on a network."""
+        """Set the devices' places on the network, and the radio uplink that follows from them; None: no network."""
         self.sites, self.air = sites, radio_uplink(sites, self.seed)
 
     @property
@@ -216,7 +215,7 @@ class Engine:
         return self.park.dataset.task
 
     def wrap(self, x: Values, y: Labels | Targets) -> Samples:
-        """Return arrays of the park as samples for this engine's network."""
+        """Return arrays x [n, …] and y of the park as samples for this engine's network."""
         data, last = self.park.dataset, self.network.channels_last
         missing = data.inputs.missing == "mean"
         return Samples(x, y, self.mean, self.std, scale=data.scale, channels_last=last, missing=missing)
@@ -224,17 +223,17 @@ class Engine:
 
 @dataclass
 class FrozenExtractor:
-    """The extractor of a round's visits."""
+    """The frozen extractor that the visits of a round have in common."""
 
     frozen: bool  # whether all visits of the round train the classifier alone, so that there is only one
-    name: str = ""  # its digest, once a visit worked it out
+    name: str = ""  # its digest, once a visit has computed it
 
 
 class Executor(Protocol):
-    """The devices that a walk visits.
+    """The contract of an executor: it carries out a walk's visits and questions on devices.
 
     Attributes:
-        at_once: whether visits are waited for, so that branches are walked at the same time.
+        at_once: whether visits wait for other machines, so that branches are better walked at the same time.
     """
 
     at_once: bool
@@ -242,21 +241,21 @@ class Executor(Protocol):
     def visit(
         self, engine: Engine, work: Work, packet: Packet, key: Key, extractor: FrozenExtractor
     ) -> tuple[Packet, Receipt] | None:
-        """Train a packet at a device.
+        """Train the model of a packet on a device.
 
         Args:
-            work: the local training.
+            work: the settings of the local training.
             packet: the tensors that the device receives.
             key: the visit's place in the run, by which its random numbers are drawn.
-            extractor: whether the visit trains on features of a frozen part of the model.
+            extractor: the round's frozen extractor, if its visits train the classifier alone.
 
         Returns:
-            The packet that comes back and its receipt, whose bytes are counted later; None where the visit is lost.
+            The returned packet and its receipt, whose bytes are counted later; None where the visit is lost.
         """
         ...
 
     def meeting(self, engine: Engine, aggregation: Aggregation, mine: Collection[int]) -> AbstractContextManager[None]:
-        """Return the context in which the branches ``mine`` are walked and meet."""
+        """Return the context in which the branches ``mine`` are walked and aggregated."""
         ...
 
     def hand(self, engine: Engine, node: Broadcast, packet: Packet) -> None:
@@ -264,19 +263,19 @@ class Executor(Protocol):
         ...
 
     def answers(self, engine: Engine, node: Probe, packet: Packet, tick: int, devices: Sequence[int]) -> dict[int, Any]:
-        """Return devices' answers, JSON or a tensor; a device that does not answer has no entry."""
+        """Return the answers by device, JSON or a tensor each; a device that does not answer has no entry."""
         ...
 
     def census(self, engine: Engine, devices: Sequence[int], tick: int) -> NDArray[np.int64]:
-        """Return int64 [len(devices), F], the class counts that devices report of the samples they hold now."""
+        """Return the class counts of the samples that devices hold at a tick, int64 [len(devices), F]."""
         ...
 
     def available(self, devices: Sequence[int]) -> Sequence[int]:
-        """Return the devices of ``devices`` that can be chosen now."""
+        """Return those of ``devices`` that can be selected now."""
         ...
 
     def refuse(self, device: int, kind: str, why: str) -> None:
-        """Record a device whose update (kind ``visit``) or answer (``probe``) is refused."""
+        """Record the refusal of a device's update (kind ``visit``) or answer (``probe``), with the reason."""
         ...
 
 
@@ -285,15 +284,15 @@ class Subtask:
     """A node whose branches are walked by another process.
 
     Attributes:
-        round, tick: when.
+        round, tick: the position of the node in the run.
         updates: scope → device → its greatest recent lengths, where the length of updates is limited.
     """
 
     node: Parallel
-    start: Packet  # the packet that goes out
+    start: Packet  # the packet that is sent
     round: int
     tick: int
-    visits: Counter[int]  # how often each device was visited so far in the round
+    visits: Counter[int]  # device → number of its visits so far in the round
     heard: Mapping[int, Mapping[str, Any]]  # device → question → answer, so far in the round
     frozen: bool  # whether all visits of the round train the classifier alone
     updates: Mapping[str, Mapping[int, Longest]] = field(default_factory=dict)
@@ -303,35 +302,35 @@ Shown = tuple[Sequence[int], Sequence[Blob] | None]
 
 
 class RemoteExecutor(Executor, Protocol):
-    """Real machines: edges that walk branches with devices of their own, and devices that are reached through them."""
+    """The contract of an executor on real machines: edges walk branches and connect the devices."""
 
     def walk(self, engine: Engine, subtask: Subtask) -> list[Shown]:
-        """Deal the branches of a node; return each edge's branches and their results, None for a failed edge."""
+        """Deal a node's branches to edges; return each edge's branch indices and results, None for a failed edge."""
         ...
 
     def adding(self, engine: Engine, aggregation: Aggregation, subtask: Subtask) -> AbstractContextManager[None]:
-        """Return the context in which edges walk the branches of a node, and their statistics are added up."""
+        """Return the context in which edges walk the branches of a node for an aggregation."""
         ...
 
     def measured(self) -> dict[str, Any]:
-        """Return the measurements since the last call, for the ledger."""
+        """Return the measurements since the last call, as entries of the ledger."""
         ...
 
     def no_success(self, number: int) -> None:
-        """End the run where every visit of a round was lost because devices failed.
+        """Check that the round ``number``, in which every visit was lost, did not fail because of the devices.
 
         Raises:
-            FedfloorError: all visits failed.
+            FedfloorError: all visits failed on their devices.
         """
         ...
 
     def keep(self, named: Mapping[int, set[str]]) -> None:
-        """Note the memories that devices must not delete: device → digests that checkpoints name."""
+        """Record the memories that devices must not delete: device → digests named by checkpoints."""
         ...
 
 
 class Stacker(Protocol):
-    """Steps branches together: :class:`fedfloor.engine.cohort.cohort.Cohort`."""
+    """The contract of :class:`fedfloor.engine.cohort.cohort.Cohort`, which trains simultaneous visits as one stack."""
 
     def walk(self, trainer: Any, walking: Walking) -> NodeResult: ...
 

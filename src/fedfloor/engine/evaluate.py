@@ -1,5 +1,4 @@
-"""Evaluation of a global model on the test data, dealt to the ranks with fixed block boundaries, and its figures:
-confusion matrix, the headline of each device and factory, errors of predicted numbers."""
+"""Evaluation of a global model on the test data: metrics of the park, its devices and factories."""
 
 from __future__ import annotations
 
@@ -25,9 +24,9 @@ from fedfloor.park.local import Roster
 from fedfloor.park.park import Park
 from fedfloor.parts.objective import Objective
 
-Values = tuple[list[float | None], list[float | None]]  # of the roster's devices, and of its factories
-POINTS = 2000  # samples that are kept one by one, evenly over the order of their true numbers
-TARGETS = 500  # targets that are kept one by one
+Values = tuple[list[float | None], list[float | None]]  # entry of each of the roster's devices, and of its factories
+POINTS = 2000  # greatest number of samples that are kept one by one, spread evenly over the true numbers
+TARGETS = 500  # greatest number of targets whose errors are kept one by one
 DIGITS = 6
 
 
@@ -37,10 +36,10 @@ class SampleAnswers:
 
     Args:
         y, predicted: true and predicted bins, int64 [n].
-        scores: the task's, [n, S].
-        scored: the bins that these are of.
-        owners: natural ones [n], or None.
-        places: the samples' rows among the test samples; left out: all of them in their order.
+        scores: the task's scores, [n, S].
+        scored: the bins of the S scores.
+        owners: the natural owner of each sample [n], or None.
+        places: the samples' rows among the test samples; default: all of them in order.
     """
 
     engine: Engine
@@ -52,14 +51,14 @@ class SampleAnswers:
     places: Indices | None = None
 
     def predictions(self, rows: Any = slice(None), loss: float = math.nan) -> Predictions:
-        """Return the predictions from which metrics are computed, of the samples ``rows``, with their loss."""
+        """Return the predictions for the samples ``rows``, the input of metrics; ``loss`` is their mean loss."""
         data, task = self.engine.park.dataset, self.engine.task
         y, scores = self.y[rows], self.scores[rows]
         table = confusion(y, self.predicted[rows], len(data.classes))
         if data.recording_test is None or not task.calibrates:
             return task.judged(table, loss, y, scores, self.scored)
         places = (np.arange(len(self.y)) if self.places is None else self.places)[rows]
-        order = np.argsort(places, kind="stable")  # those of a recording are in the order of time
+        order = np.argsort(places, kind="stable")  # samples of a recording are in the order of time
         tested = task.judged(table, loss, y[order], scores[order], self.scored)
         if tested.detection is None:
             return tested
@@ -69,10 +68,10 @@ class SampleAnswers:
 def headlines(park: Park, figure: Figure, table: Counts, answers: SampleAnswers) -> Values:
     """Return a metric of each device and factory of the park's roster; None where it is undefined.
 
-    Measured, where test samples have owners: over the device's own test samples, or those of all devices of the
-    factory. Expected otherwise: on test samples in the device's, or the factory's, own mix of classes, by how often
-    each class is taken for which. A figure that ranks samples, or the loss, is not known from that. The figure of a
-    class is not defined where no sample is of it and none was taken for it.
+    If test samples have owners, the metric is measured on the device's own test samples, or on those of all devices of
+    the factory. Otherwise it is expected: the rows of the confusion matrix are weighted by the class shares of the
+    device or factory. Metrics that rank samples, and the loss, cannot be derived so. The metric of a class is
+    undefined where no sample belongs to the class and none was predicted as it.
     """
     roster, places = park.roster, range(len(park.roster.factories))
     if figure.kind.column == "loss":
@@ -111,7 +110,7 @@ def _defined(figure: Figure, tested: Predictions, park: Park) -> float | None:
 
 
 def spread(values: Sequence[float | None]) -> dict[str, float]:
-    """Return the 10th, 50th and 90th percentile of the values of devices, and their number; empty where none has one.
+    """Return the 10th, 50th and 90th percentile of the devices' defined values, and their number; {} without any.
 
     >>> spread([1.0, None, 1.0])
     {'p10': 1.0, 'p50': 1.0, 'p90': 1.0, 'devices': 2}
@@ -126,12 +125,12 @@ Floats = NDArray[np.float64]
 
 
 def describe_errors(errors: Errors, bins: Sequence[str], owners: Owners | None) -> dict[str, Any]:
-    """Return the errors as JSON.
+    """Return the errors of predicted numbers as JSON.
 
     Returns:
-        ``unit``, ``cap``, ``levels`` and ``samples``; ``targets``: RMSE, mean absolute error and mean error of each,
-        and the share of the true numbers that is not above each level; ``ranges``: the same of the samples in each
-        range of the first target; ``points``: that target sample by sample, of at most 2,000 samples.
+        ``unit``, ``cap``, ``levels`` and ``samples``; ``targets``: RMSE, mean absolute error and mean error of each
+        target, and the share of true numbers up to each level; ``ranges``: the same for the samples in each range of
+        the first target; ``points``: the first target of single samples, at most 2,000.
     """
     many, middle = errors.true.shape[1], errors.predicted.shape[2] // 2
     names = _names(errors.names, many)
@@ -171,7 +170,7 @@ def _of(errors: Errors, rows: NDArray[np.int64], target: int) -> dict[str, Any]:
 
 
 def _names(names: Sequence[str], many: int) -> list[str]:
-    """Return a name for each target: for rows ahead, their number.
+    """Return the names of ``many`` targets; those of rows ahead in a forecast get the number of rows.
 
     >>> _names(["a", "b"], 4)
     ['a, 1 ahead', 'a, 2 ahead', 'b, 1 ahead', 'b, 2 ahead']
@@ -189,7 +188,7 @@ def _short(values: Floats) -> list[float]:
 
 
 def confusion(y: Labels, predicted: Labels, classes: int) -> Counts:
-    """Return int64 [F, F]: the number of samples of class i (row) predicted as class j (column).
+    """Return the confusion matrix, int64 [F, F]: numbers of samples of class i (row) predicted as class j (column).
 
     >>> confusion(np.array([0, 0, 1]), np.array([0, 1, 1]), 2)
     array([[1, 1],
@@ -199,7 +198,7 @@ def confusion(y: Labels, predicted: Labels, classes: int) -> Counts:
 
 
 def factory_accuracy(roster: Roster, by_device: NDArray[np.float64]) -> list[float | None]:
-    """Return each factory's accuracy Σ_k n_k·a_k / Σ_k n_k over its devices k that have one; None where none has."""
+    """Return each factory's accuracy Σ_k n_k·a_k / Σ_k n_k over its devices k with an accuracy; None without any."""
     known = ~np.isnan(by_device) & (roster.factory_of >= 0)
     weight, factory_of = roster.weights[known], roster.factory_of[known]
     total = np.bincount(factory_of, weights=weight, minlength=len(roster.factories))
@@ -213,10 +212,10 @@ def describe(
 ) -> dict[str, Any]:  # fmt: skip
     """Return an evaluation as JSON: the content of a run's ``evaluation.json`` beside accuracy and loss.
 
-    ``device_accuracy`` states whether the devices' and factories' figures are measured on test samples of their own or
-    expected from their classes. ``figures`` of each has the headline where that is not the accuracy; None where it is
-    not defined there, for instance where only one class was tested. Of a park with more than 5,000 devices it has those
-    of the roster, and their number.
+    ``device_accuracy`` states whether the metrics of devices and factories are measured on their own test samples or
+    expected from their class shares. Each entry's ``figures`` holds the headline, unless that is the accuracy; None
+    where it is undefined, for instance where only one class was tested. For a park with more than 5,000 devices, only
+    those of the roster are listed, with the number of all.
     """
     roster, extra = park.roster, {} if errors is None else {"errors": errors}
     shares = [None if np.isnan(value) else float(value) for value in by_device]
@@ -253,18 +252,18 @@ def describe(
     )
 
 
-BLOCK = 500  # fixed: the same samples meet in the same matrix products whatever the number of ranks
+BLOCK = 500  # fixed, so that matrix products have the same rows whatever the number of ranks
 
 
 def tested_on(engine: Engine, park: Park) -> Engine:
-    """Return the engine with another park's test samples; network, ranks and normalisation are the same."""
+    """Return the engine with another park's test samples, and the same network, ranks and normalisation."""
     other = copy.copy(engine)
     other.park = park
     return other
 
 
 def logits_on_test(engine: Engine, model: Tensor) -> NDArray[np.float32]:
-    """Return the logits float32 [n, F] of a saved flat model on all test samples; call it on every rank."""
+    """Return the logits of a saved flat model on all test samples, float32 [n, F]; call it on every rank."""
     park, classes = engine.park, len(engine.park.dataset.classes)
     blocks = [np.arange(first, min(first + BLOCK, park.test_samples)) for first in range(0, park.test_samples, BLOCK)]
     mine = deal([len(rows) for rows in blocks], engine.team.size)[engine.team.rank]
@@ -284,24 +283,23 @@ def logits_on_test(engine: Engine, model: Tensor) -> NDArray[np.float32]:
 
 @dataclass(frozen=True)
 class Score:
-    """An evaluation.
+    """The result of an evaluation.
 
     Attributes:
-        by_device: 10th, 50th and 90th percentile of the devices' accuracies. Where test samples have owners, they are
-            measured: each on the device's own test samples, and devices that only train are left out. Otherwise they
-            are expected: Σ_c p_k(c)·accuracy(c), on test samples that come in the device's own class mix p_k, taken
-            over the classes that have test samples; devices that hold none of these are left out. Empty where no
-            device is left.
-        headlines: name of the headline → its 10th, 50th and 90th percentile over the devices that it is defined for,
-            and how many these are; empty where the headline is the accuracy, or defined for no device.
-        describe: computes ``details``, which only the last evaluation of a run needs.
-        figures: name → value of the headline, where that is not the accuracy.
+        by_device: 10th, 50th and 90th percentile of the devices' accuracies; empty without any. If test samples have
+            owners, a device's accuracy is measured on its own test samples, and devices that only train are left out.
+            Otherwise it is expected: Σ_c p_k(c)·accuracy(c) with the device's class shares p_k over the classes with
+            test samples; devices with samples of none of these classes are left out.
+        headlines: name of the headline → its 10th, 50th and 90th percentile over the devices for which it is defined,
+            and their number; empty if the headline is the accuracy, or defined for no device.
+        describe: the function that computes ``details``, which only the last evaluation of a run needs.
+        figures: name → value of the headline, unless that is the accuracy.
     """
 
     accuracy: float  # share of correctly classified test samples
-    loss: float  # their mean cross-entropy
-    macro_f1: float  # mean over the classes of F1; see :func:`~fedfloor.figures.macro_f1`
-    by_class: list[float | None]  # accuracy per class; NaN-free: None where the test data hold no sample of it
+    loss: float  # mean cross-entropy of the test samples
+    macro_f1: float  # mean of F1 over the classes; see :func:`~fedfloor.figures.macro_f1`
+    by_class: list[float | None]  # accuracy per class; None for a class without test samples, never NaN
     by_device: dict[str, float]
     describe: Callable[[], dict[str, Any]] = field(compare=False, repr=False)
     figures: Mapping[str, float | None] = field(default_factory=dict)
@@ -309,18 +307,18 @@ class Score:
 
     @cached_property
     def details(self) -> dict[str, Any]:
-        """The part in ``evaluation.json``: the confusion matrix, and the metrics of every device and factory."""
+        """The details for ``evaluation.json``: the confusion matrix, and the metrics of every device and factory."""
         return self.describe()
 
 
 def evaluate(engine: Engine, model: Tensor, objective: Objective | None = None, headline: Figure = ACCURACY) -> Score:
     """Evaluate a flat model [P] on the park's test data; call it on every rank, whose resident network is overwritten.
 
-    Where the objective is ``personal``, a device's test samples are evaluated by the model with its own numbers.
+    With a ``personal`` objective, the model carries a device's own parameters for that device's test samples.
     """
     scored = headline.scored(engine.park.dataset.classes)
     total = engine.park.test_samples
-    personal = objective is not None and objective.personal  # the model then has the numbers of the samples' device
+    personal = objective is not None and objective.personal  # the model then has the device's own parameters
     owner = engine.park.test_devices if personal else np.full(total, -1)
     blocks = [block for device in np.unique(owner).tolist() for block in _cut(device, np.flatnonzero(owner == device))]
 
@@ -337,7 +335,7 @@ def evaluate(engine: Engine, model: Tensor, objective: Objective | None = None, 
 
 
 def score_one(engine: Engine, loss: float, predicted: Labels, scores: NDArray[Any], headline: Figure) -> Score:
-    """Return the score of one model from its mean loss and its predicted bins [n] and scores [n, S] of test samples."""
+    """Return the score of one model from its mean loss, predicted bins [n] and scores [n, S] on the test samples."""
     data, scored = engine.park.dataset, headline.scored(engine.park.dataset.classes)
     answers = SampleAnswers(engine, data.y_test, predicted, scores, scored, data.owner_test)
     tested = answers.predictions(loss=loss)
@@ -347,10 +345,10 @@ def score_one(engine: Engine, loss: float, predicted: Labels, scores: NDArray[An
 def block_outputs(
     engine: Engine, blocks: Sequence[tuple[int, Indices]], scored: Sequence[int], load: Callable[[int], None]
 ) -> tuple[NDArray[np.float64], Labels, NDArray[np.float32]]:
-    """Run blocks (device, test samples) of n samples through the network, each rank its share.
+    """Compute the network's outputs for blocks (device, rows of test samples), each rank for its share.
 
-    ``load`` puts the model by which a device's blocks are evaluated into the resident network. Returns the summed loss
-    of each block and, block after block, the predicted bins int64 [n] and the scores float32 [n, S] of ``scored`` bins.
+    ``load`` puts the model for a device's blocks into the resident network. Returns the summed loss of each block and,
+    for the n samples block after block, the predicted bins int64 [n] and the scores float32 [n, S] of ``scored`` bins.
     """
     mine = deal([len(rows) for _, rows in blocks], engine.team.size)[engine.team.rank]
     task, losses, loaded = engine.task, np.zeros(len(mine)), None
@@ -374,7 +372,7 @@ def block_outputs(
 
 
 def device_blocks(owner: NDArray[np.int64], device: int) -> list[tuple[int, Indices]]:
-    """Return the blocks of test samples that a device's model is evaluated on: its own, then those of no device."""
+    """Return the blocks of test samples for a device's model: the device's own, then those without a device."""
     return [block for whose in dict.fromkeys((device, -1)) for block in _cut(device, np.flatnonzero(owner == whose))]
 
 
@@ -386,13 +384,13 @@ def score(
     engine: Engine, loss: float, right: NDArray[Any], views: Sequence[Predictions], headline: Figure, table: Counts,
     single: SampleAnswers, every: NDArray[np.float64] | None = None,
 ) -> Score:  # fmt: skip
-    """Return the score of predictions.
+    """Return the score of the predictions of one model or several.
 
     Args:
-        right: [test samples], whether each was classified correctly, or the share of several models that did so.
-        views: predictions of one model or several: macro-F1 and headline are means over these.
-        table: int64 [F, F], the confusion matrix of all of them.
-        every: [n], the accuracy of each device of the roster; default: from the above.
+        right: [test samples], whether each was classified correctly; with several models the share that was right.
+        views: each model's predictions; macro-F1 and headline are means over the models.
+        table: int64 [F, F], the confusion matrix of all models' predictions.
+        every: the accuracy of each device of the roster; default: computed from the other arguments.
     """
     park, by_class = engine.park, recalls(table)
     every = device_accuracy(park, right, by_class) if every is None else every

@@ -1,4 +1,4 @@
-"""Executors of visits and questions: devices simulated in this process, shared out among ranks, honest or attacking."""
+"""Executors of visits and questions on simulated devices, honest or attacking, dealt to the ranks."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ log = logging.getLogger(__name__)
 
 
 class LocalExecutor:
-    """Devices that are simulated in this process."""
+    """The executor of devices that are simulated in this process."""
 
     at_once = False
 
@@ -52,7 +52,7 @@ class LocalExecutor:
         return travel.received(network, work, packet, base, key), receipt
 
     def _arrived(self, network: Network, work: Work, packet: Packet, key: Key) -> Packet:
-        """Return a packet as its receivers get it; it is coded once for all of them."""
+        """Return a packet as its receivers decode it; it is encoded once for all of them."""
         model, place = packet["w"], (work.travels, work.travel_down, key.seed, key.round, key.tick)
         sender, sent_at, arrived = self._last
         if work.travel_down and model is not network.flat and sender() is model and sent_at == place:
@@ -63,10 +63,10 @@ class LocalExecutor:
         return got
 
     def meeting(self, engine: Engine, aggregation: Aggregation, mine: Collection[int]) -> AbstractContextManager[None]:
-        return nullcontext()  # masks cancel
+        return nullcontext()  # masks cancel in the sum
 
     def hand(self, engine: Engine, node: Broadcast, packet: Packet) -> None:
-        pass  # simulated devices have the model
+        pass  # simulated devices have the model already
 
     def answers(self, engine: Engine, node: Probe, packet: Packet, tick: int, devices: Sequence[int]) -> dict[int, Any]:
         to_answer = question(node)
@@ -86,14 +86,14 @@ LOCAL = LocalExecutor()
 
 
 def executor_of(engine: Engine) -> Executor:
-    """Return the executor of an engine's visits."""
+    """Return the executor that carries out an engine's visits and questions."""
     return engine.executor or engine.attackers or LOCAL
 
 
 def ask(engine: Engine, node: Probe, packet: Packet, tick: int, team: Team) -> dict[int, dict[str, Any]]:
-    """Put a question to devices, each rank of ``team`` to its share; return device → question → answer on every rank.
+    """Put a question to devices, each rank to its share; return device → question → answer on every rank.
 
-    A device that does not answer (real machines may be away) has no entry, or class counts of nothing.
+    A device that does not answer (real machines may be offline) has no entry, or class counts of 0.
     """
     to_answer, own = question(node), engine.network.flat
     start = kept(packet, own)
@@ -121,7 +121,7 @@ def ask(engine: Engine, node: Probe, packet: Packet, tick: int, team: Team) -> d
 
 
 def no_vector(answers: Mapping[int, Mapping[str, Any]]) -> None:
-    """Refuse answers of a branch that are vectors, as its results travel as JSON; on a single rank, too."""
+    """Raise SettingError where a branch has answers that are vectors: a branch's results travel as JSON."""
     for name, answer in (item for own in answers.values() for item in own.items()):
         if isinstance(answer, Tensor):
             raise SettingError(
@@ -134,11 +134,11 @@ EARLIER = "attack: received before"  # the name of the model that an attacker ke
 
 
 class AttackingExecutor(LocalExecutor):
-    """Devices that are simulated in this process, and attackers among them.
+    """The executor of simulated devices with attackers among them.
 
-    An attacker trains like any other device, on data that the attack may have changed; its update is then exchanged
-    before it is coded and leaves. Trained numbers that travel are changed; statistics (batch norm's) and entries
-    beside the model are those of its training. Every draw is keyed by the visit, so that ranks agree to the bit.
+    An attacker trains like any other device, on data that the attack may have altered; the attack then replaces its
+    update before the update is encoded and sent. It changes trained parameters that travel, but neither statistics
+    (batch norm's) nor entries beside the model. Every draw is keyed by the visit, so that ranks agree to the bit.
 
     Args:
         attackers: the ``[faults] attackers`` table.
@@ -181,7 +181,7 @@ class AttackingExecutor(LocalExecutor):
     def _trained(
         self, engine: Engine, work: Work, packet: Packet, key: Key, extractor: FrozenExtractor
     ) -> tuple[Packet, Receipt]:
-        """Let an attacker train on its data as the attack changes them; other devices do not see these."""
+        """Train an attacker on its data as the attack alters them; the change is undone afterwards."""
         classes, scales = len(engine.park.dataset.classes), channel_statistics(engine)
 
         def altered(x: Values, y: Labels | Targets) -> tuple[Values, Labels | Targets]:
@@ -196,9 +196,9 @@ class AttackingExecutor(LocalExecutor):
     def _every(
         self, engine: Engine, work: Work, packet: Packet, key: Key, extractor: FrozenExtractor
     ) -> Sequence[Tensor]:
-        """Return the update of each attacker's honest training of the arrived model, in device order.
+        """Return the updates of all attackers' honest training of the arrived model, in device order.
 
-        They are computed on every rank that needs them, once for the visits that the same model arrived at.
+        Every rank that needs them computes them, once for all visits that receive the same model.
         """
         if not self.attack.together:
             return ()
@@ -217,15 +217,15 @@ class AttackingExecutor(LocalExecutor):
 
 
 def channel_statistics(engine: Engine) -> tuple[np.ndarray, np.ndarray]:
-    """Return the mean and deviation of each channel, in units of a stored number, float64 [C]."""
+    """Return the mean and standard deviation of each channel in units of the stored numbers, float64 [C]."""
     scale = engine.park.dataset.scale
     return engine.mean.cpu().double().numpy() / scale, engine.std.cpu().double().numpy() / scale
 
 
 def triggered(engine: Engine) -> Park | None:
-    """Return the park with test samples of other classes, all relabelled as a backdoor's target, with its trigger.
+    """Return the park with a backdoor's trigger in the test samples of other classes, relabelled as its target class.
 
-    The accuracy on them is the success of the backdoor. None without one, or where no test sample is of another class.
+    The accuracy on them is the backdoor's success rate. None without a backdoor, or without samples of other classes.
     """
     attack = engine.attackers.attack if isinstance(engine.attackers, AttackingExecutor) else None
     if not isinstance(attack, Backdoor):
@@ -249,13 +249,13 @@ def triggered(engine: Engine) -> Park | None:
 
 
 def _numbers(network: Network, work: Work) -> Tensor:
-    """Return the places of the trained numbers that travel, int64, ascending."""
+    """Return the indices of the trained parameters that travel, int64, ascending."""
     parts = network.parcel(work.travels).parts
     every = [torch.arange(part.start, max(part.start, min(part.stop, network.trained))) for part in parts]
     return torch.cat([torch.arange(0), *every]).to(network.flat.device)
 
 
 def _keep(engine: Engine, device: int, model: Tensor) -> str:
-    """Put the model that arrived into an attacker's memory, beside the tensors of its objective; return the digest."""
+    """Add the arrived model to an attacker's memory, beside the tensors of its objective; return the digest."""
     memory = engine.memory
     return memory.commit(device, {**memory.load(device), EARLIER: model}, memory.extractor(device))

@@ -1,8 +1,8 @@
-"""The limit on updates: a visit whose update is far longer than those of other devices counts as lost.
+"""The limit on the length of updates: a visit with an update far longer than other devices' counts as lost.
 
-The length ‖Δ‖ of an update is measured against the model that the visit received, part by part: the trained numbers,
-the statistics behind them, and each packet entry beside the model. The rule, with its reasons, stands in
-docs/deploy.md, "How long an update may be". Both ‖Δ‖ and ‖Δ‖/(rate · steps) must be too long, as neither alone is fair.
+An update Δ is the change of the model that the visit received, in parts: the trained parameters, the statistics behind
+them, and each packet entry beside the model. docs/deploy.md, "How long an update may be", gives the rule with its
+reasons. An update is refused only if both ‖Δ‖ and ‖Δ‖/(rate · steps) are too long, as neither alone is fair.
 """
 
 from __future__ import annotations
@@ -18,25 +18,25 @@ from fedfloor.plan import schedule, walk
 from fedfloor.plan.nodes import Node, Work
 from fedfloor.plan.outcome import Receipt
 
-if TYPE_CHECKING:  # a device that has not yet trained does without PyTorch
+if TYPE_CHECKING:  # device agents import this module, and load PyTorch only for training
     from torch import Tensor
 
     from fedfloor.models.network import Network
     from fedfloor.models.parcel import Packet
 
-KNOWN = 3  # devices that a median needs
+KNOWN = 3  # least number of devices for a median
 FADED = 0.9  # weight of a device's greatest length after a further update
-HARMLESS = 0.01  # of the weights' own length
-# Before there is a median: ten times the weights' own length, and each weight by ten more. Weights are drawn below 1
-# and inputs are scaled to about 1, so that honest visits change the weights by about their own length at most.
+HARMLESS = 0.01  # factor of the weights' own length
+# Before there is a median: ten times the weights' own length, and ten more per weight. Initial weights are below 1
+# # and inputs are scaled to about 1, so that honest visits change the weights by about their own length at most.
 BOUND = 10.0
-# the same of statistics and of entries beside the model, which have the scale of activations and gradients
+# the same for statistics and entries beside the model, which have the scale of activations and gradients
 OTHERS = 1e6
 MOST = 1e300  # a length that is infinite or undefined counts as this
 TINY = 1e-30  # a rate of 0 counts as this
-CHUNK = 1 << 18  # numbers that are widened to float64 at a time
+CHUNK = 1 << 18  # numbers that are converted to float64 at a time
 Update = tuple[float, ...]  # rate · steps, then the length of each part
-Longest = tuple[float, ...]  # a device's greatest recent ‖Δ‖ of each part, then its greatest ‖Δ‖/(rate · steps) of each
+Longest = tuple[float, ...]  # a device's greatest recent ‖Δ‖ of each part, then ‖Δ‖/(rate · steps) of each part
 
 
 @dataclass(frozen=True)
@@ -44,9 +44,9 @@ class Part:
     """One part of a packet, before and after a visit.
 
     Args:
-        weights: whether it is the trained part of the model.
-        start, end: its numbers before and after the visit.
-        flaw: the reason to refuse it whatever its length, or "".
+        weights: whether this is the trained part of the model.
+        start, end: the numbers before and after the visit.
+        flaw: the reason to refuse the update whatever its length, or "".
     """
 
     weights: bool
@@ -56,27 +56,27 @@ class Part:
 
     @cached_property
     def length(self) -> float:
-        """‖end − start‖."""
+        """The length ‖end − start‖ of the change."""
         return _norm(self.end, self.start)
 
     @cached_property
     def own(self) -> float:
-        """‖start‖."""
+        """The length ‖start‖ before the visit."""
         return _norm(self.start)
 
     @property
     def harmless(self) -> float:
-        """The length up to which a change is never refused."""
+        """The length up to which a change is always accepted."""
         return (HARMLESS if self.weights else 1.0) * self.own
 
     @property
     def bound(self) -> float:
-        """The greatest length that is accepted while no median is known."""
+        """The greatest length to accept while no median is known."""
         return (BOUND if self.weights else OTHERS) * (self.own + math.sqrt(self.start.numel()))
 
 
 def parts(network: Network, travels: str, start: Packet, end: Packet) -> list[Part]:
-    """Return the parts of a packet that a visit with this scope may change; those without numbers are left out."""
+    """Return the non-empty parts of a packet that a visit with the scope ``travels`` may change."""
     moved, first = network.parcel(travels), network.trained
     pieces = (
         (slice(piece.start, min(piece.stop, first)), slice(max(piece.start, first), piece.stop))
@@ -93,26 +93,26 @@ def parts(network: Network, travels: str, start: Packet, end: Packet) -> list[Pa
 def flaw(network: Network, start: Tensor, end: Tensor) -> str:
     """Return the reason to refuse a model regardless of the length of its update, or "".
 
-    No training makes a variance negative that was not; a single one makes the mean of the models undefined.
+    Training never makes a variance negative; a single negative one makes the mean of the models undefined.
     """
     if any(bool((end[part] < 0).any()) and bool((start[part] >= 0).all()) for part in network.variances):
-        return "its model holds a negative variance of a normalisation layer."
+        return "its model holds a negative variance in a normalisation layer."
     return ""
 
 
 def update(work: Work, samples: int, changed: Sequence[Part]) -> Update:
-    """Return the record of an update."""
+    """Return an update's record: rate · steps, then the length of each part."""
     return (effort(work, samples), *(part.length for part in changed))
 
 
 def effort(work: Work, samples: int) -> float:
-    """Return rate · steps of a visit; the steps are those of the work, not those that a receipt claims."""
+    """Return rate · steps of a visit; the steps follow from the work, not from the receipt's claim."""
     return max(work.rate, TINY) * max(1, work.batches(samples))
 
 
 @dataclass
 class Limit:
-    """The limit on the length of updates: ``factor`` · the median, and scope → device → its greatest recent lengths."""
+    """The limit on updates, ``factor`` · the median length; ``known``: scope → device → greatest recent lengths."""
 
     factor: float
     known: dict[str, dict[int, Longest]] = field(default_factory=dict)
@@ -121,27 +121,27 @@ class Limit:
         return Limit(self.factor, {scope: dict(lengths) for scope, lengths in known.items()})
 
     def copy(self) -> Limit:
-        """Return an independent copy of the limit, for a branch."""
+        """Return an independent copy, for a branch."""
         return self.knowing(self.known)
 
     def settled(self, node: Node) -> bool:
-        """Return whether enough devices are known for each scope that a node trains."""
+        """Return whether enough devices for a median are known in each scope that a node trains."""
         return all(len(self.known.get(work.travels, ())) >= KNOWN for work in walk.works(node))
 
     def judge(self, scope: str, device: int, new: Update, changed: Sequence[Part]) -> str:
-        """Note an update; return the reason to refuse it, or ""."""
+        """Record an update; return the reason to refuse it, or ""."""
         self._keep(scope, device, new)
         return self.reason(scope, new, changed)
 
     def reason(self, scope: str, new: Update, changed: Sequence[Part]) -> str:
-        """Return the reason to refuse an update, given the updates that are known, or ""."""
+        """Return the reason to refuse an update, given the recorded updates, or ""."""
         if changed and changed[0].flaw:
             return changed[0].flaw
         for place, (part, length) in enumerate(zip(changed, new[1:], strict=True), 1):
             middle = self._medians(scope, place, len(new))
             if middle is None:
                 if not length <= part.bound:
-                    most = f"until {KNOWN} devices are known at most {part.bound:.3g} is accepted."
+                    most = f"until {KNOWN} devices are known, at most {part.bound:.3g} is accepted."
                     return f"its update has the length {length:.3g}; {most}"
                 continue
             ratio = min(length / middle[0], length / new[0] / middle[1])
@@ -168,7 +168,7 @@ class Limit:
         return max(self.factor * middle[0], self.factor * middle[1] * new[0], part.harmless)
 
     def strange(self, sizes: Mapping[int, float], harmless: float) -> dict[int, str]:
-        """Return the devices whose answers are more than ``factor`` times the median, each with the reason.
+        """Return the devices with answers longer than ``factor`` times the median, each with the reason to refuse it.
 
         Args:
             sizes: device → length of its answer.
@@ -182,13 +182,13 @@ class Limit:
         }
 
     def note(self, resolved: Node, receipts: Sequence[Receipt]) -> None:
-        """Note the updates of a walk's visits, in plan order."""
+        """Record the updates of a walk's visits, in plan order."""
         for visit, receipt in zip(schedule.in_order(resolved), receipts, strict=True):
             if receipt.update:
                 self._keep(visit.work.travels, receipt.device, receipt.update)
 
     def _keep(self, scope: str, device: int, new: Update) -> None:
-        """Keep a device's greatest lengths, and its greatest ones per rate and step; each decays by itself."""
+        """Update a device's greatest lengths, plain and per rate · steps; each decays by itself."""
         known, lengths = self.known.setdefault(scope, {}), new[1:]
         longest = (*lengths, *(min(length / new[0], MOST) for length in lengths))
         old = known.get(device, longest)
@@ -197,9 +197,9 @@ class Limit:
         known[device] = longest
 
     def _medians(self, scope: str, place: int, size: int) -> tuple[float, float] | None:
-        """Return the medians of a part's lengths and of its lengths per rate and step.
+        """Return the medians of a part's lengths and of its lengths per rate · steps.
 
-        None where too few are known, or most change nothing.
+        None if too few devices are known, or most updates of the part are 0.
         """
         parts = size - 1
         rows = [row for row in self.known.get(scope, {}).values() if len(row) == 2 * parts]
@@ -210,17 +210,17 @@ class Limit:
 
 
 def to_json(known: Mapping[str, Mapping[int, Longest]]) -> dict[str, dict[str, list[float]]]:
-    """Return known lengths as JSON."""
+    """Return the recorded lengths by scope and device as JSON."""
     return {scope: {str(k): list(longest) for k, longest in lengths.items()} for scope, lengths in known.items()}
 
 
 def from_json(table: Mapping[str, Mapping[str, Sequence[float]]]) -> dict[str, dict[int, Longest]]:
-    """Return known lengths from their JSON."""
+    """Return recorded lengths by scope and device from their JSON."""
     return {scope: {int(k): tuple(map(float, longest)) for k, longest in rows.items()} for scope, rows in table.items()}
 
 
 def _norm(values: Tensor, less: Tensor | None = None) -> float:
-    """Return the 2-norm of values, or of a difference, in float64; at most ``MOST``."""
+    """Return the 2-norm of ``values`` (or of values − less) in float64, at most ``MOST``."""
     total, others = 0.0, None if less is None else less.flatten().split(CHUNK)
     for index, part in enumerate(values.flatten().split(CHUNK)):
         wide = part.double()
@@ -231,7 +231,7 @@ def _norm(values: Tensor, less: Tensor | None = None) -> float:
 def offenders(
     limit: Limit, network: Network, start: Packet, branches: Sequence[tuple[Node, Sequence[Receipt]]]
 ) -> Iterator[tuple[int, int, str]]:
-    """Yield (branch, receipt, reason) of updates that are too long once those of all branches are known."""
+    """Yield (branch index, receipt index, reason) of updates that are too long given those of all branches."""
     for resolved, receipts in branches:
         limit.note(resolved, receipts)
     changed: dict[str, list[Part]] = {}

@@ -1,7 +1,7 @@
-"""A visit: from a packet's arrival and the device's memory to the packet that leaves.
+"""The local update of a visit: from the arrived packet and the device's memory to the packet that is sent back.
 
-A visit that trains the classifier alone extracts the features of the samples once, by the layers that stay as they are,
-and trains the classifier on them: exact in arithmetic, not in rounding.
+A visit that trains the classifier alone computes the samples' features once, by the frozen layers, and trains the
+classifier on them: exact in arithmetic, not in rounding.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ from fedfloor.plan.outcome import Receipt
 from fedfloor.plan.schedule import Key
 from fedfloor.tasks.classification import CLASSIFICATION
 
-ALIKE = ("plain", "prox")  # objectives that read the network's outputs alone
-# fields of a work that training on features implement
+ALIKE = ("plain", "prox")  # objectives that read nothing but the network's outputs
+# fields of a work that training on features implements
 FIELDS = ("objective", "settings", "epochs", "steps", "batch_size", "rate", "momentum", "weight_decay", "trains",
           "optimizer", "beta1", "beta2", "eps", "moments", "clip_norm", *TRAVEL)  # fmt: skip
 
 
 class FeatureSamples:
-    """Features x [n, D] with targets y [n] in the place of :class:`~fedfloor.engine.engine.Samples`."""
+    """Features x [n, D] with targets y [n], which replace :class:`~fedfloor.engine.engine.Samples` in training."""
 
     def __init__(self, x: Tensor, y: Tensor) -> None:
         self.x, self.y = x, y
@@ -56,7 +56,7 @@ class FeatureSamples:
 
 
 class VisitExtractor:
-    """The features as an objective reads them: see :class:`fedfloor.parts.objective.Extractor`."""
+    """The extractor of a visit's features: an implementation of :class:`fedfloor.parts.objective.Extractor`."""
 
     def __init__(self, engine: Engine, samples: Samples, key: Key, name: str = "") -> None:
         self._engine, self._samples, self._key, self._name = engine, samples, key, name
@@ -64,7 +64,7 @@ class VisitExtractor:
 
     @cached_property
     def name(self) -> str:
-        """Digest of the extractor's numbers; they are kept, so that devices can refer to them."""
+        """The digest of the extractor's parameters, which are stored so that device memories can refer to them."""
         numbers = outside(self._engine.network)
         digest = self._name or hashlib.sha256(extractor_bytes(numbers)).hexdigest()
         self._engine.memory.keep(numbers, digest)
@@ -84,7 +84,7 @@ class VisitExtractor:
     def window(self, name: str = "") -> Tensor:
         if name not in self._features:
             network, now = self._engine.network, self._engine.network.flat.clone() if name else None
-            if name:  # the numbers of an earlier extractor, around the classifier
+            if name:  # the parameters of an earlier extractor, around the classifier's
                 part, numbers = network.part("classifier"), self._engine.memory.numbers(name)
                 network.flat[: part.start], network.flat[part.stop :] = numbers[: part.start], numbers[part.start :]
             try:
@@ -103,7 +103,7 @@ class VisitExtractor:
 
 
 def extracted(network: Network, samples: Samples) -> Tensor:
-    """Return the input of the classifier, [n, …]: no gradient, evaluation mode."""
+    """Return the classifier's inputs for samples, [n, …], without gradient, in evaluation mode."""
     layer, blocks = classifier_layer(network), []
     with evaluating(network.module), torch.no_grad():
         for first in range(0, len(samples), BLOCK):
@@ -114,13 +114,13 @@ def extracted(network: Network, samples: Samples) -> Tensor:
 
 
 def extracts_once(engine: Engine, work: Work) -> bool:
-    """Return whether a visit may train on features extracted once, which is exact where samples do not interact."""
+    """Return whether a visit may train on features computed once, which is exact where samples do not interact."""
     fits = engine.shortcuts and work.trains == "classifier" and work.objective in ALIKE and work.only(*FIELDS)
     return fits and engine.separable and engine.headed is not None
 
 
 def require_head(engine: Engine, whose: str) -> None:
-    """Refuse a network that does not end in its classifier, or whose features are not rows of numbers."""
+    """Raise SettingError for a network that does not end in its classifier, or has features that are not rows."""
     network = engine.network
     network.part("classifier")
     if engine.headed is None:
@@ -137,7 +137,7 @@ def require_head(engine: Engine, whose: str) -> None:
 
 
 def outside(network: Network) -> Tensor:
-    """Return a copy of the numbers of the flat model that are not the classifier's."""
+    """Return a copy of the flat model's numbers without those of the classifier."""
     part = network.part("classifier")
     return torch.cat([network.flat[: part.start], network.flat[part.stop :]])
 
@@ -145,23 +145,23 @@ def outside(network: Network) -> Tensor:
 def local_update(
     engine: Engine, work: Work, packet: Packet, key: Key, extractor: FrozenExtractor
 ) -> tuple[Packet, Receipt]:
-    """Train the model of a packet on its device; return the packet that leaves, and the receipt without its bytes.
+    """Train the model of a packet on its device; return the packet to send back, and the receipt without its bytes.
 
-    The device's memory is committed, the name of the round's extractor noted. RunError: the loss is not finite, or the
-    memory is gone.
+    The device's memory is committed, and the digest of the round's extractor recorded in ``extractor``. RunError: the
+    loss is not finite, or the device's memory is missing.
     """
     goal = objectives.objective(work.objective, work.settings)
     network, flat, device = engine.network, engine.network.flat, key.device
     samples = engine.samples(device, key.tick)
     if packet["w"] is not flat:
         flat.copy_(packet["w"])
-    # the device's own part replaces the one that arrived, which leaves unchanged; with ``arrived`` the device
-    # trains a model of its own beside the whole model that arrived
+    # the device's own part replaces the arrived one, which is sent back unchanged; with ``arrived`` the device
+    # # trains its own model beside the whole arrived model
     own, beside = network.parcel(work.own) if work.sends else None, work.sends == ARRIVED
     if own is not None and (goal.travels or (goal.remembers and not beside)):
         raise SettingError(
-            f"objective '{work.objective}' in visits that keep {work.own} of the model: a device keeps that, and "
-            "nothing else. Use an objective that keeps and sends nothing beside it."
+            f"objective '{work.objective}' in visits that keep {work.own} of the model: a device keeps only "
+            "that part. Use an objective that neither keeps nor sends anything else."
         )
     keeps = own is not None or goal.remembers or work.keeps_moments or travel.keeps(network, work)
     kept = {name: tensor.to(flat.device) for name, tensor in engine.memory.load(device).items()} if keeps else {}
@@ -194,7 +194,7 @@ def local_update(
 
 
 def personal(engine: Engine, device: int, model: Tensor) -> Tensor:
-    """Return a model with a device's own part in it; ``model`` itself where it has none."""
+    """Return a copy of a model with the device's own part in it; ``model`` itself where the device keeps none."""
     for name, numbers in engine.memory.load(device).items():
         if name.startswith(f"{OWN} "):
             return engine.network.parcel(name.removeprefix(f"{OWN} ")).put(numbers.to(model.device), model)
@@ -204,7 +204,7 @@ def personal(engine: Engine, device: int, model: Tensor) -> Tensor:
 def before_features(
     engine: Engine, goal: Objective, work: Work, samples: Samples, about: Visit, key: Key, extractor: FrozenExtractor
 ) -> Visit:
-    """Return the visit of an objective that trains on features, with its extractor."""
+    """Return the visit ``about`` with its extractor, for an objective that trains on features."""
     trained_part(engine.network, goal, work)
     require_head(engine, f"'{work.objective}'")
     eye = VisitExtractor(engine, samples, key, extractor.name)
@@ -216,7 +216,7 @@ def before_features(
 def _trained(
     engine: Engine, work: Work, goal: Objective, samples: Samples, about: Visit, key: Key, moments: dict[str, Tensor]
 ) -> VisitStats:
-    """Train on the device's samples, or the classifier on their features."""
+    """Train the network on the device's samples, or the classifier on their features; return the statistics."""
     network = engine.network
     if work.sample_clip is not None:
         return train_private(network, samples, work, goal, about, key, moments, hidden=engine.secret)

@@ -1,7 +1,7 @@
 """The memory of devices between visits: one content-addressed safetensors file per device in the run's folder.
 
-A memory may belong to the extractor of an earlier global model. It then refers to that, and the extractor is
-a file of its own, one for all devices.
+A memory may belong to the extractor of an earlier global model. It then refers to the extractor's file, which all
+devices share.
 """
 
 from __future__ import annotations
@@ -18,18 +18,17 @@ from torch import Tensor
 
 from fedfloor.errors import RunError, disk_error
 
-LOADED = 2**28  # bytes of extractors that are kept at hand: devices that come back together left at many times
-TO = "+"  # between the digest of a memory and that of the extractor it belongs to
+LOADED = 2**28  # bytes of cached extractors: the devices of a round may refer to extractors of many rounds
+TO = "+"  # between the digest of a memory and that of its extractor
 
 
 class DeviceMemory:
-    """The devices' own tensors. Any rank may load any device; only changed ones are written.
+    """The tensors that devices keep between visits. Any rank may load any device's; only changed ones are written.
 
     Args:
-        folder: the folder of the files; None keeps no memory (and refuses objectives that need one).
-        held: device → digest, as a checkpoint recorded it; a memory that belongs to an extractor: "digest+its digest".
-        visits: device → the number of times it was trained so far in the run, which moves a recycled stream on; −1 is
-            the cloud.
+        folder: the folder of the files; None: no memory, and an error for objectives that need one.
+        held: device → digest, as in a checkpoint; "digest+digest of the extractor" for a memory that belongs to one.
+        visits: device → number of its trainings so far in the run, which advances a recycled stream; −1 is the cloud.
     """
 
     def __init__(
@@ -40,7 +39,7 @@ class DeviceMemory:
         self.visits: Counter[int] = Counter(visits or {})
         self._settled: set[str] = set(self.held.values())
         self._loaded: OrderedDict[str, Tensor] = OrderedDict()
-        self._sure: set[str] = set()  # extractors whose files were found to be as they were written
+        self._sure: set[str] = set()  # extractors whose files match their digests
 
     def _path(self, whose: int | str, digest: str) -> Path:
         if self._folder is None:
@@ -48,26 +47,26 @@ class DeviceMemory:
         return self._folder / f"{whose}-{digest[:32]}.safetensors"
 
     def load(self, device: int) -> dict[str, Tensor]:
-        """Return the tensors that the device kept; none if it kept nothing yet."""
+        """Return the tensors that the device keeps, by name; {} if it has kept none yet."""
         if device not in self.held:
             return {}
         digest = self.held[device].partition(TO)[0]
         return load(_checked(self._path(device, digest), digest, f"device {device}'s memory"))
 
     def file_name(self, device: int) -> str:
-        """Return the name of the file of a device's memory, without its folder."""
+        """Return the file name of a device's memory, without its folder."""
         return f"{device}-{self.held[device].partition(TO)[0][:32]}.safetensors"
 
     def path(self, device: int) -> Path | None:
         return self._path(device, self.held[device]) if device in self.held else None
 
     def size(self, device: int) -> int:
-        """Return the bytes that a device keeps; 0 where it keeps nothing, or its file is missing."""
+        """Return the size of a device's memory in bytes; 0 if it keeps nothing, or its file is missing."""
         path = self.path(device)
         return path.stat().st_size if path is not None and path.is_file() else 0
 
     def verify(self) -> None:
-        """Check that every held file exists and has the content of its digest; RunError names one that does not."""
+        """Check that every held file exists and matches its digest; RunError names the first that does not."""
         for device, held in sorted(self.held.items()):
             digest = held.partition(TO)[0]
             _checked(self._path(device, digest), digest, f"device {device}'s memory")
@@ -75,11 +74,11 @@ class DeviceMemory:
             _checked(self._path("extractor", digest), digest, "an earlier model's extractor")
 
     def extractor(self, device: int) -> str:
-        """Return the digest of the extractor that belongs to a device's memory; "" where it has none."""
+        """Return the digest of the extractor to which a device's memory belongs; "" where it has none."""
         return self.held.get(device, "").partition(TO)[2]
 
     def numbers(self, extractor: str) -> Tensor:
-        """Return the numbers of an extractor that a device refers to."""
+        """Return the parameters of an extractor from its digest."""
         if extractor not in self._loaded:
             path = self._path("extractor", extractor)
             data = _checked(path, extractor, "an earlier model's extractor", sure=extractor in self._sure)
@@ -91,7 +90,7 @@ class DeviceMemory:
         return self._loaded[extractor]
 
     def commit(self, device: int, entries: Mapping[str, Tensor], extractor: str = "") -> str:
-        """Replace the device's memory by ``entries``; return their digest. :meth:`settle` puts the file on the disk."""
+        """Replace the device's memory by ``entries``; return their digest. :meth:`settle` flushes it to the disk."""
         data = save({name: tensor.cpu().contiguous() for name, tensor in entries.items()})
         digest = hashlib.sha256(data).hexdigest()
         path = self._path(device, digest)
@@ -101,13 +100,13 @@ class DeviceMemory:
         return self.held[device]
 
     def keep(self, numbers: Tensor, digest: str) -> None:
-        """Write an extractor's numbers, of the digest of :func:`extractor_bytes`, unless they are stored already."""
+        """Write an extractor's parameters, unless a file of this digest of :func:`extractor_bytes` exists."""
         path = self._path("extractor", digest)
         if not path.exists():
             _write(path, extractor_bytes(numbers))
 
     def seen_by(self, devices: Iterable[int]) -> DeviceMemory:
-        """Return a copy of the memory for a branch that visits these devices; its changes stay there."""
+        """Return a copy of the memory for a branch that visits these devices; it changes independently."""
         known = set(devices)
         held = {k: self.held[k] for k in known if k in self.held}
         other = DeviceMemory(self._folder, held, {k: self.visits[k] for k in known})
@@ -115,11 +114,11 @@ class DeviceMemory:
         return other
 
     def now(self, devices: Iterable[int]) -> dict[int, tuple[str | None, int]]:
-        """Return for each device the digest of its memory, None for nothing, and the number of its visits."""
+        """Return each device's digest (None: no memory) and number of visits, for :meth:`put_back`."""
         return {device: (self.held.get(device), self.visits[device]) for device in devices}
 
     def put_back(self, before: Mapping[int, tuple[str | None, int]]) -> None:
-        """Restore the state of :meth:`now`."""
+        """Restore the state that :meth:`now` returned."""
         for device, (digest, visits) in before.items():
             self.visits[device] = visits
             if digest is None:
@@ -128,12 +127,12 @@ class DeviceMemory:
                 self.held[device] = digest
 
     def settle(self, held: Mapping[int, str]) -> None:
-        """Flush the memories that a checkpoint is about to name to the disk, whichever rank wrote them.
+        """Flush the memories that the next checkpoint names to the disk, whichever rank wrote them.
 
-        Only these: most memories are replaced before a checkpoint names them, and waiting for the disk at every visit
-        can take as long as the training.
+        Other memories are not flushed: most are replaced before a checkpoint names them, and waiting for the disk at
+        every visit can take as long as the training.
         """
-        for device, digest in held.items() if self._folder is not None else ():  # else on the devices' own disks
+        for device, digest in held.items() if self._folder is not None else ():  # otherwise on the devices' own disks
             if digest in self._settled:
                 continue
             own, _, extractor = digest.partition(TO)
@@ -146,7 +145,7 @@ class DeviceMemory:
         self._settled = set(held.values())
 
     def sizes(self) -> tuple[list[int], list[int]]:
-        """Return the bytes of each device's memory, and of each earlier extractor that any of them refers to."""
+        """Return the sizes in bytes of the devices' memories, and of the earlier extractors to which they refer."""
         names = sorted({name for k in self.held if (name := self.extractor(k))})
         if self._folder is None:
             return [], []
@@ -154,7 +153,7 @@ class DeviceMemory:
         return own, [self._path("extractor", name).stat().st_size for name in names]
 
     def sweep(self, keep: set[str], newest: int = 0) -> None:
-        """Delete files of memories that are neither held, nor among ``keep`` (checkpoints' digests) or the newest."""
+        """Delete files of memories that are neither held, nor in ``keep`` (checkpoints' digests), nor the newest."""
         if self._folder is None or not self._folder.is_dir():
             return
         wanted = {digest[:32] for held in keep | set(self.held.values()) for digest in held.split(TO)}
@@ -164,14 +163,14 @@ class DeviceMemory:
                 path.unlink(missing_ok=True)
 
     def tidy(self) -> None:
-        """Delete half-written files of a killed process; to be called once, before any rank of the run may write."""
+        """Delete a killed process's half-written files; call it once, before any rank of the run writes."""
         if self._folder is not None:
             for half in self._folder.glob("*.part"):
                 half.unlink(missing_ok=True)
 
 
 def extractor_bytes(numbers: Tensor) -> bytes:
-    """Return an extractor's file."""
+    """Return the content of an extractor's file."""
     return save({"numbers": numbers.cpu()})
 
 
@@ -179,14 +178,14 @@ def _checked(path: Path, digest: str, name: str, *, sure: bool = False) -> bytes
     try:
         data = path.read_bytes()
     except OSError as error:
-        raise RunError(f"{name} cannot be read: {error}. It belongs to the run's folder.") from error
+        raise RunError(f"{name} cannot be read: {error}. Restore the file, or begin the run again.") from error
     if not sure and hashlib.sha256(data).hexdigest() != digest:
         raise RunError(f"{name} {path.name} does not match its digest: the file was changed.")
     return data
 
 
 def _write(path: Path, data: bytes) -> None:
-    """Write a file whole or not at all, unless the machine stops: it is renamed once it is written."""
+    """Write a file whole or not at all, unless the machine fails: it is renamed once it is complete."""
     temporary = path.with_suffix(f".{os.getpid()}.part")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

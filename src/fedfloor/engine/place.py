@@ -1,4 +1,4 @@
-"""The placement of a rank's training (``[engine] kind``, ``device``), and its treatment of freed memory."""
+"""The placement of training (``[engine] kind``, ``device``), and the reuse of freed memory."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4  # from glibc's malloc.h
 def keep_memory() -> None:
     """Let glibc's malloc reuse large blocks for the rest of this process.
 
-    By default it returns every block above a threshold to the system when it is freed, and the next training step
-    pays for fresh, zeroed pages: up to half of the time of a small convolutional network. Results do not change; where
-    the C library is another one, nothing happens.
+    By default it returns every freed block above a threshold to the system, and the next training step pays for fresh,
+    zeroed pages: up to half of the time of a small convolutional network. Results do not change. With another C library
+    the function has no effect.
     """
     with contextlib.suppress(OSError, AttributeError):
         library = ctypes.CDLL(None)
@@ -43,7 +43,7 @@ Where = Literal["auto", "cpu", "cuda"]
 
 
 class Placement(NamedTuple):
-    """An engine's kind, ``ranks`` or ``cohort``, and the kind of device it trains on, ``cpu`` or ``cuda``."""
+    """An engine's kind, ``ranks`` or ``cohort``, and its training device, ``cpu`` or ``cuda``."""
 
     kind: str
     device: str
@@ -63,8 +63,8 @@ def accelerators() -> int:
 def placed(kind: Kind, device: Where) -> Placement:
     """Return the placement of training on this machine: ranks or a cohort, on CPU or CUDA.
 
-    ``auto`` is a cohort on CUDA where there is CUDA, else ranks on CPUs; ranks that are named stay on CPUs
-    unless the device is named, too.
+    ``auto`` is a cohort on CUDA if a CUDA device is found, else ranks on CPUs. An explicit ``ranks`` stays on CPUs
+    unless the device is explicit, too. SettingError: CUDA is chosen and not found.
 
     >>> placed("ranks", "auto"), placed("cohort", "cpu")
     (Placement(kind='ranks', device='cpu'), Placement(kind='cohort', device='cpu'))
@@ -82,7 +82,7 @@ def placed(kind: Kind, device: Where) -> Placement:
 
 
 def device_of(place: Placement, rank: int) -> torch.device:
-    """Return the device a rank trains on: ranks of a host take its CUDA devices in turn."""
+    """Return the device on which a rank trains: the ranks of a host take its CUDA devices in turn."""
     import torch
 
     if place.device == "cpu":
@@ -92,7 +92,7 @@ def device_of(place: Placement, rank: int) -> torch.device:
 
 
 def engaged(place: Placement, precision: Precision, device: torch.device) -> Cohort | None:
-    """Return the cohort, if there is one; sets the precision of this process's matrix products on CUDA."""
+    """Return the cohort, or None for ranks; sets the precision of this process's matrix products on CUDA."""
     import torch
 
     from fedfloor.engine.cohort.cohort import Cohort

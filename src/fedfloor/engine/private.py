@@ -24,9 +24,9 @@ from fedfloor.parts.objective import Objective, Visit
 from fedfloor.plan.nodes import Work
 from fedfloor.plan.schedule import Key
 
-SEPARATE = ("plain", "prox", "weighted", "focal")  # objectives whose loss is a mean over samples, and a term of weights
-NUMBERS = 1 << 25  # of gradients of single samples that are held at a time
-MIXING = (nn.modules.batchnorm._NormBase, nn.RNNBase)  # layers without gradients of single samples
+SEPARATE = ("plain", "prox", "weighted", "focal")  # objectives with a mean over samples, plus a term of the weights
+NUMBERS = 1 << 25  # of gradients of single samples that are in memory at a time
+MIXING = (nn.modules.batchnorm._NormBase, nn.RNNBase)  # layers that have no gradients of single samples
 
 
 def train_private(
@@ -36,17 +36,17 @@ def train_private(
     r"""Train the network in place by DP-SGD: g = (Σ_{i∈B} clip(∇ℓ_i, C) + N(0, z²C² I)) / b, then the optimiser's step.
 
     Every sample is in the mini-batch B of a step with chance b/n, independently of the others (Poisson sampling), so
-    that B may be empty; there are as many steps as without privacy. C is ``work.sample_clip``, z ``work.sample_noise``,
-    b the batch size, n the samples. Abadi et al., CCS 2016, arXiv 1607.00133. A term of the weights, such as FedProx's,
-    does not look at samples, and is added after the noise.
+    that B may be empty; the number of steps is that of training without privacy. C is ``work.sample_clip``, z is
+    ``work.sample_noise``, b the batch size, n the number of samples. Abadi et al., CCS 2016, arXiv 1607.00133. A term
+    of the weights, such as FedProx's, does not depend on samples, and is added after the noise.
 
     Args:
-        moments: the moments of the optimiser, which the device keeps, changed in place.
-        hidden: whether sampling and noise come from the operating system instead of the visit's key.
+        moments: the optimiser's moments, which the device keeps; changed in place.
+        hidden: whether sampling and noise are drawn from the operating system instead of the visit's key.
 
     Raises:
-        SettingError: an objective or a layer that mixes samples.
-        RunError: the loss is no longer a finite number, or the network or the objective fails; names the device.
+        SettingError: the objective or a layer mixes samples.
+        RunError: the loss is not finite, or the network or the objective fails; the error names the device.
     """
     _check(network, work)
     torch.default_generator.manual_seed(generator(key.seed, "dropout", *key.place()).integers(2**63).item())
@@ -81,14 +81,14 @@ def train_private(
     return account([losses or [weights.new_zeros(())]], right, seen, work, key)
 
 
-# adds Σ_i clip(∇ℓ_i, C) of a mini-batch to views shaped like the parameters; returns (mean loss [], outputs [rows, …])
+# adds Σ_i clip(∇ℓ_i, C) of a mini-batch to views shaped like parameters; returns (mean loss [], outputs [rows, …])
 Adder = Callable[[Tensor, Tensor, list[Tensor]], tuple[Tensor, Tensor]]
 
 
 def _by_samples(
     network: Network, parameters: list[nn.Parameter], objective: Objective, visit: Visit, clip: float
 ) -> Adder:
-    """Return the sum of clipped gradients of any network, from the gradient of each sample."""
+    """Return the function that adds up a network's clipped gradients, from the gradient of each sample."""
     names = {id(value): name for name, value in network.module.named_parameters()}
     keys = [names[id(parameter)] for parameter in parameters]
 
@@ -101,7 +101,7 @@ def _by_samples(
 
     def add(x: Tensor, y: Tensor, views: list[Tensor]) -> tuple[Tensor, Tensor]:
         values = {name: parameter.detach() for name, parameter in zip(keys, parameters, strict=True)}
-        with sdpa_kernel(SDPBackend.MATH):  # fused attention has no gradients of single samples
+        with sdpa_kernel(SDPBackend.MATH):  # PyTorch's fused attention yields no gradients of single samples
             gradients, (losses, outputs) = single(values, x, y)
         rows = [gradients[name].flatten(1) for name in keys]
         scale = _scale(torch.stack([gradient.square().sum(1) for gradient in rows]).sum(0), clip)
@@ -115,10 +115,10 @@ def _by_samples(
 def _by_layers(
     network: Network, parameters: list[nn.Parameter], objective: Objective, visit: Visit, clip: float
 ) -> Adder | None:
-    """Return the same for linear layers and convolutions, from one backward pass; None for other networks.
+    """Return the function of :func:`_by_samples` for linear layers and convolutions, with one backward pass; else None.
 
-    A linear layer's gradient of sample i is δ_i·a_iᵀ, of norm ‖δ_i‖·‖a_i‖ (Goodfellow, arXiv 1510.01799): it is never
-    written down. Those of convolutions are products with the unfolded input.
+    A linear layer's gradient for sample i is δ_i·a_iᵀ with the norm ‖δ_i‖·‖a_i‖ (Goodfellow, arXiv 1510.01799), and is
+    never stored. A convolution's gradients are products with the unfolded input.
     """
     known = {id(parameter): place for place, parameter in enumerate(parameters)}
     modules = network.module.modules()
@@ -132,7 +132,9 @@ def _by_layers(
         with _noted(layers) as seen:
             loss, outputs = objective.loss(network.module, x, y, visit)
         if len(seen) != len(layers):
-            raise SettingError("work.sample_clip: the network calls a layer several times in a pass. Use another one.")
+            raise SettingError(
+                "work.sample_clip: a pass calls a layer of the network several times. Use another network."
+            )
         deltas = torch.autograd.grad(loss * len(x), [output for *_, output in seen])
         squares = loss.new_zeros(len(x))
         adding: list[Callable[[Tensor], None]] = []
@@ -161,12 +163,12 @@ def _by_layers(
 
 @contextmanager
 def _noted(layers: Sequence[nn.Module]) -> Iterator[list[tuple[Any, Tensor, Tensor]]]:
-    """Collect each call of the layers with its input and output."""
+    """Record each call of the layers, with its input and output."""
     seen: list[tuple[Any, Tensor, Tensor]] = []
 
     def note(layer: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> Tensor:
         seen.append((layer, inputs[0].detach(), output))
-        return output.clone()  # the next layer may work in place
+        return output.clone()  # the next layer may change its input in place
 
     hooks = [layer.register_forward_hook(note) for layer in layers]
     try:
@@ -181,7 +183,7 @@ def _unfolds(layer: nn.Conv2d) -> bool:
 
 
 def _unfolded(layer: Any, a: Tensor, delta: Tensor) -> tuple[Tensor, Tensor]:
-    """Return δ [rows, outputs, positions] and a [rows, positions, inputs]: their product is a sample's gradient."""
+    """Return δ [rows, outputs, positions] and a [rows, positions, inputs], whose product is a sample's gradient."""
     if type(layer) is nn.Linear:
         return delta.flatten(1, -2).transpose(1, 2), a.flatten(1, -2)
     columns = unfold(a, layer.kernel_size, layer.dilation, layer.padding, layer.stride)
@@ -205,7 +207,7 @@ def _check(network: Network, work: Work) -> None:
     if work.objective not in SEPARATE:
         raise SettingError(
             f"work.sample_clip with objective '{work.objective}': its loss is not known to be a mean over samples, "
-            f"whose gradients could be clipped one by one. Use one of {', '.join(SEPARATE)}."
+            f"whose gradients could be clipped one by one. Use one of: {', '.join(SEPARATE)}."
         )
     mixing = next((type(layer).__name__ for layer in network.module.modules() if isinstance(layer, MIXING)), None)
     if mixing is not None:

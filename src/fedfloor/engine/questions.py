@@ -1,7 +1,7 @@
-"""Questions to devices: the answers to a ``Probe``, their price, and which of them are accepted.
+"""Questions to devices: the answers to a ``Probe``, their price, and the checks on them.
 
-A question is one class. Execution, prices, forecasts, the wire and the account of privacy read the class and know no
-question by name.
+Every question is one class. Execution, prices, forecasts, the wire and the privacy account read the class, and depend
+on no question's name.
 """
 
 from __future__ import annotations
@@ -37,37 +37,37 @@ from fedfloor.plan.schedule import Key
 SURVEY = "survey"
 COUNT_BYTES = 4
 HASH_BYTES = 8
-HASHES = 4096  # of one answer
-ROUNDING = 1e-4  # of moments that are sent in single precision
-RESOURCES_BYTES = 16  # two numbers: seconds of a pass, metres to the base station
+HASHES = 4096  # greatest number of hashes in an answer
+ROUNDING = 1e-4  # relative rounding error of moments that are sent in single precision
+RESOURCES_BYTES = 16  # bytes of two numbers: seconds of a pass, metres to the base station
 
 
 @dataclass(frozen=True)
 class Sizes:
-    """The sizes from which questions are priced."""
+    """The sizes that determine the prices of questions."""
 
     model: int  # bytes of the packet
-    number: int  # bytes of one number of it
+    number: int  # bytes of one number of the packet
     gradient: int  # bytes of a gradient of the trained numbers
-    classes: int  # F, of which a census counts samples
-    classifier: int  # numbers of the model that are its classifier's; 0 where that is unknown
-    shape: tuple[int, ...]  # of a sample
-    samples: float  # of a device, the mean
+    classes: int  # F, the number of classes in a census
+    classifier: int  # size of the classifier, in numbers; 0 where it is unknown
+    shape: tuple[int, ...]  # shape of a sample
+    samples: float  # mean number of samples of a device
 
 
 @dataclass(frozen=True)
 class Question(ABC):
-    """A question with its settings.
+    """A question to devices, with its settings.
 
     Attributes:
-        counts: whether the answer is class counts (they may carry a census's noise); zeros for a device that does not
-            answer.
-        drifts: whether the answer changes with the park's clock.
-        weighs: whether the size of an answer decides how much it counts, so that far larger ones are refused.
+        counts: whether the answer consists of class counts (perhaps with a census's noise); a missing answer is
+            replaced by zeros.
+        drifts: whether the answer changes over time as the park's data do.
+        weighs: whether an answer's influence grows with its size, so that answers far above the others are refused.
         vector: whether the answer is a tensor [n] in the model's type; else it is JSON.
-        extracts: whether it extracts features: devices take it with the settings of their own experiment alone.
-        trains: whether its settings are those of a visit's work.
-        shared: whether of the model only the part arrives that devices do not keep as their own.
+        extracts: whether it extracts features: devices accept it only with the settings of their own experiment.
+        trains: whether its settings are a visit's work.
+        shared: whether only the part of the model is sent that devices do not keep as their own.
     """
 
     settings: Mapping[str, Scalar]
@@ -81,40 +81,40 @@ class Question(ABC):
     shared: ClassVar[bool] = False
 
     def harmless(self, classes: int) -> float:
-        """Return the size up to which an answer never counts as too large."""
+        """Return the size up to which an answer is never refused as too large."""
         return 0.0
 
     def excess(self) -> str:
-        """Return the reason why a device refuses the settings of another machine's question; "" where it does not."""
+        """Return the reason why a device refuses a question from another machine with these settings, or ""."""
         return ""
 
     @abstractmethod
     def answer(self, engine: Engine, device: int, packet: Packet, tick: int) -> Any:
-        """Answer for a device with the model that arrived; the engine's network may be overwritten."""
+        """Return a device's answer with the arrived model; the engine's network may be overwritten."""
 
     @abstractmethod
     def price(self, sizes: Sizes) -> QuestionCost:
-        """Return bytes down and up, passes over the device's samples, and whether the model goes along."""
+        """Return bytes down and up, passes over the device's samples, and whether the model is sent along."""
 
     def pretended(self, park: Park, device: int, trained: int) -> Any:
-        """Return an answer for a forecast, where nothing is trained; ``trained`` numbers has a model."""
+        """Return a placeholder answer for a forecast without training; ``trained``: number of trained parameters."""
         return park.classes(device)
 
     def checked(self, answer: object, device: int, engine: Engine) -> Any:
-        """Return another machine's answer in JSON; RefusedError: it is out of range, or no JSON is due."""
+        """Return another machine's JSON answer, checked; RefusedError: it is out of range, or the answer is no JSON."""
         raise ranges.RefusedError("kind", "the question is not answered in JSON.")
 
     def fits(self, vector: Tensor, device: int, engine: Engine) -> None:
-        """Refuse a vector of the right length whose numbers no such device can have, by RefusedError."""
+        """Raise RefusedError for a vector of the right length with numbers that the device cannot have."""
         return
 
     def length(self, engine: Engine) -> int | None:
-        """Return the length of a vector; None where it is known to devices alone."""
+        """Return the length of the answer's vector; None if it depends on the device."""
         return None
 
 
 class Census(Question):
-    """The class counts of the device's present samples, [F]."""
+    """The class counts [F] of the samples that a device holds at the tick."""
 
     counts = drifts = True
 
@@ -131,7 +131,7 @@ class Census(Question):
 
 
 class ClassCounts(Census):
-    """The class counts of the device's whole local set, [F]."""
+    """The class counts [F] of a device's whole local data set."""
 
     drifts = False
 
@@ -140,7 +140,7 @@ class ClassCounts(Census):
 
 
 class MeanLoss(Question):
-    """The mean loss of the arriving model over all the samples that the device holds."""
+    """The mean loss of the arrived model over all samples that a device holds."""
 
     weighs = True
 
@@ -169,16 +169,16 @@ class MeanLoss(Question):
 
 
 class Losses(MeanLoss):
-    """The mean losses of all models that arrive, over all the samples that the device holds, in the models' order.
+    """The mean loss of each arrived model over all samples that a device holds, in the models' order.
 
-    Settings: ``models``, their number.
+    Settings: ``models``, the number of models.
     """
 
     weighs = False
 
     def excess(self) -> str:
         count = self.settings.get("models")
-        return "" if type(count) is int and count >= 1 else f"{shown(repr(count))} models; must be a number of them."
+        return "" if type(count) is int and count >= 1 else f"{shown(repr(count))} models; must be a number of models."
 
     def answer(self, engine: Engine, device: int, packet: Packet, tick: int) -> list[float]:  # type: ignore[override]
         models = [packet[model_name(number)] for number in range(self._models)]
@@ -198,7 +198,7 @@ class Losses(MeanLoss):
 
 
 class Gradient(Question):
-    """The gradient of the arriving model's mean loss over all its samples, [trained]."""
+    """The gradient of the arrived model's mean loss over all of a device's samples, [trained]."""
 
     weighs = vector = True
 
@@ -217,7 +217,7 @@ class Gradient(Question):
 
 
 class Profile(Question):
-    """The model that local training makes of the arriving one, [P]; it is not kept.
+    """The model [P] that local training yields from the arrived one; the device does not keep it.
 
     Settings: those of :class:`~fedfloor.plan.nodes.Work`.
     """
@@ -246,13 +246,13 @@ class Profile(Question):
 
 
 class MeanFeatures(Question):
-    """The mean (1/n) Σ_i f(x_i) of the features of the device's samples, [D].
+    """The mean (1/n) Σ_i f(x_i) of the features of a device's samples, [D].
 
-    Settings: ``extractor``, by name, and its own.
+    Settings: ``extractor``, a name, and the extractor's own settings.
     """
 
     weighs = vector = extracts = True
-    OWN: ClassVar[tuple[str, ...]] = ()  # settings that are not the extractor's
+    OWN: ClassVar[tuple[str, ...]] = ()  # settings of the question itself, not of the extractor
 
     def excess(self) -> str:
         return "" if isinstance(self.settings.get("extractor"), str) else "no extractor is named."
@@ -280,7 +280,7 @@ class MeanFeatures(Question):
 
 
 class Hash(MeanFeatures):
-    """h integers ⌊(a_i·v + b_i)/r⌋, v the mean features; a and b are the same on all devices, by the seed.
+    """h integers ⌊(a_i·v + b_i)/r⌋ of the mean features v; the seed gives all devices the same a and b.
 
     Settings: those of :class:`MeanFeatures`, ``hashes`` h and ``width`` r.
     """
@@ -314,10 +314,10 @@ class Hash(MeanFeatures):
 
 
 class Moments(Question):
-    """The first two moments of the samples as they go into the network: n, the mean m and Σ (x − m)(x − m)ᵀ.
+    """The first two moments of a device's samples as network inputs: n, the mean m and Σ (x − m)(x − m)ᵀ.
 
-    These are worth as much as n, Σ x and Σ x xᵀ, and lose less to rounding. The matrix is its upper triangle, row by
-    row: [1 + D + D(D + 1)/2] for samples of D numbers.
+    They are equivalent to n, Σ x and Σ x xᵀ, and lose less to rounding. The matrix is sent as its upper triangle, row
+    by row; the vector is [1 + D + D(D + 1)/2] for samples of D numbers.
     """
 
     vector = True
@@ -350,14 +350,14 @@ class Moments(Question):
         scatter = vector[1 + size :].double()
         squares = scatter[row == column]
         if float(vector[0]) != held or bool((squares < 0).any()):
-            raise ranges.RefusedError("range", f"no moments of its {held} samples.")
+            raise ranges.RefusedError("range", f"its count is not its {held} samples, or a variance is below 0.")
         # s_ij² ≤ s_ii·s_jj, up to the rounding of single precision
         if bool((scatter**2 > (1 + ROUNDING) * squares[row] * squares[column] + ROUNDING).any()):
-            raise ranges.RefusedError("range", "its scatter matrix has covariances that the variances exclude.")
+            raise ranges.RefusedError("range", "its scatter matrix has covariances too large for its variances.")
 
 
 class Scores(Question):
-    """The counts of its held-out normal samples' scores in bins, which yield a threshold: see ``calibrate``.
+    """The counts in bins of the scores of a device's held-out normal samples, for a threshold: see ``calibrate``.
 
     Settings: ``low`` and ``width``, the bins of a round of the bisection.
     """
@@ -384,17 +384,17 @@ class Scores(Question):
 
 
 class Outputs(Question):
-    """The outputs of the device's own model for its test samples, and for those of no device.
+    """The outputs of a device's own model for its test samples, and for test samples without a device.
 
-    A vector: the summed loss of each block, the predicted bin of each sample, and S scores of each.
+    The answer is a vector: the summed loss of each block, the predicted bin of each sample, and S scores per sample.
 
-    Settings: ``scored``, the bin of the requested scores; −1: none, the number of bins: all.
+    Settings: ``scored``, the bin of the requested scores; −1: no scores, the number of bins: scores of all bins.
     """
 
     vector = shared = True
 
     def excess(self) -> str:
-        return "" if type(self.settings.get("scored")) is int else "the bin of the requested scores is not named."
+        return "" if type(self.settings.get("scored")) is int else "the setting 'scored' must be the number of a bin."
 
     def answer(self, engine: Engine, device: int, packet: Packet, tick: int) -> Tensor:
         blocks = self._blocks(engine, device)
@@ -421,11 +421,11 @@ class Outputs(Question):
         blocks, scored = self._blocks(engine, device), self._scored(engine)
         samples = sum(len(rows) for _, rows in blocks)
         if vector.numel() != len(blocks) + samples * (1 + len(scored)):
-            raise ranges.RefusedError("shape", f"{vector.numel()} numbers are not outputs for {samples} test samples.")
+            raise ranges.RefusedError("shape", f"{vector.numel()} numbers are no outputs for {samples} test samples.")
         losses, bins, _ = outputs_of(vector.numpy(), blocks, scored)
         exact = np.array_equal(bins, vector.numpy()[len(blocks) : len(blocks) + samples])
         if not exact or bins.min() < 0 or bins.max() >= len(engine.park.dataset.classes) or losses.min() < 0:
-            raise ranges.RefusedError("range", "its predictions are not classes, or a loss is below 0.")
+            raise ranges.RefusedError("range", "its predictions are no class numbers, or a loss is below 0.")
 
     def _blocks(self, engine: Engine, device: int) -> list[tuple[int, Indices]]:
         return device_blocks(engine.park.test_devices, device)
@@ -436,7 +436,7 @@ class Outputs(Question):
 
 
 def scored_as(scored: Sequence[int]) -> int:
-    """Return the ``scored`` setting of :class:`Outputs`: none, one, or all bins.
+    """Return the ``scored`` setting of :class:`Outputs` for these bins: none, one, or all of them.
 
     >>> scored_as([]), scored_as([3]), scored_as([0, 1, 2])
     (-1, 3, 3)
@@ -447,24 +447,24 @@ def scored_as(scored: Sequence[int]) -> int:
 def outputs_of(
     vector: NDArray[np.float32], blocks: Sequence[tuple[int, Indices]], scored: Sequence[int]
 ) -> tuple[NDArray[np.float64], Labels, NDArray[np.float32]]:
-    """Return an answer to :class:`Outputs` as :func:`block_outputs` returns it."""
+    """Return an answer to :class:`Outputs` in the form that :func:`block_outputs` returns."""
     samples = sum(len(rows) for _, rows in blocks)
     losses, bins, scores = np.split(vector, [len(blocks), len(blocks) + samples])
     return losses.astype(np.float64), bins.astype(np.int64), scores.reshape(samples, len(scored))
 
 
 def lengths(size: int) -> int:
-    """Return the length of the moments of samples with ``size`` numbers."""
+    """Return the length of the vector of :class:`Moments` for samples with ``size`` numbers."""
     return 1 + size + size * (size + 1) // 2
 
 
 class DeviceResources(Question):
-    """A device on the network: seconds of a pass over its data, and metres to the base station."""
+    """A device's resources on the network: seconds of a pass over its data, and metres to the base station."""
 
     def answer(self, engine: Engine, device: int, packet: Packet, tick: int) -> dict[str, float]:
         sites = engine.sites
         if sites is None:
-            raise SettingError("a Probe for 'resources' needs a [network], such as --set network.profile=lte-cat-m2.")
+            raise SettingError("a Probe for 'resources' needs a [network]: add --set network.profile=lte-cat-m2.")
         distance = {} if sites.distance_m is None else {"distance_m": float(sites.distance_m[device])}
         return {"pass_s": float(sites.pass_s[device]), **distance}
 
@@ -476,15 +476,15 @@ class DeviceResources(Question):
 
     def checked(self, answer: object, device: int, engine: Engine) -> dict[str, float]:
         if not isinstance(answer, dict) or not {"pass_s"} <= set(answer) <= {"pass_s", "distance_m"}:
-            raise ranges.RefusedError("answer", "it must have pass_s, and distance_m if known, and no other key.")
+            raise ranges.RefusedError("answer", "it must have the key pass_s, distance_m if known, and no other key.")
         most = {"pass_s": ranges.SECONDS, "distance_m": ranges.METRES}
         return {name: ranges.number(value, 0, most[name], name) for name, value in answer.items()}
 
 
 class Survey(Question):
-    """A step of the normalisation's survey, which is answered before round 1: only its price is known here.
+    """A step of the normalisation's survey, which is answered before round 1; this class gives only its price.
 
-    Settings: ``down`` and ``up``, its bytes.
+    Settings: ``down`` and ``up``, the step's bytes.
     """
 
     def answer(self, engine: Engine, device: int, packet: Packet, tick: int) -> Any:
@@ -512,7 +512,7 @@ QUESTIONS: dict[str, type[Question]] = {
 
 
 def question(node: Probe) -> Question:
-    """Return the question of a node."""
+    """Return the question that a node puts to devices."""
     if node.what not in QUESTIONS or node.what == SURVEY:
         raise unknown("question", node.what, [name for name in QUESTIONS if name != SURVEY])
     return QUESTIONS[node.what](node.settings)

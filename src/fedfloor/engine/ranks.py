@@ -1,14 +1,14 @@
 """The default engine: every rank walks the same plan, and works on its share of the branches.
 
-A node is walked by the whole team or by one rank. A ``Parallel`` that the team meets deals its branches in contiguous
-runs of about equal work; inside a branch everything is one rank's and needs no message. What the team meets that has
-no ``Parallel`` below (a chain) is walked by the first rank, but all ranks put its questions. Every rank ends with
-the same packet and the same receipts.
+A node is walked by the whole team or by one rank. The branches of a ``Parallel`` that the team walks are dealt to ranks
+in contiguous runs of about equal work; a branch is one rank's alone and needs no message. A node without a ``Parallel``
+below it (a chain) is walked by the first rank, but all ranks share its questions. Every rank ends with the same packet
+and the same receipts.
 
-How a visit is carried out: ``Walk`` (plan/schedule.py) yields a ``TrainRequest``, ``Trainer.train`` passes it to the
+A visit takes these steps: ``Walk`` (plan/schedule.py) yields a ``TrainRequest``, and ``Trainer.train`` passes it to the
 engine's executor. In simulation that is ``LocalExecutor``: :func:`fedfloor.engine.local_update.local_update` loads the
 device's memory, trains by :func:`fedfloor.engine.visit.train` and commits the memory. On real machines the cloud's
-``Trainer`` sends branches to edges (``sent``), an edge walks them by :func:`share`, its executor
+``Trainer`` sends branches to edges (:func:`sent`), an edge walks them by :func:`share`, its executor
 (deploy/edge.py) sends the packet to the device, and the device's worker calls the same ``local_update``.
 """
 
@@ -40,14 +40,14 @@ from fedfloor.plan.nodes import Node, Scalar, Select, Train, Work
 from fedfloor.plan.outcome import Outcome, Receipt
 from fedfloor.plan.schedule import BranchWalk, Key, NodeResult, ParallelRequest, RoundContext, Walk, Walking, is_lost
 
-AT_ONCE = 1024  # threads, each of which waits for a device; further branches wait for one of these
-FIRST = 32  # branches whose updates are judged together while too few devices are known: as many models are held
+AT_ONCE = 1024  # threads that each wait for a device; further branches wait for a free thread
+FIRST = 32  # branches whose updates are judged together while too few devices are known; all their models are in memory
 
 
 def in_turn_or_at_once(
     go: Callable[[BranchWalk], NodeResult], branches: Sequence[BranchWalk], *, at_once: bool
 ) -> list[NodeResult]:
-    """Walk branches; at the same time where that saves time, unless a device is in two of them."""
+    """Walk branches one by one, or at the same time with ``at_once``, unless two of them share a device."""
     known = [k for branch in branches for k in branch.known if k >= 0]
     if not at_once or len(branches) < 2 or len(known) > len(set(known)):
         return [go(branch) for branch in branches]
@@ -58,7 +58,7 @@ def in_turn_or_at_once(
 def sent(
     engine: Engine, request: ParallelRequest, subtask: Subtask, size: Callable[[int], int]
 ) -> tuple[Aggregation, list[NodeResult]]:
-    """Let edges walk the branches of a node; the branches of a failed edge are lost."""
+    """Let edges walk a node's branches; return their aggregation and results. A failed edge's branches are lost."""
     node, start = subtask.node, subtask.start
     place = Key(engine.seed, subtask.round, subtask.tick, -1, 0)
     whole, results = aggregation_of(engine, node, start, place), dict[int, NodeResult]()
@@ -81,7 +81,7 @@ def sent(
 
 
 def branches_to_json(done: Sequence[NodeResult]) -> bytes:
-    """Return branches' results as JSON, for :func:`branches_from_json` on another rank or machine."""
+    """Return branches' results as JSON for another rank or machine; :func:`branches_from_json` reads it."""
     rows = [
         [result.chosen, [receipt.row() for receipt in result.receipts], list(result.answers.items())] for result in done
     ]
@@ -89,7 +89,7 @@ def branches_to_json(done: Sequence[NodeResult]) -> bytes:
 
 
 def branches_from_json(children: Sequence[Node], text: Blob) -> list[NodeResult]:
-    """Return branches' results from their JSON, given the branches."""
+    """Return branches' results from the JSON of :func:`branches_to_json`, given the branches' nodes."""
     results = []
     for child, (chosen, rows, answers) in zip(children, json.loads(bytes(text)), strict=True):
         known, whom = schedule.resolved(child, iter(chosen)), tuple(map(tuple, chosen))
@@ -112,7 +112,7 @@ def run(engine: Engine, plan: Node, packet: Packet, *, round_number: int, tick: 
 
 
 def share(engine: Engine, subtask: Subtask, mine: Collection[int]) -> list[Blob]:
-    """Walk the branches ``mine`` of a node for :func:`run` elsewhere; return their results as byte strings."""
+    """Walk the branches ``mine`` of a node for another process's :func:`run`; return their results as byte strings."""
     trainer = Trainer(engine, subtask.round, FrozenExtractor(subtask.frozen))
     if engine.limit is not None:
         trainer.limit = engine.limit.knowing(subtask.updates)
@@ -122,7 +122,7 @@ def share(engine: Engine, subtask: Subtask, mine: Collection[int]) -> list[Blob]
 
 
 class Trainer(schedule.Driver):
-    """Carries out a walk's requests by training; ``by_team``: as in :class:`~fedfloor.plan.schedule.Walk`."""
+    """The driver that carries out a walk's requests; ``by_team`` as in :class:`~fedfloor.plan.schedule.Walk`."""
 
     def __init__(self, engine: Engine, round_number: int, extractor: FrozenExtractor, *, whole: bool = False) -> None:
         self.engine, self.extractor, self.whole = engine, extractor, whole
@@ -131,20 +131,20 @@ class Trainer(schedule.Driver):
         )
         self.by_team = False
         self.limit = engine.limit.copy() if engine.limit is not None else None
-        self.changed: dict[str, Scalar] = {}  # settings of the mixing rule in its next round
+        self.changed: dict[str, Scalar] = {}  # settings of the mixing rule for its next round
 
     @property
     def executor(self) -> Executor:
         return executor_of(self.engine)
 
     def drive(self, walking: Walking) -> NodeResult:
-        """Drive a walk to its end; with a cohort, simultaneous visits are trained together."""
+        """Drive a walk to its end; with a cohort, simultaneous visits are trained as one stack."""
         if self.engine.cohort is not None and not self.by_team:
             return self.engine.cohort.walk(self, walking)
         return super().drive(walking)
 
     def apart(self, known: Iterable[int] | None = None) -> Trainer:
-        """Return the trainer of a branch; with ``known``, on a copy of the memory of these devices."""
+        """Return a trainer for a branch; with ``known``, it works on a copy of the memory of these devices."""
         twin = copy.copy(self)
         twin.by_team = twin.whole = False
         if known is not None:
@@ -155,7 +155,7 @@ class Trainer(schedule.Driver):
     # -- visits, questions, choices ---------------------------------------------------------------------------------
 
     def train(self, request: schedule.TrainRequest) -> tuple[Packet, Receipt] | None:
-        """Train where the packet arrives; an update that is too long is refused."""
+        """Carry out a visit; an update that is too long is refused. None where the visit is lost."""
         engine, work, device = self.engine, request.node.work, request.key.device
         judged = self.limit is not None and device >= 0
         start, was = (kept(request.packet, engine.network.flat), engine.memory.now((device,))) if judged else ({}, {})
@@ -171,7 +171,7 @@ class Trainer(schedule.Driver):
         return visited[0], receipt
 
     def probe(self, request: schedule.ProbeRequest) -> schedule.Answers:
-        """Put a question to devices, each rank to its share."""
+        """Put a question to devices, each rank to its share; return the answers of all."""
         team = self.engine.team if self.by_team else Alone()
         return ask(self.engine, request.node, request.packet, request.tick, team)
 
@@ -179,13 +179,13 @@ class Trainer(schedule.Driver):
         self.executor.hand(self.engine, request.node, request.packet)
 
     def select(self, request: schedule.SelectRequest) -> list[Sequence[int]]:
-        """Choose for coming turns whose choice does not depend on the training in between.
+        """Select devices for several turns ahead, where selection does not depend on the training in between.
 
-        A choice costs half as much right after another one: training clears the processor's caches.
+        Consecutive selections take half the time each, as training clears the processor's caches.
         """
         stream, tick = self.engine.park.stream, request.tick
         moves = stream.position(tick, 0) != stream.position(tick, 1)
-        fixed = not moves and not self.executor.at_once  # devices that can be chosen now may be gone by then
+        fixed = not moves and not self.executor.at_once  # devices that are available now may be gone by then
         seen = Counter({k: request.visits.get(k, 0) for k in request.node.candidates})
         choices: list[Sequence[int]] = []
         for turn in range(request.turns if fixed else 1):
@@ -194,15 +194,15 @@ class Trainer(schedule.Driver):
         return choices
 
     def parallel(self, request: ParallelRequest) -> NodeResult:
-        """Walk the branches of a ``Parallel``, with the team if the team walks the node."""
+        """Walk and aggregate the branches of a ``Parallel``, dealt to the team if the team walks the node."""
         if union.fits(self.engine, request.node, request.packet):
-            return self._together(request)  # on every rank alike: no message
+            return self._together(request)  # every rank computes the same: no message
         if request.walk.by_team:
             return self._deal(request)
         return self.met(request, *self.branches(request, range(len(request.node.children))))
 
     def _deal(self, request: ParallelRequest) -> NodeResult:
-        """Walk one rank's share of the branches, then exchange the unfinished sums and the results."""
+        """Walk this rank's share of the branches, exchange sums and results, and return the aggregated result."""
         engine, team, node = self.engine, self.engine.team, request.node
         if engine.factories is not None:
             known = self.limit.known if self.limit is not None else {}
@@ -212,7 +212,7 @@ class Trainer(schedule.Driver):
             )  # fmt: skip
             return self.met(request, *sent(engine, request, subtask, self._size))
         shares = deal([walk.batches(child, self._size) for child in node.children], team.size)
-        if self.limit is not None and not self.limit.settled(node):  # all updates are looked at together
+        if self.limit is not None and not self.limit.settled(node):  # all updates are judged together
             shares = [range(len(node.children)) if rank == 0 else range(0) for rank in range(team.size)]
         aggregation, done = self.branches(request, shares[team.rank])
         whole = aggregation_of(engine, node, aggregation.start, self.place(request.tick))
@@ -223,7 +223,7 @@ class Trainer(schedule.Driver):
         return self.met(request, whole, results)
 
     def branches(self, request: ParallelRequest, mine: Collection[int]) -> tuple[Aggregation, list[NodeResult]]:
-        """Walk the branches ``mine``; return their aggregation, and the result of each."""
+        """Walk the branches ``mine`` of a ``Parallel``; return their aggregation, and the result of each."""
         start = kept(request.packet, self.engine.network.flat)
         if self.engine.cohort is not None:
             return self.engine.cohort.branches(self, request._replace(packet=start), mine)
@@ -236,7 +236,7 @@ class Trainer(schedule.Driver):
             own.limit = limits.copy() if limits is not None else None
             result = own.drive(branch.walk.node(branch.node, start, request.tick))
             no_vector(result.answers)
-            memory.put_back(was)  # branches happen at the same time: none sees what another one left on a device
+            memory.put_back(was)  # branches are simultaneous: none sees another branch's changes of a memory
             if wait:
                 return replace(result, packet=kept(result.packet, self.engine.network.flat))
             with lock:
@@ -257,12 +257,12 @@ class Trainer(schedule.Driver):
         return aggregation, [done[branch.index] for branch in parted]
 
     def add(self, aggregation: Aggregation, branch: BranchWalk, result: NodeResult) -> NodeResult:
-        """Add a branch's packet, weighted by the samples of the devices trained in it; return the result without it."""
+        """Add a branch's packet, weighted by the samples of its trained devices; return the result without it."""
         aggregation.add(branch.index, result.packet, sum(self._size(k) for k in result.trained), result.receipts)
         return replace(result, packet={})
 
     def _by_factory(self, branches: list[BranchWalk]) -> list[list[BranchWalk]]:
-        """Return branches grouped by the edge that would judge them, each group in plan order."""
+        """Return branches grouped by the factory whose edge judges them on real machines, each group in plan order."""
         groups: dict[int, list[BranchWalk]] = {}
         for branch in branches:
             apart = self.whole and bool(walk.devices(branch.node))
@@ -271,12 +271,12 @@ class Trainer(schedule.Driver):
         return list(groups.values())
 
     def _judged_together(self, done: list[NodeResult], start: Packet, limit: Limit) -> list[NodeResult]:
-        """Refuse branches with updates that are too long beside those of all; the limit then covers these."""
+        """Refuse branches with updates that are too long given those of all; return the results with refusals."""
         outcomes = [(result.resolved, result.receipts) for result in done]
         for index, place, why in offenders(limit, self.engine.network, start, outcomes):
             result, device = done[index], done[index].receipts[place].device
             self.executor.refuse(device, "visit", why)
-            others = f"refused with the update of device {device}."
+            others = f"refused together with the update of device {device}."
             receipts = [
                 r if r.lost else r.without(others if at != place else why) for at, r in enumerate(result.receipts)
             ]
@@ -284,14 +284,14 @@ class Trainer(schedule.Driver):
         return done
 
     def met(self, request: ParallelRequest, aggregation: Aggregation, branches: Sequence[NodeResult]) -> NodeResult:
-        """Aggregate all branches; the memories of their devices are known from then on."""
+        """Aggregate all branches, and record the new memories of their devices; return the node's result."""
         engine, memory = self.engine, self.engine.memory
         branches = aggregation.settle(branches, range(len(branches)))
         whole = schedule.joined(request, {}, branches)
         answers = schedule.merged([request.walk.answers, whole.answers]) if whole.answers else request.walk.answers
         sizes = {k: self._size(k) for k in {receipt.device for receipt in whole.receipts}}
         known = [branch_statistics(branch.receipts, sizes, answers) for branch in branches]
-        # devices may be away when a question is put, or their answers refused
+        # devices may be offline when a question is put, or their answers refused
         away = self.executor.at_once or engine.factories is not None or engine.limit is not None
         aggregation.check_asked(known, away=away)
         first = whole.receipts[0] if whole.receipts else None
@@ -307,7 +307,7 @@ class Trainer(schedule.Driver):
         return replace(whole, packet=packet)
 
     def _judged(self, work: Work, start: Packet, end: Packet, receipt: Receipt) -> Receipt:
-        """Return the receipt of a visit whose update was measured; refused, where it is too long."""
+        """Return a visit's receipt with the length of its update recorded; lost, if the update is too long."""
         engine, limit, device = self.engine, cast(Limit, self.limit), receipt.device
         changed = parts(engine.network, work.travels, start, end)
         receipt = replace(receipt, update=update(work, self._size(device), changed))
@@ -318,7 +318,7 @@ class Trainer(schedule.Driver):
         return receipt.without(why)
 
     def _together(self, request: ParallelRequest) -> NodeResult:
-        """Walk a super node: visits of one step, done as one step on the union of their mini-batches."""
+        """Walk a super node: visits of one step, computed as one step on the union of their mini-batches."""
         keys, size = self.super_node(request)
         figures = union.step(self.engine, request.node, request.packet, keys)
         done = zip(keys, figures, strict=True)
@@ -328,7 +328,7 @@ class Trainer(schedule.Driver):
         return self.united(request, receipts, {"w": self.engine.network.flat} if keys else request.packet)
 
     def super_node(self, request: ParallelRequest) -> tuple[list[Key], int]:
-        """Return the keys of a super node's visits that are not lost, and the bytes that each of them sends."""
+        """Return the keys of a super node's visits that are not lost, and the bytes that each visit sends."""
         keys = [key for key in request.visit_keys() if not is_lost(key, self.engine.loss_chance)]
         return keys, self.engine.network.parcel("all").size(request.packet)
 
@@ -346,7 +346,7 @@ class Trainer(schedule.Driver):
         """Return the round and a tick, as the key of draws that belong to no visit."""
         return Key(self.engine.seed, self.round.number, tick, -1, 0)
 
-    # -- what the walk has to know ----------------------------------------------------------------------------------
+    # -- facts for the walk -----------------------------------------------------------------------------------------
 
     def _size(self, device: int) -> int:
         sizes = self.engine.park.holdings
@@ -363,7 +363,7 @@ class Trainer(schedule.Driver):
 
     def _chosen(self, node: Select, tick: int, seen: Counter[int]) -> list[int]:
         engine = self.engine
-        available = tuple(self.executor.available(node.candidates)) or node.candidates  # without any, no visit is lost
+        available = tuple(self.executor.available(node.candidates)) or node.candidates  # all if none is available
         if len(available) < len(node.candidates):
             node = replace(node, candidates=available, how_many=min(node.how_many, len(available)))
         trained, census = engine.memory.visits, partial(self.executor.census, engine)

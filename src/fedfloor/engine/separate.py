@@ -1,4 +1,4 @@
-"""Evaluation of devices' models on the test data: each device's own, or its cohort's, on its samples."""
+"""Evaluation of several models on the test data: each device's own model, or its cohort's, on its samples."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ log = logging.getLogger(__name__)
 
 
 class Tuning(NamedTuple):
-    """The work by which devices train their models before they are evaluated, and its time."""
+    """The work with which devices train their models before the evaluation, and its round and tick."""
 
     work: Work
     round: int
@@ -45,18 +45,18 @@ def evaluate(
 ) -> Score:  # fmt: skip
     """Evaluate every device's own model, or its cohort's; call it on every rank.
 
-    A test sample counts with the model of the device it belongs to; of one that was never visited, where others keep a
-    part of their own, that is the shared model with the mean of these parts. A sample of no device with a model (a
-    common test set, owners who only test) counts with the mean over all devices' models: every figure is (1/K) Σ_k of
-    its value with model k for such samples. In the confusion matrix the other samples then count K times. The accuracy
-    that is expected of a device on its own mix of classes is that of its model.
+    A test sample is evaluated with its device's model. If devices keep a part of the model, a device that was never
+    visited has the shared model with the mean of these parts. Samples without such a device (a common test set, devices
+    that only test) are evaluated with all K models: a metric is the mean (1/K) Σ_k of its value with model k. In the
+    confusion matrix the other samples then count K times. The accuracy expected of a device on its class shares is that
+    of its model.
 
     Args:
         engine: the engine, whose resident network is overwritten.
-        packet: the models that devices begin with; the first counts where no device has one yet.
-        tune: training of every device's model before; it is not kept.
-        own: the part of the model that devices keep. Real machines run their test samples through their models
-            themselves; there a device without a part of its own has that of the first model.
+        packet: the models with which devices begin; the first is evaluated where no device has a model yet.
+        tune: training of every device's model before the evaluation; the trained models are not kept.
+        own: the part of the model that devices keep. Real machines evaluate their test samples themselves; there a
+            device without an own part has that of the first model.
     """
     remote = engine.executor is not None
     park, scored = engine.park, headline.scored(engine.park.dataset.classes)
@@ -65,7 +65,7 @@ def evaluate(
     tested = park.test_devices[park.test_devices >= 0].tolist() if owned else []
     models = sorted(range(park.devices) if tune else cohorts or owned | set(tested)) or [NOBODY]
     shared = mean_part(engine, packet["w"]) if owned and len(models) > len(owned) and not (cohorts or remote) else None
-    # the device by which each one's model is evaluated
+    # device → the device with whose model it is evaluated
     holder = {k: k for k in models} if tune else _holders(engine, models, cohorts)
     owner = np.array([holder.get(k, NOBODY) for k in park.test_devices.tolist()], np.int64)
     blocks = [block for device in sorted(set(holder.values())) for block in device_blocks(owner, device)]
@@ -93,7 +93,7 @@ def _combined(
 ) -> Score:  # fmt: skip
     """Return the score of several models from the outputs of blocks.
 
-    ``holder`` maps each model's device to the device that was evaluated for it, ``owner`` test samples to devices.
+    ``holder`` maps each device to the one whose model was evaluated for it, ``owner`` each test sample to its device.
     """
     (sums, predicted, scores), park, models = outputs, engine.park, list(holder)
     many, holders = Counter(holder.values()), sorted(set(holder.values()))
@@ -101,7 +101,7 @@ def _combined(
     times = np.where(owner == NOBODY, 1.0 / len(models), 1.0)
     weights = [times[rows[0]] * (many[k] if owner[rows[0]] == NOBODY else 1) for k, rows in blocks]
     loss = float(sums @ np.array(weights)) / park.test_samples
-    rows = np.concatenate([rows for _, rows in blocks])  # of all answers in turn the sample, and the model's device
+    rows = np.concatenate([rows for _, rows in blocks])  # the sample of each output, and the device of its model
     by = np.repeat([device for device, _ in blocks], [len(rows) for _, rows in blocks])
     y = park.dataset.y_test[rows]
     has_own = owner[rows] != NOBODY
@@ -125,7 +125,7 @@ def _remote_outputs(
     engine: Engine, packet: Packet, blocks: Sequence[tuple[int, Indices]], scored: Sequence[int],
     load: Callable[[int], None], own: str,
 ) -> tuple[NDArray[np.float64], Labels, NDArray[np.float32]]:  # fmt: skip
-    """Return :func:`block_outputs`; devices with a part of their own run their blocks themselves."""
+    """Return outputs of blocks as :func:`block_outputs` does; devices with an own part compute theirs themselves."""
     devices = dict.fromkeys(device for device, _ in blocks)
     to_ask = tuple(k for k in devices if k in engine.memory.held)
     node = Probe(to_ask, "outputs", settings={"scored": scored_as(scored)})
@@ -134,7 +134,7 @@ def _remote_outputs(
     silent = [k for k in to_ask if k not in answers]
     if silent:
         log.warning(
-            "devices %s did not evaluate their models: the shared part with the first model's '%s' counts for them.",
+            "devices %s did not evaluate their models: the shared part with the first model's '%s' replaces them.",
             silent, own,
         )  # fmt: skip
     parts = []
@@ -149,9 +149,9 @@ def _remote_outputs(
 
 
 def cohorts_of(engine: Engine, packet: Packet, known: Mapping[int, int]) -> dict[int, int]:
-    """Return the number of every device's model; for devices without one yet, the model of the least training loss.
+    """Return every device's model number; devices without one get the model with the least training loss.
 
-    Nothing where the packet has one model.
+    {} if the packet has a single model.
     """
     if not several(packet):
         return {}
@@ -162,14 +162,14 @@ def cohorts_of(engine: Engine, packet: Packet, known: Mapping[int, int]) -> dict
 
 
 def _holders(engine: Engine, models: list[int], cohorts: Mapping[int, int]) -> dict[int, int]:
-    """Return for each device one with the same model: the cohort's first device, unless devices change it further."""
+    """Return the device evaluated for each device: its cohort's first, or itself if its model is its own."""
     first: dict[int, int] = {}
     apart = engine.task.calibrates or not cohorts
     return {k: k if apart or k in engine.memory.held else first.setdefault(cohorts[k], k) for k in models}
 
 
 def _tune(engine: Engine, tune: Tuning, device: int) -> None:
-    """Train the resident network on a device's samples, with draws that belong to no visit."""
+    """Train the resident network on a device's samples, with random draws of its own key."""
     with torch.inference_mode(mode=False):
         samples = engine.samples(device, tune.tick)
         about = Visit(None, {}, engine.network, {}, tune.work, tune.work.batches(len(samples)), task=engine.task)
@@ -178,9 +178,9 @@ def _tune(engine: Engine, tune: Tuning, device: int) -> None:
 
 
 def mean_part(engine: Engine, model: Tensor) -> Tensor:
-    """Return a model with the mean of all devices' own parts instead of its own; unchanged where none has one."""
+    """Return a model in which the mean of all devices' own parts replaces its part; unchanged if no device has one."""
     total, many = torch.zeros_like(model, dtype=torch.float64), 0
     for device in sorted(engine.memory.held):
-        if not engine.memory.load(device).keys() & {f"{OWN} all"}:  # a whole model is not part of the shared one
+        if not engine.memory.load(device).keys() & {f"{OWN} all"}:  # a whole model is no part of the shared one
             total, many = total + personal(engine, device, model).double(), many + 1
     return (total / many).to(model.dtype) if many else model

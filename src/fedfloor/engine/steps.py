@@ -1,9 +1,9 @@
-"""Gradients of mini-batches and the optimiser steps along them, on one flat vector.
+"""Gradients of mini-batches and optimiser steps along them, on one flat vector.
 
-Two shortcuts: PyTorch's engine is called straight away where ``torch.autograd.grad`` would only check its arguments, a
-tenth of a small network's step; and a large linear layer takes its step W ← W − η·δᵀx as one matrix product within the
-backward pass, instead of writing a gradient as large as the layer and reading it again. The latter is exact in
-arithmetic, not in rounding.
+Two shortcuts save time. PyTorch's autograd engine is called directly, as the argument checks of ``torch.autograd.grad``
+take a tenth of a small network's step. And a large linear layer takes its step W ← W − η·δᵀx as one matrix product
+within the backward pass, instead of writing and reading a gradient as large as the layer; this is exact in arithmetic,
+not in rounding.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ from fedfloor.parts.proximal import evaluating
 from fedfloor.plan.nodes import TRAVEL, Work
 from fedfloor.tasks.task import Task
 
-BLOCK = 500  # fixed, so that the same samples meet in the same products
-PREFIX = "optimizer."  # of the moments' names among a device's tensors
-TINY = 1e-6  # added to the norm that a gradient is divided by, as in torch.nn.utils.clip_grad_norm_
-LARGE = 1 << 20  # numbers of a layer that does not fit into the cache
+BLOCK = 500  # fixed, so that matrix products always have the same rows
+PREFIX = "optimizer."  # prefix of the moments' names among a device's tensors
+TINY = 1e-6  # added to the norm by which a gradient is divided, as in torch.nn.utils.clip_grad_norm_
+LARGE = 1 << 20  # least number of weights of a layer that does not fit into the cache
 
 
 def gradients(loss: Tensor, parameters: Sequence[Tensor], grad: Tensor | None = None) -> tuple[Tensor, ...]:
-    """Return ∂loss/∂p of each parameter p, shaped like it, to the bit as ``torch.autograd.grad``.
+    """Return ∂loss/∂p for each parameter p, shaped like p; equal to ``torch.autograd.grad`` to the bit.
 
-    The loss is a scalar, or any tensor with ``grad``, the derivative of the minimised quantity by it.
+    The loss is a scalar, or any tensor if ``grad`` gives the derivative of the minimised quantity by it.
 
     >>> w = torch.tensor([3.0, 1.0], requires_grad=True)
     >>> gradients((w * w).sum(), [w])
     (tensor([6., 2.]),)
     """
-    if type(loss) is not Tensor or (grad is None and loss.dim()):  # a subclass may have gradients of its own
+    if type(loss) is not Tensor or (grad is None and loss.dim()):  # a subclass may define its own gradients
         return torch.autograd.grad(loss, parameters, grad_outputs=grad)
     seed = torch.ones_like(loss) if grad is None else grad
     run = torch.autograd.Variable._execution_engine.run_backward
@@ -49,7 +49,7 @@ def gradients(loss: Tensor, parameters: Sequence[Tensor], grad: Tensor | None = 
 def full_gradient(network: Network, samples: Samples, task: Task) -> Tensor:
     """Return ∇F(w) = (1/n) Σ_i ∇ℓ(w; x_i, y_i) of the task's loss, float32 [trained].
 
-    In evaluation mode: no dropout, batch norm by its own statistics, nothing is changed.
+    The network is in evaluation mode: no dropout, batch norm with its running statistics, and no change of state.
     """
     total = network.flat.new_zeros(network.trained)
     parts = network.shaped_like(network.parameters)(total)
@@ -64,11 +64,11 @@ def full_gradient(network: Network, samples: Samples, task: Task) -> Tensor:
 
 Step = Callable[[tuple[Tensor, ...], Tensor | None], None]
 Shaped = Callable[[Tensor], list[Tensor]]
-Moment = Callable[[str, Tensor], Tensor]  # its name, and how it begins → the moment, which steps change in place
+Moment = Callable[[str, Tensor], Tensor]  # a moment's name and initial value → the moment, which steps change in place
 
 
 def taken(memory: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Take the moments of optimisers out of a device's memory.
+    """Remove the optimisers' moments from a device's memory, and return them.
 
     >>> memory = {"c": torch.zeros(2), "optimizer.sgd.0.velocity": torch.ones(2)}
     >>> list(taken(memory)), list(memory)
@@ -78,7 +78,7 @@ def taken(memory: dict[str, Tensor]) -> dict[str, Tensor]:
 
 
 def stepper(flat: Tensor, shaped: Shaped, work: Work, kept: dict[str, Tensor] | None = None, first: int = 0) -> Step:
-    """Return the function that takes one optimiser step from a tuple of gradients and a flat one, or None.
+    """Return the function that takes one optimiser step from a tuple of gradients and a flat gradient, or None.
 
     With g the gradient, divided by max(1, ‖g‖/c) where it is clipped to the norm c, and η the rate:
 
@@ -90,11 +90,11 @@ def stepper(flat: Tensor, shaped: Shaped, work: Work, kept: dict[str, Tensor] | 
 
     Args:
         flat: the trained numbers, changed in place.
-        shaped: cuts a vector like ``flat`` into views shaped like the parameters.
+        shaped: the function that cuts a vector like ``flat`` into views shaped like the parameters.
         work: optimiser, rate η, momentum β, β₁, β₂, ε, weight decay λ, clip_norm c.
-        kept: the device's moments by name, changed in place; those of this work are added. They are neither read nor
-            written where the work makes moments anew in every visit.
-        first: the place of ``flat`` in the model: the moments of each part are kept.
+        kept: the device's moments by name, changed in place; those of this work are added. Unused if the work starts
+            every visit with new moments.
+        first: the index of ``flat`` in the flat model; moments are kept for each part.
     """
     stored = {} if kept is None or work.moments == "visit" else kept
 
@@ -168,7 +168,7 @@ def _sgd(flat: Tensor, shaped: Shaped, work: Work, moment: Moment) -> Step:
 
 def _adam(flat: Tensor, gradient: Tensor, work: Work, moment: Moment) -> Callable[[], None]:
     mean, square = (moment(name, torch.zeros_like(flat)) for name in ("mean", "square"))
-    steps = moment("steps", torch.zeros((), dtype=torch.float32, device=flat.device))  # as torch.optim counts
+    steps = moment("steps", torch.zeros((), dtype=torch.float32, device=flat.device))  # as torch.optim counts its steps
     run = torch._fused_adamw_ if work.optimizer == "adamw" else torch._fused_adam_
 
     def step() -> None:
@@ -182,28 +182,28 @@ def _adam(flat: Tensor, gradient: Tensor, work: Work, moment: Moment) -> Callabl
 
 
 def large_layers(network: Network, work: Work, objective: Objective) -> list[nn.Linear]:
-    """Return the layers that can take their own steps; none where that would not be the same step.
+    """Return the layers that can take their steps within the backward pass; [] if the result would differ.
 
-    Plain cross-entropy calls a chain of layers once for each mini-batch, so that no layer is needed after its step.
-    Momentum, weight decay and other objectives read gradients or weights afterwards.
+    With plain cross-entropy, each layer is called once per mini-batch and not needed after its step. Momentum, weight
+    decay and other objectives read gradients or weights after the backward pass.
     """
     if type(objective) is not Plain or not work.only("objective", "epochs", "steps", "batch_size", "rate", *TRAVEL):
         return []
     chain = network.module
     if type(chain) is not nn.Sequential or any(not p.requires_grad for p in chain.parameters()):
-        return []  # of a class of one's own, forward() may call a layer twice
+        return []  # forward() of another class may call a layer twice
     known = [layer for layer in chain if any(True for _ in layer.parameters())]
     inside = [id(p) for layer in known for p in layer.parameters()]
-    if len(set(inside)) < len(inside):  # a layer that stands twice, or layers that share their weights
+    if len(set(inside)) < len(inside):  # a layer that occurs twice, or layers that share their weights
         return []
-    # not the first one: the backward pass goes as far as there are gradients to write down
+    # not the first layer: the backward pass ends at the first layer with gradients to compute
     large = [layer for layer in known[1:] if type(layer) is nn.Linear and layer.weight.numel() >= LARGE]
-    return [layer for layer in large if "weight" in dict(layer.named_parameters())]  # weight normalisation computes it
+    return [layer for layer in large if "weight" in dict(layer.named_parameters())]  # not with weight normalisation
 
 
 @contextmanager
 def stepping(large: list[nn.Linear], rate: float) -> Iterator[None]:
-    """Let layers take their steps during the backward pass."""
+    """Let the layers take plain SGD steps within the backward pass, inside this context."""
     for layer in large:
         layer.forward = partial(_Stepped.through, layer, rate)  # type: ignore[method-assign]
     try:
@@ -214,7 +214,7 @@ def stepping(large: list[nn.Linear], rate: float) -> Iterator[None]:
 
 
 class _Stepped(torch.autograd.Function):
-    """y = x·Wᵀ + b, whose backward pass takes the layer's step after it has computed ∂loss/∂x."""
+    """The layer y = x·Wᵀ + b with a backward pass that computes ∂loss/∂x and then takes the layer's step."""
 
     @classmethod
     def through(cls, layer: nn.Linear, rate: float, x: Tensor) -> Tensor:
@@ -230,7 +230,7 @@ class _Stepped(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, None, None, None]:
         (x,), (weight, bias) = ctx.saved_tensors, ctx.layer
         before = grad.matmul(weight) if ctx.needs_input_grad[0] else None
-        rows = grad.flatten(0, -2)  # a sample may have several
+        rows = grad.flatten(0, -2)  # a sample may have several rows
         weight.data.addmm_(rows.t(), x.flatten(0, -2), alpha=-ctx.rate)
         if bias is not None:
             bias.data.add_(rows.sum(0), alpha=-ctx.rate)

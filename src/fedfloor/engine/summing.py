@@ -1,8 +1,8 @@
-"""Where branches meet whose devices reveal no more than the sum of a group's updates: see parts/masking.py.
+"""Secure aggregation: branches whose devices reveal only the sum of a group's updates; see parts/masking.py.
 
-A group is a factory, or all of them (``across``). The sum is one of whole numbers, so it does not depend on an order,
-and masked or not it has the same bits: simulations leave masks out. A group of which too few devices are left has no
-sum, and the visits to it are lost.
+A group is a factory, or all factories (``across``). Sums are of whole numbers, so they do not depend on the order, and
+are the same to the bit with and without masks: simulations omit the masks. If too few devices of a group deliver, the
+group has no sum, and the visits to its devices are lost.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ from fedfloor.plan.schedule import Key, NodeResult
 
 
 def aggregation_of(engine: Engine, node: Parallel, start: Packet, place: Key) -> Aggregation:
-    """Return where the branches of a node meet.
+    """Return the aggregation that fits a node: plain, of coded changes, or secure.
 
     Args:
-        place: the node's round and tick.
+        place: the round and tick of the node, the key of random draws.
     """
     works = [child.work for child in node.children if isinstance(child, Train)]
     codec = travel.summed(travel.up(engine.network, works[0])) if works and not node.travel else None
@@ -54,7 +54,7 @@ def aggregation_of(engine: Engine, node: Parallel, start: Packet, place: Key) ->
 
 
 def device_noise(rule: mix.Mix, fixed: FixedPoint, needed: int) -> float:
-    """Return the deviation, in steps, of a device's noise in a sum with a least number of devices; 0: no noise.
+    """Return the standard deviation, in steps, of a device's noise in a sum of at least ``needed`` devices; 0: none.
 
     Raises:
         SettingError: the deviation is so small that the published bound does not cover the sum's noise.
@@ -63,21 +63,21 @@ def device_noise(rule: mix.Mix, fixed: FixedPoint, needed: int) -> float:
     if 0 < deviation < LEAST_DEVIATION:
         raise SettingError(
             f"mix.distributed with travel.secure-sum.bits = {fixed.ring.bits} and bound = {fixed.bound:g}: a device's "
-            f"noise has the deviation {deviation:.2g} steps; {LEAST_DEVIATION:g} are needed. Set bits = 32, a bound "
-            "near mix.clip, or more noise."
+            f"noise has a standard deviation of {deviation:.2g} steps; at least {LEAST_DEVIATION:g} are needed. Set "
+            "bits = 32, a bound near mix.clip, or more noise."
         )
     return deviation
 
 
 @dataclass
 class GroupSum:
-    """The sum of the devices that mask each other.
+    """The sum of a group of devices that mask their updates against each other.
 
     Attributes:
-        planned: the branches of these devices.
-        members: the devices whose vectors are in the sum.
-        total: their sum; None before the first.
-        lost: why it is lost; "" where it is not.
+        planned: the indices of the branches of the group's devices.
+        members: the indices of the branches in the sum.
+        total: the sum of the members' vectors; None without members.
+        lost: the reason why the sum is lost, or "".
     """
 
     planned: list[int] = field(default_factory=list)
@@ -87,7 +87,7 @@ class GroupSum:
 
 
 class SecureAggregation(Aggregation):
-    """The branches of one ``Parallel``, each a visit to a device, whose changes are added up by group.
+    """The aggregation of a ``Parallel`` whose branches are visits to one device each; changes are summed by group.
 
     Args:
         codec: the visits' codec.
@@ -112,11 +112,11 @@ class SecureAggregation(Aggregation):
         noise = TAIL * self._rule.sum_noise() * math.sqrt(shares)
         self.fixed = FixedPoint.sized(self.cut.numbers, codec.bits, codec.bound, most, len(self.devices), noise)
         self.seed = engine.seed
-        for group in self.sums.values():  # before anybody trains
+        for group in self.sums.values():  # an unusable noise is an error before any training
             self.noise(group)
 
     def add(self, index: int, packet: Packet, samples: int, receipts: Sequence[Receipt] = ()) -> None:
-        """Add a branch's change, or the masked vector that its device sent instead."""
+        """Add a branch's change, or the masked vector that its device sent in its place."""
         if not samples:
             return
         group, sent = self._of(index), packet["w"].cpu()
@@ -137,40 +137,40 @@ class SecureAggregation(Aggregation):
         return next(group for group in self.sums.values() if index in group.planned)
 
     def needed(self, group: GroupSum) -> int:
-        """Return the number of a group's devices that must be left in its sum."""
+        """Return the least number of a group's devices in its sum."""
         return threshold(self.codec.threshold, len(group.planned))
 
     def noise(self, group: GroupSum) -> float:
-        """Return the deviation of the noise that each device of a group adds, in steps; 0: none."""
+        """Return the standard deviation of the noise that each device of a group adds, in steps; 0: no noise."""
         return device_noise(self._rule, self.fixed, self.needed(group))
 
     def shortfall(self, group: GroupSum, devices: Collection[int]) -> str:
-        """Return why a group's sum is not unmasked where these of its devices are left; "" where it is."""
+        """Return the reason why a group's sum with these devices is not unmasked, or ""."""
         needed, whose = self.needed(group), "of all factories" if self.codec.across else "of its factory"
         if len(devices) < needed:
-            left = f"{len(devices)} of {len(group.planned)} devices {whose} are left"
-            return f"{left}; a secure sum is unmasked for {needed}."
+            left = f"{len(devices)} of {len(group.planned)} devices {whose} delivered"
+            return f"{left}; a secure sum needs {needed}."
         factories = len({self.factory_of[device] for device in devices})
         if self.codec.across and factories < LEAST:
-            return f"devices of {factories} factories are left; a secure sum across factories needs {LEAST}."
+            return f"devices of only {factories} factories delivered; a secure sum across factories needs {LEAST}."
         return ""
 
     def flaw(self, group: GroupSum) -> str:
-        """Return why an unmasked sum cannot be that of its members; "" where it can."""
+        """Return the reason why an unmasked sum cannot be that of its members, or ""."""
         total, weight, _ = self.fixed.decoded(cast(Bytes, group.total))
         due = sum(self.weights[index] for index in group.members)
-        if abs(weight - due) > len(group.members) * 2.0**-FIGURE_BITS:  # a mask is left, or a device lied
-            return f"its sum has the weight {weight:g}; that of its devices is {due:g}"
+        if abs(weight - due) > len(group.members) * 2.0**-FIGURE_BITS:  # a mask is left, or a weight is false
+            return f"its sum has the weight {weight:g}, its devices have {due:g} together"
         steps = len(group.members) + TAIL * self.noise(group) * math.sqrt(len(group.members))
         most = self.codec.bound * due + steps * 2.0**-self.fixed.fraction
         if total.size and np.abs(total).max() > most:
-            return "a number of its sum is more than its devices can have added"
+            return "a number in its sum is larger than its devices can have added"
         return ""
 
     def settle(self, branches: Sequence[NodeResult], places: Sequence[int]) -> list[NodeResult]:
-        """Return the results of branches: figures of receipts are their sum's mean, those of a lost sum are lost.
+        """Return the branches' results: receipts carry the means of their group's sum; those of a lost sum are lost.
 
-        A sum of which some branches are elsewhere is settled where all of them meet.
+        A group with branches on several ranks is settled where all of its branches are known.
         """
         whole = [group for group in self.sums.values() if set(group.planned) <= set(places)]
         for group in whole:
@@ -191,11 +191,11 @@ class SecureAggregation(Aggregation):
         return replace(result, receipts=[replace(receipt, loss_first=first, loss_last=last, accuracy=accuracy)])
 
     def unfinished(self) -> list[bytes | memoryview]:
-        """Return the groups' sums that are held here as byte strings."""
+        """Return this rank's group sums as byte strings, the input of :meth:`take` on other ranks."""
         known = {m: group for m, group in self.sums.items() if group.total is not None and not group.lost}
         heads = {str(m): sorted(group.members) for m, group in known.items()}
         size = self.fixed.ring.bytes
-        padded = [np.pad(cast(Bytes, group.total), (0, -size % 8)) for group in known.values()]  # of 64 bits
+        padded = [np.pad(cast(Bytes, group.total), (0, -size % 8)) for group in known.values()]  # to 64-bit words
         return [json.dumps(heads).encode(), *(total.data for total in padded)]
 
     def take(self, parts: Sequence[memoryview]) -> None:
@@ -207,7 +207,7 @@ class SecureAggregation(Aggregation):
             group.members.update(members)
 
     def mixed(self, known: Sequence[mix.Branch | None], classes: int, trained: int, rng: np.random.Generator) -> Packet:
-        """Return the aggregated packet: by the rule from the sum of all groups' sums."""
+        """Return the aggregated packet: the mixing rule applied to the sum over all groups."""
         total, left = self.fixed.ring.zeros(), False
         for group in self.sums.values():
             if group.total is not None and not group.lost:

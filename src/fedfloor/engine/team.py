@@ -1,13 +1,13 @@
-"""Ranks that work on one run: how they wait for each other and show each other bytes.
+"""Teams of ranks that work on one run: barriers, and the exchange of byte strings.
 
-On one host a team talks through shared memory (a barrier takes tens of microseconds); between hosts it talks through
-``torch.distributed`` with gloo. Both offer the same two calls, ``gather`` and ``fail``, and a team of one needs
+On one host a team communicates through shared memory (a barrier takes tens of microseconds), between hosts through
+``torch.distributed`` with gloo. Both offer the same two calls, ``gather`` and ``fail``; a team of one rank needs
 neither.
 
-Writes and reads of ranks are ordered by POSIX semaphores in the shared memory: a rank posts after
-it has written, and waits before it reads. POSIX names ``sem_post``, ``sem_trywait`` and ``sem_timedwait`` among the
-functions that synchronise memory between threads and processes (Base Definitions, Memory Synchronization), so this
-holds on processors that reorder stores and loads, such as aarch64, where a counter written after the data would not.
+POSIX semaphores in the shared memory order the ranks' writes and reads: a rank posts after it has written, and waits
+before it reads. POSIX lists ``sem_post``, ``sem_trywait`` and ``sem_timedwait`` among the functions that synchronise
+memory between threads and processes (Base Definitions, Memory Synchronization). The order therefore also holds on
+processors that reorder stores and loads, such as aarch64, where a counter written after the data would not suffice.
 With gloo on one host rounds of the FedGS and HFedMS networks take 14 to 17 % longer (``fedfloor bench simulation``).
 """
 
@@ -31,14 +31,14 @@ from fedfloor.outside import blamed
 
 Blob = memoryview | bytes | bytearray
 CONTROL_BYTES = 1 << 16
-STRIDE = 64  # bytes from one word or semaphore to the next, so that two ranks never write the same cache line
+STRIDE = 64  # bytes between words or semaphores, so that two ranks never write the same cache line
 WORD = 8  # bytes of an int64
-ARRIVED, FAILED, TOTAL, CLAIM, LENGTH = 0, 1, 2, 4, 5  # the entries of the control page, for each rank; TOTAL twice
+ARRIVED, FAILED, TOTAL, CLAIM, LENGTH = 0, 1, 2, 4, 5  # the entries of the control page, one per rank; two for TOTAL
 ERROR_AT = 1 << 15
-POLLS = 200  # before a rank goes to sleep: most waits are shorter
-LOOK_S = 0.1  # how often a rank that sleeps looks whether the others live
-RAISED = {kind.__name__: kind for kind in (SettingError, DivergedError)}  # any other error arrives as a RunError
-MOST_RANKS = 64  # the control page has room for 85
+POLLS = 200  # seconds before a rank sleeps: most waits are shorter
+LOOK_S = 0.1  # interval at which a sleeping rank checks that the others are alive
+RAISED = {kind.__name__: kind for kind in (SettingError, DivergedError)}  # other errors become RunError elsewhere
+MOST_RANKS = 64  # the control page has room for 85 ranks
 
 
 class Team(Protocol):
@@ -48,7 +48,7 @@ class Team(Protocol):
     size: int
 
     def gather(self, mine: Sequence[Blob]) -> list[list[memoryview]]:
-        """Exchange byte strings between all ranks, which must all call this at the same point; return them by rank."""
+        """Exchange byte strings between all ranks; return them by rank. Every rank must call it at the same point."""
         ...
 
     def fail(self, error: BaseException) -> None:
@@ -77,21 +77,21 @@ class Alone:
 
 
 class PeerLostError(RunError):
-    """Another rank died without an error message."""
+    """The death of another rank that left no error message."""
 
 
 class Shared:
-    """Ranks on one host: a control page and two mailboxes per rank in one shared file, used in turn.
+    """The team of ranks on one host: a shared file with a control page, and two mailboxes per rank for use in turn.
 
-    With two mailboxes one barrier per exchange is enough: a rank that fills a mailbox for the second time has passed
-    the barrier between, which no rank reaches before it has read the first filling.
+    With two mailboxes one barrier per exchange is enough: before a rank fills a mailbox for the second time, it passes
+    the barrier in between, which every rank reaches only after it has read the first message.
 
-    At a barrier a rank posts to the semaphore of each of the n − 1 others and waits n − 1 times on its own. The first
-    to pass barrier t has got a post from each of the others, as none can have posted for t + 1; so no rank passes
-    before all are there, whichever posts it takes first.
+    At a barrier a rank posts to the semaphores of the n − 1 others, and waits n − 1 times on its own semaphore. The
+    first rank to pass barrier t has a post from each of the others, as none of them can have posted for t + 1. So no
+    rank passes before all have arrived, whatever the order of the posts.
 
     Args:
-        parent: process id whose death ends this rank; 0: none.
+        parent: id of the process whose death ends this rank; 0: none.
     """
 
     def __init__(self, path: Path, rank: int, size: int, *, parent: int = 0) -> None:
@@ -118,7 +118,7 @@ class Shared:
         return self._base + (kind * self.size + rank) * STRIDE
 
     def barrier(self) -> None:
-        """Wait until every rank is here; raise the error of a rank that failed."""
+        """Wait until every rank has arrived; raise the error of a rank that failed."""
         if self._failed:
             self._raise_failure()
         c, own = _c(), self._semaphore(ARRIVED, self.rank)
@@ -155,11 +155,11 @@ class Shared:
         if self._parent and os.getppid() != self._parent:
             os._exit(1)
         dead = [pid for pid in self.children if _dead(pid)]
-        self._raise_failure()  # a dead rank may have left its error since the last look
+        self._raise_failure()  # a dead rank may have left its error since the last check
         if dead:
             while missing and _c().sem_trywait(self._semaphore(ARRIVED, self.rank)) == 0:
                 missing -= 1
-            if missing:  # otherwise it was the last one, and its work is done
+            if missing:  # otherwise it was the last barrier, and its work is done
                 pid = dead[0]
                 lost = PeerLostError(
                     f"a rank (process {pid}) died while the others were working. "
@@ -170,7 +170,7 @@ class Shared:
         return missing
 
     def gather(self, mine: Sequence[Blob]) -> list[list[memoryview]]:
-        """Exchange through the mailboxes, in as many turns as the longest message needs."""
+        """Exchange byte strings through the mailboxes, in the turns that the longest needs; return them by rank."""
         parts = [memoryview(part).cast("B") for part in mine]
         head = np.array([len(parts), *(len(p) for p in parts)], dtype=np.int64)
         outgoing = [head.data.cast("B"), *parts]
@@ -194,8 +194,8 @@ class Shared:
         return [parts if rank == self.rank else _unpack(memoryview(incoming[rank])) for rank in range(self.size)]
 
     def fail(self, error: BaseException) -> None:
-        """Leave the error where the others look while they wait, with file and line of a user's code that raised it."""
-        if self._failed or _c().sem_trywait(self._semaphore(CLAIM, 0)):  # another rank states its error
+        """Leave the error for the other ranks, with file and line if a user's code raised it."""
+        if self._failed or _c().sem_trywait(self._semaphore(CLAIM, 0)):  # another rank has left its error
             return
         error = blamed(error) or error
         kind = next((name for name, kind in RAISED.items() if isinstance(error, kind)), "RunError")
@@ -205,12 +205,12 @@ class Shared:
         self._words[self._word(LENGTH, 0)] = len(message)
         self._failed = True
         self._post(FAILED)
-        self._post(ARRIVED)  # wakes who waits, to look
+        self._post(ARRIVED)  # wakes the waiting ranks, which then check
 
     def close(self) -> None:
         del self._words
         self._bytes.release()
-        with contextlib.suppress(BufferError):  # a failure's traceback holds views: unmapped with the last one
+        with contextlib.suppress(BufferError):  # a traceback holds views of the memory: the last one unmaps it
             self._map.close()
 
 
@@ -220,7 +220,7 @@ class _Time(ctypes.Structure):
 
 @cache
 def _c() -> ctypes.CDLL:
-    """Return the C library, whose semaphores lie at a given address; Python's own each have a name."""
+    """Return the C library, as its semaphores can be in given memory; Python's own semaphores are named objects."""
     library = ctypes.CDLL(None)
     library.sem_init.argtypes = (ctypes.c_void_p, ctypes.c_int, ctypes.c_uint)
     library.sem_post.argtypes = library.sem_trywait.argtypes = (ctypes.c_void_p,)
@@ -229,7 +229,7 @@ def _c() -> ctypes.CDLL:
 
 
 def _until(seconds: float) -> _Time:
-    """Return the time of day in so many seconds."""
+    """Return the time of day ``seconds`` from now, as ``sem_timedwait`` takes it."""
     then = time.time() + seconds
     return _Time(int(then), int(then % 1 * 1e9))
 
@@ -237,12 +237,12 @@ def _until(seconds: float) -> _Time:
 def _dead(pid: int) -> bool:
     try:
         return os.waitpid(pid, os.WNOHANG)[0] != 0
-    except ChildProcessError:  # something else in this process has reaped it
+    except ChildProcessError:  # other code in this process has reaped it
         return True
 
 
 def _write(parts: Sequence[memoryview], skip: int, into: memoryview) -> None:
-    """Copy the bytes [skip, skip + len(into)) of the concatenated parts."""
+    """Copy the bytes [skip, skip + len(into)) of the concatenated parts to ``into``."""
     start, at = 0, 0
     for part in parts:
         low, high = max(0, skip - start), min(len(part), skip + len(into) - start)
@@ -258,15 +258,15 @@ def _unpack(message: memoryview) -> list[memoryview]:
 
 
 def split(message: memoryview, sizes: Sequence[int]) -> list[memoryview]:
-    """Split a message into parts of these sizes."""
+    """Split a message into parts of the given sizes in bytes, without copying."""
     stops = list(accumulate(sizes))
     return [message[stop - size : stop] for size, stop in zip(sizes, stops, strict=True)]
 
 
 def shared_file(ranks: int, packet_bytes: int) -> Path:
-    """Make the file a team on one host shares, in memory where there is room, else in the temporary folder.
+    """Create the shared file of a team on one host, in memory if there is room, else in the temporary folder.
 
-    A mailbox holds four packets, between 1 and 64 MiB. Unlink the file once every rank has opened it.
+    A mailbox holds four packets, at least 1 and at most 64 MiB. Unlink the file once every rank has opened it.
     """
     import tempfile
 
@@ -277,7 +277,7 @@ def shared_file(ranks: int, packet_bytes: int) -> Path:
             continue
         handle, name = tempfile.mkstemp(prefix="fedfloor-", dir=folder)
         try:
-            os.posix_fallocate(handle, 0, size)  # reserve now: a full tmpfs would kill a rank with SIGBUS later
+            os.posix_fallocate(handle, 0, size)  # reserved, as a full tmpfs would kill a rank with SIGBUS later
             _prepare(handle, ranks)
             return Path(name)
         except OSError:
@@ -285,12 +285,12 @@ def shared_file(ranks: int, packet_bytes: int) -> Path:
         finally:
             os.close(handle)
     raise RunError(
-        f"no room for {size / 2**20:.0f} MiB that {ranks} ranks share, neither in /dev/shm nor in the temporary folder."
+        f"no room for the {size / 2**20:.0f} MiB that {ranks} ranks share: free it in /dev/shm or the temporary folder."
     )
 
 
 def _prepare(handle: int, ranks: int) -> None:
-    """Make the semaphores of a shared file: no rank has arrived or failed, and one may write its error."""
+    """Initialise the semaphores of a shared file: no rank has arrived or failed, and one rank may write its error."""
     with mmap.mmap(handle, CONTROL_BYTES) as page:
         base = int(np.frombuffer(page, np.uint8).ctypes.data)
         for kind, value in ((ARRIVED, 0), (FAILED, 0), (CLAIM, 1)):
@@ -299,7 +299,7 @@ def _prepare(handle: int, ranks: int) -> None:
 
 
 def deal(costs: Sequence[int], ranks: int) -> list[range]:
-    """Deal branches to ranks in contiguous runs whose largest cost is as small as it can be.
+    """Deal branches to ranks in contiguous runs with the smallest possible greatest cost of a rank.
 
     >>> deal([1, 1, 1, 1, 1], 2)
     [range(0, 3), range(3, 5)]
@@ -307,7 +307,7 @@ def deal(costs: Sequence[int], ranks: int) -> list[range]:
     [range(0, 1), range(1, 4), range(4, 4)]
     """
     low, high = max(costs, default=0), sum(costs)
-    while low < high:  # the smallest load under which first-fit needs no more runs than there are ranks
+    while low < high:  # the smallest load for which first-fit needs no more runs than there are ranks
         middle = (low + high) // 2
         low, high = (low, middle) if len(_runs(costs, middle)) <= ranks else (middle + 1, high)
     runs = _runs(costs, low)

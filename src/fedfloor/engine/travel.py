@@ -1,8 +1,8 @@
-"""Where packets leave and arrive: coded by a visit's codecs, each once per hop, in every engine alike.
+"""Encoding and decoding of packets by the codecs of a visit, once per hop, the same in every engine.
 
-Down, the model itself is coded, with draws that a round's receivers share. Up, it is the change of the model that
-arrived; the receiver adds it to the model that it sent, which no codec has touched. Vectors beside the model, and
-statistics that are not trained (batch norm's), go as they are.
+Down, the model itself is encoded, with random draws that a round's receivers share. Up, its change since arrival is
+encoded; the receiver adds it to the model that it sent, in the state before encoding. Vectors beside the model, and
+statistics that are not trained (batch norm's), are sent without codecs.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from fedfloor.plan.nodes import Parallel, Work
 from fedfloor.plan.schedule import Key
 from fedfloor.ranges import RefusedError
 
-RESIDUAL = "residual"  # prefix of the names of error feedback in a device's memory
+RESIDUAL = "residual"  # prefix of the names of error feedback's residuals in a device's memory
 
 
 def coded(network: Network, travels: str, codecs: str = "") -> Parcel:
-    """Return the named part of a model as codecs make it.
+    """Return the parcel of a named part of a model, with its codecs.
 
     Args:
-        travels: the part: see :attr:`fedfloor.plan.nodes.Work.travels`.
-        codecs: see :func:`fedfloor.parts.codecs.chain`.
+        travels: the part, as in :attr:`fedfloor.plan.nodes.Work.travels`.
+        codecs: the codecs, as in :func:`fedfloor.parts.codecs.chain`.
     """
     cut, steps = network.parcel(travels), chain(codecs)
-    if any(step.summed for step in steps):  # masked whole, statistics included
+    if any(step.summed for step in steps):  # the whole part is masked, statistics included
         return Parcel(cut.parts, cut.model, Coding(steps, NumberLayout(((1, cut.numbers),))))
     if not steps or not cut.among(network.trained):
         return cut
@@ -50,42 +50,42 @@ def coded(network: Network, travels: str, codecs: str = "") -> Parcel:
 
 
 def up(network: Network, work: Work) -> Parcel:
-    """Return the parcel that leaves a visit."""
+    """Return the parcel that a visit sends back."""
     return coded(network, work.travels, work.travel)
 
 
 def down(network: Network, work: Work) -> Parcel:
-    """Return the parcel that goes to a visit."""
+    """Return the parcel that a visit receives."""
     return coded(network, work.travels, work.travel_down)
 
 
 def keeps(network: Network, work: Work) -> bool:
-    """Return whether devices keep the error of their uploads."""
+    """Return whether devices keep the coding errors of their uploads (error feedback)."""
     return any(codec.feedback for codec in chain(work.travel)) and up(network, work).coding is not None
 
 
 def summed(way: Parcel) -> SecureSum | None:
-    """Return the visit's codec whose changes are decoded only once they are added up, if it has one."""
+    """Return a parcel's secure-sum codec, whose changes are decoded only as a sum; None without one."""
     return cast(Coding, way.coding).summed if way.coding is not None else None
 
 
 def upwards(key: Key) -> Chance:
-    """Return the draws of codecs on the way up."""
+    """Return the random draws of codecs on the way up, by the codec's place in the chain."""
     return lambda place: generator(key.seed, f"travel up {place}", *key.place())
 
 
 def downwards(key: Key) -> Chance:
-    """Return the draws of codecs on the way down: one copy may serve all receivers."""
+    """Return the random draws of codecs on the way down, the same for all receivers of a round and tick."""
     return lambda place: generator(key.seed, f"travel down {place}", key.round, key.tick)
 
 
 def sent(network: Network, work: Work, packet: Packet, key: Key) -> Packet:
-    """Return a packet as it goes to a visit: with its whole model, or the payload of the part that travels."""
+    """Return a packet as sent to a visit: with the whole model, or the payload of the part that travels."""
     return _sent(down(network, work), packet, downwards(key))
 
 
 def arrived(network: Network, work: Work, packet: Packet, around: Tensor, key: Key) -> Packet:
-    """Decode the result of :func:`sent` where it arrives; numbers that do not travel are those of ``around``.
+    """Return the packet decoded from :func:`sent`; the numbers that do not travel are those of ``around``.
 
     Raises:
         RefusedError: the bytes are no payload of the work's codecs.
@@ -96,13 +96,13 @@ def arrived(network: Network, work: Work, packet: Packet, around: Tensor, key: K
 def leave(
     network: Network, work: Work, model: Tensor, arrived: Tensor, errors: dict[str, Tensor], key: Key
 ) -> tuple[Tensor, dict[str, Tensor]]:
-    """Return the model of a visit, or the payload of its change, and the errors that the device keeps.
+    """Return a visit's model, or the payload of its change, and the coding errors that the device keeps.
 
-    Of a secure sum it is the change itself [numbers that travel], which the device or the aggregation encodes.
+    For a secure sum, the change itself [numbers that travel] is returned; the device or the aggregation encodes it.
 
     Args:
-        model, arrived: after and before training.
-        errors: the errors of the changes before, by part.
+        model, arrived: the model after and before training.
+        errors: the kept errors of earlier changes, by part.
     """
     way = up(network, work)
     if way.coding is None:
@@ -115,7 +115,7 @@ def leave(
 
 
 def received(network: Network, work: Work, packet: Packet, base: Tensor, key: Key) -> Packet:
-    """Decode the result of :func:`leave` at the receiver, which adds it to the model ``base`` that it had sent.
+    """Return the packet decoded from :func:`leave`: the receiver adds the change to the model ``base`` that it sent.
 
     Raises:
         RefusedError: the bytes are no payload of the work's codecs.
@@ -128,16 +128,16 @@ def received(network: Network, work: Work, packet: Packet, base: Tensor, key: Ke
 
 
 def to_edges(network: Network, node: Parallel, packet: Packet, place: Key) -> Packet:
-    """Return a packet as it goes to the edges that walk the branches of a node: with its model, or a payload of it.
+    """Return a packet as sent to the edges that walk a node's branches: with its model, or the model's payload.
 
     Args:
-        place: the round and tick, by which codecs draw.
+        place: the round and tick, the key of the codecs' random draws.
     """
     return _sent(coded(network, "all", node.travel_down), packet, _at_edges("down", place))
 
 
 def at_edge(network: Network, node: Parallel, packet: Packet, place: Key) -> Packet:
-    """Decode the result of :func:`to_edges` where it arrives.
+    """Return the packet decoded from :func:`to_edges` at an edge.
 
     Raises:
         RefusedError: the bytes are no payload of the node's codecs.
@@ -146,12 +146,12 @@ def at_edge(network: Network, node: Parallel, packet: Packet, place: Key) -> Pac
 
 
 def from_edge(network: Network, node: Parallel, model: Tensor, given: Tensor, place: Key, branch: int) -> Tensor:
-    """Return the payload of a branch's change from the model that its edge was given."""
+    """Return the payload of a branch's change from the model that its edge received."""
     return _encoded(coded(network, "all", node.travel), model, _at_edges("up", place, branch), given)[0]
 
 
 def back_at(network: Network, node: Parallel, payload: Tensor, base: Tensor, place: Key, branch: int) -> Tensor:
-    """Decode the result of :func:`from_edge` at the cloud, which adds it to the model ``base`` that it had sent.
+    """Return the model decoded from :func:`from_edge`: the cloud adds the change to the model ``base`` that it sent.
 
     Raises:
         RefusedError: the bytes are no payload of the node's codecs.
@@ -165,7 +165,7 @@ def _at_edges(way: str, place: Key, *branch: int) -> Chance:
 
 
 def taken(kept: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Take the errors out of a device's memory, and return them."""
+    """Remove the coding errors from a device's memory, and return them."""
     return {name: kept.pop(name) for name in list(kept) if name.startswith(f"{RESIDUAL} ")}
 
 
@@ -180,7 +180,7 @@ def _arrived(way: Parcel, packet: Packet, around: Tensor, chance: Chance, *, cha
 def _encoded(
     way: Parcel, model: Tensor, chance: Chance, base: Tensor | None = None, error: Tensor | None = None
 ) -> tuple[Tensor, Tensor | None]:
-    """Return the payload of a model, or of its change from ``base``, and the error where it is fed back."""
+    """Return the payload of a model, or of its change from ``base``, and the coding error if it is fed back."""
     coding = cast(Coding, way.coding)
     numbers, many = way.cut(model).cpu(), coding.numbers
     x = numbers[:many] if base is None else numbers[:many] - way.cut(base).cpu()[:many]
@@ -195,12 +195,12 @@ def _encoded(
 
 
 def _decoded(way: Parcel, payload: Tensor, around: Tensor, chance: Chance, *, change: bool) -> Tensor:
-    """Return the model of a payload: the numbers themselves, or a change that is added to those of ``around``."""
+    """Return the model from a payload of numbers, or of a change to add to the numbers of ``around``."""
     coding, model, data = cast(Coding, way.coding), around.clone(), payload.cpu().numpy()
-    numbers, kind = way.cut(model), torch.empty(0, dtype=model.dtype).numpy().dtype  # a view, where that is one piece
+    numbers, kind = way.cut(model), torch.empty(0, dtype=model.dtype).numpy().dtype  # a view, if the part is one slice
     x = coding.arrive(data[: coding.bytes], chance).astype(kind, copy=False)
     as_they_are = data[coding.bytes :].copy().view(kind)
-    if not bool(np.isfinite(x).all() and np.isfinite(as_they_are).all()):  # PyTorch's takes ten times as long
+    if not bool(np.isfinite(x).all() and np.isfinite(as_they_are).all()):  # torch.isfinite takes ten times as long
         raise RefusedError("not finite", "its payload holds infinite or undefined numbers.")
     coded, decoded = numbers[: coding.numbers], torch.from_numpy(x).to(model.device)
     _ = coded.add_(decoded) if change else coded.copy_(decoded)

@@ -1,8 +1,8 @@
-"""Super nodes in one step: devices that take one step each from the same model, and whose mean is taken at their edge.
+"""Super nodes, devices that take one step each before their edge averages them, computed as one common step.
 
 With w_k = w − η∇F_k(w), F_k = (1/b_k) Σ_i ℓ_i over the mini-batch of device k, the mean Σ_k n_k w_k / Σ_k n_k is one
-step on the union of the mini-batches: w − η∇Σ_k Σ_i c_k ℓ_i, c_k = n_k / (b_k Σ_j n_j). Exact in arithmetic, not in
-rounding; whether a node is done so depends on the plan and the experiment, never on how many ranks there are.
+step on the union of the mini-batches: w − η∇Σ_k Σ_i c_k ℓ_i, c_k = n_k / (b_k Σ_j n_j). This is exact in arithmetic,
+not in rounding. Whether it applies depends on the plan and the experiment, never on the number of ranks.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ from fedfloor.plan.nodes import Parallel, Scalar, Train, Work, only
 from fedfloor.plan.schedule import Key
 from fedfloor.tasks.classification import CLASSIFICATION
 
-ALIKE = ("plain", "prox")  # objectives whose first step is that of the mean cross-entropy
-# fields of a work that one step on the union implement
+ALIKE = ("plain", "prox")  # objectives with the mean cross-entropy's gradient in the first step
+# fields of a work that a common step implements
 FIELDS = ("objective", "settings", "epochs", "steps", "batch_size", "rate", "momentum", "weight_decay")
 # steps, samples, loss before, loss after, accuracy: as in a receipt
 VisitFigures = tuple[int, int, float, float, float]
 
 
 def fits(engine: Engine, node: Parallel, packet: Packet) -> bool:
-    """Return whether a node is one step: at an edge, a mini-batch of the same work on each device, a plain mean."""
+    """Return whether a node can be one common step: at an edge, a mini-batch of equal work per device, a plain mean."""
     if not engine.shortcuts or node.at.kind != "edge" or engine.air is not None or set(packet) != {"w"}:
         return False
-    if engine.limit is not None or engine.attackers is not None:  # which look at every update
+    if engine.limit is not None or engine.attackers is not None:  # which judge every update
         return False
     first = node.children[0] if node.children and only(node, "children", "at", "mix", "settings") else None
     if not isinstance(first, Train) or first.work.objective not in ALIKE or not first.work.only(*FIELDS):
@@ -51,7 +51,7 @@ def fits(engine: Engine, node: Parallel, packet: Packet) -> bool:
         if visit.work.batches(int(held[visit.site.index])) != 1:
             return False
         known.add(visit.site.index)
-    mean = ":" not in node.mix and not rule(node).whole  # a rule of the user's own may give everybody no weight
+    mean = ":" not in node.mix and not rule(node).whole  # a user's own rule may give every branch the weight 0
     return len(known) == len(node.children) and mean and engine.separable
 
 
@@ -62,12 +62,12 @@ def rule(node: Parallel) -> Mix:
 
 @lru_cache(maxsize=64)
 def _made(name: str, settings: tuple[tuple[str, Scalar], ...]) -> Mix:
-    """Return a rule; checking its settings takes a tenth of a small network's step."""
+    """Return a rule, cached: the check of its settings takes a tenth of a small network's step."""
     return mix.rule(name, dict(settings))
 
 
 def step(engine: Engine, node: Parallel, packet: Packet, keys: Sequence[Key]) -> list[VisitFigures]:
-    """Take the step, after which the network holds the new model; return each visit's figures."""
+    """Take the common step, which leaves the new model in the network; return each visit's statistics."""
     if not keys:
         return []
     network, work = engine.network, node.children[0].work  # type: ignore[union-attr]
@@ -78,7 +78,7 @@ def step(engine: Engine, node: Parallel, packet: Packet, keys: Sequence[Key]) ->
     mean = rule(node)
     weights = [weigh(mean, int(engine.park.holdings[key.device])) for key in keys]
     share = np.array(weights) / (sum(weights) * sizes)
-    if not network.module.training:  # setting it costs as much as a layer
+    if not network.module.training:  # setting the mode takes as long as a layer
         network.module.train()
     chosen = slice(None) if rows is None else torch.from_numpy(rows)
     each = torch.from_numpy(np.repeat(share, sizes)).to(network.flat)  # c_k of each sample
@@ -99,7 +99,7 @@ def step(engine: Engine, node: Parallel, packet: Packet, keys: Sequence[Key]) ->
 def _batches(
     engine: Engine, work: Work, keys: Sequence[Key]
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray | None, np.ndarray]:
-    """Return x and y of the devices, the rows of their mini-batches (None: all) and the size of each."""
+    """Return x and y of all devices, the rows of their mini-batches (None: all rows) and each mini-batch's size."""
     devices, seen = [key.device for key in keys], engine.memory.visits
     x, y, held = engine.park.together(devices, keys[0].tick, [seen[k] for k in devices])
     sizes = np.minimum(held, work.batch_size)

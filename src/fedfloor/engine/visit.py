@@ -32,7 +32,7 @@ T = TypeVar("T")
 
 
 class PerSampleCache:
-    """An objective's values per sample of a visit: computed in the first pass, and kept for the others."""
+    """The values per sample that an objective computes in a visit's first pass and reads again in later passes."""
 
     def __init__(self, objective: Objective, visit: Visit, samples: int, *, several: bool) -> None:
         self._objective, self._visit, self._samples, self._several = objective, visit, samples, several
@@ -42,7 +42,7 @@ class PerSampleCache:
     def batches(
         self, rows: Tensor, x: Tensor, y: Tensor, size: int, key: Key
     ) -> Iterator[tuple[Tensor, Tensor, Visit]]:
-        """Cut a chunk of samples into mini-batches (x, y, the visit with the cached rows)."""
+        """Yield the mini-batches of a chunk of samples as (x, y, the visit with the cached rows)."""
         values = self._of(rows, x, key)
         for low in range(0, len(rows), size):
             part = slice(low, low + size)
@@ -63,7 +63,7 @@ class PerSampleCache:
 
 
 def call_objective(call: Callable[[], T], batch: int, key: Key) -> T:
-    """Call an objective; an error in it is the user's code's, and is raised with the name of the device."""
+    """Return an objective's result; an error in it is that of a user's code, and is raised with the device's name."""
     try:
         return call()
     except FedfloorError:
@@ -79,7 +79,7 @@ def call_objective(call: Callable[[], T], batch: int, key: Key) -> T:
 
 
 def check_parts(network: Network, plan: Node, packet: Packet) -> None:
-    """Check that the network has the parts a plan names, and that nothing travels beside a trained part."""
+    """Raise SettingError for an unknown part in a plan, or for a vector that travels beside a trained part."""
     trained = walk.scopes(plan)
     for scope in sorted(trained | walk.handed(plan)):
         network.parcel(scope)
@@ -92,7 +92,7 @@ def check_parts(network: Network, plan: Node, packet: Packet) -> None:
 
 
 def trained_part(network: Network, objective: Objective, work: Work) -> slice:
-    """Return the part of the flat model that a visit trains: the overlap of the objective's and the work's."""
+    """Return the slice of the flat model that a visit trains: the overlap of the objective's part and the work's."""
     wanted = objective.trains(network)
     if objective.on_features and work.trains != "classifier":
         raise SettingError(
@@ -103,34 +103,35 @@ def trained_part(network: Network, objective: Objective, work: Work) -> slice:
         return wanted
     if objective.personal:
         raise SettingError(
-            f"work.trains = '{work.trains}' with objective '{work.objective}': it puts numbers of the device's own "
-            "into the model, and those outside of that part would not stay. Train 'all', or use another objective."
+            f"work.trains = '{work.trains}' with objective '{work.objective}': it puts the device's "
+            "own parameters into the model, and those outside of that part would not stay. Train 'all', or use another "
+            "objective."
         )
     part = network.part(work.trains)
     both = slice(max(wanted.start, part.start), min(wanted.stop, part.stop))
     if both.start >= both.stop:
         raise SettingError(
             f"work.trains = '{work.trains}' with objective '{work.objective}': the objective trains the numbers "
-            f"{wanted.start} to {wanted.stop} of the model, that part are {part.start} to {part.stop}: nothing is left "
-            "to train. Train 'all', or use another objective."
+            f"{wanted.start} to {wanted.stop} of the model, and that part has {part.start} to {part.stop}: nothing is "
+            "left to train. Train 'all', or use another objective."
         )
     return both
 
 
 def frozen_part(network: Network, work: Work) -> Parcel:
-    """Return the statistics that a visit leaves as they are: all but those of the part that it trains."""
+    """Return the parcel of the statistics that a visit must not change: all but those of the part that it trains."""
     trained = () if work.trains == "all" else network.numbers(f"all but {work.trains}")
     behind = (slice(max(piece.start, network.trained), piece.stop) for piece in trained if piece.stop > network.trained)
     return Parcel(tuple(behind), network.flat.numel())
 
 
 def mixed_part(network: Network, node: Node) -> Parcel | None:
-    """Return the part of the flat model that is mixed where a node's branches meet; None for the whole model."""
+    """Return the part of the flat model that is mixed when a node's branches are aggregated; None: the whole model."""
     travelling = set[str]().union(*map(walk.scopes, walk.children(node)))
     return network.parcel(travelling.pop()) if len(travelling) == 1 and "all" not in travelling else None
 
 
-# computes (loss [], logits [batch, classes], gradients) of a mini-batch from x, y, and the visit
+# (x, y, the visit) of a mini-batch → (loss [], logits [batch, classes], gradients)
 GradientFunction = Callable[[Tensor, Tensor, Visit], Gradients]
 
 
@@ -145,7 +146,7 @@ class VisitStats:
 
 
 class Batched(Protocol):
-    """The samples that mini-batches are drawn from: a device's, or their features."""
+    """The samples from which mini-batches are drawn: a device's samples, or their features."""
 
     @property
     def y(self) -> Tensor: ...
@@ -157,7 +158,7 @@ class Batched(Protocol):
         ...
 
     def chunk(self, batch_size: int) -> int:
-        """Return the number read at a time."""
+        """Return the number of samples to read at a time."""
         ...
 
 
@@ -168,11 +169,11 @@ def train(
     """Train the network in place by the work's optimiser: see :func:`fedfloor.engine.steps.stepper`.
 
     With ``work.trains`` other than ``all`` only that part is trained; the rest of the flat vector, batch norm's
-    statistics included, stays to the bit. The network is in training mode all the same.
+    statistics included, does not change by a bit. The whole network is in training mode nevertheless.
 
     The mini-batches are those of :func:`fedfloor.park.stream.batch_order` for the visit's key. Dropout draws from the
-    default PyTorch generator of the network's device, as PyTorch has no other way: every visit re-seeds it by its key
-    and leaves it where training ended, so code that draws from it between visits cannot rely on its own seed.
+    default PyTorch generator of the network's device, as PyTorch offers no other. Every visit seeds it by its key and
+    does not restore it afterwards, so code that draws from it between visits cannot rely on its own seed.
     """
     _seed_dropout(network.flat.device, key)
     rng = key.rng("batches")
@@ -183,7 +184,7 @@ def train(
     compute, views = _gradient_function(
         network, network.module if module is None else module, part, objective, large, visit.task
     )
-    frozen = frozen_part(network, work)  # batch norm moves its statistics in every pass in training mode
+    frozen = frozen_part(network, work)  # batch norm updates its statistics in every pass in training mode
     statistics = frozen.cut(network.flat).clone()
     weights = network.flat[part]
     step = stepper(weights, views, work, moments, part.start)
@@ -218,7 +219,7 @@ def _seed_dropout(device: torch.device, key: Key) -> None:
 def _gradient_function(
     network: Network, module: nn.Module, part: slice, objective: Objective, large: Sequence[nn.Linear], task: Task
 ) -> tuple[GradientFunction, Callable[[Tensor], list[Tensor]]]:
-    """Return the function of a part's gradients, and the one that cuts a vector like it into views shaped like them."""
+    """Return the function of a part's gradients, and the function that cuts a vector into views of their shapes."""
     known, own = network.within(part), {id(p) for layer in large for p in layer.parameters()}
     shaped, kept = network.shaped_like(known), [i for i, p in enumerate(known) if id(p) not in own]
     whole = module is network.module and len(kept) == len(network.parameters)
@@ -234,7 +235,7 @@ def _gradient_function(
 
 
 def _hand_written(network: Network, objective: Objective) -> GradientFunction | None:
-    """Return the closed-form gradients of a chain of layers: cross-entropy, and a term of its last layer's input."""
+    """Return the closed-form gradients of a chain of layers with cross-entropy, or None where they do not apply."""
     loss = getattr(type(objective), "loss", None)
     written = chain.chain_of(network) if loss in (Plain.loss, Represented.loss) else None
     if written is None:
@@ -256,7 +257,7 @@ def _by_autograd(
 def _gradients(
     compute: GradientFunction, objective: Objective, weights: Tensor, x: Tensor, y: Tensor, visit: Visit, key: Key
 ) -> tuple[Tensor, Tensor, tuple[Tensor, ...], Tensor | None]:
-    """Return (loss [], logits [batch, classes], its gradients, the penalty's gradient [part]) of a mini-batch."""
+    """Return (loss [], logits [batch, classes], its gradients, the penalty's gradient [part]) for a mini-batch."""
 
     def call() -> tuple[Tensor, Tensor, tuple[Tensor, ...], Tensor | None]:
         loss, logits, gradients = compute(x, y, visit)
@@ -267,7 +268,7 @@ def _gradients(
 
 
 def account(losses: list[list[Tensor]], right: int, seen: int, work: Work, key: Key) -> VisitStats:
-    """Return the statistics of a visit from its mini-batches' losses [], pass by pass."""
+    """Return a visit's statistics from the losses [] of its mini-batches, pass by pass."""
     flat = [loss for losses_of in losses for loss in losses_of]
     every = torch.stack(flat).double()
     if not bool(torch.isfinite(every).all()):
@@ -280,11 +281,11 @@ def account(losses: list[list[Tensor]], right: int, seen: int, work: Work, key: 
 
 
 def check_finite(loss: float, key: Key, work: Work) -> None:
-    """Raise DivergedError, which names device and rate, where a visit's loss is not finite."""
+    """Raise DivergedError, with the device and the learning rate, if a visit's loss is not finite."""
     if not math.isfinite(loss):
         raise DivergedError(
             f"the loss of {key.where} became {loss} in round {key.round} (learning rate {work.rate:g}). "
-            "Lower work.lr, or look at that device's data; the last checkpoint is untouched."
+            "Lower work.lr, or check that device's data; the last checkpoint is unchanged."
         )
 
 

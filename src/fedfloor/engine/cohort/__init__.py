@@ -1,1 +1,1 @@
-"""Many devices at once: visits of the same work are stacked along a device axis and stepped together."""
+"""Training of many devices at once: visits with the same work are stacked along a device axis."""

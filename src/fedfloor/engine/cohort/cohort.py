@@ -1,4 +1,4 @@
-"""The cohort engine: jobs of the same work at the same time are stepped together."""
+"""The cohort engine: simultaneous jobs with the same work are trained as one stack."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 Precision = Literal["float32", "tf32", "bf16"]
-PROGRAMS = 6  # kept: a recorded step holds on to its memory
+PROGRAMS = 6  # programs that are kept: each recorded step occupies its memory
 
 
 @dataclass(eq=False)
 class Cohort:
-    """Steps many devices together, on the accelerator or CPU that holds the engine's network.
+    """The training of many devices as one stack, on the accelerator or CPU that holds the engine's network.
 
     Args:
         precision: the precision of matrix products on an accelerator: ``float32``, ``tf32``, or ``bf16`` by autocast.
@@ -48,8 +48,8 @@ class Cohort:
     """
 
     precision: Precision = "float32"
-    room_bytes: int | None = None  # room for models and activations; None: most of the free memory
-    record: bool = True  # whether steps are recorded as CUDA graphs, where there is CUDA
+    room_bytes: int | None = None  # memory for models and activations; None: most of the free memory
+    record: bool = True  # whether steps are recorded as CUDA graphs on CUDA devices
     fixed: bool | None = None
     _programs: OrderedDict[tuple[object, ...], Program] = field(default_factory=OrderedDict, repr=False)
     _resident: Resident | None = field(default=None, repr=False)
@@ -74,7 +74,7 @@ class Cohort:
         return aggregation, [replace(result, receipts=settled(result.receipts)) for result in done]
 
     def _room(self, engine: Engine) -> int:
-        """Return the number of models that fit; lazy facts of the engine are computed before its branches copy it."""
+        """Return the number of models that fit; compute the engine's cached properties before branches copy it."""
         _ = engine.separable, engine.headed
         return data.models(self.room_bytes, engine)
 
@@ -84,7 +84,7 @@ class Cohort:
     # -- requests -------------------------------------------------------------------------------------------------
 
     def done(self, jobs: Sequence[Job], extractor: FrozenExtractor) -> list[CohortAnswer]:
-        """Do jobs: those of equal work together, the rest one by one."""
+        """Carry out jobs, those of equal work as one stack, the rest one by one; return their answers in order."""
         groups: dict[tuple[object, ...], list[int]] = {}
         for index, job in enumerate(jobs):
             kind = (type(job), *visits.alike(work_of(job)), tuple(sorted(job.packet)))
@@ -102,14 +102,14 @@ class Cohort:
             if not why and not work.only(*visits.FIELDS):
                 why = "their work has fields that a cohort does not implement"
             if why:
-                self._log(engine, f"visits are done one by one: {why}.")
+                self._log(engine, f"visits are computed one by one: {why}.")
                 return [self._alone(job, extractor) for job in jobs if isinstance(job, VisitJob)]
         batch = data.batch(engine, jobs[0])
         if batch not in self._fitting:
             self._fitting[batch] = data.stackable(self.room_bytes, engine, batch)
         most = min(self._most or len(jobs), self._fitting[batch])
         if most < len(jobs):
-            self._log(engine, f"{len(jobs)} devices do not fit side by side: {most} at a time.")
+            self._log(engine, f"{len(jobs)} devices do not fit into memory together: {most} are trained at a time.")
         answers: list[CohortAnswer] = []
         while len(answers) < len(jobs):
             part = jobs[len(answers) : len(answers) + most]
@@ -121,7 +121,9 @@ class Cohort:
                 self._programs.clear()
                 torch.cuda.empty_cache()
                 self._most = most = max(1, len(part) // 2)
-                self._log(engine, f"the accelerator's memory is full: {most} devices at a time from now on.")
+                self._log(
+                    engine, f"the accelerator's memory is full: {most} devices are trained at a time from now on."
+                )
         return answers
 
     def _together(self, jobs: Sequence[Job], extractor: FrozenExtractor) -> list[CohortAnswer]:
@@ -135,7 +137,7 @@ class Cohort:
         return CohortAnswer(kept(sent, job.engine.network.flat), lambda: [stats], receipt.memory, receipt.samples)
 
     def refused(self, engine: Engine) -> str:
-        """Return the reason why an engine's network cannot be stacked; "" where it can."""
+        """Return the reason why an engine's network cannot be stacked, or "" if it can."""
         forward_or_reason = self._forward(engine, "")
         return forward_or_reason if isinstance(forward_or_reason, str) else ""
 
@@ -149,21 +151,19 @@ class Cohort:
             name = type(network.module).__name__
             self._forwards[path] = f"model '{name}' cannot be stacked ({why})" if why else made
             if not why and kind == "vmap" and not path:
-                self._log(
-                    engine, f"model '{name}' is not a plain chain of known layers: it is stacked by torch.func.vmap."
-                )
+                self._log(engine, f"model '{name}' is not a plain chain of known layers: torch.func.vmap stacks it.")
         return self._forwards[path]
 
     # -- what visits need -------------------------------------------------------------------------------------------
 
     def samples(self, engine: Engine, wanted: Sequence[data.Whose]) -> tuple[Pool, list[list[Indices]]]:
-        """Return the pool with the samples of groups of devices, and the rows that each device holds now."""
+        """Return the pool with the samples of groups of devices, and each device's present rows in it, by group."""
         if self._resident is None and data.fits(engine):
             self._resident = Resident(engine)
         return data.held(engine, self._resident, wanted)
 
     def program(self, spec: Spec, engine: Engine, pool: Pool, *, headed: bool) -> Program:
-        """Return a program; on an accelerator, a kept one if it fits."""
+        """Return the program of a specification; on an accelerator a kept program is used again where it fits."""
         network = engine.network
         made = self._forward(engine, (network.classifier or "") if headed else "")
         if isinstance(made, str):
@@ -189,9 +189,9 @@ class Cohort:
     def run(
         self, program: Program, weights: Tensor, rate: float, plan: Order, anchors: list[Tensor], height: Tensor | None
     ) -> tuple[Tensor, Tensor]:
-        """Execute all steps of a program; return losses and hits, [S, K]."""
+        """Execute all steps of a program; return the losses and the numbers of correctly classified samples, [S, K]."""
         steps, many = len(plan.many), len(weights)
-        # no cache, as weights change in between; off but for bf16
+        # no cache of cast weights, as they change in between; disabled unless bf16
         with torch.autocast(weights.device.type, torch.bfloat16, self.precision == "bf16", cache_enabled=False):
             recorded = self._record(program, plan) if self.record and self._stays(weights.device) else None
             program.load(weights, rate, plan, anchors, height)
@@ -203,7 +203,7 @@ class Cohort:
         return program.losses[:steps, :many].clone(), program.hits[:steps, :many].clone()
 
     def _record(self, program: Program, plan: Order) -> Recorded | None:
-        """Return a program's recorded steps, those of a plan among them; None where they cannot be recorded."""
+        """Return a program's recorded steps with those that a plan needs; None where they cannot be recorded."""
         device = program.weights.device
         try:
             if program.recorded is None:

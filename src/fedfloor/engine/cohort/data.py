@@ -1,4 +1,4 @@
-"""Samples of many devices in one pool, and the number of models that fit beside it on the accelerator."""
+"""The pool of many devices' samples, and the number of models that fit beside it in the accelerator's memory."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from fedfloor.park.stream import Altering
 
 ON_PROCESSORS = 1 << 30  # bytes by default
 FREE_SHARE = 0.6  # of an accelerator's free memory
-COPIES = 6  # of the trained numbers: models before and after, the step's, gradients, velocity, models that arrived
+COPIES = 6  # of the trained numbers: models before and after, the step's model, gradients, velocity, arrived models
 UNFOLDED = 2.0  # activations are kept for the backward pass, and their gradients beside them
-RESIDENT_SHARE = 0.25  # of the accelerator's memory, that all devices' samples may take
+RESIDENT_SHARE = 0.25  # share of the accelerator's memory that all devices' samples may occupy
 
 
 def models(room_bytes: int | None, engine: Engine) -> int:
-    """Return the number of branches that fit at a time."""
+    """Return the number of branches whose models fit into the memory at a time."""
     flat = engine.network.flat
     return max(1, _room(room_bytes, flat.device) // (COPIES * engine.network.size))
 
 
 def batch(engine: Engine, job: Job) -> int:
-    """Return the most samples of a step of a job."""
+    """Return the greatest number of samples in a step of a job."""
     work = work_of(job)
     if isinstance(job, UnionJob):
         return len(job.node.children) * work.batch_size
@@ -38,14 +38,14 @@ def batch(engine: Engine, job: Job) -> int:
 
 
 def stackable(room_bytes: int | None, engine: Engine, batch: int) -> int:
-    """Return the number of models that fit side by side, each with a mini-batch of activations; at least 1."""
+    """Return the number of models that fit into memory, each with the activations of a mini-batch; at least 1."""
     flat = engine.network.flat
     numbers = COPIES * flat.numel() + UNFOLDED * batch * activations(engine)
     return max(1, int(_room(room_bytes, flat.device) / (numbers * flat.element_size())))
 
 
 def rounded(many: int) -> int:
-    """Return a rounded-up number of models, at least ``many``, so that few programs suffice.
+    """Return ``many`` rounded up to four significant bits, so that few programs serve all numbers of models.
 
     >>> [rounded(many) for many in (1, 8, 9, 16, 17, 100)]
     [1, 8, 9, 16, 18, 104]
@@ -64,7 +64,7 @@ def _room(room_bytes: int | None, device: torch.device) -> int:
 
 
 def activations(engine: Engine) -> int:
-    """Return the number of activations of a sample in all layers, and in the patches of convolutions."""
+    """Return the number of activations per sample in all layers, with the unfolded patches of convolutions."""
     total = 0
 
     def note(layer: nn.Module, _inputs: tuple[Tensor, ...], out: object) -> None:
@@ -89,10 +89,10 @@ def activations(engine: Engine) -> int:
 
 
 class Pool:
-    """Samples from which rows are taken, with their classes; the pool may grow, but is not moved as long as it fits.
+    """Samples with their classes, read by row. The pool may grow; it stays at its address as long as it fits.
 
     Args:
-        scale: turns stored samples [rows, …] into floats; None: they are features already.
+        scale: turns stored samples [rows, …] into floats; None: they are features, which are floats already.
     """
 
     def __init__(self, x: Tensor, y: Tensor, scale: Scale | None = None) -> None:
@@ -132,7 +132,7 @@ class Scale:
 
 
 class Resident:
-    """All devices' samples in one tensor on the accelerator, each device's from its first visit on."""
+    """All devices' samples in one tensor on the accelerator; a device's are added at its first visit."""
 
     def __init__(self, engine: Engine) -> None:
         park, device = engine.park, engine.network.flat.device
@@ -144,7 +144,7 @@ class Resident:
         self._loaded: set[int] = set()
 
     def rows(self, engine: Engine, devices: Sequence[int], tick: int, visits: Sequence[int]) -> list[Indices]:
-        """Return each device's present rows of the pool, after its samples were added if necessary."""
+        """Return each device's present rows of the pool; its samples are added if necessary."""
         rows = []
         for k, part in zip(devices, engine.park.windows.held(devices, tick, visits), strict=True):
             first, stop = int(self._first[k]), int(self._first[k + 1])
@@ -158,7 +158,7 @@ class Resident:
 
 
 def fits(engine: Engine) -> bool:
-    """Return whether all devices' samples may lie on the engine's accelerator, as they are stored."""
+    """Return whether all devices' stored samples may be kept in the memory of the engine's accelerator."""
     if isinstance(engine.park.stream, Altering):
         return False
     device, park = engine.network.flat.device, engine.park
@@ -169,7 +169,7 @@ def fits(engine: Engine) -> bool:
 
 
 class Whose(NamedTuple):
-    """Devices whose samples are needed at a tick, and the number of times that each was trained so far."""
+    """Devices whose samples are needed at a tick, and how often each was trained so far."""
 
     devices: Sequence[int]
     tick: int
@@ -177,7 +177,7 @@ class Whose(NamedTuple):
 
 
 def held(engine: Engine, resident: Resident | None, wanted: Sequence[Whose]) -> tuple[Pool, list[list[Indices]]]:
-    """Return the pool of samples, and the rows of the pool that each device holds, group by group."""
+    """Return the pool with the samples of groups of devices, and each device's rows in it, by group."""
     if resident is not None:
         return resident.pool, [resident.rows(engine, *whose) for whose in wanted]
     parts = [engine.park.together(*whose) for whose in wanted]
@@ -192,13 +192,13 @@ def held(engine: Engine, resident: Resident | None, wanted: Sequence[Whose]) -> 
 
 
 def of_visit(job: VisitJob) -> Whose:
-    """Return the devices of a visit: the cloud has all devices' samples."""
+    """Return the devices whose samples a visit needs; for a visit to the cloud, all devices."""
     engine, device = job.engine, job.key.device
     devices = range(engine.park.devices) if device < 0 else (device,)
     return Whose(devices, job.key.tick, (engine.memory.visits[device],) * len(devices))
 
 
 def of_union(job: UnionJob) -> Whose:
-    """Return the devices of a super node."""
+    """Return the devices whose samples a super node needs."""
     seen, devices = job.engine.memory.visits, [key.device for key in job.keys]
     return Whose(devices, job.keys[0].tick, [seen[k] for k in devices])

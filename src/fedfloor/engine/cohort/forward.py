@@ -1,7 +1,7 @@
 """Stacked forward passes: samples [K, B, …] through K models side by side, logits [K, B, F].
 
-A network that is a plain chain of the usual layers is written out layer by layer; any other is mapped over the device
-axis by ``torch.func.vmap``.
+A plain chain of known layers is computed layer by layer; ``torch.func.vmap`` maps any other network over the device
+axis.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from fedfloor.models.network import Network
 Numbers = Mapping[str, Tensor]  # name → [K, *shape]
 Forward = Callable[[Numbers, Tensor], Tensor]
 Convolve = Callable[[nn.Conv2d, Tensor, Tensor, "Tensor | None"], Tensor]
-NEAR = 1e-3  # relative, of outputs: roundings are a hundred times smaller
-# Layers without numbers that treat every sample by itself: all K·B samples go through at once.
+NEAR = 1e-3  # relative difference of outputs: rounding errors are a hundred times smaller
+# Layers without parameters that process every sample by itself: all K·B samples pass at once.
 SAMPLEWISE = (
     nn.ReLU, nn.ReLU6, nn.LeakyReLU, nn.ELU, nn.SELU, nn.GELU, nn.SiLU, nn.Softplus, nn.Tanh, nn.Sigmoid, nn.Hardtanh,
     nn.Identity, nn.Flatten, nn.MaxPool1d, nn.MaxPool2d, nn.AvgPool1d, nn.AvgPool2d, nn.AdaptiveAvgPool1d,
@@ -33,7 +33,7 @@ TRIES = 5
 
 
 def grouped(layer: nn.Conv2d, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """Convolve as one convolution with a group per device."""
+    """Return the stacked convolution, computed as one grouped convolution with a group per device."""
     models, batch = x.shape[:2]
     wide = x.transpose(0, 1).flatten(1, 2)
     bias = None if bias is None else bias.flatten()
@@ -43,7 +43,7 @@ def grouped(layer: nn.Conv2d, x: Tensor, weight: Tensor, bias: Tensor | None) ->
 
 
 def unfolded(layer: nn.Conv2d, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """Convolve as a batched matrix product of the patches, channels last."""
+    """Return the stacked convolution, computed as a batched matrix product of the patches, channels last."""
     models = len(x)
     (high, wide), (down, right) = layer.kernel_size, layer.stride
     (over, beside) = _padding(layer)
@@ -59,7 +59,7 @@ def unfolded(layer: nn.Conv2d, x: Tensor, weight: Tensor, bias: Tensor | None) -
 
 
 def each(layer: nn.Conv2d, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """Convolve device by device."""
+    """Return the stacked convolution, computed device by device."""
     biases = [None] * len(x) if bias is None else bias.unbind()
     pairs = zip(x.unbind(), weight.unbind(), biases, strict=True)
     return torch.stack([conv2d(samples, w, b, layer.stride, _padding(layer)) for samples, w, b in pairs])
@@ -99,7 +99,7 @@ def _through(steps: list[Forward], numbers: Numbers, x: Tensor) -> Tensor:
 
 
 def _chain(module: nn.Module, path: str, convolve: Convolve) -> list[Forward] | None:
-    """Return the steps of a chain of known layers; None where a layer is not known."""
+    """Return the forward passes of a chain of known layers; None if it has an unknown layer."""
     if module._forward_hooks or module._forward_pre_hooks or module._backward_hooks:
         return None
     if type(module) is nn.Sequential:
@@ -146,7 +146,7 @@ def views(network: Network, flat: Tensor, begin: int = 0) -> dict[str, Tensor]:
     """Return the tensors of K flat models by name, each [K, *shape], as views.
 
     Args:
-        flat: [K, P], or the piece of the models that begins at ``begin``.
+        flat: the models [K, P], or the slice of them that begins at the number ``begin``.
     """
     named = {}
     shapes = {name: tensor.shape for name, tensor in network.named(network.flat).items()}
@@ -164,7 +164,7 @@ def views(network: Network, flat: Tensor, begin: int = 0) -> dict[str, Tensor]:
 
 
 def agrees(network: Network, forward: Forward, shape: tuple[int, ...]) -> str:
-    """Return the reason why a stacked forward pass cannot replace the network; "" where their outputs agree."""
+    """Return the reason why a stacked forward pass cannot replace the network, or "" if their outputs agree."""
     flat = network.flat
     x = torch.linspace(-1, 1, 3 * int(torch.Size(shape).numel())).to(flat).view(3, *shape)
     was_training = network.module.training
@@ -178,7 +178,7 @@ def agrees(network: Network, forward: Forward, shape: tuple[int, ...]) -> str:
     finally:
         network.module.train(was_training)
     near = torch.allclose(beside, torch.stack([alone, alone.flip(0)]), rtol=NEAR, atol=NEAR * float(alone.abs().max()))
-    return "" if near else "stacked models have other outputs than single ones"
+    return "" if near else "the outputs of stacked models differ from those of single models"
 
 
 log = logging.getLogger(__name__)
@@ -186,7 +186,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(eq=False)
 class Chooser:
-    """The choice of each convolution's kind: form of a layer → kind, and the milliseconds of a pass of each kind."""
+    """The fastest way to compute each stacked convolution, chosen by timing each way once per layer and shape."""
 
     found: dict[tuple[object, ...], tuple[str, dict[str, float]]] = field(default_factory=dict)
 

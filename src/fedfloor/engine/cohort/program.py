@@ -1,4 +1,4 @@
-"""The step of many models side by side: its objective's terms, its mini-batches, its recording as CUDA graphs."""
+"""The optimiser step of a stack of models: its objective's terms, its mini-batches, its recording as CUDA graphs."""
 
 from __future__ import annotations
 
@@ -31,21 +31,21 @@ WHY = {
     "contrastive": "it looks into the network's layers",
     "fusion": "it looks into the network's layers",
     "reweighted": "it has a term besides the losses of weighted samples",
-    "gated": "every device has numbers of its own in the network",
+    "gated": "every device has parameters of its own in the network",
 }
-WARM_UPS = 3  # before recording, so that libraries have chosen kernels and allocated memory
+WARM_UPS = 3  # steps before recording, in which libraries choose kernels and allocate memory
 
 
 @dataclass(frozen=True)
 class Term:
-    """A term of the weights alone: its value [K] and gradient [K, trained].
+    """A term of the loss that depends on the weights alone, with value [K] and gradient [K, trained].
 
     Args:
-        kind: ``""``: none; ``"pull"``: (weight/2)·‖w − a‖²; ``"tilt"``: ⟨a, w⟩ − height; a is each model's anchor.
+        kind: ``""``: no term; ``"pull"``: (weight/2)·‖w − a‖²; ``"tilt"``: ⟨a, w⟩ − height, with a each model's anchor.
     """
 
     kind: str = ""
-    weight: float = 0.0  # of the pull
+    weight: float = 0.0  # weight of the pull
 
     def of(self, weights: Tensor, anchor: Tensor, height: Tensor) -> tuple[Tensor, Tensor]:
         if self.kind == "pull":
@@ -58,7 +58,7 @@ NOTHING = Term()
 
 
 def refusal(name: str, goal: Objective) -> str:
-    """Return the reason why an objective cannot be stacked; "" where it can.
+    """Return the reason why an objective cannot be stacked, or "" if it can.
 
     >>> refusal("plain", Plain()), refusal("mine:Own", Plain())
     ('', '')
@@ -73,7 +73,7 @@ def refusal(name: str, goal: Objective) -> str:
 
 
 def term(goal: Objective) -> Term:
-    """Return the term of the weights alone that an objective adds."""
+    """Return the term that an objective adds and that depends on the weights alone."""
     if isinstance(goal, Prox) and goal.mu > 0:
         return Term("pull", goal.mu)
     tilts = isinstance(goal, Variates) or (isinstance(goal, Corrected) and goal.weight > 0)
@@ -81,17 +81,17 @@ def term(goal: Objective) -> Term:
 
 
 def second(goal: Objective) -> Distilled | Mmd | None:
-    """Return the objective if it compares with the logits of the model as it arrived."""
+    """Return the objective if it compares the logits with those of the arrived model, else None."""
     return goal if isinstance(goal, (Mmd, Distilled)) and goal.weight > 0 else None
 
 
 def of_samples(goal: Objective) -> PerSample | None:
-    """Return the objective if its losses are not the samples' cross-entropies."""
+    """Return the objective if its losses per sample are not cross-entropies, else None."""
     return goal if isinstance(goal, PerSample) and not goal.is_plain else None
 
 
 def distance(goal: Distilled | Mmd, fixed: Tensor, logits: Tensor, share: Tensor) -> Tensor:
-    """Return the term [K] of logits [K, B, F] and of those on arrival; ``share``: samples' weights [K, B]."""
+    """Return the distance [K] of logits from those of the arrived model, [K, B, F], weighted by ``share`` [K, B]."""
     if isinstance(goal, Distilled):
         apart = kl_div(logits.log_softmax(2), fixed.log_softmax(2), reduction="none", log_target=True).sum(2)
         return goal.weight * (apart * share).sum(1)
@@ -100,16 +100,16 @@ def distance(goal: Distilled | Mmd, fixed: Tensor, logits: Tensor, share: Tensor
 
 
 def _kernels(a: Tensor, b: Tensor) -> Tensor:
-    """Return Σ_s exp(−‖a_i − b_j‖²/(2s)) over the widths s, [K, B, B]."""
+    """Return the sum of Gaussian kernels Σ_s exp(−‖a_i − b_j‖²/(2s)) over the widths s, [K, B, B]."""
     apart = (a[:, :, None] - b[:, None]).square().sum(3)
     return torch.stack([(apart / (-2 * width)).exp() for width in WIDTHS]).sum(0)
 
 
 class Recorded:
-    """Steps, recorded for a few numbers of models: all, half of them, a quarter, …
+    """A program's step as CUDA graphs, recorded for few numbers of models: all of them, a half, a quarter, and so on.
 
-    All that a step reads and writes must stay where it is. The recordings share their working memory, as they are
-    replayed one after the other and keep nothing in it. On a CPU the steps themselves take their place, for tests.
+    The buffers that a step reads and writes must keep their addresses. The recordings share working memory, as they
+    are replayed one after the other and keep nothing in it. On a CPU the plain steps replace them, for tests.
     """
 
     def __init__(self, step: Callable[[Tensor, int], None], models: int, device: torch.device) -> None:
@@ -119,7 +119,7 @@ class Recorded:
         self._graphs: dict[int, Callable[[], object]] = {}
 
     def prepare(self, many: Iterable[int]) -> None:
-        """Record the widths that :meth:`replay` will need. No model may be live: a step is taken several times."""
+        """Record the step for the numbers of models that :meth:`replay` needs; no model may be in training."""
         for width in sorted({halved(self._models, live) for live in many} - set(self._graphs), reverse=True):
             self._graphs[width] = self._record(width)
 
@@ -149,7 +149,7 @@ class Recorded:
 
 
 def halved(models: int, live: int) -> int:
-    """Return the smallest of models, models/2, models/4, … (rounded up) that is at least ``live``.
+    """Return the smallest of ``models``, models/2, models/4, … (rounded up) that is at least ``live``.
 
     >>> [halved(100, live) for live in (100, 51, 50, 26, 25, 1)]
     [100, 100, 50, 50, 25, 1]
@@ -161,31 +161,31 @@ def halved(models: int, live: int) -> int:
 
 @dataclass(frozen=True)
 class Spec:
-    """The shapes and terms of a program; K models side by side."""
+    """The shapes and loss terms of a program for a stack of K models."""
 
     models: int  # K
-    batch: int  # B, most samples of a mini-batch
-    steps: int  # most steps of a visit
-    held: tuple[int, int]  # (first, stop) of the numbers of the model that the forward pass reads
-    trained: tuple[int, int]  # (first, stop) of those that are trained
+    batch: int  # B, the greatest number of samples in a mini-batch
+    steps: int  # the greatest number of steps of a visit
+    held: tuple[int, int]  # (first, stop) of the slice of the model that the forward pass reads
+    trained: tuple[int, int]  # (first, stop) of the slice that is trained
     momentum: float = 0.0
     decay: float = 0.0
-    term: Term = NOTHING  # added to the loss, of the weights alone
+    term: Term = NOTHING  # a term of the loss that depends on the weights alone
     second: Distilled | Mmd | None = None
-    apart: bool = False  # whether the losses of single samples are kept
+    apart: bool = False  # whether the losses of the single samples are kept
     samples: PerSample | None = None
 
 
 class Order(NamedTuple):
-    """The samples of the models' steps."""
+    """The samples of each model in each step, in order."""
 
-    rows: np.ndarray  # int64 [S, K, B], rows of the pool; a short mini-batch is filled up with a row of its own
+    rows: np.ndarray  # int64 [S, K, B], rows of the pool; a short mini-batch is padded with a row of its own
     share: np.ndarray  # [S, K, B], each sample's weight in the loss, 0 for padding
-    many: np.ndarray  # [S], how many models step; they are the first ones
+    many: np.ndarray  # [S], the number of models that take the step: the first ones
 
 
 class Program:
-    """Models side by side, and their step."""
+    """A stack of models with its buffers, and the step that trains it."""
 
     def __init__(self, spec: Spec, network: Network, forward: Forward, pool: Pool) -> None:
         self.spec, self.network, self.forward, self.pool = spec, network, forward, pool
@@ -228,9 +228,9 @@ class Program:
         self.losses[at, :many], self.hits[at, :many] = losses_and_hits
 
     def step_at(self, at: Tensor, many: int) -> None:
-        """Let the first ``many`` models take the step whose number [1] is on the device, and increment it.
+        """Let the first ``many`` models take the step number ``at`` [1], a tensor on the device, and increment it.
 
-        Those of them whose visit is over are masked: nothing of them changes.
+        Models whose visit is over are masked and do not change.
         """
         rows, share = (tensor[:, :many].index_select(0, at)[0] for tensor in (self.rows, self.share))
         losses, hits = self._stepped(rows, share, many)
@@ -239,7 +239,7 @@ class Program:
         at.add_(1)
 
     def gradient(self, rows: Tensor, share: Tensor) -> Tensor:
-        """Return the gradients [K, trained] of the weighted cross-entropies; rows and shares as a step's."""
+        """Return the gradients [K, trained] of the weighted cross-entropies; arguments [K, B] as in :class:`Order`."""
         numbers, leaves, _ = self._parts(len(rows))
         logits = self.forward(numbers, self.pool.values(rows))
         y = self.pool.y.index_select(0, rows.flatten())
@@ -252,7 +252,7 @@ class Program:
         return gradient.flatten(1)
 
     def _parts(self, many: int) -> tuple[dict[str, Tensor], list[Tensor], list[Tensor]]:
-        """Return the first models' tensors by name, trained ones as leaves, and views to change them."""
+        """Return the first models' tensors by name, their trained tensors as leaves, and views to change these."""
         if many not in self._cut:
             named = views(self.network, self.weights[:many], self.spec.held[0])
             first, stop = self.spec.trained
@@ -263,7 +263,7 @@ class Program:
         return self._cut[many]
 
     def _stepped(self, rows: Tensor, share: Tensor, many: int) -> tuple[Tensor, Tensor]:
-        """Take a step; return the losses and the numbers of correctly classified samples, both before it, [many]."""
+        """Take a step; return the losses and the numbers of correctly classified samples before it, both [many]."""
         spec = self.spec
         numbers, leaves, places = self._parts(many)
         x, y = self.pool.values(rows), self.pool.y.index_select(0, rows.flatten()).view_as(rows)
@@ -312,13 +312,13 @@ class Program:
 
 
 def _leaving(array: np.ndarray, to: Tensor) -> Tensor:
-    """Return an array as a tensor that can be sent to a device without waiting for the transfer."""
+    """Return an array as a tensor; pinned for an asynchronous transfer where the device is an accelerator."""
     tensor = torch.from_numpy(array)
     return tensor.pin_memory() if to.device.type == "cuda" else tensor
 
 
 def batches(held: Indices, work: Work, key: Key) -> list[Indices]:
-    """Return the mini-batches of a visit in order, as rows of a pool."""
+    """Return a visit's mini-batches in order, each the rows of its samples in the pool."""
     rng, size = key.rng("batches"), work.batch_size
     minibatches: list[Indices] = []
     for order, count in batch_order(len(held), size, work.epochs, work.steps, rng):
@@ -328,7 +328,7 @@ def batches(held: Indices, work: Work, key: Key) -> list[Indices]:
 
 
 def stacked(visits: Sequence[Sequence[Indices]], kind: np.dtype) -> Order:
-    """Return the order of visits side by side, those with more mini-batches first."""
+    """Return the order of steps for a stack of visits, those with more mini-batches first."""
     steps, widest = len(visits[0]), max(len(batch) for visit in visits for batch in visit)
     rows = np.zeros((steps, len(visits), widest), np.int64)
     share = np.zeros((steps, len(visits), widest), kind)
@@ -343,7 +343,7 @@ def stacked(visits: Sequence[Sequence[Indices]], kind: np.dtype) -> Order:
 
 
 def fetching(*tensors: Tensor) -> Callable[[], list[np.ndarray]]:
-    """Return the function that copies tensors from the device as float64, once, and frees them there."""
+    """Return a function that copies tensors from the device as float64 at its first call, and frees them there."""
     left, arrays = list(tensors), list[np.ndarray]()
 
     def fetched() -> list[np.ndarray]:
@@ -361,7 +361,7 @@ def lazy_stats(
     losses: Tensor, hits: Tensor, visits: Sequence[Sequence[Indices]], keys: Sequence[Key], work: Work,
     held: Sequence[int],
 ) -> list[Stats]:  # fmt: skip
-    """Return a function for each stacked visit that returns its statistics; the first call fetches those of all visits.
+    """Return a function for each stacked visit that returns its statistics; the first call fetches all of them.
 
     Args:
         losses, hits: [S, K] on the device: mean losses of the mini-batches, and the numbers of their correctly
@@ -392,7 +392,7 @@ def lazy_union_stats(
     """Return a function for each stacked super node that returns its visits' statistics.
 
     Args:
-        each, right: [K, B] on the device: the losses of single samples, and whether they were classified correctly.
+        each, right: [K, B] on the device: the losses of the single samples, and whether each was classified correctly.
     """
     fetched = fetching(each, right)
 

@@ -1,4 +1,4 @@
-"""Visits of the same work, stacked: :func:`fedfloor.engine.local_update.local_update` for many devices at once."""
+"""Stacked visits with the same work: :func:`fedfloor.engine.local_update.local_update` for many devices at once."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ from fedfloor.parts.mix import weigh
 from fedfloor.parts.objective import Objective, Visit
 from fedfloor.plan.nodes import Work
 
-# fields of a work that visits side by side implement
+# fields of a work that stacked visits implement
 FIELDS = ("objective", "settings", "epochs", "steps", "batch_size", "rate", "momentum", "weight_decay", "trains")
 
 
 class Programs(Protocol):
-    """The programs of a :class:`fedfloor.engine.cohort.cohort.Cohort`."""
+    """The methods of a :class:`fedfloor.engine.cohort.cohort.Cohort` that stacked visits use."""
 
     room_bytes: int | None
 
@@ -58,19 +58,19 @@ class Programs(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class _Stack:
-    """Devices whose models are about to be trained side by side."""
+    """Devices whose models are about to be trained as one stack."""
 
-    jobs: list[VisitJob]  # their visits, those with more mini-batches first
+    jobs: list[VisitJob]  # the visits, those with more mini-batches first
     goal: Objective  # the objective
-    weights: Tensor  # the models that arrived, [K, P]
+    weights: Tensor  # the arrived models, [K, P]
     pool: Pool  # the samples or features
-    held: list[Indices]  # which rows of it each trains on
-    batches: list[list[Indices]]  # the mini-batches of each
-    abouts: list[Visit]  # the facts that the objective may read
+    held: list[Indices]  # the rows of the pool that each device trains on
+    batches: list[list[Indices]]  # the mini-batches of each device
+    abouts: list[Visit]  # the visits' facts that the objective may read
 
 
 def visited(cohort: Programs, jobs: Sequence[VisitJob], extractor: FrozenExtractor) -> list[CohortAnswer]:
-    """Train on several devices side by side; return each one's answer, in order."""
+    """Train the models of several devices as one stack; return their answers in order."""
     work, engine = jobs[0].work, jobs[0].engine
     goal = objectives.objective(work.objective, work.settings)
     headed = goal.on_features or local_update.extracts_once(engine, work)
@@ -100,7 +100,7 @@ def visited(cohort: Programs, jobs: Sequence[VisitJob], extractor: FrozenExtract
 
 
 def _arrived(cohort: Programs, jobs: Sequence[VisitJob], goal: Objective) -> _Stack:
-    """Prepare devices that train on their samples."""
+    """Return the stack of devices that train on their samples."""
     work = jobs[0].work
     pool, parts = cohort.samples(jobs[0].engine, [data.of_visit(job) for job in jobs])
     held = [np.concatenate(rows) for rows in parts]
@@ -127,7 +127,7 @@ def _about(job: VisitJob, goal: Objective, start: Tensor | None, steps: int, gra
 
 
 def _headed(jobs: Sequence[VisitJob], goal: Objective, extractor: FrozenExtractor) -> _Stack:
-    """Prepare devices that train the classifier on features that are extracted once."""
+    """Return the stack of devices that train the classifier on features that are computed once."""
     work, network = jobs[0].work, jobs[0].engine.network
     prepared: list[tuple[VisitJob, Visit, Tensor, Tensor]] = []
     for job in jobs:
@@ -160,7 +160,7 @@ def _anchors(stack: _Stack, term: Term, part: slice) -> tuple[list[Tensor], Tens
         return [cast(Tensor, about.start)[part] for about in stack.abouts], None
     anchors: list[Tensor] = []
     for about, weights in zip(stack.abouts, stack.weights, strict=True):
-        about.resident().flat.copy_(weights)  # the objective reads the device's model there
+        about.resident().flat.copy_(weights)  # the objective reads the device's model in the network
         anchors.append(stack.goal.begin(about)["slope"])
     return anchors, (torch.stack(anchors) * stack.weights[:, part]).sum(1)
 
@@ -175,24 +175,24 @@ def _left(stack: _Stack, index: int, model: Tensor, ends: _Full, stats: Sequence
     if goal.remembers:
         belongs = about.frozen().name if goal.refers else ""
         digest = engine.memory.commit(device, goal.remember(model, about), belongs)
-    engine.memory.visits[device] += 1  # last: where memory runs out before, all are visited anew
+    engine.memory.visits[device] += 1  # last: all visits are repeated if the accelerator's memory runs out before
     held = int(engine.park.holdings[device] if device >= 0 else engine.park.holdings.sum())
     return CohortAnswer({**job.packet, "w": model, **sent}, stats[index], digest, held)
 
 
 class _Full:
-    """The gradients over all of the devices' samples at given models, computed side by side at the first use."""
+    """The gradients over all of each device's samples at given models, computed as one stack at the first use."""
 
     def __init__(self, cohort: Programs, engine: Engine, pool: Pool, held: list[Indices], weights: Tensor) -> None:
         self._cohort, self._engine, self._pool, self._held, self._weights = cohort, engine, pool, held, weights
 
     def of(self, k: int) -> Tensor:
-        """Return one device's gradient, [trained], which may be changed."""
+        """Return device k's gradient [trained]; the caller may change it."""
         return self._gradients[k].clone()
 
     @cached_property
     def _gradients(self) -> Tensor:
-        # as many side by side as there is room for: blocks are larger than a visit's mini-batches
+        # as many models as fit into memory: blocks are larger than a visit's mini-batches
         most = data.stackable(self._cohort.room_bytes, self._engine, min(BLOCK, max(map(len, self._held))))
         firsts = range(0, len(self._held), most)
         return torch.cat([self._some(slice(first, first + most)) for first in firsts])
@@ -215,7 +215,7 @@ class _Full:
 
 
 def united(cohort: Programs, jobs: Sequence[UnionJob]) -> list[CohortAnswer]:
-    """Take the steps of several super nodes side by side; return each one's answer, in order."""
+    """Take the steps of several super nodes as one stack; return their answers in order."""
     engine, work = jobs[0].engine, work_of(jobs[0])
     sizes, rows, shares = [], [], []
     pool, held = cohort.samples(engine, [data.of_union(job) for job in jobs])
@@ -247,6 +247,6 @@ def united(cohort: Programs, jobs: Sequence[UnionJob]) -> list[CohortAnswer]:
 
 
 def alike(work: Work) -> tuple[object, ...]:
-    """Return the fields that visits must share to be stacked."""
+    """Return the fields of a work that visits must have in common to be stacked."""
     fields = [value for name, value in vars(work).items() if name != "settings"]
     return (*fields, *sorted(work.settings.items()))

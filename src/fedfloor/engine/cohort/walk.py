@@ -1,8 +1,8 @@
-"""A walk driven in lockstep: every branch runs until it has a visit to request.
+"""Walks driven in lockstep: every branch advances until it requests a visit.
 
-A driven walk is a generator. It yields the visits that it waits for and is sent their answers; a ``Parallel`` yields
-those of all its branches together. So chains of any length, turns, choices and nested meetings become lists of visits
-that happen at the same time, and visits of the same work in such a list are stacked.
+A driven walk is a generator. It yields the visits that it waits for and receives their answers; a ``Parallel`` yields
+the visits of all its branches together. Chains of any length, turns, choices and nested aggregations thus become lists
+of simultaneous visits, and the visits of a list with the same work are stacked.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class VisitJob:
-    """A visit to carry out."""
+    """A visit that the cohort has to carry out."""
 
     engine: Engine
     work: Work
@@ -51,16 +51,16 @@ Job = VisitJob | UnionJob
 
 @dataclass(frozen=True, eq=False)
 class CohortAnswer:
-    """The result of a request.
+    """The result of a job.
 
     Args:
-        stats: returns the visits' statistics in order; called late, so that nothing waits for the device meanwhile.
+        stats: returns the visits' statistics in order; a late call avoids waiting for the accelerator.
     """
 
-    packet: Packet  # the packet after it
+    packet: Packet  # the packet after training
     stats: Callable[[], list[VisitStats]]
     memory: str | None = None  # digest of the device's memory
-    samples: int = 0  # that the device holds, or trained on
+    samples: int = 0  # number of samples that the device holds, or trained on
 
 
 Driven = Generator[list[Job], list[CohortAnswer], NodeResult]
@@ -68,7 +68,7 @@ Driven = Generator[list[Job], list[CohortAnswer], NodeResult]
 
 @dataclass(eq=False)
 class PendingReceipt:
-    """A receipt whose figures may still be on the device."""
+    """A receipt whose statistics may still be in the accelerator's memory."""
 
     device: int
     visit: int
@@ -90,7 +90,7 @@ class PendingReceipt:
 
 
 def settled(receipts: list[Any]) -> list[Receipt]:
-    """Return receipts whose figures have all arrived."""
+    """Return receipts with all statistics fetched from the accelerator."""
     return [receipt.receipt() if isinstance(receipt, PendingReceipt) else receipt for receipt in receipts]
 
 
@@ -102,7 +102,7 @@ def work_of(job: VisitJob | UnionJob) -> Work:
 
 
 def lockstep(walks: Sequence[Driven]) -> Generator[list[Job], list[CohortAnswer], list[NodeResult]]:
-    """Go through several branches at the same time; return the result of each."""
+    """Advance several walks at the same time, yielding their jobs together; return the result of each."""
     done: dict[int, NodeResult] = {}
     answers: dict[int, list[CohortAnswer] | None] = dict.fromkeys(range(len(walks)))
     while answers:
@@ -118,7 +118,7 @@ def lockstep(walks: Sequence[Driven]) -> Generator[list[Job], list[CohortAnswer]
 
 
 def driven(trainer: Trainer, walking: Walking, room: int) -> Driven:
-    """Drive a walk, yielding the visits that it waits for."""
+    """Drive a walk, yielding the jobs that it waits for; return its result."""
     result: Any = None
     while True:
         try:
@@ -136,7 +136,7 @@ def driven(trainer: Trainer, walking: Walking, room: int) -> Driven:
 def branches(
     trainer: Trainer, request: ParallelRequest, mine: Collection[int], room: int
 ) -> Generator[list[Job], list[CohortAnswer], tuple[Aggregation, list[NodeResult]]]:
-    """Walk the branches ``mine`` of a ``Parallel``, as many at a time as fit into memory, in plan order."""
+    """Walk the branches ``mine`` of a ``Parallel`` in plan order, as many at a time as fit into memory."""
     done = list[NodeResult]()
     aggregation = aggregation_of(trainer.engine, request.node, request.packet, trainer.place(request.tick))
     packet = aggregation.given
