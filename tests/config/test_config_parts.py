@@ -156,23 +156,23 @@ REFUSED = {
     "method.selection = 'odd:function'": "must be the name of a dataclass.",
     "method.objective = { kind = 'subprocess:Popen', args = 'touch called', shell = true }": "subclass of fedfloor.Obj",
     "method.objective = 'odd:function'": "must be the name of a dataclass.",
-    "method.mix = 'odd:Open'": "'odd:Open' has no 'mixed': one derived from fedfloor.Mix must write",
+    "method.mix = 'odd:Open'": "'odd:Open' has no 'mixed': a class derived from fedfloor.Mix must define",
     "method.mix = 'odd:Few'": "'odd:Few': mixed must take (self, met): missing a required argument: 'rate'.",
     "method.mix = { kind = 'odd:First', plaec = 1 }": "'odd:First' 'plaec'. Did you mean 'place'? Known: pl",
     "method.mix = { kind = 'odd:First', place = 1.5 }": "'odd:First': place = 1.5: must be a whole number.",
     "method.mix = { kind = 'odd:First', tone = 'mid' }": "tone = 'mid': must be 'high' or 'low'.",
-    "method.mix = { kind = 'odd:First', place = [1] }": "place = [1]: must be a number, a text, or true or false.",
+    "method.mix = { kind = 'odd:First', place = [1] }": "place = [1]: must be a number, a text, true or false.",
     "method.mix = { place = 1 }": "= {'place': 1}: must be a name, or a table such as { kind = \"by_samples\" }.",
     "method.server = 'odd:Loose'": "server 'odd:Loose' is not a subclass of fedfloor.S",
-    "method.server = 'odd:Still'": "server 'odd:Still' has no 'step': one derived from fedfloor.Serv",
+    "method.server = 'odd:Still'": "server 'odd:Still' has no 'step': a class derived from fedfloor.Serv",
     "method.server = 'adm'": "unknown server 'adm'. Did you mean 'adam'? Known: adagrad, adam, sgd, yogi.",
     "method.selection = 'odd:Loose'": "'odd:Loose' is not a subclass of fedfloor.Sel",
     "method.selection = 'odd:Blind'": "draw must take (self, devices, sizes, rng): too many positional arguments.",
     "method.selection = 'odd:Says'": "selection 'odd:Says' needs the setting 'what': it has no default.",
     "method.objective = 'odd:Loose'": "'odd:Loose' is not a subclass of fedfloor.Obj",
     "method.objective = { kind = 'odd:Bare', size = 2.0 }": "is not a dataclass: put @dataclass(frozen=True) before",
-    "method.objective = { kind = 'odd:Unsaid', size = 1 }": "'odd:Unsaid' has no 'loss': one derived from fed",
-    "method.objective = 'odd:Wordless'": "'odd:Wordless' has no 'term': one derived from fedfloor.Repr",
+    "method.objective = { kind = 'odd:Unsaid', size = 1 }": "'odd:Unsaid' has no 'loss': a class derived from fed",
+    "method.objective = 'odd:Wordless'": "'odd:Wordless' has no 'term': a class derived from fedfloor.Repr",
     "method.objective = { kind = 'odd:Unsaid' }": "objective 'odd:Unsaid' needs the setting 'size'",
     "method.name = 'odd:Undecorated'": "'odd:Undecorated' has settings of its own: write @dataclass(frozen=True)",
     "methods.fedavg.mix = 'odd:Loose'": "'odd:Loose' is not a subclass of fedfloor.Mix",
@@ -212,8 +212,8 @@ def test_names_that_only_a_type_checker_knows_will_do() -> None:
 
 
 RETURNED = {
-    "Short": ({"mix": "odd:Short"}, r"mix 'odd:Short': mixed returned torch.float32 \[\d+\]: must be a"),
-    "Nothing": ({"mix": "odd:Nothing"}, "mix 'odd:Nothing': mixed returned NoneType: must be a tensor"),
+    "Short": ({"mix": "odd:Short"}, r"mix 'odd:Short': mixed returned torch.float32 \[\d+\]. Return a tensor"),
+    "Nothing": ({"mix": "odd:Nothing"}, "mix 'odd:Nothing': mixed returned NoneType. Return a tensor"),
     "Model": ({"server": "odd:Model"}, r"server Model: step must return \(new model of \d+ numbers, \{name: mo"),
 }
 
@@ -225,8 +225,8 @@ def test_what_a_part_of_your_own_returns_is_looked_at(parts: dict[str, Any], mes
 
 
 DRAWN = {
-    "[]": "draw must return a list of device numbers, 0 to 2, at least one, got []",
-    "None": "at least one, got None",
+    "[]": "draw must return a list of one or more device numbers, 0 to 2, got []",
+    "None": "0 to 2, got None",
     "[0, 3]": "got [0, 3]",
     "[-1]": "got [-1]",
     "['0']": "got ['0']",

@@ -82,7 +82,7 @@ TYPES = {
     "method.mix = [1]": "method.mix = [1]: must be a text in quotes or a table.",
     "methods.fedavg.mix = 2026-03-01": "methods.fedavg.mix = 2026-03-01: no setting is a date or time.",
     "methods.fedavg.server = []": "methods.fedavg.server = []: must be a name, or a table such as",
-    "methods.fedavg.mix = { kind = 'krum', outliers = [1] }": "outliers = [1]: must be a number, a text, or true or",
+    "methods.fedavg.mix = { kind = 'krum', outliers = [1] }": "outliers = [1]: must be a number, a text, true or",
     "name = 2026-03-01": "name = 2026-03-01: no setting is a date or time.",
     'name = "a\\u0000b"': "name = 'a\\x00b': must be a text without NUL characters.",
     "data.samples_per_device = 1e59": "data.samples_per_device = 1e+59: must be a whole number.",

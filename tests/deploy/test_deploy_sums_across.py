@@ -229,7 +229,7 @@ def test_without_a_third_factory_the_round_is_lost_and_the_ledger_states_why(tmp
         (line,) = there.run()
     assert line.lost == 9
     text = (tmp_path / "live/ledger.jsonl").read_text()
-    assert "devices of 2 factories are left; a secure sum across factories needs 3" in text
+    assert "devices of only 2 factories delivered; a secure sum across factories needs 3" in text
 
 
 @pytest.mark.live

@@ -149,7 +149,9 @@ def test_only_those_who_hold_enough_are_visited() -> None:
     job = Job(method("fedsr", {"selection": {"kind": "who:AtLeast", "samples": 8}}), park(SIZES))
     job.run()
     assert {one.device for of in job.outcomes for one in of.receipts} == {1, 3, 5}
-    with pytest.raises(SettingError, match="selection AtLeast: draw must return a list of device numbers, 0 to 5, at"):
+    with pytest.raises(
+        SettingError, match="selection AtLeast: draw must return a list of one or more device numbers, 0 to 5"
+    ):
         Job(method("fedsr", {"selection": {"kind": "who:AtLeast", "samples": 11}}), park(SIZES)).run()
 
 

@@ -292,7 +292,7 @@ def test_one_of_your_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     np.testing.assert_allclose(mean_features(made, x, BYTES), [2 * x.mean() / 255], rtol=1e-5)
     assert to_spec(made, EXTRACTORS) == ("own_extractor:Brightness", {"times": 2.0})
     with pytest.raises(
-        SettingError, match=r"'own_extractor:Half' has no 'features': one derived from .*Extractor must"
+        SettingError, match=r"'own_extractor:Half' has no 'features': a class derived from .*Extractor must"
     ):
         extractor("own_extractor:Half", {})
     load("os:system", "extractor")
@@ -311,7 +311,7 @@ def test_sensors_and_four_channels_are_not_for_mobilenet() -> None:
     for shape in ((52,), (52, 20)):
         with pytest.raises(SettingError, match=r"'mobilenet' got samples of shape .*it needs pictures"):
             MobileNet().dimension(shape)
-    with pytest.raises(SettingError, match="'mobilenet' got pictures of 4 channels: it takes 1 or 3"):
+    with pytest.raises(SettingError, match="'mobilenet' got pictures with 4 channels: it needs 1 or 3"):
         MobileNet().features(shown((4, 32, 32)))
 
 

@@ -186,7 +186,7 @@ def test_a_network_of_ones_own() -> None:
     ("model", "layer", "said"),
     [
         ("logistic", None, "this network has no features to fuse: no trained layer before"),
-        ("logistic", "0", "layer = '0' gets its input from no trained layer"),
+        ("logistic", "0", "layer = '0' has no trained layer before it"),
         ("mlp-2nn", "head", "layer = 'head': model 'Sequential' has no such layer."),
         ("mlp-2nn", "", "layer = '': model 'Sequential' has no such layer."),
         ("test_parts_fusion:block", "act", "layer = 'act' is called 2 times in a forward pass, and it must be once."),

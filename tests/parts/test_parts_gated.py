@@ -225,7 +225,7 @@ def test_what_comes_after_the_classifier_is_refused(work: Work, tmp_path: Path) 
 
 def test_a_network_that_was_not_made_for_it_is_refused(tmp_path: Path) -> None:
     of = Engine(park(), build("mlp-2nn", (1, 3, 3), 3, 0), Alone(), DeviceMemory(tmp_path), seed=0)
-    with pytest.raises(SettingError, match="this network has none: the method must name it as its 'objective'"):
+    with pytest.raises(SettingError, match="this network has none: the method must have it as its 'objective'"):
         walk(of, Train(device(0), FROZEN))
 
 

@@ -69,7 +69,7 @@ def test_weights_out_of_range(weights: list[float], said: str) -> None:
 def test_models_that_cannot_be_mixed() -> None:
     with pytest.raises(SettingError, match="no models to mix"):
         rows([])
-    with pytest.raises(SettingError, match="models of 2 and of 3 numbers"):
+    with pytest.raises(SettingError, match="models of 2 and 3 numbers"):
         mean([torch.zeros(3), torch.zeros(2)])
 
 
@@ -121,7 +121,7 @@ def test_inverse_distance_is_a_mean_and_two_models_are_equally_far(n: int, seed:
 
 @pytest.mark.parametrize("wrong", [float("nan"), float("inf")])
 def test_a_model_that_is_no_longer_finite_is_training_that_diverged(wrong: float) -> None:
-    with pytest.raises(DivergedError, match="model 2 of 3 that returned holds infinite or undefined numbers"):
+    with pytest.raises(DivergedError, match="model 2 of 3 holds infinite or undefined numbers"):
         inverse_distance(torch.tensor([[1.0], [wrong], [3.0]]))
     with pytest.raises(DivergedError, match=r"a device's loss is (nan|inf)"):
         q_fair(torch.zeros(1), torch.ones(2, 1), [1.0, wrong], 0.1, 1.0)

@@ -238,7 +238,7 @@ def test_files_that_are_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     with pytest.raises(SettingError, match=r"'no.onnx': no such file. 'hog', .* need no weights"):
         Onnx("no.onnx").dimension((1, 8, 8))
     (tmp_path / "broken.onnx").write_bytes(b"nothing")
-    with pytest.raises(SettingError, match="is not an ONNX file that runs"):
+    with pytest.raises(SettingError, match="cannot be run by ONNX Runtime"):
         Onnx(str(tmp_path / "broken.onnx")).dimension((1, 8, 8))
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
     with pytest.raises(SettingError, match=r"needs onnxruntime: pip install 'fedfloor\[onnx\]'"):

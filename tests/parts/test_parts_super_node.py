@@ -88,7 +88,7 @@ def test_what_cannot_be_is_refused() -> None:
         pick(replace(FIVE, share=(0.5, 0.5)))
     with pytest.raises(SettingError, match="random = 3: must be from 0 to how_many = 2"):
         pick(replace(FIVE, random=3))
-    with pytest.raises(SettingError, match="how_many = 6: there are 5 candidates"):
+    with pytest.raises(SettingError, match="how_many = 6: must be 1 to 5"):
         pick(replace(FIVE, how_many=6))
 
 

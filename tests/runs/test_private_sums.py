@@ -129,7 +129,7 @@ def test_a_budget_begins_no_round_that_exceeds_it(tmp_path: Path, command: Comma
     [
         (NOISY, "", "Set method.travel = 'secure-sum'"),
         (NOISY, 'travel = "int8"', "Set method.travel = 'secure-sum'"),
-        (NOISY, f'{SUMMED}\nselection = {{ kind = "fraction", share = 0.5 }}', "not drawn by chance alone"),
+        (NOISY, f'{SUMMED}\nselection = {{ kind = "fraction", share = 0.5 }}', "not drawn at random alone"),
         (f"{NOISY}, quantile = 0.5, count_noise = 1.0", SUMMED, "private without a quantile"),
         (NOISY.replace("1e-2", "0.2"), SUMMED, "below one over 20 devices"),
         (NOISY.replace("noise = 1.0", "noise = 0.001"), 'travel = { kind = "secure-sum", bits = 16 }', "4 are needed"),

@@ -1,1 +1,1 @@
-"""Parts that methods share: objectives, mixing, selection, work."""
+"""Parts that methods have in common: objectives, mixing rules, servers, selection, work settings."""

@@ -1,9 +1,9 @@
-"""Attacks by devices in a simulation: on the update that leaves a visit, or on the data that a visit trains on.
+"""Attacks by devices in a simulation: on the update that a visit sends back, or on the data of a visit's training.
 
 An attack on updates is a function of the update Δ = w_k − w that honest training would have sent. Attackers that act
-``together`` know each other's data, so that each of them can work out the honest updates of all; of other devices'
-updates no attacker knows anything. An attack on data changes the samples of an attacker's own visits; the update is
-then the honest one of these samples.
+``together`` know each other's data, so that each of them can compute the honest updates of all attackers. Updates of
+honest devices are unknown to every attacker. An attack on data changes the samples of an attacker's own visits; the
+update then results from honest training on these samples.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from fedfloor.data.dataset import Labels, Targets, Values
 
-ABOVE_0 = ("strength", "deviation", "z", "epsilon")  # settings of attacks that must be above 0
+ABOVE_0 = ("strength", "deviation", "z", "epsilon")  # settings of attacks that must be greater than 0
 SINGLE = 1e-12  # squared length of a deviation below which updates are equal
 
 
@@ -33,12 +33,12 @@ class AttackedVisit:
     """The facts of an attacker's visit that an attack on its update may read.
 
     Args:
-        update: Δ = w_k − w, the honest update of the trained numbers that travel [n]. An attack leaves it as it is.
+        update: Δ = w_k − w, the honest update of the trained parameters that travel [n]; an attack must not change it.
         every: the honest updates of all attackers, in device order; empty unless the attack acts ``together``.
-        earlier: the model that the device received in the visit before this one, minus the one of now [n]; None in its
-            first visit, and unless the attack ``keeps`` it.
-        rng: the generator for draws, keyed by the visit.
-        common: the generator for draws that all attackers share in all rounds, keyed by the seed alone.
+        earlier: the model received in the device's previous visit minus the present one [n]; None in the first visit,
+            and unless the attack ``keeps`` it.
+        rng: the generator of random draws, keyed by the visit.
+        common: the generator of draws that all attackers have in common in all rounds, keyed by the seed alone.
     """
 
     update: Tensor
@@ -53,11 +53,11 @@ class AttackedData:
     """The facts of an attacker's data that an attack on them may read.
 
     Args:
-        x: the samples as they are stored, uint8 or float32 [n, *shape].
-        y: their classes, int64 [n].
+        x: the stored samples, uint8 or float32 [n, *shape].
+        y: the samples' classes, int64 [n].
         classes: F, the number of classes.
-        mean, deviation: mean and deviation of each channel, in units of a stored number [C].
-        rng: the generator for draws, keyed by the visit.
+        mean, deviation: mean and standard deviation of each channel [C], in units of the stored numbers.
+        rng: the generator of random draws, keyed by the visit.
     """
 
     x: Values
@@ -69,12 +69,12 @@ class AttackedData:
 
 
 class Attack:
-    """An attack, a frozen dataclass of its numbers, that writes ``sent`` or ``data``.
+    """The base of attacks: a frozen dataclass of settings that overrides ``sent`` or ``data``.
 
     Attributes:
-        needs_classes: whether it is defined for classification alone.
-        together: whether it reads the honest updates of all attackers; ``least`` of them are needed.
-        keeps: whether it reads the model that the device received before.
+        needs_classes: whether the attack is defined for classification only.
+        together: whether it reads the honest updates of all attackers; at least ``least`` attackers are needed.
+        keeps: whether it reads the model received in the device's previous visit.
     """
 
     needs_classes: ClassVar[bool] = False
@@ -88,17 +88,17 @@ class Attack:
             require(0 < value < math.inf, f"faults.attackers.{name}", value, "a number above 0")
 
     def sent(self, visit: AttackedVisit) -> Tensor:
-        """Return the update that leaves the device [n], a new tensor or the honest one."""
+        """Return the update that the attacker sends [n], a new tensor or the honest update itself."""
         return visit.update
 
     def data(self, samples: AttackedData) -> tuple[Values, Labels | Targets]:
-        """Return the samples that the device trains on and their classes, new arrays or the ones it holds."""
+        """Return the samples for the attacker's training and their classes, new arrays or the unchanged ones."""
         return samples.x, samples.y
 
 
 @dataclass(frozen=True)
 class SignFlip(Attack):
-    """The reversed update: −s·Δ, s the ``strength``."""
+    """The reversed update: −s·Δ with the ``strength`` s."""
 
     strength: float = 1.0
 
@@ -108,7 +108,7 @@ class SignFlip(Attack):
 
 @dataclass(frozen=True)
 class ScaledUpdate(Attack):
-    """The enlarged update: s·Δ, s the ``strength``."""
+    """The enlarged update: s·Δ with the ``strength`` s."""
 
     strength: float = 10.0
 
@@ -118,7 +118,7 @@ class ScaledUpdate(Attack):
 
 @dataclass(frozen=True)
 class Gaussian(Attack):
-    """Noise in the place of the update: N(0, σ²I), σ the ``deviation`` of each number.
+    """Noise instead of the update: N(0, σ²I) with the ``deviation`` σ of each number.
 
     Blanchard et al., NeurIPS 2017, with σ = 200.
     """
@@ -131,15 +131,15 @@ class Gaussian(Attack):
 
 @dataclass(frozen=True)
 class LittleIsEnough(Attack):
-    """ALIE: μ − z·σ in every coordinate, μ and σ the mean and the deviation of the attackers' honest updates.
+    """ALIE: μ − z·σ in every coordinate, with the mean μ and the standard deviation σ of the attackers' honest updates.
 
-    Baruch, Baruch, Goldberg, NeurIPS 2019, arXiv 1902.06156. The deviation is estimated from the attackers alone; a
-    small z hides among honest updates.
+    Baruch, Baruch, Goldberg, NeurIPS 2019, arXiv 1902.06156. The deviation is estimated from the attackers alone; an
+    attack with a small z hides among honest updates.
     """
 
     z: float = 1.5
     together: ClassVar[bool] = True
-    least: ClassVar[int] = 2  # one update has no deviation
+    least: ClassVar[int] = 2  # a single update has no standard deviation
 
     def sent(self, visit: AttackedVisit) -> Tensor:
         mean, deviation = _moments(visit.every)
@@ -148,10 +148,10 @@ class LittleIsEnough(Attack):
 
 @dataclass(frozen=True)
 class MinMax(Attack):
-    """Min-max: μ − γσ with the largest γ that keeps honest updates within the largest distance between two.
+    """Min-max: μ − γσ with the largest γ for which no honest update is farther away than two of them are apart.
 
     γ = max{γ: max_i ‖μ − γσ − Δ_i‖ ≤ max_{i,j} ‖Δ_i − Δ_j‖} over the attackers' honest updates, in closed form: each i
-    bounds γ by the larger root of a quadratic. Shejwalkar, Houmansadr, NDSS 2021, who search for it by halving steps.
+    bounds γ by the larger root of a quadratic. Shejwalkar, Houmansadr, NDSS 2021, where γ is found by halving steps.
     """
 
     together: ClassVar[bool] = True
@@ -173,10 +173,10 @@ class MinMax(Attack):
 
 @dataclass(frozen=True)
 class InnerProduct(Attack):
-    """Inner-product manipulation: −ε·μ, μ the mean of the attackers' honest updates.
+    """Inner-product manipulation: −ε·μ with the mean μ of the attackers' honest updates.
 
-    With ε below the share of honest devices over that of attackers the mean still descends, only more slowly; above,
-    it ascends. Xie, Koyejo, Gupta, UAI 2019, arXiv 1903.03936.
+    If ε is below the ratio of honest devices to attackers, the mean still descends, only more slowly; above it, the
+    mean ascends. Xie, Koyejo, Gupta, UAI 2019, arXiv 1903.03936.
     """
 
     epsilon: float = 0.5
@@ -188,11 +188,11 @@ class InnerProduct(Attack):
 
 @dataclass(frozen=True)
 class Collusion(Attack):
-    """All attackers push in one direction in all rounds: s·‖μ‖·u, u a unit vector drawn by the seed.
+    """The same direction for all attackers in all rounds: s·‖μ‖·u, with a unit vector u drawn by the seed.
 
-    μ is the mean of the attackers' honest updates, so that all send the same vector, as long as honest ones at s = 1:
-    together they look like close neighbours, and what gets through in one round adds up with the next. The coupling of
-    rounds by a drift is that of Karimireddy, He, Jaggi, ICML 2021, arXiv 2012.10333.
+    μ is the mean of the attackers' honest updates. All attackers send the same vector, which is as long as honest
+    updates if s = 1: they appear to be close neighbours, and the accepted changes add up over the rounds. This drift
+    from round to round is that of Karimireddy, He, Jaggi, ICML 2021, arXiv 2012.10333.
     """
 
     strength: float = 1.0
@@ -205,15 +205,15 @@ class Collusion(Attack):
 
 @dataclass(frozen=True)
 class FreeRider(Attack):
-    """No work: the model is returned as it arrived, or as it arrived the last time.
+    """No training: the model is sent back as it arrived, or as it arrived in the previous visit.
 
-    A stale one sends the model of its visit before (in its first, the one it received), which is what a machine does
-    that hangs. Fraboni, Vidal, Lorenzi, AISTATS 2021, arXiv 2006.11901, call the plain one and the one with noise
-    plain and disguised free riders. Its receipt is that of honest training: it makes up figures that pass.
+    A stale free rider sends the model of its previous visit (in the first visit, the present one), as a machine that
+    hangs does. Fraboni, Vidal, Lorenzi, AISTATS 2021, arXiv 2006.11901, call free riders without and with noise plain
+    and disguised. The receipt is that of honest training, as an attacker would invent plausible values.
 
     Args:
-        noise: σ of Gaussian noise on each number, which disguises it; 0 for none.
-        stale: whether it is the model of the visit before.
+        noise: σ of Gaussian noise on each number, which disguises the attack; 0: no noise.
+        stale: whether the model of the previous visit is sent.
     """
 
     noise: float = 0.0
@@ -233,10 +233,10 @@ class FreeRider(Attack):
 
 @dataclass(frozen=True)
 class LabelFlip(Attack):
-    """The classes of the device's samples in reverse order: c becomes F − 1 − c; or one class becomes another.
+    """Relabelled samples: every class c becomes F − 1 − c, or one class becomes another.
 
     Args:
-        source, target: the class that becomes another; both left out, all are reversed.
+        source, target: the class to relabel, and its new class; without both, all classes are reversed.
     """
 
     source: int | None = None
@@ -259,20 +259,20 @@ class LabelFlip(Attack):
 
 @dataclass(frozen=True)
 class Backdoor(Attack):
-    """A trigger in a share of the device's samples, which become samples of the target class; the update is scaled.
+    """A trigger in a share of the device's samples, which are relabelled as the target class; the update is scaled.
 
-    In pictures the trigger is a square of ``size``×``size`` pixels at the lower right, as bright as can be (Gu,
-    Dolan-Gavitt, Garg, BadNets, arXiv 1708.06733). In rows of sensors the first ``size`` channels stand at ``offset``
-    standard deviations above their mean, in windows for their last ``size`` rows. Scaling by s is the model replacement
-    of Bagdasaryan et al., AISTATS 2020, arXiv 1807.00459. Its success is the share of the test samples of other classes
-    that are taken for the target where they carry the trigger.
+    In pictures the trigger is a square of ``size``×``size`` pixels of full brightness at the lower right (Gu,
+    Dolan-Gavitt, Garg, BadNets, arXiv 1708.06733). In rows of sensors the first ``size`` channels are ``offset``
+    standard deviations above their mean; in windows, only in their last ``size`` rows. Scaling by s is the model
+    replacement of Bagdasaryan et al., AISTATS 2020, arXiv 1807.00459. The success rate is the share of test samples of
+    other classes that are predicted as the target if they carry the trigger.
 
     Args:
         target: the class, counted from 0.
         poisoned: share of the device's samples that carry the trigger, in (0, 1].
         size: the size of the trigger.
         offset: the offset of the trigger in sensors, in standard deviations.
-        strength: s.
+        strength: the factor s of the update.
     """
 
     target: int = 0
@@ -301,7 +301,7 @@ class Backdoor(Attack):
         return x, y
 
     def trigger(self, x: Values, mean: NDArray[np.float64], deviation: NDArray[np.float64]) -> Values:
-        """Return samples [n, *shape] with the trigger in them; ``mean`` and ``deviation`` [C] of stored numbers."""
+        """Return samples [n, *shape] with the trigger; ``mean`` and ``deviation`` [C] as in :class:`AttackedData`."""
         x = x.copy()
         if x.ndim == 4:
             x[:, :, -self.size :, -self.size :] = 255 if x.dtype == np.uint8 else x.max()
@@ -331,13 +331,13 @@ WHO = ("share", "count", "devices")  # keys of [faults] attackers beside those o
 
 @dataclass(frozen=True)
 class Attackers:
-    """The ``[faults] attackers`` table: which devices attack, and how.
+    """The ``[faults] attackers`` table: an attack, and the devices that carry it out.
 
     Args:
-        attack: their attack.
-        share: the share of the devices, drawn by the seed, in (0, 1).
-        count: the number of devices, drawn by the seed.
-        devices: their numbers or names.
+        attack: the attack with its settings.
+        share: the share of attacking devices, drawn by the seed, in (0, 1).
+        count: the number of attacking devices, drawn by the seed.
+        devices: the numbers or names of the attacking devices.
     """
 
     attack: Attack
@@ -347,15 +347,15 @@ class Attackers:
 
     @classmethod
     def of(cls, table: Mapping[str, Any]) -> Attackers:
-        """Return the attackers that a table describes; SettingError: a kind or setting is unknown or out of range."""
+        """Return the attackers described by a table; SettingError: a kind or setting is unknown or out of range."""
         which = {key: table[key] for key in WHO if key in table}
         if len(which) != 1:
             got = ", ".join(which) or "none of them"
-            raise SettingError(f"faults.attackers: must have one of share, count and devices, but has {got}.")
+            raise SettingError(f"faults.attackers: must have exactly one of share, count and devices, but has {got}.")
         kind, share, count, devices = table.get("kind"), *(which.get(key) for key in WHO)
         if not isinstance(kind, str):
             raise SettingError(f"faults.attackers: needs kind, one of {', '.join(sorted(ATTACKS))}.")
-        if kind not in ATTACKS:  # nothing of the user's own: real machines read experiments, too
+        if kind not in ATTACKS:  # no code of the user's own: real machines read experiments, too
             raise unknown("attack faults.attackers.kind", kind, ATTACKS)
         right = share is None or (isinstance(share, (int, float)) and not isinstance(share, bool) and 0 < share < 1)
         require(right, "faults.attackers.share", share, "above 0 and below 1")
@@ -375,11 +375,11 @@ class Attackers:
 
         Args:
             devices: K, the number of devices of the park.
-            names: theirs; empty where they have none.
-            rng: draws a share or a count of them.
+            names: the devices' names; empty without names.
+            rng: the generator that draws the attackers of a share or count.
 
         Raises:
-            SettingError: a device that does not exist, more attackers than devices, too few to act together, or none.
+            SettingError: an unknown device, more attackers than devices, too few to act together, or none.
 
         >>> Attackers(SignFlip(), count=2).among(4, (), np.random.default_rng(0))
         (2, 3)
@@ -417,14 +417,14 @@ def _is_class(name: str, value: int, classes: int) -> None:
 
 
 def _like(update: Tensor, numbers: NDArray[np.float64]) -> Tensor:
-    """Return numbers as a tensor like an update."""
+    """Return numbers as a tensor of an update's type and device."""
     import torch
 
     return torch.from_numpy(numbers).to(update)
 
 
 def _moments(updates: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
-    """Return the mean and the deviation (1/m) of updates, in every coordinate."""
+    """Return the mean and the standard deviation (with 1/m) of m updates in every coordinate."""
     import torch
 
     stacked = torch.stack(list(updates))

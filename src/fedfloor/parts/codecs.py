@@ -1,13 +1,13 @@
-r"""Codecs: a model, or its change by a visit, is coded where it leaves and decoded where it arrives.
+r"""Codecs: lossy encodings of a model, or of its change by a visit, that save bytes on the network.
 
-Codecs compose by order: each hands numbers on to the next, and beside them bytes of its own (places, scales); the last
-one's numbers are packed. The length of a payload depends on the layout of the numbers alone, so it is known before
-anything is trained. Codecs whose error has a direction (``top-k``, ``random-k``, ``low-rank``, ``sign``) work on a
-change, with error feedback: a device keeps the residual e and codes u + e,
+Codecs form a chain: each passes numbers on to the next codec and adds side information (places, scales); the numbers of
+the last codec are packed. The length of a payload depends only on the layout of the numbers, so it is known before
+training. Codecs with a biased error (``top-k``, ``random-k``, ``low-rank``, ``sign``) encode changes, with error
+feedback: a device keeps the residual e and encodes u + e,
 
 .. math:: e ← u + e − decode(encode(u + e)), \qquad Σ_t decoded_t + e = Σ_t u_t.
 
-Both sides draw from the same key: a random choice of places is never sent.
+Sender and receiver draw from the same key, so that random places need not be sent.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ Chance = Callable[[int], np.random.Generator]  # place of a codec in its chain �
 
 @dataclass(frozen=True)
 class Codec(ABC):
-    """A reversible step from numbers to fewer, or shorter ones.
+    """A codec, which encodes numbers as fewer or shorter ones and decodes them approximately.
 
     Attributes:
-        changes: whether it codes changes alone, as it drops numbers that a model needs.
-        feedback: whether its error is kept by the device and added to the next change.
-        whole: whether nothing is lost, so that it is left out.
-        summed: whether it is decoded only once many payloads are added up.
+        changes: whether it encodes only changes of a model, as it drops numbers that a model needs.
+        feedback: whether the device keeps its error and adds it to the next change.
+        whole: whether it changes nothing, so that a chain omits it.
+        summed: whether only a sum of payloads can be decoded.
     """
 
     changes: ClassVar[bool] = False
@@ -50,40 +50,40 @@ class Codec(ABC):
 
     @property
     def error(self) -> float:
-        """The greatest length of the error, as a multiple of the coded vector's."""
+        """The greatest length of the error, relative to the length of the encoded vector."""
         return math.inf
 
     @abstractmethod
     def after(self, layout: NumberLayout) -> NumberLayout:
-        """Return the layout of the numbers that are handed on."""
+        """Return the layout of the numbers that the next codec gets."""
 
     def side(self, layout: NumberLayout) -> int:
-        """Return the bytes that travel besides them."""
+        """Return the number of bytes of side information."""
         return 0
 
     @abstractmethod
     def leave(self, x: Numbers, layout: NumberLayout, rng: np.random.Generator) -> tuple[Bytes, Numbers]:
-        """Return the bytes beside the numbers that are handed on, and these numbers."""
+        """Encode numbers: return the side information, and the numbers for the next codec."""
 
     @abstractmethod
     def arrive(self, side: Bytes, numbers: Numbers, layout: NumberLayout, rng: np.random.Generator) -> Numbers:
-        """Return the numbers that :meth:`leave` was given, as far as they are known.
+        """Decode the result of :meth:`leave`: return the numbers, up to the codec's error.
 
         Raises:
-            RefusedError: the bytes are none that :meth:`leave` returns.
+            RefusedError: :meth:`leave` cannot have returned these bytes.
         """
 
 
 NONE = np.zeros(0, np.uint8)
-AT_ONCE = 1 << 16  # numbers that are rounded at a time
+AT_ONCE = 1 << 16  # numbers to round at a time
 
 
 @dataclass(frozen=True)
 class Identity(Codec):
-    """Nothing is coded."""
+    """No encoding."""
 
     whole: ClassVar[bool] = True
-    digits: ClassVar[float] = math.inf  # bits of precision
+    digits: ClassVar[float] = math.inf  # bits of precision of bfloat16
 
     @property
     def error(self) -> float:
@@ -113,7 +113,7 @@ class Float16(Identity):
 
 @dataclass(frozen=True)
 class Bfloat16(Float16):
-    """The upper half of single precision: its range with 8 bits of precision, rounded to the nearest."""
+    """The upper half of single precision: the same range with 8 bits of precision, rounded to the nearest."""
 
     form: ClassVar[Form] = "bfloat16"
     digits: ClassVar[float] = 8
@@ -121,13 +121,13 @@ class Bfloat16(Float16):
 
 @dataclass(frozen=True)
 class Quantise(Codec):
-    r"""Stochastic rounding to levels, unbiased (QSGD; Alistarh et al. 2017); of the largest number of each bucket.
+    r"""Unbiased stochastic rounding to levels between 0 and each bucket's largest number (QSGD; Alistarh et al. 2017).
 
-    x → s·ξ(x/s), s = max|x| / (2^(bits − 1) − 1) over a bucket, ξ rounds to either neighbour so that E[ξ(y)] = y.
+    x → s·ξ(x/s) with s = max|x| / (2^(bits − 1) − 1) over a bucket, where ξ rounds up or down so that E[ξ(y)] = y.
 
     Args:
-        bits: the bits of a level: 8, 4, or 2, which is −1, 0 or 1.
-        bucket: numbers with a scale of their own, of 4 bytes.
+        bits: the bits of a level: 8, 4, or 2 (levels −1, 0 and 1).
+        bucket: the number of consecutive numbers with a common scale of 4 bytes.
     """
 
     bits: int = 8
@@ -139,7 +139,7 @@ class Quantise(Codec):
 
     @property
     def error(self) -> float:
-        """Return √bucket / levels: a number's error is at most a step, a fraction of the bucket's largest number."""
+        """√bucket / levels: a number's error is at most one step, a fraction of the bucket's largest number."""
         return math.sqrt(self.bucket) / self._levels
 
     def after(self, layout: NumberLayout) -> NumberLayout:
@@ -152,7 +152,7 @@ class Quantise(Codec):
         most, levels = np.float32(self._levels), np.empty(x.size, np.int8)
         scales = np.empty(-(-x.size // self.bucket), "<f4")
         rows = max(1, AT_ONCE // self.bucket)
-        for row in range(0, len(scales), rows):  # as much as a processor's cache holds
+        for row in range(0, len(scales), rows):  # blocks that fit into a processor's cache
             part = x[row * self.bucket : (row + rows) * self.bucket]
             bucketed = np.zeros((-(-part.size // self.bucket), self.bucket), np.float32)
             bucketed.reshape(-1)[: part.size] = part
@@ -179,7 +179,7 @@ class Quantise(Codec):
 
 @dataclass(frozen=True)
 class Sign(Codec):
-    """One bit per number, and each tensor's mean magnitude (signSGD; Bernstein et al. 2018), with error feedback."""
+    """One bit per number and each tensor's mean magnitude (signSGD; Bernstein et al. 2018), with error feedback."""
 
     changes: ClassVar[bool] = True
     feedback: ClassVar[bool] = True
@@ -202,10 +202,10 @@ class Sign(Codec):
 
 @dataclass(frozen=True)
 class TopK(Codec):
-    """The largest numbers of a change and their places (sparsified SGD with memory; Stich et al. 2018).
+    """The largest numbers of a change with their places (sparsified SGD with memory; Stich et al. 2018).
 
     Args:
-        share: the share of the numbers, above 0 and at most 1, rounded up to a whole number of them.
+        share: the share of numbers to send, above 0 and at most 1; their number is rounded up.
     """
 
     share: float = 0.01
@@ -230,7 +230,7 @@ class TopK(Codec):
     def leave(self, x: Numbers, layout: NumberLayout, rng: np.random.Generator) -> tuple[Bytes, Numbers]:
         kept, sizes = self._kept(layout), np.abs(x)
         least = np.partition(sizes, x.size - kept)[x.size - kept]
-        chosen = sizes > least  # of those as large as the least one, the first
+        chosen = sizes > least  # of equal numbers the first
         chosen[np.flatnonzero(sizes == least)[: kept - np.count_nonzero(chosen)]] = True
         places = np.flatnonzero(chosen)
         return packing.pack_places(places, x.size), x[places]
@@ -246,10 +246,10 @@ class TopK(Codec):
 
 @dataclass(frozen=True)
 class RandomK(TopK):
-    """Numbers of a change at random places, which both sides draw by the same key (Stich et al. 2018).
+    """The numbers of a change at random places, which both sides draw from the same key (Stich et al. 2018).
 
     Args:
-        share: the share of the numbers, above 0 and at most 1, rounded up to a whole number of them.
+        share: the share of numbers to send, above 0 and at most 1; their number is rounded up.
     """
 
     label: ClassVar[str] = "random-k"
@@ -271,12 +271,12 @@ class RandomK(TopK):
 
 @dataclass(frozen=True)
 class LowRank(Codec):
-    """Each matrix as P·Qᵀ by power iteration from a random start (PowerSGD; Vogels et al. 2019); vectors as they are.
+    """Matrices as P·Qᵀ, by power iteration from a random start (PowerSGD; Vogels et al. 2019); vectors unchanged.
 
-    The layer's first dimension are the rows. A matrix that the factors would not make smaller travels as it is.
+    Rows are a layer's first dimension. A matrix is sent unchanged where the factors would not be smaller.
 
     Args:
-        rank: columns of P and Q, at least 1.
+        rank: the number of columns of P and Q, at least 1.
         iterations: the number of iterations of the power method, at least 1.
     """
 
@@ -328,16 +328,17 @@ class LowRank(Codec):
 
 @dataclass(frozen=True)
 class SecureSum(Codec):
-    """Weighted changes as masked whole numbers: where they meet, only their sum is unmasked.
+    """Weighted changes as masked whole numbers, of which only the sum over a group of devices is unmasked.
 
-    See :mod:`fedfloor.parts.masking`; devices of one factory mask each other, or those of all. It stands alone.
+    See :mod:`fedfloor.parts.masking`. A group is a factory, or all of them. No other codec can be beside it.
 
     Args:
-        bits: the bits of a number; the sum is modulo 2^bits, with as many bits behind the point as its devices leave.
-        bound: the most that a number changes; larger changes are cut to it.
-        threshold: share of a sum's devices, in (1/2, 1], that must be left for it to be unmasked; three must.
-        across: whether there is one sum over the devices of all factories, of which three must be left, so that no
-            factory's sum is seen, by its edge or by the cloud.
+        bits: the bits of a number; the sum is modulo 2^bits, with as many fractional bits as the number of devices
+            allows.
+        bound: the greatest change of a number; larger changes are clipped to it.
+        threshold: the share of a group's devices, in (1/2, 1], that unmasking needs; at least three devices.
+        across: whether there is one sum over the devices of all factories, of which at least three must deliver; no
+            edge and no cloud then sees a single factory's sum.
     """
 
     bits: int = 32
@@ -367,10 +368,10 @@ class SecureSum(Codec):
 
 
 def _raw(layout: NumberLayout, name: str) -> NumberLayout:
-    """Return the layout of numbers that are not coded yet.
+    """Return the layout of numbers that are not rounded yet.
 
     Raises:
-        SettingError: a codec before has rounded them.
+        SettingError: an earlier codec of the chain has rounded them.
     """
     if layout.form != "raw":
         raise SettingError(
@@ -397,9 +398,9 @@ CODECS: dict[str, Callable[..., Codec]] = {
     "identity": Identity, "float16": Float16, "bfloat16": Bfloat16, "quantise": Quantise, "top-k": TopK,
     "random-k": RandomK, "low-rank": LowRank, "sign": Sign, "secure-sum": SecureSum,
 }  # fmt: skip
-UNSUMMED = {  # why a codec's payloads cannot be added up
-    "top-k": "each device sends different numbers", "random-k": "each device draws places of its own",
-    "sign": "each device has a scale of its own", "quantise": "each device has scales of its own",
+UNSUMMED = {  # codec → the reason why its payloads cannot be added up
+    "top-k": "each device sends different numbers", "random-k": "each device draws its own places",
+    "sign": "each device has its own scale", "quantise": "each device has its own scales",
     "low-rank": "the sum of factors is not the factors of the sum",
     "float16": "its numbers are floating-point", "bfloat16": "its numbers are floating-point",
 }  # fmt: skip
@@ -408,11 +409,10 @@ SHORT: Mapping[str, Mapping[str, Any]] = {f"int{bits}": {"kind": "quantise", "bi
 
 @lru_cache(maxsize=64)
 def chain(text: str) -> tuple[Codec, ...]:
-    """Return codecs by their text in a plan, such as ``"top-k share=0.01, quantise bits=8"``, but for those that lose
-    nothing.
+    """Return the codecs of a text in a plan, such as ``"top-k share=0.01, int8"``, without codecs that change nothing.
 
     Raises:
-        SettingError: an unknown codec or setting, one out of its range, or codecs in an order that makes no sense.
+        SettingError: an unknown codec or setting, a setting out of its range, or an order in which codecs do not work.
     """
     made = [codec(_settings(part)) for part in text.split(",")] if text else []
     if len(made) > 1 and any(step.summed for step in made):
@@ -430,12 +430,12 @@ def chain(text: str) -> tuple[Codec, ...]:
 
 
 def secure(text: str) -> bool:
-    """Return whether codecs, by their text, are those of secure sums."""
+    """Return whether the text of codecs in a plan is that of a secure sum."""
     return any(step.summed for step in chain(text))
 
 
 def across(text: str) -> bool:
-    """Return whether codecs, by their text, are those of one secure sum across factories."""
+    """Return whether the text of codecs in a plan is that of one secure sum across factories."""
     return any(isinstance(step, SecureSum) and step.across for step in chain(text))
 
 
@@ -461,7 +461,7 @@ def codec(value: object) -> Codec:
     if not isinstance(settings, Mapping) or not isinstance(settings.get("kind"), str):
         raise SettingError(
             f'travel: {shown(value)}: must be the name of a codec, or a table such as {{ kind = "top-k" }}, or a list '
-            "of these."
+            "of codecs."
         )
     short = SHORT.get(settings["kind"], {})
     if "bits" in settings and short:
@@ -474,7 +474,7 @@ def codec(value: object) -> Codec:
 
 
 def text(value: object) -> str:
-    """Return codecs as a plan writes them down, from one codec or a list of them as in an experiment file.
+    """Return the text of codecs in a plan, from a codec or a list of codecs as in an experiment file.
 
     >>> text(["int8", {"kind": "top-k", "share": 0.01}])
     'quantise bits=8 bucket=512, top-k share=0.01'
@@ -495,7 +495,7 @@ def text(value: object) -> str:
 
 @dataclass(frozen=True)
 class Coding:
-    """A chain of codecs for numbers of one layout.
+    """A chain of codecs for numbers of a given layout.
 
     Args:
         codecs: the codecs in order; at least one.
@@ -507,7 +507,7 @@ class Coding:
 
     @cached_property
     def steps(self) -> tuple[tuple[Codec, NumberLayout], ...]:
-        """Each codec, and the layout of its input."""
+        """Each codec with the layout of its input, in order."""
         layout, steps = self.layout, []
         for step in self.codecs:
             steps.append((step, layout))
@@ -527,21 +527,21 @@ class Coding:
 
     @cached_property
     def bytes(self) -> int:
-        """Bytes of a payload."""
+        """The size of a payload in bytes."""
         return sum(step.side(layout) for step, layout in self.steps) + self.last.bytes
 
     @property
     def summed(self) -> SecureSum | None:
-        """The codec whose payloads are decoded only once they are added up, where there is one."""
+        """The secure-sum codec, whose payloads are decoded only as a sum; None without one."""
         return next((step for step in self.codecs if isinstance(step, SecureSum)), None)
 
     @property
     def feedback(self) -> bool:
-        """Whether the error is kept and added to the next change."""
+        """Whether the device keeps the error and adds it to the next change."""
         return any(step.feedback for step in self.codecs)
 
     def leave(self, x: Numbers, chance: Chance) -> Bytes:
-        """Return the payload of numbers [n]: uint8 [bytes]."""
+        """Return the payload, uint8 [bytes], of numbers [n]."""
         parts = []
         for place, (step, layout) in enumerate(self.steps):
             side, x = step.leave(x, layout, chance(place))
@@ -549,13 +549,13 @@ class Coding:
         return np.concatenate([*parts, packing.pack_numbers(x, self.last)])
 
     def arrive(self, payload: Bytes, chance: Chance) -> Numbers:
-        """Return the numbers [n] of a payload.
+        """Return the numbers [n] decoded from a payload.
 
         Raises:
             RefusedError: the bytes have the wrong length, or are no payload.
         """
         if payload.shape != (self.bytes,):
-            raise RefusedError("payload", f"{payload.size} bytes came; {self.bytes} are expected.")
+            raise RefusedError("payload", f"{payload.size} bytes arrived; {self.bytes} are expected.")
         ends = np.cumsum([step.side(layout) for step, layout in self.steps])
         *sides, packed = np.split(payload, ends)
         x = packing.unpack_numbers(packed, self.last)

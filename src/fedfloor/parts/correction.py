@@ -1,4 +1,4 @@
-"""Objectives whose every local step is corrected by one vector: a linear term ⟨s, w − w_start⟩, FEDL and SCAFFOLD."""
+"""Objectives that correct every local step by a fixed vector s, a linear term ⟨s, w − w_start⟩: FEDL and SCAFFOLD."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
 
 
 def linear_term(slope: Tensor, visit: Visit) -> dict[str, Tensor]:
-    """Return the part of an objective's ``begin`` for the term with s [trained], while the network holds w_start."""
+    """Return the values that ``begin`` adds for the slope s [trained]; the network must hold w_start."""
     return {"slope": slope, "height": slope.dot(visit.resident().flat[: len(slope)])}
 
 
 def linear_penalty(weights: Tensor, ready: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
-    """Return (⟨s, w − w_start⟩ [], its gradient [trained]): s itself, not a copy, which no step may change."""
+    """Return (⟨s, w − w_start⟩ [], its gradient [trained]); the gradient is s itself, which no step may change."""
     return weights.dot(ready["slope"]).sub_(ready["height"]), ready["slope"]
 
 
@@ -29,13 +29,13 @@ class Corrected(Objective):
     """J_k(w) = F_k(w) + weight·⟨η·ḡ − ∇F_k(w_start), w − w_start⟩ over the trained parameters.
 
     With weight = 1 the local step is FEDL's, w ← w − lr·(∇F_k(w; batch) + η·ḡ − ∇F_k(w_start)). ḡ travels down as
-    ``grad``; the gradient over all the device's samples at the model it ended with travels up, and the mean of what
-    comes up is the next ḡ. ∇F_k(w_start) is computed on arrival: two passes more over the samples in a visit, both
-    in evaluation mode. The constant −weight·⟨…, w_start⟩, which the paper leaves out, changes no gradient; with it the
-    term is 0 at the start, and the losses reported can be compared with those of other methods.
+    ``grad``; the gradient over all the device's samples at its final model travels up, and the mean of these gradients
+    is the next ḡ. ∇F_k(w_start) is computed on arrival. A visit thus has two more passes over the samples, both in
+    evaluation mode. The constant −weight·⟨…, w_start⟩, which the paper omits, changes no gradient; with it the term is
+    0 at the start, and losses can be compared with those of other methods.
 
-    With weight = 0 it is plain cross-entropy to the bit, and nothing travels beside the model. (η = 0 is something
-    else: −∇F_k(w_start) stays.)
+    With weight = 0 it is plain cross-entropy to the bit, and nothing travels beside the model. (With η = 0 the term
+    −∇F_k(w_start) remains.)
 
     Dinh et al., IEEE/ACM Transactions on Networking 2021, arXiv 1910.13067.
 
@@ -83,7 +83,7 @@ def _gradient(visit: Visit) -> Tensor:
 class Variates(Objective):
     r"""F_k(y) + ⟨c − c_k, y − x⟩ over the trained parameters: the local step y ← y − η(g + c − c_k).
 
-    x is the model as it arrived, y the one under training. The variate c of all devices travels down as ``c``; the
+    x is the arrived model, y the model under training. The control variate c of all devices travels down as ``c``; the
     device keeps its own c_k, 0 at first. After K steps, by option II of the paper,
 
         c_k⁺ = c_k − c + (x − y)/(η·K_eff),
@@ -94,17 +94,17 @@ class Variates(Objective):
 
         x − y = η·Σ_t v_t = η·Σ_s a_s·(g_s + c − c_k),  a_s = 1 + β + … + β^(K−s) = (1 − β^(K−s+1))/(1 − β),
 
-    and with K_eff = Σ_s a_s = Σ_{t=1…K} (1 − β^t)/(1 − β) what remains is c_k⁺ = Σ_s a_s·g_s / Σ_s a_s: a weighted mean
-    of the visit's gradients, as without momentum. (NIID-Bench's code corrects the weights outside of the momentum and
-    divides by K; c_k then grows to about 1/(1 − β) times a gradient.) With weight decay g is the gradient with decay.
+    and K_eff = Σ_s a_s = Σ_{t=1…K} (1 − β^t)/(1 − β) gives c_k⁺ = Σ_s a_s·g_s / Σ_s a_s: a weighted mean of the visit's
+    gradients, as without momentum. (NIID-Bench's code corrects the weights outside of the momentum and divides by K;
+    c_k then grows to about 1/(1 − β) times a gradient.) With weight decay g is the gradient with decay.
 
     Karimireddy et al., ICML 2020, arXiv 1910.06378.
     """
 
-    needs_start = assumes_sgd = True  # c_k⁺ is made of (x − y)/(η·K_eff)
+    needs_start = assumes_sgd = True  # c_k⁺ is computed from (x − y)/(η·K_eff)
     remembers = True  # c_k
     travels = ("c",)
-    counts_equally = True  # c stays the mean of all c_k
+    counts_equally = True  # so that c stays the mean of all c_k
 
     def begin(self, visit: Visit) -> Mapping[str, Tensor]:
         trained = visit.resident().trained
@@ -126,9 +126,9 @@ class Variates(Objective):
 
 
 def renewed(model: Tensor, visit: Visit) -> Tensor:
-    """Return c_k⁺ = (x − y)/(η·K_eff) − (c − c_k), [trained]; c_k where η = 0, as at the end of a cosine to 0.
+    """Return c_k⁺ = (x − y)/(η·K_eff) − (c − c_k), [trained]; c_k if η = 0, as at the end of a cosine schedule to 0.
 
-    ``model``: y, the flat model the device ended with, [P].
+    ``model``: y, the device's final flat model, [P].
     """
     away = _away(visit)
     if visit.work.rate == 0:
@@ -138,7 +138,7 @@ def renewed(model: Tensor, visit: Visit) -> Tensor:
 
 
 def effective(steps: int, momentum: float) -> float:
-    """Return K_eff, the distance of K steps with unit gradients and unit rate: Σ_{t=1…K} (1 − β^t)/(1 − β).
+    """Return K_eff, the distance covered by K steps with unit gradients and unit rate: Σ_{t=1…K} (1 − β^t)/(1 − β).
 
     ``steps``: K ≥ 1. ``momentum``: β in [0, 1).
 
@@ -146,7 +146,7 @@ def effective(steps: int, momentum: float) -> float:
     (3.0, 4.25)
     """
     velocity = far = 0.0
-    for _ in range(steps):  # no closed form: its differences cancel where β is close to 1
+    for _ in range(steps):  # no closed form: its differences cancel if β is close to 1
         velocity = momentum * velocity + 1
         far += velocity
     return far

@@ -1,7 +1,7 @@
-"""Decisions on one important class: a threshold and a temperature, chosen on validation data and kept with the model.
+"""Decisions on one important class: a threshold and a temperature, chosen on validation data and saved with the model.
 
-The threshold is on the probability of one class, the positive one: a sample is of it where p ≥ t, else of the likeliest
-of the other classes.
+The threshold t applies to the probability p of the positive class: a sample is positive if p ≥ t, else it belongs to
+the likeliest of the other classes.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from numpy.typing import NDArray
 from fedfloor.errors import SettingError, nearest, require
 
 Floats = NDArray[np.floating[Any]]
-FEW = 10  # positives or negatives in the validation data, below which a threshold is mostly chance
-COLDEST, HOTTEST = 0.05, 20.0  # temperatures that are tried
+FEW = 10  # least number of positives, and of negatives, in the validation data; with fewer a threshold is mostly chance
+COLDEST, HOTTEST = 0.05, 20.0  # the temperatures between which the best is searched
 
 
 @dataclass(frozen=True)
 class Cost:
-    """``cost``: the costs of a missed positive sample and of a false alarm."""
+    """The ``cost`` rule: the costs of a missed positive sample and of a false alarm."""
 
     missed: float
     false_alarm: float = 1.0
@@ -35,14 +35,14 @@ class Cost:
 
 @dataclass(frozen=True)
 class By:
-    """The rule that chooses a threshold; one of these.
+    """The rule that chooses a threshold; exactly one of the first four settings is given.
 
     Args:
-        cost: the least of missed·FN + false_alarm·FP.
+        cost: the threshold with the least missed·FN + false_alarm·FP.
         recall: the highest threshold whose recall TP/(TP + FN) is at least this.
         precision: the largest recall among thresholds whose precision TP/(TP + FP) is at least this.
-        false_alarms_per_hour: the largest recall among thresholds with at most this many false alarms an hour; needs
-            ``samples_per_hour``.
+        false_alarms_per_hour: the largest recall among thresholds with at most this number of false alarms per hour;
+            needs ``samples_per_hour``.
         samples_per_hour: the number of samples that a device's model receives in an hour of operation.
     """
 
@@ -92,11 +92,11 @@ class By:
 
 @dataclass(frozen=True)
 class DecideSettings:
-    """The ``[decide]`` table: the rule that turns probabilities into a decision. Needs held-out validation data.
+    """The ``[decide]`` table: the rule that turns probabilities into a decision. It needs held-out validation data.
 
     Args:
-        positive: the class that matters, such as ``"fault"``; left out, the likeliest class is the decision.
-        by: the rule for its threshold; ``"f1"``, or left out: the largest F1 = 2·TP/(2·TP + FP + FN).
+        positive: the important class, such as ``"fault"``; default: the likeliest class is the decision.
+        by: the rule for the threshold; ``"f1"``, the default: the largest F1 = 2·TP/(2·TP + FP + FN).
         calibrate: ``"temperature"``: logits are divided by the T with the least cross-entropy on validation data.
     """
 
@@ -110,18 +110,18 @@ class DecideSettings:
 
     @property
     def asked(self) -> bool:
-        """Whether a choice is to be made."""
+        """Whether a threshold or a temperature has to be chosen."""
         return self.positive is not None or self.calibrate is not None
 
 
 @dataclass(frozen=True)
 class Decision:
-    """The decision by a model's logits.
+    """The rule that derives a decision from a model's logits.
 
     Args:
         temperature: T > 0: probabilities are softmax(logits/T).
-        positive: number of the class that has a threshold; None: the likeliest class is the decision.
-        threshold: t, on its probability; above 1: never.
+        positive: the number of the positive class; None: the likeliest class is the decision.
+        threshold: t, the least probability of a positive decision; above 1: never positive.
     """
 
     temperature: float = 1.0
@@ -148,16 +148,16 @@ class Decision:
 
 
 def check(settings: DecideSettings, classes: tuple[str, ...], y: NDArray[np.int64] | None) -> str:
-    """Check before the first round that a decision can be chosen; return a warning, or nothing.
+    """Check before the first round that a decision can be chosen; return a warning, or "".
 
-    ``y``: int64 [n], the classes of the validation samples; None where none are held out.
+    ``y``: int64 [n], the classes of the validation samples; None without held-out samples.
     """
     if not settings.asked:
         return ""
     if y is None:
         raise SettingError(
             "[decide] chooses on validation data, never on test data: hold some of the training samples out with "
-            '[evaluate] on = "both" (figures are still those of the test data).'
+            '[evaluate] on = "both" (metrics are still those of the test data).'
         )
     if settings.positive is None:
         return ""
@@ -183,7 +183,7 @@ def check(settings: DecideSettings, classes: tuple[str, ...], y: NDArray[np.int6
 def choose(
     settings: DecideSettings, logits: Floats, y: NDArray[np.int64], classes: tuple[str, ...]
 ) -> tuple[Decision, dict[str, Any]]:
-    """Return the decision chosen by logits [n, F] and classes y [n] of validation data, and its metrics on them."""
+    """Return the decision chosen by logits [n, F] and classes y [n] of validation samples, with its metrics on them."""
     heat = temperature(logits, y) if settings.calibrate else 1.0
     about: dict[str, Any] = {"samples": len(y)}
     if settings.calibrate:
@@ -205,11 +205,11 @@ def choose(
 def threshold(scores: Floats, wanted: NDArray[np.bool_], by: By | Literal["f1"] | None) -> tuple[float, bool]:
     """Return the threshold that a rule chooses, and whether it satisfies the rule.
 
-    Candidates lie halfway between neighbouring scores, so that rounding elsewhere changes no decision; beside them 0
-    (always) and 2 (never). Of equally good ones the highest is chosen.
+    Candidates are the midpoints of neighbouring scores, so that rounding elsewhere changes no decision, as well as 0
+    (always positive) and 2 (never). Of equally good candidates the highest is chosen.
 
-    ``scores``: [n], the probability of the positive class. ``wanted``: bool [n], whether it is the sample's class.
-    ``by``: the rule; the largest F1 where it is left out.
+    ``scores``: [n], the probability of the positive class. ``wanted``: bool [n], whether the sample is positive.
+    ``by``: the rule; None: the largest F1.
 
     >>> threshold(np.array([0.9, 0.6, 0.4, 0.1]), np.array([True, False, True, False]), By(recall=1.0))
     (0.25, True)
@@ -241,7 +241,7 @@ def threshold(scores: Floats, wanted: NDArray[np.bool_], by: By | Literal["f1"] 
 
 
 def measured(alarms: NDArray[np.bool_], wanted: NDArray[np.bool_]) -> dict[str, Any]:
-    """Return recall, precision, F1 and counts of samples [n], decided for and truly of the positive class, as JSON."""
+    """Return recall, precision, F1 and counts as JSON; bool [n] each: decided positive, truly positive."""
     right, false, missed = (int(hits.sum()) for hits in (alarms & wanted, alarms & ~wanted, ~alarms & wanted))
     return {
         "recall": right / (right + missed) if right + missed else None,
@@ -252,7 +252,7 @@ def measured(alarms: NDArray[np.bool_], wanted: NDArray[np.bool_]) -> dict[str, 
 
 
 def softmax(logits: Floats, heat: float) -> Floats:
-    """Return softmax(logits/T) [n, F] in double precision."""
+    """Return softmax(logits/T) [n, F] in double precision, T = ``heat``."""
     from scipy import special
 
     probabilities: Floats = special.softmax(np.asarray(logits, np.float64) / heat, axis=1)
@@ -260,14 +260,14 @@ def softmax(logits: Floats, heat: float) -> Floats:
 
 
 def loss(logits: Floats, y: NDArray[np.int64], heat: float) -> float:
-    """Return the mean cross-entropy of softmax(logits/T)."""
+    """Return the mean cross-entropy of softmax(logits/T), T = ``heat``."""
     from scipy.special import log_softmax
 
     return float(-log_softmax(np.asarray(logits, np.float64) / heat, axis=1)[np.arange(len(y)), y].mean())
 
 
 def temperature(logits: Floats, y: NDArray[np.int64]) -> float:
-    """Return the T with the least mean cross-entropy of softmax(logits/T), searched for between 0.05 and 20.
+    """Return the temperature T from 0.05 to 20 with the least mean cross-entropy of softmax(logits/T).
 
     The likeliest class stays the same. Guo et al., "On calibration of modern neural networks", ICML 2017,
     arXiv 1706.04599.

@@ -1,14 +1,14 @@
 r"""Discrete Gaussian noise, P(X = x) ∝ exp(−x²/(2σ²)) on the whole numbers, which can be masked and summed.
 
-Canonne, Kamath, Steinke, "The discrete Gaussian for differential privacy", NeurIPS 2020, arXiv 2004.00010. The sum of n
-such numbers of independent devices is within
+Canonne, Kamath, Steinke, "The discrete Gaussian for differential privacy", NeurIPS 2020, arXiv 2004.00010. The sum of
+n independent devices' numbers is within
 
 .. math:: τ = 10 Σ_{k=1}^{n−1} \exp(−2π²σ² k/(k+1))
 
-of a discrete Gaussian of variance nσ², so that a sum of whole vectors of d numbers, of which a device's has at most the
-Euclidean norm S, is ½ε²-concentrated differentially private with ε² ≤ S²/(nσ²) + τd/2 (Kairouz, Liu, Steinke, "The
-distributed discrete Gaussian mechanism for federated learning with secure aggregation", ICML 2021, arXiv
-2102.06387, Theorem 1). With σ ≥ :data:`LEAST_DEVIATION` τ is below 10^−65 for each device: ε is the Gaussian
+of a discrete Gaussian of variance nσ². A sum of the devices' integer vectors, of d numbers and Euclidean norm at most
+S, is therefore ½ε²-concentrated differentially private with ε² ≤ S²/(nσ²) + τd/2 (Kairouz, Liu, Steinke, "The
+distributed discrete Gaussian mechanism for federated learning with secure aggregation", ICML 2021, arXiv 2102.06387,
+Theorem 1). With σ ≥ :data:`LEAST_DEVIATION` τ is below 10^−65 for each device, so that ε equals the Gaussian
 mechanism's.
 """
 
@@ -19,16 +19,16 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-LEAST_DEVIATION = 4.0  # of a device's noise, in steps
-TAIL = 10.0  # deviations that noise stays within, but for a chance of 10^−23
-AT_ONCE = 1 << 16  # numbers that are drawn at a time
+LEAST_DEVIATION = 4.0  # least standard deviation of a device's noise, in steps
+TAIL = 10.0  # noise exceeds this number of standard deviations with a probability of 10^−23
+AT_ONCE = 1 << 16  # numbers to draw at a time
 
 
 def discrete_gaussian(deviation: float, size: int, rng: np.random.Generator) -> NDArray[np.int64]:
-    """Return discrete Gaussian numbers, int64 [size]; zeros where the deviation is 0.
+    """Return discrete Gaussian numbers, int64 [size]; zeros if the deviation is 0.
 
-    Discrete Laplace numbers of scale t = ⌊σ⌋ + 1 are accepted with the chance exp(−(|x| − σ²/t)²/(2σ²)): Algorithm 3 of
-    Canonne et al., in double precision, by which frequencies are exact to about 2^−50.
+    Discrete Laplace numbers of scale t = ⌊σ⌋ + 1 are accepted with the probability exp(−(|x| − σ²/t)²/(2σ²)): Algorithm
+    3 of Canonne et al., in double precision, which makes frequencies exact to about 2^−50.
 
     >>> discrete_gaussian(0.0, 2, np.random.default_rng(0)).tolist()
     [0, 0]

@@ -1,4 +1,4 @@
-"""Feature extractors by name: the contract, their inputs, and the mean features of a device."""
+"""Feature extractors by name: their contract and inputs, and the mean features of a device."""
 
 from __future__ import annotations
 
@@ -25,24 +25,24 @@ from fedfloor.plan.nodes import Scalar
 Floats = NDArray[np.float32]
 Shape = tuple[int, ...]
 
-BLOCK = 64  # samples extracted at a time, whatever a device holds: boundaries decide over the last digits
-BLOCK_BYTES = 32 << 20  # fewer of large pictures, so that memory stays bounded
+BLOCK = 64  # samples per block, whatever a device holds: block boundaries affect the last digits
+BLOCK_BYTES = 32 << 20  # numbers per block: blocks of large pictures are smaller, which bounds the memory
 WITHOUT_WEIGHTS = "'hog', 'random-conv', 'raw' and 'penultimate' need no weights"
 
 
 class FeatureExtractor(Protocol):
-    """A map from one sample to D numbers, the same on every device: a frozen dataclass of its settings."""
+    """A map from a sample to D numbers, the same on every device: a frozen dataclass of its settings."""
 
     @property
     def needs_model(self) -> bool:
-        """Whether features are the classifier's input in the model that arrives; the engine extracts them."""
+        """Whether the features are the classifier's input in the arrived model; the engine then computes them."""
         return False
 
     def dimension(self, shape: Shape) -> int:
         """Return D, the number of features of a sample.
 
         Args:
-            shape: the shape of one sample: (C, H, W) of pictures, (C,) of rows, (C, L) of windows of sensors.
+            shape: the shape of a sample: (C, H, W) for pictures, (C,) for rows, (C, L) for windows of sensors.
 
         Raises:
             SettingError: the extractor does not take such samples.
@@ -50,10 +50,10 @@ class FeatureExtractor(Protocol):
         ...
 
     def features(self, x: Floats) -> Floats:
-        """Return the features [n, D] of n samples, each by itself and without chance.
+        """Return the features [n, D] of n samples, computed for each sample by itself and without randomness.
 
         Args:
-            x: float32 [n, *shape], as :meth:`Scaling.values` makes them. Not to be changed.
+            x: float32 [n, *shape], as :meth:`Scaling.values` returns them; must not be changed.
 
         Raises:
             SettingError: the extractor does not take such samples.
@@ -65,8 +65,8 @@ class FeatureExtractor(Protocol):
 class Scaling:
     """The scaling of stored samples to an extractor's input.
 
-    Pictures: scale·x, from 0 to 1, however the network's inputs are normalised: extractors trained elsewhere know
-    nothing of that. Sensors: (scale·x − mean)/std per channel, and 0, the mean, where a number is missing.
+    Pictures: scale·x, from 0 to 1, whatever the normalisation of the network's inputs, as extractors are trained
+    without it. Sensors: (scale·x − mean)/std per channel, and 0, the mean, for a missing number.
 
     Args:
         scale: factor that turns a stored number into its value.
@@ -82,7 +82,7 @@ class Scaling:
     std: NDArray[np.float64]
 
     def values(self, x: Values) -> Floats:
-        """Return stored samples, uint8 or float32 [n, *shape], as float32 values of the same shape."""
+        """Return the scaled values of stored samples, uint8 or float32 [n, *shape], as float32 of the same shape."""
         if x.ndim == 4:
             return x.astype(np.float32) * np.float32(self.scale)
         side = (-1, *(1,) * (x.ndim - 2))
@@ -94,11 +94,11 @@ class Scaling:
 def mean_features(extractor: FeatureExtractor, x: Values, scaling: Scaling) -> Floats:
     """Return a device's mean feature vector, (1/n) Σ_i f(x_i), float32 [D].
 
-    Extracted in blocks of a size that the samples' shape alone decides, added up in double precision.
+    Blocks have a size that depends on the samples' shape alone; sums are in double precision.
 
-    ``x``: the device's samples as they are stored, uint8 or float32 [n, *shape], n ≥ 1.
+    ``x``: the device's stored samples, uint8 or float32 [n, *shape], n ≥ 1.
 
-    Reference: the mean feature maps of FLDG; see the method.
+    Reference: the mean feature maps of FLDG, :mod:`fedfloor.methods.fldg`.
     """
     require(len(x) >= 1, "samples of a device", len(x), "at least 1")
     shape = x.shape[1:]
@@ -120,7 +120,7 @@ def mean_features(extractor: FeatureExtractor, x: Values, scaling: Scaling) -> F
 
 
 def block_rows(shape: Shape) -> int:
-    """Return the number of samples of a shape that are extracted at a time.
+    """Return the number of samples of a shape in a block.
 
     >>> block_rows((1, 28, 28)), block_rows((3, 1024, 1024))
     (64, 2)
@@ -129,7 +129,7 @@ def block_rows(shape: Shape) -> int:
 
 
 def picture(name: str, shape: Shape, channels: tuple[int, ...] = (), least: int = 1) -> tuple[int, int, int]:
-    """Return (C, H, W) of pictures, after a check of their channels and of the least side in pixels."""
+    """Return (C, H, W) of pictures; SettingError: no pictures, other ``channels``, or a side below ``least`` pixels."""
     if len(shape) != 3:
         raise SettingError(
             f"extractor '{name}' got samples of shape {shape}: it needs pictures (channels, height, width). Choose "
@@ -137,7 +137,7 @@ def picture(name: str, shape: Shape, channels: tuple[int, ...] = (), least: int 
         )
     if channels and shape[0] not in channels:
         raise SettingError(
-            f"extractor '{name}' got pictures of {shape[0]} channels: it takes {' or '.join(map(str, channels))}. "
+            f"extractor '{name}' got pictures with {shape[0]} channels: it needs {' or '.join(map(str, channels))}. "
             "Choose 'random-conv', 'hog' or 'raw'."
         )
     if min(shape[1:]) < least:
@@ -148,14 +148,14 @@ def picture(name: str, shape: Shape, channels: tuple[int, ...] = (), least: int 
     return shape[0], shape[1], shape[2]
 
 
-SECTIONS = 16  # averages per filter of a picture, 4×4 of them
+SECTIONS = 16  # averages per filter of a picture: 4×4
 STRETCHES = 4  # averages per filter of a window
-CELLS = 2  # cells per side of a block of HOG
+CELLS = 2  # cells on each side of a HOG block
 
 
 @dataclass(frozen=True)
 class Raw(FeatureExtractor):
-    """Every number of a sample as it is: standardised columns of sensors, pixels from 0 to 1. D = Π shape."""
+    """The numbers of a sample themselves: standardised columns of sensors, pixels from 0 to 1. D = Π shape."""
 
     def dimension(self, shape: Shape) -> int:
         return prod(shape)
@@ -168,10 +168,10 @@ class Raw(FeatureExtractor):
 class RandomConv(FeatureExtractor):
     """Random convolutions, untrained: f = pool(max(0, w ∗ x)), w ~ N(0, 2/fan-in), drawn once for all devices.
 
-    Pictures: m filters of s×s, each with mean 0, so that brightness has no response; averaged over 4×4 parts of the
-    picture. Windows: 4·m filters over s rows and all channels, averaged over the four quarters of time. Rows: 16·m
-    directions. D = 16·m for all. Filters are cut to samples that are smaller. Nothing is added: f(a·x) = a·f(x) for
-    a ≥ 0. Saxe et al., On Random Weights and Unsupervised Feature Learning, ICML 2011.
+    Pictures: m filters of s×s with mean 0, which do not respond to brightness, averaged over 4×4 parts of the picture.
+    Windows: 4·m filters over s rows and all channels, averaged over the four quarters of the window. Rows: 16·m
+    directions. D = 16·m in all cases. Filters are cut to smaller samples. There is no bias: f(a·x) = a·f(x) for a ≥ 0.
+    Saxe et al., On Random Weights and Unsupervised Feature Learning, ICML 2011.
 
     Args:
         filters: m ≥ 1.
@@ -192,7 +192,7 @@ class RandomConv(FeatureExtractor):
 
     def dimension(self, shape: Shape) -> int:
         if not 1 <= len(shape) <= 3:
-            raise SettingError(f"extractor 'random-conv' got samples of shape {shape}: it takes 1 to 3 dimensions.")
+            raise SettingError(f"extractor 'random-conv' got samples of shape {shape}: it needs 1 to 3 dimensions.")
         return SECTIONS * self.filters
 
     def features(self, x: Floats) -> Floats:
@@ -200,7 +200,7 @@ class RandomConv(FeatureExtractor):
         from torch.nn import functional
 
         self.dimension(x.shape[1:])
-        # copies, as PyTorch lays them out: where NumPy's happen to lie would decide over the last digits
+        # copies aligned by PyTorch: the alignment of NumPy's memory affects the last digits
         weights, values = torch.tensor(self.weights(x.shape[1:])), torch.tensor(x)
         with one_thread(), torch.no_grad():
             if x.ndim == 2:
@@ -213,7 +213,7 @@ class RandomConv(FeatureExtractor):
         return features
 
     def weights(self, shape: Shape) -> Floats:
-        """Return the filters for samples of a shape: [16·m, C] for rows, [4·m, C, s] for windows, [m, C, s, s]."""
+        """Return the filters for samples of a shape: [16·m, C] for rows, [4·m, C, s] for windows, else [m, C, s, s]."""
         form = (shape[0], *(min(self.size, side) for side in shape[1:]))
         count = self.dimension(shape) // {1: 1, 2: STRETCHES, 3: SECTIONS}[len(shape)]
         drawn = generator(self.seed, "random-conv", *form).standard_normal((count, *form))
@@ -226,12 +226,12 @@ class RandomConv(FeatureExtractor):
 class Hog(FeatureExtractor):
     """Histograms of oriented gradients of pictures, normalised in blocks of 2×2 cells (L2-Hys), by scikit-image.
 
-    A cell is ⌊side/cells⌋ pixels wide: 7×7 of 28×28, 8×8 of 32×32; either way D = 3·3·2·2·9 = 324. Of colours, each
-    pixel takes the one with the steepest gradient. Dalal and Triggs, CVPR 2005, doi:10.1109/CVPR.2005.177.
+    A cell is ⌊side/cells⌋ pixels wide: 7×7 in 28×28 and 8×8 in 32×32 pixels, both with D = 3·3·2·2·9 = 324. Each pixel
+    takes the colour with the steepest gradient. Dalal and Triggs, CVPR 2005, doi:10.1109/CVPR.2005.177.
 
     Args:
         cells: the number of cells on each side of a picture, at least 2.
-        orientations: the number of bins of the half circle, at least 1.
+        orientations: the number of bins over the half circle, at least 1.
 
     >>> Hog().dimension((1, 28, 28)), Hog().dimension((3, 32, 32))
     (324, 324)
@@ -245,7 +245,7 @@ class Hog(FeatureExtractor):
         require(1 <= self.orientations <= 360, "hog orientations", self.orientations, "a whole number from 1 to 360")
 
     def dimension(self, shape: Shape) -> int:
-        """Return D = (cells down − 1)·(cells across − 1)·4·orientations; pictures have at least 2·cells pixels."""
+        """Return D = (cells down − 1)·(cells across − 1)·4·orientations; each side needs at least 2·cells pixels."""
         _, height, width = picture("hog", shape, least=2 * self.cells)
         blocks = [side // (side // self.cells) - CELLS + 1 for side in (height, width)]
         return blocks[0] * blocks[1] * CELLS**2 * self.orientations
@@ -264,7 +264,7 @@ class Hog(FeatureExtractor):
 
 @dataclass(frozen=True)
 class Penultimate(FeatureExtractor):
-    """The classifier's input in the federated model that arrives with the question; the engine extracts it."""
+    """The classifier's input in the federated model, which arrives with the question; the engine computes it."""
 
     needs_model = True
 
@@ -275,7 +275,7 @@ class Penultimate(FeatureExtractor):
         raise RunError("extractor 'penultimate' has no features of its own: the engine extracts them with the model.")
 
 
-PIXELS = 16 * 96**2  # in one pass of MobileNetV2: with channels last 2.8 times as fast as 64 pictures of 96×96 at once
+PIXELS = 16 * 96**2  # pictures per pass of MobileNetV2: with channels last 2.8 times as fast as 64 pictures of 96×96
 HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
 INSTEAD = (
     "Set weights to a folder that MobileNetV2Model.save_pretrained wrote, or to a name at the Hugging Face hub where "
@@ -287,12 +287,13 @@ INSTEAD = (
 class MobileNet(FeatureExtractor):
     """MobileNetV2 without its classifier, averaged over the picture: D = 1280 (FLDG's features, with ImageNet weights).
 
-    FLDG leaves open how small pictures go in. Here: grey ones as three equal channels, all scaled bilinearly to
-    side×side pixels, values from −1 to 1 as in training. 96 is the smallest side that Keras has ImageNet weights for;
-    at 32, the smallest it runs on, one pixel is left to average. Sandler et al., CVPR 2018, arXiv 1801.04381.
+    FLDG does not define the input of small pictures. Here grey pictures become three equal channels, and all pictures
+    are scaled bilinearly to side×side pixels, with values from −1 to 1 as in training. 96 is the smallest side with
+    ImageNet weights in Keras; at 32, the smallest possible side, the average is over a single pixel. Sandler et al.,
+    CVPR 2018, arXiv 1801.04381.
 
     Args:
-        weights: a folder that ``MobileNetV2Model.save_pretrained`` wrote, or a name at the Hugging Face hub, which is
+        weights: a folder written by ``MobileNetV2Model.save_pretrained``, or a name at the Hugging Face hub, which is
             downloaded once.
         side: the side of the picture, from 32 to 1024 pixels.
     """
@@ -322,14 +323,14 @@ class MobileNet(FeatureExtractor):
 
 @dataclass(frozen=True)
 class Onnx(FeatureExtractor):
-    """A network of your own as an ONNX file, run by ONNX Runtime: [n, *shape] → [n, D] or [n, D, 1, 1].
+    """The user's own network as an ONNX file, run by ONNX Runtime: [n, *shape] → [n, D] or [n, D, 1, 1].
 
-    It gets pictures as values from 0 to 1, and sensors standardised: other steps belong into the file.
-    Where it takes three channels grey pictures become three equal ones; where it takes one size they are scaled to it.
+    Its inputs are pictures with values from 0 to 1, or standardised sensors: the file must contain any further step. If
+    it needs three channels, grey pictures become three equal ones; if it has a fixed size, pictures are scaled to it.
 
     Args:
-        weights: the file.
-        output: the output to read; may be left out where the model has only one.
+        weights: the path of the file.
+        output: the output to read; may be left out if the model has only one.
     """
 
     weights: str
@@ -364,7 +365,7 @@ class Onnx(FeatureExtractor):
 
 
 def _fitted(x: Floats, channels: int | None, height: int | None, width: int | None) -> Floats:
-    """Return pictures [n, C, H, W] with that many channels (grey ones copied) and of that size; None: as they are."""
+    """Return pictures [n, C, H, W] with these channels (grey pictures are copied) and this size; None: unchanged."""
     import torch
 
     if channels == 3 and x.shape[1] == 1:
@@ -383,7 +384,7 @@ def _mobilenet(weights: str) -> Any:
     if not Path(weights).is_dir() and not HUB_NAME.fullmatch(weights):
         raise SettingError(f"extractor 'mobilenet': weights = '{weights}': no such folder. {INSTEAD}")
     try:
-        transformers = importlib.import_module("transformers")  # its types would take a checker minutes
+        transformers = importlib.import_module("transformers")  # a type checker would need minutes for its types
     except ImportError as absent:
         raise SettingError(
             f"extractor 'mobilenet' needs transformers: pip install 'fedfloor[features]'. {WITHOUT_WEIGHTS}."
@@ -396,7 +397,7 @@ def _mobilenet(weights: str) -> Any:
         network, loading = transformers.MobileNetV2Model.from_pretrained(
             weights, local_files_only=Path(weights).is_dir(), output_loading_info=True
         )
-    except Exception as error:  # a missing file, a broken one, no network, another architecture: no common base
+    except Exception as error:  # missing or broken file, no network, other architecture: no common base
         raise SettingError(f"extractor 'mobilenet': no weights in '{weights}': {_first(error)} {INSTEAD}") from error
     finally:
         talk.set_verbosity(before)
@@ -409,7 +410,7 @@ def _mobilenet(weights: str) -> Any:
             f"another shape, such as {missing[0]}. {INSTEAD}"
         )
     for tensor in (*network.parameters(), *network.buffers()):
-        tensor.data = tensor.data.clone()  # where a file's bytes happen to lie would decide over the last digits
+        tensor.data = tensor.data.clone()  # the alignment of a file's bytes would affect the last digits
     import torch
 
     return network.to(memory_format=torch.channels_last).eval()
@@ -429,7 +430,7 @@ def _session(weights: str) -> Any:
     try:
         return onnxruntime.InferenceSession(weights, options, providers=["CPUExecutionProvider"])
     except Exception as error:  # its errors have no common base
-        raise SettingError(f"extractor 'onnx': {weights} is not an ONNX file that runs: {_first(error)}") from error
+        raise SettingError(f"extractor 'onnx': {weights} cannot be run by ONNX Runtime: {_first(error)}") from error
 
 
 def _input(label: str, session: Any, shape: Shape) -> tuple[str, list[int | None]]:
@@ -443,7 +444,7 @@ def _input(label: str, session: Any, shape: Shape) -> tuple[str, list[int | None
     if len(dims) != len(shape):
         raise SettingError(f"{label} takes {given}: samples come as [n, {', '.join(map(str, shape[1:]))}].")
     if dims[0] not in (None, 1):
-        raise SettingError(f"{label} takes {dims[0]} samples at a time: export it for any number of them, or for one.")
+        raise SettingError(f"{label} takes {dims[0]} samples at a time: export it for any number, or for one.")
     free = range(2, 4) if len(shape) == 4 else ()  # the size of pictures can be changed
     for axis in range(1, len(shape)):
         grey = len(shape) == 4 and axis == 1 and dims[1] == 3 and shape[1] == 1

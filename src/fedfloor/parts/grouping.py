@@ -1,10 +1,10 @@
-"""Groups of devices by their classes or by their answers, the hashes that answers can be, and how the number of groups
-grows in sequential-to-parallel training (STP): HFedMS, Zeng et al. 2023, arXiv 2211.03300.
+"""Groups of devices by their classes or answers, hashes as answers, and the growth of the number of groups in
+sequential-to-parallel training (STP): HFedMS, Zeng et al. 2023, arXiv 2211.03300.
 
-In STP every T-th round, a full synchronisation, opens a period: the K devices are divided into M groups anew, a share
-κ of the groups is drawn, and these train until the next one. M grows with the period's number q = 1, 2, …, so that the
-chains within the groups, of ⌊K/M⌋ devices each, become shorter, and training goes from sequential to parallel. A
-quotient that misses a whole number by no more than the rounding of floats counts as it.
+In STP a full synchronisation every T rounds begins a period: the K devices are divided into M new groups, a share κ of
+the groups is drawn, and the drawn groups train until the next synchronisation. M grows with the period's number
+q = 1, 2, …, so that the chains within the groups, of ⌊K/M⌋ devices each, become shorter, and training changes from
+sequential to parallel. A quotient that differs from a whole number only by rounding errors counts as that number.
 """
 
 from __future__ import annotations
@@ -26,11 +26,10 @@ log = logging.getLogger(__name__)
 def formed(
     solver: str, devices: Sequence[int], counts: np.ndarray | None, groups: int, rng: np.random.Generator, size: int = 0
 ) -> list[list[int]]:
-    """Return M groups of L devices each, in random order within a group; the other devices are in none.
+    """Return M groups of L devices each, in random order within a group; the remaining devices are in no group.
 
-    ``solver``: the algorithm that forms them, a name of :data:`fedfloor.solvers.grouping.solve.SOLVERS`. ``counts``: V
-        [K, F],
-    samples of each class that they hold; None where they are unknown: all are alike. ``size``: L; left out, ⌊K/M⌋.
+    ``solver``: the algorithm, a name of :data:`fedfloor.solvers.grouping.solve.SOLVERS`. ``counts``: V [K, F], the
+    devices' samples of each class; None: unknown, devices count as equal. ``size``: L; ⌊K/M⌋ by default.
 
     >>> formed("random", (4, 7, 9), None, 2, np.random.default_rng(0))
     [[9], [4]]
@@ -44,7 +43,7 @@ def formed(
 
 
 def present(groups: Sequence[Sequence[int]], devices: Sequence[int]) -> list[list[int]]:
-    """Return groups without devices that are not among ``devices``; without groups that become empty.
+    """Return the groups restricted to ``devices``, without those that become empty.
 
     >>> present([[1, 2], [3]], (1, 2))
     [[1, 2]]
@@ -54,7 +53,7 @@ def present(groups: Sequence[Sequence[int]], devices: Sequence[int]) -> list[lis
 
 
 def clustered(answers: Mapping[int, Mapping[str, Any]], question: str, groups: int, seed: int) -> list[list[int]]:
-    """Return the groups that K-Means makes of devices' answers: ascending, in the order of their first devices.
+    """Return the groups of devices that K-Means forms by their answers: ascending, in the order of their first devices.
 
     ``answers``: device → question → vector [D].
 
@@ -74,7 +73,7 @@ def clustered(answers: Mapping[int, Mapping[str, Any]], question: str, groups: i
 def merged(vectors: Mapping[int, np.ndarray], distance: float, groups: int | None = None) -> list[list[int]]:
     """Return groups of devices, merged pair by pair while their mean cosine distance is at most ``distance``.
 
-    ``vectors``: device → vector [D]; one of zeros is at distance 1 from all others. ``distance``: in [0, 2].
+    ``vectors``: device → vector [D]; a zero vector has the distance 1 from all others. ``distance``: in [0, 2].
 
     >>> merged({4: np.array([1.0, 0.1]), 7: np.array([-1.0, 0.0]), 8: np.array([1.0, 0.0])}, 1.0)
     [[4, 8], [7]]
@@ -96,9 +95,9 @@ def merged(vectors: Mapping[int, np.ndarray], distance: float, groups: int | Non
 
 
 def drifted(before: np.ndarray, now: np.ndarray) -> float:
-    """Return the distance that class shares have moved: the mean over devices of ½ Σ_c |p_c − q_c|, from 0 to 1.
+    """Return the change of class shares p, q: the mean over devices of ½ Σ_c |p_c − q_c|, from 0 to 1.
 
-    ``before``: class counts [K, F].
+    ``before``, ``now``: class counts [K, F].
 
     >>> drifted(np.array([[2, 2], [4, 0]]), np.array([[4, 0], [1, 0]]))
     0.25
@@ -108,7 +107,7 @@ def drifted(before: np.ndarray, now: np.ndarray) -> float:
 
 
 def hashed(vector: np.ndarray, hashes: int, width: float, seed: int) -> list[int]:
-    """Return h integers ⌊(a_i·v + b_i)/r⌋ of a device's mean features v [D]; a and b are the same on all devices.
+    """Return h integers ⌊(a_i·v + b_i)/r⌋ of a device's mean features v [D], with a and b the same on all devices.
 
     >>> len(hashed(np.zeros(4), hashes=3, width=2.0, seed=0))
     3
@@ -120,15 +119,15 @@ def hashed(vector: np.ndarray, hashes: int, width: float, seed: int) -> list[int
     return [int(number) for number in hash_vectors(family, vector[None])[0]]
 
 
-MOST = 1 << 53  # the most that is rounded down: up to here a float holds every whole number
+MOST = 1 << 53  # the greatest number that is rounded down: up to here floats represent every whole number
 
 
 @dataclass(frozen=True)
 class _Growth:
-    """The parameters of a growth.
+    """The parameters of the growth of the number of groups.
 
     Args:
-        alpha: α ≥ 0, the rate; with 0 the number of groups stays β.
+        alpha: α ≥ 0, the rate; with α = 0 the number of groups stays β.
         beta: β ≥ 1, the number of groups of the first period, and the size of each increase.
     """
 
@@ -145,7 +144,7 @@ class _Growth:
 class Linear(_Growth):
     """M = β·⌊α·(q − 1) + 1⌋: an increase by β groups every 1/α periods.
 
-    The reference code (slz-ai/hfedms) has β·⌊α·q + 1⌋, which is one period ahead.
+    The reference code (slz-ai/hfedms) has β·⌊α·q + 1⌋, which grows one period earlier.
 
     >>> [Linear(alpha=0.5, beta=10).groups(q) for q in (1, 2, 3)]
     [10, 10, 20]
@@ -154,13 +153,13 @@ class Linear(_Growth):
     kind: Literal["linear"] = "linear"
 
     def groups(self, period: int) -> int:
-        """Return M in the period (the first is 1)."""
+        """Return the number of groups M in a period (the first is 1)."""
         return self.beta * _floor(self.alpha * (_period(period) - 1) + 1)
 
 
 @dataclass(frozen=True)
 class Log(_Growth):
-    """M = β·⌊α·ln q + 1⌋: fast at first, then more and more slowly. The paper's best is α = 2, β = 10.
+    """M = β·⌊α·ln q + 1⌋: fast at first, then ever more slowly. The paper's best setting is α = 2, β = 10.
 
     >>> [Log(alpha=2, beta=10).groups(q) for q in (1, 2, 3, 4, 5, 100)]
     [10, 20, 30, 30, 40, 100]
@@ -169,16 +168,16 @@ class Log(_Growth):
     kind: Literal["log"] = "log"
 
     def groups(self, period: int) -> int:
-        """Return M in the period (the first is 1)."""
+        """Return the number of groups M in a period (the first is 1)."""
         return self.beta * _floor(self.alpha * math.log(_period(period)) + 1)
 
 
 @dataclass(frozen=True)
 class Exp(_Growth):
-    """M = β·⌊(1 + α)^(q − 1)⌋: slow at first, then faster and faster.
+    """M = β·⌊(1 + α)^(q − 1)⌋: slow at first, then ever faster.
 
-    The paper prints β·⌊(1 + α)^q − 1⌋, a misprint: it gives no group at all in period 1 where α < 1. As read here the
-    first period has β groups, as with the other two. The reference code has β·⌊α^q⌋, with another α.
+    The paper prints β·⌊(1 + α)^q − 1⌋, a misprint: with α < 1 it yields no group in period 1. In the reading used here
+    the first period has β groups, as with the other growths. The reference code has β·⌊α^q⌋, with another α.
 
     >>> [Exp(alpha=0.5, beta=10).groups(q) for q in (1, 2, 3, 4)]
     [10, 10, 20, 30]
@@ -187,9 +186,9 @@ class Exp(_Growth):
     kind: Literal["exponential"] = "exponential"
 
     def groups(self, period: int) -> int:
-        """Return M in the period (the first is 1)."""
+        """Return the number of groups M in a period (the first is 1)."""
         turns = _period(period) - 1
-        if turns * math.log1p(self.alpha) > math.log(MOST):  # the power itself could be too large for a float
+        if turns * math.log1p(self.alpha) > math.log(MOST):  # the power itself may be too large for a float
             return self.beta * MOST
         return self.beta * _floor((1 + self.alpha) ** turns)
 
@@ -198,9 +197,9 @@ Growth = Linear | Log | Exp
 
 
 def groups_of(growth: Growth, period: int, devices: int) -> int:
-    """Return M = min(K, f(q)), never more groups than devices: with K groups of one device it is FedAvg.
+    """Return M = min(K, f(q)), at most one group per device; K groups of one device are FedAvg.
 
-    The paper does not define growth beyond K; the reference code caps it as here.
+    The paper does not define growth beyond K; the reference code limits it in the same way.
 
     ``period``: q, from 1. ``devices``: K ≥ 1.
 
@@ -225,14 +224,14 @@ def chosen_groups(share: float, groups: int) -> int:
     if chosen == 0:
         least = math.ceil(1e4 / groups) / 1e4
         raise SettingError(
-            f"share of the groups chosen = {share!r} of {groups} groups is less than one group, no device would train:"
-            f" must be at least {least:g} here. Raise it, or form more groups. At most one per device."
+            f"share of the groups chosen = {share!r} of {groups} groups is less than one group: no device would train. "
+            f"Set at least {least:g}, or form more groups, at most one per device."
         )
     return chosen
 
 
 def period_of(round_number: int, every: int) -> int:
-    """Return q = ⌈r/T⌉, the number of the period a round lies in, from 1.
+    """Return q = ⌈r/T⌉, the number of the period that contains a round, from 1.
 
     ``round_number``: r, from 1. ``every``: T ≥ 1, rounds of a period.
 
@@ -244,10 +243,11 @@ def period_of(round_number: int, every: int) -> int:
 
 
 def is_full(round_number: int, every: int) -> bool:
-    """Return whether the round is a full synchronisation, with which a period begins: r = 1, T + 1, 2T + 1, ….
+    """Return whether a round is a full synchronisation, which begins a period: r = 1, T + 1, 2T + 1, ….
 
-    The reference code counts rounds from 1, too; R rounds hold ⌈R/T⌉ of them, as in the paper's Eq. (20). The paper's
-    text states r mod T = 0, the same rounds counted from 0. With T = 1 every round is one: HFedMS-S.
+    The reference code counts rounds from 1, too; R rounds contain ⌈R/T⌉ synchronisations, as in the paper's Eq. (20).
+    The paper's text has r mod T = 0, the same rounds counted from 0. With T = 1 every round is a synchronisation:
+    HFedMS-S.
 
     ``round_number``: r, from 1. ``every``: T ≥ 1, rounds of a period.
 
@@ -259,9 +259,9 @@ def is_full(round_number: int, every: int) -> bool:
 
 
 def _floor(value: float) -> int:
-    """Return ⌊value⌋ of a number of at least 1; a value up to 10⁻¹² (relative) below a whole number is that number.
+    """Return ⌊value⌋ of a number of at least 1, rounded up if it is within 10⁻¹² (relative) of the next whole number.
 
-    0.58·50 comes out as 28.999999999999996, and ln 8 · (1/ln 2), which is meant to be 3, as 2.9999999999999996.
+    In floats 0.58·50 is 28.999999999999996, and ln 8 · (1/ln 2), which equals 3, is 2.9999999999999996.
     """
     return math.floor(min(value * (1 + 1e-12), MOST))
 

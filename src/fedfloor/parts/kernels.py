@@ -1,4 +1,4 @@
-"""Kernels with their gradients written out: automatic differentiation would go through every pair and width again."""
+"""Kernels with closed-form gradients: automatic differentiation would process every pair and width again."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from torch.autograd.function import once_differentiable
 
 
 class Discrepancy(torch.autograd.Function):
-    r"""n²·MMD²(a, b) = Σ k(aᵢ, aⱼ) + Σ k(bᵢ, bⱼ) − 2 Σ k(bᵢ, aⱼ), k(u, v) = Σ_s exp(−‖u − v‖²/(2s)).
+    r"""The function n²·MMD²(a, b) = Σ k(aᵢ, aⱼ) + Σ k(bᵢ, bⱼ) − 2 Σ k(bᵢ, aⱼ), k(u, v) = Σ_s exp(−‖u − v‖²/(2s)).
 
-    With k′ = Σ_s −1/(2s)·exp(−‖u − v‖²/(2s)), the derivative by the squared distance,
+    With the derivative by the squared distance, k′ = Σ_s −1/(2s)·exp(−‖u − v‖²/(2s)), the gradient is
 
         ∇_{bᵢ} = 4 Σ_j k′(bᵢ, bⱼ)(bᵢ − bⱼ) − 4 Σ_j k′(bᵢ, aⱼ)(bᵢ − aⱼ).
 
-    The differences stay as they are: multiplied out, as products of matrices, equal samples would leave the rounding of
-    numbers that narrow kernels make 10⁶ times as large.
+    The differences are not expanded into matrix products: equal samples would leave rounding errors, which narrow
+    kernels enlarge 10⁶ times.
     """
 
     @staticmethod
     def forward(ctx: Any, a: Tensor, b: Tensor, widths: tuple[float, ...]) -> Tensor:
-        """Return n²·MMD² [] of a [n, C], which gets no gradient, and b [n, C]."""
+        """Return n²·MMD² [] of samples a [n, C], which get no gradient, and b [n, C]."""
         n = len(b)
         factors = torch.tensor([-0.5 / s for s in widths], dtype=b.dtype, device=b.device)
         apart = b.unsqueeze(1) - torch.cat([b, a])  # [n, 2n, C]
@@ -34,7 +34,7 @@ class Discrepancy(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, slope: Tensor) -> tuple[None, Tensor, None]:
-        """Return the gradient by b."""
+        """Return the gradient by b, [n, C]."""
         apart, kernels, factors = ctx.saved_tensors
         n = len(apart)
         pull = torch.mv(kernels.t(), factors).view(n, 1, 2 * n).mul_(4 * slope)
@@ -43,5 +43,5 @@ class Discrepancy(torch.autograd.Function):
 
 
 def _kernels(apart: Tensor, factors: Tensor) -> Tensor:
-    """Return exp(factor·‖difference‖²), [widths, pairs]."""
+    """Return exp(factor·‖difference‖²) for each factor and pair, [widths, pairs]."""
     return torch.outer(factors, apart.square().sum(2).flatten()).exp_()

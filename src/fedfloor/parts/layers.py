@@ -1,4 +1,4 @@
-"""Objectives that add layers of their own to the network: feature fusion, and gated units conditioned on the device."""
+"""Objectives that add their own layers to the network: feature fusion, and gated units conditioned on the device."""
 
 from __future__ import annotations
 
@@ -22,22 +22,21 @@ OPERATORS = ("conv", "multi", "single")
 
 @dataclass(frozen=True)
 class Fusion(Objective):
-    """F(w) with features z = fuse(x, y), x those under training and y those of the model as it arrived.
+    """F(w) with fused features z = fuse(x, y) of the model under training, x, and the arrived model, y.
 
     The operators are ``multi``: z = γ⊙y + (1 − γ)⊙x with one γ per channel; ``single``: the same with one γ for all;
     both start at γ = 0, plain training; ``conv``: z = W·[x; y], a 1×1 convolution of 2C channels to C. The operator's
     parameters are part of the model and are trained and averaged with it.
 
-    y comes without gradient, in evaluation mode, and is computed once per visit (which keeps it: as many numbers as
-    the features have, per sample, while a visit has several passes). Outside training both streams are the model
-    itself, y = x, so that ``multi`` and ``single`` predict like the plain network; the authors' code
-    (thu-media/FedFusion) tests with the new model's x and the model's before it as y. Yao et al., ICIP 2019; arXiv
-    1908.05891.
+    y has no gradient, is computed in evaluation mode, once per visit, and kept in memory if the visit has several
+    passes. Outside training both streams are the model itself, y = x, so that ``multi`` and ``single`` predict like the
+    plain network; the authors' code (thu-media/FedFusion) tests with x of the new and y of the previous model. Yao et
+    al., ICIP 2019; arXiv 1908.05891.
 
     Args:
         operator: ``conv``, ``multi`` or ``single``.
-        layer: path of the layer whose input is fused. Left out it is the first ``nn.Flatten`` that trained layers feed,
-            so that the channels of the last convolution are fused; where there is none it is the classifier.
+        layer: path of the layer whose input is fused. The default is the first ``nn.Flatten`` after trained layers, so
+            that the channels of the last convolution are fused; without one, the classifier.
     """
 
     operator: Literal["conv", "multi", "single"] = "multi"
@@ -70,7 +69,7 @@ class Fusion(Objective):
         return module, classifier
 
     def per_sample(self, x: Tensor, visit: Visit) -> Mapping[str, Tensor]:
-        """Return y, [samples, C, …]; of pictures [samples, height, width, C], as in a network's memory."""
+        """Return y, [samples, C, …]; for pictures [samples, height, width, C], as in the network's memory format."""
         from fedfloor.models.layers import fused
 
         y = features(visit, x, fused(visit.resident().module)[0])
@@ -102,12 +101,12 @@ def _place(
     else:
         paths = [path for path, part in module.named_modules() if isinstance(part, layers.Flatten) and path]
         paths += [] if classifier is None else [classifier]
-    with ExitStack() as stack:  # two black samples go into the network
+    with ExitStack() as stack:  # the network is called with two samples of zeros
         stack.enter_context(evaluating(module))
         inputs = {path: stack.enter_context(tapped(module.get_submodule(path))) for path in paths}
-        with torch.enable_grad():  # what comes from trained layers has a gradient
+        with torch.enable_grad():  # outputs of trained layers have a gradient
             module(torch.zeros(2, *shape))
-    for path, seen in inputs.items():  # in the order of the paths: flattening comes before the classifier
+    for path, seen in inputs.items():  # in the order of the paths: nn.Flatten precedes the classifier
         if len(seen) == 1 and seen[0].requires_grad and 2 <= seen[0].dim() <= 5:
             return path, tuple(seen[0].shape)
     if wanted is None:
@@ -119,32 +118,32 @@ def _place(
     if len(seen) != 1:
         why = f"is called {len(seen)} times in a forward pass, and it must be once"
     elif not seen[0].requires_grad:
-        why = "gets its input from no trained layer, so that there is nothing to fuse"
+        why = "has no trained layer before it, so that there is nothing to fuse"
     else:
         why = f"has inputs of shape {tuple(seen[0].shape[1:])} per sample, and they must have 1 to 4 dimensions"
     raise SettingError(f"objective fusion: layer = '{wanted}' {why}. Name another one, or leave it out.")
 
 
-PIECE = 32  # samples of a call of the extractor: activations stay in the cache
+PIECE = 32  # samples per call of the extractor, whose activations then stay in the cache
 
 
 @dataclass(frozen=True)
 class Gated(Objective):
     """Cross-entropy of h = tanh(W1 x + b1 + V1 c) ⊙ σ(W2 x + b2 + V2 c) per layer, logits = W h + b + V c.
 
-    x are the features that go into the network's classifier, which a :class:`~fedfloor.models.gated.GatedHead`
-    replaces; c is one-hot in the devices, so that V c is one column, the device's own. A device keeps its columns to
-    itself from visit to visit, and is evaluated with them. What stands at their place in ``w`` after a meeting is the
-    mean of the participants' columns; devices that were never visited begin with it and are evaluated with it. That
-    is FedAvg of the table V by owner: each column is averaged over those that trained it, which is one device. (In
-    the authors' code, rasmusmhl/cgau-client-adaptation, all of V is averaged, and the others' unchanged copies hold a
-    device's column back.) Nothing is dropped out. Rieger et al. 2020, arXiv 2007.04806.
+    x is the input of the network's classifier, which a :class:`~fedfloor.models.gated.GatedHead` replaces; c is one-hot
+    in the devices, so that V c is a single column, the device's own. A device keeps its columns private between visits,
+    and is evaluated with them. In ``w`` the mean of the participants' columns replaces them after an aggregation;
+    devices that were never visited begin with this mean and are evaluated with it. This is FedAvg of the table V by
+    owner: each column is averaged over the devices that trained it, which is one. (In the authors' code,
+    rasmusmhl/cgau-client-adaptation, all of V is averaged, and the other devices' unchanged copies slow a device's
+    column down.) There is no dropout. Rieger et al. 2020, arXiv 2007.04806.
 
     Args:
-        layers: gated layers before the last one.
-        units: outputs of each.
-        frozen: the head and the device's columns are trained, and the extractor, in evaluation mode, is called once
-            per sample and visit; otherwise everything but the columns is, as a warm-up of the extractor.
+        layers: the number of gated layers before the last layer.
+        units: the outputs of each gated layer.
+        frozen: if true, the head and the device's columns are trained, and the extractor is called once per sample and
+            visit, in evaluation mode; if false, everything but the columns is trained, to warm up the extractor.
     """
 
     layers: int = 2
@@ -164,7 +163,7 @@ class Gated(Objective):
         return self.frozen
 
     def passes(self, trained: float) -> float:
-        """Count one pass of a frozen extractor; the head is left out."""
+        """Return the passes of a visit; with a frozen extractor one forward pass, the head is not counted."""
         return forward_cost(trained) if self.frozen else trained
 
     def adapt(
@@ -175,7 +174,7 @@ class Gated(Objective):
         return fitted(module, classifier, self.units, self.layers), classifier
 
     def trains(self, network: Network) -> slice:
-        """Return the part of the flat model [extractor][head][columns] that is trained."""
+        """Return the trained part of the flat model [extractor][head][columns]."""
         if not self.frozen:
             return slice(0, _columns(network).start)
         (head,) = network.span(network.classifier or "")

@@ -1,17 +1,17 @@
-r"""Secure sums: a server learns Σ_k x_k of vectors that each device masks, and nothing else about any of them.
+r"""Secure sums: the server learns the sum Σ_k x_k of masked vectors, and nothing else about any of them.
 
 Whole numbers modulo 2^b. Device u sends, for its neighbours v,
 
 .. math:: y_u = x_u + PRG(b_u) + \sum_{v > u} PRG(s_{uv}) - \sum_{v < u} PRG(s_{uv}) \mod 2^b,
 
-with s_uv of an X25519 exchange and a seed b_u of its own. Pairwise masks cancel in the sum. Shares (Shamir 1979) of b_u
-and of u's private key lie, encrypted, with its neighbours: once the survivors are known, the server gets the shares of
-b_u of those that sent y_u, or of the private keys of those that did not, never both. Four stages:
+with s_uv from an X25519 exchange and u's own seed b_u. Pairwise masks cancel in the sum. The neighbours of u hold
+encrypted shares (Shamir 1979) of b_u and of u's private key. Once the survivors are known, the server gets the shares
+of b_u if u sent y_u, or those of u's private key if it did not, never both. Four stages:
 
 1. :func:`advertise`: a device draws its keys and sends the public ones.
 2. :func:`share`: it gets its neighbours' keys, and sends them its shares, each encrypted for its receiver.
-3. :func:`masked`: it gets the shares of those that went on, and sends y_u.
-4. :func:`reveal`: it gets the list of survivors, and sends one share of each neighbour; :func:`unmasked` ends.
+3. :func:`masked`: it gets the shares of the remaining neighbours, and sends y_u.
+4. :func:`reveal`: it gets the list of survivors, and sends one share per neighbour; :func:`unmasked` ends the sum.
 
 Bonawitz et al., "Practical secure aggregation for privacy-preserving machine learning", CCS 2017, for a server that
 follows the protocol; with neighbours in a graph instead of all pairs: Bell et al., "Secure single-server aggregation
@@ -34,23 +34,23 @@ from fedfloor.errors import SettingError
 from fedfloor.ranges import RefusedError
 
 Bytes = NDArray[np.uint8]
-LEAST = 3  # survivors of a sum: of two, each would know the other's
-PRIME = 2**255 - 19  # of the field of shares
-KEY_BYTES = 32  # of a key, a seed, a share
-SEALED_BYTES = 2 * KEY_BYTES + 16  # two shares, encrypted and authenticated
+LEAST = 3  # least survivors of a sum: of two devices, each would know the other's vector
+PRIME = 2**255 - 19  # modulus of the field of shares
+KEY_BYTES = 32  # size of a key, a seed, a share
+SEALED_BYTES = 2 * KEY_BYTES + 16  # size of two shares, encrypted and authenticated
 FIGURES = 4  # numbers beside a vector: its weight, and weighted figures of a receipt
-FIGURE_BITS = 20  # of their fraction; modulo 2^64
-FIGURE_MOST = 2.0**20  # of a figure, before it is weighted
-ALL_PAIRS = 64  # devices up to which all are each other's neighbours; of more, each has as many neighbours
+FIGURE_BITS = 20  # fractional bits of these numbers, modulo 2^64
+FIGURE_MOST = 2.0**20  # greatest value of a receipt's number before it is weighted
+ALL_PAIRS = 64  # up to so many devices all are neighbours of each other; among more, each has so many neighbours
 
 
 class LostSumError(Exception):
-    """A sum that cannot be unmasked, as too few devices are left."""
+    """A failure to unmask a sum, as too few devices are left."""
 
 
 @dataclass(frozen=True)
 class Residues:
-    """Residues: vectors [numbers] modulo 2^bits, followed by figures [FIGURES] modulo 2^64, as bytes.
+    """Residues as bytes: vectors [numbers] modulo 2^bits, followed by receipt figures [FIGURES] modulo 2^64.
 
     >>> ring = Residues(2, 16)
     >>> total = ring.zeros()
@@ -64,20 +64,20 @@ class Residues:
 
     @property
     def bytes(self) -> int:
-        """Bytes of a vector with its figures."""
+        """The size of a vector with its figures in bytes."""
         return self.numbers * self.bits // 8 + 8 * FIGURES
 
     def zeros(self) -> Bytes:
-        """Return the vector of zeros."""
+        """Return a vector of zeros with zero figures."""
         return np.zeros(self.bytes, np.uint8)
 
     def packed(self, vector: NDArray[np.int64], figures: NDArray[np.float64]) -> Bytes:
-        """Return a vector and its figures, the latter in fixed point."""
+        """Return a vector and its figures as bytes, the figures in fixed point."""
         whole = np.rint(figures * 2.0**FIGURE_BITS).astype(np.int64)
         return np.concatenate([vector.astype(self._kind()).view(np.uint8), whole.view(np.uint8)])
 
     def signed(self, total: Bytes) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-        """Return a sum's numbers between ±2^(bits − 1), and its figures."""
+        """Return a sum's numbers, as signed whole numbers between ±2^(bits − 1), and its figures."""
         cut = self.bytes - 8 * FIGURES
         figures = total[cut:].copy().view(np.int64) / 2.0**FIGURE_BITS
         return total[:cut].copy().view(f"<i{self.bits // 8}").astype(np.int64), figures
@@ -85,7 +85,7 @@ class Residues:
     def add(self, total: Bytes, other: Bytes, sign: int = 1) -> None:
         """Add a vector to a sum, or subtract it, in place."""
         if other.shape != total.shape:
-            raise RefusedError("payload", f"{other.size} bytes came; {total.size} are expected.")
+            raise RefusedError("payload", f"{other.size} bytes arrived; {total.size} are expected.")
         cut = self.bytes - 8 * FIGURES
         for part, kind in ((slice(0, cut), self._kind()), (slice(cut, None), "<u8")):
             into, more = total[part].view(kind), other[part].view(kind)
@@ -100,9 +100,9 @@ class FixedPoint:
     """Weighted changes w·Δ as whole numbers round(w·Δ·2^fraction).
 
     Args:
-        ring: the sum's.
-        bound: the most of |Δ|; larger changes are cut to it.
-        fraction: bits behind the point; below 0, of a unit above 1.
+        ring: the residues of the sum.
+        bound: the greatest |Δ|; larger changes are clipped to it.
+        fraction: the number of fractional bits; negative for steps larger than 1.
     """
 
     ring: Residues
@@ -113,24 +113,24 @@ class FixedPoint:
     def sized(
         cls, numbers: int, bits: int, bound: float, weight: float, devices: int, noise: float = 0.0
     ) -> FixedPoint:
-        """Return the finest scale whose sum of ``devices`` devices of this total weight stays within the modulus.
+        """Return the finest scale with which the sum of ``devices`` devices of a total weight fits the modulus.
 
         Args:
-            noise: the largest amount that they add to a number of the sum for privacy.
+            noise: the greatest amount that all devices add to a number of the sum for privacy.
 
         >>> FixedPoint.sized(10, 16, bound=1.0, weight=100.0, devices=3).fraction
         8
         """
-        room = 2.0 ** (bits - 1) - 1 - devices / 2  # each may be rounded up by a half
+        room = 2.0 ** (bits - 1) - 1 - devices / 2  # each number may be rounded by half a step
         if room <= 0:
-            raise SettingError(f"travel.secure-sum.bits = {bits}: too few for a sum of {devices} devices. Set 32.")
+            raise SettingError(f"travel.secure-sum.bits = {bits}: too few for {devices} devices. Set bits = 32.")
         return cls(Residues(numbers, bits), bound, math.floor(math.log2(room / (bound * weight + noise))))
 
     def encoded(
         self, change: NDArray[np.floating], weight: float, figures: Sequence[float] = (),
         noise: NDArray[np.int64] | int = 0,
     ) -> Bytes:  # fmt: skip
-        """Return w·Δ with (w, w·figures…) beside it; ``noise`` is in steps."""
+        """Return the bytes of w·Δ and of (w, w·figures…); ``noise`` is in steps."""
         scaled = np.clip(change.astype(np.float64), -self.bound, self.bound)
         scaled *= weight * 2.0**self.fraction
         beside = np.zeros(FIGURES)
@@ -139,7 +139,7 @@ class FixedPoint:
         return self.ring.packed(np.rint(scaled).astype(np.int64) + noise, beside)
 
     def decoded(self, total: Bytes) -> tuple[NDArray[np.float64], float, tuple[float, ...]]:
-        """Return Σ w·Δ, Σ w, and the weighted means of the figures."""
+        """Return Σ w·Δ, Σ w, and the figures' weighted means, from the bytes of a sum."""
         whole, figures = self.ring.signed(total)
         weight, means = float(figures[0]), tuple((figures[1:] / figures[0]).tolist())
         return np.multiply(whole, 2.0**-self.fraction, dtype=np.float64), weight, means
@@ -149,7 +149,7 @@ class FixedPoint:
 
 
 def split(secret: bytes, holders: Sequence[int], threshold: int) -> dict[int, bytes]:
-    """Return a share of a secret < PRIME for each holder; ``threshold`` shares restore it, fewer reveal nothing."""
+    """Return a share of a secret < PRIME for each holder; ``threshold`` shares restore it, and fewer reveal nothing."""
     terms = [int.from_bytes(secret, "little"), *(secrets.randbelow(PRIME) for _ in range(threshold - 1))]
 
     def at(x: int) -> int:
@@ -162,16 +162,16 @@ def split(secret: bytes, holders: Sequence[int], threshold: int) -> dict[int, by
 
 
 def joined(shares: Mapping[int, bytes], threshold: int) -> bytes:
-    """Return the secret of shares: the polynomial's value at 0 by Lagrange's formula.
+    """Return the secret from its shares: the polynomial's value at 0 by Lagrange's formula.
 
     Raises:
-        LostSumError: fewer than ``threshold``.
+        LostSumError: fewer than ``threshold`` shares.
 
     >>> joined(dict(list(split(b"s" * 32, range(5), 3).items())[1:4]), 3) == b"s" * 32
     True
     """
     if len(shares) < threshold:
-        raise LostSumError(f"{len(shares)} shares of a secret came; {threshold} are needed")
+        raise LostSumError(f"{len(shares)} shares of a secret arrived; {threshold} are needed")
     points = [(holder + 1, int.from_bytes(share, "little")) for holder, share in sorted(shares.items())[:threshold]]
     value = 0
     for x, y in points:
@@ -184,7 +184,7 @@ def joined(shares: Mapping[int, bytes], threshold: int) -> bytes:
 
 
 def neighbours(devices: Sequence[int]) -> dict[int, tuple[int, ...]]:
-    """Return each device's neighbours: all others, or of many devices the nearest ones in a ring in random order.
+    """Return each device's neighbours: all others, or with many devices the nearest in a randomly ordered ring.
 
     >>> {len(some) for some in neighbours(range(1000)).values()}, neighbours([4, 7, 9])[7]
     ({64}, (4, 9))
@@ -197,9 +197,9 @@ def neighbours(devices: Sequence[int]) -> dict[int, tuple[int, ...]]:
 
 
 def exchanges(devices: int) -> tuple[tuple[int, int], ...]:
-    """Return (bytes down, bytes up) of each stage for a device of a factory, given the number that take part.
+    """Return (bytes down, bytes up) of each stage for one of ``devices`` devices in a sum.
 
-    Numbers of devices and messages' frames are not counted, nor is the masked vector of the third stage.
+    Device numbers, message frames and the masked vector of the third stage are not counted.
     """
     near = min(devices - 1, ALL_PAIRS)
     keys, sealed = 2 * KEY_BYTES, SEALED_BYTES
@@ -207,7 +207,7 @@ def exchanges(devices: int) -> tuple[tuple[int, int], ...]:
 
 
 def threshold(share: float, holders: int) -> int:
-    """Return the number of holders that can restore a secret, and that must be left."""
+    """Return the number of holders that can restore a secret, which is the least number of survivors."""
     return max(LEAST, math.ceil(share * holders - 1e-9))
 
 
@@ -216,7 +216,7 @@ def threshold(share: float, holders: int) -> int:
 
 @dataclass(frozen=True)
 class PublicKeys:
-    """The public keys of a device: of the channel to its neighbours, and of its masks."""
+    """A device's public keys: for the channel to its neighbours, and for its masks."""
 
     channel: bytes
     mask: bytes
@@ -224,13 +224,13 @@ class PublicKeys:
 
 @dataclass(frozen=True)
 class DeviceKeys:
-    """A device's secrets for one sum, drawn by the operating system.
+    """A device's secrets for one sum, drawn from the operating system.
 
     Args:
-        device: its number.
+        device: the device's number.
         channel, mask: private X25519 keys.
-        seed: the seed of the mask of its own.
-        context: identifies the sum; all of its keys depend on it.
+        seed: the seed of the device's own mask.
+        context: the identification of the sum, on which all derived keys depend.
     """
 
     device: int
@@ -246,15 +246,15 @@ class DeviceKeys:
 
 
 def advertise(device: int, context: bytes) -> DeviceKeys:
-    """Return new secrets of a device; it sends its ``public`` keys."""
+    """Return new secrets of a device, which then sends their ``public`` keys."""
     return DeviceKeys(device, _secret(), _secret(), _secret(), context)
 
 
 def share(keys: DeviceKeys, others: Mapping[int, PublicKeys], least: int) -> dict[int, bytes]:
-    """Return a device's shares for its neighbours, encrypted for each; its own shares stay in clear.
+    """Return a device's shares for its neighbours, encrypted for each of them; its own shares are not encrypted.
 
     Args:
-        others: the public keys of its neighbours that advertised some.
+        others: the public keys of the neighbours that advertised keys.
         least: the threshold of shares.
 
     Raises:
@@ -263,7 +263,7 @@ def share(keys: DeviceKeys, others: Mapping[int, PublicKeys], least: int) -> dic
     holders = sorted({keys.device, *others})
     public = [key for pair in (keys.public, *others.values()) for key in (pair.channel, pair.mask)]
     if len(holders) < least or len(set(public)) < len(public):
-        raise RefusedError("sum", f"keys of {len(others)} neighbours came, or some twice; {least - 1} are needed.")
+        raise RefusedError("sum", f"keys of {len(others)} neighbours, or equal keys; {least - 1} are needed.")
     ours, seeds = split(keys.mask, holders, least), split(keys.seed, holders, least)
     sealed = {v: _sealed(keys, v, others[v], ours[v] + seeds[v]) for v in others}
     return {**sealed, keys.device: ours[keys.device] + seeds[keys.device]}
@@ -272,12 +272,12 @@ def share(keys: DeviceKeys, others: Mapping[int, PublicKeys], least: int) -> dic
 def masked(
     keys: DeviceKeys, others: Mapping[int, PublicKeys], summand: Bytes, ring: Residues, common: bytes = b""
 ) -> Bytes:
-    """Return a summand with its masks.
+    """Return a device's summand with its masks added.
 
     Args:
         others: the public keys of the neighbours that sent shares.
-        common: a digest of the input that all devices of the sum must share, such as the model: masks of two devices
-            cancel only where theirs is the same.
+        common: a digest of the input that must be the same on all devices of the sum, such as the model: the masks of
+            two devices cancel only if their digests are equal.
     """
     masked = summand.copy()
     ring.add(masked, _stream(keys.seed, keys.context + b"own", ring.bytes))
@@ -290,19 +290,19 @@ def reveal(
     keys: DeviceKeys, others: Mapping[int, PublicKeys], shares: Mapping[int, bytes], survivors: Collection[int],
     least: int,
 ) -> dict[int, bytes]:  # fmt: skip
-    """Return one share of each neighbour and of the device itself: of a survivor's seed, or of a lost one's key.
+    """Return one share per neighbour, and one of the device itself: of a survivor's seed, or of a lost device's key.
 
     Args:
         others: the public keys of the neighbours that sent shares.
-        shares: theirs, as they came, and the device's own.
+        shares: the neighbours' encrypted shares, and the device's own.
         survivors: the devices whose masked vectors are in the sum.
 
     Raises:
-        RefusedError: the device itself is none of them, too few are left, or a share is not as its sender sealed it.
+        RefusedError: the device is no survivor, too few are left, or a share was not encrypted by its sender.
     """
     left = {keys.device, *others} & set(survivors)
     if keys.device not in survivors or len(left) < least:
-        raise RefusedError("sum", f"{len(left)} devices are left around this one; {least} are needed to unmask a sum.")
+        raise RefusedError("sum", f"{len(left)} devices of the neighbourhood are left; {least} are needed.")
     opened = {v: _opened(keys, v, public, shares[v]) for v, public in others.items()}
     pairs = {keys.device: shares[keys.device], **opened}
     return {v: pair[KEY_BYTES:] if v in left else pair[:KEY_BYTES] for v, pair in pairs.items()}
@@ -320,15 +320,15 @@ def unmasked(
 
     Args:
         total: the sum of their masked vectors.
-        public: the keys of all that sent shares.
-        beside: the neighbours of each of them among these.
+        public: the keys of all devices that sent shares.
+        beside: each device's neighbours among these devices.
         survivors: the devices whose vectors are in the sum.
-        revealed: device → whose share → share.
-        least: a device → the threshold of its shares.
-        common: the digest that the devices share.
+        revealed: revealing device → owner of the share → share.
+        least: device → the threshold of its shares.
+        common: the digest that is the same on all devices.
 
     Raises:
-        LostSumError: fewer than three are left, or too few shares came, or none that fit.
+        LostSumError: fewer than three devices are left, or too few shares arrived, or shares do not fit.
     """
     if len(survivors) < LEAST:
         raise LostSumError(f"{len(survivors)} devices are left in a sum; {LEAST} are needed")
@@ -344,7 +344,7 @@ def unmasked(
         keys = DeviceKeys(u, b"", secret, b"", context)
         if _public(secret) != public[u].mask:
             raise LostSumError(f"shares of device {u}'s key do not fit its public key")
-        for v in set(beside[u]) & set(survivors):  # v's vector has the mask with u, and u's is not there
+        for v in set(beside[u]) & set(survivors):  # v's vector has the mask with u, whose own vector is missing
             ring.add(total, _pair_mask(keys, v, public[v], ring, common), 1 if v > u else -1)
     return total
 
@@ -362,10 +362,10 @@ def _public(private: bytes) -> bytes:
 
 
 def check(public: PublicKeys) -> None:
-    """Refuse keys with which no secret can be agreed, before they spoil the sum of all devices.
+    """Check that secrets can be agreed with public keys, before they spoil the sum of all devices.
 
     Raises:
-        RefusedError: one is of low order.
+        RefusedError: a key is of low order.
     """
     for key in (public.channel, public.mask):
         _agreed(_secret(), key, b"")
@@ -389,7 +389,7 @@ def _pair_mask(keys: DeviceKeys, other: int, public: PublicKeys, ring: Residues,
 
 def _sealed(keys: DeviceKeys, to: int, public: PublicKeys, text: bytes) -> bytes:
     key = _agreed(keys.channel, public.channel, keys.context + b"share" + _numbered(keys.device) + _numbered(to))
-    return bytes(_cryptography().ChaCha20Poly1305(key).encrypt(bytes(12), text, None))  # a key is used once
+    return bytes(_cryptography().ChaCha20Poly1305(key).encrypt(bytes(12), text, None))  # each key is used once
 
 
 def _opened(keys: DeviceKeys, sender: int, public: PublicKeys, sealed: bytes) -> bytes:
@@ -400,12 +400,12 @@ def _opened(keys: DeviceKeys, sender: int, public: PublicKeys, sealed: bytes) ->
     except crypto.InvalidTag as error:
         raise RefusedError("sum", f"the shares of device {sender} are not those that it encrypted.") from error
     if len(text) != 2 * KEY_BYTES:
-        raise RefusedError("sum", f"the shares of device {sender} have {len(text)} bytes; {2 * KEY_BYTES} are due.")
+        raise RefusedError("sum", f"the shares of device {sender} have {len(text)} bytes, not {2 * KEY_BYTES}.")
     return text
 
 
 def _stream(key: bytes, about: bytes, size: int) -> Bytes:
-    """Return the ChaCha20 stream of a key."""
+    """Return ``size`` bytes of the ChaCha20 stream of a key derived from ``key`` and ``about``."""
     crypto = _cryptography()
     key = bytes(crypto.HKDF(crypto.hashes.SHA256(), KEY_BYTES, None, about + b"stream").derive(key))
     cipher = crypto.Cipher(crypto.ChaCha20(key, bytes(16)), mode=None)
@@ -418,7 +418,7 @@ def _numbered(device: int) -> bytes:
 
 @cache
 def _cryptography() -> SimpleNamespace:
-    """Return the parts of cryptography in use; simulations need none.
+    """Return the parts of the package cryptography in use; simulations do not need it.
 
     Raises:
         SettingError: cryptography is not installed.

@@ -1,7 +1,7 @@
-"""Means of models, as mixing rules take them: with given weights, by distance, and robust to outliers.
+"""Means of models for mixing rules: with given weights, by distance, and robust to outliers.
 
-All rules take the n models in the order of the plan's branches, give the same bits for the same order, work on a few
-thousand coordinates at a time, and change nothing that goes in.
+All functions take the n models in the order of the plan's branches, return the same bits for the same order, process a
+few thousand coordinates at a time, and do not change their arguments.
 """
 
 from __future__ import annotations
@@ -17,27 +17,27 @@ from torch import Tensor
 
 from fedfloor.errors import DivergedError, SettingError, require
 
-Models = Tensor | Sequence[Tensor]  # [n, P], or n flat models [P]
+Models = Tensor | Sequence[Tensor]  # a tensor [n, P], or n flat models [P]
 T = TypeVar("T", float, Tensor)
 
-CHUNK = 1 << 14  # coordinates: 30 models of them are 2 MB, which stay in cache
+CHUNK = 1 << 14  # coordinates per chunk: 2 MB for 30 models, which stay in the cache
 
 
 def rows(models: Models) -> list[Tensor]:
-    """Return the models as a list of flat vectors, views of the inputs."""
+    """Return the models as a list of flat vectors [P], views of the inputs."""
     models = list(models)
     if not models:
         raise SettingError("no models to mix: at least one branch must return.")
     sizes = sorted({model.numel() for model in models})
     if len(sizes) > 1:
         raise SettingError(
-            f"models of {sizes[0]} and of {sizes[-1]} numbers cannot be mixed: they must be of one size."
+            f"models of {sizes[0]} and {sizes[-1]} numbers cannot be mixed: all models must have the same size."
         )
     return models
 
 
 def spans(size: int) -> Iterator[slice]:
-    """Cut ``size`` coordinates into chunks.
+    """Yield the chunks of ``size`` coordinates.
 
     >>> [s.stop - s.start for s in spans(40_000)]
     [16384, 16384, 7232]
@@ -47,12 +47,12 @@ def spans(size: int) -> Iterator[slice]:
 
 
 def mean(models: Models, weights: Sequence[float] | None = None) -> Tensor:
-    """Return the mean Σ_k a_k·w_k / Σ_k a_k, added as a binary tree over the models.
+    """Return the mean Σ_k a_k·w_k / Σ_k a_k, added along a binary tree over the models.
 
-    The order of additions is that of the engine's sums: without weights the result is the engine's mean ``equal``, with
-    the sample counts its ``by_samples``, to the bit.
+    The order of additions is that of the engine's sums: without weights the result equals the engine's rule ``equal``,
+    with the numbers of samples ``by_samples``, to the bit.
 
-    ``models``: w_k, float32 [n, P]. ``weights``: a_k, n numbers above 0; all 1 if left out.
+    ``models``: w_k, float32 [n, P]. ``weights``: a_k, n numbers above 0; all 1 by default.
 
     >>> mean(torch.tensor([[1.0, 2.0], [5.0, 2.0]]), [3.0, 1.0])
     tensor([2., 2.])
@@ -76,16 +76,16 @@ def _tree(parts: list[T]) -> T:
 
 
 def inverse_distance(models: Models, factors: Sequence[float] | None = None) -> Tensor:
-    """IDA: the mean with weights α_k = c_k/(‖w̄ − w_k‖₁ + ε), w̄ the plain mean of the models.
+    """IDA: return the mean with weights α_k = c_k/(‖w̄ − w_k‖₁ + ε), where w̄ is the plain mean of the models.
 
-    The argument ``factors`` chooses the variant: none is IDA, :func:`intrac` is IDA + INTRAC, the
-    devices' sample counts n_k are IDA + FedAvg. With equal distances and no factors it is the plain mean, up to the
-    rounding of the distances. A model that lies on w̄ takes nearly all the weight, as in the formula.
+    The argument ``factors`` selects the variant: None for IDA, :func:`intrac` for IDA + INTRAC, the devices' numbers of
+    samples n_k for IDA + FedAvg. With equal distances and no factors the result is the plain mean, up to the rounding
+    of the distances. By the formula a model equal to w̄ gets nearly all the weight.
 
-    Yeganeh et al., DCL at MICCAI 2020, arXiv 2008.07665. Chosen here, as the paper's formulas could not be looked up:
-    the 1-norm over all coordinates, ε = 10⁻¹⁰ (it only keeps 1/0 away), and w̄ without weights.
+    Yeganeh et al., DCL at MICCAI 2020, arXiv 2008.07665. The paper's formulas could not be looked up; the 1-norm over
+    all coordinates, ε = 10⁻¹⁰ (which only prevents 1/0), and w̄ without weights are choices of this implementation.
 
-    ``models``: w_k, float32 [n, P]. ``factors``: c_k, n numbers above 0; all 1 if left out.
+    ``models``: w_k, float32 [n, P]. ``factors``: c_k, n numbers above 0; all 1 by default.
 
     >>> inverse_distance(torch.tensor([[0.0], [2.0], [7.0]]))  # w̄ = 3: weights 1/3, 1, 1/4
     tensor([2.3684])
@@ -94,26 +94,26 @@ def inverse_distance(models: Models, factors: Sequence[float] | None = None) -> 
 
 
 def inverse_distance_weights(models: Models, factors: Sequence[float] | None = None) -> list[float]:
-    """Return the weights α_k of :func:`inverse_distance`, divided by the largest."""
+    """Return the weights α_k of :func:`inverse_distance`, divided by the largest weight."""
     models = rows(models)
     for number, model in enumerate(models, 1):
         if not bool(torch.isfinite(model).all()):
             raise DivergedError(
-                f"model {number} of {len(models)} that returned holds infinite or undefined numbers. Lower work.lr; "
+                f"model {number} of {len(models)} holds infinite or undefined numbers. Lower work.lr; "
                 "the last checkpoint is untouched."
             )
     shares = [1.0] * len(models) if factors is None else _checked("factor", factors, len(models), above=True)
     centre = mean(models)
     far = _totals(models, lambda model, span: (model[span] - centre[span]).abs_())
     alphas = [share / (distance + 1e-10) for share, distance in zip(shares, far, strict=True)]
-    # relative to the largest: equal ones are exactly 1, and the mean with weights 1 is the plain mean to the bit
+    # relative to the largest: equal weights are exactly 1, and the mean with weights 1 is the plain mean to the bit
     return [alpha / max(alphas) for alpha in alphas]
 
 
 def intrac(accuracies: Sequence[float], classes: int) -> list[float]:
-    """Return IDA's factors from the devices' training accuracies, c_k = 1/max(1/C, acc_k): larger errors count more.
+    """Return IDA's factors c_k = 1/max(1/C, acc_k) of the devices' training accuracies: larger errors weigh more.
 
-    ``accuracies``: acc_k, n shares in [0, 1].
+    ``accuracies``: acc_k, n shares in [0, 1]. ``classes``: C.
 
     >>> intrac([0.5, 0.01], classes=10)
     [2.0, 10.0]
@@ -126,18 +126,18 @@ def intrac(accuracies: Sequence[float], classes: int) -> list[float]:
 def q_fair(
     start: Tensor, models: Models, losses: Sequence[float], rate: float, q: float, trained: int | None = None
 ) -> Tensor:
-    """q-FedAvg: w ← w − Σ_k F_k^q·u_k / Σ_k h_k, u_k = (w − w_k)/η, h_k = q·F_k^(q−1)·‖u_k‖² + F_k^q/η.
+    """q-FedAvg: return w − Σ_k F_k^q·u_k / Σ_k h_k with u_k = (w − w_k)/η, h_k = q·F_k^(q−1)·‖u_k‖² + F_k^q/η.
 
-    Formed as w + s·(w̃ − w) with w̃ the mean of the models by weights F_k^q and s = (Σ F_k^q/η)/Σ h_k ≤ 1, which is the
-    same: the larger q, the more the devices with the largest loss count and the shorter the step. With q = 0 it is the
-    plain mean to the bit: FedAvg where all devices hold equally many samples. As in the authors' code 10⁻¹⁰ is added to
-    every loss; devices are meant to be drawn in proportion to their samples and then count equally. Li et al., ICLR
+    It is computed as w + s·(w̃ − w), where w̃ is the mean of the models with weights F_k^q and s = (Σ F_k^q/η)/Σ h_k ≤
+    1: a larger q gives more weight to the devices with the largest loss, and a shorter step. With q = 0 it is the plain
+    mean to the bit: FedAvg if all devices hold the same number of samples. As in the authors' code 10⁻¹⁰ is added to
+    every loss. Devices are assumed to be drawn in proportion to their samples, and then weigh the same. Li et al., ICLR
     2020, arXiv 1905.10497.
 
-    ``start``: w, the model the devices started from, float32 [P]. ``models``: w_k, float32 [n, P]. ``losses``: F_k,
-    mean loss of w on all samples of device k, n numbers of at least 0. ``rate``: η; 1/η stands for the Lipschitz
-    constant. ``trained``: the number of values at the front that are trained; all if left out. Numbers after them, such
-    as batch norm's statistics, has no gradient: it takes w̃ and has no part in ‖u_k‖.
+    ``start``: w, the model from which the devices started, float32 [P]. ``models``: w_k, float32 [n, P]. ``losses``:
+    F_k, the mean loss of w on all samples of device k, n numbers of at least 0. ``rate``: η; 1/η estimates the
+    Lipschitz constant. ``trained``: the number of trained values at the front; all by default. Values after them, such
+    as batch norm's statistics, have no gradient: they take the value of w̃, and do not count in ‖u_k‖.
     """
     require(0 < rate < math.inf, "rate", rate, "a number above 0")
     require(0 <= q < math.inf, "q", q, "a number of at least 0")
@@ -146,12 +146,12 @@ def q_fair(
             raise DivergedError(f"a device's loss is {loss}. Lower work.lr; the last checkpoint is untouched.")
     models = rows([start, *models])[1:]
     raised = [loss + 1e-10 for loss in _checked("loss", losses, len(models), above=False)]
-    powers = [(loss / max(raised)) ** q for loss in raised]  # every F^q divided by the largest: s and w̃ stay the same
+    powers = [(loss / max(raised)) ** q for loss in raised]  # divided by the largest F^q, which cancels in s and w̃
     steps = _totals([model[:trained] for model in models], lambda model, span: (model[span] - start[span]).square_())
     norms = [step / rate**2 for step in steps]
     curved = sum(q * power / loss * norm for power, loss, norm in zip(powers, raised, norms, strict=True))
     straight = sum(powers) / rate
-    # weights that underflow to 0 count as the smallest number there is
+    # weights that underflow to 0 are replaced by the smallest positive number
     towards = mean(models, [max(power, 1e-38) for power in powers])
     if curved > 0 or not math.isfinite(curved):
         towards[:trained] = torch.lerp(start[:trained], towards[:trained], straight / (curved + straight))
@@ -178,10 +178,10 @@ def gaussian_sum(
 
     Args:
         updates: Δ_k, float64 [P], at least one.
-        clip: C > 0, infinity for updates as they are.
-        deviation: σ ≥ 0; 0 draws nothing.
+        clip: C > 0; infinity: no clipping.
+        deviation: σ ≥ 0; 0: no noise.
         rng: the generator of the noise.
-        lengths: a list to which each ‖Δ_k‖ is added.
+        lengths: a list to which each ‖Δ_k‖ is appended.
 
     >>> gaussian_sum([torch.tensor([3.0, 4.0]).double()], 1.0, 0.0, np.random.default_rng(0)).tolist()
     [0.6000000000000001, 0.8]
@@ -198,7 +198,7 @@ def gaussian_sum(
 
 
 def clipped(update: Tensor, clip: float) -> Tensor:
-    """Return Δ·min(1, C/‖Δ‖)."""
+    """Return the clipped update Δ·min(1, C/‖Δ‖)."""
     length = float(update.norm())
     return update * (clip / length) if length > clip else update
 
@@ -211,7 +211,7 @@ def noisy(total: Tensor, deviation: float, rng: np.random.Generator) -> Tensor:
 
 
 def median(models: Models) -> Tensor:
-    """Return the median of every coordinate; of an even number of models the mean of the two in the middle.
+    """Return the median of every coordinate; for an even number of models the mean of the two middle values.
 
     Yin et al., ICML 2018, arXiv 1803.01498.
 
@@ -224,7 +224,7 @@ def median(models: Models) -> Tensor:
     out, middle = torch.empty_like(models[0]), len(models) // 2
     for span, ordered in _sorted(models):
         high = ordered[:, middle]
-        # halves first: the sum of two large numbers may not be one
+        # halved before the addition: the sum of two large numbers may overflow
         out[span] = torch.from_numpy(high if len(models) % 2 else ordered[:, middle - 1] * 0.5 + high * 0.5)
     return out
 
@@ -232,9 +232,9 @@ def median(models: Models) -> Tensor:
 def trimmed_mean(models: Models, share: float) -> Tensor:
     """Return the mean of every coordinate without its ⌊b·n⌋ smallest and ⌊b·n⌋ largest values.
 
-    With b = 0, or so few models that b·n < 1, it is the plain mean to the bit. Yin et al., ICML 2018, arXiv 1803.01498.
+    If b·n < 1, it is the plain mean to the bit. Yin et al., ICML 2018, arXiv 1803.01498.
 
-    ``models``: float32 [n, P]. ``share``: b, trimmed at each end, in [0, 1/2).
+    ``models``: float32 [n, P]. ``share``: b in [0, 1/2), the share trimmed at each end.
 
     >>> trimmed_mean(torch.tensor([[1.0], [90.0], [2.0], [4.0], [3.0]]), 0.2)
     tensor([3.])
@@ -243,7 +243,7 @@ def trimmed_mean(models: Models, share: float) -> Tensor:
     require(0 <= share < 0.5, "share trimmed at each end", share, allowed)
     models = rows(models)
     n = len(models)
-    cut = min(math.floor(share * n + 1e-9), (n - 1) // 2)  # 0.29·100 is 28.999999999999996, and one stays
+    cut = min(math.floor(share * n + 1e-9), (n - 1) // 2)  # 0.29·100 is 28.999999999999996; one value stays
     if cut == 0:
         return mean(models)
     out = torch.empty_like(models[0])
@@ -255,11 +255,10 @@ def trimmed_mean(models: Models, share: float) -> Tensor:
 def krum(models: Models, outliers: int, *, guarantee: bool = True) -> Tensor:
     """Krum: return the model with the smallest sum of squared distances to its n − f − 2 nearest models.
 
-    Of equal ones the first. Blanchard et al., NeurIPS 2017.
+    Among equal sums the first model. Blanchard et al., NeurIPS 2017.
 
     ``models``: float32 [n, P]. ``outliers``: f, the number of models that may be arbitrary; n ≥ 2f + 3. ``guarantee``:
-        see
-    :func:`krum_scores`.
+    see :func:`krum_scores`.
 
     >>> krum(torch.tensor([[0.0], [1.0], [3.0], [4.0], [100.0]]), outliers=1)
     tensor([1.])
@@ -270,27 +269,26 @@ def krum(models: Models, outliers: int, *, guarantee: bool = True) -> Tensor:
 def multi_krum(models: Models, outliers: int, keep: int | None = None, *, guarantee: bool = True) -> Tensor:
     """Multi-Krum: return the plain mean of the m models with the best Krum scores.
 
-    With m = 1 it is Krum, with f = 0 and m = n the plain mean. The paper lets m be anything from 1 to n and uses
-    m = n − f in its experiments; more than that are refused here, as one would be an outlier. Blanchard et al., NeurIPS
-    2017.
+    With m = 1 it is Krum, with f = 0 and m = n the plain mean. The paper allows every m from 1 to n and uses m = n − f
+    in its experiments; a larger m is refused here, as it would include an outlier. Blanchard et al., NeurIPS 2017.
 
     ``models``: float32 [n, P]. ``outliers``: f, the number of models that may be arbitrary; n ≥ 2f + 3. ``keep``: m,
-    from 1 to n − f; n − f if left out.
+    from 1 to n − f; n − f by default.
     """
     models = rows(models)
     scores = krum_scores(models, outliers, guarantee=guarantee)
     most = len(models) - outliers
     m = most if keep is None else keep
     require(1 <= m <= most, "krum keep", m, f"1 to {most}, the {len(models)} models without {outliers} outliers")
-    best = sorted(sorted(range(len(models)), key=lambda i: (scores[i], i))[:m])  # added in the order of branches
+    best = sorted(sorted(range(len(models)), key=lambda i: (scores[i], i))[:m])  # added in the order of the branches
     return mean([models[i] for i in best])
 
 
 def krum_scores(models: Models, outliers: int, *, guarantee: bool = True) -> list[float]:
     """Return each model's sum of squared distances to its n − f − 2 nearest models.
 
-    With ``guarantee = False`` fewer than the 2f + 3 models that the proof needs will do, and the nearest one counts
-    where n − f − 2 is less than 1: f of them can then look like neighbours.
+    With ``guarantee = False`` fewer models than the 2f + 3 of the proof are accepted, and the nearest model counts if
+    n − f − 2 is less than 1; f arbitrary models can then appear to be neighbours.
 
     >>> krum_scores(torch.tensor([[0.0], [1.0], [3.0]]), outliers=0)
     [1.0, 1.0, 4.0]
@@ -309,9 +307,9 @@ def krum_scores(models: Models, outliers: int, *, guarantee: bool = True) -> lis
 
 
 def squared_distances(models: Sequence[Tensor]) -> NDArray[np.float64]:
-    """Return ‖w_i − w_j‖², float64 [n, n]; infinite where it is undefined."""
+    """Return the squared distances ‖w_i − w_j‖², float64 [n, n]; infinite where undefined."""
     n = len(models)
-    # by differences and not by products: models differ less from each other than from 0
+    # differences instead of products: models differ less from each other than from 0
     upper = torch.zeros(n, n, dtype=torch.float64)
     for span in spans(models[0].numel()):
         block = torch.stack([model[span] for model in models])
@@ -323,14 +321,14 @@ def squared_distances(models: Sequence[Tensor]) -> NDArray[np.float64]:
 
 
 def neighbour_scores(apart: NDArray[np.float64], neighbours: int) -> list[float]:
-    """Return each model's sum of squared distances to a number of nearest models, given those of all pairs [n, n]."""
+    """Return each model's sum of squared distances to its nearest models, given those of all pairs [n, n]."""
     return [float(np.sort(np.delete(row, i))[:neighbours].sum()) for i, row in enumerate(apart)]
 
 
 def _sorted(models: list[Tensor]) -> Iterator[tuple[slice, np.ndarray]]:
-    """Return chunks of coordinates with the n values of each in ascending order, float32 [chunk, n]."""
+    """Yield chunks of coordinates with their n values in ascending order, float32 [chunk, n]."""
     for span in spans(models[0].numel()):
         block = np.stack([model[span].numpy() for model in models], axis=1)
-        block += 0.0  # −0 becomes 0: sorting leaves their order open
-        block.sort(axis=1)  # of lines that lie together it is several times faster than of columns
+        block += 0.0  # −0 becomes 0, as sorting does not define their order
+        block.sort(axis=1)  # sorting contiguous rows is several times faster than sorting columns
         yield span, block

@@ -1,4 +1,4 @@
-"""Mixing rules, which aggregate models: by name, and with the facts that a rule may read."""
+"""Mixing rules, which aggregate models: the rules by name, and the facts that a rule may read."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fedfloor.parts import named
 from fedfloor.plan import nodes, walk
 from fedfloor.plan.nodes import CLOUD, Node, Parallel, Scalar
 
-if TYPE_CHECKING:  # methods name their rule, and looking at methods does not wait for PyTorch
+if TYPE_CHECKING:  # methods refer to rules by name, so that listing methods does not import PyTorch
     from torch import Tensor
 
     from fedfloor.parts.selection import Selection
@@ -25,9 +25,9 @@ class Branch:
     """The facts of a branch in which a device trained.
 
     Args:
-        samples: samples of the distinct devices that trained in it.
-        accuracy: their training accuracy in their last visits, weighted by samples, in [0, 1].
-        loss: mean loss of the model as it went out over all their samples; None without a ``Probe`` for it.
+        samples: the number of samples of the distinct devices that trained in the branch.
+        accuracy: the devices' training accuracy in their last visits, weighted by samples, in [0, 1].
+        loss: the mean loss of the sent model over all samples of the devices; None without a ``Probe`` for it.
     """
 
     samples: int
@@ -37,19 +37,18 @@ class Branch:
 
 @dataclass(frozen=True)
 class Meeting:
-    """The facts for a rule that reads every model.
+    """The facts of an aggregation for a rule that reads every model.
 
     Args:
-        start: the model that went out, float32 [P].
+        start: the model that was sent, float32 [P].
         models: the returned models in the plan's order, without branches in which every visit was lost.
-        branches: one per model.
+        branches: the facts of each model's branch.
         rate: the devices' learning rate η.
-        classes: number of classes.
-        trained: the number of values at the front of a model that are trained; frozen parameters and batch norm's
-            statistics lie behind. None where all are.
-        rng: the generator of rules that draw; keyed by seed, round and the branches' first visit, so equal on every
-            rank.
-        settings: filled by a rule whose settings change from round to round: those of its next round.
+        classes: the number of classes.
+        trained: the number of trained values at the front of a model, before frozen parameters and batch norm's
+            statistics; None: all.
+        rng: the generator of random draws; keyed by seed, round and the branches' first visit, so equal on every rank.
+        settings: the rule's settings for its next round, filled by a rule that changes them.
     """
 
     start: Tensor
@@ -63,15 +62,14 @@ class Meeting:
 
 
 class Mix(Protocol):
-    """A mixing rule, a frozen dataclass of its numbers: a mean with weights known from the plan, or one that looks at
-    every model (``whole``).
+    """A mixing rule, a frozen dataclass of its settings: a mean, or a rule that reads every model (``whole``).
 
     Attributes:
-        whole: whether the rule has to look at every model; then it writes ``mixed``, else ``weight``.
-        bounded: whether the mixed model is never farther from the start than all models' distances together, as every
-            mean is; the cloud then checks the models of edges that mix by it.
-        asks: the question a ``Probe`` must have put to the devices before they train, such as ``loss``.
-        assumes_sgd: whether it takes the change of a model for the rate times sums of gradients.
+        whole: whether the rule reads every model; then it defines ``mixed``, else ``weight``.
+        bounded: whether the mixed model is never farther from the start than the sum of all models' distances, as for
+            every mean; the cloud then checks the models of edges that mix by this rule.
+        asks: the question that a ``Probe`` must put to the devices before they train, such as ``loss``.
+        assumes_sgd: whether it interprets the change of a model as the rate times a sum of gradients.
     """
 
     whole: ClassVar[bool] = False
@@ -81,52 +79,53 @@ class Mix(Protocol):
 
     @property
     def least(self) -> int:
-        """The fewest models that the rule needs; if fewer return, the model that was sent out stays."""
+        """The least number of models that the rule needs; with fewer, the sent model remains the global model."""
         return 1
 
     @property
     def sound(self) -> int:
-        """The fewest models for which the rule's guarantee holds; with fewer, a warning is logged."""
+        """The least number of models for which the rule's guarantee holds; with fewer, a warning is logged."""
         return self.least
 
     def weight(self, samples: int) -> float:
-        """Return the weight of a branch in the mean; of packet entries beside ``w`` under every rule."""
+        """Return a branch's weight in the mean of models, and of packet entries beside ``w`` under every rule."""
         return float(samples > 0)
 
     @property
     def additive(self) -> bool:
-        """Whether the rule reads no more of the models than the sum of their :meth:`summand`, as every mean does."""
+        """Whether the rule reads only the sum of the models' :meth:`summand`, as every mean does."""
         return not self.whole
 
     def summand(self, change: Tensor, trained: int | None) -> Tensor:
-        """Return a device's term in the sum of an additive rule, before the weight: its change [P], or less."""
+        """Return a device's term in the sum of an additive rule, without its weight: its change [P], or less."""
         return change
 
     def of_sum(self, start: Tensor, total: Tensor, weight: float, trained: int, rng: np.random.Generator) -> Tensor:
-        """Return the mixed model [P] of an additive rule: w + Σ/Σ weights.
+        """Return the mixed model [P] of an additive rule: w + total/weight.
 
         Args:
             total: Σ weight_k · summand_k, float64 [P].
+            weight: Σ weight_k.
         """
         return (start.double() + total / weight).to(start.dtype)
 
     def sum_noise(self, numbers: int = 0, fraction: int = 0) -> float:
-        """Return the deviation of the noise that the devices of a secure sum add to it together; 0: they add none.
+        """Return the standard deviation of the noise that all devices of a secure sum add to it; 0: no noise.
 
         Args:
-            numbers: the numbers of a vector.
-            fraction: bits behind the point: the deviation is in steps of 2^−fraction.
+            numbers: the length of a vector.
+            fraction: the fractional bits: the deviation is in steps of 2^−fraction.
         """
         return 0.0
 
     def planned(self, node: Node, selection: Selection | None, devices: Sequence[int], park_devices: int) -> Mix:
-        """Return the rule as a round's plan names it, or refuse the plan.
+        """Return the rule with settings that depend on a round's plan; SettingError: the plan does not fit.
 
         Args:
-            node: the plan with the rule in it.
+            node: the plan that contains the rule.
             selection: the policy that drew the devices that may take part; None without a policy.
-            devices: these devices, ascending.
-            park_devices: K, the devices of the park.
+            devices: the drawn devices, ascending.
+            park_devices: K, the number of devices in the park.
         """
         return self
 
@@ -134,7 +133,7 @@ class Mix(Protocol):
         """Return the mixed model [P], a new tensor.
 
         Raises:
-            SettingError: the rule is a mean, or ``whole`` and its author has not written this.
+            SettingError: the rule is a mean, or is ``whole`` without defining this method.
         """
         raise SettingError(
             f"mixing rule {type(self).__name__} is 'whole' without a method 'mixed': define it, or set whole = False."
@@ -142,7 +141,7 @@ class Mix(Protocol):
 
 
 def weigh(rule: Mix, samples: int) -> float:
-    """Return the weight that a rule gives to a branch."""
+    """Return a branch's weight by a rule; SettingError: it is not a finite number of at least 0."""
     weight = rule.weight(samples)
     if type(weight) is float and 0 <= weight < math.inf:
         return weight
@@ -174,7 +173,7 @@ class Equal(Mix):
 
 @dataclass(frozen=True)
 class _OfModels(Mix):
-    """Rules that read every model and return one of them."""
+    """The base of bounded rules that read every model."""
 
     whole: ClassVar[bool] = True
     bounded: ClassVar[bool] = True
@@ -182,11 +181,11 @@ class _OfModels(Mix):
 
 @dataclass(frozen=True)
 class InverseDistance(_OfModels):
-    """IDA: weights by the inverse distance to the mean; see :func:`fedfloor.parts.means.inverse_distance`.
+    """IDA: weights by the inverse distance from the mean; see :func:`fedfloor.parts.means.inverse_distance`.
 
     Args:
-        factors: the factors of the weights: ``none``; ``accuracy``, IDA + INTRAC's 1/max(1/C, training
-            accuracy); ``samples``, IDA + FedAvg's n_k.
+        factors: the factors of the weights: ``none``; ``accuracy``, 1/max(1/C, training accuracy) of IDA + INTRAC;
+            ``samples``, n_k of IDA + FedAvg.
     """
 
     factors: Literal["none", "accuracy", "samples"] = "none"
@@ -210,7 +209,7 @@ class InverseDistance(_OfModels):
 
 @dataclass(frozen=True)
 class QFair(Mix):
-    """q-FedAvg: a device with a larger loss counts more; see :func:`fedfloor.parts.means.q_fair`.
+    """q-FedAvg: devices with a larger loss weigh more; see :func:`fedfloor.parts.means.q_fair`.
 
     Args:
         q: q ≥ 0; 0 is the plain mean.
@@ -219,14 +218,14 @@ class QFair(Mix):
     q: float = 1.0
     kind: Literal["q_fair"] = "q_fair"
     whole: ClassVar[bool] = True
-    asks: ClassVar[str | None] = "loss"  # of the model as it goes out
+    asks: ClassVar[str | None] = "loss"  # the loss of the sent model
     assumes_sgd: ClassVar[bool] = True  # Δ_k = (w − w_k)/η
 
     def __post_init__(self) -> None:
         require(0 <= self.q < math.inf, "mix.q", self.q, "a number of at least 0")
 
     def mixed(self, met: Meeting) -> Tensor:
-        """Return w − Σ_k Δ_k / Σ_k h_k; a real machine that was away at the question for its loss is left out."""
+        """Return w − Σ_k Δ_k / Σ_k h_k; real machines that did not answer the question for their loss are left out."""
         from fedfloor.parts.means import q_fair
 
         losses = [branch.loss for branch in met.branches if branch.loss is not None]
@@ -253,7 +252,7 @@ class TrimmedMean(_OfModels):
     """The mean of every coordinate without its extremes; see :func:`fedfloor.parts.means.trimmed_mean`.
 
     Args:
-        share: b, trimmed at each end, in [0, 1/2).
+        share: b in [0, 1/2), the share trimmed at each end.
     """
 
     share: float = 0.1
@@ -271,7 +270,7 @@ class TrimmedMean(_OfModels):
 
 @dataclass(frozen=True)
 class _Bearing(_OfModels):
-    """Rules that tolerate a number of arbitrary models."""
+    """The base of rules that tolerate a number of arbitrary models."""
 
     outliers: int = 1
 
@@ -281,7 +280,7 @@ class _Bearing(_OfModels):
 
 @dataclass(frozen=True)
 class _ByNeighbours(_Bearing):
-    """Rules by Krum's scores, the distances to a model's n − f − 2 nearest neighbours."""
+    """The base of rules with Krum's scores, a model's distances to its n − f − 2 nearest neighbours."""
 
     guarantee: bool = True
 
@@ -296,12 +295,12 @@ class _ByNeighbours(_Bearing):
 
 @dataclass(frozen=True)
 class Krum(_ByNeighbours):
-    """The one model nearest to its neighbours; see :func:`fedfloor.parts.means.krum`.
+    """The model that is nearest to its neighbours; see :func:`fedfloor.parts.means.krum`.
 
     Args:
         outliers: f, the number of models that may be arbitrary; n ≥ 2f + 3 models must take part.
-        guarantee: whether fewer are refused; with ``false`` f + 3 will do, against the guarantee, and a warning is
-            logged.
+        guarantee: whether fewer models are refused; with ``false`` f + 3 are enough, without the rule's guarantee, and
+            a warning is logged.
     """
 
     kind: Literal["krum"] = "krum"
@@ -317,9 +316,9 @@ class MultiKrum(_ByNeighbours):
     """The plain mean of the models with the best Krum scores; see :func:`fedfloor.parts.means.multi_krum`.
 
     Args:
-        outliers: f, as in Krum; m + f models must take part, too.
+        outliers: f, as in Krum; at least m + f models must take part, too.
         guarantee: as in Krum.
-        keep: m, the number of kept models; n − f where it is left out.
+        keep: m, the number of kept models; n − f by default.
     """
 
     keep: int | None = None
@@ -341,7 +340,7 @@ class MultiKrum(_ByNeighbours):
 
 @dataclass(frozen=True)
 class Bulyan(_Bearing):
-    """Krum's choice, then the middle of every coordinate; see :func:`fedfloor.parts.robust.bulyan`.
+    """A selection by Krum, then the mean of the middle of every coordinate; see :func:`fedfloor.parts.robust.bulyan`.
 
     Args:
         outliers: f, the number of models that may be arbitrary; n ≥ 4f + 3 models must take part.
@@ -361,11 +360,11 @@ class Bulyan(_Bearing):
 
 @dataclass(frozen=True)
 class GeometricMedian(_OfModels):
-    """RFA, the point nearest to all models together; see :func:`fedfloor.parts.robust.geometric_median`.
+    """RFA: the geometric median of the models; see :func:`fedfloor.parts.robust.geometric_median`.
 
     Args:
-        smoothing: ν, the least distance that counts, above 0.
-        iterations: R, the most steps.
+        smoothing: ν > 0, the lower limit of distances.
+        iterations: R, the greatest number of steps.
     """
 
     smoothing: float = 1e-6
@@ -387,8 +386,7 @@ class CentredClipping(_OfModels):
     """A mean of updates clipped around their own mean; see :func:`fedfloor.parts.robust.centred_clipping`.
 
     Args:
-        radius: τ, the distance from the centre within which a model counts, above 0; the median distance where it is
-            left out.
+        radius: τ > 0, the distance from the centre to which models are clipped; the median distance by default.
         iterations: L, the number of moves of the centre.
     """
 
@@ -408,10 +406,10 @@ class CentredClipping(_OfModels):
 
 @dataclass(frozen=True)
 class NormBound(_OfModels):
-    """The mean, by samples, of updates that are clipped to a length; see :func:`fedfloor.parts.robust.norm_bound`.
+    """The mean, by samples, of clipped updates; see :func:`fedfloor.parts.robust.norm_bound`.
 
     Args:
-        bound: C, the largest length of an update, above 0; the median of the lengths where it is left out.
+        bound: C > 0, the greatest length of an update; the median of the lengths by default.
     """
 
     bound: float | None = None
@@ -428,7 +426,7 @@ class NormBound(_OfModels):
 
 @dataclass(frozen=True)
 class FoolsGold(_OfModels):
-    """A mean in which updates of one direction count less; see :func:`fedfloor.parts.robust.foolsgold`."""
+    """A mean in which updates with the same direction weigh less; see :func:`fedfloor.parts.robust.foolsgold`."""
 
     kind: Literal["foolsgold"] = "foolsgold"
 
@@ -442,33 +440,34 @@ class FoolsGold(_OfModels):
 class Private(Mix):
     r"""The Gaussian mechanism at the cloud: w + (Σ_k clip(w_k − w, C) + N(0, z²C² I)) / (q·K).
 
-    clip(Δ, C) = Δ·min(1, C/‖Δ‖). One device more or less changes the sum by at most C, so that a round whose devices
-    are drawn by the selection ``poisson`` with chance q is one step of the Poisson-subsampled Gaussian mechanism with
-    noise multiplier z; :mod:`fedfloor.runs.privacy` adds up the rounds. The denominator is the expected number of
-    devices, never the number that took part. With z = 0, C = ∞ and q = 1 it is the mean ``equal``, but for rounding.
+    clip(Δ, C) = Δ·min(1, C/‖Δ‖). Adding or removing a device changes the sum by at most C. A round whose devices are
+    drawn by the selection ``poisson`` with probability q is therefore one step of the Poisson-subsampled Gaussian
+    mechanism with noise multiplier z; :mod:`fedfloor.runs.privacy` accounts for all rounds. The denominator is the
+    expected number of devices, never the actual number. With z = 0, C = ∞ and q = 1 it is the mean ``equal``, up to
+    rounding.
 
-    With a ``quantile`` γ the norm follows that quantile of the updates' norms: Σ_k (1[‖Δ_k‖ ≤ C] − 1/2) gets the noise
+    With a ``quantile`` γ, C follows that quantile of the updates' norms: Σ_k (1[‖Δ_k‖ ≤ C] − 1/2) gets the noise
     N(0, σ_b²), its mean b̃ over q·K (plus 1/2) is compared with γ, and C ← C·exp(−η(b̃ − γ)) for the next round. The
     updates then get the noise multiplier (z⁻² − (2σ_b)⁻²)^(−1/2), so that both together are one step with z (Andrew,
     Thakkar, McMahan, Ramaswamy, "Differentially private learning with adaptive clipping", NeurIPS 2021, Theorem 1).
 
-    ``distributed``, the devices of a secure sum add the noise before they mask: each one's is discrete Gaussian
-    (:mod:`fedfloor.parts.discrete`) of the variance z²(C·2^f + √P/2)²/m, in steps of 2^−f, where √P/2 bounds what
-    rounding adds to the norm, and m devices at least are left in a sum. No party knows the noise. The denominator is
-    the number of devices left. With z = 0 it is the plain secure sum.
+    If ``distributed``, the devices of a secure sum add the noise before masking: discrete Gaussian noise
+    (:mod:`fedfloor.parts.discrete`) with the variance z²(C·2^f + √P/2)²/m per device, in steps of 2^−f, where √P/2
+    bounds the effect of rounding on the norm, and m is the least number of devices in a sum. No party knows the noise.
+    The denominator is the number of devices in the sum. With z = 0 it is the plain secure sum.
 
     McMahan, Ramage, Talwar, Zhang, "Learning differentially private recurrent language models", ICLR 2018, arXiv
-    1710.06963, Algorithm 1 with the estimator f̃_f. The noise is drawn in double precision and rounded; what rounding
-    can reveal (Mironov, CCS 2012) is not covered.
+    1710.06963, Algorithm 1 with the estimator f̃_f. The noise is drawn in double precision and rounded; information
+    that rounding can reveal (Mironov, CCS 2012) is not accounted for.
 
     Args:
-        clip: C, the largest norm of a device's update, above 0; with a quantile that of the first round.
+        clip: C > 0, the greatest norm of a device's update; with a quantile, that of the first round.
         noise: z ≥ 0, the noise's standard deviation in units of C.
-        delta: δ that ε is stated for, in (0, 1); below one over the number of devices.
-        expected: q·K; from the selection and the park where it is left out.
-        quantile: γ in (0, 1), the share of updates that are to be shorter than C; left out, C stays.
-        clip_rate: η, how fast C follows, above 0.
-        count_noise: σ_b of the count, above z/2; q·K/20 where it is left out, as in the paper.
+        delta: δ in (0, 1) for which ε is stated; below one over the number of devices.
+        expected: q·K; derived from the selection and the park by default.
+        quantile: γ in (0, 1), the intended share of updates shorter than C; by default C is fixed.
+        clip_rate: η > 0, the rate of the changes of C.
+        count_noise: σ_b of the count, above z/2; q·K/20 by default, as in the paper.
         distributed: whether the devices of secure sums add the noise, instead of the cloud.
     """
 
@@ -502,13 +501,13 @@ class Private(Mix):
             return
         require(0 < self.quantile < 1, "mix.quantile", self.quantile, "above 0 and below 1, such as 0.5")
         require(0 < self.clip_rate < math.inf, "mix.clip_rate", self.clip_rate, "a number above 0")
-        require(math.isfinite(self.clip), "mix.clip", self.clip, "a finite number, from which it follows mix.quantile")
+        require(math.isfinite(self.clip), "mix.clip", self.clip, "a finite number, from which C follows mix.quantile")
         if self.count_noise is not None:
             allowed = f"a number above half of mix.noise, {self.noise / 2:g}"
             require(self.noise / 2 < self.count_noise < math.inf, "mix.count_noise", self.count_noise, allowed)
 
     def planned(self, node: Node, selection: Selection | None, devices: Sequence[int], park_devices: int) -> Private:
-        """Return the rule with its denominator, if one round of the plan is one step of the mechanism.
+        """Return the rule with its denominator, after a check that a round of the plan is one step of the mechanism.
 
         Raises:
             SettingError: the devices are not drawn by Poisson sampling, δ is too large for their number, or a device
@@ -525,7 +524,7 @@ class Private(Mix):
             )
         if not isinstance(selection, (Poisson, Everyone, type(None)) if self.distributed else Poisson):
             raise _unfit(
-                'its devices are not drawn by chance alone: set method.selection = { kind = "poisson", share = 0.1 }, '
+                'its devices are not drawn at random alone: set method.selection = { kind = "poisson", share = 0.1 }, '
                 "the chance that a device takes part in a round"
             )
         if self.noise:
@@ -533,12 +532,12 @@ class Private(Mix):
         if walk.probes(node):
             raise _unfit("the method's rounds have questions to devices, whose answers have no noise")
         if isinstance(node, nodes.Sequence) and len(node.children) == 1:
-            node = node.children[0]  # beside it stood a question that the method's own rule asked
+            node = node.children[0]  # in addition to it the plan has a question of the method's own rule
         at_once = isinstance(node, Parallel) and (node.at, node.mix) == (CLOUD, "private")
         if not at_once or any(walk.meets(child) or len(walk.devices(child)) != 1 for child in walk.children(node)):
-            raise _unfit("rounds of the method are more than visits in parallel that meet at the cloud")
+            raise _unfit("rounds of the method are more than parallel visits that the cloud averages")
         if sorted(map(walk.first_device, walk.children(node))) != sorted(devices):
-            raise _unfit("the method chooses among the devices that were drawn, so that chance alone does not decide")
+            raise _unfit("the method selects among the drawn devices, so that participation is not random alone")
         for work in walk.works(node):
             goal = objective(work.objective, work.settings)
             if goal.travels:
@@ -550,7 +549,7 @@ class Private(Mix):
             return replace(self, expected=expected)
         if expected / 20 <= self.noise / 2:
             raise SettingError(
-                f"mix.quantile with {expected:g} devices in a round on average: their count would carry the noise "
+                f"mix.quantile with {expected:g} devices in a round on average: their count would have the noise "
                 f"{expected / 20:g}, which has to be above half of mix.noise = {self.noise}. Set mix.count_noise = "
                 f"{max(1.0, self.noise):g}, or let more devices take part."
             )
@@ -558,7 +557,7 @@ class Private(Mix):
 
     @property
     def update_noise(self) -> float:
-        """The noise multiplier of the updates: z, or more where the count of short ones takes its share of z."""
+        """The noise multiplier of the updates: z, or more if the count of short updates uses a part of z."""
         if self.quantile is None or not self.noise or self.count_noise is None:
             return self.noise
         return float((self.noise**-2 - (2 * self.count_noise) ** -2) ** -0.5)
@@ -568,7 +567,7 @@ class Private(Mix):
         return self.quantile is None
 
     def summand(self, change: Tensor, trained: int | None) -> Tensor:
-        """Return clip(Δ, C): where sums are secure, devices shorten their updates themselves."""
+        """Return clip(Δ, C): in secure sums, devices clip their updates themselves."""
         from fedfloor.parts.means import clipped
 
         if trained is not None and bool(change[trained:].any()):
@@ -617,7 +616,7 @@ MIXES: dict[str, Callable[..., Mix]] = {mix.kind: mix for mix in _MIXES}
 
 
 def rule(name: str, settings: Mapping[str, Scalar]) -> Mix:
-    """Return a mixing rule by name, or the user's ``module:Name``, with its numbers.
+    """Return a mixing rule by name, or the user's ``module:Name``, with its settings.
 
     >>> rule("by_samples", {}).weight(600), rule("equal", {}).weight(600), rule("equal", {}).weight(0)
     (600.0, 1.0, 0.0)
@@ -628,7 +627,7 @@ def rule(name: str, settings: Mapping[str, Scalar]) -> Mix:
 
 
 def to_spec(mix: Mix) -> tuple[str, dict[str, Scalar]]:
-    """Return a rule's name and numbers, as a ``Parallel`` takes them.
+    """Return a rule's name and settings, in the form of a ``Parallel``.
 
     >>> to_spec(QFair(q=2.0)), to_spec(Equal())
     (('q_fair', {'q': 2.0}), ('equal', {}))
@@ -637,20 +636,20 @@ def to_spec(mix: Mix) -> tuple[str, dict[str, Scalar]]:
 
 
 def check(mix: Mix, name: str, branches: int) -> None:
-    """Check that a rule can mix this many branches."""
+    """Check that a rule can mix a number of branches; SettingError: too few."""
     if branches < mix.least:
         fewer = replace(mix, guarantee=False).least if isinstance(mix, _ByNeighbours) else mix.least
-        against = " mix.guarantee = false does with so few, against the rule's guarantee." if branches >= fewer else ""
+        against = " mix.guarantee = false accepts so few, without the rule's guarantee." if branches >= fewer else ""
         raise SettingError(
             f"mix '{name}' has {branches} models to mix: it needs at least {mix.least}. Let "
             f"{mix.least - branches} more take part, or lower its settings (mix.outliers, mix.keep).{against}"
         )
 
 
-STATISTICS = "batch norm's statistics travel with the model; take a network with group norm, or without"
+STATISTICS = "batch norm's statistics travel with the model; take a network with group norm or without normalisation"
 
 
 def _unfit(reason: str) -> SettingError:
     return SettingError(
-        f"mix 'private': {reason}. It needs a method such as fedavg: its rounds are visits in parallel that meet once."
+        f"mix 'private': {reason}. It needs a method with parallel visits and one aggregation, such as fedavg."
     )

@@ -1,4 +1,4 @@
-"""Parts by name: a built-in rule, or the user's ``module:Name``, with its settings checked; and the reverse."""
+"""Parts by name: a built-in part, or the user's ``module:Name``, with checked settings; and names of parts."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ Makers = Mapping[str, Callable[..., Any]]
 
 
 def maker(noun: str, name: str, known: Makers, base: type[Any]) -> Callable[..., Any]:
-    """Return the class of this name; a user's class is not called before it is known to be a part.
+    """Return the class of a part by name; a user's class is checked before it is ever called.
 
     ``noun``: such as ``objective``, for error messages. ``name``: one of ``known``, or ``module:Name``.
     """
     if ":" in name:
         made = loaded(name, noun)
-        if not isinstance(made, type):  # a function would run with settings that a file names
+        if not isinstance(made, type):  # a function would run with the settings of a file
             raise SettingError(f"{noun} '{name}' is {made!r:.40}: must be the name of a dataclass.")
         if base not in made.__mro__:  # a protocol, which issubclass refuses
             raise SettingError(f"{noun} '{name}' is not a subclass of {_path(base)}.")
-        if "__dataclass_fields__" not in vars(made):  # a plan could not write its settings down
+        if "__dataclass_fields__" not in vars(made):  # otherwise a plan could not contain its settings
             raise SettingError(f"{noun} '{name}' is not a dataclass: put @dataclass(frozen=True) before its class.")
         return made
     if name not in known:
@@ -37,17 +37,17 @@ def maker(noun: str, name: str, known: Makers, base: type[Any]) -> Callable[...,
 
 
 def make(noun: str, name: str, settings: Mapping[str, Scalar], known: Makers, base: type[Any]) -> Any:
-    """Return a part with its settings."""
+    """Return a part, an instance of the named class with the given settings."""
     made = maker(noun, name, known, base)
     check(noun, name, made, settings)
     return made(**settings)
 
 
 def complete(noun: str, name: str, part: object, base: type[Any], writes: Sequence[str]) -> None:
-    """Check the methods of a user's part; built-in ones need no check.
+    """Check the methods of a user's part; built-in parts need no check.
 
-    ``noun``: such as ``objective``, for error messages. ``name``: ``module:Name``. ``writes``: the functions that
-    ``base`` leaves open.
+    ``noun``: such as ``objective``, for error messages. ``name``: ``module:Name``. ``writes``: the abstract methods
+    of ``base``.
     """
     if ":" not in name:
         return
@@ -55,7 +55,7 @@ def complete(noun: str, name: str, part: object, base: type[Any], writes: Sequen
         if hook.startswith("_"):
             continue
         if hook in writes and getattr(type(part), hook, None) is given:
-            raise SettingError(f"{noun} '{name}' has no '{hook}': one derived from {_path(base)} must write it.")
+            raise SettingError(f"{noun} '{name}' has no '{hook}': a class derived from {_path(base)} must define it.")
         words = list(inspect.signature(given).parameters)
         try:
             inspect.signature(getattr(part, hook)).bind(*words[1:])
@@ -71,7 +71,7 @@ def _path(kind: type[Any]) -> str:
 
 
 def check(noun: str, name: str, made: Callable[..., Any], settings: Mapping[str, object]) -> None:
-    """Check that settings are those a part has."""
+    """Check that a part has the given settings, with values of their types."""
     try:
         known = {key: parameter for key, parameter in inspect.signature(made).parameters.items() if key != "kind"}
     except (TypeError, ValueError):  # not every callable has a signature
@@ -85,8 +85,8 @@ def check(noun: str, name: str, made: Callable[..., Any], settings: Mapping[str,
             raise unknown(f"setting of {noun} '{name}'", key, known)
     types = hints(made)
     for key, value in settings.items():
-        if not isinstance(value, (str, int, float, NoneType)):  # a plan, which is JSON, writes them down
-            raise SettingError(f"{noun} '{name}': {key} = {shown(value)}: must be a number, a text, or true or false.")
+        if not isinstance(value, (str, int, float, NoneType)):  # plans, which are JSON, contain them
+            raise SettingError(f"{noun} '{name}': {key} = {shown(value)}: must be a number, a text, true or false.")
         hint = types.get(key, Any)
         words = wanted(hint)
         if words and not any(fits(value, part) for part in alternatives(hint)):
@@ -101,7 +101,7 @@ def check(noun: str, name: str, made: Callable[..., Any], settings: Mapping[str,
 
 
 def literals(made: Callable[..., Any]) -> set[str]:
-    """Return the texts that settings of a part may have, where they are listed.
+    """Return all texts that a part's settings list as their values.
 
     >>> from fedfloor.parts.layers import Fusion
     >>> sorted(literals(Fusion))
@@ -111,7 +111,7 @@ def literals(made: Callable[..., Any]) -> set[str]:
 
 
 def to_spec(part: object, known: Makers) -> tuple[str, dict[str, Scalar]]:
-    """Return a part's name and settings, as a plan writes them down: the inverse of :func:`make`."""
+    """Return a part's name and settings in the form of a plan: the inverse of :func:`make`."""
     names = {made: name for name, made in known.items()}
     kind = type(part)
     name = names.get(kind) or name_of(kind)
@@ -121,7 +121,7 @@ def to_spec(part: object, known: Makers) -> tuple[str, dict[str, Scalar]]:
 
 
 def rows(known: Makers) -> list[dict[str, str]]:
-    """Return one row per part: its name, its summary, and its settings with their defaults."""
+    """Return a row per part: its name, its summary, and its settings with their defaults."""
     rows = []
     for name, made in known.items():
         shown = fields(made) if is_dataclass(made) else ()

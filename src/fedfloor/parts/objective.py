@@ -11,7 +11,7 @@ from fedfloor.plan.nodes import Work
 from fedfloor.tasks.classification import CLASSIFICATION
 from fedfloor.tasks.task import Task
 
-if TYPE_CHECKING:  # methods name their objective, and looking at methods does not wait for PyTorch
+if TYPE_CHECKING:  # methods refer to objectives by name, so that listing methods does not import PyTorch
     from numpy.random import Generator
     from torch import Tensor, nn
 
@@ -19,45 +19,45 @@ if TYPE_CHECKING:  # methods name their objective, and looking at methods does n
 
 
 class Extractor(Protocol):
-    """The layers before the classifier, frozen in a visit that trains the classifier alone."""
+    """The layers before the classifier, which are frozen in a visit that trains the classifier alone."""
 
     @property
     def name(self) -> str:
-        """Digest of its numbers."""
+        """The digest of the extractor's parameters."""
         ...
 
     @property
     def before(self) -> str:
-        """Digest of the extractor with which the device's memory was made; "" where the memory is empty."""
+        """The digest of the extractor to which the device's memory belongs; "" for an empty memory."""
         ...
 
     @property
     def labels(self) -> Tensor:
-        """Classes of the samples that the device holds now, int64 [n]."""
+        """The classes of the device's present samples, int64 [n]."""
         ...
 
     def stored(self) -> Tensor:
-        """Return the samples that the device holds now as they are stored, [n, *shape]."""
+        """Return the device's present samples as they are stored, [n, *shape]."""
         ...
 
     def window(self, name: str = "") -> Tensor:
-        """Return the features of the device's present samples, [n, D]: by an earlier extractor where one is named."""
+        """Return the features of the device's present samples, [n, D]; by an earlier extractor if it is named."""
         ...
 
     def of(self, stored: Tensor) -> Tensor:
-        """Return the features [n, D] of samples as they are stored, [n, *shape]."""
+        """Return the features [n, D] of stored samples [n, *shape]."""
         ...
 
     def chance(self) -> Generator:
-        """Return a generator keyed by the visit."""
+        """Return a random generator keyed by the visit."""
         ...
 
 
 class SampleLosses(Protocol):
-    """A loss of each sample instead of the task's."""
+    """A loss per sample that replaces the task's loss."""
 
     def losses(self, logits: Tensor, y: Tensor) -> Tensor:
-        """Return ℓ_i [n] of logits [n, F] and classes int64 [n]."""
+        """Return the losses ℓ_i [n] of logits [n, F] and classes, int64 [n]."""
         ...
 
 
@@ -66,19 +66,19 @@ class Visit:
     """The facts that an objective may read during one visit.
 
     Args:
-        start: the flat model as it arrived, float32 [P]; None without ``needs_start``.
+        start: the flat arrived model, float32 [P]; None without ``needs_start``.
         memory: the device's tensors from earlier visits, by name; empty at first.
         network: the network under training, for objectives that depend on the layout of a flat vector.
-        packet: the vectors beside the model ``w`` that arrived, by name.
-        work: epochs or steps, rate, momentum.
-        steps: mini-batches of the whole visit.
-        gradient: computes the gradient of the mean cross-entropy over all the device's samples at the network's
-            present weights, float32 [trained]; it costs a pass over the samples.
+        packet: the vectors that arrived beside the model ``w``, by name.
+        work: the visit's work: epochs or steps, rate, momentum.
+        steps: the number of mini-batches in the whole visit.
+        gradient: the function that returns the gradient of the mean cross-entropy over all the device's samples at the
+            network's present weights, float32 [trained]; it costs a pass over the samples.
         ready: the result of :meth:`Objective.begin` on arrival.
         per_sample: the rows of :meth:`Objective.per_sample` for the present mini-batch.
-        first: the place of the trained weights in the flat model; known while the device trains.
+        first: the index of the first trained weight in the flat model; known while the device trains.
         extractor: the extractor of a visit on features; see :attr:`Objective.on_features`.
-        data: the losses of samples that take the place of the task's; None: plain training.
+        data: the losses per sample that replace the task's loss; None: plain training.
         task: the task of the model.
     """
 
@@ -97,20 +97,20 @@ class Visit:
     task: Task = CLASSIFICATION
 
     def arrived(self) -> Tensor:
-        """Return the flat model as it arrived, [P].
+        """Return the flat arrived model, [P].
 
         Raises:
-            RunError: the objective does not declare it.
+            RunError: the objective's ``needs_start`` is false.
         """
         if self.start is None:
-            raise RunError("the objective reads the model as it arrived: its 'needs_start' must be true.")
+            raise RunError("the objective reads the arrived model: its 'needs_start' must be true.")
         return self.start
 
     def frozen(self) -> Extractor:
         """Return the frozen extractor.
 
         Raises:
-            RunError: the visit is none on features.
+            RunError: the visit does not train on features.
         """
         if self.extractor is None:
             raise RunError("the objective reads the frozen extractor: its 'on_features' must be true.")
@@ -120,7 +120,7 @@ class Visit:
         """Return the network under training.
 
         Raises:
-            RunError: the visit has none.
+            RunError: the visit has no network.
         """
         if self.network is None:
             raise RunError("this objective needs the network under training: Visit(start, memory, network).")
@@ -128,10 +128,9 @@ class Visit:
 
 
 class Objective(Protocol):
-    """A device's objective, a frozen dataclass of its settings. Most write only ``loss``; the rest is that
-    of plain training."""
+    """A device's objective, a frozen dataclass of its settings; the defaults of its methods are plain training."""
 
-    # The function that is minimised: a loss of a mini-batch and a term of the weights.
+    # The minimised function: a loss of a mini-batch and a term of the weights.
 
     @property
     def needs_start(self) -> bool:
@@ -140,23 +139,26 @@ class Objective(Protocol):
 
     @property
     def needs_classes(self) -> bool:
-        """Whether it is defined for classification alone; experiments with another task are then refused."""
+        """Whether it is defined for classification only; experiments with another task are then refused."""
         return False
 
     @property
     def assumes_sgd(self) -> bool:
-        """Whether it takes the change of a visit for its rate times sums of gradients; work that is no
-        :attr:`~fedfloor.plan.nodes.Work.plain_sgd` is then refused."""
+        """Whether it interprets a visit's change as the rate times a sum of gradients.
+
+        Work other than :attr:`~fedfloor.plan.nodes.Work.plain_sgd` is then refused.
+        """
         return False
 
     def begin(self, visit: Visit) -> Mapping[str, Tensor]:
-        """Return the values for :attr:`Visit.ready` that ``loss`` and ``penalty`` read; called once, on arrival."""
+        """Return the values of :attr:`Visit.ready`, which ``loss`` and ``penalty`` read; called once, on arrival."""
         return {}
 
     def per_sample(self, x: Tensor, visit: Visit) -> Mapping[str, Tensor]:
         """Return values that do not change while the device trains, one row per sample: {name: [samples, …]}.
 
-        Called once per sample in a visit's first pass (without gradients), found in :attr:`Visit.per_sample` in every.
+        Called once per sample, in a visit's first pass, without gradients; every pass has the values in
+        :attr:`Visit.per_sample`.
         """
         return {}
 
@@ -165,45 +167,45 @@ class Objective(Protocol):
         ...
 
     def penalty(self, weights: Tensor, visit: Visit) -> tuple[Tensor, Tensor] | None:
-        """Return a term of the weights alone and its gradient ([], [trained]), or None for no such term.
+        """Return a term that depends on the weights alone, with its gradient ([], [trained]); None without a term.
 
-        Such a term (FedProx's pull) needs no automatic differentiation. It is called once per mini-batch, after
-        ``loss``, with the weights that are trained, which begin at :attr:`Visit.first` of the model; the losses
-        reported include it. The gradient is read before the next call, and never changed.
+        The term (such as FedProx's pull) needs no automatic differentiation. The method is called once per
+        mini-batch, after ``loss``, with the trained weights, which begin at :attr:`Visit.first` of the model; reported
+        losses include the term. The gradient is read before the next call, and never changed.
         """
         return None
 
-    # The device's memory from visit to visit.
+    # The device's memory between visits.
 
     @property
     def remembers(self) -> bool:
-        """Whether the device keeps something between visits."""
+        """Whether the device keeps tensors between visits."""
         return False
 
     @property
     def personal(self) -> bool:
-        """Whether a device's own numbers are part of the model it is evaluated with; see :meth:`arrive`."""
+        """Whether a device is evaluated with its own parameters in the model; see :meth:`arrive`."""
         return False
 
     def arrive(self, model: Tensor, memory: Mapping[str, Tensor], network: Network) -> None:
-        """Put the device's own numbers into the flat model [P], in place, before it is trained or evaluated.
+        """Put the device's own parameters into the flat model [P], in place, before training or evaluation.
 
         Args:
-            model: changed.
+            model: the model to change.
             memory: the device's tensors; empty at first.
             network: a network with the layout of the model.
         """
         return
 
     def remember(self, model: Tensor, visit: Visit) -> Mapping[str, Tensor]:
-        """Return the tensors that the device keeps until its next visit, given the flat model at its end."""
+        """Return the tensors that the device keeps until its next visit, given the flat model at the visit's end."""
         return {}
 
     # Vectors beside the model w.
 
     @property
     def travels(self) -> tuple[str, ...]:
-        """Names that must travel besides ``w``; the method sets their first values."""
+        """The names of vectors that must travel beside ``w``; the method sets their first values."""
         return ()
 
     @property
@@ -212,14 +214,14 @@ class Objective(Protocol):
         return False
 
     def send(self, model: Tensor, visit: Visit) -> Mapping[str, Tensor]:
-        """Return the vectors that leave the device beside ``w``, by name; an omitted one is sent on as it arrived."""
+        """Return the vectors that the device sends beside ``w``, by name; omitted vectors are sent as they arrived."""
         return {}
 
-    # Training the classifier alone, on features in the place of samples.
+    # Training of the classifier alone, on features instead of samples.
 
     @property
     def on_features(self) -> bool:
-        """Whether it trains the classifier alone, on features that are extracted once; see :meth:`features`.
+        """Whether it trains the classifier alone, on features that are computed once; see :meth:`features`.
 
         Its visits have :attr:`Visit.extractor`, and the features that the device keeps refer to that extractor.
         """
@@ -227,28 +229,28 @@ class Objective(Protocol):
 
     @property
     def refers(self) -> bool:
-        """Whether the device's memory belongs to its extractor, to which a reference is kept."""
+        """Whether the device's memory belongs to an extractor, to which the device keeps a reference."""
         return self.on_features and self.remembers
 
     def features(self, visit: Visit) -> tuple[Tensor, Tensor]:
-        """Return the training data of a visit on features: [n, D] and labels, int64 [n]."""
+        """Return the training data of a visit on features: features [n, D] and labels, int64 [n]."""
         extractor = visit.frozen()
         return extractor.window(), extractor.labels
 
-    # Additions to the experiment's network, and the part that is trained.
+    # Additions to the experiment's network, and the trained part.
 
     def adapt(
         self, module: nn.Module, classifier: str | None, classes: int, shape: tuple[int, ...]
     ) -> tuple[nn.Module, str | None]:
-        """Return the network this objective trains, and the path of its classifier, given the experiment's network.
+        """Return the network that this objective trains, and the path of its classifier.
 
-        Called once, before training, with the random numbers of the initial weights; the module may be changed.
+        Called once, before training, with the random generator of the initial weights; the module may be changed.
 
         Args:
             module: the experiment's network.
-            classifier: path of its classifier; None where it is unknown.
-            classes: number of classes.
-            shape: shape of one sample.
+            classifier: the path of its classifier; None if unknown.
+            classes: the number of classes.
+            shape: the shape of a sample.
 
         Raises:
             SettingError: the network does not fit.
@@ -256,23 +258,23 @@ class Objective(Protocol):
         return module, classifier
 
     def trains(self, network: Network) -> slice:
-        """Return the part of the flat model that is trained."""
+        """Return the trained part of the flat model."""
         return slice(0, network.trained)
 
     # The computation of a visit.
 
     @property
     def least_steps(self) -> int:
-        """The fewest mini-batches of a visit for which the objective makes sense."""
+        """The least number of mini-batches in a visit for which the objective is useful."""
         return 1
 
     def passes(self, trained: float) -> float:
-        """Return the number of passes over the device's samples with the computation of a visit, for its price.
+        """Return the computation of a visit in passes over the device's samples, for its price.
 
-        A pass that trains is 1, one that only goes forward a third (:data:`fedfloor.plan.nodes.FORWARD`).
+        A training pass counts 1, a forward pass a third (:data:`fedfloor.plan.nodes.FORWARD`).
 
         Args:
-            trained: passes that the visit trains for.
+            trained: the number of training passes in the visit.
         """
         return trained
 
@@ -295,7 +297,7 @@ def mean_loss(out: Tensor, y: Tensor, visit: Visit) -> Tensor:
 
 @dataclass(frozen=True)
 class Plain(Objective):
-    """The task's mean loss of the mini-batch; of a classification F(w) = −(1/b) Σ log softmax(f(x; w))_y."""
+    """The task's mean loss of the mini-batch; for classification F(w) = −(1/b) Σ log softmax(f(x; w))_y."""
 
     def loss(self, module: nn.Module, x: Tensor, y: Tensor, visit: Visit) -> tuple[Tensor, Tensor]:
         """Return (the task's loss [], or the mean of :attr:`Visit.data`'s losses; outputs [batch, …])."""

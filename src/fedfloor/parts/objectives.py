@@ -1,4 +1,4 @@
-"""The objectives by name, with their settings checked."""
+"""The objectives by name, with checked settings."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ _OBJECTIVES: tuple[type[Objective], ...] = (
     Plain, Prox, Mmd, Distilled, Contrastive, Fusion, Gated, Corrected, Variates, Replay, Weighted, Focal,
 )  # fmt: skip
 OBJECTIVES: dict[str, Callable[..., Objective]] = {goal.__name__.lower(): goal for goal in _OBJECTIVES}
-# with those of methods alone, which no setting may name
+# with methods' own objectives, which no setting may name
 PLANNED = {**OBJECTIVES, "interpolated": Interpolated, "histograms": Histograms}
-REWEIGHTED = "reweighted"  # in plans: a method's own objective with the losses of samples that ``[method]`` names
+REWEIGHTED = "reweighted"  # in plans: a method's own objective with the losses per sample that ``[method]`` names
 
 
 def objective(name: str, settings: Mapping[str, Scalar]) -> Objective:
@@ -74,7 +74,7 @@ def to_spec(goal: Objective) -> tuple[str, dict[str, Scalar]]:
 
 
 def beside(goal: Objective, name: str, packet: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return the vectors of a packet that an objective reads besides the model."""
+    """Return the vectors of a packet that an objective reads beside the model."""
     for wanted in goal.travels:
         if wanted not in packet:
             raise SettingError(
@@ -85,9 +85,9 @@ def beside(goal: Objective, name: str, packet: Mapping[str, Tensor]) -> dict[str
 
 
 def sent(name: str, values: Mapping[str, Tensor], arrived: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
-    """Check the result of an objective's ``send`` against the vectors that arrived (:func:`beside`), and return it.
+    """Return the result of an objective's ``send``, checked against the vectors that arrived (:func:`beside`).
 
-    Of another size or type it could not be averaged with the unchanged one of a lost visit.
+    A vector of another size or type could not be averaged with the unchanged vector of a lost visit.
     """
     for key, value in values.items():
         if key not in arrived:

@@ -1,4 +1,4 @@
-"""Numbers and their places as bytes: the layout of a codec's input, and the packing of numbers."""
+"""The packing of numbers and their places as bytes, and the layout of the numbers that codecs process."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ Form = Literal["raw", "float16", "bfloat16", "level"]
 
 @dataclass(frozen=True)
 class NumberLayout:
-    """The numbers that enter or leave a codec.
+    """The layout of the numbers that enter or leave a codec.
 
     Args:
-        shapes: rows and columns of the matrices that they are, in order; one row for anything else.
+        shapes: rows and columns of the matrices that the numbers form, in order; a single row for any other tensor.
         form: the packing of the numbers: ``level``, whole numbers of ``bits`` each; ``raw``, unchanged.
         bits: the bits of each number.
     """
@@ -37,16 +37,16 @@ class NumberLayout:
 
     @property
     def bytes(self) -> int:
-        """Bytes of the numbers, packed."""
+        """The size of the packed numbers in bytes."""
         return -(-self.numbers * self.bits // 8)
 
     def flat(self, numbers: int) -> NumberLayout:
-        """Return the layout of a vector of this length."""
+        """Return the layout of a vector of ``numbers`` numbers, with the same form and bits."""
         return replace(self, shapes=((1, numbers),))
 
 
 def places_bytes(kept: int, numbers: int) -> int:
-    """Return the bytes of ``kept`` places: ⌈log₂ n⌉ bits for each, or one bit for every number, if that is less.
+    """Return the size in bytes of ``kept`` places: ⌈log₂ n⌉ bits per place, or one bit per number if that is less.
 
     >>> places_bytes(10, 1000), places_bytes(500, 1000)
     (13, 125)
@@ -59,7 +59,7 @@ def _width(numbers: int) -> int:
 
 
 def pack_places(places: NDArray[np.int64], numbers: int) -> Bytes:
-    """Return ascending places as bytes; see :func:`places_bytes`.
+    """Return ascending places as bytes, in the form of :func:`places_bytes`.
 
     >>> unpack_places(pack_places(np.array([3, 700]), 1000), 2, 1000)
     array([  3, 700])
@@ -74,10 +74,10 @@ def pack_places(places: NDArray[np.int64], numbers: int) -> Bytes:
 
 
 def unpack_places(packed: Bytes, kept: int, numbers: int) -> NDArray[np.int64]:
-    """Return the places that :func:`pack_places` packed.
+    """Return the places packed by :func:`pack_places`.
 
     Raises:
-        RefusedError: their number is wrong, or they are not ascending places of a vector of this length.
+        RefusedError: the number of places is wrong, or they are not ascending places of a vector of this length.
     """
     width = _width(numbers)
     if kept * width >= numbers:
@@ -87,12 +87,12 @@ def unpack_places(packed: Bytes, kept: int, numbers: int) -> NDArray[np.int64]:
         bits[:, 64 - width :] = np.unpackbits(packed, count=kept * width).reshape(kept, width)
         places = np.packbits(bits, axis=1).view(">u8").astype(np.int64).reshape(-1)
     if places.size != kept or (kept and (int(places[-1]) >= numbers or bool((np.diff(places) <= 0).any()))):
-        raise RefusedError("payload", f"it does not name {kept} ascending places of {numbers}.")
+        raise RefusedError("payload", f"it does not contain {kept} ascending places below {numbers}.")
     return places
 
 
 def pack_numbers(x: Numbers, layout: NumberLayout) -> Bytes:
-    """Return numbers as bytes, by the form of their layout."""
+    """Return numbers as bytes, in the form of their layout."""
     if layout.form == "raw":
         return np.ascontiguousarray(x, _kind(layout)).view(np.uint8)
     if layout.form == "float16":
@@ -104,7 +104,7 @@ def pack_numbers(x: Numbers, layout: NumberLayout) -> Bytes:
         return x.astype(np.int8).view(np.uint8)
     if layout.bits == 1:
         return np.packbits(x > 0)
-    each, packed = 8 // layout.bits, np.zeros(layout.bytes, np.uint8)  # levels in a byte, the first in the lowest bits
+    each, packed = 8 // layout.bits, np.zeros(layout.bytes, np.uint8)  # levels per byte, the first in the lowest bits
     levels = np.add(x, 2 ** (layout.bits - 1), dtype=np.int8).view(np.uint8)
     for place in range(each):
         some = levels[place::each]
@@ -113,7 +113,7 @@ def pack_numbers(x: Numbers, layout: NumberLayout) -> Bytes:
 
 
 def unpack_numbers(packed: Bytes, layout: NumberLayout) -> Numbers:
-    """Return the numbers that :func:`pack_numbers` packed."""
+    """Return the numbers packed by :func:`pack_numbers`."""
     if layout.form == "raw":
         return packed.view(_kind(layout)).copy()
     if layout.form == "float16":

@@ -1,4 +1,4 @@
-"""Objectives that keep a device near the model that arrived: by its weights, its outputs or its representations."""
+"""Objectives that keep a device near the arrived model: by its weights, its outputs or its representations."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
 
 def frozen(visit: Visit, x: Tensor, model: Tensor | None = None) -> Tensor:
-    """Return the logits [batch, classes] of a flat model [P]; of the one that arrived where it is left out.
+    """Return the logits [batch, classes] of a flat model [P]; by default of the arrived model.
 
-    There is no gradient, the network is in evaluation mode, and nothing is changed.
+    There is no gradient, the network is in evaluation mode, and its state does not change.
     """
     import torch
 
@@ -33,21 +33,21 @@ def frozen(visit: Visit, x: Tensor, model: Tensor | None = None) -> Tensor:
 
 
 def features(visit: Visit, x: Tensor, layer: str, model: Tensor | None = None) -> Tensor:
-    """Return the input of a layer of a flat model [batch, …]; as :func:`frozen`, without the layers after it."""
+    """Return a layer's input [batch, …] by a flat model, as in :func:`frozen`; later layers are not computed."""
     with tapped(visit.resident().module.get_submodule(layer), stop=True) as seen, suppress(Reached):
         frozen(visit, x, model)
     if not seen:
-        raise RunError(f"the network does not call its layer '{layer}' in evaluation mode: it yields no features.")
+        raise RunError(f"the network does not call its layer '{layer}' in evaluation mode. Name another layer.")
     return seen[0]
 
 
-class Reached(Exception):  # noqa: N818 - no error
-    """Ends a forward pass that went as far as needed."""
+class Reached(Exception):  # noqa: N818 - a signal, no error
+    """The signal that ends a forward pass at the required layer."""
 
 
 @contextmanager
 def evaluating(module: nn.Module) -> Iterator[None]:
-    """Put a network into evaluation mode, and back into the mode it was in."""
+    """Put a network into evaluation mode inside this context, and restore its mode afterwards."""
     was_training = module.training
     module.eval()
     try:
@@ -58,7 +58,7 @@ def evaluating(module: nn.Module) -> Iterator[None]:
 
 @contextmanager
 def tapped(layer: nn.Module, *, stop: bool = False) -> Iterator[list[Tensor]]:
-    """Collect the inputs of a layer, call by call; with ``stop`` the first call ends the forward pass.
+    """Record a layer's inputs, call by call; with ``stop`` the first call ends the forward pass.
 
     >>> import torch
     >>> net = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Linear(4, 2))
@@ -82,20 +82,20 @@ def tapped(layer: nn.Module, *, stop: bool = False) -> Iterator[list[Tensor]]:
 
 
 class Represented(Objective):
-    """F(w) + g(z), z the representation of a mini-batch, [batch, …]: the input of the network's classifier.
+    """F(w) + g(z) with the representation z [batch, …] of a mini-batch: the input of the network's classifier.
 
-    As the gradient ∂g/∂z is given, engines need no automatic differentiation where the network needs none.
+    As subclasses give the gradient ∂g/∂z, engines can do without automatic differentiation for simple networks.
     """
 
     def term(self, z: Tensor, visit: Visit) -> tuple[Tensor, Tensor] | None:
-        """Return (g [], ∂g/∂z, shaped like z), both finite, or None for no such term; z has no gradient and stays."""
+        """Return (g [], ∂g/∂z like z), both finite, or None without a term; z has no gradient and must not change."""
         ...
 
     def loss(self, module: nn.Module, x: Tensor, y: Tensor, visit: Visit) -> tuple[Tensor, Tensor]:
         """Return (cross-entropy + g [], logits [batch, classes]).
 
         Raises:
-            SettingError: which layer is the classifier is not known.
+            SettingError: the network's classifier is unknown.
         """
         network = visit.resident()
         if network.classifier is None:
@@ -112,14 +112,14 @@ class Represented(Objective):
 
 @dataclass(frozen=True)
 class Prox(Objective):
-    """F(w) + (μ/2)‖w − w_start‖² over the trained parameters, with the whole gradient ∇F(w) + μ(w − w_start).
+    """F(w) + (μ/2)‖w − w_start‖² over the trained parameters, with the gradient ∇F(w) + μ(w − w_start).
 
-    w_start is the model as it arrived at this visit: the global model where devices train alone, the neighbour's in a
-    ring. Frozen parameters and batch-norm statistics are not pulled. With μ = 0 it is plain cross-entropy to the bit.
-    Li et al., MLSys 2020, arXiv 1812.06127.
+    w_start is the model that arrived for this visit: the global model if devices train in parallel, the neighbour's
+    model in a ring. Frozen parameters and batch-norm statistics have no such term. With μ = 0 it is plain cross-entropy
+    to the bit. Li et al., MLSys 2020, arXiv 1812.06127.
 
     Args:
-        mu: μ ≥ 0. The paper tried 0.001, 0.01, 0.1 and 1; no value suits all data, hence no default.
+        mu: μ ≥ 0. The paper compares 0.001, 0.01, 0.1 and 1; no value suits all data, so there is no default.
     """
 
     mu: float
@@ -134,7 +134,7 @@ class Prox(Objective):
     loss = Plain.loss
 
     def begin(self, visit: Visit) -> Mapping[str, Tensor]:
-        # room for w − w_start: fresh memory for it at every step costs as much as working it out
+        # memory for w − w_start: new memory at every step would take as long as the difference itself
         return {"away": visit.arrived().new_empty(len(visit.arrived()))} if self.mu else {}
 
     def penalty(self, weights: Tensor, visit: Visit) -> tuple[Tensor, Tensor] | None:
@@ -155,7 +155,7 @@ WIDTHS = (
 
 @dataclass(frozen=True)
 class TwoStream(Objective):
-    """F(w) + λ·g of the outputs of w and of w_start on the same mini-batch, λ = ``weight``."""
+    """F(w) + λ·g with a distance g of the outputs of w and w_start on the same mini-batch, λ = ``weight``."""
 
     weight: float = 0.1
 
@@ -175,11 +175,11 @@ class TwoStream(Objective):
 class Mmd(TwoStream):
     """F(w) + λ·MMD²(logits of w_start, logits of w) on the same mini-batch.
 
-    w_start, the model as it arrived, is the frozen stream: no gradient, in evaluation mode (no dropout, batch norm by
-    its own statistics), so that the draws of the trained stream are those of a plain visit. Of the authors' code
-    (thu-media/TwoStreamFederatedLearning) come the logits, the kernel and λ = 0.1; its floor of 10⁻⁴ under the term is
-    left out, it only stopped the smallest gradients. With λ = 0 it is plain cross-entropy to the bit. Yao et al.,
-    VCIP 2018.
+    w_start, the arrived model, is the frozen stream: without gradient, in evaluation mode (no dropout, batch norm with
+    its running statistics), so that the random draws of the trained stream are those of a plain visit. The logits, the
+    kernel and λ = 0.1 follow the authors' code (thu-media/TwoStreamFederatedLearning); its lower limit of 10⁻⁴ for the
+    term is omitted, as it only suppresses the smallest gradients. With λ = 0 it is plain cross-entropy to the bit. Yao
+    et al., VCIP 2018.
 
     Args:
         weight: λ ≥ 0.
@@ -198,7 +198,7 @@ class Mmd(TwoStream):
 def mmd_squared(fixed: Tensor, b: Tensor) -> Tensor:
     """Return MMD²(a, b) = mean k(aᵢ, aⱼ) + mean k(bᵢ, bⱼ) − 2 mean k(aᵢ, bⱼ), k(u, v) = Σ_s exp(−‖u − v‖²/(2s)).
 
-    The biased estimate, never negative but for rounding; s goes over :data:`WIDTHS`. Gretton et al., JMLR 2012.
+    The biased estimate, which is negative only by rounding; s runs over :data:`WIDTHS`. Gretton et al., JMLR 2012.
 
     ``fixed``: samples a [n, C], which get no gradient. ``b``: samples [n, C].
 
@@ -216,16 +216,16 @@ def mmd_squared(fixed: Tensor, b: Tensor) -> Tensor:
 class Distilled(TwoStream):
     """F(w) + λ·KL(softmax(f(x; w_start)) ‖ softmax(f(x; w))), summed over the classes, mean over the mini-batch.
 
-    w_start is the model as it arrived: no gradient, in evaluation mode. With λ = 0 it is plain cross-entropy to the
-    bit. HFedMS's reference code (slz-ai/hfedms) adds it in full synchronisations, which the paper does not mention; its
-    λ = 0.1 is of the mean over the 62 classes, which is ``weight = 0.1/62`` here. Hinton, Vinyals and Dean,
-    arXiv 1503.02531, at temperature 1.
+    w_start is the arrived model, without gradient and in evaluation mode. With λ = 0 it is plain cross-entropy to the
+    bit. HFedMS's reference code (slz-ai/hfedms) adds this term in full synchronisations, which the paper does not
+    mention; its λ = 0.1 refers to the mean over the 62 classes, which is ``weight = 0.1/62`` here. Hinton, Vinyals and
+    Dean, arXiv 1503.02531, at temperature 1.
 
     Args:
         weight: λ ≥ 0.
     """
 
-    needs_classes = True  # the divergence is one of class probabilities
+    needs_classes = True  # the divergence compares class probabilities
 
     def per_sample(self, x: Tensor, visit: Visit) -> Mapping[str, Tensor]:
         return {"log_probabilities": frozen(visit, x).log_softmax(1)} if self.weight else {}
@@ -241,25 +241,24 @@ class Distilled(TwoStream):
         return loss, logits
 
 
-SHORT = 1e-8  # the floor under the norm of PyTorch's cosine similarity
+SHORT = 1e-8  # lower limit of norms in PyTorch's cosine similarity
 
 
 @dataclass(frozen=True)
 class Contrastive(Represented):
-    """F(w) + μ·ℓ, ℓ = mean of −log(e^{s(z, z_glob)/τ} / (e^{s(z, z_glob)/τ} + e^{s(z, z_prev)/τ})), s the cosine.
+    """F(w) + μ·ℓ, ℓ = mean of −log(e^{s(z, z_glob)/τ} / (e^{s(z, z_glob)/τ} + e^{s(z, z_prev)/τ})), with the cosine s.
 
     z is the representation of a sample, the output of a projection head that replaces the classifier
-    (:class:`fedfloor.models.layers.Projected`); z_glob is that of the model as it arrived, z_prev that of the model
-    this device ended its last visit with, which it keeps to itself. Both come without gradient, in evaluation mode, and
-    are computed once per visit. At a device's first visit there is no z_prev and the term is left out: in round 1 the
-    authors' code (QinbinLi/MOON) does the same, a device that it first draws later has a random network for its last
-    one. With μ = 0 it is plain cross-entropy to the bit, on the same network. Li, He and Song, CVPR 2021,
-    arXiv 2103.16257.
+    (:class:`fedfloor.models.layers.Projected`); z_glob is that of the arrived model, z_prev that of the device's final
+    model in its previous visit, which the device keeps. Both have no gradient, and are computed once per visit, in
+    evaluation mode. At a device's first visit there is no z_prev and the term is omitted. The authors' code
+    (QinbinLi/MOON) does the same in round 1, but uses a random network for devices that are first drawn later. With
+    μ = 0 it is plain cross-entropy to the bit, on the same network. Li, He and Song, CVPR 2021, arXiv 2103.16257.
 
     Args:
         mu: μ ≥ 0.
         temperature: τ > 0.
-        dim: length of z.
+        dim: the length of z.
     """
 
     mu: float = 1.0
@@ -281,7 +280,7 @@ class Contrastive(Represented):
 
     @property
     def least_steps(self) -> int:
-        return 2 if self.mu else 1  # a model after one step is hardly another one
+        return 2 if self.mu else 1  # one step hardly changes a model
 
     def passes(self, trained: float) -> float:
         return trained + 2 * forward_cost(trained) if self.mu else trained
@@ -310,13 +309,13 @@ class Contrastive(Represented):
             got, size = visit.memory.get("previous"), visit.arrived().numel()
             if got is not None and got.numel() != size:
                 raise SettingError(
-                    f"objective contrastive: a device memory from another model: the model kept has {got.numel()} "
+                    f"objective contrastive: a device memory from another model: the kept model has {got.numel()} "
                     f"numbers, this one {size}. Start the run in a new folder, or go on with the model it began with."
                 )
         return {}
 
     def per_sample(self, x: Tensor, visit: Visit) -> Mapping[str, Tensor]:
-        """Return z_prev/‖z_prev‖ − z_glob/‖z_glob‖, [samples, dim]; nothing at a first visit."""
+        """Return z_prev/‖z_prev‖ − z_glob/‖z_glob‖, [samples, dim]; {} at a device's first visit."""
         if not self.mu or "previous" not in visit.memory:
             return {}
         head = _head(visit.resident())
@@ -338,16 +337,17 @@ class Contrastive(Represented):
 def contrast(z: Tensor, apart: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
     """Return ℓ = mean of −log(e^{a/τ}/(e^{a/τ} + e^{b/τ})) = mean of log(1 + e^{(b − a)/τ}), [], and ∂ℓ/∂z [n, dim].
 
-    a and b are the cosines of z with z_glob and z_prev; with u = z/max(‖z‖, 10⁻⁸) and v = z_prev/‖z_prev‖ −
-    z_glob/‖z_glob‖ it is b − a = u·v, so that one vector per sample is all that needs to be kept of both streams, and
+    a and b are the cosines of z with z_glob and z_prev. With u = z/max(‖z‖, 10⁻⁸) and v = z_prev/‖z_prev‖ −
+    z_glob/‖z_glob‖, b − a = u·v, so that only one vector per sample needs to be kept for both streams, and
 
-        ∂ℓ/∂z = σ(u·v/τ)/(n·τ·max(‖z‖, 10⁻⁸)) · (v − (u·v)·u), σ the logistic function; for ‖z‖ < 10⁻⁸ without (u·v)·u.
+        ∂ℓ/∂z = σ(u·v/τ)/(n·τ·max(‖z‖, 10⁻⁸)) · (v − (u·v)·u), with the logistic function σ; without (u·v)·u if ‖z‖ <
+        10⁻⁸.
 
     ``z``: representations [n, dim]. ``apart``: v, [n, dim].
 
     >>> import torch
     >>> term, _ = contrast(torch.ones(3, 2), torch.zeros(3, 2), 0.5)
-    >>> round(float(term), 4)  # as near to one as to the other: log 2
+    >>> round(float(term), 4)  # equally near to both: log 2
     0.6931
     """
     from torch.nn.functional import softplus
@@ -375,10 +375,10 @@ def _head(network: Network) -> str:
 
 @dataclass(frozen=True)
 class Interpolated(Objective):
-    """F(m) of m = αv + (1 − α)w, where w is the model as it arrived and v the device's own, which it keeps.
+    """F(m) of the mixture m = αv + (1 − α)w of the arrived model w and the device's own model v, which it keeps.
 
-    What is trained is m, with w held: a step −ρ∇F(m) moves v by −(ρ/α)∇F(m). v begins as w. Visits of it train a model
-    beside the one that arrived (``Work.sends = "arrived"``). With α = 1 it is plain training of v, to the bit.
+    The visit trains m with w fixed: a step −ρ∇F(m) changes v by −(ρ/α)∇F(m). Initially v = w. The visit trains a model
+    beside the arrived one (``Work.sends = "arrived"``). With α = 1 it is plain training of v, to the bit.
     Deng, Kamani and Mahdavi, arXiv 2003.13461.
 
     Args:
@@ -399,5 +399,5 @@ class Interpolated(Objective):
             model.mul_(1 - self.alpha).add_(memory["v"], alpha=self.alpha)
 
     def remember(self, model: Tensor, visit: Visit) -> Mapping[str, Tensor]:
-        """Return v = (m − (1 − α)w)/α."""
+        """Return the device's model v = (m − (1 − α)w)/α to keep."""
         return {"v": (model - (1 - self.alpha) * visit.arrived()) / self.alpha}

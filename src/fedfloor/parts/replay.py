@@ -1,4 +1,4 @@
-"""The objective of HFedMS's calibration rounds (SCC): the classifier, trained on old and new features."""
+"""The objective of HFedMS's calibration rounds (SCC): training of the classifier on kept and present features."""
 
 from __future__ import annotations
 
@@ -13,34 +13,34 @@ from fedfloor.plan.nodes import Work
 if TYPE_CHECKING:
     from torch import Tensor
 
-Rule = Literal["candidates", "window", "random"]  # which features are kept
-Kept = tuple["Tensor", "Tensor"]  # features, or samples as they are stored, and their labels
+Rule = Literal["candidates", "window", "random"]  # the rules that choose the kept features
+Kept = tuple["Tensor", "Tensor"]  # names of kept features, or stored samples, and their labels
 
 
 @dataclass(frozen=True)
 class Replay(Plain):
-    r"""The mean cross-entropy of the classifier on S ∪ Z*: features of a device's samples now, and those kept.
+    r"""The mean cross-entropy of the classifier on S ∪ Z*: features of the device's present samples, and kept features.
 
     ::
 
         S ← h(window, φ), the features of the window by the frozen extractor φ
-        where Z was made with another extractor φ_bak: Z_c ← Z_c + mean_c h(window, φ) − mean_c h(window, φ_bak)
+        if Z was computed by another extractor φ_bak: Z_c ← Z_c + mean_c h(window, φ) − mean_c h(window, φ_bak)
         θ ← SGD on S ∪ Z
-        after the last visit of a period: Z ← the Q of Z ∪ S_1 ∪ S_2 ∪ … that are nearest to their class's mean
+        after the last visit of a period: Z ← the Q features of Z ∪ S_1 ∪ S_2 ∪ … nearest to their class's mean
 
-    A device that missed the last visit of its period keeps the Q when it comes back. φ_bak is no more than a reference
-    to an earlier global model; once Z is compensated it is dropped. The window of the round that trained the extractor
-    is not among the candidates: φ is known only when that round is over, and the window gone.
+    A device that missed the last visit of its period selects the Q features at its next visit. φ_bak is only a
+    reference to an earlier global model; it is dropped once Z is compensated. The window of the round that trained
+    the extractor is not among the candidates: φ is known only after that round, when the window is gone.
 
     Zeng et al., IEEE TCC 2023, arXiv 2211.03300, Algorithm 4; the steps are those of :mod:`fedfloor.parts.semantic`.
 
     Args:
-        keep: Q, features that a device keeps from one period to the next.
-        compensate: whether they are moved when the extractor has moved.
-        rule: the choice of kept samples; see :func:`~fedfloor.parts.semantic.nearest`.
-        last: whether the visit is the last one of its period.
-        raw: keep the samples of all such visits' windows instead, as many as come, and extract their features anew:
-            more than a device can do, the upper bound.
+        keep: Q, the number of features that a device keeps from one period to the next.
+        compensate: whether kept features are moved when the extractor has changed.
+        rule: the rule that chooses the kept features; see :func:`~fedfloor.parts.semantic.nearest`.
+        last: whether the visit is the last of its period.
+        raw: whether all samples of the windows are kept instead, and their features computed again: an upper bound that
+            exceeds a device's memory.
     """
 
     keep: int = 200
@@ -54,13 +54,13 @@ class Replay(Plain):
         if self.rule not in get_args(Rule):
             raise unknown("objective replay: rule", self.rule, get_args(Rule))
 
-    needs_classes = True  # kept features are drawn by class
+    needs_classes = True  # features are kept by class
     remembers = True  # features
-    on_features = True  # the classifier alone is trained
+    on_features = True  # only the classifier is trained
 
     @property
     def refers(self) -> bool:
-        """Features belong to their extractor; samples do not."""
+        """Whether the memory belongs to an extractor: features do, samples do not."""
         return not self.raw
 
     def features(self, visit: Visit) -> Kept:
@@ -70,7 +70,7 @@ class Replay(Plain):
         return fused(extractor.window(), extractor.labels, *self._recalled(visit))
 
     def remember(self, model: Tensor, visit: Visit) -> Mapping[str, Tensor]:
-        """Return Z* and the candidates of this period; after its last visit, Z."""
+        """Return Z* and this period's candidates; after the period's last visit, Z."""
         import torch
 
         extractor, memory = visit.frozen(), visit.memory
@@ -116,7 +116,7 @@ class Replay(Plain):
 
 
 def calibrating(work: Work, goal: Replay | None, epochs: int | None) -> Work:
-    """Return the work of a visit that trains the classifier alone, by a replay if given, for ``epochs`` epochs."""
+    """Return the work of a visit that trains the classifier alone, with a replay if given, for ``epochs`` epochs."""
     work = replace(work, trains="classifier")
     if epochs is not None:
         work = replace(work, epochs=epochs, steps=None)

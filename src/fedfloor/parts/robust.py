@@ -1,7 +1,7 @@
-"""Rules that tolerate arbitrary models: clipped, geometric, selected and similarity-weighted means.
+"""Aggregation rules that tolerate arbitrary models: clipped, geometric, selected and similarity-weighted means.
 
-As in :mod:`fedfloor.parts.means` the models come in the order of the plan's branches, nothing that goes in is changed,
-and equal orders give equal bits. A model that holds infinite or undefined numbers is left out.
+As in :mod:`fedfloor.parts.means` the models are in the order of the plan's branches, arguments do not change, and
+equal orders give equal bits. A model that holds infinite or undefined numbers is left out.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from fedfloor.parts.means import Models, mean, neighbour_scores, rows, spans, sq
 
 
 def finite(models: Models) -> list[Tensor]:
-    """Return the models without those that hold infinite or undefined numbers."""
+    """Return the models that hold no infinite or undefined numbers; RunError if there are none."""
     kept = [model for model in rows(models) if bool(torch.isfinite(model).all())]
     if not kept:
-        raise DivergedError("every model that returned holds infinite or undefined numbers. Lower work.lr.")
+        raise DivergedError("every returned model holds infinite or undefined numbers. Lower work.lr.")
     return kept
 
 
@@ -35,14 +35,14 @@ def distances(models: Sequence[Tensor], centre: Tensor) -> NDArray[np.float64]:
 
 
 def centred_clipping(start: Tensor, models: Models, radius: float | None = None, iterations: int = 3) -> Tensor:
-    """Centred clipping: v ← v + (1/n) Σ_k (w_k − v)·min(1, τ/‖w_k − v‖), from v = w on, L times.
+    """Centred clipping: return v after L steps v ← v + (1/n) Σ_k (w_k − v)·min(1, τ/‖w_k − v‖) from v = w.
 
     One iteration is the mean of updates clipped to the norm τ. With τ = ∞ it is the plain mean, up to rounding. No
-    model moves v by more than τ/n in an iteration. Karimireddy, He, Jaggi, ICML 2021, arXiv 2012.10333, who begin
-    where the last round ended; so does this, as w is the model that went out, and devices send no momentum.
+    model changes v by more than τ/n in an iteration. Karimireddy, He, Jaggi, ICML 2021, arXiv 2012.10333, begin with
+    the previous round's result; w, the model that was sent, is that result, and devices send no momentum.
 
-    ``start``: w, float32 [P]. ``models``: w_k, float32 [n, P]. ``radius``: τ > 0; the median distance of the models
-    from v in each iteration where it is left out. ``iterations``: L ≥ 1.
+    ``start``: w, float32 [P]. ``models``: w_k, float32 [n, P]. ``radius``: τ > 0; by default the median distance of the
+    models from v in each iteration. ``iterations``: L ≥ 1.
 
     >>> centred_clipping(torch.zeros(1), torch.tensor([[1.0], [1.0], [9.0]]), radius=1.0, iterations=1)
     tensor([1.])
@@ -63,12 +63,12 @@ def centred_clipping(start: Tensor, models: Models, radius: float | None = None,
 
 
 def geometric_median(models: Models, smoothing: float = 1e-6, iterations: int = 100) -> Tensor:
-    """RFA: the geometric median argmin_v Σ_k ‖w_k − v‖ by the smoothed Weiszfeld algorithm.
+    """RFA: return the geometric median argmin_v Σ_k ‖w_k − v‖ by the smoothed Weiszfeld algorithm.
 
-    v ← Σ_k β_k w_k / Σ_k β_k, β_k = 1/max(ν, ‖w_k − v‖), from the plain mean on, until a step is shorter than ν or a
-    millionth of the mean distance, at most R times. It bears fewer than half of the models anywhere. Pillutla, Kakade,
-    Harchaoui, IEEE Trans. Signal Process. 70, 2022, arXiv 1912.13445, where few iterations are enough; models count
-    equally here, whatever their devices hold.
+    v ← Σ_k β_k w_k / Σ_k β_k, β_k = 1/max(ν, ‖w_k − v‖), starting from the plain mean, until a step is shorter than ν
+    or a millionth of the mean distance, at most R times. It tolerates arbitrary models if they are fewer than half.
+    Pillutla, Kakade, Harchaoui, IEEE Trans. Signal Process. 70, 2022, arXiv 1912.13445, where few iterations are
+    enough; here models have equal weights, whatever the numbers of samples.
 
     ``models``: w_k, float32 [n, P]. ``smoothing``: ν > 0. ``iterations``: R ≥ 1.
 
@@ -89,7 +89,7 @@ def geometric_median(models: Models, smoothing: float = 1e-6, iterations: int = 
 
 
 def bulyan(models: Models, outliers: int) -> Tensor:
-    """Bulyan: Krum chooses θ = n − 2f models one by one; of each coordinate the mean of the θ − 2f nearest its median.
+    """Bulyan: return each coordinate's mean of the θ − 2f values nearest its median, among θ = n − 2f models by Krum.
 
     With f = 0 it is the plain mean, up to rounding. El Mhamdi, Guerraoui, Rouault, ICML 2018, arXiv 1802.07927.
 
@@ -102,7 +102,7 @@ def bulyan(models: Models, outliers: int) -> Tensor:
     n, f = len(models), outliers
     require(f >= 0, "bulyan outliers", f, "a whole number of at least 0")
     if n < 4 * f + 3:
-        raise SettingError(f"bulyan with {n} models and outliers = {f}: it needs at least 4·{f} + 3 = {4 * f + 3}.")
+        raise SettingError(f"bulyan with {n} models and outliers = {f}: 4·{f} + 3 = {4 * f + 3} models are needed.")
     apart, left, chosen = squared_distances(models), list(range(n)), list[int]()
     while len(chosen) < n - 2 * f:
         scores = neighbour_scores(apart[np.ix_(left, left)], max(1, len(left) - f - 2))
@@ -117,12 +117,12 @@ def bulyan(models: Models, outliers: int) -> Tensor:
 
 
 def foolsgold_weights(updates: Sequence[Tensor]) -> list[float]:
-    """Return FoolsGold's weights of updates, in [0, 1]: devices that push in one direction count less.
+    """Return FoolsGold's weights of updates, in [0, 1]: updates with the same direction weigh less.
 
-    c_ij = cos(Δ_i, Δ_j), v_i = max(0, max_{j≠i} c_ij); where v_i < v_j, c_ij is scaled by v_i/v_j (pardoning);
-    a_i = 1 − max_j c_ij, divided by the largest, then logit: ½ + ln(a/(1 − a)), cut to [0, 1]. Fung, Yoon,
-    Beschastnikh, RAID 2020, arXiv 1808.04866, with similarities of one round: the history that their cloud keeps of
-    every device is left out. Honest devices with equal data are taken for one attacker, too.
+    c_ij = cos(Δ_i, Δ_j), v_i = max(0, max_{j≠i} c_ij); if v_i < v_j, c_ij is scaled by v_i/v_j (pardoning);
+    a_i = 1 − max_j c_ij, divided by the largest, then logit: ½ + ln(a/(1 − a)), clipped to [0, 1]. Fung, Yoon,
+    Beschastnikh, RAID 2020, arXiv 1808.04866, with the similarities of one round: the per-device history of the paper's
+    cloud is omitted. Honest devices with equal data are taken for an attacker, too.
 
     ``updates``: Δ_k, [n, P].
     """
@@ -138,14 +138,14 @@ def foolsgold_weights(updates: Sequence[Tensor]) -> list[float]:
     most = cosines.max(axis=1)
     cosines *= np.minimum(1.0, most[:, None] / most.clip(1e-30)[None, :])
     weights = (1 - cosines.max(axis=1)).clip(0, 1)
-    if not weights.any():  # all push in one direction: none differs from the others
+    if not weights.any():  # all updates have the same direction
         return [1.0] * len(updates)
     weights = (weights / weights.max()).clip(1e-6, 0.99)
     return [float(weight) for weight in (np.log(weights / (1 - weights)) + 0.5).clip(0, 1)]
 
 
 def foolsgold(start: Tensor, models: Models) -> Tensor:
-    """FoolsGold: w + Σ_k a_k Δ_k / Σ_k a_k with the weights of :func:`foolsgold_weights`; all equal where none is left.
+    """FoolsGold: return w + Σ_k a_k Δ_k / Σ_k a_k with :func:`foolsgold_weights`; equal weights if all are 0.
 
     ``start``: w, float32 [P]. ``models``: w_k = w + Δ_k, float32 [n, P].
     """
@@ -156,12 +156,12 @@ def foolsgold(start: Tensor, models: Models) -> Tensor:
 
 
 def norm_bound(start: Tensor, models: Models, weights: Sequence[float], bound: float | None = None) -> Tensor:
-    """Norm bound: w + Σ_k a_k Δ_k·min(1, C/‖Δ_k‖) / Σ_k a_k: the mean of updates that are clipped to a length.
+    """Norm bound: return w + Σ_k a_k Δ_k·min(1, C/‖Δ_k‖) / Σ_k a_k, the mean of clipped updates.
 
     Sun, Kairouz, Suresh, McMahan, arXiv 1911.07963. With C = ∞ it is the mean with these weights, up to rounding.
 
     ``start``: w, float32 [P]. ``models``: w_k = w + Δ_k, float32 [n, P]. ``weights``: a_k, n numbers above 0.
-    ``bound``: C > 0; the median length of the updates where it is left out.
+    ``bound``: C > 0; by default the median length of the updates.
 
     >>> norm_bound(torch.zeros(1), torch.tensor([[1.0], [2.0], [90.0]]), [1.0, 1.0, 1.0])
     tensor([1.6667])

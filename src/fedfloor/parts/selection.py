@@ -1,4 +1,4 @@
-"""Choice of devices: by share or samples at random, by a Select node's policy, as super nodes by their censuses."""
+"""Selection of devices: at random by share or samples, by a ``Select`` node's policy, or as super nodes by census."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from fedfloor.park.park import Park
 from fedfloor.parts import named
 from fedfloor.plan.nodes import Scalar, Select, Work
 
-NODES = 200_000  # of the search tree of ``exact``: some ten milliseconds; hardly ever needed with 40 devices a factory
+NODES = 200_000  # of the search tree of ``exact``: some ten milliseconds; rarely reached with 40 devices per factory
 Floats = NDArray[np.float64]
 
 
 def chosen(
     node: Select, census: np.ndarray, held: np.ndarray, rng: np.random.Generator, known: Iterable[str] = ()
 ) -> list[int]:
-    """Return the devices of a super node, ascending: some at random, then those that complete them best.
+    """Return the devices of a super node, ascending: a few at random, then those that complement them best.
 
-    A candidate that reports no samples at all has nothing to train on and is left out; where fewer than ``how_many``
-    others remain, they are the super node.
+    Candidates that report no samples cannot train and are left out. If fewer than ``how_many`` candidates remain, all
+    of them form the super node.
 
-    ``node``: its policy is the name of a solver of :mod:`fedfloor.solvers.selection`. ``census``: class counts that
-    each candidate reports of its samples, [candidates, F]. ``held``: samples that each candidate holds, [candidates].
+    ``node``: its policy is the name of a solver of :mod:`fedfloor.solvers.selection`. ``census``: the class counts
+    reported by the candidates, [candidates, F]. ``held``: the candidates' numbers of samples, [candidates].
     """
     from fedfloor.solvers.selection.problem import SelectionProblem
     from fedfloor.solvers.selection.solve import SOLVERS, exact, solve
@@ -52,7 +52,7 @@ def chosen(
     whole = counts.sum(1).mean() * how_many + given.sum()
     problem = SelectionProblem(counts.T[:, others], whole * share - given, how_many, share, given)
     solver_seed = int(rng.integers(2**32))
-    if node.policy == "exact":  # by nodes, not by seconds: the same on every machine
+    if node.policy == "exact":  # limited by nodes, not by seconds: the same result on every machine
         best = others[exact(problem, nodes=NODES, seed=solver_seed).choice]
     else:
         best = others[solve(node.policy, problem, seed=solver_seed).choice]
@@ -60,13 +60,13 @@ def chosen(
 
 
 def settled(census: np.ndarray, held: np.ndarray) -> Floats:
-    """Return float64 [N, F]: the nearest counts to those reported that are not negative and add up to the samples.
+    """Return the counts, float64 [N, F], nearest to reported ones that are not negative and add up to the samples.
 
-    Without noise they are the reported ones. With it they are max(c − τ, 0), τ such that Σ = held: a function of the
-    report alone, so it reveals nothing more about the device. Duchi, Shalev-Shwartz, Singer, Chandra, "Efficient
-    projections onto the ℓ1-ball for learning in high dimensions", ICML 2008.
+    Without noise they equal the reported counts. With noise they are max(c − τ, 0) with τ such that Σ = held: a
+    function of the report alone, so it reveals nothing more about the device. Duchi, Shalev-Shwartz, Singer, Chandra,
+    "Efficient projections onto the ℓ1-ball for learning in high dimensions", ICML 2008.
 
-    ``census``: [N, F]. ``held``: samples, [N], above 0.
+    ``census``: the reported counts [N, F]. ``held``: numbers of samples [N], above 0.
 
     >>> settled(np.array([[3, 1, 0], [4, 2, 0]]), np.array([4, 4])).tolist()
     [[3.0, 1.0, 0.0], [3.0, 1.0, 0.0]]
@@ -84,10 +84,9 @@ def settled(census: np.ndarray, held: np.ndarray) -> Floats:
 
 
 def trained_on(counts: Floats, held: np.ndarray, work: Work) -> Floats:
-    """Return float64 [N, F]: samples of each class that a visit is expected to go through, a sample twice for two
-    passes.
+    """Return the expected samples of each class that a visit processes, float64 [N, F]; two passes count twice.
 
-    ``counts``: the samples of each class, [N, F]. ``held``: samples, [N].
+    ``counts``: the samples of each class, [N, F]. ``held``: numbers of samples, [N].
 
     >>> trained_on(np.array([[6.0, 2.0]]), np.array([8]), Work(steps=1, batch_size=4)).tolist()
     [[3.0, 1.0]]
@@ -111,7 +110,7 @@ Policy = Callable[[Sequence[int], int, np.ndarray, np.random.Generator], list[in
 
 
 def _draw(devices: Sequence[int], how_many: int, rng: np.random.Generator) -> list[int]:
-    places = rng.choice(len(devices), size=how_many, replace=False)  # not of an array, which a range would become
+    places = rng.choice(len(devices), size=how_many, replace=False)  # by index: a range would become an array
     return sorted(int(devices[i]) for i in places.tolist())
 
 
@@ -122,14 +121,14 @@ POLICIES: dict[str, Policy] = {
 
 
 def choose(node: Select, census: np.ndarray, held: np.ndarray, rng: np.random.Generator) -> list[int]:
-    """Choose devices by a node's policy.
+    """Select devices by a node's policy.
 
-    ``node``: one of :data:`POLICIES`, or a solver of :mod:`fedfloor.solvers.selection`; see :func:`chosen`. ``census``:
-    class counts that each candidate reports, [candidates, F]; no rows for policies that need none. ``held``: samples
-    that each candidate holds, [candidates].
+    ``node``: its policy is one of :data:`POLICIES`, or a solver of :mod:`fedfloor.solvers.selection`; see
+    :func:`chosen`. ``census``: the class counts reported by the candidates, [candidates, F]; no rows for policies that
+    need none. ``held``: the candidates' numbers of samples, [candidates].
 
     Returns:
-        Device numbers, ascending.
+        The numbers of the selected devices, ascending.
 
     >>> from fedfloor.plan.nodes import Work
     >>> node = Select("everyone", (4, 7), 2, Work(steps=1))
@@ -138,7 +137,7 @@ def choose(node: Select, census: np.ndarray, held: np.ndarray, rng: np.random.Ge
     """
     if not 1 <= node.how_many <= len(node.candidates):
         raise SettingError(
-            f"select how_many = {node.how_many}: there are {len(node.candidates)} candidates; choose 1 to that many."
+            f"select how_many = {node.how_many}: must be 1 to {len(node.candidates)}, the number of candidates."
         )
     require(0 <= node.random <= node.how_many, "select random", node.random, f"from 0 to how_many = {node.how_many}")
     if node.policy in POLICIES:
@@ -147,7 +146,7 @@ def choose(node: Select, census: np.ndarray, held: np.ndarray, rng: np.random.Ge
 
 
 def fraction(devices: Sequence[int], share: float, rng: np.random.Generator) -> list[int]:
-    """Draw max(1, round(share · K)) of K devices uniformly without replacement, in ascending order.
+    """Return max(1, round(share · K)) of K devices drawn uniformly without replacement, in ascending order.
 
     McMahan et al., AISTATS 2017: the fraction C of FedAvg.
 
@@ -158,13 +157,13 @@ def fraction(devices: Sequence[int], share: float, rng: np.random.Generator) -> 
 
 
 def by_samples(devices: Sequence[int], sizes: np.ndarray, share: float, rng: np.random.Generator) -> list[int]:
-    """Draw max(1, round(share · K)) of K devices without replacement with chances p_k ∝ n_k, in ascending order.
+    """Return max(1, round(share · K)) of K devices drawn without replacement with probabilities p_k ∝ n_k, ascending.
 
-    One device after the other is drawn, each in proportion to the samples of those that are left. Where all devices
-    hold equally many it is the draw of :func:`fraction`, from the same numbers: a method that draws so can then be
-    FedAvg to the bit.
+    Devices are drawn one after the other, in proportion to the samples of the remaining devices. If all devices hold
+    the same number of samples, it is the draw of :func:`fraction` with the same random numbers, so that a method with
+    this selection can be FedAvg to the bit.
 
-    ``sizes``: n_k > 0, samples of every device of the park, [all devices]. ``share``: C in (0, 1].
+    ``sizes``: n_k > 0, the number of samples of every device of the park, [all devices]. ``share``: C in (0, 1].
 
     >>> by_samples([0, 2, 3], np.array([5, 0, 10**9, 5]), 0.4, np.random.default_rng(0))
     [2]
@@ -181,29 +180,29 @@ def selected(
     node: Select, park: Park, seed: int, round_number: int, tick: int, visits: Mapping[int, int],
     trained: Mapping[int, int], census: Census | None = None,
 ) -> list[int]:  # fmt: skip
-    """Return the devices that a ``Select`` chooses at a tick of a round, ascending.
+    """Return the devices that a ``Select`` node selects at a tick of a round, ascending.
 
-    ``census``: returns the class counts of devices at a tick, int64 [devices, F]; the park is looked at if None.
+    ``census``: the function that returns devices' class counts at a tick, int64 [devices, F]; None: those of the park.
     """
     reporting = node.candidates if node.reads_census else ()
     census = census or (lambda devices, tick: park.census(devices, tick, [trained.get(k, 0) for k in devices]))
     counts = census(reporting, tick)
     seen = sum(visits.get(k, 0) for k in node.candidates)
-    place = (round_number, tick, min(node.candidates, default=-1), seen)  # the next choice is another draw
+    place = (round_number, tick, min(node.candidates, default=-1), seen)  # the next selection is another draw
     rng = generator(seed, f"select {node.policy} {node.at}", *place)
     return choose(node, counts, park.holdings[list(node.candidates)], rng)
 
 
 class Selection(Protocol):
-    """A policy, a frozen dataclass of its numbers."""
+    """A selection policy, a frozen dataclass of its settings."""
 
     def draw(self, devices: Sequence[int], sizes: np.ndarray, rng: np.random.Generator) -> list[int]:
         """Return the devices that may take part, ascending.
 
         Args:
             devices: all device numbers.
-            sizes: samples of each, int64 [K].
-            rng: the generator of the draws.
+            sizes: the number of samples of each device, int64 [K].
+            rng: the generator of random draws.
         """
         ...
 
@@ -242,7 +241,7 @@ class Fraction(_Share):
 
 @dataclass(frozen=True)
 class DrawBySamples(_Share):
-    """max(1, round(C·K)) devices drawn without replacement, each draw with chances proportional to their samples n_k.
+    """max(1, round(C·K)) devices drawn without replacement, with probabilities proportional to their samples n_k.
 
     Args:
         share: C, in (0, 1].
@@ -256,10 +255,10 @@ class DrawBySamples(_Share):
 
 @dataclass(frozen=True)
 class Poisson(_Share):
-    """Poisson sampling: every device takes part with chance q, independently of the others.
+    """Poisson sampling: every device takes part with probability q, independently of the others.
 
-    An empty draw is repeated: a round cannot be empty. That moves the distribution of rounds by at most
-    P(empty) = (1 − q)^K, which the accounting adds to δ.
+    An empty draw is repeated, as a round cannot be empty. This changes the distribution of rounds by at most
+    P(empty) = (1 − q)^K, which the privacy accounting adds to δ.
 
     Args:
         share: q, in (0, 1].
@@ -270,7 +269,7 @@ class Poisson(_Share):
     def draw(self, devices: Sequence[int], sizes: np.ndarray, rng: np.random.Generator) -> list[int]:
         if self.share * len(devices) < 1:
             raise SettingError(
-                f"selection.share = {self.share} of {len(devices)} devices is less than one a round on average. "
+                f"selection.share = {self.share} of {len(devices)} devices is less than one per round on average. "
                 f"Set at least {1 / len(devices):.3g}."
             )
         while not (taken := rng.random(len(devices)) < self.share).any():
@@ -283,7 +282,7 @@ SELECTIONS: Mapping[str, Callable[..., Selection]] = {policy.kind: policy for po
 
 
 def policy(name: str, settings: Mapping[str, Scalar]) -> Selection:
-    """Return a policy by name, or the user's ``module:Name``, with its numbers.
+    """Return a policy by name, or the user's ``module:Name``, with its settings.
 
     >>> policy("fraction", {"share": 0.5})
     Fraction(share=0.5, kind='fraction')
@@ -294,13 +293,13 @@ def policy(name: str, settings: Mapping[str, Scalar]) -> Selection:
 
 
 def drawn(chosen: Selection, devices: Sequence[int], sizes: np.ndarray, rng: np.random.Generator) -> tuple[int, ...]:
-    """Return the devices that a policy lets take part in a round, ascending; ``sizes``: samples of each, int64 [K]."""
+    """Return the devices that a policy draws for a round, ascending; ``sizes``: samples of each device, int64 [K]."""
     answer = chosen.draw(devices, sizes, rng)
     numbers = list(answer) if isinstance(answer, Iterable) else []
     if not numbers or any(k not in devices for k in numbers):
         raise SettingError(
-            f"selection {type(chosen).__name__}: draw must return a list of device numbers, 0 to {len(devices) - 1}, "
-            f"at least one, got {answer!r:.80}."
+            f"selection {type(chosen).__name__}: draw must return a list of one or more device "
+            f"numbers, 0 to {len(devices) - 1}, got {answer!r:.80}."
         )
     if len(set(numbers)) < len(numbers):
         raise SettingError(f"selection {type(chosen).__name__}: draw returned a device twice: {numbers!r:.80}.")

@@ -1,13 +1,13 @@
-"""HFedMS's semantic memory (SCC): the features that a device keeps of earlier samples, and their update.
+"""HFedMS's semantic memory (SCC): the features of earlier samples that a device keeps, and their update.
 
-A semantic is the feature z = h(x, φ) that goes into the classifier, D numbers in place of a sample, with its label. A
-device keeps Q of them. When the extractor has moved from φ_bak to φ, the kept features are out of date; they are moved
-by as much as the features of the current samples of the same class have moved (:func:`drift`, :func:`compensated`).
-With it, the classifier alone is trained on more than the current window (:func:`fused`); at the end of a period those Q
-are kept that lie nearest to their classes' means (:func:`nearest`).
+A semantic is a feature z = h(x, φ), the classifier's input of D numbers for a sample, with its label. A device keeps Q
+semantics. When the extractor has changed from φ_bak to φ, the kept features are out of date; they are moved by the mean
+change of the present samples' features of the same class (:func:`drift`, :func:`compensated`). The classifier alone is
+then trained on the present window and the kept features (:func:`fused`). At the end of a period the Q semantics nearest
+to their classes' means are kept (:func:`nearest`).
 
-Everything here takes features without gradient, as float tensors [n, D] with labels int64 [n], gives the same bits for
-the same order of samples, keeps dtype and device, and changes nothing that goes in. Zeng et al., IEEE TCC 2023,
+All functions take features without gradient, as float tensors [n, D] with labels int64 [n], return the same bits for
+the same order of samples, preserve dtype and device, and do not change their arguments. Zeng et al., IEEE TCC 2023,
 arXiv 2211.03300, section III-D.
 """
 
@@ -19,7 +19,7 @@ from torch import Tensor
 
 from fedfloor.errors import DivergedError, SettingError, require, unknown
 
-RULES = ("candidates", "window", "random")  # which features are kept
+RULES = ("candidates", "window", "random")  # the rules that choose the kept features
 
 
 def class_means(features: Tensor, labels: Tensor, classes: int) -> tuple[Tensor, Tensor]:
@@ -34,7 +34,7 @@ def class_means(features: Tensor, labels: Tensor, classes: int) -> tuple[Tensor,
     _within(labels, classes)
     counts = torch.bincount(labels, minlength=classes)
     means = features.new_zeros(classes, features.shape[1])
-    # class by class, not with index_add: on a GPU the order of its additions is left to chance
+    # class by class, not with index_add, whose order of additions is random on a GPU
     parts = features[labels.argsort(stable=True)].split(counts.tolist())
     for label, part in enumerate(parts):
         if len(part):
@@ -45,8 +45,8 @@ def class_means(features: Tensor, labels: Tensor, classes: int) -> tuple[Tensor,
 def drift(now: Tensor, before: Tensor, labels: Tensor, classes: int) -> Tensor:
     """Return Δ_c = mean_c h(x, φ) − mean_c h(x, φ_bak) [F, D] over one window, Eqs. (13)–(15); 0 for absent classes.
 
-    Formed as the mean of the samples' differences, which is the same: 0 to the bit where the extractor is unchanged.
-    ``now`` and ``before`` [n, D] are the features by the extractor of now, and by that the memory was made with.
+    It is computed as the equivalent mean of the samples' differences, which is 0 to the bit for an unchanged extractor.
+    ``now`` and ``before`` [n, D] are the features by the present extractor, and by the memory's extractor.
 
     >>> drift(torch.tensor([[5.0], [7.0]]), torch.tensor([[1.0], [2.0]]), torch.tensor([1, 1]), classes=2)
     tensor([[0.0000],
@@ -60,9 +60,9 @@ def drift(now: Tensor, before: Tensor, labels: Tensor, classes: int) -> Tensor:
 def compensated(memory: Tensor, labels: Tensor, moved: Tensor) -> Tensor:
     """Return z + Δ_y for every semantic z of the memory [Q', D], Eq. (15), with Δ [F, D] of :func:`drift`.
 
-    A class is moved as one: its mean in memory comes to lie where φ would put it if the window holds the samples in
-    memory, and with a linear extractor if it holds others with the same mean; a single semantic comes to lie there only
-    where all samples of its class moved alike. After a ReLU z + Δ can be negative; as in the paper it is left so.
+    All semantics of a class are moved by the same vector. The mean of a class in memory is exact if the window holds
+    the samples in memory, or, with a linear extractor, other samples with the same mean. A single semantic is exact
+    only if all samples of its class moved equally. After a ReLU z + Δ can be negative, as in the paper.
 
     >>> compensated(torch.tensor([[1.0], [2.0]]), torch.tensor([1, 0]), torch.tensor([[0.0], [4.5]]))
     tensor([[5.5000],
@@ -81,16 +81,16 @@ def nearest(
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """Return the Q candidates with the smallest δ_i = ‖z_i − μ_{y_i}‖₂, Eqs. (17)–(18), in the order of arrival.
 
-    Of equally near ones the first, so that the old memory, in front, stays. A class with one candidate is
-    its own mean, δ = 0, and is kept before all others. Where there are no more than Q candidates all are kept.
+    Among equally near candidates the first is kept, so that the old memory, in front, stays. The only candidate of a
+    class is its own mean, δ = 0, and is kept before all others. Up to Q candidates are all kept.
 
-    The paper writes the mean as μ_c^r, its symbol for that of the window of round r alone (Eq. 13), but lets z be any
-    candidate's and calls it the class's: by default it is taken over all candidates, stored and new, as in the
-    reference code (slz-ai/hfedms). That code then shuffles the order and keeps the first Q: ``"random"``.
+    The paper writes the mean as μ_c^r, its symbol for the mean of round r's window alone (Eq. 13), but applies it to
+    all candidates and calls it the mean of the class. By default it is the mean over all candidates, stored and new, as
+    in the reference code (slz-ai/hfedms). That code then shuffles the order and keeps the first Q: ``"random"``.
 
-    ``features``: z of the candidates [n, D], the memory and then the period's windows. ``keep``: Q. ``rule``: over what
-    μ is the mean: ``"candidates"``, or the last ``window`` of them (``"window"``; a class absent there takes its mean
-    over all candidates). ``"random"``: any Q, drawn from ``rng`` uniformly without replacement.
+    ``features``: z of the candidates [n, D], the memory and then the period's windows. ``keep``: Q. ``rule``: the
+    samples of the mean μ: ``"candidates"``, or the last ``window`` candidates (``"window"``; a class absent there takes
+    its mean over all candidates). ``"random"``: any Q, drawn from ``rng`` uniformly without replacement.
 
     >>> nearest(torch.tensor([[0.0], [9.0], [3.0]]), torch.tensor([0, 0, 0]), keep=2)  # μ = 4
     (tensor([[0.],
@@ -135,7 +135,7 @@ def _check(label: str, features: Tensor, labels: Tensor) -> None:
     require(good, label, f"{features.dtype} {list(features.shape)}", "a float tensor [samples, length]")
     good = labels.dtype == torch.int64 and labels.shape == features.shape[:1]
     require(
-        good, f"labels of {label}", f"{labels.dtype} {list(labels.shape)}", f"int64 [{len(features)}], one a sample"
+        good, f"labels of {label}", f"{labels.dtype} {list(labels.shape)}", f"int64 [{len(features)}], one per sample"
     )
     _finite(label, features)
 

@@ -1,4 +1,4 @@
-"""Servers: the cloud takes the round's change of the mean as a gradient and steps along it."""
+"""Servers: optimisers of the cloud, which use a round's mean change as a gradient."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from fedfloor.errors import SettingError, require
 from fedfloor.parts import named
 from fedfloor.plan.nodes import Scalar
 
-if TYPE_CHECKING:  # methods name their server, and looking at methods does not wait for PyTorch
+if TYPE_CHECKING:  # methods refer to servers by name, so that listing methods does not import PyTorch
     from numpy.random import Generator
     from torch import Tensor
 
     Moments = Mapping[str, Tensor]
-    Stepped = tuple[Tensor, dict[str, Tensor]]  # the new model [P], the moments for the next step and the checkpoint
+    Stepped = tuple[Tensor, dict[str, Tensor]]  # the new model [P], and the moments for the next step
 
 
 class Server(Protocol):
-    """A server's optimiser, a frozen dataclass of its numbers."""
+    """A server's optimiser, a frozen dataclass of its settings."""
 
     def step(self, model: Tensor, mean: Tensor, moments: Moments, rng: Generator | None = None) -> Stepped:
-        """Return (new model [P], new moments: flat tensors by name, checkpointed), changing nothing that goes in.
+        """Return (new model [P], new moments: flat tensors by name, checkpointed); the arguments must not change.
 
         Args:
-            model: w, the trained part of the global model the round started from, float32 [P].
+            model: w, the trained part of the global model at the round's start, float32 [P].
             mean: the mean of the round's models, float32 [P].
-            moments: the moments of the last step, by name; empty before the first.
-            rng: the generator of servers that draw, keyed by the seed and the round.
+            moments: the moments of the previous step, by name; empty before the first.
+            rng: the generator of random draws, keyed by the seed and the round.
         """
         ...
 
@@ -38,8 +38,9 @@ class Server(Protocol):
 class Sgd(Server):
     """SGD with momentum on the server: Δ = mean − w, m ← βm + Δ, w ← w + ηm.
 
-    With rate = 1 and momentum = 0 this is FedAvg, to the bit; with momentum = 0.9 it is FedAvgM. The first m is Δ; no
-    (1 − β) before Δ, so that a steady Δ is multiplied by 1/(1 − β) in the end. Hsu et al., arXiv 1909.06335.
+    With rate = 1 and momentum = 0 it is FedAvg, to the bit; with momentum = 0.9 it is FedAvgM. The first m is Δ. There
+    is no factor (1 − β) before Δ, so that a constant Δ is finally multiplied by 1/(1 − β). Hsu et al., arXiv
+    1909.06335.
 
     Args:
         rate: η.
@@ -58,9 +59,9 @@ class Sgd(Server):
         _check(self.rate, momentum=self.momentum)
 
     def step(self, model: Tensor, mean: Tensor, moments: Moments, rng: Generator | None = None) -> Stepped:
-        """Return (new model [P], new moments: ``m`` [P] where there is momentum); see :func:`step`."""
+        """Return (new model [P], new moments: ``m`` [P] if there is momentum); see :func:`step`."""
         if self.momentum == 0:
-            # w + (mean − w) would be rounded twice: FedAvg is the mean itself
+            # FedAvg is the mean itself: w + (mean − w) would be rounded twice
             return (mean.clone() if self.rate == 1 else model.lerp(mean, self.rate)), {}
         m = _moment(moments, "m", model, 0.0) * self.momentum
         m += mean - model
@@ -71,12 +72,12 @@ class Sgd(Server):
 class Adagrad(Server):
     """FedAdagrad: Δ = mean − w, m ← β1·m + (1 − β1)Δ, v ← v + Δ², w ← w + ηm/(√v + τ).
 
-    v starts at τ², the smallest value that Algorithm 2 of the paper allows (v₋₁ ≥ τ²); Google's and Flower's code start
-    at 0. The default rate was tuned with another τ. Reddi et al., ICLR 2021, arXiv 2003.00295.
+    v starts at τ², the smallest value allowed by Algorithm 2 of the paper (v₋₁ ≥ τ²); the code of Google and Flower
+    starts at 0. The default rate was tuned with another τ. Reddi et al., ICLR 2021, arXiv 2003.00295.
 
     Args:
         rate: η.
-        beta1: decay of m; 0, the paper's choice, keeps no m.
+        beta1: the decay of m; 0, the paper's choice: no m.
         tau: τ, the deviation of the step from one that is equal for every weight.
     """
 
@@ -98,9 +99,9 @@ class Adagrad(Server):
 class Adam(Server):
     """FedAdam: Δ = mean − w, m ← β1·m + (1 − β1)Δ, v ← β2·v + (1 − β2)Δ², w ← w + ηm/(√v + τ).
 
-    As in Algorithm 2 of the paper there is no bias correction; m starts at 0 and v at τ², the smallest value allowed
-    there (v₋₁ ≥ τ²), where Google's and Flower's code start v at 0. β2 = 0.99 and τ = 10⁻³ are the paper's (Google's
-    code takes β2 = 0.999), the default rate 10^−2.5 was tuned with another τ. Reddi et al., ICLR 2021, arXiv
+    As in Algorithm 2 of the paper there is no bias correction; m starts at 0 and v at τ², the smallest allowed value
+    (v₋₁ ≥ τ²), while the code of Google and Flower starts v at 0. β2 = 0.99 and τ = 10⁻³ are the paper's values
+    (Google's code has β2 = 0.999); the default rate 10^−2.5 was tuned with another τ. Reddi et al., ICLR 2021, arXiv
     2003.00295.
 
     Args:
@@ -128,12 +129,12 @@ class Adam(Server):
 
 @dataclass(frozen=True)
 class Yogi(Adam):
-    """FedYogi: as Adam, but v ← v − (1 − β2)Δ² sign(v − Δ²): v grows as fast and shrinks more slowly.
+    """FedYogi: as FedAdam, but v ← v − (1 − β2)Δ² sign(v − Δ²), which grows as fast and shrinks more slowly.
 
     Args:
         rate: η.
         beta1: decay of m.
-        beta2: 1 − β2 is the largest share of Δ² that v changes by.
+        beta2: β2; v changes by at most (1 − β2)Δ².
         tau: τ, the deviation of the step from one that is equal for every weight.
     """
 
@@ -151,7 +152,7 @@ SERVERS: dict[str, Callable[..., Server]] = {"sgd": Sgd, "adagrad": Adagrad, "ad
 
 
 def optimiser(name: str, settings: Mapping[str, Scalar]) -> Server:
-    """Return a server by name, or the user's ``module:Name``, with its numbers.
+    """Return a server by name, or the user's ``module:Name``, with its settings.
 
     >>> optimiser("sgd", {"momentum": 0.9})
     Sgd(rate=1.0, momentum=0.9, kind='sgd')
@@ -162,7 +163,7 @@ def optimiser(name: str, settings: Mapping[str, Scalar]) -> Server:
 
 
 def words(server: Server) -> str:
-    """Return a server in words.
+    """Return a server's name and settings in words.
 
     >>> words(Sgd(momentum=0.9))
     'sgd, rate 1, momentum 0.9'

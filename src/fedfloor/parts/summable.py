@@ -1,4 +1,4 @@
-"""Check that a plan lets devices reveal nothing but the sum of their updates."""
+"""A check that a plan reveals no update of a device, only sums of updates."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from fedfloor.parts.masking import LEAST
 from fedfloor.plan import walk
 from fedfloor.plan.nodes import CLOUD, KEEP, Node, Parallel, Select, Train
 
-HARMLESS = ("classes", "census", "resources")  # questions for class counts and speeds, which may stand beside sums
-ANSWERED = (*HARMLESS, "moments", "scores", "outputs", "survey")  # beside sums, by devices: scales, evaluation
+HARMLESS = ("classes", "census", "resources")  # questions for class counts and speeds, which are allowed beside sums
+ANSWERED = (*HARMLESS, "moments", "scores", "outputs", "survey")  # also scales and evaluation, per device
 
 
 def check(node: Node, factories: Sequence[Sequence[int]]) -> None:
-    """Refuse a round in which an update would be seen by itself, where its visits' codec is ``secure-sum``.
+    """Check that no update is revealed by itself in a round whose visits' codec is ``secure-sum``.
 
     Args:
         node: the round's plan, with its codecs.
         factories: the devices of each factory.
 
     Raises:
-        SettingError: the plan contains such a visit.
+        SettingError: a visit of the plan would reveal its update.
     """
     if not any(secure(work.travel) for work in walk.works(node)):
         return
@@ -34,19 +34,19 @@ def check(node: Node, factories: Sequence[Sequence[int]]) -> None:
         _whole(node, sum(map(bool, factories)))
     elif small:
         raise _unfit(
-            f"factory {small[0]} has {len(factories[small[0]])} devices that may take part, and of a sum of two each "
-            "knows the other's",
+            f"factory {small[0]} has {len(factories[small[0]])} devices that may take part, and in a sum of two each "
+            "device knows the other's update",
             f"Have at least {LEAST} in each factory (park.devices, park.factories), or set across = true",
         )
 
 
 def _whole(node: Node, factories: int) -> None:
-    """Refuse a round without a single sum at the cloud, or with one from which a factory would learn another's."""
+    """Check that a round has a single sum at the cloud, from which no factory learns another factory's sum."""
     below = any(walk.meets(branch) for branch in walk.branches(node))
     if below or any(meeting.at != CLOUD for meeting in walk.mixes(node)):
         raise _unfit(
-            "across = true is one sum at the cloud, and models meet at edges",
-            "Choose a method whose devices meet at the cloud, such as fedavg, leave across out",
+            "across = true is one sum at the cloud, but the method averages models at edges",
+            "Choose a method that averages at the cloud alone, such as fedavg, leave across out",
         )
     if factories < LEAST:
         raise _unfit(
@@ -56,11 +56,11 @@ def _whole(node: Node, factories: int) -> None:
 
 
 def questions(node: Node) -> None:
-    """Refuse a plan whose questions devices answer one by one with more than class counts and speeds."""
+    """Check that devices answer a plan's questions only with class counts and speeds, as answers are not masked."""
     for probe in walk.probes(node):
         if probe.what not in HARMLESS:
             raise _unfit(
-                f"devices answer '{probe.what}' one by one, in the clear",
+                f"devices answer '{probe.what}' one by one, without masks",
                 "Choose a method or rule that needs no such question, such as fedavg",
             )
 
@@ -69,11 +69,11 @@ def _go(node: Node, above: Node | None) -> None:
     if isinstance(node, Select):
         _visits(node, 0)
         if node.how_many < LEAST:
-            raise _unfit(f"{node.how_many} devices are chosen at a time", f"Choose at least {LEAST}")
+            raise _unfit(f"{node.how_many} devices are selected at a time", f"Select at least {LEAST}")
     elif isinstance(node, Train) and secure(node.work.travel):
         if not isinstance(above, Parallel) or above.mix == KEEP:
             raise _unfit(
-                "a visit of a chain or ring, or one of several in turn, sends on one device's model and no sum",
+                "a visit in a chain, a ring or a sequence passes on one device's model and no sum",
                 "Choose a method whose devices train in parallel, such as fedavg or hierfavg",
             )
     elif isinstance(node, Parallel) and any(isinstance(child, Train) for child in node.children):
@@ -86,21 +86,21 @@ def _visits(node: Parallel | Select, count: int) -> None:
     rule = mix.rule(node.mix, node.settings)
     if not rule.additive:
         raise _unfit(
-            f"mix '{node.mix}' looks at each device's model",
+            f"mix '{node.mix}' reads each device's model",
             "Choose a mean: by_samples, equal, or private without a quantile",
         )
     if count and (
         len(walk.devices(node)) < count or not all(isinstance(child, Train) for child in walk.children(node))
     ):
         raise _unfit(
-            "branches that meet are more than one visit to a device each",
+            "branches of an aggregation are more than one visit to a device each",
             "Choose a method whose devices train once, in parallel, such as fedavg or hierfavg",
         )
     works = walk.works(node)
     if any(work != works[0] for work in works):
         raise _unfit(
-            "its devices train in different ways, of which one could leave all changes but one at zero",
-            "Give the devices that meet the same work",
+            "its devices train with different work, which could make all changes but one zero",
+            "Give all devices of the sum the same work",
         )
     for work in works:
         beside = objectives.objective(work.objective, work.settings).travels

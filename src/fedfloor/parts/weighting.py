@@ -1,4 +1,4 @@
-"""Losses of samples that are weighted: by class, by the focal factor, within any method's own objective."""
+"""Weighted losses of samples: by class or by the focal factor, also within a method's own objective."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ T = TypeVar("T", bound="PerSample")
 
 
 class PerSample(Objective):
-    """An objective F(w) = (1/b) Σ_i ℓ_i that is a mean over samples, each of which may be weighted by its class.
+    """An objective F(w) = (1/b) Σ_i ℓ_i, a mean over samples that may be weighted by class.
 
-    A subclass is a frozen dataclass with the fields ``weights``, ``smoothing`` and ``cap`` of :class:`Weighted`.
+    Subclasses are frozen dataclasses with the fields ``weights``, ``smoothing`` and ``cap`` of :class:`Weighted`.
     """
 
     weights: str
@@ -83,7 +83,7 @@ def _check_count(given: int, classes: int) -> None:
 
 @lru_cache(maxsize=64)
 def numbers(text: str, kind: str = "weighted") -> tuple[float, ...]:
-    """Return the class weights that a setting lists, separated by blanks.
+    """Return the class weights of a setting, which are separated by blanks.
 
     >>> numbers("0.5 20")
     (0.5, 20.0)
@@ -103,9 +103,9 @@ def numbers(text: str, kind: str = "weighted") -> tuple[float, ...]:
 def from_counts(counts: Sequence[int] | np.ndarray, smoothing: float, cap: float) -> tuple[float, ...]:
     """Return a_c = min(cap, (n + F·s)/(F·(n_c + s))) of F classes: the inverse frequency of each class.
 
-    With s = 0 it is n/(F·n_c), scikit-learn's ``class_weight = "balanced"``: every class then has the same part in the
-    sum of the losses. n_c are the samples of a class over all devices, n = Σ n_c; counts below 0, which the noise of a
-    private census can leave, count as 0. Classes that are absent get the cap.
+    With s = 0 it is n/(F·n_c), scikit-learn's ``class_weight = "balanced"``, which gives every class the same share of
+    the summed loss. n_c is the number of samples of a class over all devices, n = Σ n_c; negative counts, which can
+    result from the noise of a private census, are replaced by 0. Absent classes get the cap.
 
     >>> from_counts([970, 30], 0.0, 100.0)
     (0.5154639175257731, 16.666666666666668)
@@ -120,12 +120,12 @@ def from_counts(counts: Sequence[int] | np.ndarray, smoothing: float, cap: float
 
 
 def settled(goal: T, weights: Sequence[float]) -> T:
-    """Return an objective with the class weights that follow from the census."""
+    """Return an objective with class weights from the census in place of its setting ``weights``."""
     return replace(goal, weights=" ".join(map(repr, weights)))  # type: ignore[type-var]
 
 
 def class_weights(goal: PerSample, logits: Tensor) -> Tensor:
-    """Return an objective's class weights, [F], shaped and placed like a row of the logits."""
+    """Return an objective's class weights [F], with the type and device of the logits."""
     if goal.weights == CENSUS:
         raise SettingError(
             f"weights = '{CENSUS}' needs the census before round 1, which is only taken for the objective of [method]. "
@@ -138,7 +138,7 @@ def class_weights(goal: PerSample, logits: Tensor) -> Tensor:
 
 @lru_cache(maxsize=64)
 def _placed(text: str, device: torch.device, kind: torch.dtype) -> Tensor:
-    """Return weights on a device, where they stay: a recorded step must not copy to it."""
+    """Return weights on a device, cached there: a recorded step must not copy to the device."""
     import torch
 
     return torch.tensor(numbers(text), dtype=kind, device=device)
@@ -146,18 +146,18 @@ def _placed(text: str, device: torch.device, kind: torch.dtype) -> Tensor:
 
 @dataclass(frozen=True)
 class Weighted(PerSample):
-    """(1/b) Σ_i a_{y_i}·ℓ_i, ℓ_i the cross-entropy of sample i and a_c the weight of class c; divided by b, not Σ a.
+    """(1/b) Σ_i a_{y_i}·ℓ_i with the cross-entropy ℓ_i of sample i and the weight a_c of class c; the divisor is b.
 
     By default a_c = min(cap, (n + F·s)/(F·(n_c + s))) from the class counts n_c of all devices' local sets, which the
-    devices report once before round 1: the question ``classes``, priced and counted by privacy as a census is. As b
-    divides, a device without rare samples takes smaller steps than one that has them, and the sum over all devices is
-    the balanced risk. With equal weights of 1 it is plain cross-entropy to the bit. King and Zeng, "Logistic regression
-    in rare events data", Political Analysis 2001.
+    devices report once before round 1: the question ``classes``, with the price and privacy cost of a census. With the
+    divisor b, devices without rare samples take smaller steps than devices with such samples, and the sum over all
+    devices is the balanced risk. With weights of 1 it is plain cross-entropy to the bit. King and Zeng, "Logistic
+    regression in rare events data", Political Analysis 2001.
 
     Args:
         weights: ``"census"``, or F numbers a_c of at least 0 in the order of the classes.
-        smoothing: s ≥ 0, samples added to each class.
-        cap: the largest weight that the census gives a class, ≥ 1.
+        smoothing: s ≥ 0, the number of samples added to each class.
+        cap: the largest class weight from the census, at least 1.
     """
 
     weights: str = CENSUS
@@ -181,29 +181,29 @@ class Weighted(PerSample):
 
 
 def by_census(goal: Objective | None) -> PerSample | None:
-    """Return the objective where its class weights follow from the census."""
+    """Return the objective if its class weights are set by the census, else None."""
     return goal if isinstance(goal, PerSample) and goal.weights == CENSUS else None
 
 
 def counted(answers: Mapping[int, Mapping[str, object]]) -> np.ndarray:
-    """Return int64 [F], the class counts that devices reported, added up: device → question → answer."""
+    """Return the sum of the class counts in devices' answers (device → question → answer), int64 [F]."""
     total: np.ndarray = np.sum([np.asarray(answer["classes"], np.int64) for answer in answers.values()], axis=0)
     return total
 
 
-LEAST = 1e-12  # of 1 − p: below 1 the power's slope at 0 is infinite
+LEAST = 1e-12  # lower limit of 1 − p: for γ below 1 the power's slope at 0 is infinite
 
 
 @dataclass(frozen=True)
 class Focal(PerSample):
-    """(1/b) Σ_i a_{y_i}·(1 − p_i)^γ·ℓ_i, ℓ_i = −log p_i the cross-entropy of sample i, p_i its class's probability.
+    """(1/b) Σ_i a_{y_i}·(1 − p_i)^γ·ℓ_i with the cross-entropy ℓ_i = −log p_i and p_i the probability of i's class.
 
     With γ = 0 it is the objective ``weighted`` to the bit, and with equal weights plain cross-entropy. Lin et al.,
     "Focal loss for dense object detection", ICCV 2017, arXiv 1708.02002; its α is a weight per class here.
 
     Args:
         gamma: γ ≥ 0; the paper's best is 2.
-        weights: left out, every class counts 1; ``"census"`` or F numbers as in ``weighted``.
+        weights: 1 for every class by default; ``"census"`` or F numbers as in ``weighted``.
         smoothing: as in ``weighted``.
         cap: as in ``weighted``.
     """
@@ -231,10 +231,10 @@ class Focal(PerSample):
         return each if self.weights == EQUAL else each * class_weights(self, logits)[y]
 
 
-FITS = (Prox, Variates, Contrastive, Distilled, Mmd, Fusion, Histograms)  # they read Visit.data
+FITS = (Prox, Variates, Contrastive, Distilled, Mmd, Fusion, Histograms)  # objectives that read Visit.data
 WHY = {
-    "corrected": "its correction is made of gradients of the cross-entropy itself",
-    "gated": "it is a loss of its own layers",
+    "corrected": "its correction consists of gradients of the cross-entropy itself",
+    "gated": "it is a loss over its own layers",
 }
 
 
@@ -244,14 +244,15 @@ def _of_part(name: str) -> Any:
 
 @dataclass(frozen=True)
 class Reweighted(Objective):
-    """An objective F(w) + g(w) with the mean of weighted or focal losses instead of the cross-entropy F.
+    """An objective F(w) + g(w) in which the mean of weighted or focal losses replaces the cross-entropy F.
 
-    It is what ``method.objective = "weighted"`` or ``"focal"`` makes of a method's own objective: FedProx's pull,
-    MOON's contrast, SCAFFOLD's variates stay as they are. Where every sample counts 1 a method keeps its own objective.
+    ``method.objective = "weighted"`` or ``"focal"`` turns a method's own objective into this one: FedProx's pull,
+    MOON's contrast and SCAFFOLD's variates do not change. If every sample has the weight 1, a method keeps its own
+    objective.
 
     Args:
-        part: the objective that has g.
-        data: the losses of samples.
+        part: the objective with the term g.
+        data: the losses per sample.
     """
 
     part: Objective
@@ -277,11 +278,11 @@ class Reweighted(Objective):
 
 
 def reweighted(own: Objective, data: PerSample, name: str, method: str) -> Objective:
-    """Return a method's own objective with other losses of samples."""
+    """Return a method's own objective with other losses per sample; SettingError: it cannot be combined."""
     if isinstance(own, Plain | PerSample):
         return data
     if type(own) not in FITS:
-        why = WHY.get(name, "it is not known to be the cross-entropy and a further term")
+        why = WHY.get(name, "it is not known to be the cross-entropy with a further term")
         raise SettingError(
             f"method.objective with losses of samples, and method '{method}': its own objective is '{name}', and {why}."
             " Leave method.objective out, or choose another method."

@@ -1,4 +1,4 @@
-"""The work of a visit, as a user writes it: epochs or steps, batch size, optimiser, learning-rate schedule."""
+"""The settings of a visit's work: epochs or steps, batch size, optimiser, learning-rate schedule."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fedfloor.plan.nodes import Work
 class Cosine:
     """Half a cosine over the rounds: η_t = end + ½(start − end)(1 + cos(πt/(R − 1))), t = 0 … R − 1.
 
-    One rate per global round, as FedSR (arXiv 2403.14718) uses it. Loshchilov and Hutter, ICLR 2017.
+    One rate per global round, as in FedSR (arXiv 2403.14718). Loshchilov and Hutter, ICLR 2017.
 
     >>> Cosine(start=0.01, end=1e-5).at(1, 500), Cosine(start=0.01, end=1e-5).at(500, 500)
     (0.01, 1e-05)
@@ -55,34 +55,34 @@ class Exponential:
         require(0 <= self.end <= self.start, "work.lr.end", self.end, "between 0 and start")
 
     def at(self, round_number: int, rounds: int) -> float:
-        """Return the rate of a round (the first is 1); ``rounds`` does not matter here."""
+        """Return the rate of a round (the first is 1); ``rounds`` has no effect."""
         return max(self.end, self.start * self.factor ** (round_number - 1))
 
 
 @dataclass(frozen=True)
 class WorkSettings:
-    """The ``[work]`` table: the work of a visit. None is a setting left out, so that tables can override each other.
+    """The ``[work]`` table: the work of a visit. None marks a missing setting, so that tables can override each other.
 
     Args:
-        epochs: passes over the device's data; exclusive with ``steps``. One where both are left out.
-        steps: mini-batches.
-        batch_size: samples of a mini-batch; 32 by default.
-        lr: learning rate, a number or a schedule over the rounds; 0.01 by default.
-        warmup: in the first rounds, so many, the rate rises in equal steps to that of ``lr``: it is multiplied by
-            min(1, round/warmup). It counts rounds, as schedules do, so that every visit has one rate.
+        epochs: passes over the device's data; excludes ``steps``. One without both.
+        steps: the number of mini-batches.
+        batch_size: the number of samples in a mini-batch; 32 by default.
+        lr: the learning rate, a number or a schedule over the rounds; 0.01 by default.
+        warmup: the number of first rounds in which the rate rises in equal steps to that of ``lr``: it is multiplied by
+            min(1, round/warmup). It counts rounds, as schedules do, so that every visit has a single rate.
         optimizer: ``sgd``, or ``adam`` or ``adamw`` as in PyTorch; ``sgd`` by default.
         momentum: β of SGD, in [0, 1); 0 by default.
         betas: β₁ and β₂ of Adam and AdamW, in [0, 1); 0.9 and 0.999 by default.
         eps: ε of Adam and AdamW, above 0; 1e-8 by default.
-        moments: whether momentum and Adam's means begin at 0 in every ``visit``, the default, or are kept by the
-            ``device`` and never sent.
-        weight_decay: L2 coefficient, of AdamW apart from the gradient; 0 by default.
-        clip_norm: the norm that the gradient of a mini-batch is clipped to; ``inf``, the default: no clipping.
-        sample_clip: the norm that the gradient of every sample is clipped to, for differentially private SGD; left out,
-            there is none. Mini-batches are then Poisson samples of ``batch_size`` on average.
-        sample_noise: the deviation of its Gaussian noise, in units of ``sample_clip``; 0 by default.
-        short_batches: whether a device with fewer samples than a mini-batch may take part, with all it has as one
-            mini-batch; by default such a park is refused.
+        moments: ``visit``, the default: momentum and Adam's means begin at 0 in every visit; ``device``: the device
+            keeps them between visits and never sends them.
+        weight_decay: the L2 coefficient, for AdamW decoupled from the gradient; 0 by default.
+        clip_norm: the norm to which a mini-batch's gradient is clipped; ``inf``, the default: no clipping.
+        sample_clip: the norm to which every sample's gradient is clipped, for differentially private SGD, in which
+            mini-batches are Poisson samples of ``batch_size`` on average; by default no such SGD.
+        sample_noise: the standard deviation of its Gaussian noise, in units of ``sample_clip``; 0 by default.
+        short_batches: whether a device with fewer samples than a mini-batch may take part, with all of them as one
+            mini-batch; by default a park with such devices is refused.
     """
 
     epochs: int | None = None
@@ -116,7 +116,7 @@ class WorkSettings:
         require(inside, "work.betas", list(self.betas or ()), "two numbers, at least 0 and below 1")
         require(self.eps is None or 0 < self.eps < math.inf, "work.eps", self.eps, "a number above 0")
         norm = self.clip_norm
-        require(norm is None or norm > 0, "work.clip_norm", norm, "a number above 0, or inf where nothing is clipped")
+        require(norm is None or norm > 0, "work.clip_norm", norm, "a number above 0, or inf for no clipping")
         for name, least in (("sample_clip", "above 0"), ("sample_noise", "of at least 0")):
             value = getattr(self, name)
             right = value is None or (0 <= value < math.inf and (value > 0 or name == "sample_noise"))
@@ -134,7 +134,7 @@ class WorkSettings:
                 )
 
     def over(self, below: WorkSettings) -> WorkSettings:
-        """Return these settings with missing ones taken from ``below``.
+        """Return these settings, with missing settings taken from ``below``.
 
         >>> work = WorkSettings(steps=1).over(WorkSettings(epochs=5, batch_size=10))
         >>> work.steps, work.epochs, work.batch_size
@@ -145,18 +145,18 @@ class WorkSettings:
         given = {name: value for name, value in vars(self).items() if value is not None}
         base = dict(vars(below))
         if given.get("optimizer", below.optimizer) != below.optimizer:
-            base |= {"momentum": None, "betas": None, "eps": None}  # each optimiser has its own
+            base |= {"momentum": None, "betas": None, "eps": None}  # each optimiser has its own settings
         if "epochs" in given or "steps" in given:
             base |= {"epochs": None, "steps": None}
         return WorkSettings(**{**base, **given})
 
     def at(self, round_number: int, rounds: int, objective: Objective | None = None) -> Work:
-        """Return the work of one round, with the schedule's rate and the defaults filled in.
+        """Return the work of a round, with the schedule's rate, and defaults for missing settings.
 
         Args:
             round_number: the number of the round, from 1.
-            rounds: the number of rounds of the whole schedule.
-            objective: minimised by devices; plain cross-entropy where it is left out.
+            rounds: the number of rounds in the whole schedule.
+            objective: the objective that devices minimise; plain cross-entropy by default.
         """
         name, settings = to_spec(objective or Plain())
         full = self.over(DEFAULTS)
@@ -176,7 +176,7 @@ class WorkSettings:
         return Work(name, rate=float(rate or 0), settings=settings, **given)
 
 
-# settings that are fields of a work as they stand
+# settings that are fields of a work unchanged
 SAME = ("epochs", "steps", "batch_size", "momentum", "weight_decay", "optimizer", "eps", "moments", "clip_norm",
         "sample_clip", "sample_noise")  # fmt: skip
 DEFAULTS = WorkSettings(epochs=1, batch_size=32, lr=0.01, optimizer="sgd", momentum=0.0, weight_decay=0.0)
