@@ -279,8 +279,12 @@ def test_a_robust_rule_at_edges_has_the_simulations_bits_on_real_machines(tmp_pa
 @pytest.mark.parametrize(
     ("method", "rule", "said"),
     [
-        ("fedavg", "'median'", "method.edge_mix = 'median' with method 'fedavg': no models meet at the edge"),
-        ("hierfavg", "'q_fair'", "method.edge_mix = 'q_fair': it mixes by answers to the cloud"),
+        (
+            "fedavg",
+            "'median'",
+            "with method 'fedavg': its rounds aggregate no models at the edge",
+        ),
+        ("hierfavg", "'q_fair'", "method.edge_mix = 'q_fair': it reads answers that only the cloud has"),
         ("hierfavg", "{ kind = 'krum', outliers = 1 }", "mix 'krum' has 4 models to mix: it needs at least 5"),
     ],
 )

@@ -47,8 +47,7 @@ def test_a_deadline_that_nobody_meets_names_the_fastest_device() -> None:
     with pytest.raises(SettingError) as caught:
         in_time([0, 1], facts, np.array([1.0, 1.0]), 1.5)
     assert str(caught.value) == (
-        "methods.fedcs.deadline_s = 1.5: no candidate finishes in time; the fastest, device 1, takes 1.75 s. Allow "
-        "more."
+        "methods.fedcs.deadline_s = 1.5: no candidate finishes in time; the fastest, device 1, takes 1.75 s. Raise it."
     )
 
 
@@ -106,5 +105,5 @@ def test_settings_are_checked(settings: dict[str, float], said: str) -> None:
 def test_it_needs_a_network() -> None:
     job = Job(method("fedcs"), park((6, 10)))
     job.costs = None
-    with pytest.raises(SettingError, match=r"chooses by the devices' resources: it needs a \[network\]"):
+    with pytest.raises(SettingError, match=r"selects by the devices' resources: it needs a \[network\]"):
         job.plan(job.begin(), 1)

@@ -94,13 +94,13 @@ def reason_of_parts(name: str, parts: dict[str, dict[str, Any]]) -> str | None:
     if name == "fedfusion" and not per_sample and kind.get("objective", "fusion") != "fusion":
         return "gamma is missing"
     if "mix" in kind and name in NOTHING_MEETS:
-        return "no models meet at the cloud"
+        return "aggregate no models at the cloud"
     if name == "cgau" and kind.get("objective") == "gated":
         return "which sets it from round to round"
     if name == "fedgs" and kind.get("objective") == "contrastive":
         return "it needs visits of at least 2 mini-batches"
     if name == "fedrep" and kind.get("objective") == "fusion":  # its layer lies between those of the body
-        return r"work\.trains = 'all but head'.*lie in 2 pieces"
+        return r"work\.trains = 'all but head'.*are 2 separate pieces"
     if name in ("fedper", "fedrep", "fedbn") and kind.get("objective") == "corrected":
         return f"keep {'norms' if name == 'fedbn' else 'head'} of the model"
     if name in ("fedper", "fedrep", "fedbn", "ditto", "apfl") and kind.get("objective") in (
@@ -298,5 +298,5 @@ def test_a_server_does_not_step_where_too_few_came_back_for_the_rule() -> None:
 
 
 def test_both_ways_to_say_who_takes_part_are_refused() -> None:
-    with pytest.raises(SettingError, match="both choose the devices"):
+    with pytest.raises(SettingError, match="both draw the devices"):
         method("fedavg", {"selection": {"kind": "fraction", "share": 0.5}}, fraction=0.5)

@@ -70,7 +70,7 @@ def test_a_memory_of_another_model_is_refused(tmp_path: Path) -> None:
     with pytest.raises(SettingError) as caught:
         walk(of, Train(device(0), MOON))
     size = of.network.flat.numel()
-    assert f"a device memory from another model: the model kept has 7 numbers, this one {size}." in str(caught.value)
+    assert f"a device memory from another model: the kept model has 7 numbers, this one {size}." in str(caught.value)
     assert "Start the run in a new folder" in str(caught.value)
 
 

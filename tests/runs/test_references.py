@@ -359,8 +359,8 @@ def test_what_a_story_makes_of_differences(command: Command) -> None:
 
 def test_what_sends_nothing_is_refused_where_it_has_no_meaning(command: Command) -> None:
     for words, message in {
-        "method.mix=median": "lets no models meet",
-        "method.server=adam": "lets no models meet",
+        "method.mix=median": "aggregates no models",
+        "method.server=adam": "aggregates no models",
         "method.objective.kind=contrastive": "its devices keep tensors between visits already",
         "network.profile=lte-cat-m2": "visits that send nothing have no price",
     }.items():

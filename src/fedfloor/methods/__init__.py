@@ -1,1 +1,1 @@
-"""The methods: one file each."""
+"""Federated methods, one file per paper."""

@@ -1,4 +1,4 @@
-"""Astraea: fixed groups whose classes are mixed alike; the model travels from device to device within each."""
+"""Astraea: fixed groups with similar class shares; within a group the model travels from device to device."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from fedfloor.solvers.grouping.solve import SOLVERS
 
 @dataclass(frozen=True)
 class Astraea(Method):
-    r"""Self-balancing mediators, w ← Σ_{m∈S} (n_m/Σ_{m∈S} n_m) w_m, n_m the samples of group m.
+    r"""Self-balancing mediators, w ← Σ_{m∈S} (n_m/Σ_{m∈S} n_m) w_m with n_m samples in group m.
 
     ::
 
@@ -32,19 +32,19 @@ class Astraea(Method):
     with one ring of R laps, whose order is drawn once and not in every round. With grouping = "random" it is the static
     "Benchmark" of HFedMS (arXiv 2211.03300, Section IV), with grouping = "icg" its ablation "ICG".
 
-    Travels: the model, from device to device; once the counts of every local set, F numbers a device, where the
-    grouping needs them. The K − M·L devices that are left over sit out the whole run; with fewer than L devices
-    there is one group of all. Devices that may not take part in a round are left out of their group.
+    Travels: the model, from device to device; once the class counts of every local set, F numbers per device, if the
+    grouping needs them. The remaining K − M·L devices never train; with fewer than L devices there is one group of
+    all. Devices that may not take part in a round are left out of their group.
 
-    Duan, Liu, Chen, Tan, Ren, Qiao, Liang, ICCD 2019, arXiv 1907.01132; IEEE TPDS 32(1), 2021. Its mediator takes, of
-    the devices that are left, the one that brings its classes nearest to equal shares (Kullback–Leibler): the solver
-    ``astraea``. Its augmentation of rare classes is not part of this; the training of the L devices left over there, in
-    a smaller group, is left out, as in HFedMS. L = 10 is ours.
+    Duan, Liu, Chen, Tan, Ren, Qiao, Liang, ICCD 2019, arXiv 1907.01132; IEEE TPDS 32(1), 2021. The paper's mediator
+    takes the remaining device that brings its class shares nearest to equal shares (Kullback–Leibler): the solver
+    ``astraea``. The paper's augmentation of rare classes is not implemented, nor is the training of the remaining
+    devices in a smaller group, as in HFedMS. L = 10 is this implementation's choice.
 
     Args:
-        devices: L, of each group.
-        mediator_epochs: E_m, times the model goes through a group in a round.
-        share: κ, of the groups drawn in a round, in (0, 1].
+        devices: L, the number of devices per group.
+        mediator_epochs: E_m, the number of passes of the model through a group in a round.
+        share: κ in (0, 1], the share of groups drawn in a round.
         grouping: the name of the algorithm that forms the groups; ``random`` needs no counts.
         weights: the weights of the groups: ``by_samples`` (the paper) or ``equal``.
     """
@@ -67,7 +67,7 @@ class Astraea(Method):
 
     @property
     def needs(self) -> Needs:
-        """Groups are formed by the classes, unless they are drawn at random; chains cross factories."""
+        """The class counts, unless groups are drawn at random; chains cross factories."""
         return Needs(labels=self.grouping != "random", crosses=True)
 
     def _blind(self, everyone: int) -> bool:
@@ -77,13 +77,13 @@ class Astraea(Method):
         return None if self._blind(len(view.devices)) else Probe(tuple(view.devices), "classes")
 
     def init(self, view: View, answers: Answers, rng: np.random.Generator) -> State:
-        """Form the groups. A device without an answer counts as empty; without any answer groups are random."""
+        """Form the groups; a device without an answer counts as empty, and without any answers groups are random."""
         everyone = view.devices
         size = min(self.devices, len(everyone))
         reported = [answers[k]["classes"] if k in answers else () for k in everyone]
         counts = np.zeros((len(everyone), max(1, *map(len, reported))))
         for row, row_counts in zip(counts, reported, strict=True):
-            row[: len(row_counts)] = np.maximum(row_counts, 0)  # noise makes counts negative
+            row[: len(row_counts)] = np.maximum(row_counts, 0)  # noise can make counts negative
         known = counts.any() and not self._blind(len(everyone))
         solver, known_counts = (self.grouping, counts) if known else ("random", None)
         return State(view.start, {"groups": formed(solver, everyone, known_counts, len(everyone) // size, rng, size)})

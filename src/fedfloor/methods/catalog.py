@@ -37,20 +37,20 @@ _METHODS: tuple[type[Method], ...] = (
     APFL, IFCA, FLHC, Boosting, Centralized,
 )  # fmt: skip
 METHODS = {method.__name__.lower(): method for method in _METHODS}
-# references of methods: no federation, or no training
+# references for methods: no federation, or no training
 REFERENCES: dict[str, type[Method]] = {
     "local-only": LocalOnly, "scikit-learn": GradientBoosting, "persistence": Persistence, "seasonal": Seasonal,
     "pca": Pca,
 }  # fmt: skip
 
-COMMON = {  # settings of most methods, described by the docstrings of those alone that mean more by them
-    "fraction": "C, share of the devices drawn in a round, in (0, 1].",
+COMMON = {  # settings of most methods, described only in docstrings of methods that give them a further meaning
+    "fraction": "C in (0, 1], the share of devices drawn in a round.",
     "work": "of a visit.",
 }
 
 
 def find(name: str, key: str = "") -> type[Method]:
-    """Return a method's class by name, or ``module:Name`` of the user's."""
+    """Return a method's class by name, or the user's ``module:Name``; SettingError: it is unknown or no method."""
     if ":" in name:
         method = load_outside(name, "method")
         if not (isinstance(method, type) and hasattr(method, "plan") and hasattr(method, "__dataclass_fields__")):
@@ -76,7 +76,7 @@ def find(name: str, key: str = "") -> type[Method]:
 
 
 def title(name: str) -> str:
-    """Return a method's name as papers write it; any other name as it is.
+    """Return a method's name in the spelling of papers; any other name unchanged.
 
     >>> title("fedsr"), title("qffl"), title("mine:Halves")
     ('FedSR', 'q-FFL', 'mine:Halves')
@@ -86,7 +86,7 @@ def title(name: str) -> str:
 
 
 def card(name: str) -> tuple[str, list[dict[str, Any]]]:
-    """Return a method's description, and one row per setting with its default; a method's own settings come first.
+    """Return a method's description, and a row per setting with its default; a method's own settings come first.
 
     >>> card("fedprox")[1][0]
     {'setting': 'mu', 'default': 0.01}

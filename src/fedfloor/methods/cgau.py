@@ -24,24 +24,24 @@ class CGAU(FedAvg):
     ::
 
         w ← FedAvg of extractor and head, for the first `warm_up` rounds; then the extractor is frozen
-        for each round after these:
+        for each later round:
             S ← max(C·K, 1) devices drawn at random
             for k in S in parallel: (head_k, V c_k) ← E epochs of SGD, from the head of w and the device's own V c_k
             head ← Σ_{k∈S} n_k head_k / Σ_{k∈S} n_k; the devices keep their columns V c_k and are evaluated with them
 
     With warm_up = rounds this is FedAvg of the network with the gated head.
 
-    Travels: the model, down and up; the device's columns are replaced by their mean, for devices never visited.
+    Travels: the model, down and up, with the mean of the columns, for devices that were never visited.
 
-    Rieger et al. 2020, arXiv 2007.04806; as in FedGS (arXiv 2202.01512), where CGAU is compared with 1 and 2 layers of
-    256 units, no dropout. Both begin with an extractor that was trained before: that is ``[model] init_from`` with
-    warm_up = 0; the warm-up is not needed. The authors' own settings are 2 layers of 64 units, and
-    visits of 10 steps of 32 samples with rate 0.01 and momentum 0.9.
+    Rieger et al. 2020, arXiv 2007.04806; without dropout, as in FedGS (arXiv 2202.01512), which compares CGAU with 1
+    and 2 layers of 256 units. Both papers begin with a trained extractor, which is ``[model] init_from`` with warm_up =
+    0; the warm-up replaces it. The authors' own settings are 2 layers of 64 units, and visits of 10 steps of 32 samples
+    with rate 0.01 and momentum 0.9.
 
     Args:
-        layers: gated layers before the last one.
-        units: outputs of each.
-        warm_up: rounds before the extractor is frozen; left out, half of the schedule's, rounded down.
+        layers: the number of gated layers before the last layer.
+        units: the outputs of each gated layer.
+        warm_up: the number of rounds before the extractor is frozen; half of all rounds, rounded down, by default.
     """
 
     layers: int = 2
@@ -58,7 +58,7 @@ class CGAU(FedAvg):
         return Gated(self.layers, self.units)
 
     def init(self, view: View, answers: Answers, rng: np.random.Generator) -> State:
-        """Note the place of the head in the model."""
+        """Return the first state, with the place of the head in the model."""
         paths = [name.removesuffix("own.columns") for name in view.layout if name.endswith("own.columns")]
         places = [at for name, at in view.layout.items() if paths and name.startswith(paths[-1])]
         return State(view.start, {"head": [min(at[0] for at in places), max(at[1] for at in places)]} if places else {})
@@ -69,7 +69,7 @@ class CGAU(FedAvg):
         return Parallel(tuple(Train(device(k), work) for k in fraction(view.devices, self.fraction, rng)))
 
     def absorb(self, state: State, outcome: Outcome) -> State:
-        """Adopt the head, and the old rest once it is frozen: a mean of equal numbers has rounding errors."""
+        """Return the state with the new head; a frozen extractor is not averaged, as means have rounding errors."""
         packet = dict(outcome.packet)
         works = walk.works(outcome.resolved)
         frozen = all(work.objective == "gated" and work.settings.get("frozen", True) for work in works)

@@ -22,25 +22,25 @@ if TYPE_CHECKING:
 
 
 def apart(cohorts: Mapping[int, Parallel | Select]) -> Node:
-    """Return the plan in which every cohort, by its model's number, trains and aggregates by itself."""
+    """Return the plan in which every cohort (model number → its plan) trains and aggregates separately."""
     nodes = tuple(replace(node, model=model_name(number)) for number, node in cohorts.items())
     return nodes[0] if len(nodes) == 1 else Parallel(nodes, mix=KEEP)
 
 
 def parted(state: State, groups: Sequence[Sequence[int]]) -> State:
-    """Return the state in which every group has a copy of the same model."""
+    """Return the state in which every group is a cohort with its own copy of the model."""
     copies = {model_name(number): state.packet["w"].clone() for number in range(1, len(groups)) if "w" in state.packet}
     cohort_of = {k: number for number, group in enumerate(groups) for k in group}
     return joined(replace(state, packet={**state.packet, **copies}), cohort_of, len(groups))
 
 
 def joined(state: State, cohort_of: Mapping[int, int], many: int, packet: Mapping[str, Tensor] | None = None) -> State:
-    """Return the state in which devices belong to these cohorts, and the rest to their former ones.
+    """Return the state in which the devices of ``cohort_of`` belong to new cohorts, and others to their former cohorts.
 
     A round reports the sizes of all cohorts as ``cohort_sizes``, and after a change their members as
     ``cohorts``.
 
-    ``packet``: the models; those of before, where it is left out.
+    ``many``: the number of cohorts. ``packet``: the models; the state's models by default.
     """
     now = dict(sorted({**state.cohorts, **cohort_of}.items()))
     members = [[k for k, number in now.items() if number == cohort] for cohort in range(many)]
@@ -56,18 +56,18 @@ class IFCA(FedAvg):
     ::
 
         for each round:
-            S ← max(C·K, 1) devices drawn at random; all models w_1 … w_J go to each of them
-            for k in S in parallel: j_k ← the model of the least mean loss over all the training samples of k
+            S ← max(C·K, 1) devices drawn at random; each receives all models w_1 … w_J
+            for k in S in parallel: j_k ← the model with the least mean loss over all training samples of k
             for k in S in parallel: w_k ← E epochs of SGD on the data of k, starting from w_{j_k}
             for each j: w_j ← the mean by samples of its devices' models; a model that no device chose stays
 
-    The first models differ: w_1 is the network as it is begun, the others have each of its tensors' numbers in another
-    order, which is another draw from the same distribution. A device is evaluated with the model that it chose last;
-    one that was never drawn with the model of the least loss on its training samples, as it would choose.
+    The initial models differ: w_1 is the initial network; the others have the numbers of each of its tensors in another
+    order, which is another draw from the same distribution. A device is evaluated with its last choice; a device that
+    was never drawn, with the model of the least loss on its training samples, which it would choose.
 
     With cohorts = 1 this is FedAvg.
 
-    Travels: all J models down, one up, and J losses. Model averaging, as in the paper's experiments.
+    Travels: all J models down; one model and J losses up. Model averaging, as in the paper's experiments.
 
     Ghosh, Chung, Yin, Ramchandran, An efficient framework for clustered federated learning, NeurIPS 2020, arXiv
     2006.04088.
@@ -118,26 +118,26 @@ class FLHC(FedAvg):
     ::
 
         for each of the first n rounds: FedAvg
-        in round n + 1: every device sends Δ_k, trained from w; FedAvg once more, and then
+        in round n + 1: every device sends Δ_k, trained from w; one more round of FedAvg, and then
             cohorts ← clusters merged while their mean distance 1 − cos(Δ_k, Δ_l) is at most d; each begins with w
-        for each round after: every cohort by itself does a round of FedAvg
+        for each later round: every cohort separately does a round of FedAvg
 
-    A device that was not there in round n + 1 is evaluated with the cohort's model of the least loss on its training
-    samples, and does not train. With distance = 2, the largest possible, all are one cohort: this is then FedAvg,
-    but for the updates sent. Sattler et al. (CFL, arXiv 1910.01991) part cohorts in two by the same similarity, again
-    and again; here it is done once, so that the updates travel once.
+    A device that was absent in round n + 1 is evaluated with the cohort's model of the least loss on its training
+    samples, and does not train. With distance = 2, the largest possible, all devices are one cohort: this is then
+    FedAvg except for the sent updates. Sattler et al. (CFL, arXiv 1910.01991) repeatedly split cohorts in two by the
+    same similarity; here the devices are clustered once, so that updates travel once.
 
     Travels: the model, down and up; in round n + 1 twice.
 
-    Briggs, Fan, Andras, Federated learning with hierarchical clustering of local updates to improve training on
-    non-IID data, IJCNN 2020, arXiv 2004.11791. Distances depend on how long is trained; on pictures of four kinds they
-    were 0.5 within and 0.9 between (``benchmarks/cohorts.py``, another seed than those that are shown).
+    Briggs, Fan, Andras, Federated learning with hierarchical clustering of local updates to improve training on non-IID
+    data, IJCNN 2020, arXiv 2004.11791. Distances depend on the length of training; on four kinds of pictures they were
+    0.5 within and 0.9 between kinds (``benchmarks/cohorts.py``, with another seed than the published ones).
 
     Args:
-        after: n, rounds of FedAvg before the clustering.
+        after: n, the number of rounds of FedAvg before the clustering.
         distance: d, in [0, 2].
-        cohorts: their number; as many as ``distance`` leaves where it is left out.
-        fraction: C, share of the devices, or of a cohort's, drawn in a round, in (0, 1].
+        cohorts: the number of cohorts; by default it follows from ``distance``.
+        fraction: C in (0, 1], the share of devices, or of a cohort's devices, drawn in a round.
         work: the work of a visit, and of an update.
     """
 
@@ -170,7 +170,7 @@ class FLHC(FedAvg):
         return apart({j: visiting(self, self.work, view, chosen) for j, chosen in drawn.items()})
 
     def absorb(self, state: State, outcome: Outcome) -> State:
-        """Return the state with the round's model, and with the cohorts once the devices' updates are known."""
+        """Return the state with the round's models, and with new cohorts once the devices' updates are known."""
         after = replace(state, packet=outcome.packet)
         models = {k: answer["profile"] for k, answer in outcome.answers.items() if "profile" in answer}
         if not models:

@@ -1,4 +1,4 @@
-"""A method with parts exchanged by configuration, and the server's step between its rounds."""
+"""A method with parts exchanged by configuration, and the server's step after each of its rounds."""
 
 from __future__ import annotations
 
@@ -21,25 +21,25 @@ from fedfloor.plan import walk
 from fedfloor.plan.nodes import ARRIVED, CLOUD, KEEP, Node, Parallel, Probe, Select, Sequence, Train, Work
 from fedfloor.plan.outcome import Outcome
 
-VISIT_BYTES = 200  # of a visit's receipt, at least
-LARGE = 1000  # settings from here on are named where a plan is too long
-WEIGHTS = "class_weights"  # of a state's notes
-MIX = "mix"  # likewise: settings of the mixing rule that change from round to round
-MOMENTS = "server."  # the names of the server's moments among a state's tensors begin so
+VISIT_BYTES = 200  # least size of a visit's receipt
+LARGE = 1000  # settings of at least this value are named if a plan is too long
+WEIGHTS = "class_weights"  # key of a state's notes
+MIX = "mix"  # key of a state's notes: settings of the mixing rule that change from round to round
+MOMENTS = "server."  # prefix of the server's moments among a state's tensors
 
 
 @dataclass(frozen=True)
 class Parts:
-    """The parts that ``[method]`` or a method's own table names; None leaves the method's own.
+    """The parts named by ``[method]`` or a method's own table; None: the method's own part.
 
     Args:
-        objective: minimised by devices.
+        objective: the objective that devices minimise.
         mix: the aggregation of models at the cloud.
         server: the cloud's step with the mixed model.
-        selection: the devices that a method may choose from in a round.
+        selection: the policy that draws the devices available to the method in a round.
         edge_mix: the aggregation of models at edges.
-        travel, travel_down: codecs of the devices' uploads, and of the model on its way to them, by their text.
-        edge_travel, edge_travel_down: likewise between edges and the cloud.
+        travel, travel_down: the text of the codecs of devices' uploads, and of the model on its way to devices.
+        edge_travel, edge_travel_down: the same between edges and the cloud.
     """
 
     objective: Objective | None = None
@@ -53,13 +53,13 @@ class Parts:
     edge_travel_down: str | None = None
 
     def over(self, below: Parts) -> Parts:
-        """Return these parts, with missing ones taken from another table."""
+        """Return these parts, with missing parts taken from ``below``."""
         given = {f.name: getattr(self, f.name) for f in fields(self) if getattr(self, f.name) is not None}
         return replace(below, **given)
 
 
 class ConfiguredMethod(Method):
-    """A method as a run carries it out: its plan with the exchanged parts, the server's step before its ``absorb``.
+    """A method as executed by a run, with exchanged parts in its plans, and the server's step before ``absorb``.
 
     Args:
         name: the method's, for error messages.
@@ -72,7 +72,7 @@ class ConfiguredMethod(Method):
         share = getattr(method, "fraction", 1.0)
         if parts.selection is not None and share != 1.0:
             raise SettingError(
-                f"method.selection and methods.{name}.fraction = {share} both choose the devices of a round: leave "
+                f"method.selection and methods.{name}.fraction = {share} both draw the devices of a round: leave "
                 f"method.selection out, or set methods.{name}.fraction = 1."
             )
         if isinstance(parts.objective, weighting.PerSample):
@@ -83,7 +83,7 @@ class ConfiguredMethod(Method):
             )
         if method.needs.separate and (parts.mix or parts.edge_mix or parts.server):
             raise SettingError(
-                f"method '{name}' lets no models meet: leave mix, edge_mix and server out of its table and [method]."
+                f"method '{name}' aggregates no models: leave mix, edge_mix and server out of its table and [method]."
             )
         of_one = (
             parts.server not in (None, Sgd()),
@@ -107,8 +107,8 @@ class ConfiguredMethod(Method):
         if parts.server not in (None, Sgd()) and method.needs.scopes != {"all"}:
             raise SettingError(
                 f"method.server with method '{name}': its rounds train only part of the model (work.trains), and the "
-                "server's momentum or rate would move the rest. Leave method.server out: the model is then taken as it "
-                "comes."
+                "server's momentum or rate would move the rest. Leave method.server out: the mixed model is then "
+                "the next one."
             )
 
     @property
@@ -129,12 +129,12 @@ class ConfiguredMethod(Method):
 
     @property
     def built_in(self) -> bool:
-        """Whether the method is one of the package's, not the user's."""
+        """Whether the method belongs to the package, not to the user."""
         return type(self.method).__module__.startswith("fedfloor.")
 
     @property
     def needs(self) -> Needs:
-        """The method's needs; one from outside the package crosses factories unless it declares otherwise."""
+        """The method's needs; a method from outside the package crosses factories unless it declares otherwise."""
         needs = self.method.needs
         return needs if needs.crosses is not None else replace(needs, crosses=not self.built_in)
 
@@ -169,7 +169,7 @@ class ConfiguredMethod(Method):
             if known and isinstance(goal, weighting.PerSample):
                 goal = weighting.settled(goal, known)
             name, settings = objectives.to_spec(goal)
-            own = objectives.to_spec(self.method.objective)  # another one serves a purpose of the method
+            own = objectives.to_spec(self.method.objective)  # any other objective serves a purpose of the method
 
             def changed(work: Work) -> Work:
                 if work.objective != own[0]:
@@ -188,7 +188,7 @@ class ConfiguredMethod(Method):
             node = walk.with_work(node, changed)
         if self.parts.travel or self.parts.travel_down:
             node = self._coded(node)
-        if self.parts.mix is not None and walk.rates(node):  # a round without training has nothing to mix
+        if self.parts.mix is not None and walk.rates(node):  # a round without training aggregates nothing
             node = self._mixed(node, self.parts.mix)
             rule = self.parts.mix.planned(node, self.parts.selection, view.devices, len(view.sizes))
             if MIX in state.notes:
@@ -205,14 +205,14 @@ class ConfiguredMethod(Method):
 
     @property
     def notes_plans(self) -> bool:
-        """Whether a plan depends on those of earlier rounds."""
+        """Whether a plan depends on the plans of earlier rounds."""
         return type(self.method).noted is not Method.noted
 
     def noted(self, state: State, plan: Node) -> State:
         return self.method.noted(state, plan)
 
     def absorb(self, state: State, outcome: Outcome) -> State:
-        """Let the server step, then the method absorb the round; where no model returned, the server does not step."""
+        """Return the next state: the server steps, unless no model returned, then the method absorbs the round."""
         moments = {
             name.removeprefix(MOMENTS): tensor for name, tensor in state.tensors.items() if name.startswith(MOMENTS)
         }
@@ -221,7 +221,7 @@ class ConfiguredMethod(Method):
             trained, model = int(state.notes["trained"]), outcome.packet["w"].clone()
             start, mean = state.packet["w"][:trained], model[:trained].clone()
             model[:trained], moments = server.step(self.server, start, mean, moments, outcome.rng)
-            outcome = replace(outcome, packet={**outcome.packet, "w": model})  # others take the mean
+            outcome = replace(outcome, packet={**outcome.packet, "w": model})  # other tensors take the mean
         after = self.method.absorb(replace(state, tensors=own), outcome)
         kept = {f"{MOMENTS}{name}": value for name, value in moments.items()}
         notes = {**after.notes, **{key: state.notes[key] for key in ("trained", WEIGHTS, MIX) if key in state.notes}}
@@ -233,36 +233,36 @@ class ConfiguredMethod(Method):
     def _mixed(self, node: Node, mix: Mix, kind: str = "cloud") -> Node:
         (name, settings), key = mixing.to_spec(mix), "method.mix" if kind == "cloud" else "method.edge_mix"
         if mix.asks is not None and kind == "edge":
-            raise SettingError(f"{key} = '{name}': it mixes by answers to the cloud. Use it as method.mix.")
-        equally = self.objective.counts_equally and self.method.objective.counts_equally  # the purpose of its packet
+            raise SettingError(f"{key} = '{name}': it reads answers that only the cloud has. Use it as method.mix.")
+        equally = self.objective.counts_equally and self.method.objective.counts_equally  # as the packet requires
         if equally and not mix.whole and mix != Equal():
             raise SettingError(
-                f"{key} = '{name}' with method '{self.name}': the vectors of its devices beside the model count "
-                f"equally, and this rule would weigh it as it weighs the models. Leave {key} out, or choose "
-                "'equal' or a rule that looks at every model."
+                f"{key} = '{name}' with method '{self.name}': the vectors of its devices beside the model are averaged "
+                f"equally, but this rule would weigh them as it weighs the models. Leave {key} out, or choose "
+                "'equal' or a rule that reads every model."
             )
         changed, meeting = walk.with_mix(
             node, name, settings, mix.asks, lambda rule, own: mixing.rule(rule, own).asks, kind
         )
         if not meeting:
             raise SettingError(
-                f"{key} = '{name}' with method '{self.name}': no models meet at the {kind} in its rounds, so there "
-                f"is nothing to mix. Leave {key} out, or choose another method."
+                f"{key} = '{name}' with method '{self.name}': its rounds aggregate no models at the {kind}. "
+                f"Leave {key} out, or choose another method."
             )
         for branches in meeting:  # the engine checks too, but not for a drawing
             mixing.check(mix, name, branches)
         return changed
 
     def _check_codecs(self) -> None:
-        """Refuse codecs without anything to code in a method's rounds, or that drop numbers of a model."""
+        """Check that codecs have something to encode in a method's rounds, and do not drop numbers of a model."""
         if (self.parts.travel or self.parts.travel_down) and self.method.needs.separate:
             raise SettingError(f"method.travel with method '{self.name}': no models travel. Leave it out.")
         if dropping := [codec for codec in codecs.chain(self.parts.travel_down or "") if codec.changes]:
             name = named.to_spec(dropping[0], codecs.CODECS)[0]
             raise SettingError(
-                f"method.travel_down = '{name}': it codes the change of a model, which only a device that holds the "
-                "version before can use, and devices that were not visited hold older ones. Choose 'float16', "
-                "'bfloat16' or 'int8', which code the model itself."
+                f"method.travel_down = '{name}': it encodes the change of a model, which only a device with the "
+                "previous version can use, and devices that were not visited have older ones. Choose 'float16', "
+                "'bfloat16' or 'int8', which encode the model itself."
             )
         between = self.parts.edge_travel, self.parts.edge_travel_down
         if any(between) and (self.method.needs.cohorts or self.method.needs.separate):
@@ -275,17 +275,17 @@ class ConfiguredMethod(Method):
             )
         if self.method.needs.cohorts and codecs.secure(self.parts.travel or ""):
             raise SettingError(
-                f"method.travel = 'secure-sum' with method '{self.name}', which may have several models: a sum of each "
-                "cohort's few devices shows more of them than one of all. Choose a method with one model."
+                f"method.travel = 'secure-sum' with method '{self.name}', which may have several models: a sum over "
+                "a cohort's few devices reveals more than a sum over all. Choose a method with one model."
             )
         if self.method.needs.cohorts and any(codec.feedback for codec in codecs.chain(self.parts.travel or "")):
             raise SettingError(
                 f"method.travel with method '{self.name}', which may have several models: the error that a device "
-                "keeps of one would be added to the change of another. Choose 'int8' or another codec without feedback."
+                "keeps from one model would be added to another's change. Choose 'int8' or a codec without feedback."
             )
 
     def _coded(self, node: Node) -> Node:
-        """Return a plan whose visits to devices have the codecs."""
+        """Return the plan with the codecs in its visits to devices."""
 
         def coded(at: Node) -> Node:
             if isinstance(at, Select) or (isinstance(at, Train) and at.site != CLOUD):
@@ -295,10 +295,10 @@ class ConfiguredMethod(Method):
         return walk.changed(node, coded)
 
     def _coded_edges(self, node: Node) -> Node:
-        """Return a plan in which models between the cloud and edges have the codecs."""
+        """Return the plan with the codecs between the cloud and edges."""
         beside = [kind for kind in (self.objective, self.method.objective) if kind.travels]
         if beside or walk.scopes(node) != {"all"}:
-            raise self._no_edge_travel("devices send a part of the model, or tensors besides it")
+            raise self._no_edge_travel("devices send only a part of the model, or tensors beside it")
 
         def coded(at: Node) -> Node:
             if not isinstance(at, Parallel) or at.at != CLOUD or at.mix == KEEP:
@@ -308,7 +308,7 @@ class ConfiguredMethod(Method):
 
         made = walk.changed(node, coded)
         if made == node:
-            raise self._no_edge_travel("no models go between the cloud and edges at which they meet")
+            raise self._no_edge_travel("no models travel between the cloud and edges that aggregate")
         return made
 
     def _no_edge_travel(self, why: str) -> SettingError:
@@ -319,7 +319,7 @@ class ConfiguredMethod(Method):
         )
 
     def coded(self, work: Work) -> Work:
-        """Return a device's work with the codecs, unless its visits send nothing."""
+        """Return a device's work with the codecs; unchanged if its visits send nothing."""
         if work.sends in ("nothing", ARRIVED):
             return work
         return replace(work, travel=self.parts.travel or "", travel_down=self.parts.travel_down or "")
@@ -330,7 +330,7 @@ class ConfiguredMethod(Method):
         return node
 
     def _check_plan(self, node: Node) -> None:
-        """Refuse a selection among no devices, and more visits than fit into memory with their receipts alone."""
+        """Check that a selection has devices to visit, and that the receipts of a plan's visits fit into memory."""
         at_cloud = bool(walk.visits(node, cloud=True)[-1]) and not walk.devices(node)
         if self.parts.selection not in (None, Everyone()) and at_cloud:
             raise SettingError(
@@ -358,16 +358,16 @@ class ConfiguredMethod(Method):
                 )
             if goal.assumes_sgd and not work.plain_sgd:
                 raise self._needs_sgd(f"objective '{work.objective}'")
-        parts = sorted({work.trains for work in walk.works(node) if work.borrows})  # an own part does not change
+        parts = sorted({work.trains for work in walk.works(node) if work.borrows})  # an own part stays
         if parts and self.server != Sgd():
             raise SettingError(
                 f"method.server with method '{self.name}': a round trains only part of the model (work.trains = "
                 f"'{parts[0]}'), and the server's momentum or rate would move the rest. Leave method.server out: the "
-                "model is then taken as it comes."
+                "mixed model is then the next one."
             )
 
     def _needs_sgd(self, part: str) -> SettingError:
         return SettingError(
-            f"method '{self.name}': its {part} takes the change of a visit for the rate times sums of gradients, which "
+            f"method '{self.name}': its {part} reads the change of a visit as the rate times a sum of gradients, which "
             "it is with SGD alone. For it, set work.optimizer = 'sgd', clip_norm = inf and work.moments = 'visit'."
         )

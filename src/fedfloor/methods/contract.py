@@ -1,4 +1,4 @@
-"""The contract of a method: four pure functions over the park's public facts."""
+"""The contract of a method: pure functions of the park's public facts."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ Answers = Mapping[int, Mapping[str, Any]]  # device → question → answer
 
 @dataclass(frozen=True, eq=False)
 class Resources:
-    """The resources of the devices by the network's model; arrays are float64 [K].
+    """The devices' resources by the network model; arrays are float64 [K].
 
     Attributes:
-        compute_s: seconds of one pass over a device's data.
-        download_s, upload_s: seconds that the model takes on an idle network.
-        problem: the allocation of channels and powers to the devices, where uploads interfere.
-        powers_dbm: the power levels that ``problem`` numbers.
+        compute_s: seconds of a pass over a device's data.
+        download_s, upload_s: seconds for the model on an idle network.
+        problem: the allocation problem of channels and powers, where uploads interfere; else None.
+        powers_dbm: the power levels in dBm to which the level numbers of ``problem`` refer.
     """
 
     compute_s: np.ndarray
@@ -42,21 +42,22 @@ class Resources:
 
 @dataclass(frozen=True)
 class View:
-    """The park's public facts as a method may see them; never a device's data.
+    """The park's public facts that a method may read; never a device's data.
 
     Attributes:
-        round: number of the round to be planned, from 1 (0 during set-up).
-        rounds: rounds of the whole schedule.
-        sizes: samples of each device's local set, int64 [K].
-        factory_of: factory of each device in this round, int32 [K].
-        start: the initial global packet; empty where a plan is only looked at.
-        receipts: the receipts of the last round's visits; empty at first.
+        round: the number of the round to plan, from 1 (0 during set-up).
+        rounds: the number of rounds in the whole schedule.
+        sizes: the number of samples in each device's local set, int64 [K].
+        factory_of: the factory of each device in this round, int32 [K].
+        start: the initial global packet; empty in a preview.
+        receipts: the receipts of the previous round's visits; empty at first.
         trained: the number of values at the front of the model that are trained.
         layout: the place of each tensor in the flat vector ``w``: name → (first, last + 1).
-        invited: the devices that may take part in this round; all where it is left out.
-        resources: the resources of the devices, for methods that need the network; None without one.
-        census: class counts that each device reports of its present samples, int64 [K, F], in rounds that read it.
-        held: samples that each device holds at a time, int64 [K]: those of a pass; left out, ``sizes``.
+        invited: the devices that may take part in this round; all by default.
+        resources: the resources of the devices, for methods that need the network; None without a network.
+        census: the class counts reported by the devices for their present samples, int64 [K, F], in rounds that need
+            it.
+        held: the number of samples that each device holds at a time, int64 [K]: those of a pass; ``sizes`` by default.
     """
 
     round: int
@@ -79,27 +80,27 @@ class View:
 
     @property
     def holdings(self) -> np.ndarray:
-        """Samples that each device holds at a time, int64 [K]."""
+        """The number of samples that each device holds at a time, int64 [K]."""
         return self.sizes if self.held is None else self.held
 
     @property
     def factories(self) -> list[list[int]]:
-        """The numbers of the devices of each factory that may take part."""
+        """The numbers of the devices that may take part, by factory."""
         count, devices = int(self.factory_of.max()) + 1, np.asarray(self.devices)
         return [devices[self.factory_of[devices] == m].tolist() for m in range(count)]
 
 
 @dataclass(frozen=True)
 class State:
-    """The state of a method from round to round; the run checkpoints it.
+    """The state of a method between rounds, which the run checkpoints.
 
-    Notes are converted as JSON does from the start, not only after a resume: tuples are lists, whole numbers as keys
-    are text.
+    Notes are converted to JSON's types at once, not only after a resume: tuples become lists, and whole numbers as keys
+    become text.
 
     Attributes:
-        packet: the global packet the next plan is run on: flat tensors, ``w`` the model.
-        notes: anything else, as JSON (groups, counters).
-        tensors: anything else, as tensors (server moments).
+        packet: the global packet at the start of the next plan: flat tensors, ``w`` the model.
+        notes: further values as JSON (groups, counters).
+        tensors: further tensors (server moments).
 
     Raises:
         SettingError: the notes are not JSON.
@@ -124,7 +125,7 @@ class State:
 
     @property
     def cohorts(self) -> dict[int, int]:
-        """The number of each device's model, if it has one: ``notes["cohorts"]``.
+        """The number of each device's model, for devices that have one: ``notes["cohorts"]``.
 
         >>> State({}, {"cohorts": {3: 1}}).cohorts
         {3: 1}
@@ -134,23 +135,24 @@ class State:
 
 @dataclass(frozen=True)
 class Needs:
-    """Needs of a method's rounds besides the packet, and their effects besides training it.
+    """The needs of a method's rounds beside the packet, and their effects beside training it.
 
     Attributes:
         network: ``plan`` reads the network's facts about the devices; the view then has ``resources``.
-        census: ``plan`` reads the census, which it shows by a ``Probe`` in the round.
-        census_in: the rounds of these whose number (0: the set-up) it is true for; all where it is left out.
-        labels: devices are chosen or grouped by their classes alone: without label skew this has nothing to use.
-        crosses: a branch of ``plan`` may visit devices of several factories; left out, a method of your own may and
-            a built-in one does not.
-        scopes: parts of the model that are trained in any round; the network must have them.
-        remembers: devices keep something between visits that another objective has no part in.
+        census: ``plan`` reads the census, and contains a ``Probe`` for it in the round.
+        census_in: a function of the round number (0: the set-up) that is true in rounds that need the census; all
+            rounds by default.
+        labels: devices are chosen or grouped by their classes alone, which has no use without label skew.
+        crosses: a branch of ``plan`` may visit devices of several factories; by default the user's own methods may,
+            and built-in methods do not.
+        scopes: the parts of the model that are trained in any round; the network must have them.
+        remembers: devices keep tensors between visits that do not belong to the objective.
         own: the part of the model that visits may let a device keep as its own (``Work.own``), with which it is
-            evaluated; "" is none.
-        separate: that part is the whole model: models never meet.
-        objective: its rounds depend on its own objective, which no setting may exchange.
-        cohorts: the packet may have several models, and :attr:`State.cohorts` names that of each device, with which it
-            is evaluated.
+            evaluated; "": none.
+        separate: that part is the whole model, so that models are never aggregated.
+        objective: the method's rounds depend on its own objective, which no setting may exchange.
+        cohorts: the packet may have several models, and :attr:`State.cohorts` gives each device's model, with which
+            the device is evaluated.
 
     >>> Needs(census=True, census_in=lambda number: number % 2 == 1).census_now(2)
     False
@@ -174,14 +176,14 @@ class Needs:
         return bool(self.own) or self.cohorts
 
     def census_now(self, round_number: int) -> bool:
-        """Return whether the plan of a round (0: the set-up) reads the census: the view has it in these only."""
+        """Return whether the plan of a round (0: the set-up) reads the census; the view has it only in these rounds."""
         return self.census and (self.census_in is None or self.census_in(round_number))
 
 
 class Method(Protocol):
     """A federated method: a frozen dataclass of its hyper-parameters. Most methods define only ``plan``.
 
-    ``title`` is its name as papers write it, where that is not the class's name.
+    ``title`` is its name in the spelling of papers, where it differs from the class's name.
     """
 
     title: ClassVar[str] = ""
@@ -193,7 +195,7 @@ class Method(Protocol):
 
     @property
     def server(self) -> Server:
-        """The cloud's step with the mean of the round's models, before ``absorb`` sees it."""
+        """The optimiser of the cloud, which steps by the mean of the round's models before ``absorb``."""
         return Sgd()
 
     @property
@@ -202,7 +204,7 @@ class Method(Protocol):
         return Needs()
 
     def setup(self, view: View) -> Node | None:
-        """Return the questions before the first round (``Probe`` nodes only), or nothing."""
+        """Return the questions to put before the first round (``Probe`` nodes only), or None."""
         return None
 
     def init(self, view: View, answers: Mapping[int, Mapping[str, Any]], rng: np.random.Generator) -> State:
@@ -210,13 +212,13 @@ class Method(Protocol):
         return State(view.start)
 
     def plan(self, state: State, view: View, rng: np.random.Generator) -> Node:
-        """Write down one round. Pure: equal arguments give equal plans."""
+        """Return the plan of one round. A pure function: equal arguments give equal plans."""
         ...
 
     def noted(self, state: State, plan: Node) -> State:
-        """Return the state after a round's resolved plan alone: a forecast has nothing else. Pure."""
+        """Return the state after a round's resolved plan, without its outcome, as in a forecast. A pure function."""
         return state
 
     def absorb(self, state: State, outcome: Outcome) -> State:
-        """Return the next state; the new global packet, after the server's step, enters here. Pure."""
+        """Return the next state, with the outcome's global packet after the server's step. A pure function."""
         return State(outcome.packet, state.notes, state.tensors)

@@ -1,4 +1,4 @@
-"""FedAvg, and the schedule that most methods share with it: drawn devices train alone, the cloud mixes their models."""
+"""FedAvg, and the schedule of most methods: drawn devices train in parallel, and the cloud averages their models."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ class FedAvg(Method):
             for k in S in parallel: w_k ← E epochs of SGD on the data of k, starting from w
             w ← Σ_{k∈S} n_k w_k / Σ_{k∈S} n_k
 
-    With every device and one step per visit it is one centralised step on the union of the mini-batches (equal sizes).
+    With all devices, one step per visit and equal sizes it is a centralised step on the union of the mini-batches.
 
     Travels: the model, down and up.
 
-    McMahan et al., AISTATS 2017, arXiv 1602.05629. Methods with another objective, mixing
-    rule or server are this class with that property exchanged.
+    McMahan et al., AISTATS 2017, arXiv 1602.05629. Methods with another objective, mixing rule or server are subclasses
+    with that property exchanged.
 
     Args:
-        fraction: C, share of the devices drawn in a round, in (0, 1].
-        work: the work of a visit; E = 5 epochs is FedSR's setting (arXiv 2403.14718) and McMahan's usual one.
+        fraction: C in (0, 1], the share of devices drawn in a round.
+        work: the work of a visit; E = 5 epochs is FedSR's setting (arXiv 2403.14718) and McMahan's usual setting.
     """
 
     fraction: float = 1.0
@@ -45,7 +45,7 @@ class FedAvg(Method):
     def __post_init__(self) -> None:
         name = type(self).__name__.lower()
         require(0 < self.fraction <= 1, f"methods.{name}.fraction", self.fraction, "above 0 and at most 1")
-        _ = self.objective  # settings out of range are refused by the parts that have them
+        _ = self.objective  # the parts with these settings refuse values out of range
         try:
             _ = self.mix, self.server
         except SettingError as error:
@@ -58,7 +58,7 @@ class FedAvg(Method):
         return BySamples()
 
     def plan(self, state: State, view: View, rng: np.random.Generator) -> Node:
-        """Visit the drawn devices in parallel."""
+        """Return the plan of a round: parallel visits to the drawn devices."""
         return self._visits(view, rng)
 
     def _visits(self, view: View, rng: np.random.Generator) -> Parallel:
@@ -66,21 +66,21 @@ class FedAvg(Method):
 
 
 def visiting(method: Method, work: WorkSettings, view: View, chosen: list[int], rule: Mix | None = None) -> Parallel:
-    """Return visits to the chosen devices in parallel, whose models meet by a rule; by samples where it is left out."""
+    """Return parallel visits to the chosen devices, whose models are mixed by a rule; by samples by default."""
     todo = work.at(view.round, view.rounds, method.objective)
     name, settings = mix.to_spec(rule or BySamples())
     return Parallel(tuple(Train(device(k), todo) for k in chosen), mix=name, settings=settings)
 
 
 def profiling(method: Method, work: WorkSettings, view: View) -> Probe:
-    """Return the question to all devices for the model that one local training makes; it keeps no moments."""
+    """Return the question to all devices for the model after one local training, which keeps no moments."""
     todo = replace(work.at(max(1, view.round), view.rounds, method.objective), moments="visit")
     settings = {name: value for name, value in todo.to_spec().items() if name != "settings" and value is not None}
     return Probe(tuple(view.devices), "profile", settings=settings)
 
 
 def beside(plan: Parallel, own: Callable[[Work], Work]) -> Parallel:
-    """Return visits that each first train a model of the device's own, besides the arrived one (``Work.sends``)."""
+    """Return visits that first train the device's own model and then the arrived one (``Work.sends``)."""
     visits = [visit for visit in plan.children if isinstance(visit, Train)]
     pairs = [(replace(visit, work=replace(own(visit.work), sends=ARRIVED)), visit) for visit in visits]
     return replace(plan, children=tuple(map(Sequence, pairs)))

@@ -1,4 +1,4 @@
-"""FedCS: as many devices as finish before a deadline."""
+"""FedCS: selection of as many devices as can finish before a deadline."""
 
 from __future__ import annotations
 
@@ -21,27 +21,26 @@ class FedCS(FedAvg):
 
         for each round:
             query max(C·K, 1) devices, drawn at random, for their resources; S ← {}, Θ ← 0
-            while some are left: x ← argmin_k (T_d(S∪k) − T_d(S)) + t_k^UL + max(0, t_k^UD − Θ), taken out
+            while candidates remain: x ← argmin_k (T_d(S∪k) − T_d(S)) + t_k^UL + max(0, t_k^UD − Θ), which is removed
                 Θ' ← Θ + t_x^UL + max(0, t_x^UD − Θ); if T_d(S∪x) + Θ' < T: Θ ← Θ', S ← S ∪ {x}
             for k in S in parallel: w_k ← E epochs of SGD on the data of k, starting from w
             w ← Σ_{k∈S} n_k w_k / Σ_{k∈S} n_k
 
     t^UD is the time of training, t^UL that of an upload, T_d(S) that of the slowest download in S; devices train at
-    the same time and upload one after the other, which is what Θ adds up.
+    the same time and upload one after the other, and Θ is the time until the last upload.
 
-    With a deadline that every device meets and C = 1 this is FedAvg. Where no candidate meets it, the round leaves the
-    model as it is; where no device of the park does, it is refused.
+    With a deadline that every device meets and C = 1 this is FedAvg. If no candidate meets the deadline, the round does
+    not change the model; if no device of the park meets it, the setting is refused.
 
     Travels: the model, down and up, and two numbers up from each candidate.
 
-    Nishio and Yonetani, ICC 2019, arXiv 1804.08333, Algorithm 3, with T_cs = T_agg = 0. It knows nothing of
-    interference: over a radio every chosen device sends on a channel drawn at random, with all its power, as RaFed's
-    comparison has it.
+    Nishio and Yonetani, ICC 2019, arXiv 1804.08333, Algorithm 3, with T_cs = T_agg = 0. The algorithm does not model
+    interference: over a radio every chosen device sends on a random channel with full power, as in RaFed's comparison.
 
     Args:
-        deadline_s: T, seconds that a round may take.
-        fraction: C, share of the devices that are candidates in a round, in (0, 1].
-        work: the work of a visit; the paper's E = 5, mini-batches of 50.
+        deadline_s: T, the greatest duration of a round in seconds.
+        fraction: C in (0, 1], the share of devices that are candidates in a round.
+        work: the work of a visit; E = 5 and mini-batches of 50 as in the paper.
     """
 
     fraction: float = 0.1
@@ -59,7 +58,7 @@ class FedCS(FedAvg):
         known = view.resources
         if known is None:
             raise SettingError(
-                "method 'fedcs' chooses by the devices' resources: it needs a [network], such as "
+                "method 'fedcs' selects by the devices' resources: it needs a [network], such as "
                 "--set network.profile=lte-cat-m2."
             )
         candidates = fraction(view.devices, self.fraction, rng)
@@ -67,7 +66,7 @@ class FedCS(FedAvg):
         update_s = known.compute_s * np.array([work.passes(n) for n in view.holdings.tolist()])
         chosen = greedy(candidates, known, update_s, self.deadline_s)
         if not chosen:
-            in_time(list(range(len(view.sizes))), known, update_s, self.deadline_s)  # refuses, if no device could
+            in_time(list(range(len(view.sizes))), known, update_s, self.deadline_s)  # SettingError if none can
             return Probe(tuple(candidates), "resources")
         visits = tuple(Train(device(k), work, self._radio(known, rng)) for k in chosen)
         return Sequence((Probe(tuple(candidates), "resources"), Parallel(visits)))
@@ -79,9 +78,9 @@ class FedCS(FedAvg):
 
 
 def in_time(candidates: list[int], known: Resources, update_s: np.ndarray, deadline_s: float) -> list[int]:
-    """Return the devices that finish in time, ascending: the greedy choice of FedCS.
+    """Return the devices that finish in time, ascending, by the greedy selection of FedCS.
 
-    ``update_s``: training time t^UD of every device, [K]. ``deadline_s``: T.
+    ``update_s``: training time t^UD of every device in seconds, [K]. ``deadline_s``: T. SettingError: no candidate can.
     """
     chosen = greedy(candidates, known, update_s, deadline_s)
     if not chosen:
@@ -89,13 +88,13 @@ def in_time(candidates: list[int], known: Resources, update_s: np.ndarray, deadl
         quickest = int(np.argmin(each))
         raise SettingError(
             f"methods.fedcs.deadline_s = {deadline_s:g}: no candidate finishes in time; the fastest, device "
-            f"{candidates[quickest]}, takes {each[quickest]:.3g} s. Allow more."
+            f"{candidates[quickest]}, takes {each[quickest]:.3g} s. Raise it."
         )
     return chosen
 
 
 def greedy(candidates: list[int], known: Resources, update_s: np.ndarray, deadline_s: float) -> list[int]:
-    """Return the devices of :func:`in_time`, or an empty list."""
+    """Return the devices of :func:`in_time`, or an empty list if no candidate finishes in time."""
     left, chosen, elapsed, spread = np.array(candidates), list[int](), 0.0, 0.0
     while left.size:
         down, up, update = known.download_s[left], known.upload_s[left], update_s[left]

@@ -1,4 +1,4 @@
-"""FedFusion: FedAvg whose devices fuse their features with the global model's."""
+"""FedFusion: FedAvg with devices that fuse their features with those of the global model."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fedfloor.parts.mix import Equal, Mix
 from fedfloor.parts.objective import Objective
 from fedfloor.plan.outcome import Outcome
 
-GAMMA = "fusion.gamma"  # how the name of the gates ends, in the module :class:`fedfloor.models.layers.Fused`
+GAMMA = "fusion.gamma"  # last part of the name of the gates in the module :class:`fedfloor.models.layers.Fused`
 
 
 @dataclass(frozen=True)
@@ -36,15 +36,15 @@ class FedFusion(FedAvg):
 
     Travels: the model with its operator, down and up.
 
-    Yao et al., ICIP 2019; arXiv 1908.05891; code thu-media/FedFusion, from which the equal mean and the smoothing are.
-    The authors train with SGD of momentum 0.9 and weight decay 5e-4, E = 5, batches of 64, rate 2e-3 (MNIST) or 5e-3
-    (CIFAR-10), times 0.99 per round down to 1e-4. In FedGS's comparison (arXiv 2202.01512) ``multi`` did best.
+    Yao et al., ICIP 2019; arXiv 1908.05891. The equal mean and the smoothing follow the code thu-media/FedFusion. The
+    authors train with SGD with momentum 0.9 and weight decay 5e-4, E = 5, batches of 64, and a rate of 2e-3 (MNIST) or
+    5e-3 (CIFAR-10), times 0.99 per round down to 1e-4. In FedGS's comparison (arXiv 2202.01512) ``multi`` is the best.
 
     Args:
         operator: the operator that fuses features.
-        smoothing: s in [0, 1), share of the last round's γ; of ``multi`` and ``single``.
-        layer: path of the layer whose input is fused; left out, the first flattening behind trained layers, or else the
-            classifier.
+        smoothing: s in [0, 1), the share of the previous round's γ; for ``multi`` and ``single``.
+        layer: the path of the layer whose input is fused; by default the first ``nn.Flatten`` after trained layers, or
+            else the classifier.
     """
 
     operator: Literal["conv", "multi", "single"] = "multi"
@@ -60,8 +60,8 @@ class FedFusion(FedAvg):
         return Fusion(self.operator, self.layer)
 
     def init(self, view: View, answers: Answers, rng: np.random.Generator) -> State:
-        """Note the place of γ in the model."""
-        if self.operator == "conv" or not view.start:  # a plan that is only looked at has no model
+        """Return the first state, with the place of γ in the model."""
+        if self.operator == "conv" or not view.start:  # a preview of a plan has no model
             return State(view.start)
         places = [place for name, place in view.layout.items() if f".{name}".endswith(f".{GAMMA}")]
         if len(places) != 1:
@@ -80,5 +80,5 @@ class FedFusion(FedAvg):
             return State(outcome.packet, state.notes, state.tensors)
         gamma = slice(*state.notes["gamma"])
         w = outcome.packet["w"].clone()
-        w[gamma] += self.smoothing * (state.packet["w"][gamma] - w[gamma])  # to the bit where no device trained
+        w[gamma] += self.smoothing * (state.packet["w"][gamma] - w[gamma])  # no change if no device trained
         return State({**outcome.packet, "w": w}, state.notes, state.tensors)

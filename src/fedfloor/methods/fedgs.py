@@ -1,4 +1,4 @@
-"""FedGS: super nodes, chosen anew in every iteration so that their data look like those of all devices."""
+"""FedGS: super nodes, selected in every iteration so that their class shares approach those of all devices."""
 
 from __future__ import annotations
 
@@ -21,43 +21,43 @@ from fedfloor.solvers.selection.solve import SOLVERS
 
 @dataclass(frozen=True)
 class FedGS(Method):
-    r"""Group client selection: every iteration min_S ‖Σ_{k∈S} a_k − n|S|P‖₂, a_k the class counts of k's next batch.
+    r"""Group client selection: each iteration min_S ‖Σ_{k∈S} a_k − n|S|P‖₂ with the class counts a_k of k's next batch.
 
     ::
 
         P ← norm(Σ_k n_k P_k), queried once
         for each round:
             for each factory m in parallel: w_m ← w
-                T times: S ← L_rnd devices at random and the L − L_rnd best ones for them, by their census
+                T times: S ← L_rnd devices at random and the L − L_rnd that complement them best, by their census
                          for k in S in parallel: w_k ← one step of SGD on the next mini-batch of k, starting from w_m
                          w_m ← Σ_{k∈S} n_k w_k / Σ_{k∈S} n_k
             w ← mean of w_m
 
-    With T = 1, every device and equal factories it is one centralised step on the union of the mini-batches. With
-    solver = "random" only its synchronisation is left; with T = 1 and work.epochs it is FedAvg that meets at edges and
-    chooses by classes.
+    With T = 1, all devices and equal factories it is a centralised step on the union of the mini-batches. With
+    solver = "random" only its synchronisation remains; with T = 1 and work.epochs it is FedAvg with averages at edges
+    and a selection by classes.
 
     Travels: the model; in each iteration the census of every device, F counts up, unless ``census_free``; the counts of
-    the whole local set once. It is meant for a stream (``data.stream``) whose window is a mini-batch; else the census
-    is that of all a device holds, and a mini-batch is expected to be like it.
+    the whole local set once. The method is meant for a stream (``data.stream``) whose window is a mini-batch. Otherwise
+    the census covers all samples of a device, and a mini-batch is assumed to have the same class shares.
 
     Li et al., IEEE IoT-J 9(18), 2022, arXiv 2202.01512. M = 10 factories, T = 50, L = 10, L_rnd = 2, n = 32, η = 0.01.
     Its GBP-CS are the solvers ``gbpcs`` (pseudo-inverse), ``gbpcs-zero`` and ``gbpcs-random``; ``exact``, the default
-    here, proves its choice the best one. A factory with fewer than L devices trains all of them, as in the reference
-    code, one without devices none; classes without samples are left out.
+    here, proves the optimum. A factory with fewer than L devices trains all of them, as in the reference code, and a
+    factory without devices none; classes without samples are left out.
 
     Args:
-        iterations: T, synchronisations at an edge per round.
-        devices: L, chosen per factory and iteration.
-        random: L_rnd of them, drawn uniformly.
-        solver: the name of the algorithm that chooses the remaining devices; ``random`` needs no census.
-        choose: the time of the choice: every ``iteration``, or the beginning of a ``round`` (ours, to separate the
-            effects).
+        iterations: T, the number of synchronisations at an edge per round.
+        devices: L, the number of devices selected per factory and iteration.
+        random: L_rnd, the number of these that are drawn uniformly.
+        solver: the name of the algorithm that selects the remaining devices; ``random`` needs no census.
+        choose: the time of the selection: every ``iteration``, or the beginning of a ``round`` (an addition, to
+            separate the effects).
         weights: the weights of the factories: ``equal`` (the paper) or ``by_samples``.
-        census_free: do not count the bytes of the census, as the paper.
-        balance: give more weight to the classes that were trained on less than their share (ours). With C the samples
-            of each class trained on so far, expected by the devices visited, and s those of a round, P becomes in each
-            factory norm(((Σ C + s)·P − C)₊), of the classes that it holds.
+        census_free: whether the bytes of the census are not counted, as in the paper.
+        balance: whether classes that were trained less than their share get more weight (an addition). With C the
+            expected number of samples of each class trained so far, and s the samples of a round, P becomes
+            norm(((Σ C + s)·P − C)₊) in each factory, over the classes that it holds.
     """
 
     iterations: int = 50
@@ -80,16 +80,16 @@ class FedGS(Method):
 
     @property
     def blind(self) -> bool:
-        """Whether no census is needed."""
+        """Whether the method needs no census."""
         return self.solver == "random" or self.random == self.devices
 
     @property
     def needs(self) -> Needs:
-        """Devices are chosen by their census, which the plan itself reads where this happens once a round."""
+        """The census, which the plan itself reads if devices are selected once per round."""
         return Needs(census=self.choose == "round" and not self.blind, labels=not self.blind)
 
     def setup(self, view: View) -> Node | None:
-        few = max(map(len, view.factories)) <= self.devices  # everyone is visited, and factories keep their sizes
+        few = max(map(len, view.factories)) <= self.devices  # all devices are visited, and factories keep their sizes
         return None if self.blind or few else Probe(tuple(view.devices), "classes")
 
     def init(self, view: View, answers: Answers, rng: np.random.Generator) -> State:
@@ -97,7 +97,7 @@ class FedGS(Method):
         notes = {"share": shares(counts).tolist()} if counts else {}
         if not (counts and self.balance):
             return State(view.start, notes)
-        import torch  # devices' agents start without it
+        import torch  # device agents start without it
 
         held = torch.zeros(len(view.holdings), len(counts[0]), dtype=torch.float64)
         held[sorted(answers)] = torch.as_tensor(np.array(counts), dtype=torch.float64)
@@ -144,7 +144,7 @@ class FedGS(Method):
         return tuple((wanted / wanted.sum()).tolist()) if wanted.sum() > 0 else share
 
     def _super_node(self, members: tuple[int, ...], node: Select, share: tuple[float, ...]) -> Select:
-        """Return the ``Select`` of a factory's members, or all of them where there are no more than L."""
+        """Return the ``Select`` node of a factory's members, which takes all of them if there are at most L."""
         if len(members) <= self.devices:
             return replace(node, policy="everyone", candidates=members, how_many=len(members))
         if self.blind:

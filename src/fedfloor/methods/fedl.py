@@ -1,4 +1,4 @@
-"""FEDL: devices correct their steps by the gradient of all devices."""
+"""FEDL: devices correct their steps by the mean gradient of all devices."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ class FEDL(FedAvg):
     Travels: the model and ḡ down, the model and a gradient up; before the first round the model down and a gradient up.
 
     Dinh et al., IEEE/ACM Transactions on Networking 2021, arXiv 1910.13067. As in the paper a device sends its gradient
-    at the model it ended with. The authors' code (CharlieDinh/FEDL_pytorch) starts with ḡ = 0 and leaves the correction
-    out of the first round; here the first ḡ is queried. It trains networks with all of a device's samples in a
-    mini-batch or with 40 and calls FEDL unstable with 20: choose a large ``work.batch_size``.
+    at its final model. The authors' code (CharlieDinh/FEDL_pytorch) starts with ḡ = 0 and has no correction in the
+    first round; here the first ḡ is queried. The authors train networks with mini-batches of 40 or of all samples, and
+    find FEDL unstable with 20: choose a large ``work.batch_size``.
 
     Args:
         eta: η ≥ 0. The authors used 0.2 with mini-batches of 20 for MNIST and FEMNIST (lr 0.003, 20 epochs), 0.5 to 4
@@ -48,11 +48,11 @@ class FEDL(FedAvg):
         return Corrected(self.weight, self.eta)
 
     def setup(self, view: View) -> Node | None:
-        """Return the question to every device for its gradient at the initial model, where there is a correction."""
+        """Return the question to every device for its gradient at the initial model; None without a correction."""
         return Probe(tuple(view.devices), "gradient") if self.weight > 0 else None
 
     def init(self, view: View, answers: Answers, rng: np.random.Generator) -> State:
-        """Put the answers' mean by samples into the packet as ``grad``; without answers (a preview) there is none."""
+        """Return the first state, with the answers' mean by samples as ``grad``, or without it in a preview."""
         if not answers:
             return State(view.start)
         from fedfloor.parts.means import mean

@@ -1,4 +1,4 @@
-"""FedSR, whose models travel rings of devices that the cloud averages, and ring-optimization: one ring of all."""
+"""FedSR, which averages models that travel along rings of devices, and ring-optimization, with a single ring."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ class FedSR(Method):
                 for lap = 1 … R: for k in the ring: w_m ← E epochs of SGD on the data of k, starting from w_m
             w ← Σ_m |D_m| w_m / |D|
 
-    With rings of one (``ring_size = 1``) and one lap this is FedAvg. With one ring of all devices and one lap it is
-    ring-optimization.
+    With rings of one device (``ring_size = 1``) and one lap this is FedAvg. With one ring of all devices and one lap it
+    is ring-optimization.
 
-    Travels: the model, down to each ring, from device to device, up from its last one.
+    Travels: the model, down to each ring, from device to device, and up from the ring's last device.
 
-    Algorithm 1 of FedSR, arXiv 2403.14718. Its loop "r = 0 … R" is read as R laps, which is what its traffic (Table
-    III) counts; the order of a ring is drawn anew in each round, and the last device of a lap hands over to the first.
-    In the paper devices change factory in each round: so does ``park.mobility = { every = 1, share = 1.0 }``.
+    Algorithm 1 of FedSR, arXiv 2403.14718. Its loop "r = 0 … R" is read as R laps, which agrees with its traffic (Table
+    III). The order of a ring is drawn in each round, and the last device of a lap passes the model to the first. In the
+    paper devices change factories in each round, as with ``park.mobility = { every = 1, share = 1.0 }``.
 
     Args:
-        laps: R, times the model goes round a ring in one global round.
-        ring_size: devices per ring, drawn over the whole park; None makes one ring per factory. The last ring may be
-            smaller.
-        fraction: share of the devices drawn in a round, in (0, 1].
+        laps: R, the number of passes of the model through a ring in a global round.
+        ring_size: the number of devices per ring, drawn from the whole park; None: one ring per factory. The last ring
+            may be smaller.
+        fraction: the share of devices drawn in a round, in (0, 1].
         work: the work of a visit; E = 1 epoch.
     """
 
@@ -55,7 +55,7 @@ class FedSR(Method):
 
     @property
     def needs(self) -> Needs:
-        """Rings of a given size cross factories; others lie within one."""
+        """Whether rings cross factories: those of a given size do."""
         return Needs(crosses=self.ring_size is not None)
 
     def plan(self, state: State, view: View, rng: np.random.Generator) -> Node:
@@ -64,7 +64,7 @@ class FedSR(Method):
         branches = []
         for ring in sorted(self._rings(drawn, view, rng), key=min):
             chain = Sequence(tuple(Train(device(k), work) for k in ring))
-            branches.append(Repeat(self.laps, chain, tick=False))  # laps take no tick: streams stand still in a round
+            branches.append(Repeat(self.laps, chain, tick=False))  # no tick: streams do not advance within a round
         return Parallel(tuple(branches))
 
     def _rings(self, drawn: list[int], view: View, rng: np.random.Generator) -> list[list[int]]:
@@ -78,7 +78,7 @@ class FedSR(Method):
 
 @dataclass(frozen=True)
 class Ring(Method):
-    """One ring of all participants, w ← SGD(w, D_k) for each k in turn.
+    """A single ring of all participants, w ← SGD(w, D_k) for each k in turn.
 
     ::
 
@@ -90,12 +90,12 @@ class Ring(Method):
 
     Travels: the model, from device to device.
 
-    FedSR, arXiv 2403.14718, section III ("ring-optimization"), there with one lap of E = 1 per round (its Table III
-    counts 20 models per round for 20 devices).
+    FedSR, arXiv 2403.14718, section III ("ring-optimization"), with one lap of E = 1 per round in the paper (its Table
+    III counts 20 models per round for 20 devices).
 
     Args:
-        laps: R, times round the ring in one global round.
-        fraction: share of the devices drawn in a round, in (0, 1].
+        laps: R, the number of passes through the ring in a global round.
+        fraction: the share of devices drawn in a round, in (0, 1].
         work: the work of a visit; E = 1 epoch.
     """
 

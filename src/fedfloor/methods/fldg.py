@@ -1,4 +1,4 @@
-"""FLDG and FLDG-L: devices grouped once by mean features, or by hashes of them; one of each group trains in a round."""
+"""FLDG and FLDG-L: devices grouped once by mean features or their hashes; one device per group trains in a round."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ log = logging.getLogger(__name__)
 
 
 class Grouped(Method):
-    """The schedule of both: K-Means of the devices' answers; groups are formed anew where class shares have moved."""
+    """The schedule of FLDG and FLDG-L: K-Means of the devices' answers, repeated when class shares have changed."""
 
-    question = ""  # its name
+    question = ""  # name of the question
     groups: int
     refresh: float | None
     work: WorkSettings
@@ -75,7 +75,7 @@ class Grouped(Method):
 
 @dataclass(frozen=True)
 class FLDG(Grouped):
-    r"""Device grouping by mean features, w ← w + Σ_i |D_i| Δ_i / Σ_i |D_i| over one device i of each of K groups.
+    r"""Device grouping by mean features, w ← w + Σ_i |D_i| Δ_i / Σ_i |D_i| over one device i per group.
 
     ::
 
@@ -85,24 +85,24 @@ class FLDG(Grouped):
             for k in S in parallel: w_k ← E epochs of SGD on the data of k, starting from w
             w ← Σ_{k∈S} n_k w_k / Σ_{k∈S} n_k
 
-    With as many groups as devices it is FedAvg. With cohorts = true every group is a cohort: all its devices train in
-    every round, and w_g, which the group begins with the first model and is evaluated with, is the mean of theirs
-    alone; with one group that is FedAvg, too.
+    With as many groups as devices it is FedAvg. With cohorts = true every group is a cohort with its own model w_g: all
+    its devices train in every round, w_g is the mean of their models alone, and they are evaluated with it. With one
+    group that is FedAvg, too.
 
     Travels: the D features once, then the model. The paper's f is MobileNetV2 (``mobilenet``, D = 1280), trained on
-    ImageNet, which needs weights (``weights``); the default needs none. Devices see which group they are in by being
-    drawn, and the server the mean features of their data: FLDG-L reveals less.
+    ImageNet, which needs weights (``weights``); the default needs none. The server sees the mean features of the
+    devices' data; FLDG-L reveals less.
 
     Liu et al., "Towards Fast and Accurate Federated Learning with non-IID Data for Cloud-Based IoT Applications". K =
     10 of 100 devices, E = 5, batches of 50, η = 0.01.
 
     Args:
-        groups: K, and devices trained in a round.
+        groups: K, the number of groups, and of devices trained in a round.
         extractor: f, by name: ``hog``, ``random-conv``, ``raw``, ``penultimate``, ``mobilenet``, ``onnx``.
-        weights: file or folder of the extractor's weights, for those that have them.
-        cohorts: whether every group has a model of its own.
-        refresh: group anew where class shares have moved this far since, ½ Σ_c |p_c − q_c| on average, which
-            costs a census in every round; left out, the groups stay (the paper).
+        weights: the file or folder of the weights, for extractors that have weights.
+        cohorts: whether every group has its own model.
+        refresh: the change of class shares, ½ Σ_c |p_c − q_c| on average, above which groups are formed again; costs a
+            census in every round. By default groups are fixed, as in the paper.
     """
 
     question = "features"
@@ -145,26 +145,27 @@ class FLDGL(Grouped):
     ::
 
         before the first round: every device k sends h integers F_1(v_k) … F_h(v_k) of its mean features v_k
-        K groups ← K-Means of these; then as FLDG
+        K groups ← K-Means of these integers; then as FLDG
 
-    a_i ~ N(0, I), b_i ~ U[0, r], by the experiment's seed the same on all devices: near vectors have equal hashes more
-    often than far ones. Devices with the same hashes share a group. With as many groups as devices it is FedAvg.
+    a_i ~ N(0, I), b_i ~ U[0, r], drawn by the experiment's seed, the same on all devices: near vectors have equal
+    hashes more often than distant vectors. Devices with equal hashes are in one group. With as many groups as devices
+    it is FedAvg.
 
-    Travels: h integers once, then the model. ``fedfloor reproduce fldg-privacy`` measures the information that they
-        reveal.
+    Travels: h integers once, then the model. ``fedfloor reproduce fldg-privacy`` measures the information that the
+    integers reveal.
 
     Liu et al., "Towards Fast and Accurate Federated Learning with non-IID Data for Cloud-Based IoT Applications". h =
     5, K = 10 of 100 devices, E = 5, batches of 50, η = 0.01; r = 3 for MobileNetV2's features, which are larger than
-    those of the default extractor: r should be less than devices are apart. The paper's bound h ≥ ⌈log_r K⌉ takes r
-    for the number of values that a hash can have; fewer hashes than that are warned of.
+    those of the default extractor: r should be smaller than the distances between devices. The paper's bound
+    h ≥ ⌈log_r K⌉ treats r as the number of values of a hash; fewer hashes cause a warning.
 
     Args:
-        groups: K, and devices trained in a round.
-        hashes: h.
+        groups: K, the number of groups, and of devices trained in a round.
+        hashes: h, the number of hashes per device.
         width: r, in the unit of the features.
         extractor: the extractor of the features; see FLDG.
-        weights: file or folder of the extractor's weights, for those that have them.
-        refresh: group anew where class shares have moved this far since; see FLDG.
+        weights: the file or folder of the weights, for extractors that have weights.
+        refresh: the change of class shares above which groups are formed again; see FLDG.
     """
 
     question = "hash"
@@ -185,7 +186,7 @@ class FLDGL(Grouped):
     def setup(self, view: View) -> Node:
         if self.width > 1 and self.hashes < (bound := fewest_functions(self.groups, self.width)):
             log.warning(
-                "methods.fldgl.hashes = %d is below ⌈log_r K⌉ = %d for %d groups and width %g: devices that are unlike "
+                "methods.fldgl.hashes = %d is below ⌈log_r K⌉ = %d for %d groups and width %g: different devices "
                 "may get the same hashes.", self.hashes, bound, self.groups, self.width,
             )  # fmt: skip
         return super().setup(view)

@@ -1,4 +1,4 @@
-"""HFedMS: groups that grow in number, a memory of features, and an extractor that travels rarely."""
+"""HFedMS: a growing number of groups, a memory of features, and an extractor that travels rarely."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ WORDS = {
 
 @dataclass(frozen=True)
 class HFedMS(Method):
-    r"""Sequential-to-parallel training, w ← 1/(κM)·Σ_m w_m over chains of alike class mixes, and memorable semantics.
+    r"""Sequential-to-parallel training, w ← 1/(κM)·Σ_m w_m over chains with similar class shares, and kept semantics.
 
     ::
 
         for each period q = 1, 2, … of T rounds:
-            form M = f(q) groups of ⌊K/M⌋ devices whose classes are mixed alike (ICG); draw κM of them
+            form M = f(q) groups of ⌊K/M⌋ devices with similar class shares (ICG); draw κM of them
             first round:  for m in parallel: w_m ← w; for k in m in turn: w_m ← SGD on the window of k, from w_m
-                          w ← mean of w_m, handed to all of them
-            T − 1 rounds: the same with the classifier alone, on the window's features and those that k has kept (SCC)
+                          w ← mean of w_m, sent to all of their devices
+            T − 1 rounds: the same with the classifier alone, on the features of the window and of k's memory (SCC)
 
-    Variant "S" regroups in every round and has no others: T = 1, devices keep nothing, and the model is not handed
-    out. With as many groups as devices, all of them chosen, it is FedAvg (where devices hold equally many samples).
-    "D" with T = 1 is "S" in model, not in price; with memory = 0 it has no memory, and its calibration rounds train the
-    classifier on the stream.
+    Variant "S" forms groups in every round, with T = 1: devices keep nothing, and the model is not sent out
+    after the round. With as many groups as devices, all of them drawn, it is FedAvg if devices hold the same
+    number of samples. "D" with T = 1 yields the model of "S" at another price; with memory = 0 there is no
+    memory, and calibration rounds train the classifier on the stream.
 
     Travels: the census of a window, F counts, at the beginning of a period; the model, then the classifier.
 
@@ -47,25 +47,26 @@ class HFedMS(Method):
     b = 5, η = 0.01, windows of 50 (``data.stream = augmented``). Rounds are counted from 1, so r = 1, T + 1, … begin a
     period. The reference code (slz-ai/hfedms) differs: shuffle = "round", rule = "random", calibration_epochs = 3,
     grouping = "icg-euclidean", a stream of ``window = 49, every = T``, objective = distilled with weight 0.1/62 (its
-    teacher is the round's global model, here the model as it arrived: the same for the first of a chain), groups
-    weighted by the sizes of local sets (here ``by_samples`` takes what devices hold, on streams a window each). Other
-    groupings by name: ``exchange`` is ours, ``random`` needs no census and takes its place without answers.
+    teacher is the round's global model, here the arrived model, which is the same for the first device of a chain), and
+    groups weighted by the sizes of local sets (here ``by_samples`` weights by the samples that devices hold, on streams
+    a window each). Other groupings: ``exchange`` is an addition; ``random`` needs no census and replaces any grouping
+    without answers.
 
     Args:
-        variant: ``D`` for data that stream, ``S`` for data that stay.
-        period: T.
-        share: κ, of the groups, drawn in a period.
-        growth: f, how the number of groups grows.
-        grouping: the name of the algorithm that forms them.
+        variant: ``D`` for streaming data, ``S`` for static data.
+        period: T, the number of rounds of a period.
+        share: κ, the share of groups drawn in a period.
+        growth: f, the growth of the number of groups.
+        grouping: the name of the algorithm that forms the groups.
         weights: the weights of the groups: ``equal`` (the paper) or ``by_samples``.
         shuffle: the order within groups, once a ``period`` or in every ``round``.
-        memory: Q, features that a device keeps; 0: none.
-        compensate: whether kept features are moved with the extractor.
-        rule: the features that are kept: those nearest to the mean of their class among ``candidates`` or in the last
-            ``window``, or at ``random``.
-        keep: ``semantics``, or all ``samples`` of calibration rounds as they were: the upper bound.
-        calibration_epochs: the epochs of the T − 1 rounds; left out, those of ``work``.
-        census_free: do not count the bytes of the census.
+        memory: Q, the number of features that a device keeps; 0: no memory.
+        compensate: whether kept features are moved when the extractor has changed.
+        rule: the kept features: the nearest to their class's mean over all ``candidates`` or the last ``window``, or
+            ``random`` features.
+        keep: ``semantics``, or all ``samples`` of calibration rounds, as an upper bound.
+        calibration_epochs: the epochs of the T − 1 rounds; those of ``work`` by default.
+        census_free: whether the bytes of the census are not counted.
     """
 
     variant: Literal["D", "S"] = "D"
@@ -94,16 +95,16 @@ class HFedMS(Method):
             if getattr(self, name) not in known:
                 raise unknown(f"methods.hfedms.{name}", getattr(self, name), known)
         Replay(max(1, self.memory), self.compensate, self.rule)
-        chosen_groups(self.share, self.growth.groups(1))  # later there are no fewer, unless devices are
+        chosen_groups(self.share, self.growth.groups(1))  # later groups are no fewer, unless devices are fewer
 
     @property
     def every(self) -> int:
-        """T, rounds from one full synchronisation to the next."""
+        """T, the number of rounds from one full synchronisation to the next."""
         return 1 if self.variant == "S" else self.period
 
     @property
     def needs(self) -> Needs:
-        """The census where a period begins; devices keep features, or samples; chains cross factories."""
+        """The census at the beginning of a period; devices keep features, or samples; chains cross factories."""
         by_census = self.grouping != "random"
         return Needs(
             census=by_census,
@@ -144,10 +145,10 @@ class HFedMS(Method):
         period = period_of(view.round, self.every)
         groups = groups_of(self.growth, period, len(view.devices))
         census = None if view.census is None else view.census[list(view.devices)]
-        known = census is None or census.any()  # else no answer, or no samples
+        known = census is None or census.any()  # otherwise no answer, or no samples
         every = formed(self.grouping if known else "random", view.devices, census if known else None, groups, rng)
         chosen_groups(self.share, groups_of(self.growth, period, len(view.sizes)))  # a park too small is refused
-        many = chosen_groups(self.share, groups) if self.share * groups >= 1 else 1  # few may take part in this round
+        many = chosen_groups(self.share, groups) if self.share * groups >= 1 else 1  # few may take part in the round
         return [every[m] for m in sorted(rng.choice(groups, many, replace=False))]
 
     def _kept(self, state: State, view: View, rng: np.random.Generator) -> list[list[int]]:

@@ -1,4 +1,4 @@
-"""HierFAVG: edges average often, the cloud averages the edges occasionally."""
+"""HierFAVG: frequent averages at edges, and an occasional average of the edges at the cloud."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ class HierFAVG(Method):
 
     Travels: the model, between edges and devices κ2 times in a round, between cloud and edges once.
 
-    Liu et al., ICC 2020, arXiv 1905.06641, where κ1 counts SGD steps (``work.steps``); FedSR compares with κ1 = 1
+    Liu et al., ICC 2020, arXiv 1905.06641, where κ1 counts SGD steps (``work.steps``); FedSR's comparison has κ1 = 1
     epoch and κ2 = 5.
 
     Args:
-        edge_rounds: κ2, averages at the edge per global round.
-        fraction: share of the devices drawn in a round, in (0, 1].
-        work: κ1, of a visit between two averages at the edge.
+        edge_rounds: κ2, the number of averages at the edge per global round.
+        fraction: the share of devices drawn in a round, in (0, 1].
+        work: κ1, the work of a visit between two averages at the edge.
     """
 
     edge_rounds: int = 5

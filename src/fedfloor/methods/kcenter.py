@@ -1,4 +1,4 @@
-"""K-Center: devices whose first local models lie far apart train together."""
+"""K-Center: devices with distant first local models train together."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ class KCenter(Method):
 
         before the first round: every device trains once from w and sends p_k
         for each round:
-            S ← a device of the pool at random; then k − 1 times the one that is farthest from its nearest in S
-            the pool loses S; where fewer than k are left, all are back
+            S ← a device of the pool at random; then k − 1 times the device farthest from its nearest in S
+            S leaves the pool; with fewer than k devices left, the pool is filled again
             for k in S in parallel: w_k ← E epochs of SGD on the data of k, starting from w
             w ← Σ_{k∈S} n_k w_k / Σ_{k∈S} n_k
 
     With as many centers as devices it is FedAvg.
 
-    Travels: the model; before the first round the model to every device and back, and a local training on each.
+    Travels: the model; before the first round the model to every device and, after a local training, back.
 
-    The baseline of FAVOR, Wang et al., IEEE INFOCOM 2020, with which FLDG is compared; after N/k rounds its pool is
-    empty. Profiles are not made anew.
+    The baseline of FAVOR, Wang et al., IEEE INFOCOM 2020, with which FLDG is compared; its pool is empty after N/k
+    rounds. Profiles are computed only once.
 
     Args:
-        centers: k, devices trained in a round.
+        centers: k, the number of devices trained in a round.
         work: the work of a visit, and of a profile.
     """
 
@@ -52,7 +52,7 @@ class KCenter(Method):
         return profiling(self, self.work, view)
 
     def init(self, view: View, answers: Answers, rng: np.random.Generator) -> State:
-        """Compute the distances between profiles; these themselves are not kept."""
+        """Return the first state, with the distances between profiles instead of the profiles."""
         import torch
 
         from fedfloor.solvers.clustering import squared_distances
@@ -60,8 +60,8 @@ class KCenter(Method):
         known = sorted(k for k in answers if "profile" in answers[k])
         if not 1 <= self.centers <= len(known):
             raise SettingError(
-                f"methods.kcenter.centers = {self.centers} of {len(known)} devices: must be at most as many as there "
-                "are."
+                f"methods.kcenter.centers = {self.centers} of {len(known)} devices: must be at most the number "
+                "of devices."
             )
         apart = squared_distances(np.stack([answers[k]["profile"].numpy() for k in known]))
         return State(view.start, {"known": known, "left": known}, {"apart": torch.from_numpy(apart)})
@@ -86,12 +86,12 @@ class KCenter(Method):
         return self.noted(replace(state, packet=outcome.packet), outcome.resolved)
 
     def _pool(self, state: State, view: View) -> list[int]:
-        """Return the remaining devices that may take part; where they are too few, all that may."""
+        """Return the devices of the pool that may take part; if they are too few, all devices that may."""
         may = set(view.devices)
         for pool in (state.notes["left"], state.notes["known"]):
             left = [k for k in pool if k in may]
             if len(left) >= self.centers:
                 return left
         if not left:
-            raise SettingError("method 'kcenter': no device that has a profile may take part.")
+            raise SettingError("method 'kcenter': no device with a profile may take part in this round.")
         return left

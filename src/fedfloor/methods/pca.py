@@ -1,4 +1,4 @@
-"""Principal components in one round: the reference for deeper models."""
+"""Principal component analysis in one round, as a reference for deeper models."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 Floats = NDArray[np.float64]
-SMALLEST = 1e-9  # variances of standardised sensors below it are rounding
+SMALLEST = 1e-9  # smaller variances of standardised sensors are rounding errors
 Statistic = Literal["T2+Q", "T2", "Q"]
 
 
@@ -30,22 +30,22 @@ class Pca(Method):
         each device k: n_k, its mean m_k and S_k = Σ_i (x_i − m_k)(x_i − m_k)ᵀ
         n ← Σ n_k;  m ← Σ n_k m_k / n;  S ← Σ_k S_k + n_k (m_k − m)(m_k − m)ᵀ
         z = (x − m)/σ with σ² the diagonal of S/n;  eigenvalues λ_1 ≥ λ_2 ≥ … and vectors v_i of their covariance
-        k ← the fewest components that explain a share of Σ λ_i;  t_i = v_iᵀ z
+        k ← the least number of components that explain a share of Σ λ_i;  t_i = v_iᵀ z
         T² = Σ_{i≤k} t_i²/λ_i,  Q = Σ_{i>k} t_i²;  score = T²/τ² + Q/δ²
 
     τ² and δ² are the 99 % quantiles under normality: of χ² with k degrees of freedom, and Box's g·χ² with h, where
     g = Σ λ²/Σ λ and h = (Σ λ)²/Σ λ² over i > k. The score is Yue and Qin's combined index; alarms begin at the
-    threshold of the task. With one device it is the principal component analysis of its samples; however samples are
-    divided among devices, the result is that of all of them in one place, up to rounding.
+    threshold of the task. With one device it is the principal component analysis of its samples; with several devices
+    the result is that of all samples in one place, up to rounding.
 
     Travels: one answer of 1 + D + D(D + 1)/2 numbers per device, for samples of D numbers, and no model.
 
     Jackson and Mudholkar, Technometrics 21 (1979) 341; Box, Annals of Mathematical Statistics 25 (1954) 290; Yue and
-    Qin, Industrial & Engineering Chemistry Research 40 (2001) 4403. Sums: Chan, Golub and LeVeque, 1983.
+    Qin, Industrial & Engineering Chemistry Research 40 (2001) 4403. The sums follow Chan, Golub and LeVeque, 1983.
 
     Args:
-        explained: share of the variance that the components explain.
-        statistic: the one of the two from which the score is computed.
+        explained: the share of the variance that the components explain.
+        statistic: the statistic from which the score is computed, T², Q or both.
     """
 
     title = "PCA"
@@ -61,9 +61,9 @@ class Pca(Method):
         return Needs(scopes=frozenset())
 
     def init(self, view: View, answers: Answers, rng: np.random.Generator) -> State:
-        """Note the places of the model's two tensors."""
+        """Return the first state, with the places of the model's two tensors."""
         if view.layout and sorted(view.layout) != ["center", "weight"]:
-            raise SettingError("method 'pca' sets the network [model] name = \"monitor\": the experiment has another.")
+            raise SettingError("method 'pca' needs the network [model] name = \"monitor\". Set it.")
         return State(view.start, {"size": view.layout["center"][1] - view.layout["center"][0]} if view.layout else {})
 
     def plan(self, state: State, view: View, rng: np.random.Generator) -> Node:

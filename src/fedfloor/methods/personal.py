@@ -1,4 +1,4 @@
-"""Methods whose devices keep a model, or a part of it, of their own: FedPer, FedBN, FedRep, Ditto and APFL."""
+"""Methods with personal models or parts of models, which devices keep: FedPer, FedBN, FedRep, Ditto and APFL."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ class FedPer(FedAvg):
             for k in S in parallel: (u_k, v_k) ← E epochs of SGD on the data of k, starting from (u, v_k)
             u ← Σ_{k∈S} n_k u_k / Σ_{k∈S} n_k
 
-    A device's figures are those of its own model; one that was never visited has the mean of the v_k, as has the model
-    that is written, and test samples without an owner count with the mean over all devices' models.
+    A device is evaluated with its own model. Devices that were never visited, and the saved model, have the mean of the
+    v_k; metrics on test samples without an owner are the mean over all devices' models.
 
     With own = "" this is FedAvg, with own = "all" training without federation, with own = "norms" FedBN, with
     own = "body" LG-FedAvg (Liang et al., arXiv 2001.01523).
@@ -40,7 +40,7 @@ class FedPer(FedAvg):
     Arivazhagan et al., Federated learning with personalization layers, arXiv 1912.00818.
 
     Args:
-        own: v: ``head``, ``body``, ``norms``, or a pattern of tensors' names, such as ``layers.2.*``.
+        own: the part v: ``head``, ``body``, ``norms``, or a pattern of tensor names, such as ``layers.2.*``.
     """
 
     own: str = "head"
@@ -59,7 +59,7 @@ class FedPer(FedAvg):
 
 @dataclass(frozen=True)
 class FedBN(FedPer):
-    r"""Federated averaging of all but the normalisation layers, which are each device's own: FedPer of the norms.
+    r"""Federated averaging of all but the normalisation layers, which are each device's own: FedPer with own = "norms".
 
     ::
 
@@ -68,18 +68,18 @@ class FedBN(FedPer):
             for k in S in parallel: (u_k, b_k) ← E epochs of SGD on the data of k, starting from (u, b_k)
             u ← Σ_{k∈S} n_k u_k / Σ_{k∈S} n_k
 
-    b_k are the scales and shifts of batch, group and layer norm and batch norm's statistics: sensors that are scaled or
-    offset differently differ there. A device's figures are those of its own model; one that was never visited
-    has the mean of the b_k, as has the model that is written.
+    b_k are the scales and shifts of batch, group and layer norm, and batch norm's statistics, in which sensors with
+    different scales or offsets differ. A device is evaluated with its own model. Devices that were never visited, and
+    the saved model, have the mean of the b_k.
 
     On a network without normalisation layers this is FedAvg.
 
     Travels: the model without its normalisation layers, down and up.
 
-    Li, Jiang, Zhang, Kamp and Dou, ICLR 2021, arXiv 2102.07623; there E = 1 epoch and the rate is 0.01.
+    Li, Jiang, Zhang, Kamp and Dou, ICLR 2021, arXiv 2102.07623, with E = 1 epoch and the rate 0.01.
 
     Args:
-        own: b, the ``norms``.
+        own: the part b, the ``norms``.
     """
 
     title = "FedBN"
@@ -89,7 +89,7 @@ class FedBN(FedPer):
 
 @dataclass(frozen=True)
 class FedRep(FedAvg):
-    r"""A shared representation u under heads of the devices' own, min_u (1/K) Σ_k min_{v_k} F_k(u, v_k).
+    r"""A shared representation u with the devices' own heads v_k, min_u (1/K) Σ_k min_{v_k} F_k(u, v_k).
 
     ::
 
@@ -99,10 +99,10 @@ class FedRep(FedAvg):
                                     u_k ← E epochs of SGD on F_k(·, v_k), starting from u
             u ← Σ_{k∈S} n_k u_k / Σ_{k∈S} n_k
 
-    A device's figures are those of its own model; one that was never visited has the mean of the v_k, as has the
-    model that is written.
+    A device is evaluated with its own model. Devices that were never visited, and the saved model, have the mean of the
+    v_k.
 
-    With own = "" and head_epochs = 0 this is FedAvg; with head_epochs = 0 alone the heads stay as they began.
+    With own = "" and head_epochs = 0 this is FedAvg; with head_epochs = 0 alone the heads keep their initial values.
 
     Travels: the body u, down and up.
 
@@ -110,8 +110,8 @@ class FedRep(FedAvg):
     heads for 10 epochs and the body for 1 or 5.
 
     Args:
-        own: v: ``head``, or a pattern of tensors' names that lie side by side.
-        head_epochs: H ≥ 0.
+        own: the part v: ``head``, or a pattern of the names of adjacent tensors.
+        head_epochs: H ≥ 0, the epochs of the head.
         work: the work of a visit, for the body.
     """
 
@@ -120,7 +120,7 @@ class FedRep(FedAvg):
     head_epochs: int = 10
 
     def __post_init__(self) -> None:
-        require(self.own != "all", "methods.fedrep.own", self.own, "a part of the model that leaves a body to share")
+        require(self.own != "all", "methods.fedrep.own", self.own, "a part of the model that leaves a shared body")
         require(self.head_epochs >= 0, "methods.fedrep.head_epochs", self.head_epochs, "a whole number of at least 0")
         if not self.own:
             require(not self.head_epochs, "methods.fedrep.head_epochs", self.head_epochs, "0 where own = ''")
@@ -155,12 +155,12 @@ class Ditto(FedAvg):
                                     w_k ← E epochs of SGD on F_k, starting from w, with the same mini-batches
             w ← Σ_{k∈S} n_k w_k / Σ_{k∈S} n_k
 
-    v_k begins as the w that k receives first. A device's figures are those of v_k, and of w where it was never visited;
-    the model that is written is w.
+    v_k begins as the first w that k receives. A device is evaluated with v_k, or with w if it was never visited; the
+    saved model is w.
 
-    The w of the rounds are FedAvg's, whatever λ is; with lam = 0 the v_k are those of local training.
+    The global models w are FedAvg's for every λ; with lam = 0 the v_k are those of local training.
 
-    Travels: the model w, down and up. A visit computes twice.
+    Travels: the model w, down and up. A visit trains two models.
 
     Li, Hu, Beirami and Smith, ICML 2021, arXiv 2012.04221; the authors tune λ among 0.05, 0.1, 0.2, 1 and 2.
 
@@ -197,19 +197,19 @@ class APFL(FedAvg):
                                     w_k ← E epochs of SGD on F_k, starting from w, with the same mini-batches
             w ← Σ_{k∈S} n_k w_k / Σ_{k∈S} n_k
 
-    v_k begins as the w that k receives first. A device's figures are those of m_k at the end of its last visit, and of
-    w where it was never visited; the model that is written is w.
+    v_k begins as the first w that k receives. A device is evaluated with m_k at the end of its last visit, or with w if
+    it was never visited; the saved model is w.
 
-    The w of the rounds are FedAvg's, whatever α is. With alpha = 0 this is FedAvg, and no v_k is trained; with
-    alpha = 1 the m_k are those of local training.
+    The global models w are FedAvg's for every α. With alpha = 0 this is FedAvg, and no v_k is trained; with alpha = 1
+    the m_k are those of local training.
 
-    Travels: the model w, down and up. A visit computes twice, but for alpha = 0.
+    Travels: the model w, down and up. A visit trains two models, unless alpha = 0.
 
-    Deng, Kamani and Mahdavi, arXiv 2003.13461, with an α that stays as it is set. There w_k and v_k take their steps in
-    turn; here the mixture holds w as it arrived, which is the same for visits of one step.
+    Deng, Kamani and Mahdavi, arXiv 2003.13461, with a constant α. In the paper the steps of w_k and v_k alternate; here
+    the mixture contains the arrived w, which is equivalent for visits of one step.
 
     Args:
-        alpha: α, share of a device's own model, in [0, 1]; the authors try 0.25, 0.5 and 0.75.
+        alpha: α in [0, 1], the share of a device's own model; the authors try 0.25, 0.5 and 0.75.
         work: the work of a visit, for each of the two models; its optimiser is SGD.
     """
 

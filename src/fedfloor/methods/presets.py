@@ -1,7 +1,7 @@
 """FedAvg with one part exchanged: objective, mixing rule or server.
 
-In every round S ← max(C·K, 1) devices are drawn at random, train in parallel from w by E epochs of SGD, and their
-models w_k meet at the cloud; Δ is the mean of the models less w. A class states the exchanged part.
+In every round S ← max(C·K, 1) devices are drawn at random and train in parallel, starting from w, by E epochs of SGD;
+the cloud aggregates their models w_k. Δ is the mean of the models minus w. Each class gives the exchanged part.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from fedfloor.parts.server import Adagrad, Adam, Server, Sgd, Yogi
 from fedfloor.parts.work import WorkSettings
 from fedfloor.plan.nodes import Node, Probe, Sequence
 
-# -- what devices minimise ---------------------------------------------------------------------------------------------
+# -- the devices' objective --------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class FedProx(FedAvg):
-    r"""Federated averaging of proximal devices, min F_k(w_k) + (μ/2)‖w_k − w‖².
+    r"""Federated averaging with a proximal term, min F_k(w_k) + (μ/2)‖w_k − w‖².
 
     ::
 
@@ -38,12 +38,12 @@ class FedProx(FedAvg):
     Travels: the model, down and up.
 
     Li et al., MLSys 2020, arXiv 1812.06127. The paper draws devices in proportion to n_k and averages them equally, or
-    the other way round; as in the papers that compare with it, devices are drawn uniformly and averaged by samples
-    here. All devices finish their E epochs.
+    draws uniformly and averages by samples, as is done here and in the papers that compare with FedProx. All devices
+    finish their E epochs.
 
     Args:
         mu: μ ≥ 0. The authors used 1 for MNIST and FEMNIST, 0.01 and 0.001 for texts, with 20 epochs; the default is
-            ours.
+            this implementation's.
     """
 
     mu: float = 0.01
@@ -66,11 +66,11 @@ class FedMMD(FedAvg):
 
     Travels: the model, down and up.
 
-    Yao et al., VCIP 2018; code thu-media/TwoStreamFederatedLearning, from which the kernel is (see
-    :class:`fedfloor.parts.proximal.Mmd`). E = 5 is that of the comparisons here.
+    Yao et al., VCIP 2018. The kernel follows the code thu-media/TwoStreamFederatedLearning (see
+    :class:`fedfloor.parts.proximal.Mmd`). E = 5 is the setting of the comparisons here.
 
     Args:
-        weight: λ ≥ 0, the weight of the distance; 0.1 is the authors'.
+        weight: λ ≥ 0, the weight of the distance; the authors use 0.1.
     """
 
     weight: float = 0.1
@@ -90,19 +90,19 @@ class Moon(FedAvg):
             for k in S in parallel: w_k ← E epochs of SGD on F_k + μ·ℓ, starting from w, with the cosines
                           a = s(z(w_k), z(w)), b = s(z(w_k), z(v_k)); then v_k ← w_k, kept by k
 
-    z is the output of a projection head (linear, ReLU, linear to ``dim`` numbers) that the network gets before a new
-    classifier; a device's first visit, which has no v_k yet, is without ℓ. With mu = 0 this is FedAvg on the same
-    network with its head.
+    z is the output of a projection head (linear, ReLU, linear to ``dim`` numbers) that is added to the network before a
+    new classifier. A device's first visit, without v_k, has no ℓ. With mu = 0 this is FedAvg on the same network with
+    its head.
 
     Travels: the model with its head, down and up; v_k stays on the device.
 
-    Li, He and Song, CVPR 2021, arXiv 2103.16257; code QinbinLi/MOON. The authors train with SGD of momentum 0.9 and
+    Li, He and Song, CVPR 2021, arXiv 2103.16257; code QinbinLi/MOON. The authors train with SGD with momentum 0.9 and
     weight decay 1e-5, batches of 64, rate 0.01 and 10 epochs; E = 5 is FedSR's comparison (arXiv 2403.14718).
 
     Args:
         mu: μ ≥ 0. The authors' code has 1, and 5 for CIFAR-10.
         temperature: τ > 0.
-        dim: length of z.
+        dim: the length of z.
     """
 
     title = "MOON"
@@ -116,7 +116,7 @@ class Moon(FedAvg):
         return Contrastive(self.mu, self.temperature, self.dim)
 
 
-# -- how their models meet ---------------------------------------------------------------------------------------------
+# -- the mixing rule ---------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -132,8 +132,8 @@ class Ida(FedAvg):
 
     Travels: the model, down and up; with factors = "accuracy" the training accuracy, up.
 
-    Yeganeh et al., DCL at MICCAI 2020, arXiv 2008.07665; what was chosen where its formulas could not be looked up:
-    see :func:`fedfloor.parts.means.inverse_distance`.
+    Yeganeh et al., DCL at MICCAI 2020, arXiv 2008.07665. The paper's formulas could not be looked up; for the choices
+    of this implementation see :func:`fedfloor.parts.means.inverse_distance`.
 
     Args:
         factors: c_k. "none" is IDA, c_k = 1; "accuracy" is IDA + INTRAC, c_k = 1/max(1/classes, training accuracy);
@@ -156,7 +156,7 @@ class QFFL(FedAvg):
     ::
 
         for each round:
-            S ← max(C·K, 1) devices drawn without replacement, with chances p_k = n_k/n
+            S ← max(C·K, 1) devices drawn without replacement, with probabilities p_k = n_k/n
             for k in S in parallel: F_k ← mean loss of w on the data of k; w_k ← E epochs of SGD, starting from w
             u_k ← (w − w_k)/η, h_k ← q·F_k^(q−1)·‖u_k‖² + F_k^q/η
             w ← w − Σ_{k∈S} F_k^q·u_k / Σ_{k∈S} h_k
@@ -165,13 +165,13 @@ class QFFL(FedAvg):
 
     Travels: the model, down and up, and a device's loss, up.
 
-    Li et al., ICLR 2020, arXiv 1905.10497. Devices are drawn by their samples and count equally, as in the authors'
-    code (litian96/fair_flearn, its sampling 2), which draws without replacement. The loss costs a forward pass
+    Li et al., ICLR 2020, arXiv 1905.10497. Devices are drawn by their samples and have equal weights, as in the
+    authors' code (litian96/fair_flearn, sampling 2), which draws without replacement. The loss costs a forward pass
     over a device's data.
 
     Args:
-        q: q ≥ 0, how fair; depends on the data. The authors' code shows 5 for Vehicle.
-        work: the work of a visit; the authors' scripts take E = 1 epoch. η is its learning rate.
+        q: q ≥ 0, the degree of fairness, which depends on the data. The authors' code has 5 for Vehicle.
+        work: the work of a visit; the authors' scripts have E = 1 epoch. η is its learning rate.
     """
 
     title = "q-FFL"
@@ -189,7 +189,7 @@ class QFFL(FedAvg):
         return Sequence((Probe(tuple(chosen), "loss"), visits))
 
 
-# -- what the cloud does with the mean ---------------------------------------------------------------------------------
+# -- the server --------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -205,8 +205,9 @@ class FedAvgM(FedAvg):
 
     Travels: the model, down and up. The cloud keeps m.
 
-    Hsu et al., arXiv 1909.06335. Google's code for Reddi et al. (arXiv 2003.00295) names 10^−0.5 as the best rate for
-    EMNIST characters with β = 0.9, in FedAdagrad's setting. A steady Δ moves the model by η/(1 − β) of it.
+    Hsu et al., arXiv 1909.06335. Google's code for Reddi et al. (arXiv 2003.00295) gives 10^−0.5 as the best rate for
+    EMNIST characters with β = 0.9, in FedAdagrad's setting. A constant Δ finally moves the model by η/(1 − β)·Δ per
+    round.
 
     Args:
         server_rate: η > 0.
@@ -235,9 +236,9 @@ class FedAdagrad(FedAvg):
 
     Travels: the model, down and up. The cloud keeps v.
 
-    Reddi et al., ICLR 2021, arXiv 2003.00295: no bias correction. Google's code names 10^−1 as the best rate for
-    EMNIST characters, with devices' rates of 10^−1.5, 10 devices a round, mini-batches of 20 and 1,500 rounds; it was
-    tuned together with τ = 10^−2, so look for both anew.
+    Reddi et al., ICLR 2021, arXiv 2003.00295: no bias correction. Google's code gives 10^−1 as the best rate for
+    EMNIST characters, with devices' rates of 10^−1.5, 10 devices per round, mini-batches of 20 and 1,500 rounds; it was
+    tuned together with τ = 10^−2, so both need tuning.
 
     Args:
         server_rate: η > 0.
@@ -266,8 +267,8 @@ class FedAdam(FedAvg):
 
     Travels: the model, down and up. The cloud keeps m and v.
 
-    Reddi et al., ICLR 2021, arXiv 2003.00295: no bias correction. Google's code names 10^−2.5 as the best rate for
-    EMNIST characters in FedAdagrad's setting; it was tuned together with τ = 10^−4, so look for both anew.
+    Reddi et al., ICLR 2021, arXiv 2003.00295: no bias correction. Google's code gives 10^−2.5 as the best rate for
+    EMNIST characters in FedAdagrad's setting; it was tuned together with τ = 10^−4, so both need tuning.
 
     Args:
         server_rate: η > 0; 10^−2.5.
@@ -306,7 +307,7 @@ class FedYogi(FedAdam):
         server_rate: η > 0; 10^−2.5.
         beta1: β1 in [0, 1), decay of m.
         tau: τ > 0; the paper's default.
-        beta2: β2 in [0, 1); 1 − β2 is the largest share of Δ² that v changes by.
+        beta2: β2 in [0, 1); v changes by at most (1 − β2)Δ².
     """
 
     @property

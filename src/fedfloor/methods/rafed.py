@@ -1,4 +1,4 @@
-"""RaFed: devices, channels and powers are chosen together, for the shortest training."""
+"""RaFed: joint selection of devices, channels and powers for the shortest training time."""
 
 from __future__ import annotations
 
@@ -28,19 +28,20 @@ class RaFed(Method):
             for k in S in parallel: w_k ← E epochs of SGD on the data of k, starting from w; sent as allocated
             w ← Σ_{k∈S} n_k w_k / Σ_{k∈S} n_k
 
-    With weight_divergence = 0 it is RaFed, which looks at latency alone. Above 0, and this is ours, a set whose classes
-    are far from those of all costs more: P_S are the class shares of the set's data, P those of all, as in FedGS's
-    Eq. 6; all devices then report their census in each round.
+    With weight_divergence = 0 it is RaFed, which minimises latency alone. Above 0, an addition of this implementation,
+    a set with class shares P_S far from those of all devices, P, costs more, as in FedGS's Eq. 6; all devices then
+    report their census in each round.
 
-    Travels: the model, down and up, and a census up where it is weighed.
+    Travels: the model, down and up, and with weight_divergence > 0 a census up.
 
     Gao et al., "Resource Allocation for Latency-aware Federated Learning in Industrial Internet-of-Things". Its
     Algorithm 1 is ``solver = "rafed"``, read as in :func:`fedfloor.solvers.allocation.solve.rafed`. The allocation is
     computed in each round, and differs only where the devices' resources, or their classes, have changed.
 
     Args:
-        weight_divergence: weight of the class mix, at least 0.
-        solver: ``search``: ours; ``rafed``: Algorithm 1 from a random start; ``exact``: with a proof, for few devices.
+        weight_divergence: the weight of the class shares, at least 0.
+        solver: ``search``: a local search of this implementation; ``rafed``: Algorithm 1 from a random start;
+            ``exact``: a proven optimum, for few devices.
     """
 
     weight_divergence: float = 0.0
@@ -54,11 +55,11 @@ class RaFed(Method):
 
     @property
     def needs(self) -> Needs:
-        """The network: places and speeds of devices; the census, if the class mix has a weight."""
+        """The network's places and speeds of devices; the census, if class shares have a weight."""
         return Needs(network=True, census=self.weight_divergence > 0)
 
     def init(self, view: View, answers: object, rng: np.random.Generator) -> State:
-        """Draw the start of a solver with random start; it is the same in every round."""
+        """Return the first state, with the seed of a random start, which is the same in every round."""
         return State(view.start, {"start": int(rng.integers(2**31))})
 
     def plan(self, state: State, view: View, rng: np.random.Generator) -> Node:
@@ -88,7 +89,7 @@ class RaFed(Method):
         return replace(current, counts=counts, target=counts.sum(0), divergence_weight=self.weight_divergence)
 
     def _allocation(self, problem: AllocationProblem, seed: int) -> Allocation:
-        """Return the solver's allocation; one that depends on a proof within a time limit differs between machines."""
+        """Return the solver's allocation; SettingError: none exists, or none is proven within the time limit."""
         if not math.isfinite(float(alone_s(problem).min())):
             raise SettingError(
                 "method 'rafed': no device reaches the base station, not even alone on its channel. Allow more power "
@@ -98,6 +99,6 @@ class RaFed(Method):
         if self.solver == "exact" and chosen.status != "optimal":
             raise SettingError(
                 f"methods.rafed.solver = 'exact': no proof within its time for {problem.devices} devices, so that "
-                "another machine might choose otherwise. Take 'search', which is quick, or fewer devices."
+                "another machine might choose otherwise. Use 'search', which is fast, or fewer devices."
             )
         return chosen.choice

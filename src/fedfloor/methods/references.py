@@ -1,4 +1,4 @@
-"""References for other methods: all data in one place, no federation, no network, or no learning at all."""
+"""References for other methods: training in one place, on each device alone, without a network, or not at all."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ class Centralized(Method):
 
         for each round: E epochs of SGD on all data, in one place
 
-    The bound federated methods are measured against. It is FedAvg on a park of one device.
+    An upper reference for federated methods. It is FedAvg on a park of one device.
 
-    Travels: nothing; the data are where the model is, unlike in federated methods.
+    Travels: nothing during training; all data are in one place, unlike in federated methods.
 
     Robbins and Monro, Annals of Mathematical Statistics, 1951.
 
@@ -42,17 +42,17 @@ class Centralized(Method):
 
 @dataclass(frozen=True)
 class LocalOnly(Method):
-    """Stochastic gradient descent on each device's own data, w_k ← w_k − η∇F_k(w_k; batch), all from one first model.
+    """Stochastic gradient descent on each device's own data, w_k ← w_k − η∇F_k(w_k; batch), from a common start.
 
     ::
 
         for each round: for each device k: w_k ← E epochs of SGD on the data of k, starting from its own w_k
 
-    The lower reference: the gain of a federation is its lead over this. Its accuracy is that of each tested
-    device's own model on its own test samples, weighted by their number; on test samples of owners who never train, or
-    without an owner, it is the mean over all devices' models. It is a plan of visits that send nothing
-    (``Work.sends = "nothing"``): no vector of all models exists, engines, checkpoints and ranks are those of every
-    method, and the arithmetic of a visit is that of FedAvg, so that on a park of one device the two agree to the bit.
+    A lower reference: the gain of a federation is its lead over local training. The accuracy is that of each tested
+    device's own model on its own test samples, weighted by their number; on test samples without an owner that trains,
+    it is the mean over all devices' models. The plan consists of visits that send nothing (``Work.sends = "nothing"``),
+    and engines, checkpoints and ranks are those of every method. A visit's arithmetic is that of FedAvg, so that both
+    agree to the bit on a park of one device.
 
     Travels: nothing.
 
@@ -82,11 +82,11 @@ class GradientBoosting(Method):
 
     ::
 
-        one row per sample: a row of sensors as it is; of a window the mean, standard deviation, minimum, maximum and
+        one row per sample: a row of sensors unchanged; for a window the mean, standard deviation, minimum, maximum and
         last value of each sensor; then HistGradientBoostingClassifier of scikit-learn, fitted once, or
         HistGradientBoostingRegressor, fitted once for each output
 
-    The table is normalised as for the network. It is not a federated method, and no plan: ``fedfloor compare
+    The table is normalised as for the network. It is no federated method and has no plan: ``fedfloor compare
     --references`` fits it (:mod:`fedfloor.runs.references`).
 
     Travels: all data.
@@ -94,10 +94,10 @@ class GradientBoosting(Method):
     Ke et al., LightGBM, NeurIPS 2017, as in scikit-learn; the defaults are scikit-learn's.
 
     Args:
-        iterations: trees per class or output, at most: with more than 10,000 rows, it stops once a tenth of them that
-            is held out gets no better.
+        iterations: the greatest number of trees per class or output; with more than 10,000 rows, the fit stops when the
+            loss on a held-out tenth of them does not improve.
         rate: η of each tree.
-        leaves: the number of leaves of a tree, at most.
+        leaves: the greatest number of leaves of a tree.
     """
 
     title = "scikit-learn"
@@ -121,13 +121,13 @@ class GradientBoosting(Method):
 
 @dataclass(frozen=True)
 class Persistence(Method):
-    """The last value of every sensor is repeated: x̂_{t+h} = x_t for h = 1 … H.
+    """A forecast that repeats the last value of every sensor: x̂_{t+h} = x_t for h = 1 … H.
 
     ::
 
-        of the window x_{t−L+1} … x_t: repeat x_t; a missing value is the last one before it
+        from the window x_{t−L+1} … x_t: repeat x_t; a missing value is replaced by the last value before it
 
-    Nothing is trained and nothing travels. It is not a federated method, and no plan: ``fedfloor compare --references``
+    Nothing is trained and nothing travels. It is no federated method and has no plan: ``fedfloor compare --references``
     shows it beside forecasts (:mod:`fedfloor.runs.references`). Hyndman and Athanasopoulos, Forecasting: Principles and
     Practice, 3rd edition (2021), section 5.2.
 
@@ -145,11 +145,11 @@ class Persistence(Method):
 
 @dataclass(frozen=True)
 class Seasonal(Persistence):
-    """The value a season before: x̂_{t+h} = x_{t+h−m·⌈h/m⌉} with the season m of ``data.task.season``.
+    """A forecast by the value one season earlier: x̂_{t+h} = x_{t+h−m·⌈h/m⌉} with the season m of ``data.task.season``.
 
     ::
 
-        of the window x_{t−L+1} … x_t, L ≥ m: repeat its last m rows
+        from the window x_{t−L+1} … x_t, L ≥ m: repeat its last m rows
 
     With m = 1 it is persistence.
 

@@ -1,4 +1,4 @@
-"""SCAFFOLD: control variates against the drift of the devices."""
+"""SCAFFOLD: control variates against client drift."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ class Scaffold(FedAvg):
 
     With c and all c_k left at 0, as in the first round, server_rate = 1 and equal sizes this is FedAvg.
 
-    Travels: the model and c down, the model and c + Δ_k up: twice FedAvg's bytes. A device keeps c_k between visits; a
-    visit that is lost changes neither c_k nor c, and its device does not count in |S|.
+    Travels: the model and c down, the model and c + Δ_k up: twice FedAvg's bytes. A device keeps c_k between visits. A
+    lost visit changes neither c_k nor c, and its device does not count in |S|.
 
-    Karimireddy et al., ICML 2020, arXiv 1910.06378, option II. With momentum in the local steps K is replaced by what
-    keeps c_k a mean of gradients: see :class:`fedfloor.parts.correction.Variates`.
+    Karimireddy et al., ICML 2020, arXiv 1910.06378, option II. With momentum in the local steps, a larger divisor than
+    K keeps c_k a mean of gradients: see :class:`fedfloor.parts.correction.Variates`.
 
     Args:
-        server_rate: η_g > 0; the authors used 1.
-        work: the work of a visit; the paper tried 1 to 20 epochs.
+        server_rate: η_g > 0; the authors use 1.
+        work: the work of a visit; the paper's experiments have 1 to 20 epochs.
     """
 
     title = "SCAFFOLD"
@@ -54,7 +54,7 @@ class Scaffold(FedAvg):
         return Sgd(self.server_rate)
 
     def init(self, view: View, answers: Answers, rng: np.random.Generator) -> State:
-        """Put c = 0 into the packet, and note N; in a preview, which has no model, there is no c."""
+        """Return the first state, with c = 0 in the packet (without c in a preview, which has no model), and with N."""
         notes = {"devices": len(view.sizes)}
         if not view.start:
             return State({}, notes)
@@ -65,7 +65,7 @@ class Scaffold(FedAvg):
         return Equal()
 
     def absorb(self, state: State, outcome: Outcome) -> State:
-        """Move c by |S|/N of the way to the mean of the uploads; S are the devices whose visits arrived."""
+        """Return the state with c moved by |S|/N of the way to the mean of the uploads; S: the devices with uploads."""
         arrived = {receipt.device for receipt in outcome.receipts if not receipt.lost}
         c = state.packet["c"].lerp(outcome.packet["c"], len(arrived) / state.notes["devices"])
         return replace(state, packet={**outcome.packet, "c": c})
