@@ -314,7 +314,7 @@ def test_an_experiment_file_in_the_place_of_its_run(command: Command) -> None:
     write_model(command.folder / "run")
     (command.folder / "run" / "experiment.toml").write_text("")
     for file, folder in (("wear.toml", "runs/press"), ("bare.toml", "runs/bare"), ("run/experiment.toml", "run")):
-        message = f"{file} is an experiment file, and no trained model. Give its run's folder, such as {folder}."
+        message = f"{file} is an experiment file, not a trained model. Give its run's folder, such as {folder}."
         command.refused(command("predict", file, "x.npz"), message)
 
 

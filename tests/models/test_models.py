@@ -73,7 +73,7 @@ def test_glorot_leaves_frozen_weights_alone() -> None:
 
 
 def test_glorot_without_a_layer_to_draw_is_refused() -> None:
-    with pytest.raises(SettingError, match="'mine' has no linear or convolutional layer that is trained"):
+    with pytest.raises(SettingError, match="'mine' has no trained linear or convolutional layer"):
         glorot("mine", nn.Sequential(nn.PReLU()))
 
 

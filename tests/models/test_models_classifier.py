@@ -155,7 +155,11 @@ REFUSED = {
     "nearest": ("Net", "haed", "Did you mean 'head'? Layers with trained parameters: head, body.1."),
     "empty": ("Net", "", "model.classifier = '': model 'own_classifiers:Net' has no such layer."),
     "a tensor": ("Net", "head.weight", "has no such layer. Did you mean 'head'?"),
-    "untrained": ("Net", "body.2", "is ReLU and has no trained parameters. Layers that have: head, body.1."),
+    "untrained": (
+        "Net",
+        "body.2",
+        "is ReLU and has no trained parameters. Layers with trained parameters: head, body.1.",
+    ),
     "frozen": ("FrozenTail", "tail.1", "is Linear and has no trained parameters"),
     "width": ("Net", "body.1", "gives (8,) outputs per sample; the classifier must give (10,): one number per class"),
     "idle": ("Idle", "heads", "is never called by forward()"),

@@ -347,7 +347,7 @@ def test_the_card_of_your_own(command: Command) -> None:
     command.module("own_card", text)
     said = command("models", "own_card:net", "--shape", "5", "--classes", "3")
     assert said.code == 0
-    command.refused(command("models", "own_card:net"), "name its shape and classes, such as --shape 1,28,28")
+    command.refused(command("models", "own_card:net"), "give its shape and classes, such as --shape 1,28,28")
 
 
 @pytest.mark.parametrize(

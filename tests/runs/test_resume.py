@@ -307,7 +307,7 @@ def test_a_flipped_bit_in_the_model_is_refused_and_a_resume_writes_it_anew(
     flip(cut / "model.safetensors", at)
     for words in (("export", "out", "--out", "m.onnx"), ("predict", "out", "x.png")):
         (command.folder / "x.png").touch()
-        command.refused(command(*words), "model.safetensors is damaged: its SHA-256 is not the one in model.safe")
+        command.refused(command(*words), "model.safetensors is damaged: its SHA-256 is not that in model.safe")
     said = command("run", "tiny.toml", "--out", "begun", "--set", "model.init_from=out")
     assert (said.code, "is damaged: its SHA-256" in said.err) == (2, True)
     assert resumed(command, "--stop-after", str(STOPPED)).code == 0

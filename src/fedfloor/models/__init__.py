@@ -1,4 +1,4 @@
-"""Networks: the papers' by name, or the user's own."""
+"""Networks: those of the papers by name, or the user's own."""
 
 from fedfloor.models.network import Network, build, count, plain
 

@@ -11,23 +11,23 @@ from torch import Tensor, nn
 from fedfloor.errors import SettingError, nearest
 from fedfloor.models.zoo import Shape
 
-NAMED = 12  # layers in an error message, at most
+NAMED = 12  # greatest number of layers in an error message
 
 
 def find(model: str, module: nn.Module, shape: Shape, classes: int, wanted: str | None = None) -> str | None:
-    """Return the path of the classifier, the last layer with trained parameters, or None where there is none.
+    """Return the path of the classifier, the last layer with trained parameters; None if it cannot be determined.
 
     It is ``wanted``, or else the text in the module's attribute ``classifier``, or else the last ``nn.Linear``, in the
-    order in which the layers are defined, that has trained parameters and ``classes`` outputs.
+    order of definition, that has trained parameters and ``classes`` outputs.
 
     Args:
         model: the network's name, for errors.
         shape: the shape of a sample.
-        classes: outputs per sample: classes, or numbers that the task predicts.
+        classes: the number of outputs per sample: classes, or numbers that the task predicts.
         wanted: the setting ``model.classifier``.
 
     Raises:
-        SettingError: the named layer is missing, has no trained parameters, or gives another number of outputs.
+        SettingError: the named layer is missing, has no trained parameters, or has another number of outputs.
 
     >>> find("net", nn.Sequential(nn.Linear(4, 5), nn.ReLU(), nn.Linear(5, 3)), (4,), 3)
     '2'
@@ -48,7 +48,7 @@ def find(model: str, module: nn.Module, shape: Shape, classes: int, wanted: str 
 
 
 def layer(module: nn.Module, path: str) -> nn.Module | None:
-    """Return the submodule with this path, or None where there is none."""
+    """Return the submodule with this path, or None if it does not exist."""
     try:
         return module.get_submodule(path)
     except AttributeError:
@@ -62,14 +62,14 @@ def replace(module: nn.Module, path: str, part: nn.Module) -> None:
 
 
 def layers(module: nn.Module) -> list[str]:
-    """Return the paths of the layers that hold trained parameters of their own, in the module's order."""
+    """Return the paths of the layers that directly hold trained parameters, in the module's order."""
     return [
         path for path, part in module.named_modules() if any(p.requires_grad for p in part.parameters(recurse=False))
     ]
 
 
 def no_layer(setting: str, model: str, module: nn.Module, path: str) -> SettingError:
-    """Return the error for a layer that a network does not have."""
+    """Return the error for a missing layer, with the layers that the network has."""
     known = layers(module)
     layer = path.rpartition(".")[0]  # "head.weight" is a tensor of "head"
     near = f" Did you mean '{layer}'?" if layer in known else nearest(path, known)
@@ -101,9 +101,9 @@ def _check_classifier(setting: str, model: str, module: nn.Module, path: str, sh
     if not _trains(part):
         raise SettingError(
             f"{setting}: this layer of model '{model}' is {type(part).__name__} and has no trained parameters. "
-            f"Layers that have: {', '.join(layers(module)[-NAMED:])}."
+            f"Layers with trained parameters: {', '.join(layers(module)[-NAMED:])}."
         )
-    # the shape of the layer's output for one sample, without a convolution's trailing sides of 1
+    # the shape of the layer's output for a sample, without a convolution's trailing sides of 1
     seen: list[tuple[int, ...]] = []
 
     def note(_part: nn.Module, _inputs: object, output: object) -> None:
@@ -132,10 +132,10 @@ def check(name: str, module: nn.Module, shape: Shape, classes: int) -> None:
     """Check that a network can be trained on samples of a shape.
 
     Args:
-        classes: outputs per sample: classes, or numbers that the task predicts.
+        classes: the number of outputs per sample: classes, or numbers that the task predicts.
 
     Raises:
-        SettingError: the network does not take them, has another number of outputs, or no trained parameters.
+        SettingError: the network does not accept the samples, has another number of outputs, or trains nothing.
     """
     if hasattr(module, "set_by"):
         with torch.no_grad():
@@ -147,7 +147,7 @@ def check(name: str, module: nn.Module, shape: Shape, classes: int) -> None:
     if any(getattr(part, "momentum", 0) is None for part in module.modules() if hasattr(part, "num_batches_tracked")):
         raise SettingError(
             f"model '{name}' has a batch norm with momentum = None, whose statistics depend on a counter that is not "
-            "part of the model. Give it a number, such as 0.1."
+            "part of the model. Set momentum to a number, such as 0.1."
         )
     with torch.no_grad():
         _output(name, module.eval(), shape, classes)
@@ -162,15 +162,15 @@ def check(name: str, module: nn.Module, shape: Shape, classes: int) -> None:
     if unused:
         raise SettingError(
             f"model '{name}' has parameters that its output does not depend on: {', '.join(unused)}. Use them in "
-            "forward(), take them out, or freeze them with requires_grad_(False)."
+            "forward(), remove them, or freeze them with requires_grad_(False)."
         )
 
 
 def _output(name: str, module: nn.Module, shape: Shape, classes: int) -> Tensor:
-    """Return the network's output for two black samples, [2, classes]."""
+    """Return the network's output for two samples of zeros, [2, classes]."""
     try:
         output = module(torch.zeros(2, *shape))
-    except Exception as error:  # it may be the user's own code
+    except Exception as error:  # forward() may be the user's own code
         when = " while it is trained" if module.training else ""
         raise SettingError(f"model '{name}' does not take samples of shape {shape}{when}: {error}") from error
     if not isinstance(output, Tensor):
@@ -186,7 +186,7 @@ def _output(name: str, module: nn.Module, shape: Shape, classes: int) -> Tensor:
 
 @contextmanager
 def as_found(module: nn.Module) -> Iterator[None]:
-    """Restore a module's mode and buffers after the body: a forward pass may count and take means."""
+    """Restore a module's mode and buffers at the end of this context, as forward passes may update statistics."""
     was_training = module.training
     before = {key: buffer.clone() for key, buffer in module.named_buffers()}
     yield

@@ -1,4 +1,4 @@
-"""A classifier of gated activation units with numbers of the device's own, instead of a network's last layer."""
+"""A classifier of gated activation units with the device's own parameters, which replaces a network's last layer."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fedfloor.models.network import Network
 
 
 class OwnColumns(nn.Module):
-    """The device's own columns V c of all layers, one vector [m]; a module, so that it comes last in the head."""
+    """The device's own columns V c of all layers, one vector [m]; a module, so that they are last in the head."""
 
     def __init__(self, numbers: int) -> None:
         super().__init__()
@@ -24,11 +24,11 @@ class OwnColumns(nn.Module):
 class GatedHead(nn.Module):
     """Gated layers h = tanh(W1 x + b1 + V1 c) ⊙ σ(W2 x + b2 + V2 c), then logits = W h + b + V c.
 
-    c is one-hot, so V c is one column, the device's: all of them stand in ``own.columns`` in the order V1 c, V2 c of
-    each layer, V c of the last, and begin at 0. W1 and W2 are the halves of one matrix. Rieger et al. 2020, arXiv
-    2007.04806; their biases of the client terms (d1, d2, d) add to b1, b2, b and are left out. Weights begin uniform in
-    ±√(6/(inputs + outputs)) each (Glorot and Bengio, AISTATS 2010) and biases at 0, as in the authors' code; there the
-    columns begin as weights do.
+    c is one-hot, so V c is a single column, the device's. ``own.columns`` holds all columns in the order V1 c, V2 c of
+    each layer, V c of the last, which begin at 0. W1 and W2 are the halves of one matrix. Rieger et al. 2020, arXiv
+    2007.04806; the paper's biases of the client terms (d1, d2, d) add to b1, b2, b and are omitted. Initial weights are
+    uniform in ±√(6/(inputs + outputs)) (Glorot and Bengio, AISTATS 2010) and biases are 0, as in the authors' code, in
+    which the initial columns are drawn like weights.
 
     >>> head = GatedHead(features=64, units=256, layers=2, classes=62)
     >>> [name for name, _ in head.named_parameters()][-2:], head.own.columns.shape  # 2·2·256 + 62
@@ -40,7 +40,7 @@ class GatedHead(nn.Module):
         widths = [features] + [units] * (layers - 1)
         self.gates = nn.ModuleList(nn.Linear(width, 2 * units) for width in widths)
         self.out = nn.Linear(units, classes)
-        self.own = OwnColumns(2 * units * layers + classes)  # last: trained numbers lie together
+        self.own = OwnColumns(2 * units * layers + classes)  # last, so that trained parameters are adjacent
         parts: Any = [*self.gates, self.out]
         with torch.no_grad():
             for part in parts:
@@ -59,7 +59,7 @@ class GatedHead(nn.Module):
 
 
 def fitted(module: nn.Module, classifier: str | None, units: int, layers: int) -> nn.Module:
-    """Return the network with a gated head instead of its classifier; the network itself is changed.
+    """Replace a network's classifier by a gated head, in place; return the network.
 
     >>> net = fitted(nn.Sequential(nn.Linear(4, 5), nn.ReLU(), nn.Linear(5, 3)), "2", units=8, layers=1)
     >>> net(torch.zeros(1, 4)).shape
@@ -74,7 +74,7 @@ def fitted(module: nn.Module, classifier: str | None, units: int, layers: int) -
     if not isinstance(part, nn.Linear):
         raise SettingError(
             f"objective 'gated' replaces the network's classifier '{classifier}', which is {type(part).__name__}: it "
-            "must be nn.Linear. Let the network end in one."
+            "must be nn.Linear. Let the network end in such a layer."
         )
     inside = {id(p) for p in part.parameters()}
     after = [name for name, p in module.named_parameters() if p.requires_grad]
@@ -95,24 +95,24 @@ def head_of(network: Network) -> GatedHead:
     part = layer(network.module, network.classifier) if network.classifier else None
     if not isinstance(part, GatedHead):
         raise SettingError(
-            "objective 'gated' trains a gated head, and this network has none: the method must name it as its "
-            "'objective', so that the network is made for it, as method 'cgau' does."
+            "objective 'gated' trains a gated head, and this network has none: the method must have it as its "
+            "'objective', so that the network is built for it, as in method 'cgau'."
         )
     return part
 
 
 def through(module: nn.Module, head: GatedHead, x: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the features [batch, width] that enter the head, and the logits [batch, classes], of samples."""
+    """Return the head's inputs [batch, width] and the logits [batch, classes] for samples."""
     seen: list[tuple[Tensor, Tensor]] = []
     handle = head.register_forward_hook(lambda _head, inputs, output: seen.append((inputs[0], output)))
     try:
         logits = module(x)
     finally:
         handle.remove()
-    # what is not a number is not equal to itself
+    # NaN is not equal to itself
     if len(seen) != 1 or seen[0][0].dim() != 2 or not torch.equal(seen[0][1].nan_to_num(), logits.nan_to_num()):
         raise SettingError(
             "objective 'gated': the network's output must be that of its classifier, called once with features [batch, "
-            "width]. Remove the layers after the classifier, such as a softmax: the loss has one."
+            "width]. Remove the layers after the classifier, such as a softmax, which the loss contains."
         )
     return seen[0][0], logits

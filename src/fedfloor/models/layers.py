@@ -1,4 +1,4 @@
-"""Layers of the zoo and of objectives: for windows of sensors, a linear monitor, fusion of features, a projection."""
+"""Layers of networks and objectives: for windows of sensors, a linear monitor, fusion of features, a projection."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from fedfloor.errors import SettingError
 
-GROUPS = 8  # of channels, of group norm
+GROUPS = 8  # number of channel groups of group norm
 
 
 class Dilated(nn.Module):
-    """Two causal convolutions over time, dilated, with group norm, and a shortcut around them: [n, width, 1, length].
+    """Two dilated causal convolutions over time with group norm, and a shortcut around them: [n, width, 1, length].
 
-    Windows are pictures of height 1, channels-last, with which a CPU takes a step 1.1 times as fast as with ``Conv1d``.
+    Windows are pictures of height 1, channels-last, which makes a step on a CPU 1.1 times as fast as ``Conv1d``.
 
-    Bai, Kolter and Koltun, arXiv 1803.01271, with group norm in the place of weight norm, and no dropout.
+    Bai, Kolter and Koltun, arXiv 1803.01271, with group norm instead of weight norm, and no dropout.
 
     Args:
-        width: channels of the output, a multiple of 8.
-        kernel: rows that a convolution sees, ``dilation`` rows apart.
+        width: the number of output channels, a multiple of 8.
+        kernel: the number of rows in a convolution, ``dilation`` rows apart.
     """
 
     def __init__(self, channels: int, width: int, kernel: int, dilation: int) -> None:
@@ -47,7 +47,7 @@ class LastRow(nn.Module):
 
 
 class Recurrent(nn.Module):
-    """An LSTM or a GRU of one layer over a window from its oldest row on: its last state, normalised, [n, width]."""
+    """An LSTM or GRU of one layer over a window, from its oldest row: the last state, layer-normalised, [n, width]."""
 
     def __init__(self, cells: nn.LSTM | nn.GRU) -> None:
         super().__init__()
@@ -60,7 +60,7 @@ class Recurrent(nn.Module):
 
 
 class Embedded(nn.Module):
-    """Rows as vectors, each with a trained vector for its position: [n, channels, length] → [n, length, width]."""
+    """The embedding of rows, plus a trained vector for each position: [n, channels, length] → [n, length, width]."""
 
     def __init__(self, channels: int, length: int, width: int) -> None:
         super().__init__()
@@ -73,7 +73,7 @@ class Embedded(nn.Module):
 
 
 class Attention(nn.Module):
-    """A transformer's block, layer norm first, without dropout: [n, length, width] → the same.
+    """A transformer block with layer norm first and no dropout: [n, length, width] → the same shape.
 
     Vaswani et al., NeurIPS 2017; norm first: Xiong et al., ICML 2020.
 
@@ -113,7 +113,7 @@ class Widened(nn.ConvTranspose1d):
 
 
 class Unrolled(nn.Module):
-    """A window from a code: an LSTM that reads the code in every row, and a layer that maps each state to a row."""
+    """The decoder of a window: an LSTM that reads the code in every row, and a layer that maps each state to a row."""
 
     def __init__(self, code: int, width: int, channels: int, length: int) -> None:
         super().__init__()
@@ -128,14 +128,14 @@ class Unrolled(nn.Module):
 
 
 class Asinh(nn.Module):
-    """asinh x = ln(x + √(x² + 1)): x near 0, ±ln 2|x| far from it."""
+    """asinh x = ln(x + √(x² + 1)): about x near 0, and ±ln 2|x| far from it."""
 
     def forward(self, x: Tensor) -> Tensor:
         return torch.asinh(x)
 
 
 class Soft(nn.Module):
-    """x within ±c, and ±(c + asinh(|x| − c)) beyond, c = 3: a line continued by a logarithm, with equal slopes at c."""
+    """The identity within ±c, c = 3, and ±(c + asinh(|x| − c)) beyond: a logarithm, with equal slopes at c."""
 
     within = 3.0
 
@@ -145,14 +145,14 @@ class Soft(nn.Module):
 
 
 class Monitor(nn.Module):
-    """u = W(z − c) of samples z [n, …] with D numbers each, [n, D]; the mean of u² is the score.
+    """The residuals u = W(z − c) [n, D] of samples z [n, …] with D numbers each; the mean of u² is the score.
 
-    Method ``pca`` sets c and W so that the score is T²/τ² + Q/δ²; see :class:`fedfloor.methods.pca.Pca`. Before, W is
+    Method ``pca`` sets c and W so that the score is T²/τ² + Q/δ²; see :class:`fedfloor.methods.pca.Pca`. Initially W is
     the unit matrix and c is 0.
     """
 
-    residuals = True  # its outputs are residuals, which the task squares
-    set_by = "pca"  # no optimiser step touches it
+    residuals = True  # the outputs are residuals, which the task squares
+    set_by = "pca"  # no optimiser step changes it
 
     def __init__(self, size: int) -> None:
         super().__init__()
@@ -163,12 +163,12 @@ class Monitor(nn.Module):
         return (x.flatten(1) - self.center) @ self.weight.T
 
 
-# by the dimensions of features [n, C, …]
+# convolutions by the number of dimensions of features [n, C, …]
 CONVOLUTIONS: dict[int, Callable[..., nn.Module]] = {2: nn.Linear, 3: nn.Conv1d, 4: nn.Conv2d, 5: nn.Conv3d}
 
 
 class Gate(nn.Module):
-    """γ⊙y + (1 − γ)⊙x, γ = 0 at first: one γ per channel, or one for all."""
+    """The fusion γ⊙y + (1 − γ)⊙x with γ = 0 at first: one γ per channel, or a single γ."""
 
     def __init__(self, gates: int) -> None:
         super().__init__()
@@ -176,11 +176,11 @@ class Gate(nn.Module):
 
     def forward(self, x: Tensor, y: Tensor) -> Tensor:
         gamma = self.gamma.view(-1, *(1,) * (x.dim() - 2))
-        return x + gamma * (y - x)  # in this form equal streams, and γ = 0, give x to the bit
+        return x + gamma * (y - x)  # in this form the result is x to the bit for equal streams, and for γ = 0
 
 
 class Mixture(nn.Module):
-    """W·[x; y]: a 1×1 convolution from the 2C channels of both to C; a linear layer where features are vectors.
+    """The fusion W·[x; y]: a 1×1 convolution from the 2C channels of both streams to C; a linear layer for vectors.
 
     Args:
         dimensions: the number of dimensions of the features [batch, C, …].
@@ -197,7 +197,7 @@ class Mixture(nn.Module):
 
 
 class Fused(nn.Module):
-    """A layer after a fusion of its input x with the features ``other``, y; without these, y = x."""
+    """A layer preceded by a fusion of its input x with other features y; without other features y = x."""
 
     def __init__(self, layer: nn.Module, fusion: nn.Module) -> None:
         super().__init__()
@@ -211,7 +211,7 @@ class Fused(nn.Module):
 
 
 def fused(module: nn.Module) -> tuple[str, Fused]:
-    """Return the path of a network's fused layer, and the layer.
+    """Return the path of a network's fused layer, and the layer; SettingError: it has none.
 
     >>> fused(nn.Sequential(nn.Linear(4, 5), Fused(nn.Linear(5, 3), Gate(5))))[0]
     '1'
@@ -226,7 +226,7 @@ def fused(module: nn.Module) -> tuple[str, Fused]:
 
 
 class Projected(nn.Sequential):
-    """Linear f → f, ReLU, Linear f → d, whose output is the representation z, and Linear d → C on top.
+    """A projection head, Linear f → f, ReLU, Linear f → d with the output z, followed by the classifier Linear d → C.
 
     Li, He and Song, CVPR 2021, arXiv 2103.16257.
 

@@ -1,4 +1,4 @@
-"""Descriptions of networks: a row for each, and a card of one network with its layers."""
+"""Descriptions of networks: a row per network, and a card of a network with its layers."""
 
 from __future__ import annotations
 
@@ -51,13 +51,13 @@ def card(name: str, shape: Shape | None = None, classes: int | None = None) -> t
 
 
 def _samples(name: str, shape: Shape | None, classes: int | None) -> tuple[Shape, int]:
-    builder(name)  # a mistyped name comes first
+    builder(name)  # the error for a mistyped name has priority
     listed = LISTED_ON.get(name)
     if listed is not None:
         shape = listed[0] if shape is None else shape
         classes = listed[1] if classes is None else classes
     if shape is None or classes is None:
-        raise SettingError(f"model '{name}': name its shape and classes, such as --shape 1,28,28 --classes 10.")
+        raise SettingError(f"model '{name}': give its shape and classes, such as --shape 1,28,28 --classes 10.")
     require(min(shape) >= 1, "--shape", ",".join(map(str, shape)), "whole numbers of at least 1")
     require(classes >= 1, "--classes", classes, "a whole number of at least 1")
     return shape, classes

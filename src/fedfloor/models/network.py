@@ -1,4 +1,4 @@
-"""A network whose numbers live in one flat buffer, so that a model is one vector that a visit changes in place."""
+"""A network with all its numbers in one flat buffer, so that a model is one vector that a visit changes in place."""
 
 from __future__ import annotations
 
@@ -21,30 +21,30 @@ from fedfloor.models.parcel import Parcel
 from fedfloor.models.zoo import NETWORKS, Builder, Shape, pool_first
 from fedfloor.outside import loaded
 
-COPIES = 3  # of the numbers of a model that training needs at least: the model, as it arrived, its gradient
+COPIES = 3  # least number of copies of a model in training: the model, the arrived model, the gradient
 NORMS = (nn.modules.batchnorm._NormBase, nn.GroupNorm, nn.LayerNorm, nn.LocalResponseNorm)
 HEAD = ("head", "classifier")
 PARTS = ("all", *HEAD, "body", "norms", "nothing")
-BUT = "all but "  # the name after this is the part that is left out
+BUT = "all but "  # prefix of a part's name for all but this part
 Adapt = Callable[[nn.Module, str | None, int, Shape], tuple[nn.Module, str | None]]
 
 
 class Network:
     """A module over one flat vector: trained parameters, then frozen ones, then floating-point buffers.
 
-    A frozen parameter (``requires_grad`` is false) and a buffer (batch-norm statistics) travel with the model and are
-    averaged like everything else, but no optimiser step touches them.
+    Frozen parameters (``requires_grad`` is false) and buffers (batch-norm statistics) travel with the model and are
+    averaged like trained parameters, but no optimiser step changes them.
 
-    Convolutional networks keep their weights channels-last, in the flat vector too; that is a fixed property of the
-    network, because it changes the order of sums and so the last bits of results.
+    Convolutional networks store their weights channels-last, in the flat vector too. This is a fixed property of the
+    network, because it changes the order of sums and therefore the last bits of results.
 
     Attributes:
         module: the network; its tensors are views of ``flat``.
         flat: float32 [P], P = trained + frozen parameters + buffers.
-        trained: the number of values at the front of ``flat`` that are trained.
+        trained: the number of trained values at the front of ``flat``.
         parameters: the trained parameters, views of ``flat[:trained]`` in the module's order.
         channels_last: whether images and convolution weights are laid out channels-last.
-        classifier: path of the layer that is the classifier, such as ``"8"`` or ``"head"``; None where it is unknown.
+        classifier: the path of the classifier layer, such as ``"8"`` or ``"head"``; None if it is unknown.
     """
 
     def __init__(self, module: nn.Module, classifier: str | None = None) -> None:
@@ -70,20 +70,20 @@ class Network:
         self.trained = sum(parameter.numel() for parameter in self.parameters)
 
     def to(self, device: torch.device) -> Network:
-        """Return the network on a device: itself where it is there already, otherwise a copy."""
+        """Return the network on a device: itself if it is there already, otherwise a copy."""
         if self.flat.device == device:
             return self
         return Network(copy.deepcopy(self.module).to(device), self.classifier)
 
     def shaped(self, part: Tensor, shape: torch.Size) -> Tensor:
-        """Return a piece of a flat vector as a tensor of ``shape``, channels-last where the network is."""
+        """Return a slice of a flat vector as a tensor of ``shape``, channels-last if the network is."""
         if self.channels_last and len(shape) == 4:
             out, into, height, width = shape
             return part.view(out, height, width, into).permute(0, 3, 1, 2)
         return part.view(shape)
 
     def within(self, part: slice) -> list[nn.Parameter]:
-        """Return the trained parameters in a part of the flat vector; SettingError: it splits one, or contains none."""
+        """Return the trained parameters in a slice of the flat vector; SettingError: it splits one or contains none."""
         parameters, at = [], 0
         for parameter in self.parameters:
             if part.start <= at and at + parameter.numel() <= part.stop:
@@ -97,7 +97,7 @@ class Network:
         return parameters
 
     def shaped_like(self, parameters: list[nn.Parameter]) -> Callable[[Tensor], list[Tensor]]:
-        """Return the function that cuts a flat vector, such as momentum, into views shaped like these parameters."""
+        """Return the function that cuts a flat vector, such as momentum, into views shaped like the parameters."""
         sizes, shapes = [p.numel() for p in parameters], [p.shape for p in parameters]
         return lambda vector: [self.shaped(*piece) for piece in zip(vector.split(sizes), shapes, strict=True)]
 
@@ -111,7 +111,7 @@ class Network:
         return self.views(self.flat)
 
     def named(self, vector: Tensor) -> dict[str, Tensor]:
-        """Return views of another flat vector, such as the model that arrived, by name, shaped as in the module."""
+        """Return views of another flat vector, such as the arrived model, by name, shaped as in the module."""
         parts = vector.split([view.numel() for _, view in self._named])
         return {name: self.shaped(part, view.shape) for (name, view), part in zip(self._named, parts, strict=True)}
 
@@ -126,17 +126,17 @@ class Network:
 
     @cached_property
     def variances(self) -> list[slice]:
-        """The places of normalisation layers' running variances in the flat vector."""
+        """The slices of the flat vector that hold running variances of normalisation layers."""
         norms = [name for name, m in self.module.named_modules() if isinstance(m, nn.modules.batchnorm._NormBase)]
         names = [f"{norm}.running_var".lstrip(".") for norm in norms]
         return [slice(*self.layout[name]) for name in names if name in self.layout]
 
     def state(self, vector: Tensor) -> dict[str, Tensor]:
-        """Return a flat vector as named tensors in the usual layout, for files and other programs."""
+        """Return a flat vector as named tensors in PyTorch's usual memory format, for files and other programs."""
         return {name: view.contiguous() for name, view in self.named(vector).items()}
 
     def span(self, path: str) -> list[slice]:
-        """Return the places of a layer's trained parameters in the flat vector, in order, neighbours joined.
+        """Return the slices of the flat vector with a layer's trained parameters, in order, adjacent slices joined.
 
         >>> Network(nn.Sequential(nn.Linear(4, 5), nn.Linear(5, 3))).span("1")
         [slice(25, 43, None)]
@@ -151,7 +151,7 @@ class Network:
 
     @property
     def size(self) -> int:
-        """Bytes of the model."""
+        """The size of the model in bytes."""
         return self.parcel("all").size({"w": self.flat})
 
     def parcel(self, travels: str) -> Parcel:
@@ -164,15 +164,15 @@ class Network:
         return Parcel(self.numbers(travels), self.flat.numel())
 
     def numbers(self, name: str) -> tuple[slice, ...]:
-        """Return the place of a named part of the model in the flat vector, in ascending pieces, neighbours joined.
+        """Return the slices of the flat vector that hold a named part of the model, ascending, adjacent slices joined.
 
         Args:
-            name: ``all``, frozen numbers and statistics included; ``head``, the ``classifier``; ``body``, all but it;
-                ``norms``, the weights and the statistics of normalisation layers, none where there is no such layer;
-                ``nothing``; a pattern of tensors' names, such as ``features.*``; or ``all but`` one of these.
+            name: ``all``, frozen numbers and statistics included; ``head``, the ``classifier``; ``body``, all but the
+                classifier; ``norms``, weights and statistics of normalisation layers, empty without such layers;
+                ``nothing``; a pattern of tensor names, such as ``features.*``; or ``all but`` and one of these names.
 
         Raises:
-            SettingError: nothing in the network has this name, or its classifier is not known.
+            SettingError: the network has no such part, or its classifier is unknown.
 
         >>> network = Network(nn.Sequential(nn.Linear(4, 5), nn.BatchNorm1d(5), nn.Linear(5, 3)), "2")
         >>> network.numbers("norms"), network.numbers("0.*")
@@ -181,7 +181,7 @@ class Network:
         whole = self.flat.numel()
         if name in ("all", "nothing"):
             return (slice(0, whole),) if name == "all" else ()
-        if name == "body" or name.startswith(BUT):  # the gaps between the pieces of the other part
+        if name == "body" or name.startswith(BUT):  # the gaps between the slices of the other part
             others = self.numbers("head" if name == "body" else name[len(BUT) :])
             ends = [0, *(end for part in others for end in (part.start, part.stop)), whole]
             return tuple(slice(*gap) for gap in zip(ends[::2], ends[1::2], strict=True) if gap[1] > gap[0])
@@ -206,7 +206,7 @@ class Network:
         return _joined(pieces)
 
     def part(self, name: str) -> slice:
-        """Return the trained numbers of a named part of the model, which are one piece: see :meth:`numbers`.
+        """Return the slice of a named part's trained numbers (:meth:`numbers`); SettingError: they are several slices.
 
         >>> network = Network(nn.Sequential(nn.Linear(4, 5), nn.Linear(5, 3)), "1")
         >>> network.part("all"), network.part("head"), network.part("body")
@@ -228,19 +228,19 @@ class Network:
         if len(trained) != 1:
             raise SettingError(
                 f"{key}: the trained parameters of '{self.classifier if name in HEAD else name}' of model '{model}' "
-                f"lie in {len(trained)} pieces of the model: they must be one. Name a layer whose parameters are its "
-                "own with model.classifier, or train 'all'."
+                f"are {len(trained)} separate pieces of the model, not one. Name a layer whose parameters are "
+                "its own with model.classifier, or train 'all'."
             )
         return trained[0]
 
     @property
     def classifier_parameters(self) -> int:
-        """The number of the classifier's trained parameters; 0 where it is unknown."""
+        """The number of the classifier's trained parameters; 0 if the classifier is unknown."""
         return 0 if self.classifier is None else sum(part.stop - part.start for part in self.span(self.classifier))
 
 
 def _joined(parts: Sequence[slice]) -> tuple[slice, ...]:
-    """Return pieces in ascending order, neighbours joined."""
+    """Return slices in ascending order, adjacent slices joined."""
     joined: list[slice] = []
     for part in sorted(parts, key=lambda part: part.start):
         if joined and joined[-1].stop == part.start:
@@ -251,9 +251,9 @@ def _joined(parts: Sequence[slice]) -> tuple[slice, ...]:
 
 
 def _slots(module: nn.Module) -> list[tuple[str, nn.Module, Tensor]]:
-    """List (name, owning module, tensor): trained parameters, then frozen ones, then floating-point buffers."""
+    """Return (name, owning module, tensor) of trained parameters, then frozen ones, then floating-point buffers."""
     slots: list[tuple[str, nn.Module, Tensor]] = [(name, module, p) for name, p in module.named_parameters()]
-    slots.sort(key=lambda slot: not slot[2].requires_grad)  # stable: otherwise the module's order
+    slots.sort(key=lambda slot: not slot[2].requires_grad)  # stable: otherwise in the module's order
     for prefix, owner in module.named_modules():
         for attribute, buffer in owner.named_buffers(recurse=False):
             if buffer.is_floating_point():
@@ -268,17 +268,16 @@ def build(
     """Build a network by name, with initial weights that depend on the seed alone.
 
     Args:
-        name: one of :data:`fedfloor.models.zoo.NETWORKS`, or ``module:function`` of your own, called with
-            (shape, classes) and returning a ``torch.nn.Module``.
-        shape: shape of one sample: an image (1, 28, 28), a row of sensors (52,) or a window of them (52, 20).
-        classes: outputs per sample: the classes, or the numbers that the task predicts; the network's output must be
-            [batch, classes].
+        name: one of :data:`fedfloor.models.zoo.NETWORKS`, or the user's own ``module:function``, which is called with
+            (shape, classes) and returns a ``torch.nn.Module``.
+        shape: the shape of a sample: an image (1, 28, 28), a row of sensors (52,) or a window of sensors (52, 20).
+        classes: the number of outputs per sample: classes, or numbers that the task predicts; the network's output must
+            be [batch, classes].
         seed: the experiment's seed.
-        classifier: path of the layer that is the classifier; left out, it is found as
-            :func:`fedfloor.models.classifier.find` returns.
-        adapt: makes of (network, its classifier's path, classes, shape) the network that is trained, and its
-            classifier's path: an objective's head or gates.
-        init: ``glorot`` replaces the initial weights of the network, not those of parts that ``adapt`` adds; see
+        classifier: the path of the classifier layer; by default :func:`fedfloor.models.classifier.find` determines it.
+        adapt: the function (network, its classifier's path, classes, shape) → (trained network, its classifier's path),
+            which adds an objective's head or gates.
+        init: ``glorot`` replaces the initial weights of the network, but not those of parts added by ``adapt``; see
             :func:`glorot`.
 
     >>> network = build("mlp-2nn", (1, 28, 28), 10, seed=0)
@@ -293,11 +292,11 @@ def build(
 def assembled(
     name: str, shape: Shape, classes: int, classifier: str | None, adapt: Adapt | None, init: str = "default"
 ) -> tuple[nn.Module, str | None]:
-    """Return the module of :func:`build`, weights from PyTorch's global generator, and its classifier's path."""
+    """Return the module of :func:`build`, with weights from PyTorch's global generator, and its classifier's path."""
     module = plain(name, shape, classes)
     if init == "glorot":
         glorot(name, module)
-    if name in NETWORKS and isinstance(module, nn.Sequential):  # of your own one, others may know layers by their place
+    if name in NETWORKS and isinstance(module, nn.Sequential):  # others may name layers by place
         pool_first(module)
     with as_found(module):
         check(name, module, shape, classes)
@@ -313,7 +312,7 @@ def plain(name: str, shape: Shape, classes: int) -> nn.Module:
     """Return a network as its builder returns it, with weights from PyTorch's global generator."""
     make = builder(name)
     try:
-        if name in NETWORKS:  # without memory first: what a network of one's own does beside building is not known
+        if name in NETWORKS:  # first without memory; a user's own function may do more than build a network
             with torch.device("meta"):
                 numbers = sum(parameter.numel() for parameter in make(shape, classes).parameters())
             setting = f"model.name = '{name}' on samples of shape {shape}"
@@ -335,13 +334,13 @@ def plain(name: str, shape: Shape, classes: int) -> nn.Module:
 def glorot(name: str, module: nn.Module) -> None:
     """Draw the weights of linear and convolutional layers uniformly within ±√(6 / (fan in + fan out)); biases are 0.
 
-    Glorot and Bengio, AISTATS 2010. Frozen parameters and layers of other kinds stay as they are.
+    Glorot and Bengio, AISTATS 2010. Frozen parameters and other layers do not change.
     """
     layers = [layer for layer in module.modules() if isinstance(layer, (nn.Linear, nn.modules.conv._ConvNd))]
     drawn = [layer for layer in layers if layer.weight.requires_grad]
     if not drawn:
         raise SettingError(
-            f"model '{name}' has no linear or convolutional layer that is trained: model.init = 'glorot' has nothing "
+            f"model '{name}' has no trained linear or convolutional layer: model.init = 'glorot' has nothing "
             "to draw. Leave it out."
         )
     for layer in drawn:
@@ -351,7 +350,7 @@ def glorot(name: str, module: nn.Module) -> None:
 
 
 def builder(name: str) -> Builder:
-    """Return the function that builds a network of this name."""
+    """Return the function that builds a network, by the network's name."""
     if ":" in name:
         return loaded(name, "model")  # type: ignore[no-any-return]
     if name not in NETWORKS:
@@ -360,7 +359,7 @@ def builder(name: str) -> Builder:
 
 
 def count(name: str, shape: Shape, classes: int) -> int:
-    """Return a network's number of parameters, frozen ones included; PyTorch's global generator stays as it is.
+    """Return a network's number of parameters, frozen ones included; PyTorch's global generator does not change.
 
     >>> count("logistic", (1, 28, 28), 10)
     7850

@@ -1,6 +1,6 @@
-"""Parcels between two sites: a packet, and of its model the part that a scope names.
+"""Parcels between two sites: packets with the part of the model that a scope selects.
 
-Receipts, prices, the wire and the exchange between ranks count and cut packets here and nowhere else.
+Receipts, prices, the wire and the exchange between ranks count and cut packets only by this module.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ Wanted = dict[str, tuple[tuple[int, ...], np.dtype[Any]]]
 
 
 def pack(packet: Packet) -> dict[str, NDArray[Any]]:
-    """Return a packet as arrays; those of tensors on a processor share their memory."""
+    """Return a packet as arrays, which share the memory of tensors on the CPU."""
     return {name: tensor.detach().cpu().contiguous().numpy() for name, tensor in packet.items()}
 
 
 def unpack(arrays: Arrays) -> dict[str, Tensor]:
-    """Return arrays as writable tensors."""
+    """Return arrays as writable tensors, by name."""
     return {name: torch.from_numpy(np.array(array)) for name, array in arrays.items()}
 
 
 def tensor_of(blob: memoryview | bytes, like: Tensor) -> Tensor:
-    """Return the numbers of a byte string as a tensor of the type of another tensor, on its device."""
+    """Return a byte string's numbers as a tensor with the type and device of another tensor."""
     return torch.from_numpy(np.frombuffer(blob, torch.empty(0, dtype=like.dtype).numpy().dtype)).to(like.device)
 
 
 class Coded(Protocol):
-    """The first numbers that travel, coded: :class:`fedfloor.parts.codecs.Coding`."""
+    """The contract of an encoding of the first numbers that travel: :class:`fedfloor.parts.codecs.Coding`."""
 
     @property
     def numbers(self) -> int:
@@ -45,23 +45,23 @@ class Coded(Protocol):
 
     @property
     def bytes(self) -> int:
-        """Bytes of their payload."""
+        """The size of the payload in bytes."""
         ...
 
 
 @dataclass(frozen=True)
 class Parcel:
-    """The parcel of packets whose model ``w`` is cut to ``parts``; the other vectors of a packet travel whole.
+    """A parcel: the model ``w`` of a packet is cut to ``parts``; the packet's other vectors travel whole.
 
     Args:
-        coding: the code of the first tensors: ``w`` then travels as bytes. None: all travel unchanged.
+        coding: the encoding of the first numbers, with which ``w`` travels as bytes; None: numbers travel unchanged.
 
     >>> Parcel((slice(0, 1), slice(2, 4)), 4).size({"w": torch.zeros(4), "c": torch.zeros(3)})
     24
     """
 
-    parts: tuple[slice, ...]  # the numbers of the model that travel, in ascending pieces
-    model: int  # P, how many it has
+    parts: tuple[slice, ...]  # the slices of the model that travel, ascending
+    model: int  # P, the size of the model
     coding: Coded | None = None
 
     @property
@@ -75,19 +75,19 @@ class Parcel:
         return sum(part.stop - part.start for part in self.parts)
 
     def among(self, first: int) -> int:
-        """Return the number of travelling numbers among the model's first ones."""
+        """Return the number of values that travel among the model's first ``first`` values."""
         return sum(max(0, min(part.stop, first) - part.start) for part in self.parts)
 
     def cut(self, model: Tensor) -> Tensor:
-        """Return the numbers of a model that travel, a view where they are one piece."""
+        """Return the numbers of a model that travel; a view if they are one slice."""
         return model[self.parts[0]] if len(self.parts) == 1 else torch.cat([model[:0], *(model[p] for p in self.parts)])
 
     def put(self, numbers: Tensor, model: Tensor) -> Tensor:
-        """Return a model with the numbers that travel replaced; the others are those of ``model``."""
+        """Return a copy of ``model`` in which ``numbers`` replace the numbers that travel."""
         return self.set(numbers, model.clone())
 
     def set(self, numbers: Tensor, model: Tensor) -> Tensor:
-        """Replace the numbers of a model that travel, in place, and return it."""
+        """Replace the numbers of a model that travel in place; return the model."""
         at = 0
         for part in self.parts:
             width = part.stop - part.start
@@ -96,34 +96,34 @@ class Parcel:
         return model
 
     def size(self, packet: Packet) -> int:
-        """Return the bytes of a packet that travel."""
+        """Return the number of bytes of a packet that travel."""
         beside = sum(tensor.nbytes for name, tensor in packet.items() if name != "w")
         return beside + (self.model_bytes(packet["w"].element_size()) if "w" in packet else 0)
 
     def model_bytes(self, number: int) -> int:
-        """Return the bytes of the model that travel; ``number`` is the size of a number."""
+        """Return the number of bytes of the model that travel; ``number`` is the size of a number in bytes."""
         coded, size = (0, 0) if self.coding is None else (self.coding.numbers, self.coding.bytes)
         return size + (self.numbers - coded) * number
 
     def pack(self, packet: Packet) -> dict[str, NDArray[Any]]:
-        """Return the arrays of a packet that travel; its model is already coded if it has codecs."""
+        """Return the arrays of a packet that travel; with codecs, its model must be encoded already."""
         whole = "w" not in packet or self.coding is not None
         return pack(packet if whole else {**packet, "w": self.cut(packet["w"])})
 
     def unpack(self, arrays: Arrays, around: Packet) -> dict[str, Tensor]:
-        """Return the packet of arrays that arrived: numbers that did not travel are taken from ``around``."""
+        """Return the packet from arrived arrays; numbers that did not travel are those of ``around``."""
         packet = unpack(arrays)
         return packet if self.whole or self.coding is not None else {**packet, "w": self.put(packet["w"], around["w"])}
 
     def like(self, packet: Packet) -> Wanted:
-        """Return the shapes and types of the arrays that come back for a packet."""
+        """Return the shapes and types of the arrays that must return for a packet."""
         wanted = {name: (tuple(tensor.shape), tensor.numpy().dtype) for name, tensor in packet.items()}
         if self.coding is not None:
             return {**wanted, "w": ((self.model_bytes(packet["w"].element_size()),), np.dtype(np.uint8))}
         return {**wanted, "w": ((self.numbers,), wanted["w"][1])}
 
     def rest(self, model: Tensor) -> str:
-        """Return the digest of the numbers of a model that do not travel; "" where all do."""
+        """Return the digest of the numbers of a model that do not travel; "" if all travel."""
         if self.whole:
             return ""
         digest, at = hashlib.sha256(), 0

@@ -16,23 +16,23 @@ from fedfloor.checking import toml
 from fedfloor.errors import SettingError, nearest, shown, unknown
 from fedfloor.names import REFERENCES
 
-INSIDE = re.compile(r"(memory/)?[\w.-]+\.safetensors", re.ASCII)  # files that runs write
+INSIDE = re.compile(r"(memory/)?[\w.-]+\.safetensors", re.ASCII)  # names of files that runs write
 
 FORMAT = "fedfloor 1"
-FILES = {"last": "model.safetensors", "best": "best.safetensors"}  # in a run's folder
-# of a run where devices' models differ: their names, or else numbers, → file of the model or part
+FILES = {"last": "model.safetensors", "best": "best.safetensors"}  # name in a run's folder
+# of a run with different models: devices' names, or numbers, → file of the model or part
 DEVICES = "devices.json"
-OWN = "own"  # begins the name of a device's own part of the model in its memory; the part's name follows
-DIGEST = ".sha256"  # ending of the file beside a model's that holds its digest, as sha256sum writes it
+OWN = "own"  # prefix of a device's own part of the model in its memory, before the part's name
+DIGEST = ".sha256"  # suffix of the file with a model file's digest, in the format of sha256sum
 
 
 def cohort_file(number: int) -> str:
-    """Return the file's name of a cohort's model in a run's folder."""
+    """Return the file name of a cohort's model in a run's folder."""
     return f"model-{number}.safetensors" if number else FILES["last"]
 
 
 class Own(NamedTuple):
-    """A device's own part of a model: its name, its numbers, and the task, where it has the device's threshold."""
+    """A device's own part of a model: its name, its numbers, and the task, if that has the device's threshold."""
 
     part: str
     numbers: Tensor
@@ -40,11 +40,11 @@ class Own(NamedTuple):
 
 
 def model_file(path: Path, which: str = "last", device: str = "") -> tuple[Path, Own | None]:
-    """Return the model's file of a run's folder, or that file itself, and the device's own part, if it has any.
+    """Return the model file of a run's folder, or of its path itself, and the device's own part, if any.
 
     Args:
-        path: a folder or a file.
-        which: the last round's model, or the best one's by validation data.
+        path: a run's folder or a model file.
+        which: ``last``, the last round's model, or ``best``, the best by validation data.
         device: the device of the model, in a run with different models.
     """
     if which not in FILES:
@@ -55,7 +55,7 @@ def model_file(path: Path, which: str = "last", device: str = "") -> tuple[Path,
         except SettingError:
             name = path.stem
         run = path.parent if path.name == "experiment.toml" else Path("runs") / name
-        raise SettingError(f"{path} is an experiment file, and no trained model. Give its run's folder, such as {run}.")
+        raise SettingError(f"{path} is an experiment file, not a trained model. Give its run's folder, such as {run}.")
     if path.is_file():
         if which != "last":
             raise SettingError(f"--which {which}: {path} is a model's file. Give its run's folder.")
@@ -68,18 +68,18 @@ def model_file(path: Path, which: str = "last", device: str = "") -> tuple[Path,
     if model.is_file():
         if not (path / FILES[which]).is_file():
             raise SettingError(
-                f"--which {which}: {path} keeps the last round's model alone. Which round is best is chosen by "
+                f"--which {which}: {path} has only the last round's model. The best round is chosen by "
                 'validation data: train with [evaluate] on = "both", which holds some of the training samples out.'
             )
         return _of_device(path, device, which) if (path / DEVICES).is_file() else (path / FILES[which], None)
     if (path / "evaluation.json").exists() and _is_reference(path / "experiment.toml"):
         raise SettingError(
-            f"{path} has no model: it is a reference (local training only keeps one for each device, in memory/; "
-            "scikit-learn none). Give the run of a method."
+            f"{path} has no model: it is a reference (local training keeps one per device, in memory/; "
+            "scikit-learn keeps none). Give the run of a method."
         )
     if (path / "experiment.toml").exists():
         raise SettingError(
-            f"{path} has no model yet: a run writes it when it ends or is stopped. Wait for it, or go on with "
+            f"{path} has no model yet: a run writes it when it ends or is stopped. Wait for it, or continue with "
             f"fedfloor run {path / 'experiment.toml'} --out {path} --resume"
         )
     inside = sorted(str(file.parent) for file in path.glob("*/model.safetensors"))
@@ -88,11 +88,11 @@ def model_file(path: Path, which: str = "last", device: str = "") -> tuple[Path,
 
 
 def devices(path: Path) -> dict[str, dict[str, Any]]:
-    """Return the record of each device's model in a run, its file among them."""
+    """Return the record of each device's model in a run, with the model's file."""
     try:
         known = json.loads((path / DEVICES).read_text()).items()
         listed = {name: {**record, "file": str(record["file"])} for name, record in known}
-        for record in listed.values():  # a stranger's folder may name any path
+        for record in listed.values():  # a folder from elsewhere may name any path
             if not INSIDE.fullmatch(record["file"]) or not (record.get("stays") or (path / record["file"]).is_file()):
                 raise ValueError(f"{shown(record['file'])} is not a model or memory file of the run")
         return listed
@@ -102,14 +102,14 @@ def devices(path: Path) -> dict[str, dict[str, Any]]:
             "method that trains several, such as fedrep or ifca."
         ) from error
     except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-        raise SettingError(f"{path / DEVICES} is damaged ({error}). Resume the run, which writes it anew.") from error
+        raise SettingError(f"{path / DEVICES} is damaged ({error}). Resume the run, which writes it again.") from error
 
 
 def staying(path: Path) -> tuple[str, str] | None:
     """Return the part of a run's model that never leaves devices, and its name in the run; None without one.
 
     Raises:
-        SettingError: the run is of an earlier version, which recorded neither.
+        SettingError: the run is from an earlier version, which did not record the part.
     """
     records = devices(path).values() if (path / DEVICES).is_file() else ()
     found = next((record for record in records if record.get("stays")), None)
@@ -119,13 +119,13 @@ def staying(path: Path) -> tuple[str, str] | None:
     if not (isinstance(part, str) and isinstance(run, str)):
         raise SettingError(
             f"{path}: its devices trained by an earlier version, which wrote no file of their own parts for releases. "
-            "Train the run some rounds further with this one."
+            "Train the run for further rounds with this version."
         )
     return part, run
 
 
 def _of_device(path: Path, device: str, which: str) -> tuple[Path, Own | None]:
-    """Return the file of a device's model and its own part; without a device, the shared model's."""
+    """Return the file of a device's model and its own part; without a device, the shared model's file."""
     known = devices(path)
     files = {record["file"] for record in known.values()}
     shared = any("/" in record["file"] or "stays" in record for record in known.values())
@@ -136,13 +136,13 @@ def _of_device(path: Path, device: str, which: str) -> tuple[Path, Own | None]:
         )
     if which != "last" and (device or not shared):
         raise SettingError(
-            f"--which {which}: {path} keeps the last round's models of devices alone. Leave --which out, or --device."
+            f"--which {which}: {path} has only the last round's models of devices. Leave --which out, or --device."
         )
     if device and device not in known:
         raise unknown("device", device, known)
     if device and known[device].get("stays") and not (path / known[device]["file"]).is_file():
         raise SettingError(
-            f"device {shown(device)}: its own part of the model is on that machine alone, in the folder that 'memory' "
+            f"device {shown(device)}: its own part of the model is only on that machine, in the folder that 'memory' "
             f"names in its settings; {path} has the shared part. Leave --device out for that; or copy {path} to the "
             f"machine, and {Path(known[device]['file']).name} from that folder into {path / 'memory'} there."
         )
@@ -153,11 +153,11 @@ def _of_device(path: Path, device: str, which: str) -> tuple[Path, Own | None]:
 
 
 def _own_part(path: Path, task: dict[str, Any] | None) -> Own:
-    """Read a device's own part from its memory; the file's name ends with the beginning of its SHA-256."""
+    """Return a device's own part from its memory file, whose name ends with the beginning of its SHA-256."""
     try:
         data = path.read_bytes()
         if hashlib.sha256(data).hexdigest()[:32] != path.stem.rpartition("-")[2]:
-            raise SafetensorError("its SHA-256 is not the one in its name")
+            raise SafetensorError("its SHA-256 is not that of its name")
         ((key, numbers),) = [entry for entry in load(data).items() if entry[0].startswith(f"{OWN} ")]
     except (OSError, SafetensorError, ValueError) as error:
         raise SettingError(f"{path}: the device's own part of the model is missing or damaged ({error}).") from error
@@ -180,7 +180,7 @@ def content(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  (it is not a dictionary)
     except (SafetensorError, OSError) as error:
         raise SettingError(
-            f"{path} is not a trained model, or damaged (not to be read as a safetensors file: {error}). "
+            f"{path} is not a trained model, or damaged (it cannot be read as a safetensors file: {error}). "
             "Give a run's folder."
         ) from error
     try:
@@ -196,13 +196,13 @@ def content(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
 
 
 def _check_digest(path: Path) -> None:
-    """Refuse a model that has changed since its digest was written beside it; one without a digest is not checked."""
+    """Raise SettingError for a model file that differs from the digest beside it; no check without a digest."""
     beside = path.with_name(path.name + DIGEST)
     if not beside.is_file() or not path.is_file():
         return
     listed = beside.read_text(encoding="utf-8", errors="replace").split()
     if listed[:1] != [hashlib.sha256(path.read_bytes()).hexdigest()]:
         raise SettingError(
-            f"{path} is damaged: its SHA-256 is not the one in {beside.name}. Resume its run, which writes both anew, "
-            f"or put it back from a copy. Delete {beside.name} if the model was replaced on purpose."
+            f"{path} is damaged: its SHA-256 is not that in {beside.name}. Resume its run, which writes both again, "
+            f"or restore it from a copy. Delete {beside.name} if the model was replaced on purpose."
         )

@@ -1,4 +1,4 @@
-"""The part of a model that stays on devices: its file, which needs no PyTorch, and a network that takes it."""
+"""The part of a model that stays on devices: its file, which needs no PyTorch, and a network with it as an input."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Staying:
     """The part of a network that each device keeps.
 
     Args:
-        name: as in :meth:`~fedfloor.models.network.Network.numbers`.
+        name: the part's name, as in :meth:`~fedfloor.models.network.Network.numbers`.
         run: the name of the run's folder at the cloud: parts of another run do not fit its shared part.
     """
 
@@ -32,12 +32,12 @@ class Staying:
 
     @cached_property
     def parcel(self) -> Parcel:
-        """The places of its numbers in the model."""
+        """The parcel of the part's numbers in the model."""
         return self.network.parcel(self.name)
 
     @cached_property
     def shapes(self) -> dict[str, torch.Size]:
-        """The shape of each of its tensors, by name, in the order of its numbers."""
+        """The shape of each of the part's tensors, by name, in the order of its numbers."""
         views = self.network.named(self.network.flat)
         return {
             name: views[name].shape
@@ -47,12 +47,12 @@ class Staying:
 
     @property
     def file(self) -> str:
-        """The name of its file on a device: one for each run, and for the names and shapes of its tensors."""
+        """The name of the part's file on a device, derived from the run and the names and shapes of its tensors."""
         shapes = [(name, tuple(shape)) for name, shape in self.shapes.items()]
         return f"own-{hashlib.sha256(repr((self.run, shapes)).encode()).hexdigest()[:32]}.npy"
 
     def content(self, numbers: Tensor) -> bytes:
-        """Return the file of a device's numbers, float32 [P]."""
+        """Return the content of the file for a device's numbers, float32 [P]."""
         data = io.BytesIO()
         np.save(data, numbers.cpu().numpy().astype("<f4"), allow_pickle=False)
         return data.getvalue()
@@ -67,7 +67,7 @@ class Staying:
 
     @contextmanager
     def held(self, numbers: Tensor) -> Iterator[None]:
-        """Put a device's numbers [P] into the network while the body runs."""
+        """Put a device's numbers [P] into the network inside this context."""
         before = self.parcel.cut(self.network.flat).clone()
         self.parcel.set(numbers, self.network.flat)
         try:
@@ -77,10 +77,10 @@ class Staying:
 
 
 class TakesOwn(nn.Module):
-    """A model whose last input is the part that stays, float32 [P].
+    """A model with the staying part, float32 [P], as its last input.
 
     Args:
-        inner: holds the network's module somewhere.
+        inner: the model, which contains the network's module.
     """
 
     def __init__(self, inner: nn.Module, staying: Staying) -> None:
@@ -89,7 +89,7 @@ class TakesOwn(nn.Module):
         self.prefix = next(name for name, part in inner.named_modules() if part is staying.network.module)
 
     def forward(self, *given: Tensor) -> tuple[Tensor, ...]:
-        """Return the inner model's outputs with the last input's numbers in it."""
+        """Return the inner model's outputs with the numbers of the last input in the network."""
         own = {f"{self.prefix}.{name}": tensor for name, tensor in self.staying.tensors(given[-1]).items()}
         outputs: tuple[Tensor, ...] = torch.func.functional_call(self.inner, own, given[:-1])
         return outputs

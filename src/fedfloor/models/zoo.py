@@ -1,4 +1,4 @@
-"""The papers' networks, a small one, and those for sensors; each takes a sample's shape and the number of outputs."""
+"""The papers' networks, a small network, and networks for sensors, for a sample's shape and a number of outputs."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ POOLS = (nn.MaxPool1d, nn.MaxPool2d)
 def pool_first(module: nn.Sequential) -> nn.Sequential:
     """Move every max pooling that follows a ReLU before it; return the module.
 
-    max_i max(0, x_i) = max(0, max_i x_i), and the gradient takes the same way: where the largest is positive it is the
-    same one, and elsewhere there is none. A 2×2 pooling leaves the ReLU a quarter of the work. No layer with parameters
-    moves, so that they keep their names.
+    max_i max(0, x_i) = max(0, max_i x_i), and the gradient takes the same path: to the largest input if that is
+    positive, else nowhere. After a 2×2 pooling the ReLU has a quarter of the work. Layers with parameters do not move,
+    so that their names stay.
 
     >>> [type(layer).__name__ for layer in pool_first(nn.Sequential(nn.Conv2d(1, 2, 3), nn.ReLU(), nn.MaxPool2d(2)))]
     ['Conv2d', 'MaxPool2d', 'ReLU']
@@ -47,20 +47,20 @@ def pool_first(module: nn.Sequential) -> nn.Sequential:
 Shape = tuple[int, ...]
 Builder = Callable[[Shape, int], nn.Module]
 
-# Smallest side, in pixels, of an image that a network for images takes.
+# The smallest side, in pixels, of the images that a network accepts.
 SMALLEST_SIDE = {
     **dict.fromkeys(("cnn-fedgs", "cnn-hfedms", "cnn-small"), 4),
     **dict.fromkeys(("lenet", "cnn-fldg-mnist", "cnn-fldg-fashion"), 16),
     "cnn-tutorial": 18,
 }
-# Networks for sensors' samples, by their number of dimensions: a row (channels,) or a window (channels, length).
+# Networks for samples of sensors, by the number of dimensions: rows (channels,) or windows (channels, length).
 FOR_SENSORS = {
     1: ("mlp-sensor", "mlp-sensor-soft", "mlp-sensor-asinh"),
     2: ("cnn-sensor", "mlp-sensor", "mlp-sensor-soft", "mlp-sensor-asinh", "cnn-sensor-gn", "cnn-sensor-bn", "tcn",
         "lstm", "gru", "transformer"),
 }  # fmt: skip
 FOR_ANY_SHAPE = ("mlp-2nn", "linear", "logistic")
-# Networks with as many outputs as a sample has numbers, for [data] task = "reconstruction", by the samples' dimensions.
+# Networks with an output per number of a sample, for [data] task = "reconstruction", by the samples' dimensions.
 REPRODUCING = {1: ("monitor", "ae-dense"), 2: ("monitor", "ae-conv", "ae-dense", "ae-lstm")}
 
 
@@ -83,7 +83,7 @@ def logistic(shape: Shape, classes: int) -> nn.Module:
 
 
 def linear(shape: Shape, outputs: int) -> nn.Module:
-    """Return one linear layer: least squares for numbers; for forecasts NLinear (Zeng et al., AAAI 37 (2023) 11121).
+    """Return a linear layer: least squares for numbers; for forecasts NLinear (Zeng et al., AAAI 37 (2023) 11121).
 
     22,902 parameters on windows of 52 channels × 20 with 22 outputs.
     """
@@ -94,7 +94,7 @@ def cnn_tutorial(shape: Shape, classes: int) -> nn.Module:
     """Return the CNN of TensorFlow's CIFAR tutorial, FedSR's CNN (arXiv 2403.14718).
 
     122,570 parameters on 3×32×32 with 10 classes; 93,322 on 1×28×28 with 10 classes; 128,420 on 3×32×32 with 100, the
-    count printed in the paper.
+    number printed in the paper.
     """
     channels, height, width = _image("cnn-tutorial", shape)
     left = [((side - 2) // 2 - 2) // 2 - 2 for side in (height, width)]
@@ -116,10 +116,10 @@ def cnn_fedgs(shape: Shape, classes: int) -> nn.Module:
 
 
 def cnn_hfedms(shape: Shape, classes: int) -> nn.Module:
-    """Return the CNN of HFedMS (arXiv 2211.03300): FedGS's with 100 semantic features before the classifier.
+    """Return the CNN of HFedMS (arXiv 2211.03300): FedGS's CNN with 100 semantic features before the classifier.
 
-    6,687,834 parameters on 1×28×28 with 62 classes, 6,262 of them in the classifier. The paper's text speaks of two
-    fully connected layers; its table and its authors' code have three.
+    6,687,834 parameters on 1×28×28 with 62 classes, 6,262 of them in the classifier. The paper's text mentions two
+    fully connected layers; its table and the authors' code have three.
     """
     extractor, features = _two_padded_convolutions("cnn-hfedms", shape, 32, 64)
     return nn.Sequential(
@@ -128,7 +128,7 @@ def cnn_hfedms(shape: Shape, classes: int) -> nn.Module:
 
 
 def cnn_small(shape: Shape, classes: int) -> nn.Module:
-    """Return our CNN in the shape of HFedMS's, of a hundredth of its size: 8 and 16 channels, 64 features.
+    """Return a CNN with the layers of HFedMS's CNN and a hundredth of its size: 8 and 16 channels, 64 features.
 
     57,694 parameters on 1×28×28 with 62 classes.
     """
@@ -137,7 +137,7 @@ def cnn_small(shape: Shape, classes: int) -> nn.Module:
 
 
 def _two_padded_convolutions(name: str, shape: Shape, first: int, second: int) -> tuple[list[nn.Module], int]:
-    """Return the layers up to flattening that FedGS and HFedMS share, and their number of features."""
+    """Return the layers up to flattening that FedGS's and HFedMS's CNNs have in common, and the number of features."""
     channels, height, width = _image(name, shape)
     layers = [
         nn.Conv2d(channels, first, 5, padding=2), nn.ReLU(), nn.MaxPool2d(2),
@@ -163,8 +163,8 @@ def lenet(shape: Shape, classes: int) -> nn.Module:
 def cnn_fldg_mnist(shape: Shape, classes: int) -> nn.Module:
     """Return FLDG's network for MNIST, 20 and 50 channels, with dropout.
 
-    66,130 parameters on 1×28×28 with 10 classes. Table I of the paper lists a padding of 2, but its 800 inputs of the
-    first fully connected layer are those of no padding, 50·4·4; so there is none here.
+    66,130 parameters on 1×28×28 with 10 classes. Table I of the paper lists a padding of 2, but its 800 = 50·4·4 inputs
+    of the first fully connected layer result without padding; so there is none here.
     """
     return _fldg("cnn-fldg-mnist", shape, classes, 20, 50)
 
@@ -172,7 +172,7 @@ def cnn_fldg_mnist(shape: Shape, classes: int) -> nn.Module:
 def cnn_fldg_fashion(shape: Shape, classes: int) -> nn.Module:
     """Return FLDG's network for Fashion-MNIST, 16 and 32 channels, with dropout.
 
-    39,408 parameters on 1×28×28 with 10 classes. No padding, for the reason given at cnn-fldg-mnist.
+    39,408 parameters on 1×28×28 with 10 classes. There is no padding, for the reason given at cnn-fldg-mnist.
     """
     return _fldg("cnn-fldg-fashion", shape, classes, 16, 32)
 
@@ -202,9 +202,9 @@ def mlp_sensor(shape: Shape, classes: int) -> nn.Module:
 
 
 def mlp_sensor_soft(shape: Shape, classes: int) -> nn.Module:
-    """Return mlp-sensor that leaves values within 3 deviations unchanged, and compresses larger ones.
+    """Return mlp-sensor with inputs that are unchanged within 3 standard deviations, and compressed beyond.
 
-    A sensor that once fails, with a value 100 deviations out, then counts as 8.3; 8,982 parameters as there.
+    A failing sensor's value at 100 deviations becomes 8.3; 8,982 parameters, as in mlp-sensor.
     """
     return nn.Sequential(Soft(), *mlp_sensor(shape, classes).children())
 
@@ -212,13 +212,13 @@ def mlp_sensor_soft(shape: Shape, classes: int) -> nn.Module:
 def mlp_sensor_asinh(shape: Shape, classes: int) -> nn.Module:
     """Return mlp-sensor with asinh of its input, for sensors with heavy tails, such as counters and vibration energies.
 
-    A value 10³ deviations out then counts as 7.6, and values near the mean as they are; 8,982 parameters as there.
+    A value at 10³ deviations becomes 7.6, and values near the mean hardly change; 8,982 parameters, as in mlp-sensor.
     """
     return nn.Sequential(Asinh(), *mlp_sensor(shape, classes).children())
 
 
 def over_time(into: int, out: int, kernel: int, stride: int = 1) -> nn.Conv2d:
-    """Return a convolution over the rows of windows that are laid out as pictures of height 1."""
+    """Return a convolution over the rows of windows, which have the form of pictures of height 1."""
     return nn.Conv2d(into, out, (1, kernel), stride=(1, stride), padding=(0, kernel // 2))
 
 
@@ -226,8 +226,8 @@ def cnn_sensor(shape: Shape, classes: int) -> nn.Module:
     """Return a small 1-D CNN for windows of sensors of any length.
 
     Three convolutions over time, the last two with stride 2, then the mean over time; 40,630 parameters on windows of
-    52 channels with 22 classes, whatever their length. Windows go through as pictures of height 1, channels-last, a
-    form in which a CPU takes a step 1.1 to 1.4 times as fast as ``Conv1d``.
+    52 channels with 22 classes, whatever their length. Windows are processed as pictures of height 1, channels-last,
+    which makes a step on a CPU 1.1 to 1.4 times as fast as ``Conv1d``.
     """
     return _convolutions_over_time("cnn-sensor", shape, classes)
 
@@ -243,11 +243,11 @@ def _convolutions_over_time(
 
 
 def cnn_sensor_gn(shape: Shape, classes: int) -> nn.Module:
-    """Return cnn-sensor with group norm after each convolution, for training on devices whose data differ.
+    """Return cnn-sensor with group norm after each convolution, for devices with different data.
 
-    34,145 parameters on windows of 18 channels with one output, whatever their length. The statistics are of one
-    sample, over time and an eighth of the channels (Wu and He, ECCV 2018): unlike batch norm's they neither depend on
-    the other samples of a mini-batch nor are averaged over devices.
+    34,145 parameters on windows of 18 channels with one output, whatever their length. The statistics are taken over
+    time and an eighth of the channels of one sample (Wu and He, ECCV 2018): unlike batch norm's, they neither depend on
+    other samples of a mini-batch nor are averaged over devices.
     """
     return _convolutions_over_time("cnn-sensor-gn", shape, classes, partial(nn.GroupNorm, GROUPS))
 
@@ -255,7 +255,7 @@ def cnn_sensor_gn(shape: Shape, classes: int) -> nn.Module:
 def cnn_sensor_bn(shape: Shape, classes: int) -> nn.Module:
     """Return cnn-sensor with batch norm after each convolution, whose statistics FedBN leaves with the devices.
 
-    34,145 parameters on windows of 18 channels with one output, whatever their length, beside the statistics.
+    34,145 parameters, without the statistics, on windows of 18 channels with one output, whatever their length.
     """
     return _convolutions_over_time("cnn-sensor-bn", shape, classes, nn.BatchNorm2d)
 
@@ -263,9 +263,9 @@ def cnn_sensor_bn(shape: Shape, classes: int) -> nn.Module:
 def tcn(shape: Shape, classes: int) -> nn.Module:
     """Return a temporal convolutional network for windows of sensors of any length.
 
-    Four residual blocks of two causal convolutions each, 1, 2, 4 and 8 rows apart, so that the newest row, from which
-    the output is made, sees 61 rows; with group norm. 24,641 parameters on windows of 18 channels with one output. Bai,
-    Kolter and Koltun, arXiv 1803.01271.
+    Four residual blocks of two causal convolutions each, with dilations of 1, 2, 4 and 8 rows, so that the newest row,
+    from which the output is computed, depends on 61 rows; with group norm. 24,641 parameters on windows of 18 channels
+    with one output. Bai, Kolter and Koltun, arXiv 1803.01271.
     """
     _sensors("tcn", shape, 2)
     blocks = [Dilated(shape[0] if far == 1 else 32, 32, 3, far) for far in (1, 2, 4, 8)]
@@ -275,7 +275,7 @@ def tcn(shape: Shape, classes: int) -> nn.Module:
 def lstm(shape: Shape, classes: int) -> nn.Module:
     """Return a long short-term memory for windows of sensors of any length: one layer of 64 cells.
 
-    21,697 parameters on windows of 18 channels with one output, which is made of the last state, layer-normalised.
+    21,697 parameters on windows of 18 channels with one output, computed from the layer-normalised last state.
     Hochreiter and Schmidhuber, Neural Computation 1997.
     """
     _sensors("lstm", shape, 2)
@@ -283,7 +283,7 @@ def lstm(shape: Shape, classes: int) -> nn.Module:
 
 
 def gru(shape: Shape, classes: int) -> nn.Module:
-    """Return gated recurrent units for windows of sensors of any length: one layer of 64, three quarters of an LSTM.
+    """Return gated recurrent units for windows of sensors of any length: one layer of 64, ¾ of lstm's parameters.
 
     16,321 parameters on windows of 18 channels with one output. Cho et al., EMNLP 2014.
     """
@@ -294,8 +294,8 @@ def gru(shape: Shape, classes: int) -> nn.Module:
 def transformer(shape: Shape, classes: int) -> nn.Module:
     """Return a small transformer for windows of sensors: two blocks of four heads, width 32, layer norm first.
 
-    18,753 parameters on windows of 18 channels × 30 with one output, 960 of them for the rows' places. Train it by Adam
-    with a warm-up ([work] optimizer, warmup). Vaswani et al., NeurIPS 2017.
+    18,753 parameters on windows of 18 channels × 30 with one output, 960 of them for the rows' positions. Train it by
+    Adam with a warm-up ([work] optimizer, warmup). Vaswani et al., NeurIPS 2017.
     """
     _sensors("transformer", shape, 2)
     blocks = [Attention(32, 4, 64) for _ in range(2)]
@@ -305,17 +305,17 @@ def transformer(shape: Shape, classes: int) -> nn.Module:
 def monitor(shape: Shape, classes: int) -> nn.Module:
     """Return the linear monitor of normal operation that method ``pca`` fits, for samples of any shape.
 
-    2,756 parameters on rows of 52 channels, which no optimiser step touches.
+    2,756 parameters on rows of 52 channels, which no optimiser step changes.
     """
     _reproduces("monitor", shape, classes, 1)
     return Monitor(classes)
 
 
 def ae_dense(shape: Shape, classes: int) -> nn.Module:
-    """Return an autoencoder of linear layers for rows or windows of D numbers: D–64–D/8–64–D, layer norm inside.
+    """Return an autoencoder of linear layers for rows or windows of D numbers: D–64–D/8–64–D, with layer norm.
 
-    23,604 parameters on windows of 8 channels × 20, of which 20 numbers are left between, and at most 32 of larger
-    samples. Sakurada and Yairi, MLSDA 2014.
+    23,604 parameters on windows of 8 channels × 20, with a code of 20 numbers; larger samples have a code of at most
+    32. Sakurada and Yairi, MLSDA 2014.
     """
     many, code = _reproduces("ae-dense", shape, classes), _code(shape)
     return nn.Sequential(
@@ -327,9 +327,9 @@ def ae_dense(shape: Shape, classes: int) -> nn.Module:
 def ae_conv(shape: Shape, classes: int) -> nn.Module:
     """Return an autoencoder of convolutions over time for windows of sensors of any length, with group norm.
 
-    5,580 parameters on windows of 8 channels. Two convolutions with stride 2 leave half of the channels in a quarter of
-    the rows, an eighth of the numbers; two transposed ones widen them. Kernels of 7 rows and 32 channels, as in the
-    convolutional autoencoder of SKAB's leaderboard (Katser and Kozitsin, 2020).
+    5,580 parameters on windows of 8 channels. Two convolutions with stride 2 reduce a window to half of the channels
+    and a quarter of the rows, an eighth of the numbers; two transposed convolutions restore it. Kernels of 7 rows and
+    32 channels, as in the convolutional autoencoder of SKAB's leaderboard (Katser and Kozitsin, 2020).
     """
     _sensors("ae-conv", shape, 2)
     _reproduces("ae-conv", shape, classes)
@@ -346,8 +346,8 @@ def ae_conv(shape: Shape, classes: int) -> nn.Module:
 def ae_lstm(shape: Shape, classes: int) -> nn.Module:
     """Return an autoencoder of two LSTMs of 64 cells for windows of sensors of any length, with layer norm.
 
-    43,036 parameters on windows of 8 channels × 20: the first reads the window, 20 numbers, an eighth of it and at most
-    32, are made of its last state, and the second makes the rows again. Malhotra et al., arXiv 1607.00148.
+    43,036 parameters on windows of 8 channels × 20: the first reads the window, its last state is reduced to 20 numbers
+    (an eighth of the window, at most 32), and the second restores the rows. Malhotra et al., arXiv 1607.00148.
     """
     _sensors("ae-lstm", shape, 2)
     _reproduces("ae-lstm", shape, classes)
@@ -363,7 +363,7 @@ def _code(shape: Shape) -> int:
 
 
 def _reproduces(name: str, shape: Shape, classes: int, least: int = 2) -> int:
-    """Return D, the number of values of a sample."""
+    """Return D, the number of values of a sample; SettingError: the task is not reconstruction, or D < ``least``."""
     if prod(shape) != classes:
         raise SettingError(
             f"model '{name}' is for [data] task = 'reconstruction', and got samples of shape {shape} and {classes} "
@@ -371,7 +371,7 @@ def _reproduces(name: str, shape: Shape, classes: int, least: int = 2) -> int:
         )
     if classes < least:
         raise SettingError(
-            f"model '{name}' got samples of one number, for which it cannot be made narrower. Take "
+            f"model '{name}' got samples of one number, which cannot be encoded in fewer. Take "
             "'monitor', or windows ([data] window)."
         )
     return classes
@@ -397,7 +397,7 @@ def _sensors(name: str, shape: Shape, *dimensions: int) -> None:
 
 
 def _others(shape: Shape) -> str:
-    """Name the networks that take samples of a shape."""
+    """Return the names of networks that accept samples of a shape, in words."""
     special = FOR_SENSORS.get(len(shape), ())
     if len(shape) == 3:
         special = tuple(name for name, side in SMALLEST_SIDE.items() if min(shape[1:]) >= side)
@@ -412,8 +412,8 @@ BUILDERS = (
 )  # fmt: skip
 NETWORKS: dict[str, Builder] = {builder.__name__.replace("_", "-"): builder for builder in BUILDERS}
 
-# The samples and outputs that a network is listed with: the paper's, and Tennessee Eastman's or an engine's remaining
-# life for sensors.
+# The samples and outputs for which a network is listed: those of its paper; for sensors those of Tennessee Eastman, or
+# # of an engine's remaining life.
 _LISTED: dict[tuple[Shape, int], str] = {
     ((1, 28, 28), 10): "mlp-2nn logistic cnn-fldg-mnist cnn-fldg-fashion",
     ((3, 32, 32), 10): "cnn-tutorial lenet",
