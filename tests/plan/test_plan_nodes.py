@@ -156,7 +156,7 @@ BAD = {
     "no finite number": (GOOD | {"work": {"momentum": float("nan")}}, "Work has momentum = nan"),
     "a table in settings": (GOOD | {"work": {"settings": {"mu": {}}}}, "Work has settings = {'mu': {}}"),
     "a bad child": ({"node": "repeat", "times": 1, "child": {"node": "x"}}, "unknown node 'x'"),
-    "a bad site": ({**GOOD, "site": "factory:3"}, "'factory:3' is none of cloud, edge:M, device:K"),
+    "a bad site": ({**GOOD, "site": "factory:3"}, "'factory:3' must be cloud, edge:M or device:K"),
 }
 
 
@@ -171,7 +171,7 @@ def test_from_json_refuses(body, said: str) -> None:
     "text", ["", "cloud:", "cloud:0", "edge", "edge:", "edge:-1", "device:1.0", "device:²", "Edge:1", 3]
 )
 def test_site_refuses(text) -> None:
-    with pytest.raises(SettingError, match="none of cloud, edge:M, device:K"):
+    with pytest.raises(SettingError, match="must be cloud, edge:M or device:K"):
         site(text)
 
 
@@ -249,7 +249,7 @@ def test_batches_of_a_visit_hold_every_sample_once_per_epoch(samples: int, epoch
 
 def test_nobody_trains_at_an_edge() -> None:
     walk.check(Parallel((VISIT, Train(CLOUD, EPOCH)), at=edge(0)), 12)  # models may meet there
-    with pytest.raises(SettingError, match="the plan trains at edge:2: a visit is to a device or to the cloud"):
+    with pytest.raises(SettingError, match="the plan trains at edge:2: a visit must be to a device or to the cloud"):
         walk.check(Parallel((VISIT, Repeat(2, Sequence((VISIT, Train(edge(2), EPOCH)))))), 12)
 
 

@@ -131,7 +131,7 @@ GAPS: dict[str, dict[str, str]] = {
     "kept models": {"price": "visits that send nothing have no price"},
     "q-fair that asked nobody": dict.fromkeys(TRAIN, "put Probe(devices, 'loss') before the visits"),
     "a rule that does not exist": dict.fromkeys(TRAIN, "unknown mixing rule 'mean of means'"),
-    "too many chosen": dict.fromkeys((*TRAIN, "price"), "there are 2 candidates"),
+    "too many chosen": dict.fromkeys((*TRAIN, "price"), "must be 1 to 2"),
     "scopes that cannot meet": dict.fromkeys(TRAIN, "their models cannot be aggregated"),
     "a device that does not exist": dict.fromkeys((*TRAIN, "price"), "the park has devices 0 to 5"),
     "asked: the weather": dict.fromkeys((*TRAIN, "price", "reports"), "unknown question"),

@@ -1,1 +1,1 @@
-"""Plans of rounds: nodes, walks, JSON."""
+"""Plans of rounds: their nodes, the walk over them, and their JSON."""

@@ -1,7 +1,7 @@
-"""The seven kinds of nodes of a plan, the sites that they name, and the work done there.
+"""The seven kinds of nodes of a plan, the sites at which they take place, and the work of visits.
 
-A method does not do a round, it writes it down as a tree of these nodes; engines, prices and drawings interpret the
-tree. All are frozen dataclasses of JSON scalars and other nodes.
+A method does not carry out a round, but describes it as a tree of these nodes, which engines, prices and drawings
+interpret. All nodes are frozen dataclasses of JSON scalars and other nodes.
 """
 
 from __future__ import annotations
@@ -12,22 +12,22 @@ from functools import cache, cached_property
 from typing import Any, Literal
 
 Scalar = str | int | float | bool | None
-LEAST_LOSS = "least_loss"  # the policy that reads the round's answers to "losses"
-BLIND = frozenset({"everyone", "uniform", LEAST_LOSS})  # policies that need no census
-MODEL = "w"  # the name of a packet's model; further ones are w/1, w/2, …
-KEEP = "keep"  # the rule of a Parallel whose branches have a model each
+LEAST_LOSS = "least_loss"  # the selection policy that reads the round's answers to "losses"
+BLIND = frozenset({"everyone", "uniform", LEAST_LOSS})  # selection policies that need no census
+MODEL = "w"  # the name of a packet's model; further models are w/1, w/2, …
+KEEP = "keep"  # the rule of a Parallel whose branches keep a model each
 
-TRAVEL = ("travel", "travel_down")  # fields of a work that leave its training as it is; a Parallel has them, too
+TRAVEL = ("travel", "travel_down")  # fields of a work that do not affect training; a Parallel has them, too
 BUT = "all but "
-ARRIVED = "arrived"  # sent by a visit that trains a model beside the one that arrived
-FORWARD = 1 / 3  # of the cycles of a pass that trains: the backward pass takes about twice those of the forward pass
+ARRIVED = "arrived"  # value of ``sends`` for a visit that trains a model beside the arrived one
+FORWARD = 1 / 3  # share of a training pass: the backward pass takes about twice the cycles of the forward pass
 
 
 def only(part: Any, *names: str) -> bool:
     """Return whether every field of a node or a work that differs from its default is among ``names``.
 
-    A fast path names the fields that it implements and leaves the rest to the general path: a field that is added later
-    makes it step aside, and is never dropped. A field without a default has to be named.
+    A fast path names the fields that it implements and leaves any other work to the general path. A field that is added
+    later is then handled there, and never ignored. A field without a default has to be named.
 
     Args:
         part: a node, or a work.
@@ -45,14 +45,14 @@ def only(part: Any, *names: str) -> bool:
 
 @cache
 def _defaults(kind: type[Any], *names: str) -> tuple[tuple[str, object], ...]:
-    """Return a class's fields outside of ``names`` with their defaults; MISSING equals no value that is set."""
+    """Return a class's fields outside of ``names`` with their defaults; MISSING equals no value of a field."""
     rest = [f for f in fields(kind) if f.name not in names]
     return tuple((f.name, f.default if f.default_factory is MISSING else f.default_factory()) for f in rest)
 
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """A place of a packet: the cloud, a factory's edge, or a device.
+    """A place at which a packet can be: the cloud, a factory's edge, or a device.
 
     >>> str(device(17)), str(edge(3)), str(CLOUD)
     ('device:17', 'edge:3', 'cloud')
@@ -69,12 +69,12 @@ CLOUD = Site("cloud")
 
 
 def edge(factory: int) -> Site:
-    """Return the base station of a factory (numbered from 0)."""
+    """Return the site of a factory's edge (numbered from 0)."""
     return Site("edge", int(factory))
 
 
 def device(number: int) -> Site:
-    """Return a device (numbered from 0 over the whole park)."""
+    """Return the site of a device (numbered from 0 over the whole park)."""
     return Site("device", int(number))
 
 
@@ -92,35 +92,35 @@ class Work:
     """The work of a visit: stochastic gradient descent on an objective, or Adam.
 
     Exactly one of ``epochs`` and ``steps`` is set. With rate η and momentum β a step is v ← βv + ∇, w ← w − ηv, v = 0
-    at the visit's start. The steps of the other optimisers stand at :func:`fedfloor.engine.steps.stepper`.
+    at the visit's start. :func:`fedfloor.engine.steps.stepper` gives the steps of the other optimisers.
 
     Args:
-        objective: minimised by the device, by name.
+        objective: the name of the objective that the device minimises.
         epochs: passes over the device's data.
-        steps: mini-batches, reshuffled at the end of every pass.
-        batch_size: samples of a mini-batch; the last one of a pass may be smaller.
-        rate: learning rate η.
+        steps: the number of mini-batches, which are shuffled again after every pass.
+        batch_size: the number of samples in a mini-batch; the last mini-batch of a pass may be smaller.
+        rate: the learning rate η.
         momentum: β in [0, 1) of SGD.
-        weight_decay: added to the gradient as weight_decay·w; AdamW takes rate·weight_decay·w off the weights.
-        trains: the part of the model that is trained, by its name (:meth:`fedfloor.models.network.Network.numbers`):
-            ``all``, ``head`` (or ``classifier``), ``body``, or a pattern of tensors' names that lie side by side; the
-            rest, its statistics included, stays as it was.
-        settings: the objective's own numbers, such as FedProx's μ.
+        weight_decay: added to the gradient as weight_decay·w; AdamW subtracts rate·weight_decay·w from the weights.
+        trains: the name of the trained part of the model (:meth:`fedfloor.models.network.Network.numbers`): ``all``,
+            ``head`` (or ``classifier``), ``body``, or a pattern of the names of adjacent tensors; the rest, statistics
+            included, does not change.
+        settings: the objective's own settings, such as FedProx's μ.
         optimizer: the optimiser of the steps.
-        beta1, beta2, eps: Adam's and AdamW's decay of the mean gradient and of its mean square, in [0, 1), and what is
-            added to the root of the latter.
+        beta1, beta2, eps: for Adam and AdamW, the decay of the mean gradient and of its mean square, in [0, 1), and the
+            number added to the root of the latter.
         moments: whether momentum and Adam's means begin at 0 in every ``visit``, or are kept by the ``device``.
-        clip_norm: the norm that gradients of a mini-batch are clipped to; None: they are not.
-        sends: the part of the model that travels to the visit and from it, by its name: what is trained where it is
-            left out, and the rest of the model is then everybody's. Named, as ``body``, ``all but norms`` or
-            ``nothing``, the rest is the device's own: its next such visit starts from it, and what arrived of it goes
-            on as it was. With ``arrived`` all that arrived goes on as it was, and what is trained is a model of the
-            device's own beside it.
-        sample_clip: C, the norm that the gradient of every sample is clipped to, for differentially private SGD
+        clip_norm: the norm to which a mini-batch's gradient is clipped; None: no clipping.
+        sends: the name of the part of the model that travels to the visit and back. By default it is the trained part,
+            and the rest of the model is the same on every device. If it is named (``body``, ``all but norms``,
+            ``nothing``), the rest is the device's own: the device's next such visit starts from it, and the arrived
+            rest is passed on unchanged. With ``arrived`` the whole arrived model is passed on unchanged, and the visit
+            trains the device's own model beside it.
+        sample_clip: C, the norm to which every sample's gradient is clipped, for differentially private SGD
             (:func:`fedfloor.engine.private.train_private`); None: plain mini-batches.
-        sample_noise: z, the deviation of its noise in units of C.
-        travel: codecs of the model that the visit sends on, by their text: :func:`fedfloor.parts.codecs.chain`.
-        travel_down: codecs of the model on its way to the visit.
+        sample_noise: z, the standard deviation of its noise in units of C.
+        travel: the text of the codecs of the model that the visit sends: :func:`fedfloor.parts.codecs.chain`.
+        travel_down: the text of the codecs of the model on its way to the visit.
     """
 
     objective: str = "plain"
@@ -166,17 +166,20 @@ class Work:
 
     @property
     def borrows(self) -> bool:
-        """Whether a part of the model neither travels nor is the device's own: it is the same on every device."""
+        """Whether a part of the model neither travels nor is the device's own, and so is the same on every device."""
         return not self.sends and self.trains != "all"
 
     @property
     def counts(self) -> bool:
-        """Whether the visit has its own number; the training of a model besides the one that arrived has none: it
-        belongs to the device's next visit, with the same samples and mini-batches."""
+        """Whether the visit has its own number.
+
+        The training of a model beside the arrived one has none: it belongs to the device's next visit, with the same
+        samples and mini-batches.
+        """
         return self.sends != ARRIVED
 
     def batches(self, samples: int) -> int:
-        """Return the number of mini-batches a visit to a device with ``samples`` samples takes.
+        """Return the number of mini-batches in a visit to a device with ``samples`` samples.
 
         >>> Work(epochs=2, batch_size=32).batches(70)
         6
@@ -195,18 +198,18 @@ class Work:
 
     @property
     def keeps_moments(self) -> bool:
-        """Whether the device keeps its optimiser's moments from visit to visit."""
+        """Whether the device keeps its optimiser's moments between visits."""
         return self.moments == "device" and (self.optimizer != "sgd" or self.momentum > 0)
 
     @property
     def plain_sgd(self) -> bool:
-        """Whether a visit's change is its rate times sums of gradients: SGD without clipping or kept moments."""
+        """Whether a visit's change is the rate times a sum of gradients: SGD without clipping or kept moments."""
         return (
             self.optimizer == "sgd" and self.clip_norm is None and self.sample_clip is None and not self.keeps_moments
         )
 
     def to_spec(self) -> dict[str, Any]:
-        """Return the fields of a plan's JSON: without those added later, where they have their defaults.
+        """Return the fields for a plan's JSON, without later additions that have their defaults.
 
         ``trains`` is written as ``scope``, and ``sends`` as the part that the device owns, as in the first plans.
 
@@ -222,13 +225,13 @@ class Work:
 
     @staticmethod
     def fields(spec: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the fields of a :meth:`to_spec`; unknown entries are left as they are.
+        """Return the constructor's fields from the result of :meth:`to_spec`; unknown entries do not change.
 
         >>> Work.fields({"epochs": 1, "scope": "all", "own": "head"})
         {'epochs': 1, 'trains': 'all', 'sends': 'all but head'}
         """
         values = {"trains" if name == "scope" else name: value for name, value in spec.items()}
-        if spec.get("sends") in (True, False):  # as plans were written before work had an own part
+        if spec.get("sends") in (True, False):  # the form of plans before work had an own part
             values["sends"] = "" if spec["sends"] else "nothing"
         if isinstance(spec.get("own"), str):
             values["sends"] = keeping(values.pop("own"))
@@ -254,14 +257,14 @@ def keeping(own: str) -> str:
     return own[len(BUT) :] if own.startswith(BUT) else f"{BUT}{own}"
 
 
-# fields that Work did not have from the beginning: the hashes of plans without them stay as they were
+# later fields of Work, omitted with their defaults so that the hashes of older plans do not change
 _ADDED = ("sends", "optimizer", "beta1", "beta2", "eps", "moments", "clip_norm", "sample_clip", "sample_noise",
           *TRAVEL)  # fmt: skip
 _LATER = {f.name: f.default for f in fields(Work) if f.name in _ADDED}
 
 
 def forward_cost(passes: float) -> float:
-    """Return the passes whose computation equals one forward pass over the samples of a visit of ``passes`` passes.
+    """Return the computation of a forward pass over the samples of a visit, in training passes.
 
     >>> forward_cost(5.0), forward_cost(0.3)
     (0.3333333333333333, 0.09999999999999999)
@@ -279,7 +282,7 @@ class Radio:
 
 @dataclass(frozen=True)
 class Train:
-    """The packet visits ``site`` and is trained there by ``work``."""
+    """A visit: the packet goes to ``site``, and its model is trained there by ``work``."""
 
     site: Site
     work: Work
@@ -288,26 +291,26 @@ class Train:
 
 @dataclass(frozen=True)
 class Sequence:
-    """The packet moves on from one child to the next: a chain."""
+    """A chain: the packet passes from one child to the next."""
 
     children: tuple[Node, ...]
 
 
 @dataclass(frozen=True)
 class Parallel:
-    """Copies are sent out, one per child, and are aggregated at ``at`` into one model by rule ``mix``.
+    """Parallel branches: each child gets a copy of the model, and the rule ``mix`` aggregates the results at ``at``.
 
-    With ``mix = "keep"`` they are not: the children are nodes with a ``model`` each, which come back side by side.
-    A device that several of them visit takes its visits in the children's order.
+    With ``mix = "keep"`` there is no aggregation: the children are nodes with a ``model`` each, and all models return.
+    A device that several children visit takes its visits in the children's order.
 
     Args:
-        children: one per copy.
+        children: the branches, one per copy.
         at: the site of the aggregation.
         mix: the mixing rule.
-        settings: the rule's own numbers, such as the share that a trimmed mean leaves out.
-        model: the name (:func:`model_name`) of the packet's model that goes out, alone of all, and is replaced.
-        travel: codecs of the models that return from the edges at which its branches end, by their text.
-        travel_down: codecs of the model on its way to them.
+        settings: the rule's own settings, such as the share that a trimmed mean leaves out.
+        model: the name (:func:`model_name`) of the packet's model that is sent and replaced, the only one of several.
+        travel: the text of the codecs of models that return from edges at which branches end.
+        travel_down: the text of the codecs of the model on its way to these edges.
     """
 
     children: tuple[Node, ...]
@@ -321,7 +324,7 @@ class Parallel:
 
 @dataclass(frozen=True)
 class Repeat:
-    """The child, ``times`` times; each turn advances the park's clock by one tick unless ``tick`` is false."""
+    """A repetition of the child; each of ``times`` turns advances the park's clock by a tick if ``tick`` is true."""
 
     times: int
     child: Node
@@ -330,23 +333,23 @@ class Repeat:
 
 @dataclass(frozen=True)
 class Select:
-    """A choice of devices, made when the walk arrives: becomes ``Parallel(Train(d, work) for d in chosen)``.
+    """A selection of devices when the walk arrives: it becomes ``Parallel(Train(d, work) for d in selected)``.
 
-    Chance is keyed by the number of a device's visits so far in the round. Two branches of a ``Parallel`` know nothing
-    of each other's choices, so where both may visit one device in the same tick, their visits to it share their draws
-    (mini-batches, dropout, whether the visit is lost), and two that are alike choose the same devices. Give such
-    branches candidates of their own, or put them one after the other.
+    Random draws are keyed by the number of a device's visits so far in the round. Branches of a ``Parallel`` select
+    independently. If two branches may visit the same device in the same tick, their visits have the same random draws
+    (mini-batches, dropout, loss of the visit), and equal branches select the same devices. Give such branches different
+    candidates, or put them one after the other.
 
     Args:
-        policy: the policy of the choice; ``least_loss``: the devices whose last answer to ``losses`` is least for this
+        policy: the selection policy; ``least_loss``: the devices whose last answer to ``losses`` is the least for this
             model.
-        candidates: the devices to choose from.
-        how_many: the number of chosen devices.
-        work: the work of each chosen device.
-        at, mix, settings, model: as of the aggregation in :class:`Parallel`.
-        random: the number of the ``how_many`` devices that are drawn uniformly, before the rest are chosen.
-        share: target class shares [F] of all chosen devices' samples, for policies that read the census.
-        census_free: whether the bytes of the candidates exclude the census that the policy reads.
+        candidates: the devices to select from.
+        how_many: the number of selected devices.
+        work: the work of each selected device.
+        at, mix, settings, model: the aggregation, as in :class:`Parallel`.
+        random: the number of the ``how_many`` devices that are drawn uniformly, before the rest are selected.
+        share: the target class shares [F] of all selected devices' samples, for policies that read the census.
+        census_free: whether the bytes of the census that the policy reads are not counted.
     """
 
     policy: str
@@ -368,18 +371,18 @@ class Select:
 
     @cached_property
     def census(self) -> Probe | None:
-        """The question for the census, if it is put and counted."""
+        """The question for the census; None if the policy reads none, or its bytes are not counted."""
         return Probe(self.candidates, "census", self.at) if self.reads_census and not self.census_free else None
 
     @cached_property
     def visit(self) -> Mapping[int, Train]:
-        """The visit to each candidate: built once, as a Select may choose repeatedly."""
+        """The visit to each candidate, built once, as a node may select repeatedly."""
         return {k: Train(device(k), self.work) for k in self.candidates}
 
 
 @dataclass(frozen=True)
 class Broadcast:
-    """Sends the part ``scope`` of the model to devices that only keep it; this costs bytes and changes no model."""
+    """A transfer of the part ``scope`` of the model to devices that only keep it; costs bytes and changes no model."""
 
     devices: tuple[int, ...]
     scope: str = "all"
@@ -387,9 +390,9 @@ class Broadcast:
 
 @dataclass(frozen=True)
 class Probe:
-    """Puts the question named ``what`` to each device; small answers come back to ``at``, per device, unmixed.
+    """A question, named ``what``, to each device; the answers return to ``at`` by device and are not aggregated.
 
-    ``settings`` are the question's own, such as the number of hashes of its features a device returns.
+    ``settings`` are the question's own settings, such as the number of hashes that a device returns.
     """
 
     devices: tuple[int, ...]

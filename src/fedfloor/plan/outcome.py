@@ -15,24 +15,24 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Receipt:
-    """One visit for training.
+    """The record of a training visit.
 
     Args:
-        device: the device visited; −1 is the cloud.
-        visit: the number of visits for training that the device had before this one in the same round.
+        device: the visited device; −1 is the cloud.
+        visit: the number of the device's earlier training visits in the same round.
         tick: the park's clock at the visit.
-        steps: mini-batches.
-        samples: samples the device holds.
-        loss_first: mean loss of the mini-batches of the visit's first pass (first mini-batch, where work is counted in
-            steps), before those steps.
-        loss_last: the same of its last pass.
-        accuracy: share of the samples of the last pass that were classified correctly before their step.
-        bytes: size of the packet it sent on.
-        lost: whether its result was lost; then the numbers above are 0 and nothing was trained.
-        memory: digest of the device's memory, if it has one.
+        steps: the number of mini-batches.
+        samples: the number of samples that the device holds.
+        loss_first: the mean loss of the mini-batches in the first pass (of the first mini-batch, if the work is given
+            in steps), each before its step.
+        loss_last: the same for the last pass.
+        accuracy: the share of the last pass's samples that were classified correctly before their step.
+        bytes: the size of the sent packet.
+        lost: whether the result was lost; the numbers above are then 0 and nothing was trained.
+        memory: the digest of the device's memory, if it has one.
         seconds: the time on the network from the model's departure to the result's next stop; 0 without a network.
-        update: the basis of a limit on updates: rate · steps, and the length of each part.
-        refused: the reason why the update was refused, which then counts as lost.
+        update: the basis of the limit on updates: rate · steps, and the length of each part.
+        refused: the reason why the update was refused; the visit then counts as lost.
     """
 
     device: int
@@ -51,17 +51,17 @@ class Receipt:
     refused: str = ""
 
     def row(self) -> list[Any]:
-        """Return the fields in order as JSON; the last two only where one of them is set."""
+        """Return the fields in order as JSON; the last two only if one of them is set."""
         values = list(vars(self).values())
         return [*values[:-2], list(self.update), self.refused] if self.update or self.refused else values[:-2]
 
     @classmethod
     def of(cls, row: Sequence[Any]) -> Receipt:
-        """Return the receipt of a row."""
+        """Return the receipt from the result of :meth:`row`."""
         return cls(*row[:12], *(tuple(value) if isinstance(value, list) else value for value in row[12:]))
 
     def without(self, why: str) -> Receipt:
-        """Return the receipt of this visit with its result refused: a lost visit."""
+        """Return the receipt of this visit as lost, its result refused for the reason ``why``."""
         return replace(
             self, steps=0, loss_first=0.0, loss_last=0.0, accuracy=0.0, lost=True, memory=None, refused=why
         )  # fmt: skip
@@ -69,16 +69,16 @@ class Receipt:
 
 @dataclass(frozen=True)
 class Outcome:
-    """The result of a plan.
+    """The result of a whole plan.
 
     Args:
-        packet: the packet that ended the round at the cloud: named flat tensors, ``w`` the model.
+        packet: the packet at the cloud at the round's end: named flat tensors, ``w`` the model.
         resolved: the plan with every ``Select`` replaced by its visits.
-        receipts: one per visit, in plan order.
-        answers: device → question → answer, of each ``Probe``.
-        ticks: the ticks by which the park's clock advanced.
-        rng: the generator of servers that draw, keyed by the seed and the round.
-        mix: settings of the mixing rule in its next round, where it changes them.
+        receipts: one receipt per visit, in plan order.
+        answers: device → question → answer, for all ``Probe`` nodes.
+        ticks: the number of ticks by which the park's clock advanced.
+        rng: the generator of servers' random draws, keyed by the seed and the round.
+        mix: the mixing rule's settings for its next round, if it changes them.
     """
 
     packet: Mapping[str, Tensor]

@@ -1,9 +1,9 @@
-"""The one walk over a plan: clock, visit numbers, lost visits, choices, and branches that are isolated from each other.
+"""The walk over a plan, with its clock, visit numbers, lost visits, selections, and isolated branches.
 
-:meth:`Walk.node` is a generator. It yields one request after the other, is sent the result of each, and returns a
-:class:`NodeResult`. A :class:`Driver` carries requests out: one by one, on several ranks, for many devices together,
-on real machines, or not at all (:class:`Dry`). The walk alone decides which way the packet travels; drivers do
-everything else. ``Sequence`` and ``Repeat`` need no request: the walk itself takes their children in turn.
+:meth:`Walk.node` is a generator. It yields one request after the other, receives the result of each, and returns a
+:class:`NodeResult`. A :class:`Driver` carries out the requests: one by one, on several ranks, for many devices at once,
+on real machines, or not at all (:class:`Dry`). The walk alone determines the path of the packet; drivers do everything
+else. ``Sequence`` and ``Repeat`` need no request: the walk itself takes their children in turn.
 
 ====================  ========================================================================================
 request               result
@@ -11,7 +11,7 @@ request               result
 ``TrainRequest``      (packet, receipt) of one visit; None where its result was lost
 ``ProbeRequest``      device → question → answer
 ``BroadcastRequest``  nothing
-``SelectRequest``     the devices chosen for this turn, and for as many of the following turns as can be chosen now
+``SelectRequest``     the devices selected for this turn, and for as many later turns as can be selected now
 ``ParallelRequest``   the ``NodeResult`` of all branches together: :func:`joined`, with the aggregated packet
 ====================  ========================================================================================
 """
@@ -34,19 +34,19 @@ from fedfloor.plan.outcome import Receipt
 if TYPE_CHECKING:
     import numpy as np
 
-AHEAD = 16  # turns of a Repeat that are chosen for together: two blocks of a stream's windows mostly hold as many
+AHEAD = 16  # turns of a Repeat with a joint selection: about the length of two blocks of a stream's windows
 AGGREGATION = tuple(f.name for f in fields(Parallel) if f.name in {of.name for of in fields(Select)})
 
 R = TypeVar("R")
 T = TypeVar("T")
 Packet = Mapping[str, Any]
 Answers = dict[int, dict[str, Any]]
-Concurrent = tuple[Train, ...]  # the visits at the same place of the other branches: their uploads interfere
+Concurrent = tuple[Train, ...]  # the simultaneous visits of other branches, whose uploads interfere
 
 
 @dataclass(frozen=True)
 class Key:
-    """The key of a visit's draws: with the experiment's seed, it determines all draws. Device −1 is the cloud."""
+    """The key of a visit, which determines all its random draws. Device −1 is the cloud."""
 
     seed: int
     round: int
@@ -59,17 +59,17 @@ class Key:
         return self.round, self.tick, self.device, self.visit
 
     def rng(self, purpose: str) -> np.random.Generator:
-        """Return the visit's generator for a purpose."""
+        """Return the visit's random generator for a purpose."""
         return generator(self.seed, purpose, *self.place())
 
     @property
     def where(self) -> str:
-        """The visit's place in words."""
+        """The visit's site in words, such as "device 3"."""
         return "the cloud" if self.device < 0 else f"device {self.device}"
 
 
 def is_lost(key: Key, chance: float) -> bool:
-    """Return whether a visit is lost, drawn by (seed, "lost", round, tick, device, visit)."""
+    """Return whether a visit is lost with probability ``chance``, by (seed, "lost", round, tick, device, visit)."""
     return chance > 0 and bool(key.rng("lost").random() < chance)
 
 
@@ -77,26 +77,26 @@ def is_lost(key: Key, chance: float) -> bool:
 class NodeResult:
     """The result of walking one node."""
 
-    packet: Packet  # the packet after it; it may be the resident network's own buffer, which the next visit changes
+    packet: Packet  # the packet after the node; perhaps the network's own buffer, which the next visit changes
     resolved: Node  # the node with every ``Select`` replaced by the visits to the chosen devices
-    receipts: list[Receipt] = field(default_factory=list)  # those of its visits, in plan order
+    receipts: list[Receipt] = field(default_factory=list)  # the receipts of its visits, in plan order
     trained: frozenset[int] = frozenset()  # the devices whose visits were not lost
     answers: Answers = field(default_factory=dict)  # device → question → answer
-    chosen: tuple[tuple[int, ...], ...] = ()  # the devices chosen by each ``Select`` below, in the order of the walk
+    chosen: tuple[tuple[int, ...], ...] = ()  # the devices selected by each ``Select`` below, in the order of the walk
 
 
 class TrainRequest(NamedTuple):
-    """Train the packet at a site."""
+    """A request to train a packet at a site."""
 
     node: Train  # the visit
-    packet: Packet  # the packet as it arrives
-    key: Key  # keys the visit's chance
-    size: int  # bytes of the packet after it
-    concurrent: Concurrent  # the visits at the same place of other branches, whose uploads interfere with this one's
+    packet: Packet  # the arrived packet
+    key: Key  # the key of the visit's random draws
+    size: int  # size in bytes of the packet after training
+    concurrent: Concurrent  # the simultaneous visits of other branches, whose uploads interfere with this visit's
 
 
 class ProbeRequest(NamedTuple):
-    """Put a question to devices."""
+    """A request to put a question to devices."""
 
     node: Probe
     packet: Packet
@@ -104,14 +104,14 @@ class ProbeRequest(NamedTuple):
 
 
 class BroadcastRequest(NamedTuple):
-    """Send the model to devices that only keep it."""
+    """A request to send the model to devices that only keep it."""
 
     node: Broadcast
     packet: Packet
 
 
 class SelectRequest(NamedTuple):
-    """Choose the devices of a ``Select`` for this turn, and for at most ``turns`` in all, one tick after the other.
+    """A request to select the devices of a ``Select`` for this turn, and for up to ``turns`` turns, a tick apart.
 
     ``visits`` counts each device's visits so far in the round.
     """
@@ -123,7 +123,7 @@ class SelectRequest(NamedTuple):
 
 
 class ParallelRequest(NamedTuple):
-    """Send copies of the packet into the branches of a ``Parallel`` and aggregate them."""
+    """A request to send copies of a packet into the branches of a ``Parallel``, and to aggregate the results."""
 
     node: Parallel
     packet: Packet
@@ -131,16 +131,16 @@ class ParallelRequest(NamedTuple):
     walk: Walk
 
     def branches(self, mine: Collection[int] | None = None) -> list[BranchWalk]:
-        """Return the branches ``mine`` (default: all), their visits numbered as if all were walked in plan order.
+        """Return the branches ``mine`` (default: all), with visits numbered as in a walk of all branches in plan order.
 
-        They take place at the same time, and none counts the visits that are chosen in another one.
+        Branches are simultaneous, and do not count the visits selected in other branches.
         """
         own, ahead, result = self.walk, Counter[int](), []
         apart = own.round.interference and not any(map(walk.meets, self.node.children))
         neighbours = concurrent(self.node) if apart else None
         for index, child in enumerate(self.node.children):
             if mine is None or index in mine:
-                known = frozenset({*walk.devices(child), -1})  # not all devices: that would be quadratic
+                known = frozenset({*walk.devices(child), -1})  # not for all devices, which would be quadratic
                 below = Walk(own.round, {k: own.visits[k] + ahead[k] for k in known}, own.answers)
                 below._concurrent = list(neighbours[index]) if neighbours else []
                 result.append(BranchWalk(index, child, known, below))
@@ -149,7 +149,7 @@ class ParallelRequest(NamedTuple):
         return result
 
     def visit_keys(self) -> list[Key]:
-        """Return the keys of the branches if these are visits to distinct devices."""
+        """Return the keys of branches that are all visits to distinct devices; [] for other branches."""
         context, seen = self.walk.round, self.walk.visits
         devices = [visit.site.index for visit in cast("tuple[Train, ...]", self.node.children)]
         return [Key(context.seed, context.number, self.tick, k, seen[k]) for k in devices]
@@ -157,7 +157,7 @@ class ParallelRequest(NamedTuple):
 
 @dataclass(frozen=True)
 class BranchWalk:
-    """A branch of a ``Parallel``, its place in the plan, and its walk; ``known`` are its devices and −1, the cloud."""
+    """A branch of a ``Parallel`` with its index, node and walk; ``known``: its devices, and −1 for the cloud."""
 
     index: int
     node: Node
@@ -171,13 +171,13 @@ Walking = Generator[Request, Any, NodeResult]
 
 @dataclass(frozen=True)
 class RoundContext:
-    """The facts of a round that its walk needs.
+    """The facts of a round that a walk needs.
 
     Args:
-        seed, number: the experiment's seed and the round's number, which key its chance.
-        samples_of: the number of samples of a device; −1 is the cloud.
-        sent: the bytes of a packet that a visit of some work sends on.
-        lost: whether the result of a visit to a device is lost, by (visit, its concurrent visits, key).
+        seed, number: the experiment's seed and the round's number, the key of random draws.
+        samples_of: device → its number of samples; −1 is the cloud.
+        sent: (work, packet) → the bytes that a visit sends.
+        lost: (visit, its concurrent visits, key) → whether the result of the visit is lost.
     """
 
     seed: int
@@ -189,14 +189,14 @@ class RoundContext:
 
 
 class Walk:
-    """A walk over a plan, or over a branch of it.
+    """A walk over a plan, or over a branch of a plan.
 
     Args:
-        context: the round.
-        visits: device → the number of times it was visited so far in the round.
+        context: the facts of the round.
+        visits: device → the number of its visits so far in the round.
         answers: device → question → answer, so far in the round.
-        by_team: whether the whole team walks and shares out branches. A node below which there is neither a branch nor
-            a question is then walked as the one branch of a ``Parallel``, so that a single rank does all of it.
+        by_team: whether the whole team walks and deals out branches. A node without branches or questions below it is
+            then walked as the only branch of a ``Parallel``, so that a single rank does all of it.
     """
 
     def __init__(
@@ -210,7 +210,7 @@ class Walk:
         self._ahead: list[Sequence[int]] = []
 
     def node(self, node: Node, packet: Packet, tick: int) -> Walking:
-        """Walk a node with a packet from a tick on."""
+        """Walk a node with a packet, starting at a tick."""
         if self.by_team and not (isinstance(node, Broadcast) or walk.meets(node) or walk.probes(node)):
             return self._alone(node, packet, tick)
         step = next((_STEPS[kind] for kind in type(node).__mro__ if kind in _STEPS), None)
@@ -219,7 +219,7 @@ class Walk:
         return step(self, node, packet, tick)
 
     def _alone(self, node: Node, packet: Packet, tick: int) -> Walking:
-        """Walk a node as the only branch of a ``Parallel``."""
+        """Walk a node as the only branch of a ``Parallel``, so that one rank does it."""
         result = yield from self._parallel(Parallel((node,), mix="equal"), packet, tick)
         return replace(result, resolved=cast(Parallel, result.resolved).children[0])
 
@@ -272,7 +272,7 @@ class Walk:
         return NodeResult(packet, node, answers=answers)
 
     def _turns(self, node: Repeat | nodes.Sequence | Parallel, packet: Packet, tick: int) -> Walking:
-        """Walk children one after the other: each starts where and when the last one ended."""
+        """Walk children one after the other: each starts at the place and time at which the previous child ended."""
         due, done = turns(node), list[NodeResult]()
         for left, (child, ticks) in zip(range(len(due), 0, -1), due, strict=True):
             ahead = isinstance(node, Repeat) and node.tick and not self._ahead
@@ -300,7 +300,7 @@ def _together(packet: Packet, resolved: Node, parts: Sequence[NodeResult]) -> No
 
 
 def joined(request: ParallelRequest, packet: Packet, branches: Sequence[NodeResult]) -> NodeResult:
-    """Return the result of a ``Parallel``, whose aggregated packet is ``packet``."""
+    """Return the result of a ``Parallel`` from the aggregated packet and the results of its branches."""
     children = tuple(result.resolved for result in branches)
     same = all(a is b for a, b in zip(children, request.node.children, strict=True))
     result = _together(packet, request.node if same else replace(request.node, children=children), branches)
@@ -308,12 +308,12 @@ def joined(request: ParallelRequest, packet: Packet, branches: Sequence[NodeResu
 
 
 def counted(receipts: Iterable[Receipt]) -> Iterator[int]:
-    """Yield the device of every visit, once for visits that share a number: see :attr:`Work.counts`."""
+    """Yield the device of every visit that has its own number: see :attr:`Work.counts`."""
     return (device for (device, *_), _ in groupby((r.device, r.tick, r.visit) for r in receipts))
 
 
 def merged(parts: Sequence[Mapping[int, Mapping[str, Any]]]) -> Answers:
-    """Merge answers, device → question → answer; the last answer to a question counts."""
+    """Return merged answers, device → question → answer; later answers replace earlier ones."""
     answers: Answers = {}
     for part in parts:
         for device, own in part.items():
@@ -322,7 +322,7 @@ def merged(parts: Sequence[Mapping[int, Mapping[str, Any]]]) -> Answers:
 
 
 def lost(key: Key, samples: int, size: int) -> Receipt:
-    """Return the receipt of a visit that is lost."""
+    """Return the receipt of a lost visit."""
     return Receipt(key.device, key.visit, key.tick, 0, samples, 0.0, 0.0, 0.0, size, lost=True)
 
 
@@ -332,7 +332,7 @@ def lost(key: Key, samples: int, size: int) -> Receipt:
 def turns(node: Node) -> list[tuple[Node, int]]:
     """Return the turns of a ``Sequence`` or a ``Repeat``, each with its number of ticks.
 
-    The branches of a ``Parallel`` that keeps their models are turns that start on the same tick.
+    The branches of a ``Parallel`` with mix = "keep" are turns that start at the same tick.
 
     >>> from fedfloor.plan.nodes import device
     >>> [ticks for _, ticks in turns(Repeat(3, Train(device(0), Work(epochs=1))))]
@@ -345,7 +345,7 @@ def turns(node: Node) -> list[tuple[Node, int]]:
 
 
 def in_order(node: Node) -> list[Train]:
-    """Return every visit for training in plan order, as often as it takes place; a ``Select`` is refused."""
+    """Return every training visit in plan order, as often as it takes place; SettingError: there is a ``Select``."""
     if isinstance(node, Select):
         raise unresolved()
     if isinstance(node, Train):
@@ -355,7 +355,7 @@ def in_order(node: Node) -> list[Train]:
 
 
 def concurrent(node: Parallel) -> list[list[tuple[Train, ...]]]:
-    """Return, for each visit of each branch in order, the visits at the same place of the other branches.
+    """Return, for each visit of each branch in order, the simultaneous visits of the other branches.
 
     >>> from fedfloor.plan.nodes import device
     >>> one, two, three = (Train(device(k), Work(epochs=1)) for k in range(3))
@@ -379,16 +379,16 @@ def selects(node: Node) -> Iterator[Select]:
 
 
 def unresolved() -> SettingError:
-    """Return the error of a plan with a ``Select`` where the visits must be known."""
+    """Return the error for a plan with a ``Select``, where visits must be known."""
     return SettingError("the plan has a Select: its visits are known only once it is resolved.")
 
 
 def rebuilt(node: Node, resolved: list[Node]) -> Node:
-    """Return a ``Sequence`` or ``Repeat`` with its turns resolved; the very same node where nothing changed.
+    """Return a ``Sequence`` or ``Repeat`` with its turns resolved; the same object if nothing changed.
 
-    A ``Repeat`` whose turns are not all equal becomes a ``Sequence``.
+    A ``Repeat`` with different turns becomes a ``Sequence``.
     """
-    before = walk.children(node)  # one child of a Repeat for all its turns
+    before = walk.children(node)  # all turns of a Repeat have the same child
     if all(a is before[i % len(before)] for i, a in enumerate(resolved)):
         return node
     if not isinstance(node, Repeat):
@@ -411,7 +411,7 @@ def several(packet: Packet) -> bool:
 
 
 def single(packet: Packet, model: str = MODEL) -> Packet:
-    """Return a packet with one of its models alone, as ``w``; one without models (no training) is returned unchanged.
+    """Return a packet with only one of its models, as ``w``; a packet without models (no training) is unchanged.
 
     >>> single({"w": 0, "w/1": 1, "c": 2}, "w/1")
     {'w': 1, 'c': 2}
@@ -424,7 +424,7 @@ def single(packet: Packet, model: str = MODEL) -> Packet:
 
 
 def visits(node: Select, chosen: Sequence[int]) -> Parallel:
-    """Return the visits to the devices that a ``Select`` has chosen.
+    """Return the visits to the devices that a ``Select`` has selected.
 
     >>> visits(Select("uniform", (3, 5, 7), 2, Work(steps=1), nodes.edge(0)), (3, 7)).children[1].site
     Site(kind='device', index=7)
@@ -433,9 +433,9 @@ def visits(node: Select, chosen: Sequence[int]) -> Parallel:
 
 
 def nearest(node: Select, answers: Mapping[int, Mapping[str, Any]]) -> tuple[int, ...]:
-    """Return the candidates whose answer to ``losses`` is least for the node's model; of equal ones, the first.
+    """Return the candidates whose answer to ``losses`` is least for the node's model (the first of equal losses).
 
-    A device without an answer takes the first model.
+    A device without an answer has the first model.
 
     >>> node = Select(LEAST_LOSS, (0, 1, 2), 3, Work(steps=1), model="w/1")
     >>> nearest(node, {0: {"losses": [2.0, 1.0]}, 1: {"losses": [1.0, 1.0]}})
@@ -446,12 +446,12 @@ def nearest(node: Select, answers: Mapping[int, Mapping[str, Any]]) -> tuple[int
 
 
 def with_census(node: Select, visited: Node) -> Node:
-    """Return the visits that a ``Select`` became, after the question for the census where that is counted."""
+    """Return the visits of a ``Select``, preceded by the question for the census if its bytes are counted."""
     return visited if node.census is None else nodes.Sequence((node.census, visited))
 
 
 def resolved(node: Node, choices: Iterator[Sequence[int]]) -> Node:
-    """Return a plan with every ``Select`` replaced by its visits; the very same node where it has none."""
+    """Return a plan with every ``Select`` replaced by its visits; the same object if it has none."""
     if isinstance(node, Select):
         return with_census(node, visits(node, next(choices)))
     if isinstance(node, Parallel):
@@ -466,7 +466,7 @@ def resolved(node: Node, choices: Iterator[Sequence[int]]) -> Node:
 
 
 def driven(walk: Generator[R, Any, T], do: Callable[[R], Any]) -> T:
-    """Drive a generator of requests to its end, with ``do`` for each request."""
+    """Drive a generator of requests to its end, with ``do`` for each request; return its result."""
     result: Any = None
     while True:
         try:
@@ -477,10 +477,10 @@ def driven(walk: Generator[R, Any, T], do: Callable[[R], Any]) -> T:
 
 
 class Driver(ABC):
-    """Carries out the requests of a walk."""
+    """The contract of a driver, which carries out the requests of a walk."""
 
     def drive(self, walking: Walking) -> NodeResult:
-        """Drive a walk to its end."""
+        """Drive a walk to its end; return its result."""
         return driven(walking, self.do)
 
     def do(self, request: Request) -> Any:
@@ -488,23 +488,23 @@ class Driver(ABC):
 
     @abstractmethod
     def train(self, request: TrainRequest) -> tuple[Packet, Receipt] | None:
-        """Train at a site; None where the result is lost."""
+        """Return (packet, receipt) after training at a site; None if the result is lost."""
 
     @abstractmethod
     def probe(self, request: ProbeRequest) -> Answers:
-        """Put a question to devices."""
+        """Put a question to devices; return device → question → answer."""
 
     @abstractmethod
     def broadcast(self, request: BroadcastRequest) -> None:
-        """Hand out the model."""
+        """Send the model to devices that only keep it."""
 
     @abstractmethod
     def select(self, request: SelectRequest) -> list[Sequence[int]]:
-        """Choose for one turn or more, at most ``request.turns``."""
+        """Return the selected devices for one turn or more, at most ``request.turns``."""
 
     @abstractmethod
     def parallel(self, request: ParallelRequest) -> NodeResult:
-        """Walk the branches, and aggregate their packets."""
+        """Walk the branches, and return their result with the aggregated packet."""
 
 
 _METHODS: Mapping[type[Any], str] = {
@@ -514,10 +514,10 @@ _METHODS: Mapping[type[Any], str] = {
 
 
 class Dry(Driver):
-    """Walks a plan without training: a ``Select`` chooses its first candidates, questions return no answers."""
+    """A driver without training: a ``Select`` selects its first candidates, and questions have no answers."""
 
     def over(self, plan: Node, context: RoundContext, tick: int = 0, packet: Packet | None = None) -> NodeResult:
-        """Walk a plan from a tick on."""
+        """Walk a plan, starting at a tick; return its result."""
         return self.drive(Walk(context).node(plan, packet or {}, tick))
 
     def train(self, request: TrainRequest) -> tuple[Packet, Receipt] | None:
@@ -541,7 +541,7 @@ class Dry(Driver):
 
 
 def absent(node: Node, tick: int, seen: Mapping[int, int], held: Callable[[int], int]) -> NodeResult:
-    """Return the result of a branch that was not walked, as its edge failed: every visit is lost.
+    """Return the result of a branch whose edge failed: every visit is lost.
 
     >>> absent(Train(nodes.device(3), Work(epochs=1)), 0, {}, lambda k: 7).receipts[0].lost
     True
@@ -551,7 +551,7 @@ def absent(node: Node, tick: int, seen: Mapping[int, int], held: Callable[[int],
 
 
 class _Absent(Dry):
-    """A walk in which the cloud's visits can be lost, too."""
+    """A driver without training for a walk in which visits to the cloud can be lost, too."""
 
     def train(self, request: TrainRequest) -> None:
         return None

@@ -1,4 +1,4 @@
-"""A plan as JSON, both ways, and its hash."""
+"""Plans to JSON and from JSON, and their hash."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from fedfloor.plan.nodes import MODEL, TRAVEL, Node, Radio, Site, Work
 KINDS: dict[str, type[Any]] = {kind.__name__.lower(): kind for kind in get_args(Node)}
 NAMES = {kind: name for name, kind in KINDS.items()}
 _NAMES = {kind: tuple(f.name for f in fields(kind)) for kind in NAMES}
-_ENCODER = json.JSONEncoder(sort_keys=True, separators=(",", ":"))  # json.dumps would make one for every word
+_ENCODER = json.JSONEncoder(sort_keys=True, separators=(",", ":"))  # json.dumps would make an encoder for every word
 OMITTED = {"settings": {}, "random": 0, "share": (), "census_free": False, "model": MODEL,
-           **dict.fromkeys(TRAVEL, "")}  # left out with these values  # fmt: skip
+           **dict.fromkeys(TRAVEL, "")}  # fields that are omitted with these values  # fmt: skip
 
 
 def to_json(node: Node) -> dict[str, Any]:
-    """Return the plan as nested dictionaries of JSON scalars.
+    """Return a plan as nested dictionaries of JSON scalars.
 
     >>> from fedfloor.plan.nodes import Train, Work, device
     >>> to_json(Train(device(3), Work(epochs=1)))["site"]
@@ -54,7 +54,7 @@ def _value_to_json(value: Any) -> Any:
 
 
 def from_json(body: dict[str, Any]) -> Node:
-    """Return the plan of :func:`to_json`; SettingError: an unknown or missing node, site or field."""
+    """Return the plan from the result of :func:`to_json`; SettingError: an unknown or missing node, site or field."""
     name = body.get("node") if isinstance(body, dict) else body
     kind = KINDS.get(name) if isinstance(body, dict) and isinstance(name, str) else None
     if kind is None:
@@ -84,7 +84,7 @@ def _checks(kind: Hashable) -> dict[str, Callable[[Any], bool]]:
 
 
 def _check(hint: Any) -> Callable[[Any], bool]:
-    """Return the check that a parsed value is of a field's type; numbers must be finite and fit 64 bits."""
+    """Return the function that checks a parsed value against a field's type; numbers must be finite and fit 64 bits."""
     origin, arguments = get_origin(hint), get_args(hint)
     if origin in (Union, UnionType):
         parts = [_check(part) for part in arguments]
@@ -93,7 +93,7 @@ def _check(hint: Any) -> Callable[[Any], bool]:
         return lambda value: value in arguments
     if origin is tuple:
         each = _check(arguments[0])
-        if arguments[0] is int:  # there may be a million
+        if arguments[0] is int:  # there may be a million values
             return lambda value: isinstance(value, tuple) and set(map(type, value)) <= {int} and _fits_64(value)
         return lambda value: isinstance(value, tuple) and all(map(each, value))
     if origin is Mapping:
@@ -127,7 +127,7 @@ def _value_from_json(name: str, value: Any) -> Any:
 
 
 def site(text: str) -> Site:
-    """Parse ``"cloud"``, ``"edge:3"`` or ``"device:17"``.
+    """Return the site of ``"cloud"``, ``"edge:3"`` or ``"device:17"``.
 
     >>> site("edge:3")
     Site(kind='edge', index=3)
@@ -135,17 +135,17 @@ def site(text: str) -> Site:
     kind, colon, index = text.partition(":") if isinstance(text, str) else ("", "", "")
     number = index.isascii() and index.isdigit()
     if kind not in ("cloud", "edge", "device") or (bool(colon) if kind == "cloud" else not number):
-        raise SettingError(f"plan: site {text!r} is none of cloud, edge:M, device:K.")
+        raise SettingError(f"plan: site {text!r} must be cloud, edge:M or device:K.")
     return Site(kind, int(index or 0))
 
 
 def digest(node: Node) -> str:
-    """Return the SHA-256 of the plan's canonical JSON, in hexadecimal."""
+    """Return the SHA-256 of a plan's canonical JSON, in hexadecimal."""
     return hashlib.sha256(_canonical(node, {}).encode()).hexdigest()
 
 
 def _canonical(node: Node, known: dict[int, str]) -> str:
-    """Return ``to_json`` with sorted keys and no spaces; a node that a plan has many times is written once."""
+    """Return the text of :func:`to_json` with sorted keys and no spaces; repeated nodes are serialised only once."""
     if id(node) not in known:
         body = {"node": _dense(NAMES[type(node)])}
         for name in _NAMES[type(node)]:

@@ -1,8 +1,8 @@
-"""Properties of a plan, and the same plan with parts exchanged.
+"""Properties of a plan, and plans with exchanged parts.
 
-Most functions are one expression over :func:`every`. They go by the fields that a node has: ``child`` or ``children``
-below it, ``times`` it is repeated, ``work`` of its visits, ``at``, ``mix`` and ``settings`` of its aggregation, and the
-``devices`` or ``candidates`` that it names.
+Most functions are one expression over :func:`every`. They read the fields of a node: ``child`` or ``children`` below
+it, ``times`` of its repetition, ``work`` of its visits, ``at``, ``mix`` and ``settings`` of its aggregation, and its
+``devices`` or ``candidates``.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def children(node: Node) -> tuple[Node, ...]:
 
 
 def every(node: Node, times: int = 1) -> Iterator[tuple[Any, int]]:
-    """Yield a node and all below it in plan order, each with the number of its repetitions.
+    """Yield a node and all nodes below it in plan order, each with the number of its repetitions.
 
     >>> from fedfloor.plan.nodes import device
     >>> [times for _, times in every(Repeat(3, Train(device(0), Work(epochs=1))))]
@@ -37,7 +37,7 @@ def every(node: Node, times: int = 1) -> Iterator[tuple[Any, int]]:
 
 
 def fold(node: Node, combine: Callable[[Node, list[T]], T]) -> T:
-    """Fold a plan from its leaves up: ``combine(node, results of its children)``.
+    """Return the fold of a plan from its leaves: ``combine(node, results of its children)``.
 
     >>> from fedfloor.plan.nodes import Sequence, device
     >>> chain = Sequence((Train(device(0), Work(epochs=1)), Train(device(1), Work(epochs=1))))
@@ -48,10 +48,10 @@ def fold(node: Node, combine: Callable[[Node, list[T]], T]) -> T:
 
 
 def span(node: Node) -> int:
-    """Return the number of ticks that the node takes on the park's clock.
+    """Return the number of ticks by which a node advances the park's clock.
 
-    A ``Train`` or ``Select`` spans 0, a ``Sequence`` the sum, a ``Parallel`` the longest child, a ticking ``Repeat``
-    times · max(1, child); a ``Repeat`` that does not tick spans times · child.
+    A ``Train`` or ``Select`` spans 0 ticks, a ``Sequence`` the sum over its children, a ``Parallel`` the longest child,
+    a ``Repeat`` times · max(1, child), or times · child with ``tick = False``.
     """
     if isinstance(node, Repeat):
         return node.times * (max(1, span(node.child)) if node.tick else span(node.child))
@@ -60,7 +60,7 @@ def span(node: Node) -> int:
 
 
 def visited(node: Node) -> Iterator[tuple[Train, int]]:
-    """Yield every visit in plan order with the number of its repetitions; a ``Select``'s choices are not known."""
+    """Yield every visit in plan order with the number of its repetitions, without visits of a ``Select``."""
     return ((at, times) for at, times in every(node) if isinstance(at, Train))
 
 
@@ -70,9 +70,9 @@ def number(visit: Train) -> int:
 
 
 def visits(node: Node, *, cloud: bool = False) -> Counter[int]:
-    """Return the number of training visits of each device; the choice of a ``Select`` is unknown and not counted.
+    """Return the number of training visits of each device, without the unknown visits of a ``Select``.
 
-    With ``cloud`` its visits count, too, as those of device −1.
+    With ``cloud``, visits to the cloud count, too, as those of device −1.
     """
     total: Counter[int] = Counter()
     for visit, times in visited(node):
@@ -82,7 +82,7 @@ def visits(node: Node, *, cloud: bool = False) -> Counter[int]:
 
 
 def count_visits(node: Node) -> int:
-    """Return the number of visits of a plan, including those that a ``Select`` chooses.
+    """Return the number of visits in a plan, including those of a ``Select``.
 
     >>> from fedfloor.plan.nodes import device
     >>> count_visits(Repeat(10**12, Train(device(0), Work(epochs=1))))
@@ -92,7 +92,7 @@ def count_visits(node: Node) -> int:
 
 
 def batches(node: Node, size: Callable[[int], int]) -> int:
-    """Return a node's number of mini-batches, given the samples of devices (−1: the cloud); a mean for ``Select``."""
+    """Return a node's number of mini-batches, given the samples of devices (−1: the cloud); for ``Select`` a mean."""
     total = 0
     for at, times in every(node):
         if isinstance(at, Train):
@@ -104,49 +104,49 @@ def batches(node: Node, size: Callable[[int], int]) -> int:
 
 
 def works(node: Node, *, cloud: bool = True) -> list[Work]:
-    """Return the work of visits, with or without those to the cloud."""
+    """Return the work of all visits, with or without visits to the cloud."""
     working = (at for at, _ in every(node) if hasattr(at, "work"))
     return [at.work for at in working if cloud or not isinstance(at, Train) or at.site.kind == "device"]
 
 
 def batch_sizes(node: Node) -> set[int]:
-    """Return the sizes of mini-batches that devices train with."""
+    """Return the mini-batch sizes with which devices train."""
     return {work.batch_size for work in works(node, cloud=False)}
 
 
 def rates(node: Node) -> set[float]:
-    """Return the learning rates that devices train with."""
+    """Return the learning rates with which devices train."""
     return {work.rate for work in works(node) if work.counts}
 
 
 def scopes(node: Node) -> set[str]:
-    """Return the parts of the model that travel to visits and from them."""
+    """Return the parts of the model that travel to visits and back; SettingError: an aggregation mixes several."""
     travelling = {work.travels for work in works(node)}
     for at in (at for at, _ in every(node) if isinstance(at, Parallel)) if len(travelling) > 1 else ():
         own = {work.travels for work in works(at)}
         if len(own) > 1:
             raise SettingError(
                 f"the plan has a Parallel at {at.at} whose visits train different parts of the model (work.trains "
-                f"{', '.join(map(repr, sorted(own)))}): their models cannot be aggregated. Give all its visits one "
-                "scope, or put a Parallel for each scope into a Sequence."
+                f"{', '.join(map(repr, sorted(own)))}): their models cannot be aggregated. Let all its visits "
+                "train one part, or put a Parallel for each part into a Sequence."
             )
     return travelling
 
 
 def named(node: Node) -> tuple[int, ...]:
-    """Return the devices that a node itself names, not those below it."""
+    """Return the devices of a node itself, without those of the nodes below it."""
     if isinstance(node, Train):
         return (node.site.index,) if node.site.kind == "device" else ()
     return cast("tuple[int, ...]", getattr(node, "devices", getattr(node, "candidates", ())))
 
 
 def devices(node: Node) -> set[int]:
-    """Return every device the plan names, trained or not."""
+    """Return every device in a plan, trained or not."""
     return {k for at, _ in every(node) for k in named(at)}
 
 
 def first_device(node: Node) -> int:
-    """Return the first device that a plan visits or questions; SettingError in centralised training."""
+    """Return the first device to which a plan sends a visit or question; SettingError: centralised training."""
     for at, _ in every(node):
         if named(at):
             return named(at)[0]
@@ -156,17 +156,17 @@ def first_device(node: Node) -> int:
 
 
 def check(node: Node, park_devices: int) -> None:
-    """Refuse a plan that names a device the park does not have, or trains at an edge, which has no data."""
+    """Check that a plan's devices are in the park, and that it does not train at an edge, which has no data."""
     for visit, _ in visited(node):
         if visit.site.kind not in ("device", "cloud"):
-            raise SettingError(f"the plan trains at {visit.site}: a visit is to a device or to the cloud.")
+            raise SettingError(f"the plan trains at {visit.site}: a visit must be to a device or to the cloud.")
     strange = [k for k in devices(node) if not 0 <= k < park_devices]
     if strange:
         raise SettingError(f"the plan names device {min(strange)}: the park has devices 0 to {park_devices - 1}.")
 
 
 def meets(node: Node) -> bool:
-    """Return whether there is a ``Parallel`` or a ``Select`` below."""
+    """Return whether a node is or contains a ``Parallel`` or a ``Select``."""
     return any(hasattr(at, "mix") for at, _ in every(node))
 
 
@@ -176,31 +176,31 @@ def mixes(node: Node) -> list[Parallel | Select]:
 
 
 def branches(node: Node) -> tuple[Node, ...]:
-    """Return the branches of every ``Parallel`` in plan order; not those within branches."""
+    """Return the branches of every outermost ``Parallel`` in plan order."""
     if isinstance(node, Parallel):
         return node.children
     return tuple(branch for child in children(node) for branch in branches(child))
 
 
 def widest(node: Node) -> int:
-    """Return the number of branches that can run at once: the most of any outermost ``Parallel`` or ``Select``."""
+    """Return the greatest number of simultaneous branches in any outermost ``Parallel`` or ``Select``."""
     if getattr(node, "mix", nodes.KEEP) != nodes.KEEP:
         return getattr(node, "how_many", len(children(node)))
     return max((widest(child) for child in children(node)), default=1)
 
 
 def probes(node: Node) -> list[Probe]:
-    """Return every question of a plan; that of a ``Select`` for the census is not among them."""
+    """Return every question of a plan, without the census questions of ``Select`` nodes."""
     return [at for at, _ in every(node) if isinstance(at, Probe)]
 
 
 def handed(node: Node) -> set[str]:
-    """Return the parts of the model that devices receive and keep."""
+    """Return the parts of the model that ``Broadcast`` nodes send to devices."""
     return {at.scope for at, _ in every(node) if isinstance(at, Broadcast)}
 
 
 def names(node: Node) -> list[tuple[str, str]]:
-    """Return the parts that a node names, each with the field or setting that names it; not those of its children.
+    """Return (field or setting, name) of the parts that a node itself names, without those of its children.
 
     >>> from fedfloor.plan.nodes import device
     >>> names(Train(device(0), Work("prox", epochs=1, settings={"mu": 0.1})))
@@ -214,7 +214,7 @@ def names(node: Node) -> list[tuple[str, str]]:
 
 
 def edge_of(node: Node) -> nodes.Site | None:
-    """Return the edge at which a packet enters and leaves a node; None for other places, or several."""
+    """Return the edge at which a packet enters and leaves a node; None for other sites, or several edges."""
     if isinstance(node, (nodes.Parallel, nodes.Select)):
         return node.at if node.at.kind == "edge" else None
     places = {edge_of(child) for child in children(node)}
@@ -222,26 +222,26 @@ def edge_of(node: Node) -> nodes.Site | None:
 
 
 def codings(node: Node) -> set[tuple[str, str]]:
-    """Return every part of the model that travels by codecs, with their text."""
+    """Return (part, text of the codecs) for every part of the model that travels with codecs."""
     ways = {(work.travels, text) for work in works(node) for text in coded(work)}
     meetings = [at for at, _ in every(node) if isinstance(at, nodes.Parallel)]
     return ways | {("all", text) for at in meetings for text in coded(at)}
 
 
 def coded(at: Work | Parallel) -> list[str]:
-    """Return the codecs of a visit's work, or of a node's branches: up and down, if any."""
+    """Return the texts of the codecs, up and down, of a visit's work or of a node's branches."""
     return [text for text in (at.travel, at.travel_down) if text]
 
 
 def with_children(node: Node, below: list[Node]) -> Node:
-    """Return a node with other children."""
+    """Return a node with its children replaced."""
     if hasattr(node, "child"):
         return replace(cast(Repeat, node), child=below[0])
     return replace(cast(nodes.Sequence, node), children=tuple(below)) if hasattr(node, "children") else node
 
 
 def changed(plan: Node, change: Callable[[Node], Node]) -> Node:
-    """Return the plan with every node changed, each after the nodes below it."""
+    """Return the plan with every node changed, from the leaves upwards."""
     return fold(plan, lambda node, below: change(with_children(node, below)))
 
 
@@ -259,12 +259,12 @@ def with_mix(
     plan: Node, mix: str, settings: Mapping[str, Scalar], asks: str | None = None,
     asked: Callable[[str, Mapping[str, Scalar]], str | None] = lambda _rule, _settings: None, kind: str = "cloud",
 ) -> tuple[Node, list[int]]:  # fmt: skip
-    """Return the plan with another mixing rule at the cloud or at edges, and the models that each node mixes.
+    """Return the plan with another mixing rule at the cloud or at edges, and each changed node's number of models.
 
     Args:
-        plan: any plan; other aggregations stay as they are.
-        asks: the question whose answers the new rule reads; it is put right before.
-        asked: (rule, settings) → the question whose answers a rule of the plan reads; it is then left out.
+        plan: any plan; other aggregations do not change.
+        asks: the question whose answers the new rule reads; it is put immediately before.
+        asked: (rule, settings) → the question whose answers a rule of the plan reads; it is then omitted.
         kind: the site of the aggregation, ``cloud`` or ``edge``.
     """
     counts: list[int] = []
