@@ -132,7 +132,7 @@ def test_fewer_vectors_than_groups_are_said() -> None:
     assert kmeans(np.full((6, 5), 0.1), 1, 0).remark == ""
     assert kmeans(np.array([[0.0], [-0.0]]), 2, 0).groups == 1
     close = np.array([[1.0], [1 + 1e-200], [2e-200], [3e-200], [4e-200]])  # their squares are 0
-    assert kmeans(close, 3, 0).remark == "2 of 3 groups formed: the others differ by no more than rounding"
+    assert kmeans(close, 3, 0).remark == "2 of 3 groups formed: the others differ only by rounding errors"
 
 
 def test_the_seed_is_of_the_starts() -> None:

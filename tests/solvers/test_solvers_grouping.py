@@ -288,9 +288,7 @@ def test_calls_that_cannot_be() -> None:
     "choice", [[[0, 1]], [[0, 1], [2, 4]], [[1, 0], [2, 3]], [[0, 1], [1, 2]], [[-1, 0], [1, 2]], [[0], [1]]]
 )
 def test_choices_that_are_none(choice: list[list[int]]) -> None:
-    with pytest.raises(
-        SettingError, match=r"must be int64 \[2, 2\]: in each row a group's devices of 0 … 3, ascending"
-    ):
+    with pytest.raises(SettingError, match=r"must be int64 \[2, 2\]: in each row a group's devices, 0 … 3, ascending"):
         check(GroupingProblem(np.eye(4), 2), np.array(choice, np.int64))
 
 
@@ -300,7 +298,7 @@ def test_wrong_values_and_bounds_are_found_out() -> None:
     verify(problem, solved(1.0, 0.0, choice, 0.0))
     with pytest.raises(RunError, match=r"value of the choice is 1.0, the solver returned 0.9"):
         verify(problem, solved(0.9, 0.0, choice, 0.0))
-    with pytest.raises(RunError, match=r"the bound 1.1 lies above the value 1.0"):
+    with pytest.raises(RunError, match=r"the bound 1.1 is above the value 1.0"):
         verify(problem, dataclasses.replace(solved(1.0, 0.0, choice, 0.0), bound=1.1))
 
 

@@ -172,7 +172,7 @@ def test_bad_hashes_are_refused() -> None:
         with pytest.raises(SettingError, match=r"hash = .*finite and of 64 bits"):
             hash_vectors(made, np.full((1, 3), bad))
     for width in (1.0, 0.5, math.nan):
-        with pytest.raises(SettingError, match=r"width = .*must be above 1.*one value separates nothing"):
+        with pytest.raises(SettingError, match=r"width = .*must be above 1.*a single value separates nothing"):
             fewest_functions(10, width)
     with pytest.raises(SettingError, match="groups = 0"):
         fewest_functions(0, 3.0)

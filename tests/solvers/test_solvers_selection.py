@@ -243,7 +243,7 @@ def test_wrong_values_and_bounds_are_found_out() -> None:
     verify(problem, solved(1.0, 0.5, choice, 0.0))
     with pytest.raises(RunError, match=r"value of the choice is 1.0, the solver returned 0.9"):
         verify(problem, solved(0.9, 0.5, choice, 0.0))
-    with pytest.raises(RunError, match=r"the bound 1.1 lies above the value 1.0"):
+    with pytest.raises(RunError, match=r"the bound 1.1 is above the value 1.0"):
         verify(problem, dataclasses.replace(solved(1.0, 0.5, choice, 0.0), bound=1.1))
 
 

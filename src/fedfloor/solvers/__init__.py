@@ -1,1 +1,1 @@
-"""Solvers: arrays in, a solution with its bound out; they work on numbers only."""
+"""Solvers: functions from arrays to a solution with a proven bound."""

@@ -1,4 +1,4 @@
-"""The result of a solver (a choice, its value, a bound on every value) and the compilation of its kernels."""
+"""The result of a solver (a choice, its value, a bound on every value), and the compilation of kernels."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ Integers = NDArray[np.int64]
 Function = TypeVar("Function", bound=Callable[..., Any])
 Choice = TypeVar("Choice")
 Status = Literal["optimal", "feasible"]
-SAME = 1e-9  # relative: two ways of adding up the same numbers
-PROOF = 1e-9  # value and bound closer than this (relative) are equal: rounding of a few sums and exponentials
+SAME = 1e-9  # relative difference of two ways to add up the same numbers
+PROOF = 1e-9  # value and bound with a smaller relative difference are equal: rounding of a few sums and exponentials
 
 
 @dataclass(frozen=True)
@@ -26,10 +26,10 @@ class Solution(Generic[Choice]):
     """A choice with its value and a proven bound; solvers minimise.
 
     Args:
-        status: ``"optimal"``: no choice has a value below this one by more than one part in 10⁹; or ``"feasible"``.
+        status: ``"optimal"``: no choice's value is smaller by more than one part in 10⁹; else ``"feasible"``.
         value: the value of the choice.
-        bound: no choice has a smaller value.
-        seconds: wall time of the solver.
+        bound: a lower bound of the values of all choices.
+        seconds: the wall time of the solver.
 
     >>> Solution("feasible", 6.0, 5.0, None, 0.01).gap
     0.19999999999999996
@@ -43,7 +43,7 @@ class Solution(Generic[Choice]):
 
     @property
     def gap(self) -> float:
-        """value/bound − 1: the largest possible improvement of the value; inf where nothing is known."""
+        """The gap value/bound − 1: the largest possible improvement of the value; inf without a bound."""
         if self.value == self.bound:
             return 0.0
         return self.value / self.bound - 1 if self.bound > 0 else math.inf
@@ -60,17 +60,17 @@ def solved(value: float, bound: float, choice: Choice, seconds: float) -> Soluti
 
 
 def confirm(kind: str, value: float, solution: Solution[Any], tolerance: float = 0.0) -> None:
-    """Compare a solution's value and bound with the value recomputed from its choice."""
+    """Compare a solution's value and bound with the value recomputed from its choice; an error names the difference."""
     if value != solution.value and not math.isclose(value, solution.value, rel_tol=SAME, abs_tol=tolerance):
         raise RunError(f"{kind}: the value of the choice is {value!r}, the solver returned {solution.value!r}.")
     if solution.bound > value * (1 + SAME) + tolerance:
-        raise RunError(f"{kind}: the bound {solution.bound!r} lies above the value {value!r}.")
+        raise RunError(f"{kind}: the bound {solution.bound!r} is above the value {value!r}.")
 
 
 def compiled(function: Function) -> Function:
-    """Compile a kernel with Numba at its first call, kept on disk; division by zero gives inf or nan, as in NumPy.
+    """Compile a kernel with Numba at its first call, cached on disk; division by zero gives inf or nan, as in NumPy.
 
-    Numba is optional: files of kernels are imported by the functions that need them.
+    Numba is optional: functions import the files of kernels that they need.
     """
     import numba
 

@@ -1,1 +1,1 @@
-"""The devices of a round, their radio channels and transmit powers."""
+"""Allocation of a round's devices, radio channels and transmit powers."""

@@ -1,9 +1,9 @@
-"""Compiled kernels of the allocation: the least powers on a channel, first fillings, and all sets of devices.
+"""Compiled kernels of the allocation: the least powers on a channel, initial fillings, and all sets of devices.
 
-A channel can serve a set within a latency exactly if the *least* powers do. They are found from below: everyone starts
-at the weakest level and goes up while the others' power requires it; no device ever passes the level of any solution,
-since more interference never lets a device go down. That is power control with a standard interference function (Yates,
-IEEE JSAC 13(7), 1995), on a finite set of levels and for both models of reception.
+A channel can serve a set within a latency if and only if the *least* powers can. They are found from below: every
+device starts at its weakest level and rises while the others' power requires it. No device ever exceeds its level in
+any solution, as more interference never allows a lower level. This is power control with a standard interference
+function (Yates, IEEE JSAC 13(7), 1995), on a finite set of levels and for both models of reception.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from numpy.typing import NDArray
 from fedfloor.solvers.allocation.problem import ChannelData, CostTerms, LevelTables
 from fedfloor.solvers.solution import Floats, Integers, compiled
 
-Workspace = tuple[Integers, Floats, Floats]  # by device: its level's rank, ln(limit − compute), its least share
+Workspace = tuple[Integers, Floats, Floats]  # by device: the rank of its level, ln(limit − compute), its least share
 Unsigned = NDArray[np.uint64]
 INFINITE = math.inf
-SLACK = 1e-12  # relative, where rounding must not rule anything out
+SLACK = 1e-12  # relative tolerance where rounding must not exclude a solution
 
 
 def channel_data(tables: LevelTables) -> ChannelData:
-    """Return the tables in the kernels' form; the last two: latency alone on a channel, ln of its upload [N]."""
+    """Return the tables in the kernels' form; the last two [N]: latency alone on a channel, and ln of its upload."""
     harm = np.where(np.arange(tables.power.shape[1]) < tables.count[:, None], tables.threshold / tables.power, np.inf)
     with np.errstate(over="ignore"):
         log_upload = (tables.log_airtime + harm).min(1)
@@ -35,13 +35,13 @@ def channel_data(tables: LevelTables) -> ChannelData:
 
 
 def workspace(devices: int) -> Workspace:
-    """Return the work arrays of kernels for one channel."""
+    """Return the work arrays that kernels need for a channel."""
     return np.zeros(devices, np.int64), np.empty(devices), np.empty(devices)
 
 
 @compiled
 def log_harm(data: ChannelData, members: Integers, size: int, rank: Integers, i: int, r: int, total: float) -> float:
-    """Return −ln q of device i at its r-th level on a channel whose powers, its own included, add up to ``total``."""
+    """Return −ln q of device i at its r-th level on a channel with the total power ``total``, its own included."""
     _, power, _, _, threshold, fading, _, _ = data
     s = power[i, r]
     if not fading:
@@ -58,7 +58,7 @@ def log_harm(data: ChannelData, members: Integers, size: int, rank: Integers, i:
 def log_budgets(data: ChannelData, members: Integers, size: int, limit: float, work: Workspace) -> bool:
     """Write ln(limit − compute) of the members; return False if they cannot all meet the limit at any powers.
 
-    With b the most −ln q a device can bear, ``"mean"`` reception needs Σ 1/(1 + b/γ) ≤ 1 and fading
+    With b the greatest −ln q that a device tolerates, ``"mean"`` reception needs Σ 1/(1 + b/γ) ≤ 1 and fading
     Σ b ≥ m(m − 1) ln(1 + γ): see :func:`fedfloor.solvers.allocation.problem.lower_bound`.
     """
     compute, _, _, _, threshold, fading, alone, log_upload = data
@@ -80,10 +80,10 @@ def log_budgets(data: ChannelData, members: Integers, size: int, limit: float, w
 
 @compiled
 def start_levels(data: ChannelData, members: Integers, size: int, work: Workspace) -> None:
-    """Start at levels that are lower bounds of every solution (``"mean"`` reception).
+    """Set levels that are lower bounds of every solution, as a start (``"mean"`` reception).
 
-    The powers' sum X is at least Σ max(weakest level, share·X). The least such X is found by Newton's method from
-    below, which does not pass it, as the sum is convex in X.
+    The powers' sum X is at least Σ max(weakest level, share·X). The least X for which this holds is found by Newton's
+    method from below, which does not exceed it, as the sum is convex in X.
     """
     power, count = data[1], data[3]
     rank, _, share = work
@@ -111,7 +111,7 @@ def start_levels(data: ChannelData, members: Integers, size: int, work: Workspac
 def least_powers(data: ChannelData, members: Integers, size: int, limit: float, work: Workspace) -> float:
     """Write the levels of the least powers that keep every latency within ``limit`` into ``work[0]``.
 
-    Returned is the largest latency then, or inf if no powers do.
+    Return the largest latency at these powers, or inf if no powers keep the limit.
     """
     _, power, log_airtime, count, threshold, fading, _, _ = data
     rank, rooms_of, _ = work
@@ -151,7 +151,7 @@ def least_powers(data: ChannelData, members: Integers, size: int, limit: float, 
 
 @compiled
 def slowest(data: ChannelData, members: Integers, size: int, rank: Integers) -> float:
-    """Return the largest latency on a channel at given levels."""
+    """Return the largest latency in seconds on a channel at given levels."""
     compute, power, log_airtime, _, _, _, _, _ = data
     total = 0.0
     for a in range(size):
@@ -168,9 +168,11 @@ def slowest(data: ChannelData, members: Integers, size: int, rank: Integers) -> 
 def fastest(
     data: ChannelData, members: Integers, size: int, low: float, high: float, precision: float, work: Workspace
 ) -> float:
-    """Return the least largest latency of a set on one channel, to a relative precision; ``work[0]`` holds its levels.
+    """Return the least possible largest latency of a set on a channel, to a relative precision.
 
-    ``low`` is a latency that cannot be beaten (0 will do); inf is returned if no latency is at most ``high``.
+    Its levels are written into ``work[0]``.
+
+    ``low`` is a lower bound of the latency (0 is enough); the result is inf if no latency is at most ``high``.
     """
     alone, rank = data[6], work[0]
     for a in range(size):
@@ -203,7 +205,7 @@ def fastest(
 
 @compiled
 def draw(state: Unsigned) -> float:
-    """Return a number in [0, 1) and move the state [1] on (splitmix64; Steele, Lea and Flood, OOPSLA 2014)."""
+    """Return a random number in [0, 1) and advance the state [1] (splitmix64; Steele, Lea and Flood, OOPSLA 2014)."""
     state[0] += np.uint64(0x9E3779B97F4A7C15)
     z = state[0]
     z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
@@ -212,8 +214,8 @@ def draw(state: Unsigned) -> float:
     return float(z >> np.uint64(11)) * (1.0 / 9007199254740992.0)
 
 
-PATIENCE = 100  # devices in a row that do not fit
-COARSE, FINE = 1.1, 1.015  # steps of the latency
+PATIENCE = 100  # consecutive devices that do not fit
+COARSE, FINE = 1.1, 1.015  # factors between tried latencies
 
 
 @compiled
@@ -240,10 +242,10 @@ def pack(
     data: ChannelData, order: Integers, limit: float, channel: Integers, members: Integers, size: Integers,
     work: Workspace,
 ) -> int:  # fmt: skip
-    """Put each device of ``order`` on the first channel that then still serves all its devices within ``limit``.
+    """Put each device of ``order`` on the first channel that still serves all its devices within ``limit``.
 
-    A channel on which 100 devices in a row found no room is full. Filled are ``channel`` [N], ``members`` [C, N] and
-    ``size`` [C]; returned is the number of devices placed.
+    A channel that cannot serve 100 consecutive devices counts as full. Fill ``channel`` [N], ``members`` [C, N] and
+    ``size`` [C]; return the number of placed devices.
     """
     channels = len(size)
     failed, still_open = np.zeros(channels, np.int64), np.arange(channels)
@@ -273,9 +275,9 @@ def pack(
 
 @compiled
 def promise(data: ChannelData, limit: float) -> Integers:
-    """Return the devices that can meet a latency alone, those that tolerate most interference first.
+    """Return the devices that can meet a latency alone, in descending order of tolerated interference.
 
-    −ln q may be at most ln((T − compute)/airtime): the device with the longest time left for its upload is first.
+    −ln q is at most ln((T − compute)/airtime): the device with the longest time left for its upload is first.
     """
     compute, alone = data[0], data[6]
     able = np.flatnonzero(alone < limit)
@@ -287,16 +289,16 @@ def promise(data: ChannelData, limit: float) -> Integers:
 
 @compiled
 def scan(data: ChannelData, channels: int, scale: float, offset: float, best: Integers) -> float:
-    """Fill the channels for latencies in coarse steps, then in fine ones about the best; μ and λ are scale and offset.
+    """Fill the channels for latencies in coarse steps, then in fine steps about the best; μ and λ are scale and offset.
 
-    ``best`` [N] becomes the channels of the best filling. Returned is its latency T, at which n(k)·T is least; inf if
-    there is none.
+    ``best`` [N] becomes the channels of the best filling. Return its latency T, for which n(k)·T is least; inf without
+    a filling.
     """
     n = len(best)
     members, size, channel = np.empty((channels, n), np.int64), np.zeros(channels, np.int64), np.empty(n, np.int64)
     work = (np.zeros(n, np.int64), np.empty(n), np.empty(n))
     least, chosen = INFINITE, INFINITE
-    fewest = scale * (offset + 1.0 / n)  # iterations, if all took part
+    fewest = scale * (offset + 1.0 / n)  # iterations, if all devices took part
     start, end = data[6].min() * (1.0 + SLACK), INFINITE
     for step in (COARSE, FINE):
         limit = start
@@ -316,7 +318,7 @@ Places = NDArray[np.int32]
 
 @compiled
 def grown_array(values: Places, needed: int) -> Places:
-    """Return the array, or a copy with twice the room if ``needed`` entries do not fit."""
+    """Return the array, or a copy of twice the size if ``needed`` entries do not fit."""
     if needed <= len(values):
         return values
     out = np.empty(max(2 * len(values), needed), np.int32)
@@ -328,16 +330,16 @@ def grown_array(values: Places, needed: int) -> Places:
 def list_sets(
     data: ChannelData, devices: Integers, limit: float, room: int, work: Workspace
 ) -> tuple[Places, Places, bool]:
-    """List every set that meets ``limit`` on one channel, depth first: no superset of a set that fails meets it.
+    """Return every set that meets ``limit`` on a channel, depth first: supersets of a failing set fail, too.
 
-    Returned are the members of all sets, one after the other, as places in ``devices`` [M]; the start of each set, and
-    the end; and whether these are all sets: the list ends when it has more than ``room`` members.
+    The result is the members of all sets, one after the other, as indices of ``devices`` [M]; the start of each set,
+    and the end; and whether the list is complete: it ends when it has more than ``room`` members.
     """
     m = len(devices)
     items, starts = np.empty(4096, np.int32), np.empty(1024, np.int32)
     count, filled, size, a = 0, 0, 0, 0
     starts[0] = 0
-    members, at = np.empty(m, np.int64), np.empty(m, np.int32)  # the set, and where its members stand in devices
+    members, at = np.empty(m, np.int64), np.empty(m, np.int32)  # the set, and the indices of its members in devices
     while a < m or size > 0:
         if a == m:
             size -= 1
@@ -358,12 +360,12 @@ def list_sets(
     return items[:filled], starts[: count + 1], True
 
 
-PRECISION = 1e-12  # of a set's latency, relative
+PRECISION = 1e-12  # relative precision of a set's latency
 
 
 @compiled
 def unpack(mask: int, devices: Integers, out: Integers) -> int:
-    """Write the devices of a set; return their number."""
+    """Write the devices of a set, given as a bit mask, into ``out``; return their number."""
     size = 0
     for a in range(len(devices)):
         if mask >> a & 1:
@@ -374,9 +376,9 @@ def unpack(mask: int, devices: Integers, out: Integers) -> int:
 
 @compiled
 def latencies_on_one_channel(data: ChannelData, devices: Integers, high: float, work: Workspace) -> Floats:
-    """Return every set's least largest latency on one channel [2^M]; inf above ``high``.
+    """Return every set's least possible largest latency on a channel [2^M]; inf above ``high``.
 
-    A set is never faster than a set within it, which gives the search its lower end and rules most sets out.
+    A set is never faster than its subsets, which gives the search a lower limit and excludes most sets.
     """
     m = len(devices)
     out = np.zeros(1 << m)
@@ -395,9 +397,9 @@ def latencies_on_one_channel(data: ChannelData, devices: Integers, high: float, 
 
 @compiled
 def latencies_with_one_more_channel(single: Floats, before: Floats, part: Integers) -> Floats:
-    """Return every set's latency with one channel more; ``part`` holds the set on the new channel (0: empty).
+    """Return every set's latency with an additional channel; ``part`` gets the subset on the new channel (0: empty).
 
-    Of the parts that a set can be split into, the new channel's is the one with the lowest device.
+    A set is split into subsets, one per channel; the new channel has the subset with the lowest device.
     """
     out = before.copy()
     part[:] = 0
@@ -420,7 +422,7 @@ def latencies_with_one_more_channel(single: Floats, before: Floats, part: Intege
 
 @compiled
 def cheapest_set(terms: CostTerms, devices: Integers, latency: Floats) -> tuple[int, float]:
-    """Return the set of the smallest cost, and its logarithm."""
+    """Return the set with the smallest cost, and the logarithm of the cost."""
     held = np.zeros(len(terms[4]))
     members = np.empty(len(devices), np.int64)
     best, which = INFINITE, 0

@@ -1,11 +1,11 @@
 """Compiled local search of the allocation: simulated annealing, and RaFed's sweep over the devices.
 
-**Annealing.** A state is a row of devices per channel and one more row, the last, for silent devices. A proposal moves
-one device to another row or exchanges two. Its fate is drawn *before* it is evaluated: the draw limits the cost, that
-limits the latency of the changed channel, and mostly one test of that channel at that latency is enough to refuse it.
+**Annealing.** A state is a row of devices per channel, and a last row for silent devices. A proposal moves a device to
+another row or exchanges two devices. The random number of its acceptance is drawn *before* it is evaluated: it limits
+the cost and thereby the latency of the changed channel, and mostly one test of this channel is enough to reject it.
 
-**Sweep.** One device after the other gets the choice that is best while all others keep theirs. Costs are logarithms:
-with many devices on a channel exp(γI/s) is beyond floating-point numbers, its logarithm is not.
+**Sweep.** One device after the other gets the choice that is best while all others keep theirs. Costs are logarithms,
+as exp(γI/s) exceeds floating-point numbers with many devices on a channel.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from fedfloor.solvers.allocation.kernels import INFINITE, Unsigned, Workspace, d
 from fedfloor.solvers.allocation.problem import ChannelData, CostTerms
 from fedfloor.solvers.solution import Floats, Integers, compiled
 
-SHARPNESS = 24.0  # β: the channels' latencies count as (Σ f^β)^(1/β), so that also those below the largest matter
-PRECISION = 1e-3  # of a channel's latency while searching
-STAGE = 64  # proposals at one temperature
-SMALLEST = 1e-9  # gain of the log cost
+SHARPNESS = 24.0  # β: the channels' latencies count as (Σ f^β)^(1/β), so that those below the largest count, too
+PRECISION = 1e-3  # relative precision of a channel's latency in the search
+STAGE = 64  # proposals per temperature
+SMALLEST = 1e-9  # smallest gain of the log cost
 
-Rows = tuple[Integers, Integers, Integers, Integers]  # members [C + 1, N], size [C + 1], row of [N], place in it [N]
+Rows = tuple[Integers, Integers, Integers, Integers]  # members [C + 1, N], size [C + 1], row [N], place in it [N]
 
 
 @compiled
@@ -43,7 +43,7 @@ def rows_of(channel: Integers, channels: int, pool: Integers) -> Rows:
 
 @compiled
 def move(rows: Rows, i: int, to: int) -> None:
-    """Put a device into another row; the last of its row takes its place."""
+    """Put a device into another row; the last device of its old row takes its place."""
     members, size, row, place = rows
     c, at = row[i], place[i]
     size[c] -= 1
@@ -57,7 +57,7 @@ def move(rows: Rows, i: int, to: int) -> None:
 
 @compiled
 def changed(rows: Rows, c: int, leaves: int, joins: int, out: Integers) -> int:
-    """Write the row as it would be without ``leaves`` and with ``joins`` (−1: none); return its size."""
+    """Write row c without ``leaves`` and with ``joins`` (−1: none) into ``out``; return its size."""
     members, size, _, _ = rows
     k = 0
     for a in range(size[c]):
@@ -72,19 +72,19 @@ def changed(rows: Rows, c: int, leaves: int, joins: int, out: Integers) -> int:
 
 @compiled
 def propose(rows: Rows, state: Unsigned) -> tuple[int, int, int, int]:
-    """Draw a proposal: (i, its row, j, its row): exchange i and j, or with j = −1 move i to the second row.
+    """Return a random proposal (i, its row, j, its row): exchange i and j, or with j = −1 move i to the second row.
 
-    i = −1: nothing can be proposed.
+    i = −1: no proposal is possible.
     """
     members, size, _, _ = rows
     silent = len(size) - 1
     kind = draw(state)
     first = int(draw(state) * silent)
     second = silent
-    if 0.45 <= kind < 0.75 and silent > 1:  # the other row is a channel too
+    if 0.45 <= kind < 0.75 and silent > 1:  # the other row is a channel, too
         second = int(draw(state) * (silent - 1))
         second += second >= first
-    if kind >= 0.9:  # someone joins
+    if kind >= 0.9:  # a device joins
         first, second = second, first
     if size[first] == 0:
         return -1, first, -1, second
@@ -98,7 +98,7 @@ def propose(rows: Rows, state: Unsigned) -> tuple[int, int, int, int]:
 
 @compiled
 def slowness(data: ChannelData, trial: Integers, size: int, budget: float, unit: float, work: Workspace) -> float:
-    """Return (f/unit)^β of a set on one channel if that is at most ``budget``, else inf."""
+    """Return (f/unit)^β of a set with the latency f on a channel if that is at most ``budget``, else inf."""
     if size == 0:
         return 0.0
     if budget <= 0.0:
@@ -113,7 +113,7 @@ def attempt(
     data: ChannelData, terms: CostTerms, rows: Rows, held: Floats, slow: Floats, unit: float, limit: float, k: int,
     state: Unsigned, trial: Integers, work: Workspace,
 ) -> int:  # fmt: skip
-    """Make one proposal and carry it out if the log cost stays at most ``limit``; return the new k, or −1."""
+    """Make a proposal, and carry it out if the log cost is at most ``limit``; return the new k, or −1 if rejected."""
     silent = len(slow)
     i, first, j, second = propose(rows, state)
     if i < 0:
@@ -153,7 +153,7 @@ def attempt(
 
 @compiled
 def first_state(data: ChannelData, terms: CostTerms, rows: Rows, work: Workspace) -> tuple[Floats, Floats]:
-    """Return the latency of every channel [C] and the samples of each class that the active devices hold [F]."""
+    """Return the latency of every channel [C], and the active devices' samples of each class [F]."""
     members, size, _, _ = rows
     latency, held = np.zeros(len(size) - 1), np.zeros(len(terms[4]))
     for c in range(len(latency)):
@@ -169,10 +169,9 @@ def anneal(
     data: ChannelData, terms: CostTerms, channel: Integers, channels: int, pool: Integers, proposals: int, hot: float,
     cold: float, seed: int,
 ) -> None:  # fmt: skip
-    """Improve an allocation; ``channel`` [N], with at least one device active, becomes the best found.
+    """Improve an allocation by annealing; ``channel`` [N], with an active device, becomes the best allocation found.
 
-    ``pool`` [M] are the devices that may be active; ``hot`` and ``cold`` the first and last temperature, of the log
-    cost.
+    ``pool`` [M]: the devices that may be active; ``hot`` and ``cold``: the first and last temperature of the log cost.
     """
     rows = rows_of(channel, channels, pool)
     trial, state = np.empty(len(pool) + 1, np.int64), np.array([seed], np.uint64)
@@ -200,9 +199,9 @@ def anneal(
                 channel[i] = rows[2][i] if rows[2][i] < channels else -1
 
 
-EQUAL = 1e-12  # log costs closer than this, relative where they are large, are ties
+EQUAL = 1e-12  # log costs closer than this are ties, relative for large costs
 
-Loads = tuple[Floats, Floats]  # of each channel: the largest ln t, and Σ ln t
+Loads = tuple[Floats, Floats]  # for each channel: the largest ln t, and Σ ln t
 
 
 @compiled
@@ -239,9 +238,9 @@ def best_choice(
     data: ChannelData, terms: CostTerms, members: Integers, size: Integers, rank: Integers, loads: Loads,
     held: Floats, i: int, k: int, may_rest: bool, ties: bool,
 ) -> tuple[float, float, int, int]:  # fmt: skip
-    """Return (log cost, Σ ln t, channel, level) of the best choice for a device that is on no channel at present.
+    """Return (log cost, Σ ln t, channel, level) of the best choice for a device that is not on a channel.
 
-    ``k`` devices are active without it; resting is channel −1.
+    ``k`` other devices are active; channel −1 is silence.
     """
     best = (INFINITE, INFINITE, -1, 0)
     if may_rest and k > 0:
@@ -267,9 +266,9 @@ def sweep(
     data: ChannelData, terms: CostTerms, channel: Integers, rank: Integers, channels: int, devices: Integers,
     may_rest: bool, ties: bool,
 ) -> tuple[float, bool]:  # fmt: skip
-    """Let each of ``devices`` choose again; return the log cost and whether any choice changed.
+    """Give each of ``devices`` its best choice; return the log cost, and whether any choice changed.
 
-    A device keeps its choice unless another has a smaller cost, or with ``ties`` an equal cost and a smaller Σ ln t.
+    A choice changes only for a smaller cost, or with ``ties`` for an equal cost and a smaller Σ ln t.
     """
     members, size = np.empty((channels, len(channel)), np.int64), np.zeros(channels, np.int64)  # devices by channel
     for i, c in enumerate(channel):
@@ -288,7 +287,7 @@ def sweep(
         c, r = channel[i], rank[i]
         worst, logs = total_loads(loads, -1, -1)
         now = log_factor(terms, k, held, -1, -1) + worst if k > 0 else INFINITE
-        if c >= 0:  # taken out: the others' loads and k are without it
+        if c >= 0:  # removed: the others' loads and k do not include it
             for a in range(size[c]):
                 if members[c, a] == i:
                     members[c, a] = members[c, size[c] - 1]
@@ -298,7 +297,7 @@ def sweep(
             held -= terms[3][i]
             k -= 1
         value, tie, to, level = best_choice(data, terms, members, size, rank, loads, held, i, k, may_rest, ties)
-        near = EQUAL * max(1.0, min(abs(now), 1e300))  # rounding grows with the numbers, and must not look like a gain
+        near = EQUAL * max(1.0, min(abs(now), 1e300))  # rounding grows with the numbers, and must not count as a gain
         fewer = tie < logs - EQUAL * max(1.0, min(abs(logs), 1e300))
         if value < now - near or (ties and value < now + near and fewer):
             c, r, other = to, level, True

@@ -1,4 +1,4 @@
-"""The allocation problem: the devices that upload, each with its channel and power; its tables for the kernels.
+"""The allocation problem, a choice of uploading devices with channels and powers, and its tables for the kernels.
 
 Gao, Zhao, Min, Ni, Jiang, "Resource Allocation for Latency-aware Federated Learning in Industrial Internet-of-Things"
 (RaFed), Eq. 6-13.
@@ -25,26 +25,26 @@ SILENT = -1  # the channel of a device that does not take part
 
 @dataclass(frozen=True, eq=False)
 class AllocationProblem:
-    """The state before the round: N devices, P power levels, F classes.
+    """The allocation problem of a round with N devices, P power levels and F classes.
 
     minimise n(|S|)·max_{i∈S} t_i·(1 + w·‖P_S − P_target‖₂),  t_i = compute_i + airtime_i(p_i)/q_i,  n(k) = μ(λ + 1/k)
 
-    where q_i = P(SINR ≥ γ) over Rayleigh fading, with I_i the received powers of the others on the channel, or their
-    sum: ``"mean"``: exp(−γ(I_i + N0)/s_i), interferers at their mean gain; ``"exact"``: averaged over their fading
-    too, exp(−γN0/s_i)·Π_j 1/(1 + γ s_j/s_i), which is never smaller.
+    where q_i = P(SINR ≥ γ) with Rayleigh fading, and I_i is the sum of the received powers s_j of the other devices on
+    the channel. ``"mean"``: exp(−γ(I_i + N0)/s_i), interferers with their mean gain; ``"exact"``: averaged over their
+    fading, too, exp(−γN0/s_i)·Π_j 1/(1 + γ s_j/s_i), which is never smaller.
 
     Args:
-        compute_s: t_c [N], seconds of training.
-        airtime_s: D_up/r_i(p) [N, P], seconds of one clean transmission.
-        received_w: s [N, P], mean received power in W at each level.
+        compute_s: t_c [N], the seconds of training.
+        airtime_s: D_up/r_i(p) [N, P], the seconds of a transmission without interference.
+        received_w: s [N, P], the mean received power in W at each level.
         noise_w: N0 over the band in W.
-        threshold: γ, the SINR a packet needs, as a ratio.
-        channels: C.
-        reception: q, see above.
+        threshold: γ, the SINR that a packet needs, as a ratio.
+        channels: C, the number of channels.
+        reception: the formula of q, see above.
         iterations_scale, iterations_offset: μ and λ.
-        usable: bool [N, P], levels within p_min … p_max and the outage constraint (Eq. 9); default: all.
-        counts: samples of each class [N, F], where class representation counts too.
-        target: class shares [F] that are sought.
+        usable: bool [N, P], whether a level is within p_min … p_max and the outage constraint (Eq. 9); default: all.
+        counts: the samples of each class [N, F], needed if divergence_weight is above 0.
+        target: the target class shares P_target [F].
         divergence_weight: w; 0 is RaFed.
     """
 
@@ -110,22 +110,22 @@ class AllocationProblem:
 
     @property
     def devices(self) -> int:
-        """The number of devices, N."""
+        """The number N of devices."""
         return len(self.compute_s)
 
     @property
     def levels(self) -> int:
-        """The number of power levels, P."""
+        """The number P of power levels."""
         return int(self.airtime_s.shape[1])
 
     @property
     def allowed(self) -> NDArray[np.bool_]:
-        """Levels that may be used: bool [N, P]."""
+        """Whether each level may be used, bool [N, P]."""
         return np.ones(self.airtime_s.shape, np.bool_) if self.usable is None else self.usable
 
 
 def only_level(problem: AllocationProblem, level: int) -> AllocationProblem:
-    """Return the problem with one power level for everyone: RaFed-min is level 0, RaFed-max level −1."""
+    """Return the problem with a single power level for all devices: RaFed-min is level 0, RaFed-max level −1."""
     p = problem.levels
     require(-p <= level < p, "level", level, f"a whole number of {-p} … {p - 1}")
     usable = np.zeros_like(problem.allowed)
@@ -144,8 +144,8 @@ class Allocation:
     """Each device's channel and power level.
 
     Args:
-        channel: int64 [N], 0 … C − 1, or −1: silent.
-        level: int64 [N], 0 … P − 1; of silent devices it does not matter.
+        channel: int64 [N], 0 … C − 1; −1: silent.
+        level: int64 [N], 0 … P − 1; without meaning for silent devices.
     """
 
     channel: Integers
@@ -153,7 +153,7 @@ class Allocation:
 
     @property
     def active(self) -> Integers:
-        """Indices of the devices that take part, in ascending order."""
+        """The indices of the devices that take part, ascending."""
         return np.flatnonzero(self.channel != SILENT)
 
 
@@ -168,7 +168,7 @@ def reception(problem: AllocationProblem, allocation: Allocation) -> Floats:
     for channel in np.unique(allocation.channel[allocation.active]):
         at = np.flatnonzero(allocation.channel == channel)
         s = problem.received_w[at, allocation.level[at]]
-        ratio = problem.threshold * s[None, :] / s[:, None]  # row i: the harm that each other device does to i
+        ratio = problem.threshold * s[None, :] / s[:, None]  # row i: the harm of each other device to i
         np.fill_diagonal(ratio, 0.0)
         harm = ratio.sum(1) if problem.reception == "mean" else np.log1p(ratio).sum(1)
         out[at] = np.exp(-harm - problem.threshold * problem.noise_w / s)
@@ -183,7 +183,7 @@ def latency(problem: AllocationProblem, allocation: Allocation) -> Floats:
 
 
 def training_latency(n: float, compute: Floats, airtime: Floats, q: Floats) -> float:
-    """Return n·max_i (compute_i + airtime_i/q_i), Eq. 13, in seconds, of n iterations of k devices [k].
+    """Return n·max_i (compute_i + airtime_i/q_i), Eq. 13, the seconds of n iterations with k devices; arguments [k].
 
     >>> training_latency(8, np.array([2.0, 3.0]), np.array([4.0, 2.0]), np.array([0.8, 0.8]))
     56.0
@@ -193,7 +193,7 @@ def training_latency(n: float, compute: Floats, airtime: Floats, q: Floats) -> f
 
 
 def divergence(problem: AllocationProblem, active: Integers) -> float:
-    """Return ‖P_S − P_target‖₂, P_S the class shares of the active devices; 0 where classes are not considered."""
+    """Return ‖P_S − P_target‖₂ with the active devices' class shares P_S; 0 if classes are not considered."""
     if problem.divergence_weight == 0 or problem.counts is None or problem.target is None:
         return 0.0
     held = problem.counts[active].sum(0)
@@ -201,7 +201,7 @@ def divergence(problem: AllocationProblem, active: Integers) -> float:
 
 
 def cost(problem: AllocationProblem, allocation: Allocation) -> float:
-    """Return the training latency in seconds, times 1 + w·divergence; inf if no device takes part."""
+    """Return the cost: the training latency in seconds, times 1 + w·divergence; inf if no device takes part."""
     at = allocation.active
     if at.size == 0:
         return math.inf
@@ -213,7 +213,7 @@ def cost(problem: AllocationProblem, allocation: Allocation) -> float:
 
 
 def device_set(problem: AllocationProblem, active: Integers) -> Integers:
-    """Return a set of devices in ascending order, each once."""
+    """Return a set of devices without repetitions, ascending; SettingError: it is empty, or a device cannot upload."""
     at = np.unique(np.asarray(active, np.int64))
     require(at.size > 0, "active devices", at.tolist(), "at least one device")
     inside = bool(at[0] >= 0 and at[-1] < problem.devices)
@@ -224,7 +224,7 @@ def device_set(problem: AllocationProblem, active: Integers) -> Integers:
 
 
 def check(problem: AllocationProblem, allocation: Allocation) -> None:
-    """Raise an error for an allocation that the problem does not allow."""
+    """Raise SettingError for an allocation that the problem does not allow."""
     channel, level, n = allocation.channel, allocation.level, problem.devices
     bounds = (("channel", channel, SILENT, problem.channels), ("level", level, 0, problem.levels))
     for name, values, low, high in bounds:
@@ -236,27 +236,27 @@ def check(problem: AllocationProblem, allocation: Allocation) -> None:
 
 
 def verify(problem: AllocationProblem, solution: Solution[Allocation]) -> None:
-    """Recompute a solution's value with plain NumPy."""
+    """Check a solution's allocation, value and bound by plain NumPy; an error names what differs."""
     check(problem, solution.choice)
     confirm("allocation", cost(problem, solution.choice), solution)
 
 
 ChannelData = tuple[Floats, Floats, Floats, Integers, float, bool, Floats, Floats]  # see kernels.data
-CostTerms = tuple[float, float, float, Floats, Floats]  # μ, λ, weight of the divergence, counts [N, F], target [F]
+CostTerms = tuple[float, float, float, Floats, Floats]  # μ, λ, the divergence's weight, counts [N, F], target [F]
 
 
 @dataclass(frozen=True, eq=False)
 class LevelTables:
-    """Arrays for kernels; level m of device i is the m-th weakest that it may use.
+    """The problem's arrays for kernels; level m of device i is the m-th weakest level that it may use.
 
     Args:
-        compute: [N].
-        power: received power in units of the noise, ascending [N, P]; entries from ``count`` on mean nothing.
-        log_airtime: [N, P].
-        count: usable levels [N].
+        compute: the seconds of training [N].
+        power: received power in units of the noise, ascending [N, P]; entries from ``count`` on have no meaning.
+        log_airtime: ln of the seconds of a transmission [N, P].
+        count: the number of usable levels [N].
         original: the level's number in the problem [N, P].
         threshold: γ.
-        fading: interferers fade too (``reception="exact"``).
+        fading: whether interferers fade, too (``reception="exact"``).
     """
 
     compute: Floats
@@ -268,17 +268,17 @@ class LevelTables:
     fading: bool
 
     def allocation(self, channel: Integers, rank: Integers) -> Allocation:
-        """Return the allocation for levels given by their rank."""
+        """Return the allocation with the problem's level numbers, from levels given by their rank."""
         at = np.arange(len(rank))
         return Allocation(channel.copy(), np.where(channel == SILENT, 0, self.original[at, rank]))
 
     def ranks(self, allocation: Allocation) -> Integers:
-        """Return an allocation's levels as ranks [N]."""
+        """Return the ranks of an allocation's levels [N]."""
         return np.asarray((self.original == allocation.level[:, None]).argmax(1), np.int64)
 
 
 def cost_terms(problem: AllocationProblem) -> CostTerms:
-    """Return the cost's other factors in the kernels' form: μ, λ, w, counts, target."""
+    """Return the terms of the cost in the kernels' form: μ, λ, w, counts, target."""
     weight = problem.divergence_weight
     counts = problem.counts if weight > 0 and problem.counts is not None else np.zeros((problem.devices, 1))
     target = problem.target if weight > 0 and problem.target is not None else np.ones(1)
@@ -286,7 +286,7 @@ def cost_terms(problem: AllocationProblem) -> CostTerms:
 
 
 def level_tables(problem: AllocationProblem) -> LevelTables:
-    """Sort the levels: by received power, of equal ones the shorter airtime first."""
+    """Return the tables with levels sorted by received power, equal powers by airtime."""
     refused = ~problem.allowed
     order = np.lexsort((problem.airtime_s, problem.received_w, refused), axis=1)
     power = np.take_along_axis(problem.received_w, order, 1) / problem.noise_w
@@ -297,12 +297,12 @@ def level_tables(problem: AllocationProblem) -> LevelTables:
     )
 
 
-PRECISION = 1e-5  # relative, of a latency
-EDGES = 33  # latencies first looked at
+PRECISION = 1e-5  # relative precision of a latency
+EDGES = 33  # number of initially tried latencies
 
 
 def clean_bound(problem: AllocationProblem) -> float:
-    """Return min_k n(k)·(k-th smallest latency of a device alone on a channel): every device has its own channel."""
+    """Return min_k n(k)·(k-th smallest latency of a device alone on a channel): the bound for a channel per device."""
     alone = np.sort(alone_s(problem))
     k = np.arange(1, len(alone) + 1)
     with np.errstate(over="ignore"):
@@ -310,20 +310,20 @@ def clean_bound(problem: AllocationProblem) -> float:
 
 
 def alone_s(problem: AllocationProblem) -> Floats:
-    """Return each device's latency alone on a channel at its best level [N] in seconds; inf where it has none."""
+    """Return each device's latency alone on a channel at its best level [N] in seconds; inf without a usable level."""
     with np.errstate(over="ignore"):
         clean = problem.airtime_s * np.exp(problem.threshold * problem.noise_w / problem.received_w)
     return np.asarray(problem.compute_s + np.where(problem.allowed, clean, np.inf).min(1))
 
 
 def lower_bound(problem: AllocationProblem) -> float:
-    """Return a lower bound of all allocations' values.
+    """Return a lower bound of the cost of all allocations.
 
-    Within a latency T device i bears −ln q of at most b_i = max_p ln((T − c_i)/airtime_i). With ``"mean"`` reception
-    and X the powers on its channel, γ(X − s_i)/s_i ≤ b_i, so that it takes the share s_i/X ≥ 1/(1 + b_i/γ) of the
-    channel; shares add up to at most 1 on a channel and C in all. With ``"exact"`` reception two devices do each other
-    ln(1 + γr) + ln(1 + γ/r) ≥ 2 ln(1 + γ), so m devices on a channel need Σ b_i ≥ m(m − 1) ln(1 + γ). Either way
-    at most some k(T) devices meet T, and the least n(k)·T over k with k(T) ≥ k is the bound.
+    Within a latency T device i tolerates −ln q of at most b_i = max_p ln((T − c_i)/airtime_i). With ``"mean"``
+    reception and the total power X on its channel, γ(X − s_i)/s_i ≤ b_i, so that it takes the share s_i/X ≥ 1/(1 +
+    b_i/γ) of the channel; shares add up to at most 1 on a channel, and C on all. With ``"exact"`` reception two devices
+    lose together ln(1 + γr) + ln(1 + γ/r) ≥ 2 ln(1 + γ), so m devices on a channel need Σ b_i ≥ m(m − 1) ln(1 + γ). In
+    both cases at most k(T) devices meet T, and the least n(k)·T over k with k(T) ≥ k is the bound.
     """
     compute, upload = able(problem)
     if compute.size == 0:
@@ -332,7 +332,7 @@ def lower_bound(problem: AllocationProblem) -> float:
 
 
 def latest(problem: AllocationProblem, value: float) -> float:
-    """Return a coarse upper bound of the latency of allocations of at most this finite cost, by the same argument."""
+    """Return a coarse upper bound of the latency of allocations costing at most ``value``; see :func:`lower_bound`."""
     compute, upload = able(problem)
     edges = _edges(problem, compute, upload)
     for a, b in zip(edges[-2::-1], edges[:0:-1], strict=True):
@@ -343,7 +343,7 @@ def latest(problem: AllocationProblem, value: float) -> float:
 
 
 def fixed_bound(problem: AllocationProblem, active: Integers) -> float:
-    """Return a cost that a given set of devices [k] cannot beat, whatever their channels and powers."""
+    """Return a lower bound of the cost of a given set of devices [k], whatever their channels and powers."""
     alone = alone_s(problem)[active]
     compute, upload = problem.compute_s[active], alone - problem.compute_s[active]
     low = high = float(alone.max())
@@ -357,7 +357,7 @@ def fixed_bound(problem: AllocationProblem, active: Integers) -> float:
 
 
 def able(problem: AllocationProblem) -> tuple[Floats, Floats]:
-    """Return the seconds [M] of training and of an upload without interference, for the M devices that can upload."""
+    """Return the seconds of training, and of an upload without interference, of devices that can upload, both [M]."""
     alone = alone_s(problem)
     usable = np.isfinite(alone)
     return problem.compute_s[usable], (alone - problem.compute_s)[usable]
@@ -370,9 +370,9 @@ def _edges(problem: AllocationProblem, compute: Floats, upload: Floats) -> Float
 
 
 def _within(problem: AllocationProblem, edges: Floats, most_at: Callable[[float], int]) -> float:
-    """Return the least n(k(T))·T for T between the edges, k(T) not falling, from below.
+    """Return a lower bound of n(k(T))·T for T between the edges, with k(T) not decreasing.
 
-    From a to b it is at least n(k(b))·a. The interval for which that is least is halved until it is narrow enough.
+    From a to b it is at least n(k(b))·a. The interval with the least bound is halved until it is narrow enough.
     """
     counts = [most_at(edge) for edge in edges]
     heap = [
@@ -394,7 +394,7 @@ def _within(problem: AllocationProblem, edges: Floats, most_at: Callable[[float]
 def most(problem: AllocationProblem, compute: Floats, upload: Floats, limit: float) -> int:
     """Return k(T), the largest number of devices that can meet the latency T = ``limit`` together.
 
-    ``compute`` and ``upload`` [M] are of the devices that can upload: see :func:`able`.
+    ``compute`` and ``upload`` [M] are the seconds of :func:`able`.
     """
     able = compute + upload <= limit * (1 + 1e-12)
     bears = np.maximum(np.log((limit - compute[able]) / upload[able]), 0.0)

@@ -1,10 +1,10 @@
-"""The allocation solvers by name: RaFed's own procedure, our search, and the best allocation with a proof.
+"""The allocation solvers by name: RaFed's own procedure, a local search, and the best allocation with a proof.
 
 Gao, Zhao, Min, Ni, Jiang, "Resource Allocation for Latency-aware Federated Learning in Industrial Internet-of-Things".
-As printed the paper's Algorithm 1 keeps the smaller latency where Eq. 13 needs the larger one, and accepts worse
-allocations. Here: from a random start, device after device takes the choice (silent, or a channel and a level) of the
-smallest cost while all others keep theirs, until a sweep gains no more than δ. The cost never rises, and there are
-finitely many allocations, so it ends.
+As printed, the paper's Algorithm 1 keeps the smaller latency where Eq. 13 needs the larger one, and accepts worse
+allocations. Here, from a random start, one device after the other takes the choice (silent, or a channel and a level)
+with the smallest cost while all others keep theirs, until a sweep gains at most δ. It ends, as the cost never rises
+and the number of allocations is finite.
 """
 
 from __future__ import annotations
@@ -49,9 +49,10 @@ def rafed(
 ) -> Solution[Allocation]:
     """Return the allocation at which RaFed's sweeps end.
 
-    ``start``: an allocation, or a generator that draws one. ``delta``: δ in seconds: stop when a sweep gains no more.
-    ``ties``: ``"log"``: of choices of equal cost take the one with the smallest Σ_{i∈S} ln t_i, and sweep on while that
-    falls (with δ = 0); ours, since one bad device otherwise hides every improvement of the others.
+    ``start``: an allocation, or a generator that draws one. ``delta``: δ in seconds: stop when a sweep gains at most δ.
+    ``ties``: ``"log"``: among choices of equal cost take that with the smallest Σ_{i∈S} ln t_i, and continue sweeps
+    while it falls (with δ = 0); an addition, since a single slow device otherwise hides every improvement of the
+    others.
     """
     first = random_allocation(problem, start) if isinstance(start, np.random.Generator) else start
     return _swept(problem, first, np.arange(problem.devices), delta, ties, may_rest=True)
@@ -60,9 +61,9 @@ def rafed(
 def fixed(
     problem: AllocationProblem, active: Integers, start: Allocation | np.random.Generator
 ) -> Solution[Allocation]:
-    """Return channels and powers for a given set of devices by the same sweeps (RaFed's reading of FEDL), ties ``log``.
+    """Return channels and powers for given devices by RaFed's sweeps with ties ``log`` (RaFed's version of FEDL).
 
-    ``active``: all with a usable level. ``start``: their first channels and levels, or a generator that draws them.
+    ``active``: devices with a usable level. ``start``: initial channels and levels, or a generator that draws them.
     """
     at = device_set(problem, active)
     first = random_allocation(problem, start, at) if isinstance(start, np.random.Generator) else start
@@ -75,7 +76,7 @@ def fixed(
 def random_allocation(
     problem: AllocationProblem, rng: np.random.Generator, active: Integers | None = None
 ) -> Allocation:
-    """Return uniform channels and usable levels for ``active``; default: each device takes part with probability ½."""
+    """Return random channels and usable levels for ``active``; default: each device takes part with probability ½."""
     allowed = problem.allowed
     chosen = np.flatnonzero(allowed.any(1) & (rng.random(problem.devices) < 0.5)) if active is None else active
     at = device_set(problem, chosen) if active is not None else chosen
@@ -116,23 +117,23 @@ def _gain(before: float, now: float) -> float:
 
 
 PROPOSALS = 16_000
-ACTIVE = 16  # active devices that this many proposals are for
-POOL = 32  # devices at least among which the search chooses; more if more take part
+ACTIVE = 16  # number of active devices to which the number of proposals refers
+POOL = 32  # least number of devices among which the search selects; more if more take part
 HOT, COLD = 0.16, 0.016  # temperatures of the log cost, times the number of active devices
 CLASSES = (
     (1.0,),
     (1 / 64, 1 / 16, 1 / 4, 1.0),
-)  # shares of the classes' weight: at once, and in steps where it is large
-FINAL = 1e-12  # relative precision of the latency in the end
+)  # shares of the classes' weight: the whole weight at once, and in steps if it is large
+FINAL = 1e-12  # relative precision of the final latency
 
 
 def search(problem: AllocationProblem, *, proposals: int = PROPOSALS, seed: int = 0) -> Solution[Allocation]:
-    """Return a good allocation and a bound on all of them.
+    """Return a good allocation, with a bound on the cost of all allocations.
 
-    For latencies T in geometric steps, devices in the order of how much interference they bear within T are put on the
-    first channel that then still serves everyone within T; the best n(k)·T is where simulated annealing starts, which
-    moves and exchanges devices. Powers are not searched: the least ones that a channel needs are computed. The same
-    seed gives the same result. ``proposals`` are those for every 16 active devices; 0: the first filling is the result.
+    For latencies T in geometric steps, devices are put, in descending order of tolerated interference, on the first
+    channel that still serves all its devices within T. From the best n(k)·T, simulated annealing moves and exchanges
+    devices. Powers are not searched, but computed as the least powers that a channel needs. The same seed gives the
+    same result. ``proposals``: their number per 16 active devices; 0: the initial filling is the result.
     """
     require(proposals >= 0, "proposals", proposals, "at least 0")
     require(0 <= seed < 2**63, "seed", seed, "a whole number of at least 0 and below 2^63")
@@ -142,7 +143,7 @@ def search(problem: AllocationProblem, *, proposals: int = PROPOSALS, seed: int 
     tables = level_tables(problem)
     data = kernels.channel_data(tables)
     channel = np.full(problem.devices, SILENT)
-    # the fastest device alone; where even its latency overflows, any that may upload
+    # the fastest device alone; if even its latency overflows, any device that may upload
     channel[int(np.where(problem.allowed.any(1), np.minimum(data[6], 1e308), np.inf).argmin())] = 0
     limit = kernels.scan(data, problem.channels, problem.iterations_scale, problem.iterations_offset, channel)
     allocation, filled = with_least_powers(problem, tables, data, channel), channel
@@ -161,29 +162,30 @@ def search(problem: AllocationProblem, *, proposals: int = PROPOSALS, seed: int 
 
 
 def _pool(problem: AllocationProblem, data: ChannelData, channel: Integers, limit: float) -> Integers:
-    """Return the devices that may be part of a best allocation.
+    """Return the devices among which the annealing selects.
 
-    No better allocation has a latency above some T; those that bear most interference within T, and the active ones.
+    No better allocation has a latency above some T: the devices that tolerate most interference within T, and active
+    ones.
     """
     from fedfloor.solvers.allocation import kernels
 
     active = np.flatnonzero(channel != SILENT)
     classes = 1 + problem.divergence_weight * divergence(problem, active)
     value = iterations(problem, active.size) * limit * classes
-    room = POOL if problem.divergence_weight == 0 else 2 * POOL  # the right classes may be with slower devices
+    room = POOL if problem.divergence_weight == 0 else 2 * POOL  # slower devices may have the right classes
     promising = kernels.promise(data, latest(problem, value))[: max(room, 2 * active.size)]
     return np.union1d(active, promising)
 
 
 def cheaper(problem: AllocationProblem, first: Allocation, second: Allocation) -> Allocation:
-    """Return the cheaper of two: the annealing separates costs only to its own precision."""
+    """Return the cheaper of two allocations, which the annealing compares only with its own precision."""
     return second if cost(problem, second) < cost(problem, first) else first
 
 
 def with_least_powers(
     problem: AllocationProblem, tables: LevelTables, data: ChannelData, channel: Integers
 ) -> Allocation:
-    """Return the allocation with the least powers at which the slowest channel is as fast as it can be."""
+    """Return the allocation with the least powers for which the slowest channel is as fast as possible."""
     from fedfloor.solvers.allocation import kernels
 
     work = kernels.workspace(problem.devices)
@@ -193,32 +195,32 @@ def with_least_powers(
     limit = max(kernels.fastest(data, row, len(row), 0.0, np.inf, FINAL, work) for row in rows)
     for row in rows:
         kept = rank[row]
-        if kernels.least_powers(data, row, len(row), limit, work) > limit:  # rounding: the last step of the precision
+        if kernels.least_powers(data, row, len(row), limit, work) > limit:  # rounding: the last step at this precision
             rank[row] = kept
     return tables.allocation(channel, rank)
 
 
-SLACK = 1e-6  # of numbers of devices
-START, MORE = 300, 300  # sets in the first linear programme, and added to each next one
+SLACK = 1e-6  # from the number of devices
+START, MORE = 300, 300  # sets in the first linear programme, and added in each iteration
 
 
 class UnprovenError(Exception):
-    """No sets and no proof were found, mostly because the time ran out."""
+    """The failure to find sets or a proof, mostly for lack of time."""
 
 
 def pack_sets(
     items: NDArray[np.int32], starts: NDArray[np.int32], devices: int, channels: int, k: int, deadline: float
 ) -> list[Integers] | None:
-    """Return at most C disjoint sets with at least k devices in all, or None: there are none.
+    """Return at most C disjoint sets with at least k devices together, or None if there are none.
 
     maximise Σ_U |U| x_U  s.t.  Σ_{U ∋ i} x_U ≤ 1 for every device, Σ_U x_U ≤ C,  x binary
 
-    With prices π ≥ 0 of the devices, Σπ + C·max_U (|U| − π(U)) is at least the optimum, whatever the prices; those of
-    the linear programme make it smallest. A set of which |U| − π(U) lies further below that maximum than the bound lies
-    above k is in no solution with k devices, so the integer programme sees few sets.
+    With prices π ≥ 0 of the devices, Σπ + C·max_U (|U| − π(U)) is at least the optimum, whatever the prices; the prices
+    of the linear programme make it smallest. If |U| − π(U) of a set is farther below that maximum than the bound is
+    above k, the set is in no solution with k devices, so that few sets remain for the integer programme.
 
-    ``items``, ``starts``: the sets' members of 0 … M − 1, and the start of each set, and the end. ``devices``,
-    ``channels``, ``k``: M, C and the devices sought. ``deadline``: by ``time.perf_counter``.
+    ``items``, ``starts``: the sets' members, 0 … M − 1, and the start of each set, and the end. ``devices``,
+    ``channels``, ``k``: M, C and the required number of devices. ``deadline``: by ``time.perf_counter``.
     """
     from scipy.optimize import Bounds, LinearConstraint, milp
     from scipy.sparse import csc_array
@@ -275,25 +277,25 @@ def _column_generation(matrix: Any, sizes: Floats, channels: int, k: int, deadli
         inside[order] = True
 
 
-FEW, CLASSES_FEW = 14, 18  # devices whose sets are all looked at; where classes count, which packing cannot do
-CLOSE = 1.01  # value/bound below which the value itself is tried
-ROOM = 8_000_000  # members of all sets that a channel serves: with more the programmes get too large
-SMALLEST_STEP = 0.05  # of the way from the bound to the value
+FEW, CLASSES_FEW = 14, 18  # most devices for which all sets are enumerated, without and with classes
+CLOSE = 1.01  # value/bound below which the value itself is tested
+ROOM = 8_000_000  # greatest number of members of all sets that a channel serves: with more the programmes get too large
+SMALLEST_STEP = 0.05  # share of the way from the bound to the value
 
 
 def exact(problem: AllocationProblem, time_limit_s: float = 60.0) -> Solution[Allocation]:
-    """Return the best allocation.
+    """Return the best allocation, with a proof if time allows.
 
-    The search's cost V rules out every device whose latency alone on a channel is above V/n(N). Of up to 14 that are
-    left (18 where classes count) all sets are enumerated: f₁(S), the least largest latency of S on one channel (power
-    control and bisection), and f_c(S) = min_{U ⊆ S} max(f₁(U), f_{c−1}(S∖U)) on c channels; the result is
-    min_S n(|S|)·f_C(S)·(1 + w·divergence).
+    The cost V of :func:`search` excludes every device whose latency alone on a channel is above V/n(N). If up to 14
+    devices remain (18 if classes count), all sets are enumerated: f₁(S), the least possible largest latency of S on one
+    channel (power control and bisection), and f_c(S) = min_{U ⊆ S} max(f₁(U), f_{c−1}(S∖U)) on c channels; the result
+    is min_S n(|S|)·f_C(S)·(1 + w·divergence).
 
-    Of more devices, a cost V is out of reach if for no k there are C disjoint sets of k devices in all that a channel
-    each serves within V/n(k). Those sets are listed and packed (:func:`pack_sets`); V goes from the bound up to the
-    value. Where classes count this still proves a bound, but rarely that one is the best.
+    With more devices, a cost V is impossible if for no k there are C disjoint sets of k devices together, each of which
+    a channel serves within V/n(k). These sets are listed and packed (:func:`pack_sets`), with V from the bound up to
+    the value. If classes count, this still proves a bound, but rarely the optimum.
 
-    ``time_limit_s``: of the proof; after it the status is ``"feasible"``, with the bound proven so far.
+    ``time_limit_s``: the limit of the proof; after it the status is ``"feasible"``, with the bound proven so far.
     """
     require(time_limit_s > 0, "time_limit_s", time_limit_s, "above 0")
     from fedfloor.solvers.allocation import kernels
@@ -313,10 +315,10 @@ def exact(problem: AllocationProblem, time_limit_s: float = 60.0) -> Solution[Al
 
 
 def candidates(problem: AllocationProblem, data: ChannelData, value: float) -> Integers:
-    """Return the devices that an allocation of at most this cost can hold.
+    """Return the devices that an allocation of at most the cost ``value`` can contain.
 
-    Of M devices an allocation needs n(M) iterations at least, so that none of its devices is slower than value/n(M);
-    this leaves fewer, and so on.
+    An allocation among M devices needs at least n(M) iterations, so that none of its devices is slower than value/n(M).
+    Fewer devices remain, for which the argument is repeated.
     """
     left = np.arange(problem.devices)
     while True:
@@ -329,7 +331,7 @@ def candidates(problem: AllocationProblem, data: ChannelData, value: float) -> I
 def best_subset(
     problem: AllocationProblem, data: ChannelData, devices: Integers, known: Solution[Allocation]
 ) -> Allocation:
-    """Return the best allocation of a few devices: the known one, or a better one."""
+    """Return the best allocation of a few devices by enumeration: the known allocation, or a better one."""
     from fedfloor.solvers.allocation import kernels
 
     high = known.value * (1 + 1e-9) / iterations(problem, devices.size)
@@ -362,9 +364,9 @@ def _better(problem: AllocationProblem, data: ChannelData, rows: list[Integers],
 def _close_gap(
     problem: AllocationProblem, data: ChannelData, known: Solution[Allocation], deadline: float
 ) -> tuple[Allocation, float]:
-    """Raise the bound and lower the value until they meet or time is up; return the allocation and the bound.
+    """Raise the bound and lower the value until they are equal or time is up; return the allocation and the bound.
 
-    Where the sets are too many to list, the bound is raised by less.
+    If there are too many sets to list, the bound is raised by less.
     """
     choice, bound, step = known.choice, known.bound, 0.5
     while step > SMALLEST_STEP and time.perf_counter() < deadline:
@@ -382,14 +384,14 @@ def _close_gap(
             bound = sought
             continue
         better = _better(problem, data, rows, choice)
-        if better is choice:  # classes: cheaper but for the divergence
+        if better is choice:  # with classes, it is cheaper only without the divergence
             break
         choice = better
     return choice, bound
 
 
 def _sets_within(problem: AllocationProblem, data: ChannelData, value: float, deadline: float) -> list[Integers] | None:
-    """Return the devices of each channel for a cost (but for the divergence) of at most ``value``; None: impossible."""
+    """Return the devices of each channel for a cost (without divergence) of at most ``value``; None if impossible."""
     from fedfloor.solvers.allocation import kernels
 
     alone = alone_s(problem)
@@ -416,17 +418,17 @@ SOLVERS: Mapping[str, Callable[[AllocationProblem, int], Solution[Allocation]]] 
 
 
 def ready(name: str, problem: AllocationProblem) -> None:
-    """Load a solver's machine code, so that the next call's time is that of solving."""
+    """Load a solver's machine code, so that the next call measures only solving."""
     two = np.array([0.1, 0.1])
     tiny = AllocationProblem(two, two[:, None], 1e-9 * np.ones((2, 1)), 1e-12, 1e-3, 1, problem.reception)
     solve(name, tiny)
 
 
 def solve(name: str, problem: AllocationProblem, *, seed: int = 0) -> Solution[Allocation]:
-    """Return an allocation, with a bound on the value of any.
+    """Return an allocation, with a bound on the cost of all allocations.
 
-    ``name``: ``search``, ours; ``rafed``, Algorithm 1 of the paper, ties broken by Σ ln t, from a random start;
-    ``exact``, with a proof.
+    ``name``: ``search``, a local search; ``rafed``, Algorithm 1 of the paper from a random start, ties broken by Σ ln
+    t; ``exact``, with a proof.
     """
     if name not in SOLVERS:
         raise unknown("allocation solver", name, SOLVERS)

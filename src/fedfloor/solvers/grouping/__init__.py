@@ -1,1 +1,1 @@
-"""Groups of devices with similar class mixes: HFedMS's grouping problem."""
+"""Grouping of devices with similar class shares per group: HFedMS's grouping problem."""

@@ -1,10 +1,10 @@
 """Compiled kernels of the grouping: exchanges between groups, Astraea's greedy choice, and balanced assignment.
 
 **Assignment** of points to clusters of equal size at the least cost is a flow whose dual has one price per cluster.
-With any prices, each point in its cheapest cluster is the best assignment for the sizes that result; then points move
-along shortest paths from clusters that have too many to those that have too few, and the prices follow (successive
-shortest paths: Ahuja, Magnanti, Orlin, "Network Flows", 1993, section 9.7). Costs are not rounded to whole numbers, as
-in OR-Tools' flows, on which the k-means of HFedMS's reference code stands.
+With any prices, each point in its cheapest cluster is the best assignment for the resulting sizes. Points then move
+along shortest paths from clusters with too many points to clusters with too few, and the prices follow (successive
+shortest paths: Ahuja, Magnanti, Orlin, "Network Flows", 1993, section 9.7). Costs are not rounded to whole numbers,
+unlike in OR-Tools' flows, which the k-means of HFedMS's reference code uses.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from fedfloor.solvers.solution import Floats, Integers, compiled
 
 @compiled
 def squared_deviation(square: float, total: float, along: float, centre: float) -> float:
-    """Return ‖S/n − c‖² from ‖S‖², n, S·c and ‖c‖²; ‖c‖² where n is 0."""
+    """Return ‖S/n − c‖² from ‖S‖², n, S·c and ‖c‖²; ‖c‖² if n is 0."""
     return square / (total * total) - 2.0 * along / total + centre if total > 0.0 else centre
 
 
@@ -24,14 +24,14 @@ def squared_deviation(square: float, total: float, along: float, centre: float) 
 def exchange_between(
     G: Floats, total: Floats, along: Floats, centre: float, gain: float, a: Integers, b: Integers, reserve: bool
 ) -> int:
-    """Make the best exchange between two groups while it gains more than ``gain`` of Σ‖p_m − c‖²; return their number.
+    """Make best exchanges between two groups while each lowers Σ‖p_m − c‖² by more than ``gain``; return their number.
 
-    With S the sum of a group's counts, device j for i changes ‖S‖² by 2(S·V_j − S·V_i) + ‖V_j − V_i‖².
-    ``G``: V_k·V_k′ of all devices. ``total``, ``along``: ΣV_k and V_k·c of each. ``centre``: ‖c‖². ``a``, ``b``: the
-    groups' devices, rows of G, changed in place. ``reserve``: b are the devices in no group.
+    With S the sum of a group's counts, device j in place of i changes ‖S‖² by 2(S·V_j − S·V_i) + ‖V_j − V_i‖².
+    ``G``: V_k·V_k′ of all devices. ``total``, ``along``: ΣV_k and V_k·c of each device. ``centre``: ‖c‖². ``a``, ``b``:
+    the groups' devices, rows of G, changed in place. ``reserve``: whether b are the devices in no group.
     """
     A, B = len(a), len(b)
-    Sa, Sb = np.zeros(A + B), np.zeros(A + B)  # products of the sums of a and b with the devices of both
+    Sa, Sb = np.zeros(A + B), np.zeros(A + B)  # products of the sums of a and b with the devices of both groups
     ids = np.concatenate((a, b))
     for p in range(A + B):
         for q in range(A):
@@ -40,7 +40,7 @@ def exchange_between(
             Sb[p] += G[ids[p], b[q]]
     Qa, Qb = Sa[:A].sum(), Sb[A:].sum()
     na, nb, ra, rb = total[a].sum(), total[b].sum(), along[a].sum(), along[b].sum()
-    for made in range(A + B):  # an end, whatever rounding does
+    for made in range(A + B):  # ends in spite of rounding errors
         before = squared_deviation(Qa, na, ra, centre) + (0.0 if reserve else squared_deviation(Qb, nb, rb, centre))
         least, x, y = before - gain, -1, -1
         for p in range(A):
@@ -78,13 +78,13 @@ def exchange_rounds(
     x: Floats, G: Floats, total: Floats, along: Floats, centre: float, gain: float,
     slots: Integers, short: int, groups: int, order: Integers,
 ) -> int:  # fmt: skip
-    """Let groups exchange in pairs; return the number of exchanges.
+    """Exchange devices between pairs of groups; return the number of exchanges.
 
     ``x``: counts [K, F]. ``G``: X Xᵀ [K, K]; empty: the products are computed for each pair. ``total``, ``along``,
-    ``centre``, ``gain``: as :func:`exchange_between`'s, of all devices. ``slots``: devices of the groups and, behind
-    them, of those left out, cut alike [P, L]; changed in place. ``short``: devices in the last row. ``groups``: M, the
-    rows that are groups. ``order``: [rounds, P], a permutation of rows a round: the first pairs with the second, the
-    third with the fourth.
+    ``centre``, ``gain``: as in :func:`exchange_between`, for all devices. ``slots``: the devices of the groups,
+    followed by the devices left out in rows of the same length [P, L]; changed in place. ``short``: the devices in the
+    last row. ``groups``: M, the number of rows that are groups. ``order``: [rounds, P], a permutation of the rows per
+    round: the first row is paired with the second, the third with the fourth.
     """
     P, L = slots.shape
     made = 0
@@ -108,7 +108,7 @@ def exchange_rounds(
 
 @compiled
 def mediators(counts: Floats, choice: Integers) -> None:
-    """Fill the groups [M, L] one after the other with the device that lowers Σ p ln p most."""
+    """Fill the groups ``choice`` [M, L] one after the other, each time with the device that lowers Σ p ln p most."""
     K, F = counts.shape
     left = np.ones(K, np.bool_)
     total = counts.sum(1)
@@ -136,7 +136,7 @@ def mediators(counts: Floats, choice: Integers) -> None:
 
 @compiled
 def cheapest_clusters(cost: Floats, price: Floats, label: Integers) -> Integers:
-    """Assign every point to the cluster with the least cost and price, in ``label`` [n]; return the sizes [L]."""
+    """Assign every point to the cluster with the least cost plus price, in ``label`` [n]; return the sizes [L]."""
     held = np.zeros(len(price), np.int64)
     for i in range(len(cost)):
         a = 0
@@ -156,7 +156,7 @@ def excess(held: Integers, size: int) -> int:
 
 @compiled
 def update_moves(cost: Floats, move: Floats, cheapest_member: Integers, i: int, a: int, p: int) -> None:
-    """Record point i, the p-th of cluster a, for every cluster to which its move is the cheapest."""
+    """Record point i, the p-th point of cluster a, for every cluster to which its move is the cheapest."""
     for b in range(cost.shape[1]):
         if b != a and cost[i, b] - cost[i, a] < move[a, b]:
             move[a, b], cheapest_member[a, b] = cost[i, b] - cost[i, a], p
@@ -164,11 +164,11 @@ def update_moves(cost: Floats, move: Floats, cheapest_member: Integers, i: int, 
 
 @compiled
 def shortest_path(move: Floats, price: Floats, held: Integers, size: int, before: Integers) -> int:
-    """Find the shortest path from any cluster above ``size`` to one below; return its end, and update the prices.
+    """Find the shortest path from a cluster above ``size`` to a cluster below; return its end, and update the prices.
 
-    ``move``: [L, L], least cost of moving a point from one cluster to another. ``price``: [L]; changed. ``held``:
-    points in each cluster [L]; each should hold ``size``. ``before``: [L], changed: the predecessor of each cluster on
-    its path; −1: the path starts here.
+    ``move``: [L, L], the least cost of moving a point from one cluster to another. ``price``: [L]; changed. ``held``:
+    the number of points in each cluster [L], which should be ``size``. ``before``: [L], changed: the predecessor of
+    each cluster on its path; −1: the start of a path.
     """
     L = len(price)
     far, done = np.full(L, np.inf), np.zeros(L, np.bool_)
@@ -198,8 +198,8 @@ def shortest_path(move: Floats, price: Floats, held: Integers, size: int, before
 def assign(cost: Floats, price: Floats, size: int, label: Integers) -> None:
     """Assign every point to a cluster, ``size`` points to each, with the least sum of costs.
 
-    ``cost``: [L·size, L]. ``price``: [L], of the last time or zeros; changed. ``label``: the cluster of each point
-    [L·size]; overwritten.
+    ``cost``: [L·size, L]. ``price``: [L], the prices of the previous call, or zeros; changed. ``label``: the cluster of
+    each point [L·size]; overwritten.
     """
     n, L = cost.shape
     held, plain = cheapest_clusters(cost, price, label), np.zeros(L)
@@ -228,11 +228,11 @@ def move_point(
     cost: Floats, members: Integers, held: Integers, move: Floats, cheapest_member: Integers, label: Integers, a: int,
     b: int,
 ) -> None:  # fmt: skip
-    """Move the point that costs least from cluster a to b, and keep the tables of least costs."""
+    """Move the point with the least cost from cluster a to b, and update the tables of least costs."""
     p = cheapest_member[a, b]
     i = members[a, p]
     last = held[a] - 1
-    members[a, p] = members[a, last]  # the last of the list takes its place
+    members[a, p] = members[a, last]  # the last point of the list takes its place
     held[a] = last
     for d in range(len(held)):
         if d == a:

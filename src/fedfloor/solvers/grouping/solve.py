@@ -1,8 +1,8 @@
-"""Groups of equal size with similar class mixes: HFedMS's problem, its measure, and its solvers.
+"""Groups of equal size with similar class shares: HFedMS's problem, its measure, and its solvers.
 
 Zeng, Liu, Niyato et al., "HFedMS: Heterogeneous Federated Learning with Memorable Data Semantics in Industrial
-Metaverse", IEEE TCC 2023, arXiv 2211.03300, Eq. 1-6. The paper leaves the distance of two groups open; here it is that
-of their class shares. Solvers: at random, Astraea's mediators, ICG of HFedMS, our exchanges; and all of them by name.
+Metaverse", IEEE TCC 2023, arXiv 2211.03300, Eq. 1-6. The paper does not define the distance of two groups; here it is
+the distance of their class shares. Solvers: at random, Astraea's mediators, HFedMS's ICG, exchanges; and all by name.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ import numpy as np
 from fedfloor.errors import require, unknown
 from fedfloor.solvers.solution import Floats, Integers, Solution, confirm, solved
 
-ROUNDING = 1e-12  # of shares, which are at most 1
-BLOCK = 1 << 22  # distances that are looked at together
+ROUNDING = 1e-12  # tolerance of shares, which are at most 1
+BLOCK = 1 << 22  # distances that are computed together
 
 
 @dataclass(frozen=True, eq=False)
 class GroupingProblem:
-    """minimise 2/(M(M − 1))·Σ_{m<m′} ‖p_m − p_m′‖₂ over M disjoint groups of L devices each.
+    """The problem: minimise 2/(M(M − 1))·Σ_{m<m′} ‖p_m − p_m′‖₂ over M disjoint groups of L devices each.
 
-    p_m = Σ_{k∈m} V_k/Σ_{k∈m} ΣV_k are the class shares of group m; 0 where its devices hold nothing. K − M·L devices
-    are left out; the choice decides which. With one group there is no distance: 0.
+    p_m = Σ_{k∈m} V_k/Σ_{k∈m} ΣV_k are the class shares of group m; 0 if its devices hold no samples. The choice leaves
+    out K − M·L devices. With one group the value is 0.
 
     Args:
-        counts: V [K, F], samples of each class in each device's current batch.
+        counts: V [K, F], the samples of each class in each device's current batch.
         groups: M, 1 … K.
         size: L, 1 … ⌊K/M⌋; default: ⌊K/M⌋.
     """
@@ -42,7 +42,7 @@ class GroupingProblem:
     def __post_init__(self) -> None:
         object.__setattr__(self, "counts", np.ascontiguousarray(self.counts, dtype=np.float64))
         shape = self.counts.shape
-        require(len(shape) == 2 and min(shape) > 0, "shape of counts", shape, "(K, F), with a device and a class")
+        require(len(shape) == 2 and min(shape) > 0, "shape of counts", shape, "(K, F), both at least 1")
         bad = self.counts[~(np.isfinite(self.counts) & (self.counts >= 0))]
         require(bad.size == 0, "counts", float(bad[0]) if bad.size else None, "finite and at least 0")
         require(self.counts.max() > 0, "sum of counts", 0, "above 0: no device has a sample")
@@ -57,17 +57,17 @@ class GroupingProblem:
 
     @property
     def devices(self) -> int:
-        """K."""
+        """The number of devices, K."""
         return int(self.counts.shape[0])
 
     @property
     def left_out(self) -> int:
-        """K − M·L."""
+        """The number of devices left out, K − M·L."""
         return self.devices - self.groups * self.size
 
 
 def shares(problem: GroupingProblem, choice: Integers) -> Floats:
-    """Return p [M, F], the class shares of the groups [M, L]; zeros where a group has no samples.
+    """Return p [M, F], the class shares of the groups [M, L]; zeros for a group without samples.
 
     >>> shares(GroupingProblem(np.array([[3.0, 1], [1, 3], [0, 0]]), 3), np.array([[0], [1], [2]])).tolist()
     [[0.75, 0.25], [0.25, 0.75], [0.0, 0.0]]
@@ -93,21 +93,21 @@ def value(problem: GroupingProblem, choice: Integers) -> float:
 
 
 def canonical(choice: Integers) -> Integers:
-    """Return the groups with the devices of each in ascending order, as :func:`check` requires."""
+    """Return the groups with their devices in ascending order, as :func:`check` requires."""
     return np.sort(np.asarray(choice, np.int64), axis=1)
 
 
 def check(problem: GroupingProblem, choice: Integers) -> None:
-    """Raise an error for a choice that the problem does not allow."""
+    """Raise SettingError for a choice that the problem does not allow."""
     k, m, size = problem.devices, problem.groups, problem.size
     fits = choice.shape == (m, size) and choice.dtype == np.int64 and bool((np.diff(choice) > 0).all())
     fits = fits and int(choice.min()) >= 0 and int(choice.max()) < k and np.unique(choice).size == choice.size
-    allowed = f"int64 [{m}, {size}]: in each row a group's devices of 0 … {k - 1}, ascending, none of them twice"
+    allowed = f"int64 [{m}, {size}]: in each row a group's devices, 0 … {k - 1}, ascending and without repetitions"
     require(fits, "choice", choice.tolist() if choice.size < 50 else f"of shape {choice.shape}", allowed)
 
 
 def verify(problem: GroupingProblem, solution: Solution[Integers]) -> None:
-    """Recompute a solution's value with plain NumPy."""
+    """Check a solution's choice, value and bound by plain NumPy; an error names what differs."""
     check(problem, solution.choice)
     confirm("grouping", value(problem, solution.choice), solution, ROUNDING)
 
@@ -116,9 +116,9 @@ def cpd(p: Floats, bandwidth: float | None = None) -> Floats:
     """Return CPD(m, m′) = MMD²(p_m, p_m′) of all pairs m < m′ [M(M − 1)/2], in the order of rows.
 
     MMD² = E k(x, x′) − 2 E k(x, y) + E k(y, y′) with classes x, x′ ~ p_m and y, y′ ~ p_m′, one-hot, and k(x, y) =
-    exp(−‖x − y‖²/(2σ²)). Any two classes are √2 apart, so the sum is (1 − e^{−1/σ²})·‖p_m − p_m′‖²: σ scales every
-    distance alike, and ratios do not depend on it. HFedMS, arXiv 2211.03300, Section IV, which gives neither σ nor the
-    kernel's argument.
+    exp(−‖x − y‖²/(2σ²)). Any two classes have the distance √2, so the result is (1 − e^{−1/σ²})·‖p_m − p_m′‖²: σ scales
+    every distance equally, and ratios do not depend on it. HFedMS, arXiv 2211.03300, Section IV, which gives neither σ
+    nor the kernel's argument.
 
     ``p``: class shares [M, F]. ``bandwidth``: σ > 0; default: √2, the median distance of two classes.
 
@@ -134,7 +134,7 @@ def cpd(p: Floats, bandwidth: float | None = None) -> Floats:
 
 
 def median(problem: GroupingProblem, choice: Integers) -> float:
-    """Return the median CPD of two of the groups [M, L]; 0 with one group.
+    """Return the median CPD over all pairs of the groups [M, L]; 0 with one group.
 
     >>> round(median(GroupingProblem(np.array([[4.0, 0], [2, 2]]), 2), np.array([[0], [1]])), 6)  # (1 − 1/√e)·1/2
     0.196735
@@ -144,12 +144,12 @@ def median(problem: GroupingProblem, choice: Integers) -> float:
 
 
 def singletons(problem: GroupingProblem) -> Integers:
-    """Return every device as a group of its own [K, 1], as in FedAvg."""
+    """Return the groups [K, 1] of one device each, as in FedAvg."""
     return np.arange(problem.devices)[:, None]
 
 
 def random_groups(problem: GroupingProblem, seed: int) -> Integers:
-    """Return M groups of L devices [M, L], all groupings with equal chance."""
+    """Return M random groups of L devices [M, L], all groupings with equal probability."""
     order = np.random.default_rng(seed).permutation(problem.devices)
     return canonical(order[: problem.groups * problem.size].reshape(problem.groups, problem.size))
 
@@ -162,13 +162,14 @@ def random(problem: GroupingProblem, *, seed: int = 0) -> Solution[Integers]:
 
 
 def astraea(problem: GroupingProblem) -> Solution[Integers]:
-    """Return the groups of greedy mediators, which take the devices that bring their classes nearest to equal shares.
+    """Return the groups of greedy mediators, which take devices that bring their class shares nearest to equality.
 
-    A mediator takes, of the devices that are left, k = argmin D_KL(norm(V_m + V_k) ‖ U), with V_m the counts it holds
-    and U the uniform distribution over the classes, until it has L of them; then the next one opens. Of equal devices
-    it takes the first; one without samples last, as long as it holds none. Duan, Liu, Chen, Tan, Ren, Qiao, Liang,
+    A mediator takes from the remaining devices k = argmin D_KL(norm(V_m + V_k) ‖ U), with its counts V_m and the
+    uniform distribution U over the classes, until it has L devices; then the next mediator begins. Among equal devices
+    it takes the first; an empty mediator takes devices without samples last. Duan, Liu, Chen, Tan, Ren, Qiao, Liang,
     "Astraea: Self-balancing Federated Learning for Improving Classification Accuracy of Mobile Deep Learning
-    Applications", ICCD 2019, arXiv 1907.01132, Algorithm 3; without its further mediator for the devices left over.
+    Applications", ICCD 2019, arXiv 1907.01132, Algorithm 3; without the paper's further mediator for the remaining
+    devices.
     """
     from fedfloor.solvers.grouping import kernels
 
@@ -182,22 +183,22 @@ def astraea(problem: GroupingProblem) -> Solution[Integers]:
 Distance = Literal["squared", "euclidean"]
 DISTANCES = ("squared", "euclidean")
 ITERATIONS = 300
-TOLERANCE = 1e-4  # times the mean variance of a class: centroids that move less in all, squared, have converged
+TOLERANCE = 1e-4  # times the mean variance of a class: centroids have converged if their squared moves sum to less
 
 
 def icg(problem: GroupingProblem, *, distance: Distance = "squared", seed: int = 0) -> Solution[Integers]:
-    """Return one device of each of L equally large clusters of similar devices to every group (inter-cluster grouping).
+    """Return groups with one device from each of L equally large clusters of similar devices (inter-cluster grouping).
 
-    L·⌊K/L⌋ devices at random; k-means with clusters of ⌊K/L⌋, in turn
+    Take L·⌊K/L⌋ devices at random, and cluster them by k-means with clusters of ⌊K/L⌋: alternate
     y ← argmin Σ_k Σ_l y_l^k·½‖V_k − C_l‖² subject to Σ_k y_l^k = ⌊K/L⌋ and Σ_l y_l^k = 1, a minimum-cost flow, and
-    C_l ← the mean of its devices, until the centroids converge; then group m takes a device of each cluster at random,
-    without replacement. Members of a cluster beyond M are left out. HFedMS, arXiv 2211.03300, Algorithm 3.
+    C_l ← the mean of its devices, until the centroids converge. Group m then takes a random device of each cluster,
+    without replacement; members of a cluster beyond M are left out. HFedMS, arXiv 2211.03300, Algorithm 3.
 
-    Start (greedy k-means++), at most 300 iterations and the tolerance 10⁻⁴ are the reference code's, which the paper
-    leaves open. Its costs are distances that are not squared: ``euclidean``; the assignment with the least sum of
-    squares is then kept, as that sum need not fall. V are the counts as they are, not shares.
+    The start (greedy k-means++), at most 300 iterations and the tolerance 10⁻⁴ follow the reference code, as the paper
+    does not give them. The code's costs are distances without squares: ``euclidean``. The assignment with the least sum
+    of squares is then kept, as that sum may rise. V are counts, not shares.
 
-    ``distance``: ``squared``: as Eq. 7; ``euclidean``: as the reference code.
+    ``distance``: ``squared``, as in Eq. 7; ``euclidean``, as in the reference code.
     """
     if distance not in DISTANCES:
         raise unknown("distance", distance, DISTANCES)
@@ -214,12 +215,12 @@ def icg(problem: GroupingProblem, *, distance: Distance = "squared", seed: int =
 
 
 def clusters(points: Floats, how_many: int, distance: Distance, rng: np.random.Generator) -> Integers:
-    """Return the cluster of each point [n, F], of L clusters, which divides n: balanced k-means."""
+    """Return the cluster of each point [n, F] by balanced k-means with ``how_many`` clusters, which must divide n."""
     from fedfloor.solvers.grouping import kernels
 
     n = len(points)
     size = n // how_many
-    points = points - points.mean(0)  # less to lose where squares are subtracted
+    points = points - points.mean(0)  # less cancellation in differences of squares
     squares = (points * points).sum(1)
     tolerance = TOLERANCE * squares.mean() / points.shape[1]
     centroids = points[kmeans_plus_plus(points, squares, how_many, rng)]
@@ -243,8 +244,8 @@ def clusters(points: Floats, how_many: int, distance: Distance, rng: np.random.G
 def kmeans_plus_plus(points: Floats, squares: Floats, how_many: int, rng: np.random.Generator) -> Integers:
     """Return the starting points of the centroids: k-means++ with 2 + ⌊ln L⌋ candidates for each.
 
-    Every candidate is drawn by its squared distance to the nearest centroid; the one that leaves the least sum of them
-    is taken. Arthur, Vassilvitskii, SODA 2007.
+    Every candidate is drawn with a probability proportional to its squared distance from the nearest centroid; the
+    candidate that leaves the least sum of these distances is taken. Arthur, Vassilvitskii, SODA 2007.
     """
     chosen = np.empty(how_many, np.int64)
     chosen[0] = rng.integers(len(points))
@@ -263,23 +264,25 @@ def kmeans_plus_plus(points: Floats, squares: Floats, how_many: int, rng: np.ran
 
 
 ROUNDS, LONG = 20, 300
-TURNS = 4  # so often the centre is looked up
-TRIED = 20_000  # exchanges: a problem that is through with fewer starts again,
-STARTS = 32  # as often at most
-TABLE = 2048  # devices up to which the products of all are kept: 32 MiB
-GAIN = 1e-12  # of squared shares: a smaller one is rounding
+TURNS = 4  # number of updates of the centre
+TRIED = 20_000  # exchanges: a problem that needs fewer starts again,
+STARTS = 32  # at most so many times
+TABLE = 2048  # most devices for which all products are stored: 32 MiB
+GAIN = 1e-12  # smallest gain of squared shares: smaller gains are rounding errors
 
 
 def exchange(
     problem: GroupingProblem, start: Integers | None = None, *, rounds: int = ROUNDS, seed: int = 0
 ) -> Solution[Integers]:
-    """Exchange devices between groups, and with those left out, while Σ‖p_m − c‖² falls; never worse than the start.
+    """Return groups after exchanges of devices, also with those left out, that lower Σ‖p_m − c‖².
 
-    In a round the groups pair up at random; a pair makes the best of all its exchanges until none gains. Those left out
-    are cut into further groups that may have any classes. c is the mean of the p_m, updated after every quarter of the
-    rounds; with it the sum is Σ_{m<m′} ‖p_m − p_m′‖²/M, whose terms the value is the mean of the roots of. Small
-    problems start again, up to 32 times, and the best value stays. The effort depends on the sizes alone, so that equal
-    seeds give equal groups.
+    The result is never worse than ``start``.
+
+    In a round the groups form random pairs, and a pair makes its best exchanges until none gains. Devices left out form
+    further groups with arbitrary classes. c is the mean of the p_m, updated after every quarter of the rounds; the sum
+    then is Σ_{m<m′} ‖p_m − p_m′‖²/M, and the value is the mean of these terms' roots. Small problems are started again,
+    up to 32 times, and the best value is kept. The effort depends on the sizes alone, so that equal seeds give equal
+    groups.
 
     ``start``: groups [M, L] to improve; default: drawn at random.
     """
@@ -305,7 +308,7 @@ def exchange(
 
 
 def _exchange_rounds(problem: GroupingProblem, start: Integers, rounds: int, rng: np.random.Generator) -> Integers:
-    """Return the groups [M, L] after some rounds of exchanges."""
+    """Return the groups [M, L] after ``rounds`` rounds of exchanges."""
     from fedfloor.solvers.grouping import kernels
 
     V, M, K, L = problem.counts, problem.groups, problem.devices, problem.size
@@ -335,10 +338,10 @@ SOLVERS: Mapping[str, Solver] = {
 
 
 def solve(name: str, problem: GroupingProblem, *, seed: int = 0) -> Solution[Integers]:
-    """Return M groups of L devices [M, L], those of a group in ascending order; the order of groups has no meaning.
+    """Return M groups of L devices [M, L], ascending within a group; the order of groups has no meaning.
 
-    ``name``: ``exchange``, ours; ``exchange-long``, the same for 300 rounds; ``icg``, the paper's; ``icg-euclidean``,
-    with the distance of its reference code; ``astraea``, greedy mediators; ``random``.
+    ``name``: ``exchange``, exchanges of devices; ``exchange-long``, the same for 300 rounds; ``icg``, HFedMS's;
+    ``icg-euclidean``, with the distance of its reference code; ``astraea``, greedy mediators; ``random``.
     """
     if name not in SOLVERS:
         raise unknown("grouping solver", name, SOLVERS)

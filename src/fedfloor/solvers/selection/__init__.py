@@ -1,1 +1,1 @@
-"""Choice of devices whose classes add up to a target: FedGS's selection problem."""
+"""Selection of devices with class counts that add up to a target: FedGS's selection problem."""

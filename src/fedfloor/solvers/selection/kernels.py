@@ -1,14 +1,14 @@
-"""Compiled kernels of the selection: exchanges, all subsets of one size, and branch and bound.
+"""Compiled kernels of the selection: exchanges, enumeration of subsets, and branch and bound.
 
-**Exchanges on the Gram matrix** G = AᵀA. With g = G x − Aᵀy, taking i in for j changes ‖A x − y‖² by 2(gᵢ − gⱼ) + Gᵢᵢ +
-Gⱼⱼ − 2Gᵢⱼ: one look-up, whatever the number of classes. GBP-CS takes the i and the j that are best by gᵢ and gⱼ alone.
+**Exchanges on the Gram matrix** G = AᵀA. With g = G x − Aᵀy, replacing j by i changes ‖A x − y‖² by 2(gᵢ − gⱼ) + Gᵢᵢ +
+Gⱼⱼ − 2Gᵢⱼ: one look-up, whatever the number of classes. GBP-CS takes the best i and j by gᵢ and gⱼ alone.
 
 **Branch and bound.** Around a continuous solution x̂ with half gradient g, for any μ and every selection x,
 
     ‖A x − y‖² = ‖A x̂ − y‖² + Σ 2(gᵢ − μ)(xᵢ − x̂ᵢ) + ‖A (x − x̂)‖².
 
-The middle sum is bounded candidate by candidate: deciding one against the sign of gᵢ − μ costs a penalty. The last term
-is ‖R (x − x̂)‖² with R triangular, one square for each candidate decided, as in a sphere decoder (Fincke, Pohst, Math.
+The middle sum is bounded candidate by candidate: a decision against the sign of gᵢ − μ costs a penalty. The last term
+is ‖R (x − x̂)‖² with a triangular R, one square per decided candidate, as in a sphere decoder (Fincke, Pohst, Math.
 Comp. 44(170), 1985; for integer quadratic programmes: Buchheim, Caprara, Lodi, Math. Program. 135, 2012). A node of the
 tree costs one row of R.
 
@@ -23,13 +23,13 @@ from numpy.typing import NDArray
 from fedfloor.solvers.solution import Floats, Integers, compiled
 
 Flags = NDArray[np.bool_]
-GAIN = 1e-11  # of the largest column's square: a smaller gain is rounding
-ROUNDING = 8 * 2.0**-52  # of the largest |g|: so is this, where the target is far from all sums
+GAIN = 1e-11  # share of the largest column's square: smaller gains are rounding errors
+ROUNDING = 8 * 2.0**-52  # share of the largest |g|: the same, if the target is far from all sums
 
 
 @compiled
 def greedy(columns: Floats, y: Floats, k: int, x: Flags) -> None:
-    """Set in x [N] the k candidates, one after the other, that bring the sum nearest to the growing target y·c/k."""
+    """Set k candidates in x [N], each time the one that brings the sum nearest to the growing target y·c/k."""
     n, classes = columns.shape
     held, wanted, half = np.zeros(n), columns @ y, np.zeros(n)  # Aᵀ(A x), Aᵀy, half the squares
     for i in range(n):
@@ -62,13 +62,13 @@ def change(G: Floats, g: Floats, i: int, j: int) -> float:
 
 @compiled
 def descend(G: Floats, g: Floats, inside: Integers, outside: Integers, gain: float) -> float:
-    """Make the best exchange for as long as one gains more than ``gain``; return the change of the square."""
+    """Make best exchanges while each gains more than ``gain``; return the change of the square."""
     total, gain = 0.0, max(gain, ROUNDING * np.max(np.abs(g)))
     for _ in range(1000 * len(g)):  # an end, whatever rounding does
         best, a, b = -gain, -1, -1
         for p in range(len(inside)):
             j = inside[p]
-            least = 2.0 * g[j] - G[j, j] + best  # upper bound of the rest of the change
+            least = 2.0 * g[j] - G[j, j] + best  # upper bound of the remaining change
             for q in range(len(outside)):
                 i = outside[q]
                 rest = 2.0 * (g[i] - G[j, i]) + G[i, i]
@@ -84,7 +84,7 @@ def descend(G: Floats, g: Floats, inside: Integers, outside: Integers, gain: flo
 
 @compiled
 def iterated_descent(G: Floats, g: Floats, inside: Integers, outside: Integers, kicks: Floats) -> None:
-    """Descend; then per row of ``kicks`` [K, E, 2] in 0 … 1 make E random exchanges, descend, and stay if no worse."""
+    """Descend; per row of ``kicks`` [K, E, 2] in 0 … 1 make E random exchanges, descend, and keep no worse result."""
     gain = GAIN * np.max(np.diag(G))
     descend(G, g, inside, outside, gain)
     kept, others, gradient = inside.copy(), outside.copy(), g.copy()
@@ -103,7 +103,7 @@ def iterated_descent(G: Floats, g: Floats, inside: Integers, outside: Integers, 
 
 @compiled
 def descended(columns: Floats, G: Floats, y: Floats, k: int) -> Integers:
-    """Return the choice of one descent from :func:`greedy`'s, ascending."""
+    """Return the choice after a descent from the choice of :func:`greedy`, ascending."""
     x, g = np.zeros(len(columns), np.bool_), -(columns @ y)
     greedy(columns, y, k, x)
     inside, outside = np.flatnonzero(x), np.flatnonzero(~x)
@@ -115,7 +115,7 @@ def descended(columns: Floats, G: Floats, y: Floats, k: int) -> Integers:
 
 @compiled
 def best_pair(products: Floats, enter: Floats, leave: Floats) -> tuple[float, int, int]:
-    """Return the least of enter[i] + leave[j] − 2·products[j, i], with j and i."""
+    """Return the least enter[i] + leave[j] − 2·products[j, i], with j and i."""
     least, a, b = np.inf, -1, -1
     for j in range(len(leave)):
         low = np.inf
@@ -133,8 +133,8 @@ def best_pair(products: Floats, enter: Floats, leave: Floats) -> tuple[float, in
 def best_subset(G: Floats, c: Floats, k: int, choice: Integers) -> None:
     """Write into ``choice`` [k] the subset with the least xᵀG x − 2cᵀx, c = Aᵀy.
 
-    Adding i to a set adds Gᵢᵢ − 2cᵢ + 2 Σ Gᵢⱼ over its members; a row of these sums is kept for every size, and of the
-    last candidate only the least entry of the row is looked up.
+    Adding i to a set adds Gᵢᵢ − 2cᵢ + 2 Σ Gᵢⱼ over its members. A row of these sums is stored for every size, and the
+    last candidate only needs the least entry of its row.
     """
     n = len(c)
     added, sums, at = np.empty((k, n)), np.zeros(k), np.zeros(k, np.int64)
@@ -164,17 +164,17 @@ def best_subset(G: Floats, c: Floats, k: int, choice: Integers) -> None:
             at[level] += 1
 
 
-STEPS = 30  # at most, times the candidates
-FLAT = 1e-12  # shares and curvatures below this count as 0
+STEPS = 30  # greatest number of steps, times the candidates
+FLAT = 1e-12  # smaller shares and curvatures count as 0
 
 
 @compiled
 def relax(G: Floats, x: Floats, g: Floats, gap: float) -> int:
-    """Solve min ‖A x − y‖², 0 ≤ x ≤ 1, Σ x = m in place until no exchange has a slope above ``gap``; count steps.
+    """Solve min ‖A x − y‖², 0 ≤ x ≤ 1, Σ x = m in place until no exchange has a slope above ``gap``; return the steps.
 
-    ``g`` is half the gradient. A step moves weight between two candidates, the pair that gains most for the one with
-    the smallest gradient (second-order working sets: Fan, Chen, Lin, JMLR 6, 2005). Every x gives a valid bound, so
-    this may stop early.
+    ``g`` is half the gradient. A step moves weight between two candidates: the one with the smallest gradient, and its
+    best partner (second-order working sets: Fan, Chen, Lin, JMLR 6, 2005). Every x gives a valid bound, so that an
+    early end is allowed.
     """
     n = len(x)
     for step in range(STEPS * n):
@@ -203,19 +203,19 @@ def relax(G: Floats, x: Floats, g: Floats, gap: float) -> int:
 Signs = NDArray[np.int8]
 Table = NDArray[np.float64]
 Tables = tuple[Floats, Floats, Table, Integers]
-EQUAL = 1e-11  # squared values closer than this (relative) are equal
-RIDGE = 1e-10  # of the mean column: makes every AᵀA positive definite; taken off again exactly
-SLOPE = 1e-3  # of the largest column: where the relaxation stops
-SURE = 0.2  # of the mean column: the assumed cost of moving a candidate all the way, for the branching order
+EQUAL = 1e-11  # squared values with a smaller relative difference are equal
+RIDGE = 1e-10  # share of the mean column: makes every AᵀA positive definite, and is subtracted again exactly
+SLOPE = 1e-3  # share of the largest column at which the relaxation stops
+SURE = 0.2  # share of the mean column: the assumed cost of a candidate's full move, for the branching order
 TINY = 1e-30
 CLOSED = -1
 
 
 @compiled
 def decision_penalties(x: Floats, g: Floats, m: int, ridge: float, penalty: Table) -> float:
-    """Write the penalties of deciding 0 and 1 [n, 2]; return the least of the sum without them.
+    """Write the penalties of the decisions 0 and 1 [n, 2]; return the least sum without penalties.
 
-    μ lies between the m-th and the next smallest g. The ridge's part, ridge·(xᵢ − x̂ᵢ)², is taken off.
+    μ is between the m-th and the next smallest g. The ridge's part, ridge·(xᵢ − x̂ᵢ)², is subtracted.
     """
     ordered = np.sort(g)
     mu = (ordered[m - 1] + ordered[m]) / 2.0
@@ -232,9 +232,9 @@ def decision_penalties(x: Floats, g: Floats, m: int, ridge: float, penalty: Tabl
 
 @compiled
 def branching_order(x: Floats, penalty: Table, weight: float, free: Integers, twin: Integers) -> Integers:
-    """Return the order of the candidates, last decided first: those whose wrong decision costs most are decided first.
+    """Return the candidates, last decided first: those with the most expensive wrong decision are decided first.
 
-    Of identical columns (``twin`` names the first of them) the first is decided first.
+    Among identical columns (``twin`` gives the first of them) the first is decided first.
     """
     key = np.empty(len(x))
     for a in range(len(x)):
@@ -253,7 +253,7 @@ def branching_order(x: Floats, penalty: Table, weight: float, free: Integers, tw
 
 @compiled
 def factor(G: Floats, order: Integers, ridge: float) -> Floats:
-    """Return the Cholesky factor of the squares left when the first candidate of the order takes up Σ (x − x̂) = 0.
+    """Return the Cholesky factor of the remaining squares if the first candidate of the order balances Σ (x − x̂) = 0.
 
     With c its index, entry (p, q) of the matrix is G_pq − G_pc − G_qc + G_cc, plus the ridge.
     """
@@ -274,7 +274,7 @@ def factor(G: Floats, order: Integers, ridge: float) -> Floats:
 
 @compiled
 def previous_twin(twin: Integers) -> Integers:
-    """Return for each place of the order that of the identical candidate decided just before it; −1: none."""
+    """Return for each place of the order the place of the identical candidate decided just before; −1: none."""
     earlier = np.full(len(twin), -1)
     for p in range(len(twin)):
         for q in range(p + 1, len(twin)):
@@ -286,7 +286,7 @@ def previous_twin(twin: Integers) -> Integers:
 
 @compiled
 def feasible(v: int, count: int, level: int, m: int, before: int, place: Integers, chosen: Signs) -> bool:
-    """Return whether m ones are still possible with ``level`` to decide, and identical ``before`` is chosen, too."""
+    """Return whether m ones are possible with ``level`` candidates left, and an identical ``before`` is chosen, too."""
     if count > m or count + level < m:
         return False
     return v == 0 or before < 0 or chosen[place[before]] == 1
@@ -297,10 +297,10 @@ def enumerate_subtree(
     tables: Tables, m: int, base: float, budget: int,
     columns: Floats, y: Floats, place: Integers, chosen: Signs, best: Floats, incumbent: Signs,
 ) -> tuple[bool, int]:  # fmt: skip
-    """Enumerate the rest of the tree, depth first; return whether the budget sufficed, and the nodes taken.
+    """Enumerate the rest of the tree, depth first; return whether the budget was enough, and the visited nodes.
 
     ``tables`` holds factor [n, n], continuous solution [n], penalties [n, 2] and :func:`previous_twin`, in the order;
-    ``place`` the candidate at each place of it; ``chosen`` [N] is 1 where chosen outside this part.
+    ``place`` holds the candidate at each place; ``chosen`` [N] is 1 for candidates chosen outside this subtree.
     """
     L, x, penalty, earlier = tables
     n = len(x)
@@ -311,7 +311,7 @@ def enumerate_subtree(
         before = sums[level + 1, level]
         if tried[level] == 0:
             nodes += 1
-            zero = (before - L[level, level] * x[level]) ** 2 + penalty[level, 0]  # the smaller cost is tried first
+            zero = (before - L[level, level] * x[level]) ** 2 + penalty[level, 0]  # the smaller cost is first
             preferred[level] = (before + L[level, level] * (1.0 - x[level])) ** 2 + penalty[level, 1] < zero
         v = preferred[level] ^ tried[level]
         tried[level] += 1
@@ -322,7 +322,7 @@ def enumerate_subtree(
         elif feasible(v, ones[level], level, m, earlier[level], place, chosen):
             chosen[place[level]] = v
             if level > 0:
-                for q in range(level):  # not as arrays: that takes four times as long
+                for q in range(level):  # loops, as array operations take four times as long
                     sums[level, q] = sums[level + 1, q] + L[level, q] * step
                 level -= 1
                 tried[level] = 0
@@ -335,11 +335,11 @@ def enumerate_subtree(
 
 @compiled
 def twins(columns: Floats, gram: Floats, twin: Integers) -> None:
-    """Write for each candidate the first one with the same column."""
+    """Write for each candidate the first candidate with the same column."""
     for i in range(len(twin)):
         twin[i] = i
         for j in range(i):
-            same = gram[i, j] == gram[i, i] and gram[j, j] == gram[i, i]  # columns that differ may still pass: rounding
+            same = gram[i, j] == gram[i, i] and gram[j, j] == gram[i, i]  # others may pass by rounding
             if same and np.all(columns[i] == columns[j]):
                 twin[i] = twin[j]
                 break
@@ -347,7 +347,7 @@ def twins(columns: Floats, gram: Floats, twin: Integers) -> None:
 
 @compiled
 def keep_best(columns: Floats, y: Floats, chosen: Signs, best: Floats, incumbent: Signs) -> float:
-    """Return ‖A x − y‖² of a choice and keep the choice if it is the best so far."""
+    """Return ‖A x − y‖² of a choice, and store the choice if it is the best so far."""
     rest = -y
     for i in range(len(chosen)):
         if chosen[i] == 1:
@@ -364,11 +364,11 @@ def settle_subtree(
     columns: Floats, gram: Floats, y: Floats, twin: Integers, fixed: Signs, k: int, budget: int,
     best: Floats, incumbent: Signs,
 ) -> tuple[float, int, int]:  # fmt: skip
-    """Bound a part of the tree and, if the budget suffices, search it completely.
+    """Bound a subtree and, if the budget is enough, search it completely.
 
-    ``fixed`` [N] is 0 or 1 where decided, −1 elsewhere; k is the number to choose in all. ``best`` [1] and
-    ``incumbent`` [N] are improved in place. Returned are a bound on the squared values of this part; the candidate to
-    branch on, −1: nothing better is in this part; and the nodes taken.
+    ``fixed`` [N] is 0 or 1 for decided candidates, else −1; k is the total number to choose. ``best`` [1] and
+    ``incumbent`` [N] are improved in place. Return a bound on the squared values of the subtree; the candidate to
+    branch on, −1 if the subtree has nothing better; and the number of visited nodes.
     """
     free, chosen = np.flatnonzero(fixed < 0), fixed.copy()
     n, m = len(free), k - np.sum(fixed == 1)

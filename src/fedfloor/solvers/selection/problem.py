@@ -1,4 +1,4 @@
-"""The selection problem of FedGS: a given number of devices whose batches add up to given class counts.
+"""The selection problem of FedGS: a given number of devices with batches that add up to given class counts.
 
 Li, Qi, Wang, Sun, Li, Chen, "Data Heterogeneity-Robust Federated Learning via Group Client Selection in Industrial
 IoT", IEEE IoT-J 9(18), 2022, arXiv 2202.01512, Eq. 6 and 10-13.
@@ -14,19 +14,19 @@ import numpy as np
 from fedfloor.errors import SettingError, require
 from fedfloor.solvers.solution import Floats, Integers, Solution, confirm
 
-ROUNDING = 1e-13  # of the largest sums that a value is the difference of
+ROUNDING = 1e-13  # relative to the sums of which a value is the difference
 
 
 @dataclass(frozen=True, eq=False)
 class SelectionProblem:
-    """minimise d(x) = ‖A x − y‖₂ over x ∈ {0, 1}^N with Σ x = L.
+    """The problem: minimise d(x) = ‖A x − y‖₂ over x ∈ {0, 1}^N with Σ x = L.
 
     Args:
-        counts: A [F, N], samples of each class in each candidate's next batch.
-        target: y [F], the sum that the chosen batches should have; negative where too much is given already.
+        counts: A [F, N], the samples of each class in each candidate's next batch.
+        target: y [F], the target sum of the chosen batches; negative if too much is given already.
         how_many: L, 0 … N.
-        share: P [F], target class shares, adding up to 1; default: (y + b)/Σ(y + b).
-        given: b [F], samples of the devices that take part anyway; default: none.
+        share: P [F], the target class shares, with the sum 1; default: (y + b)/Σ(y + b).
+        given: b [F], the samples of devices that take part in any case; default: none.
     """
 
     counts: Floats
@@ -40,7 +40,7 @@ class SelectionProblem:
             if getattr(self, name) is not None:
                 object.__setattr__(self, name, np.ascontiguousarray(getattr(self, name), dtype=np.float64))
         shape = self.counts.shape
-        require(len(shape) == 2 and min(shape) > 0, "shape of counts", shape, "(F, N), with a class and a candidate")
+        require(len(shape) == 2 and min(shape) > 0, "shape of counts", shape, "(F, N), both at least 1")
         for name, least in (("counts", 0.0), ("target", -math.inf), ("share", 0.0), ("given", 0.0)):
             values = getattr(self, name)
             if values is not None:
@@ -55,17 +55,17 @@ class SelectionProblem:
 
     @property
     def candidates(self) -> int:
-        """N."""
+        """The number of candidates, N."""
         return int(self.counts.shape[1])
 
     @property
     def already(self) -> Floats:
-        """b [F]; zeros where none are given."""
+        """The samples b [F] of devices that take part in any case; zeros by default."""
         return np.zeros(self.target.shape) if self.given is None else self.given
 
     @property
     def wanted(self) -> Floats:
-        """P [F]."""
+        """The target class shares, P [F]."""
         if self.share is not None:
             return self.share
         whole = self.target + self.already
@@ -83,9 +83,9 @@ def _within(name: str, values: Floats, least: float) -> None:
 def batches(
     counts: Floats, share: Floats, how_many: int, batch_size: float, given: Floats | None = None
 ) -> SelectionProblem:
-    """Return FedGS's problem: y = (n·L + Σ b)·P − b, so that all batches together have the shares P.
+    """Return FedGS's problem with y = (n·L + Σ b)·P − b, so that all batches together have the shares P.
 
-    ``counts``: A [F, N]. ``share``: P [F]. ``given``: b [F].
+    ``counts``: A [F, N]. ``share``: P [F]. ``how_many``: L. ``batch_size``: n. ``given``: b [F].
 
     >>> batches(np.eye(2), np.array([0.25, 0.75]), 2, 4, np.array([3.0, 1.0])).target
     array([0., 8.])
@@ -97,7 +97,7 @@ def batches(
 
 
 def value(problem: SelectionProblem, choice: Integers) -> float:
-    """Return d(x) = ‖A x − y‖₂ of the candidates with x = 1.
+    """Return d(x) = ‖A x − y‖₂ of a choice, the candidates with x = 1.
 
     >>> value(SelectionProblem(np.eye(2), np.array([3.0, 5.0]), 1), np.array([1]))
     5.0
@@ -106,15 +106,15 @@ def value(problem: SelectionProblem, choice: Integers) -> float:
 
 
 def divergence(problem: SelectionProblem, choice: Integers) -> float:
-    """Return ‖(A x + b)/Σ(A x + b) − P‖₂, Eq. 6; ‖P‖₂ where the sum is 0."""
+    """Return the class divergence ‖(A x + b)/Σ(A x + b) − P‖₂, Eq. 6; ‖P‖₂ if the sum is 0."""
     held = problem.counts[:, choice].sum(1) + problem.already
     return float(np.linalg.norm(held / max(held.sum(), 1e-300) - problem.wanted))
 
 
 def whole_bound(problem: SelectionProblem) -> float:
-    """Return a bound for whole counts: min ‖v − y‖₂ over v ∈ ℤ^F; 0 if counts are not whole.
+    """Return a bound for whole counts: min ‖v − y‖₂ over v ∈ ℤ^F; 0 for other counts.
 
-    Where every batch has n samples also Σ v = n·L: the rounded y is then corrected where that costs least (Conway,
+    If every batch has n samples, Σ v = n·L, too: the rounded y is then corrected where that costs least (Conway,
     Sloane, IEEE Trans. Inf. Theory 28(2), 1982).
     """
     A, y = problem.counts, problem.target
@@ -133,7 +133,7 @@ def whole_bound(problem: SelectionProblem) -> float:
 
 
 def check(problem: SelectionProblem, choice: Integers) -> None:
-    """Raise an error for a choice that the problem does not allow."""
+    """Raise SettingError for a choice that the problem does not allow."""
     n, k = problem.candidates, problem.how_many
     fits = choice.shape == (k,) and choice.dtype == np.int64 and bool((np.diff(choice) > 0).all())
     fits = fits and (k == 0 or (int(choice[0]) >= 0 and int(choice[-1]) < n))
@@ -141,7 +141,7 @@ def check(problem: SelectionProblem, choice: Integers) -> None:
 
 
 def verify(problem: SelectionProblem, solution: Solution[Integers]) -> None:
-    """Recompute a solution's value with plain NumPy."""
+    """Check a solution's choice, value and bound by plain NumPy; an error names what differs."""
     check(problem, solution.choice)
     largest = max(1.0, float(np.abs(problem.target).max()), float(problem.counts.max()) * problem.how_many)
     confirm("selection", value(problem, solution.choice), solution, ROUNDING * largest)

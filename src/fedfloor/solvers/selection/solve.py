@@ -1,5 +1,4 @@
-"""The selection solvers by name: GBP-CS of FedGS (arXiv 2202.01512), the samplers that its Section VII compares with,
-and fedfloor's own, by exchanges and by branch and bound."""
+"""The selection solvers by name: those of FedGS (arXiv 2202.01512, Section VII), exchanges, and branch and bound."""
 
 from __future__ import annotations
 
@@ -25,13 +24,13 @@ Trace = list[Integers]
 def gbpcs(
     problem: SelectionProblem, init: PaperStart = "mpinv", *, seed: int = 0, trace: Trace | None = None
 ) -> Solution[Integers]:
-    """Exchange the two candidates with the steepest opposite gradients for as long as d falls (Algorithm 2).
+    """Return the choice after exchanges of the two candidates with the steepest opposite gradients, while d falls.
 
-    With g = Aᵀ(A x − y), i = argmin of g over x = 0 and j = argmax of g over x = 1: set xᵢ = 1, xⱼ = 0, if
-    d(x) = ‖A x − y‖₂ gets smaller; otherwise stop at the x before. Ties: the first candidate.
+    FedGS's Algorithm 2. With g = Aᵀ(A x − y), i = argmin of g over x = 0 and j = argmax of g over x = 1: set xᵢ = 1, xⱼ
+    = 0, if d(x) = ‖A x − y‖₂ becomes smaller; otherwise stop at the previous x. Ties: the first candidate.
 
     ``init``: ``mpinv``: the L largest entries of A⁺y (Eq. 14); ``zero``: L warm-up steps; ``random``: any L. ``trace``:
-    receives every choice on the way, the warm-up's too, for :func:`curve`.
+    a list that receives every intermediate choice, warm-up included, for :func:`curve`.
 
     >>> from fedfloor.solvers.selection.problem import SelectionProblem
     >>> gbpcs(SelectionProblem(np.array([[4.0, 0, 2], [0, 4, 2]]), np.array([5.0, 3]), 2)).choice
@@ -79,9 +78,9 @@ def initial_exchange(
 
 
 def _warmed_up(problem: SelectionProblem, x: np.ndarray, trace: Trace | None) -> np.ndarray:
-    """Set the zero with the smallest gradient to one, L times, towards the target of the batches chosen so far.
+    """Return x after L times setting the zero with the smallest gradient to one, towards a growing target.
 
-    With n = Σ y/L samples a batch and c ones: y_c = (n·c + Σ b)·P − b, which is y in the end; y·c/L if P is not known.
+    With n = Σ y/L samples per batch and c ones: y_c = (n·c + Σ b)·P − b, which is y at the end; y·c/L if P is unknown.
     """
     A, k = problem.counts, problem.how_many
     if k == 0:
@@ -112,12 +111,12 @@ TOURNAMENT = 3
 def genetic(
     problem: SelectionProblem, *, population: int = 100, generations: int = 100, mutation: float = 0.001, seed: int = 0
 ) -> Solution[Integers]:
-    """Return the best choice of all generations.
+    """Return the best choice of all generations of a genetic algorithm.
 
-    A generation: tournaments of three, drawn with replacement, fill the population up; consecutive pairs exchange the
-    genes between two random ones of those in which they differ; a chromosome mutates by one 0 → 1 and one 1 → 0, or is
-    repaired if crossing broke its number of ones; those still broken are eliminated. Where none would be left, the
-    parents stay. The paper has 100 generations; ``mutation`` is the probability for a chromosome.
+    A generation: tournaments of three, drawn with replacement, fill the population; consecutive pairs exchange the
+    genes between two random places at which they differ; a chromosome mutates by one 0 → 1 and one 1 → 0, or is
+    repaired if crossing changed its number of ones; chromosomes with a wrong number are eliminated. If none would
+    remain, the parents stay. The paper has 100 generations; ``mutation`` is the probability per chromosome.
     """
     require(population >= 2 and population % 2 == 0, "population", population, "an even number of at least 2")
     require(generations >= 1, "generations", generations, "a whole number of at least 1")
@@ -145,12 +144,12 @@ def genetic(
 
 
 def cross(parents: Chromosomes, rng: np.random.Generator) -> Chromosomes:
-    """Return the children of consecutive pairs [P, N]: the genes between two differing ones are exchanged."""
+    """Return the children of consecutive pairs [P, N], which exchange genes between two places where they differ."""
     left, right = parents[0::2], parents[1::2]
     keys = np.where(left != right, rng.random(left.shape), 2.0)
     ends = np.argpartition(keys, 1, axis=1)[:, :2] if keys.shape[1] > 1 else np.zeros((len(keys), 2), np.int64)
     at = np.arange(keys.shape[1])
-    between = (at >= ends.min(1)[:, None]) & (at <= ends.max(1)[:, None]) & (left != right)  # equal genes stay anyway
+    between = (at >= ends.min(1)[:, None]) & (at <= ends.max(1)[:, None]) & (left != right)  # equal genes do not change
     children = parents.copy()
     children[0::2] = np.where(between, right, left)
     children[1::2] = np.where(between, left, right)
@@ -170,14 +169,14 @@ DRAWS = 1000
 
 
 def random(problem: SelectionProblem, *, seed: int = 0) -> Solution[Integers]:
-    """Return L candidates, all sets with equal chance."""
+    """Return L random candidates, all sets with equal probability."""
     began = time.perf_counter()
     choice = np.sort(np.random.default_rng(seed).permutation(problem.candidates)[: problem.how_many])
     return solved(value(problem, choice), whole_bound(problem), choice, time.perf_counter() - began)
 
 
 def monte_carlo(problem: SelectionProblem, *, draws: int = DRAWS, seed: int = 0) -> Solution[Integers]:
-    """Return the best of many random choices, 1000 in the paper."""
+    """Return the best of ``draws`` random choices, 1000 in the paper."""
     require(draws >= 1, "draws", draws, "a whole number of at least 1")
     began = time.perf_counter()
     rng = np.random.default_rng(seed)
@@ -199,11 +198,11 @@ ABSENT = "the Bayesian sampler needs bayesian-optimization: pip install 'fedfloo
 def bayesian(
     problem: SelectionProblem, *, points: int = POINTS, iterations: int = ITERATIONS, seed: int = 0
 ) -> Solution[Integers]:
-    """Maximise −d over L continuous variables, one for each of L intervals of candidates of equal size.
+    """Return the best choice of Bayesian optimisation over L variables, one per interval of N/L candidates.
 
     Variable i, cut to a whole number, is the candidate ⌊i·N/L⌋ … ⌊(i+1)·N/L⌋ − 1, so that none is chosen twice. A
     Gaussian process with the defaults of the library bayesian-optimization proposes the points (Snoek, Larochelle,
-    Adams, NeurIPS 2012), after some random ones; FedGS's reference code compares with it, with 5 and 25 points.
+    Adams, NeurIPS 2012), after ``points`` random points; FedGS's reference code compares with it, with 5 and 25 points.
     """
     try:
         from bayes_opt import BayesianOptimization
@@ -228,18 +227,18 @@ def bayesian(
             verbose=0,
             allow_duplicate_points=True,
         )
-        with warnings.catch_warnings():  # of its Gaussian process, which takes cut points for steps
+        with warnings.catch_warnings():  # of its Gaussian process, which sees steps in cut variables
             warnings.simplefilter("ignore")
             optimizer.maximize(init_points=points, n_iter=iterations)
         choice = chosen({} if optimizer.max is None else dict(optimizer.max["params"]))
     return solved(value(problem, choice), whole_bound(problem), choice, time.perf_counter() - began)
 
 
-MOST = 10**11  # choices: some minutes
+MOST = 10**11  # greatest number of choices: some minutes
 
 
 def brute(problem: SelectionProblem) -> Solution[Integers]:
-    """Return the best of all C(N, L) choices; of equal ones the first in the order of their numbers."""
+    """Return the best of all C(N, L) choices; among equal choices the first in the order of their numbers."""
     n, k = problem.candidates, problem.how_many
     if math.comb(n, k) > MOST:
         raise SettingError(
@@ -261,21 +260,21 @@ Flags = NDArray[np.bool_]
 Start = Literal["greedy"] | PaperStart
 STARTS = ("greedy", "mpinv", "zero", "random")
 KICKS = 60
-STRENGTH = 3  # random exchanges of a kick
-GRAM = 2048  # candidates up to which the whole Gram matrix is kept: 32 MiB
-BLOCK = 1 << 23  # entries of it that are looked at together where it is not
+STRENGTH = 3  # random exchanges per kick
+GRAM = 2048  # most candidates for which the whole Gram matrix is stored: 32 MiB
+BLOCK = 1 << 23  # entries that are computed together otherwise
 
 
 def swap(
     problem: SelectionProblem, start: Start | Integers = "greedy", *, kicks: int = KICKS, seed: int = 0
 ) -> Solution[Integers]:
-    """Exchange the pair that lowers ‖A x − y‖ most, until none does; never worse than the start.
+    """Return the choice after exchanges of the pair that lowers ‖A x − y‖ most; never worse than the start.
 
-    Then kicks: three random exchanges, and down again; the result stays if it is no worse (iterated local search:
-    Lourenço, Martin, Stützle, 2003). Above 2048 candidates only one descent, with the entries of the Gram matrix
-    computed as they are needed.
+    The descent is followed by kicks: three random exchanges and another descent, whose result is kept if it is no worse
+    (iterated local search: Lourenço, Martin, Stützle, 2003). Above 2048 candidates there is only one descent, with the
+    entries of the Gram matrix computed as needed.
 
-    ``start``: ``greedy``: one candidate after the other towards a growing target; those of GBP-CS; or a choice.
+    ``start``: ``greedy``: one candidate after the other towards a growing target; the starts of GBP-CS; or a choice.
     """
     require(kicks >= 0, "kicks", kicks, "a whole number of at least 0")
     began = time.perf_counter()
@@ -284,7 +283,7 @@ def swap(
     if 0 < choice.size < x.size:
         choice = _small(problem, x, kicks, seed) if x.size <= GRAM else _large(problem, x)
     reached, before = value(problem, choice), value(problem, first)
-    if before < reached:  # by rounding
+    if before < reached:  # no gain, by rounding
         choice, reached = first, before
     return solved(reached, whole_bound(problem), choice, time.perf_counter() - began)
 
@@ -332,7 +331,7 @@ def _large(problem: SelectionProblem, x: Flags) -> Integers:
 
 
 def _best_exchange(chosen: Floats, others: Floats, enter: Floats, leave: Floats) -> tuple[float, int, int]:
-    """Return the largest gain, as a change, and the pair that leaves and enters; by blocks of the Gram matrix."""
+    """Return the change of the best exchange, and the leaving and entering candidate, by blocks of the Gram matrix."""
     from fedfloor.solvers.selection import kernels
 
     rows = max(1, BLOCK // others.shape[1])
@@ -345,9 +344,9 @@ def _best_exchange(chosen: Floats, others: Floats, enter: Floats, leave: Floats)
     return best
 
 
-ROOT, PART = 10_000_000, 50_000  # nodes within which the whole tree, or a part of it, should be settled
-MANY = 1000  # candidates up to which a proof is tried: the factor takes N³/6 steps
-FEW = 40  # candidates up to which the tree is settled sooner than kicks would have come nearer
+ROOT, PART = 10_000_000, 50_000  # greatest number of nodes for the whole tree, or for a subtree
+MANY = 1000  # most candidates for which a proof is tried: the factor takes N³/6 steps
+FEW = 40  # most candidates for which the tree is faster than kicks
 Signs = NDArray[np.int8]
 
 
@@ -356,14 +355,15 @@ def exact(
 ) -> Solution[Integers]:
     """Return the best choice, with a proof if time allows, otherwise with a bound.
 
-    The choice of :func:`swap` is the first incumbent. Then the tree is enumerated below the continuous solution's bound
-    (:mod:`fedfloor.solvers.selection.kernels`); where that takes too many nodes, it is split at the candidate nearest
-    to one half, each part gets a continuous solution of its own, and the part with the least bound is next. Whole
-    counts cannot come nearer than whole numbers do. Of identical columns only the first ones are chosen.
+    The choice of :func:`swap` is the first incumbent. The tree is then enumerated with the continuous solution's bound
+    (:mod:`fedfloor.solvers.selection.kernels`). If that takes too many nodes, it is split at the candidate nearest to
+    one half, each subtree gets its own continuous solution, and the subtree with the least bound is next. For whole
+    counts, :func:`~fedfloor.solvers.selection.problem.whole_bound` applies, too. Of identical columns the first ones
+    are chosen.
 
-    ``time_limit_s``: of the proof; after it the status is ``"feasible"``, with the bound proven so far. Above 1000
-    candidates there is no proof but that of whole numbers. ``nodes``: of the tree, about, instead of a time: the result
-    then does not depend on the speed of the machine.
+    ``time_limit_s``: the limit of the proof; after it the status is ``"feasible"``, with the bound proven so far. Above
+    1000 candidates only the bound of whole counts can prove a choice. ``nodes``: the approximate number of nodes,
+    instead of a time, so that the result does not depend on the speed of the machine.
     """
     require(time_limit_s > 0, "time_limit_s", time_limit_s, "above 0")
     require(nodes is None or nodes >= 1, "nodes", nodes, "a whole number of at least 1")
@@ -395,7 +395,7 @@ def exact(
 def _branch_and_bound(
     problem: SelectionProblem, columns: Floats, gram: Floats, known: Solution[Integers], deadline: float, left: float
 ) -> tuple[Integers, float]:
-    """Return the best choice and a bound on all other ones; ``left`` is the number of nodes that it may visit."""
+    """Return the best choice, and a bound on all others; ``left`` is the number of nodes to visit at most."""
     from fedfloor.solvers.selection import kernels
 
     y, twin = problem.target, np.empty(len(columns), np.int64)
@@ -413,7 +413,7 @@ def _branch_and_bound(
         bound, at, taken = kernels.settle_subtree(
             columns, gram, y, twin, fixed, problem.how_many, budget, best, incumbent
         )
-        most, left = PART, left - max(taken, 1)  # a part that is closed at once counts as one node
+        most, left = PART, left - max(taken, 1)  # a subtree that is closed at once counts as one node
         if at >= 0:
             for half in _branches(fixed, twin, int(at)):
                 heapq.heappush(parts, (max(least, bound), next(number), half))
@@ -445,10 +445,10 @@ SOLVERS: Mapping[str, Solver] = {
 
 
 def solve(name: str, problem: SelectionProblem, *, seed: int = 0) -> Solution[Integers]:
-    """Return a choice of L candidates, ascending, with a bound on the value of any.
+    """Return a choice of L candidates, ascending, with a bound on the value of every choice.
 
-    ``name``: ``swap``, ours; ``exact``, with a proof; ``gbpcs``, ``gbpcs-zero``, ``gbpcs-random``, the paper's, by
-    start; the samplers it compares with: ``random``, ``monte-carlo``, ``genetic``, ``bayesian``, ``brute``.
+    ``name``: ``swap``, exchanges; ``exact``, with a proof; ``gbpcs``, ``gbpcs-zero``, ``gbpcs-random``, FedGS's, by
+    start; the samplers of its comparison: ``random``, ``monte-carlo``, ``genetic``, ``bayesian``, ``brute``.
     """
     if name not in SOLVERS:
         raise unknown("selection solver", name, SOLVERS)
