@@ -237,7 +237,7 @@ def test_the_parts_of_a_network() -> None:
         Network(layered("batch norm")).part("classifier")
     shared = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3), nn.Linear(3, 3))
     shared[2].weight = shared[0].weight
-    with pytest.raises(SettingError, match="2 pieces"):
+    with pytest.raises(SettingError, match="2 separate pieces"):
         Network(shared, "2").part("classifier")
 
 

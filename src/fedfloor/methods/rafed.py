@@ -28,9 +28,9 @@ class RaFed(Method):
             for k in S in parallel: w_k ← E epochs of SGD on the data of k, starting from w; sent as allocated
             w ← Σ_{k∈S} n_k w_k / Σ_{k∈S} n_k
 
-    With weight_divergence = 0 it is RaFed, which minimises latency alone. Above 0, an addition of this implementation,
-    a set with class shares P_S far from those of all devices, P, costs more, as in FedGS's Eq. 6; all devices then
-    report their census in each round.
+    With weight_divergence = 0 it is RaFed, which minimises latency alone. Above 0, which is an addition, a set with
+    class shares P_S far from those of all devices, P, costs more, as in FedGS's Eq. 6; all devices then report their
+    census in each round.
 
     Travels: the model, down and up, and with weight_divergence > 0 a census up.
 
