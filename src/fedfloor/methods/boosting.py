@@ -1,4 +1,4 @@
-"""Gradient-boosted trees, grown from sums of devices."""
+"""Gradient-boosted trees, grown from devices' sums."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.float64]
 
-WHOLE = WorkSettings(epochs=1, batch_size=2**31 - 1, lr=1.0)  # one step with all samples of a device
-REFINING = 4  # rounds in which bins come to hold about equally many samples each
+WHOLE = WorkSettings(epochs=1, batch_size=2**31 - 1, lr=1.0)  # a step with all samples of a device
+REFINING = 4  # rounds that refine the bins until all hold about the same number of samples
 
 
 @dataclass(frozen=True)
@@ -38,14 +38,14 @@ class Boosting(Method):
             G, H ← Σ_k G_k, Σ_k H_k
             in rounds 1 to 4:
                 base ← base − G/(H + λ);  the edges of bins ← quantiles weighted by h
-            in later ones:
+            in later rounds:
                 split each node of the level at the feature and the edge with the largest
                 Σ_nodes G_left²/(H_left + λ) + G_right²/(H_right + λ)
                 after level D:  leaf ← −η·G_leaf/(H_leaf + λ)
 
     A round is FedAvg's with all samples of a device as one mini-batch, on a loss that is linear in the sums. T trees of
-    depth D take 4 + T·D rounds; the network of ``[model]`` and ``[work]`` are not used. Trees are symmetric: the nodes
-    of a level share feature and edge. Up to rounding the trees do not depend on how samples are divided among devices.
+    depth D take 4 + T·D rounds; ``[model]`` and ``[work]`` are not used. Trees are symmetric: all nodes of a level have
+    the same feature and edge. Up to rounding the trees do not depend on the partition of samples among devices.
 
     Travels: the model, down and up: 2^D·F·B·K sums for F features and K outputs, and T·(2D + 2^D·K) numbers of trees.
 
@@ -53,10 +53,10 @@ class Boosting(Method):
     2018, arXiv 1706.09516 (symmetric trees).
 
     Args:
-        trees: T, the most trees.
-        depth: D.
-        bins: B of each feature.
-        rate: η.
+        trees: T, the greatest number of trees.
+        depth: D, the number of levels of a tree.
+        bins: B, the number of bins of each feature.
+        rate: η, the learning rate.
         ridge: λ, in units of h.
     """
 
@@ -83,7 +83,7 @@ class Boosting(Method):
         return Needs(scopes=frozenset({"sums"}), objective=True)
 
     def init(self, view: View, answers: Answers, rng: np.random.Generator) -> State:
-        """Note the places of the network's tensors, and the number of samples."""
+        """Return the first state, with the places of the network's tensors, and the number of samples."""
         most = REFINING + self.trees * self.depth
         if view.rounds > most:
             raise SettingError(
@@ -98,7 +98,7 @@ class Boosting(Method):
     def absorb(self, state: State, outcome: Outcome) -> State:
         import torch
 
-        if outcome.packet["w"].equal(state.packet["w"]):  # no visit came back
+        if outcome.packet["w"].equal(state.packet["w"]):  # every visit was lost
             return State(outcome.packet, state.notes, state.tensors)
         layout = state.notes["layout"]
         old = state.packet["w"].double().cpu().numpy().copy()
@@ -113,7 +113,7 @@ class Boosting(Method):
         return State({**outcome.packet, "w": flat}, notes, state.tensors)
 
     def _refine(self, model: dict[str, Floats], ridge: float) -> dict[str, object]:
-        """Take a Newton step of the base, and move the edges to quantiles of H, each by interpolation."""
+        """Take a Newton step of the base, and move the edges to quantiles of H by interpolation; return the notes."""
         outputs, features = len(model["base"]), len(model["edges"]) // (self.bins - 1)
         sums = model["sums"].reshape(-1, features, self.bins, 2 * outputs)[0]
         total = sums[0].sum(0)
@@ -125,7 +125,7 @@ class Boosting(Method):
         return {"trees": 0}
 
     def _grow(self, model: dict[str, Floats], level: int, ridge: float) -> dict[str, object]:
-        """Add a level to the forest, in place, and after a tree's last one its leaves."""
+        """Add a level to the forest, in place, and its leaves after a tree's last level; return the notes."""
         outputs, features = len(model["base"]), len(model["edges"]) // (self.bins - 1)
         tree, depth = divmod(level, self.depth)
         sums = model["sums"].reshape(-1, features, self.bins, 2 * outputs)[: 2**depth]

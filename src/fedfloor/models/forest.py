@@ -1,4 +1,4 @@
-"""Boosted trees as a network of fixed size: one flat vector, which travels, is averaged and exported as any other."""
+"""Boosted trees as a network of fixed size, which is sent, averaged and exported like any other network."""
 
 from __future__ import annotations
 
@@ -7,25 +7,25 @@ from math import prod
 import torch
 from torch import Tensor, nn
 
-REACH = 10.0  # deviations from the mean within which the first bins lie
+REACH = 10.0  # range of the first bins, in standard deviations from the mean
 
 
 class Forest(nn.Module):
     """T symmetric trees of depth D: f(x) = base + Σ_t leaf_t[Σ_l 2^l·(x_{j(t,l)} > θ_{t,l})].
 
-    All nodes of one level of a tree share one feature and one threshold. Trees grow one level at a time: ``progress``
-    counts the levels grown, and a later level sends every sample to the left. A window is described by five
-    features of each sensor: mean, standard deviation, minimum, maximum and last value.
+    All nodes of a level of a tree have the same feature and threshold. Trees grow one level at a time: ``progress``
+    counts the grown levels, and later levels send every sample to the left. A window is described by five features of
+    each sensor: mean, standard deviation, minimum, maximum and last value.
 
     Args:
         shape: (channels,) or (channels, length); other shapes are flattened.
-        outputs: K numbers per sample.
-        trees, depth, bins: T, D, and the bins B that a feature's values are counted in.
+        outputs: K, the number of outputs per sample.
+        trees, depth, bins: T, D, and the number B of bins of a feature.
         grows: whether a device's sums are part of the network, as method ``boosting`` requires.
 
     Attributes:
         sums: [2^(D−1), features, B, 2K]; after a visit the negative sums of derivatives, otherwise 0.
-        edges: [features, B − 1], ascending; a value lies in the bin whose number is that of the edges below it.
+        edges: [features, B − 1], ascending; the number of a value's bin is the number of edges below the value.
     """
 
     set_by = "boosting"
@@ -55,9 +55,9 @@ class Forest(nn.Module):
         return torch.cat([x.mean(2), x.std(2, correction=0), x.amin(2), x.amax(2), x[:, :, -1]], 1)
 
     def leaves(self, features: Tensor, trees: slice = slice(None)) -> Tensor:
-        """Return the number of the leaf that features [n, features] reach in each tree, int64 [n, T]."""
+        """Return the number of the leaf reached in each tree, int64 [n, T], for features [n, features]."""
         level = self.level[trees]
-        column = self.feature[trees].long().clamp(0, features.shape[1] - 1)  # a model may come from anywhere
+        column = self.feature[trees].long().clamp(0, features.shape[1] - 1)  # a model may be from an unknown source
         right = features[:, column.flatten()].view(-1, *column.shape) > self.threshold[trees]
         return ((right & (level < self.progress)) * 2 ** (level % column.shape[1])).sum(2)
 

@@ -1,4 +1,4 @@
-"""The objective of boosted trees: a device's sums of first and second derivatives, in place of a gradient."""
+"""The objective of boosted trees: a device's sums of first and second derivatives replace the gradient."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from fedfloor.models.forest import Forest
 
-FARTHEST = 3.0  # deviations, or natural units of odds, by which one step moves an output
+FARTHEST = 3.0  # greatest change of an output in a step, in standard deviations or log-odds
 
 
 @dataclass(frozen=True)
@@ -21,13 +21,13 @@ class Histograms(Objective):
     """The mean of g_i = ∂ℓ_i/∂f and h_i = ∂²ℓ_i/∂f² over samples, by node of the growing level, feature and bin.
 
     The loss is linear in the network's ``sums``, S: Σ S·(g, h), so that one step at rate 1 from S = 0 leaves −(g, h)
-    there. h_i counts at least |g_i|/3, so that no leaf is moved by more than 3: second derivatives of rare classes, and
-    of a quantile's loss, are near or at 0.
+    there. h_i is at least |g_i|/3, so that no leaf changes by more than 3: second derivatives of rare classes and of
+    a quantile's loss are about 0.
 
     Args:
-        trees: T, the most that the network has room for.
-        depth: D, levels of a tree.
-        bins: B, in which the values of a feature are counted.
+        trees: T, the greatest number of trees in the network.
+        depth: D, the number of levels of a tree.
+        bins: B, the number of bins of a feature.
     """
 
     trees: int = 100
@@ -42,7 +42,7 @@ class Histograms(Objective):
     def adapt(
         self, module: nn.Module, classifier: str | None, classes: int, shape: tuple[int, ...]
     ) -> tuple[nn.Module, str | None]:
-        """Return the forest, in the place of the experiment's network."""
+        """Return the forest, which replaces the experiment's network."""
         from fedfloor.models.forest import Forest
         from fedfloor.tasks.residual import FromLast, Residual
 
@@ -54,7 +54,7 @@ class Histograms(Objective):
         return Forest(shape, classes, self.trees, self.depth, self.bins, grows=True), None
 
     def loss(self, module: nn.Module, x: Tensor, y: Tensor, visit: Visit) -> tuple[Tensor, Tensor]:
-        """Return (the linear loss above [], outputs [n, K])."""
+        """Return (the loss linear in the sums [], outputs [n, K])."""
         import torch
 
         forest: Forest = module  # type: ignore[assignment]
@@ -75,7 +75,7 @@ class Histograms(Objective):
 
     @staticmethod
     def _derivatives(out: Tensor, y: Tensor, visit: Visit) -> Tensor:
-        """Return g and h of each sample over the number of samples, [n, 2K]."""
+        """Return g and h of each sample, divided by the number of samples, [n, 2K]."""
         import torch
 
         with torch.enable_grad():
