@@ -259,6 +259,6 @@ def test_without_patience_nothing_is_kept(
         return Parser(source)(writer)
 
     remember("r", [source], outer)
-    assert "still not done" in caplog.text
+    assert "has not finished" in caplog.text
     assert len(entries(root)) == 1
     assert json.loads((entries(root)[0] / "about.json").read_text())["facts"] == {"words": ["a", "ü"]}

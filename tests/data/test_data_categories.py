@@ -69,11 +69,14 @@ def test_values_of_several_tables_are_pooled(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("categories", "text"),
     [
-        ({"grade": ["low", "mid"]}, r"p\.csv, row \d+, column 'grade': 'high' is not listed\. Values: low, mid"),
-        ({"material": OneHot(("alu", "steel"))}, r"column 'material': 'brass' is not listed"),
+        (
+            {"grade": ["low", "mid"]},
+            r"p\.csv, row \d+, column 'grade': 'high' is not a listed value\. Values: low, mid",
+        ),
+        ({"material": OneHot(("alu", "steel"))}, r"column 'material': 'brass' is not a listed value"),
         ({"matreial": "one-hot"}, "no column 'matreial'. Did you mean 'material'"),
-        ({"device": "one-hot"}, "names that are given once each"),
-        ({"heat": "one-hot"}, "different texts, more than 100: no categories"),
+        ({"device": "one-hot"}, "unique names"),
+        ({"heat": "one-hot"}, "different texts, more than 100: not a category"),
         ({"grade": ["low", "low"]}, "values, each given once"),
     ],
 )
@@ -106,7 +109,7 @@ def test_a_missing_text_counts_once_in_the_note(tmp_path: Path, caplog: pytest.L
     (tmp_path / "p.csv").write_text("\n".join(lines) + "\n")
     with caplog.at_level("INFO"):
         own.load(tmp_path / "p.csv", Reading(columns=Columns(categories=BOTH), missing="mean"), 0)
-    assert "4 of 720 values are missing (0.56 %; of 'material' the most, 1.2 %): each counts" in caplog.text
+    assert "4 of 720 values are missing (0.56 %; of 'material' the most, 1.2 %): each is replaced" in caplog.text
 
 
 def test_settings_are_read_and_recorded() -> None:
@@ -197,7 +200,7 @@ def test_new_run_predict_and_export(command: Command, caplog: pytest.LogCaptureF
     (command.folder / "new.csv").write_text("material,heat,grade\nsteel,0,high\ngold,0,high\n")
     answer = command("predict", "out", "new.csv", "--json")
     assert answer.code == 0, answer.err
-    assert "column 'material': texts unknown to training, each taken as 0 for all of" in answer.err
+    assert "column 'material': texts that did not occur in training, each taken as 0 for all of" in answer.err
     assert "'gold' (1 row)" in answer.err
     assert [one["predicted"] for one in answer.document["rows"]] == ["crack", "ok"]
     (command.folder / "bad.csv").write_text("material,heat,grade\nsteel,0,huge\n")

@@ -118,10 +118,10 @@ def test_fine_labels_of_cifar_100(tmp_path: Path) -> None:
     [
         ({"test_batch": None}, "holds no regular file test_batch.bin, which is part of the binary version of cifar-10"),
         ({"data_batch_3": None}, "holds no regular file data_batch_3.bin"),
-        ({"data_batch_3": bytes(SIZE)}, "data_batch_3.bin: holds 1 records, published with 2"),
-        ({"data_batch_3": bytes(3 * SIZE)}, "data_batch_3.bin: holds 3 records, published with 2"),
-        ({"data_batch_3": b""}, "data_batch_3.bin: holds 0 records, published with 2"),
-        ({"data_batch_3": bytes(2 * SIZE - 1)}, "cut short or damaged: 6,145 bytes are no whole number of records"),
+        ({"data_batch_3": bytes(SIZE)}, "data_batch_3.bin: holds 1 records instead of 2"),
+        ({"data_batch_3": bytes(3 * SIZE)}, "data_batch_3.bin: holds 3 records instead of 2"),
+        ({"data_batch_3": b""}, "data_batch_3.bin: holds 0 records instead of 2"),
+        ({"data_batch_3": bytes(2 * SIZE - 1)}, "incomplete or damaged: 6,145 bytes are no multiple of a record's"),
         ({"data_batch_3": bytes(SIZE) + record(10, seed=1)}, "data_batch_3.bin: label 10 in record 1: .* 0 to 9"),
     ],
 )
@@ -175,7 +175,7 @@ def test_a_member_twice_and_one_too_large_are_refused(tmp_path: Path) -> None:
         header[size_at : size_at + 11] = b"%011o" % (promised % 8**11)
         header[148:156] = b"%06o\0 " % (sum(header[:148]) + 8 * 32 + sum(header[156:512]))  # the header's checksum
         (tmp_path / "cifar-10-binary.tar.gz").write_bytes(gzip.compress(bytes(header)))
-        refused(tmp_path, r"data_batch_1.bin: (holds .* records|cut short or damaged)")
+        refused(tmp_path, r"data_batch_1.bin: (holds .* records|incomplete or damaged)")
 
 
 def test_an_archive_that_unpacks_to_far_more_is_refused(tmp_path: Path) -> None:
@@ -188,11 +188,11 @@ SPOILED: dict[str, tuple[Callable[[bytes], bytes], str]] = {
     "cut before its checksum": (lambda packed: packed[:-8], "cut short"),
     "wrong checksum": (lambda packed: packed[:-8] + b"\0\0\0\0" + packed[-4:], "damaged gzip data"),
     "damaged in the middle": (lambda packed: packed[:9000] + b"\xff" * 50 + packed[9050:], "damaged|label|not a whole"),
-    "tar cut in a member": (lambda packed: gzip.compress(gzip.decompress(packed)[:9000]), "not a whole tar archive"),
+    "tar cut in a member": (lambda packed: gzip.compress(gzip.decompress(packed)[:9000]), "not a complete tar archive"),
     "tar cut between members": (lambda packed: gzip.compress(gzip.decompress(packed)[:7168]), "no regular file data_b"),
-    "a web page": (lambda packed: b"<html>not found</html>" * 99, "not a whole tar archive"),
-    "nothing": (lambda packed: b"", "not a whole tar archive"),
-    "nothing, packed": (lambda packed: gzip.compress(b""), "not a whole tar archive"),
+    "a web page": (lambda packed: b"<html>not found</html>" * 99, "not a complete tar archive"),
+    "nothing": (lambda packed: b"", "not a complete tar archive"),
+    "nothing, packed": (lambda packed: gzip.compress(b""), "not a complete tar archive"),
 }
 
 
@@ -220,7 +220,7 @@ def test_samples_of_what_does_not_begin_right(tmp_path: Path) -> None:
     with pytest.raises(SettingError, match=r"holds no data_batch_2\.bin"):
         cifar.samples(tmp_path, TEN)
     (tmp_path / "data_batch_1.bin").write_bytes(bytes(2 * SIZE - 1))
-    with pytest.raises(SettingError, match="no whole number of records"):
+    with pytest.raises(SettingError, match="no multiple of a record's"):
         cifar.samples(tmp_path, TEN)
 
 

@@ -127,7 +127,7 @@ def test_classes_of_life_and_forecasts(folder: Path) -> None:
     }, ""))  # fmt: skip
     assert ahead.target_test is not None
     assert ahead.target_test.tolist() == [[4, 5], [1, 2], [5, 6], [2, 3], [3, 4]]
-    with pytest.raises(SettingError, match="its labels are cycles that are left"):
+    with pytest.raises(SettingError, match="its labels are remaining cycles"):
         read(folder, Reading(window=WINDOW, task="classification"))
 
 
@@ -177,7 +177,7 @@ def test_held_out_engines_are_whole(folder: Path) -> None:
         ("test_FD003.txt", lambda text: text.replace("1 2 ", "1 7 ", 1), "row 2 is cycle 7 of engine 1"),
         ("test_FD003.txt", lambda text: "2" + text[1:], "row 1 is cycle 1 of engine 2"),
         ("RUL_FD003.txt", lambda _: "1\n", "1 rows, but test_FD003.txt has 2 engines"),
-        ("RUL_FD003.txt", lambda _: "4\n-1\n", "row 2: -1 cycles are left"),
+        ("RUL_FD003.txt", lambda _: "4\n-1\n", "row 2: -1 remaining cycles"),
         ("RUL_FD003.txt", lambda _: "", "not a matrix of numbers"),
     ],
 )
@@ -193,7 +193,7 @@ def test_missing_files_and_odd_settings_are_named(folder: Path, tmp_path: Path) 
         read(folder, subsets=("FD001", "FD002"))
     with pytest.raises(SettingError, match=r"pcoe-data-set-repository.*set FEDFLOOR_DATA"):
         sources.load("cmapss", root=tmp_path / "nowhere", reading=LIFE)
-    with pytest.raises(SettingError, match="come with test samples of their own"):
+    with pytest.raises(SettingError, match="have test samples of their own"):
         read(folder, replace(LIFE, split=TimeSplit()))
     with pytest.raises(SettingError, match="some of FD001, FD002, FD003, FD004"):
         Cmapss(subsets=("FD005",))

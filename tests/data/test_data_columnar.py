@@ -192,7 +192,7 @@ def test_parquet_holds_what_csv_holds(tmp_path: Path, monkeypatch: pytest.Monkey
         ({"time": [*columns()["time"][:20], None, *columns()["time"][21:]]}, "row 21, column 'time': no time"),
         ({"time": [f"{i}:00 Uhr" for i in range(40)]}, "row 1, column 'time': '0:00 Uhr' is no time"),
         ({"l": [[1]] * 40}, "column 'l': holds list"),
-        ({"x": [None] * 20 + [1.0] * 20}, r"row 1, column 'x': no value \(20 missing values in all\)"),
+        ({"x": [None] * 20 + [1.0] * 20}, r"row 1, column 'x': no value \(20 missing values in total\)"),
     ],
 )  # fmt: skip
 def test_mistakes_in_parquet_have_their_place(tmp_path: Path, more: dict[str, Any], told: str) -> None:
@@ -204,7 +204,7 @@ def test_damaged_parquet_is_refused(tmp_path: Path) -> None:
     path = stored(tmp_path / "t.parquet")
     for content in (path.read_bytes()[:-9], b"PAR1", b"", b"device,label\n"):
         path.write_bytes(content)
-        with pytest.raises(SettingError, match=r"t.parquet: not a whole Parquet file"):
+        with pytest.raises(SettingError, match=r"t.parquet: not a complete Parquet file"):
             load(path, Reading(), 0)
 
 
@@ -260,12 +260,12 @@ def test_sheets_and_mistakes_of_workbooks(tmp_path: Path) -> None:
         load(path, Reading(), 0)
     found = load(path, Reading(sheet="south"), 0)
     assert found.inputs.dialect == {"sheet": "south"}
-    with pytest.raises(SettingError, match=r"no sheet 'sout'. Did you mean 'south'.*Rename the one to read"):
+    with pytest.raises(SettingError, match=r"no sheet 'sout'. Did you mean 'south'.*Rename the sheet"):
         load(path, Reading(sheet="sout"), 0)
     with pytest.raises(SettingError, match=r"t.xlsx, row 6, column 'x': '#DIV/0!' is not a number"):
         load(workbook(path, x=[1, 2, 3, 4, "#DIV/0!", *range(35)]), Reading(), 0)
     path.write_bytes(path.read_bytes()[:-99])
-    with pytest.raises(SettingError, match=r"t.xlsx: not a whole workbook"):
+    with pytest.raises(SettingError, match=r"t.xlsx: not a complete workbook"):
         load(path, Reading(), 0)
 
 

@@ -257,7 +257,7 @@ def test_parts_of_devices_are_no_devices() -> None:
     Path("mvtec/license.txt").write_text("as is", encoding="utf-8")
     message = refused("mvtec")
     assert "'train' and 'test' in bottle are parts for training and testing and no devices" in message
-    assert "All of 'train' is 'good'" in message
+    assert "All samples of 'train' have the label 'good'" in message
     assert "Left out: 'ground_truth'" in message
     assert convert(message)
     data = own.load(Path("mvtec-parts"), Reading(), 0)
@@ -407,7 +407,7 @@ def test_a_table_alone_in_an_archive() -> None:
     table(Path("A.csv"), head="device,time,a,b,label")
     with zipfile.ZipFile("plant.zip", "w") as archive:
         archive.write("A.csv")
-    with pytest.raises(SettingError, match=r"holds a table, A.csv: --set data.format=table reads it"):
+    with pytest.raises(SettingError, match=r"holds a table, A.csv. To read it: --set data.format=table"):
         draft(Path("plant.zip"), Path("x.toml"), [])
     assert own.load(Path("plant.zip"), Reading(format="table"), 0).owned.names == ("?",)
     shutil.copy("plant.zip", "plant.csv.zip")
@@ -437,7 +437,7 @@ NAMES = ("machine", "time", "temp", "label")
 @pytest.mark.parametrize("index", [False, True])
 def test_a_header_without_a_name_for_the_index(index: bool) -> None:
     message = refused(rows("short.csv", [NAMES, *((at(n) if index else n, *row) for n, row in enumerate(ROWS))]))
-    assert "the header has 4 names, but the rows have 5 cells: the first cell is an index without a name" in message
+    assert "the header has 4 names, but the rows have 5 cells: the first cell is an unnamed index" in message
     first = "time" if index else "index"
     assert f'data.header=["{first}", "machine", "time", "temp", "label"]' in message
     if convert(message):
@@ -465,7 +465,7 @@ def test_longer_rows_of_other_kinds_are_not_taken_for_an_index() -> None:
         "comment.csv": [NAMES, *((*row, "checked") for row in ROWS)],
     }.items():
         check(rows(name, cells), {})
-    with pytest.raises(ConversionError, match="an index without a name"):
+    with pytest.raises(ConversionError, match="an unnamed index"):
         check(rows("index.csv", [NAMES, *((n, *row) for n, row in enumerate(ROWS))]), {})
 
 

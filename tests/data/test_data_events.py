@@ -56,7 +56,7 @@ def test_the_time_until_the_next_event_and_the_run(tmp_path: Path) -> None:
     ("failures", "settings", "message"),
     [
         ("A,2026-01-02,belt\n", {}, "either --within SPAN"),
-        ("A,2026-01-02,belt\n", {"within": "6 weeks"}, "--within 6 weeks: must be a span"),
+        ("A,2026-01-02,belt\n", {"within": "6 weeks"}, "--within 6 weeks: must be a duration"),
         ("A,2027-01-02,belt\n", {"within": "1h"}, "no event follows any row"),
         ("A,7,belt\n", {"within": "1h"}, "failures.csv: times are numbers, but telemetry.csv has"),
         ("A,yesterday,belt\n", {"within": "1h"}, "failures.csv, row 2, column 'datetime': 'yesterday'"),

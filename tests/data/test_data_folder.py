@@ -53,13 +53,13 @@ def test_folders_of_devices_are_not_taken_for_labels(tmp_path: Path) -> None:
         picture(tmp_path / "data" / f"hall {number % 2}" / f"press {number}" / "1.png", number)
     with pytest.raises(SettingError) as caught:
         load(tmp_path / "data", Reading(), 0)
-    assert "labels are 'press 0', 'press 1', 'press 2', … (6), but none of them stands in two devices" in str(
+    assert "labels are 'press 0', 'press 1', 'press 2', … (6), but none of them occurs in two devices" in str(
         caught.value
     )
     assert "--set data.layout=device/label/file" in str(caught.value)
     told = Reading(layout="device/label/file", split=DeviceSplit())
     assert len(load(tmp_path / "data", told, 0).classes) == 6
-    with pytest.raises(SettingError, match=r"lies in 2 folders, and pictures need a label.*: device/label/file\."):
+    with pytest.raises(SettingError, match=r"is in 2 folders, and pictures need a label.*: device/label/file\."):
         load(tmp_path / "data", Reading(layout="factory/device/file"), 0)
 
 
@@ -138,7 +138,7 @@ def test_names_of_other_systems_are_put_together(tmp_path: Path) -> None:
 def test_a_name_that_is_no_text(tmp_path: Path) -> None:
     park_of(tmp_path / "data")
     os.mkdir(os.fsencode(tmp_path / "data") + b"/\xff")
-    with pytest.raises(SettingError, match=r"is no Unicode text"):
+    with pytest.raises(SettingError, match=r"is not Unicode text"):
         load(tmp_path / "data", Reading(), 0)
 
 
@@ -148,7 +148,7 @@ def test_size_scales(tmp_path: Path) -> None:
     with pytest.raises(SettingError, match=r"odd.png has 8 × 6 pixels .*, but press 2/bad/0.png has 4 × 5.*size ="):
         load(root, Reading(), 0)
     assert load(root, Reading(size=(2, 3)), 0).shape == (1, 2, 3)
-    with pytest.raises(SettingError, match=r"data.size = \(10000, 5001\): must be .* at most 50,000,000 pixels in all"):
+    with pytest.raises(SettingError, match=r"data.size = \(10000, 5001\): must be .* at most 50,000,000 pixels"):
         load(root, Reading(size=(10_000, 5_001)), 0)
     x = np.zeros((1, 64), np.uint8)
     x[:, ::2] = 255
@@ -206,15 +206,18 @@ def add(name: str) -> Callable[[Path], object]:
 
 WRONG: dict[str, tuple[Callable[[Path], object], str]] = {
     "nothing": (nothing, "contains no files"),
-    "one class": (one_class, "a0/ok/0.png: 'ok', and everywhere else: the data have one class only"),
+    "one class": (one_class, "a0/ok/0.png: 'ok', as in all other rows: the data have a single class"),
     "no label": (
         add("press 3/1.png"),
-        "press 3/1.png: in the wrong place. Pictures lie in [FACTORY/]DEVICE/LABEL/FILE.",
+        "press 3/1.png: in the wrong place. Pictures must be in [FACTORY/]DEVICE/LABEL/FILE.",
     ),
     "no device": (add("1.png"), "1.png: in the wrong place"),
     "too deep": (add("a/b/c/d/1.png"), "a/b/c/d/1.png: in the wrong place"),
-    "much too deep": (add("a/b/c/d/e/f/1.png"), "a/b/c/d/e/f: too deep"),
-    "mixed depths": (add("north/press/ok/1.png"), "north/press/ok/1.png and press 10/bad/0.png: not equally deep"),
+    "much too deep": (add("a/b/c/d/e/f/1.png"), "a/b/c/d/e/f: too many levels of folders"),
+    "mixed depths": (
+        add("north/press/ok/1.png"),
+        "north/press/ok/1.png and press 10/bad/0.png: in folders of different depth",
+    ),
     "an empty device": (lambda root: (park_of(root) / "press 3").mkdir(), "press 3: an empty folder"),
     "another file": (lambda root: (park_of(root) / "notes.pdf").write_text(""), "notes.pdf: neither a picture (.png"),
     "both": (lambda root: table(park_of(root) / "press 3" / "a.csv"), "pictures and tables in one folder"),
@@ -222,7 +225,7 @@ WRONG: dict[str, tuple[Callable[[Path], object], str]] = {
     "a lost link": (lambda root: (park_of(root) / "x").symlink_to("gone"), "x: a link that leads nowhere (gone)"),
     "a circle": (lambda root: (park_of(root) / "x").symlink_to("x"), "x: a link that leads nowhere (x)"),
     "a link up": (lambda root: (park_of(root) / "x").symlink_to(".."), "x: a link to "),
-    "a link in a circle": (lambda root: (park_of(root) / "x").symlink_to("."), "x: a link to a folder that it lies in"),
+    "a link in a circle": (lambda root: (park_of(root) / "x").symlink_to("."), "x: a link to a folder above itself"),
 }
 
 
@@ -240,7 +243,7 @@ def test_nothing_outside_is_read(kind: str, tmp_path: Path, monkeypatch: pytest.
     root, outside = park_of(tmp_path / "data"), park_of(tmp_path / "private")
     link = root / "press 2" / "ok" / "9.png" if kind == "file" else root / "press 3"
     link.symlink_to(outside / "press 2" / "ok" / "0.png" if kind == "file" else outside / "press 2")
-    with pytest.raises(SettingError, match=f"^{link.relative_to(root)}: a link to .*private.*not in the data folder"):
+    with pytest.raises(SettingError, match=f"^{link.relative_to(root)}: a link to .*private.*outside the data folder"):
         load(root, Reading(), 0)
     link.unlink()
     (tmp_path / "alias").symlink_to(root)

@@ -153,7 +153,7 @@ def test_new_names_the_column_of_dates_and_what_is_read(command: Command) -> Non
     table(command.folder, GERMAN.replace("2026-03-01T06:", "01.03.26 6h"))
     command.refused(
         command("new", "line.csv"), "line.csv, column 'timestamp': '01.03.26 6h00:00' looks like a date or time",
-        "Times are numbers, or dates and times such as 2026-03-01T06:30:00", "Name any other form with [data] time_",
+        "Times must be numbers, or dates and times such as 2026-03-01T06:30:00", "For another format set [data] time_",
     )  # fmt: skip
     assert command("new", "line.csv", "--set", "data.time_format=%d.%m.%y %Hh%M:%S", "--out", "form.toml").code == 0
     assert command("new", "line.csv", "--set", 'data.columns.ignore=["timestamp"]').code == 0
@@ -162,11 +162,11 @@ def test_new_names_the_column_of_dates_and_what_is_read(command: Command) -> Non
 MEASURES = {
     "a fraction": (
         [f"{n % 7 / 4}" for n in range(120)],
-        "'rul': 7 different numbers, with fractions such as 0.5: a m",
+        "'rul': 7 different numbers, with fractions such as 0.5: measured",
     ),
     "very many": (
         [str(n) for n in range(120)],
-        "column 'rul': 120 different numbers, such as 0: a measure, no classes",
+        "column 'rul': 120 different numbers, such as 0: measured values and no classes",
     ),
 }
 
@@ -183,7 +183,7 @@ def test_a_measure_is_not_taken_for_classes(command: Command, labels: list[str],
         words = ("new", path, "--set", "data.columns.label=rul", "--out", f"{path}.toml")
         command.refused(command(*words, "--task", "classification"), message, "--set data.task=regression")
         said = command(*words)
-        assert "the label is a number, which is predicted as it is" in said.err
+        assert "the label is a number and is predicted as a number" in said.err
         assert 'kind = "regression"' in (command.folder / f"{path}.toml").read_text()
     if "." in labels[1]:
         classes = f"data.classes={sorted(set(labels), key=float)}"
@@ -200,7 +200,7 @@ def test_normal_operation_alone_says_what_is_possible(command: Command) -> None:
     rows = "".join(f"m{n % 4},{n},{n % 9},normal\n" for n in range(120))
     (command.folder / "calm.csv").write_text(f"device,time,a,label\n{rows}")
     command.refused(
-        command("new", "calm.csv"), "the data have one class only", "labelled samples of two classes or more",
+        command("new", "calm.csv"), "the data have a single class", "labelled samples of two classes or more",
         "[data] task = 'reconstruction'",
     )  # fmt: skip
     (command.folder / "calm.csv").write_text(f"device,time,a\n{rows.replace(',normal', '')}")

@@ -93,7 +93,7 @@ def test_a_park_of_machines_tests_on_their_last_recordings() -> None:
 
 
 def test_missing_values_are_a_decision() -> None:
-    with pytest.raises(SettingError, match="deals with missing values"):
+    with pytest.raises(SettingError, match="does not set their treatment"):
         build_park(experiment(machines={"missing": 0.05}))
     park = build_park(experiment(machines={"missing": 0.05}, missing="previous"))
     assert np.isfinite(park.samples(0)[0]).all()

@@ -50,7 +50,7 @@ def test_files_as_devices_in_folders_as_factories(tmp_path: Path) -> None:
     with pytest.raises(SettingError, match=r"north/a.csv: .*--set data.factory=folder.*--set data.device=folder"):
         load(tmp_path / "data", FILES, 0)
     table(tmp_path / "data" / "c.csv")
-    with pytest.raises(SettingError, match=r'c.csv: with \[data\] factory = "folder" each table lies in a folder'):
+    with pytest.raises(SettingError, match=r'c.csv: with \[data\] factory = "folder" each table must be in a folder'):
         load(tmp_path / "data", Reading(device="file", factory="folder"), 0)
 
 
@@ -65,10 +65,10 @@ def test_several_files_of_a_device_by_a_part_of_their_names(tmp_path: Path) -> N
     assert data.owner is not None
     assert np.bincount(data.owner).tolist() == [32, 16, 16]
     assert load(tmp_path / "data", replace(MONTHS, file_name="DEVICE_20*"), 0).owned.names == data.owned.names
-    with pytest.raises(SettingError, match=r"P-1_2026-01.csv: its name is not of the form 'DEVICE-20\*'"):
+    with pytest.raises(SettingError, match=r"P-1_2026-01.csv: its name does not match 'DEVICE-20\*'"):
         load(tmp_path / "data", replace(MONTHS, file_name="DEVICE-20*"), 0)
     for wrong in ("P_*", "DEVICE_DEVICE"):
-        with pytest.raises(SettingError, match=r"data.file_name = .*: must be a form with DEVICE once"):
+        with pytest.raises(SettingError, match=r"data.file_name = .*: must be a pattern with DEVICE once"):
             replace(MONTHS, file_name=wrong)
     with pytest.raises(SettingError, match=r"data.file_name = "):
         Reading(file_name="DEVICE_*")
@@ -87,7 +87,7 @@ def test_new_proposes_one_device_for_the_months_of_a_machine(command: Command) -
     assert form in asked.err
     files = ("--set", "data.device=file", "--set", "data.factory=folder")
     first = command("new", "anlagen", *files, "--out", "each.toml")
-    assert "if these files are several of each device ('P-1', 'P-2'): --set 'data.file_name=DEVICE_*'" in first.err
+    assert "if each device has several of these files ('P-1', 'P-2'): --set 'data.file_name=DEVICE_*'" in first.err
     said = command("new", "anlagen", *files, "--set", "data.file_name=DEVICE_*")
     assert said.code == 0, said.err
     assert said.err.count("not UTF-8") == 1
@@ -143,7 +143,7 @@ def test_folders_mean_nothing_where_the_device_is_a_column(tmp_path: Path) -> No
     months(tmp_path / "data" / "2026" / "q1")
     data = load(tmp_path / "data", Reading(columns=MACHINE, device="column"), 0)
     assert (data.owned.names, data.owned.factories) == (("m0", "m1", "m2"), ())
-    with pytest.raises(SettingError, match=r"2026-01.csv, row 2, column 'machine': 'm0', but the folder states"):
+    with pytest.raises(SettingError, match=r"2026-01.csv, row 2, column 'machine': 'm0', but the folder is"):
         load(tmp_path / "data", Reading(columns=MACHINE), 0)
 
 
@@ -167,7 +167,7 @@ def test_factories_of_devices_that_are_columns(tmp_path: Path) -> None:
     ("make", "told"),
     [
         (lambda: Reading(factory="folder"), r'\[data\] factory = "folder" needs \[data\] device = "file" or "column"'),
-        (lambda: Reading(device="file", layout="device/file"), r'layout is for devices that are folders, but'),
+        (lambda: Reading(device="file", layout="device/file"), r'layout requires devices that are folders, but'),
         (lambda: Reading(header=()), "data.header = "),
         (lambda: Reading(thousands=",", decimal=","), "data.thousands = ',': must be another mark than data.decimal"),
         (lambda: Reading(encoding="cp9999"), "data.encoding = 'cp9999': must be an encoding, such as 'cp1252'"),
@@ -181,7 +181,7 @@ def test_settings_that_contradict_are_refused(make: Callable[[], Reading], told:
 
 def test_a_device_column_must_agree_with_the_files_name(tmp_path: Path) -> None:
     path = table(tmp_path / "data" / "m1.csv", head="time,a,b,label,device")
-    with pytest.raises(SettingError, match=r"m1.csv, row 2, column 'device': '\?', but the file's name states 'm1'"):
+    with pytest.raises(SettingError, match=r"m1.csv, row 2, column 'device': '\?', but the file's name is 'm1'"):
         load(tmp_path / "data", FILES, 0)
     with pytest.raises(SettingError, match=r"\[data\] device has no effect on a table"):
         load(path, FILES, 0)
@@ -225,11 +225,11 @@ def test_a_table_without_a_header(tmp_path: Path) -> None:
     with pytest.raises(SettingError, match=r'name the 4 columns: \[data\] header = \["…", …\]'):
         load(path, Reading(columns=MACHINE), 0)
     with pytest.raises(
-        SettingError, match=r"plant.csv, row 1: 4 cells, but \[data\] header names 5 columns\. Name each"
+        SettingError, match=r"plant.csv, row 1: 4 cells, but \[data\] header names 5 columns\. Give a name"
     ):
         load(path, Reading(columns=MACHINE, header=(*NAMES, "y")), 0)
     with pytest.raises(
-        SettingError, match=r"plant.csv, row 1: 4 cells, but \[data\] header names 3 columns\. Name each"
+        SettingError, match=r"plant.csv, row 1: 4 cells, but \[data\] header names 3 columns\. Give a name"
     ):
         load(path, Reading(columns=MACHINE, header=NAMES[:3]), 0)
     path.write_text(path.read_text().replace("3.5", "hot", 1))
@@ -265,7 +265,7 @@ def test_encodings(tmp_path: Path, encoding: str, caplog: pytest.LogCaptureFixtu
         [content.split("\n")[1].split(";")[0], content.split("\n")[2].split(";")[0]],
         {content.split("\n")[1].split(";")[1]},
     )
-    told = "plant.csv: not UTF-8, so it is read as Windows-1252 (Latin-1), as are other such tables; first: row 1"
+    told = "plant.csv: not UTF-8, therefore read as Windows-1252 (Latin-1), like further tables"
     assert (told in caplog.text) == (encoding in ("latin-1", "cp1252"))
 
 

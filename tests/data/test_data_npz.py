@@ -76,7 +76,7 @@ def test_times_split(tmp_path: Path) -> None:
     assert data.time[:2].tolist() == [1772323260.0, 1772323380.0]  # date -u -d '2026-03-01 00:01' +%s, and 00:03
     assert taken(data) == list(range(16))
     backwards = rows(time=np.arange(N)[::-1])
-    with pytest.raises(SettingError, match=r"own.npz, row 3, 'time': device 'a' was at a later time in row 1"):
+    with pytest.raises(SettingError, match=r"own.npz, row 3, 'time': device 'a' has a later time in row 1"):
         read(tmp_path, backwards)
     assert taken(read(tmp_path, backwards, Reading(sort=True))) == list(range(4, N))
 
@@ -130,7 +130,7 @@ def holes(x: Any) -> Arrays:
 
 def test_missing_values(tmp_path: Path) -> None:
     x = rows()["x"]
-    with pytest.raises(SettingError, match=r"own.npz, row 4, 'x0': no value \(2 missing values in all\)"):
+    with pytest.raises(SettingError, match=r"own.npz, row 4, 'x0': no value \(2 missing values in total\)"):
         read(tmp_path, holes(x))
     assert 4 not in taken(read(tmp_path, holes(x), Reading(missing="drop")))
     everything = Reading(missing="previous", split=DeviceSplit(test=0.5))
@@ -152,7 +152,7 @@ def test_missing_values_in_windows(tmp_path: Path) -> None:
     assert [[0, 1, 2], [3, 3, 5]] in pieces
     assert len(taken(read(tmp_path, rows(x=x), Reading(missing="drop")))) == 16  # 9 of device b: one for testing
     x[0, 1] = np.nan
-    with pytest.raises(SettingError, match=r"'x1': no value, and device 'b' has none in this whole"):
+    with pytest.raises(SettingError, match=r"'x1': no value, and device 'b' has none in this recording"):
         read(tmp_path, rows(x=x), Reading(missing="previous"))
 
 
@@ -204,4 +204,4 @@ def test_windows_with_more_sensors_than_times_are_pointed_at(tmp_path: Path, cap
         caplog.clear()
         np.savez(tmp_path / "w.npz", x=values, y=y)
         load(tmp_path / "w.npz", Reading(), 0)
-        assert ("30 sensors over 4 times. If sensors come last: x.transpose(0, 2, 1)" in caplog.text) == shown
+        assert ("30 sensors over 4 times. If sensors are the last axis: x.transpose(0, 2, 1)" in caplog.text) == shown

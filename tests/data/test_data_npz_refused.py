@@ -24,10 +24,10 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 WRONG: dict[str, tuple[Arrays, str]] = {
     "no labels": (without(rows(), "y"), "no array 'y'. Available: x, device"),
-    "a slip of the pen": (rows(devcie=np.zeros(N)), "holds 'devcie'. Did you mean 'device'?"),
+    "a slip of the pen": (rows(devcie=np.zeros(N)), "unknown array 'devcie'. Did you mean 'device'?"),
     "too few labels": (rows(y=np.arange(N - 1)), "'y' has 19 values, but 'x' has the shape (20, 2)"),
     "too many devices": (rows(device=np.arange(N + 1)), "'device' has 21 values, but 'x' has the shape (20, 2)"),
-    "one-hot": (rows(y=np.eye(N)), "'y': shape (20, 20), must be [N], one each. If it is one-hot, use y.argmax(1)"),
+    "one-hot": (rows(y=np.eye(N)), "'y': shape (20, 20), must be [N], a value per sample. If it is one-hot"),
     "half a split": (rows(x_test=np.zeros((2, 2))), "no array 'y_test', which 'x_test' needs"),
     "whose tests": (rows(x_test=np.zeros((2, 2)), y_test=np.arange(2)), "no array 'device_test'"),
     "tests of another shape": (
@@ -36,7 +36,7 @@ WRONG: dict[str, tuple[Arrays, str]] = {
     ),
     "tests and times": (
         rows(x_test=np.zeros((2, 2)), y_test=np.arange(2), device_test=np.arange(2), time=np.arange(N)),
-        "'time' orders samples to be split, but 'x_test' is split",
+        "'time' is for a split by time, but 'x_test' holds test samples already",
     ),
     "labels of two kinds": (
         rows(x_test=np.zeros((2, 2)), y_test=np.array(["a", "b"]), device_test=np.array(["a", "b"])),
@@ -56,14 +56,14 @@ WRONG: dict[str, tuple[Arrays, str]] = {
     "a negative label": (rows(y=np.arange(N) - 1), "row 0, array 'y': -1. Labels are 0 or more"),
     "a label too high": (
         rows(classes=np.array(["a", "b"]), y=np.arange(N) % 3),
-        "row 2, array 'y': 2. Labels are 0 to 1, the places of the 2 classes",
+        "row 2, array 'y': 2. Labels are 0 to 1, the indices of the 2 classes",
     ),
     "labels with fractions": (rows(y=np.arange(N) / 2), "array 'y': float64. Labels are whole numbers"),
     "labels as bytes": (rows(y=np.array([b"a", b"b"] * (N // 2))), "array 'y': |S1. Give whole numbers, or texts"),
     "an empty device": (rows(device=np.array(["a", ""] * (N // 2))), "row 1, array 'device': empty"),
-    "one class": (rows(y=np.ones(N, int)), "own.npz, row 0, 'y': '1', and everywhere else: the data have one class"),
-    "classes twice": (rows(classes=np.array(["a", "a"])), "array 'classes': must be [F], names that are given once"),
-    "objects": (rows(x=np.array([{}] * N)), "array 'x': Python objects, which could execute anything"),
+    "one class": (rows(y=np.ones(N, int)), "own.npz, row 0, 'y': '1', as in all other rows: the data have a"),
+    "classes twice": (rows(classes=np.array(["a", "a"])), "array 'classes': must be [F], unique names"),
+    "objects": (rows(x=np.array([{}] * N)), "array 'x': Python objects, which are not read because they could execute"),
     "device objects": (rows(device=np.array([None] * N)), "array 'device': Python objects"),
     "infinite": (rows(x=np.array([[1.0, np.inf]] * N)), "array 'x': inf at [0, 1] is not a finite number"),
     "infinite halves": (rows(x=np.array([[1.0, -np.inf]] * N, np.float16)), "-inf at [0, 1] is not a finite number"),
@@ -79,7 +79,7 @@ WRONG: dict[str, tuple[Arrays, str]] = {
     "images of floats": (rows(x=np.ones((N, 1, 4, 4))), "Images are uint8: (255 * x).round().astype('uint8')"),
     "bytes in rows": (rows(x=np.ones((N, 4), np.uint8)), "uint8 (20, 4). Images are [N, H, W], [N, C, H, W] or"),
     "two channels": (rows(x=np.ones((N, 2, 4, 4), np.uint8)), "with C = 1 (grey) or 3 (colour)"),
-    "no sensors": (rows(x=np.ones((N, 0))), "array 'x': shape (20, 0), nothing in it"),
+    "no sensors": (rows(x=np.ones((N, 0))), "array 'x': shape (20, 0), without samples"),
     "a number": (rows(x=np.float64(1)), "'y' has 20 values, but 'x' has the shape ()"),
 }  # fmt: skip
 
@@ -94,7 +94,7 @@ def test_a_mistake_is_named(name: str, tmp_path: Path) -> None:
 
 
 SETTINGS: dict[str, tuple[Arrays, Reading, str]] = {
-    "other classes": (rows(classes=np.array(["a", "b"])), Reading(classes=("b", "a")), "is not [data] classes"),
+    "other classes": (rows(classes=np.array(["a", "b"])), Reading(classes=("b", "a")), "differs from [data] classes"),
     "an unknown label": (
         rows(y=np.array(["ok", "bda"] * (N // 2))), Reading(classes=("ok", "bad")),
         "own.npz, row 1, 'y': 'bda' is not one of [data] classes. Did you mean 'bad'?",
@@ -173,20 +173,23 @@ def twice(path: Path) -> None:
 
 
 HOSTILE: dict[str, tuple[Callable[[Path], object], str]] = {
-    "text": (lambda path: path.write_text("hello"), "not a whole .npz file (File is not a zip file)"),
-    "nothing": (lambda path: path.write_bytes(b""), "not a whole .npz file"),
-    "cut short": (lambda path: path.write_bytes(good(path)[:-40]), "not a whole .npz file"),
-    "a flipped bit": (flipped, "not a whole .npz file (Bad CRC-32 for file 'x.npy')"),
+    "text": (lambda path: path.write_text("hello"), "not a complete .npz file (File is not a zip file)"),
+    "nothing": (lambda path: path.write_bytes(b""), "not a complete .npz file"),
+    "cut short": (lambda path: path.write_bytes(good(path)[:-40]), "not a complete .npz file"),
+    "a flipped bit": (flipped, "not a complete .npz file (Bad CRC-32 for file 'x.npy')"),
     "a password": (locked, "'x.npy' has a password"),
-    "another file in it": (lambda path: members(path, ("../../x.npy", b"")), "holds '../../x'"),
-    "a program": (lambda path: members(path, ("run.sh", b"")), "holds 'run.sh'"),
+    "another file in it": (lambda path: members(path, ("../../x.npy", b"")), "unknown array '../../x'"),
+    "a program": (lambda path: members(path, ("run.sh", b"")), "unknown array 'run.sh'"),
     "twice": (twice, "contains the array 'x' twice"),
-    "not an array": (lambda path: members(path, ("x.npy", b"hello, world")), "not a whole .npz file"),
+    "not an array": (lambda path: members(path, ("x.npy", b"hello, world")), "not a complete .npz file"),
     "a shape beyond measure": (
         lambda path: members(path, ("x.npy", header("(1000000000000,)") + bytes(8))),
         "array 'x' (1000000000000,) needs 8,000,000,000,000 bytes, but there are 8",
     ),
-    "a negative shape": (lambda path: members(path, ("x.npy", header("(-1, -1)") + bytes(8))), "not a whole .npz file"),
+    "a negative shape": (
+        lambda path: members(path, ("x.npy", header("(-1, -1)") + bytes(8))),
+        "not a complete .npz file",
+    ),
     "more than its shape": (lambda path: members(path, ("x.npy", header("(1,)") + bytes(16))), "needs 8 bytes"),
     "texts of no length": (
         lambda path: members(path, ("classes.npy", header("(1000000000000,)", "<U0"))),
@@ -194,20 +197,20 @@ HOSTILE: dict[str, tuple[Callable[[Path], object], str]] = {
     ),
     "a header that no parser survives": (
         lambda path: members(path, ("x.npy", header("-" * 9000 + "1"))),
-        "not a whole .npz file (a header that cannot be read: ",
+        "not a complete .npz file (a header that cannot be read: ",
     ),
     "a header that never ends": (lambda path: members(path, ("x.npy", header("[" * 3000))), "cannot be read: "),
     "half a character": (
         lambda path: members(path, *pair(), ("device.npy", header("(2,)", "<U1") + struct.pack("<2I", 65, 0xD800))),
-        "array 'device': has text that is not Unicode",
+        "array 'device': text that is not Unicode",
     ),
     "no character": (
         lambda path: members(path, *pair(), ("device.npy", header("(2,)", "<U1") + struct.pack("<2I", 65, 0xD800000))),
-        "array 'device': has text that is not Unicode",
+        "array 'device': text that is not Unicode",
     ),
     "a pickle": (
         lambda path: members(path, ("x.npy", header("(1,)", "|O") + b"cos\nsystem\n(S'x'\ntR.")),
-        "Python objects, which could execute anything",
+        "Python objects, which are not read because they could execute",
     ),
 }
 
@@ -225,5 +228,5 @@ def test_a_hostile_file_is_refused(name: str, tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_a_bomb_is_not_unpacked(tmp_path: Path) -> None:
     bomb(tmp_path / "own.npz")
-    with pytest.raises(SettingError, match=r"that claim to unpack to 1,342,177,408, more than 100 times as many"):
+    with pytest.raises(SettingError, match=r"that would unpack to 1,342,177,408, more than 100 times as many"):
         load(tmp_path / "own.npz", Reading(), 0)

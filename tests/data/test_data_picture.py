@@ -80,14 +80,17 @@ def frames(path: Path) -> None:
 
 
 BROKEN: dict[str, tuple[Callable[[Path], object], str]] = {
-    "text": (lambda f: f.write_text("hello"), "of no known format"),
-    "nothing": (lambda f: f.write_bytes(b""), "of no known format"),
-    "postscript, which would be executed": (lambda f: f.write_text("%!PS-Adobe-3.0 EPSF-3.0\n"), "of no known format"),
+    "text": (lambda f: f.write_text("hello"), "of an unknown format"),
+    "nothing": (lambda f: f.write_bytes(b""), "of an unknown format"),
+    "postscript, which would be executed": (
+        lambda f: f.write_text("%!PS-Adobe-3.0 EPSF-3.0\n"),
+        "of an unknown format",
+    ),
     "truncated": (lambda f: f.write_bytes(picture(f, 3, (64, 64)).read_bytes()[:-30]), "cannot be read as a picture"),
     "a bomb": (bomb, "8000 × 8000 pixels, more than 50,000,000"),
     "transparent": (lambda f: mode(f, "RGBA", (1, 2, 3, 9)), "has transparent pixels"),
     "several": (frames, "2 pictures in one file"),
-    "fractions": (lambda f: Image.new("F", (2, 2)).save(f, format="TIFF"), "numbers with fractions"),
+    "fractions": (lambda f: Image.new("F", (2, 2)).save(f, format="TIFF"), "floating-point pixels"),
     "32 bits": (lambda f: Image.new("I", (2, 2), 70000).save(f, format="TIFF"), "32 bits per pixel"),
 }
 

@@ -71,10 +71,18 @@ def test_a_query_becomes_a_table_with_its_hash(
     ("url", "text", "told"),
     [
         ("plant.db", "SELECT 1", "no address of a database"),
-        ("sqlite:///none.db", "SELECT 1", "there is no file 'none.db'"),
+        ("sqlite:///none.db", "SELECT 1", "the file 'none.db' does not exist"),
         ("sqlite:///plant.db", "SELECT * FROM reading", "no such table: reading"),
-        ("sqlite:///plant.db", "SELECT * FROM readings WHERE heat < 0", "found nothing: no file is written"),
-        ("sqlite:///plant.db", "SELECT heat, heat FROM readings", "two columns are called 'heat'. Name them with AS"),
+        (
+            "sqlite:///plant.db",
+            "SELECT * FROM readings WHERE heat < 0",
+            "the result of the query is empty: no file is written",
+        ),
+        (
+            "sqlite:///plant.db",
+            "SELECT heat, heat FROM readings",
+            "two columns are called 'heat'. Name columns with AS",
+        ),
         ("sqlite:///plant.db", "SELECT x'00' AS b, 1 AS a", "row 1, column 'b': a value of type bytes"),
         ("sqlite:///plant.db", "SELECT CASE WHEN heat < 9 THEN 1 ELSE 'a' END AS c FROM readings", "column 'c'"),
         ("sqlite:///plant.db", "DELETE FROM readings", "returns no rows"),
@@ -196,9 +204,9 @@ def test_flux_becomes_a_table(command: Command, influx: dict[str, Any], monkeypa
     [
         (401, '{"code":"unauthorized","message":"unauthorized access"}', "unauthorized access"),
         (400, f'{{"code":"invalid","message":"error {SECRET} @1:1"}}', r"error \*\*\* @1:1"),
-        (200, "\n", "found nothing"),
+        (200, "\n", "the result of the query is empty"),
         (200, ANSWER.replace(",count,", ",_field,").replace("double,long", "double,string")
-         + ",,0,,,2026-01-20T00:00:00Z,p,1,heat,ok\n,,0,,,2026-01-20T00:00:00Z,p,1,flow,ok\n", r"a row for each field"),
+         + ",,0,,,2026-01-20T00:00:00Z,p,1,heat,ok\n,,0,,,2026-01-20T00:00:00Z,p,1,flow,ok\n", r"a row per field"),
     ],
 )  # fmt: skip
 def test_refusals_of_influx_are_named(

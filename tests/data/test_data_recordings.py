@@ -82,7 +82,7 @@ def test_a_layout_or_classes_say_which_way(tmp_path: Path) -> None:
     assert load(root, Reading(classes=named), 0).owned.names == ("north", "south")
     with pytest.raises(SettingError, match=r"no column 'label'.*--set data.columns.label=NAME"):
         load(root, Reading(layout="factory/device/file"), 0)
-    with pytest.raises(SettingError, match=r"layout = 'device/file': north/north-0/log.csv lies in 2 folders"):
+    with pytest.raises(SettingError, match=r"layout = 'device/file': north/north-0/log.csv is in 2 folders"):
         load(root, Reading(layout="device/file"), 0)
 
 
@@ -130,23 +130,23 @@ SHEETS: dict[str, tuple[Callable[[Path], object], str]] = {
     ),
     "times backwards": (
         broken("time,a,label\n2,1,x\n1,1,y\n"),
-        "p1/log.csv, row 3, column 'time': device 'p1' was at a later time in row 2",
+        "p1/log.csv, row 3, column 'time': device 'p1' has a later time in row 2",
     ),
     "another device": (
         broken("device,a,label\np2,1,x\n"),
-        "p1/log.csv, row 2, column 'device': 'p2', but the folder states 'p1'",
+        "p1/log.csv, row 2, column 'device': 'p2', but the folder is 'p1'",
     ),
     "some with a label": (half_labelled, "n/p/a.csv has a column 'label', but n/q/b.csv has none"),
-    "one class": (broken("a,label\n1,x\n2,x\n"), "p1/log.csv, row 2, column 'label': 'x', and everywhere else"),
+    "one class": (broken("a,label\n1,x\n2,x\n"), "p1/log.csv, row 2, column 'label': 'x', as in all other rows"),
     "too few": (broken("a,label\n1,x\n2,y\n"), "p1/log.csv, row 2, column 'device': device 'p1' has 2 rows"),
     "too high": (
         lambda root: table(root / "a.csv"),
-        "a.csv, row 1 (the header): no column 'device'. Available: time, a, b, label. Another name: --set "
+        "a.csv, row 1 (the header): no column 'device'. Available: time, a, b, label. If it has another name: --set "
         "data.columns.device=NAME, and likewise label, factory and time. ",
     ),
     "one too high": (
         lambda root: (table(root / "a.csv"), table(root / "p" / "b.csv")),
-        "a.csv: in the wrong place. Tables lie in",
+        "a.csv: in the wrong place. Tables must be in",
     ),
 }
 
@@ -163,7 +163,7 @@ def test_a_mistake_in_a_table_of_a_folder(name: str, tmp_path: Path) -> None:
 def test_a_label_of_another_name(tmp_path: Path) -> None:
     for device in ("a", "b"):
         table(tmp_path / "data" / "hall" / device / "log.csv", head="time,a,state")
-    with pytest.raises(SettingError, match=r"the data have one class only"):
+    with pytest.raises(SettingError, match=r"the data have a single class"):
         load(tmp_path / "data", Reading(columns=Columns(label="state")), 0)  # the made-up column holds "?" throughout
 
 

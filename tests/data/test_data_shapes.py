@@ -152,7 +152,7 @@ def test_matrices_of_a_file_per_sensor(tmp_path: Path) -> None:
         assert arrays["y"].dtype.kind == "i"
     with pytest.raises(SettingError, match="exists already"):
         matrices.convert([tmp_path], out, label=f"{tmp_path / 'y.txt'}:1")
-    with pytest.raises(SettingError, match=r"2 columns\. Name one"):
+    with pytest.raises(SettingError, match=r"2 columns\. Choose one"):
         matrices.convert([tmp_path], out, label=str(tmp_path / "y.txt"), force=True)
     (tmp_path / "description.txt").write_text("60 s of a rig\n\n8 sensors\n")  # beside the matrices, as published
     (tmp_path / "times.txt").write_text('-1 "19/07/2008 11:55:00"\n' * 20 + '1 "20/07/2008 11:55:00"\n' * 20)

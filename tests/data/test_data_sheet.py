@@ -219,7 +219,7 @@ def test_what_exports_add_is_named(tmp_path: Path, content: str, told: str) -> N
 
 def test_names_given_for_a_table_that_has_them_are_refused(tmp_path: Path) -> None:
     path = written(tmp_path, "device,label,a\np,ok,1\n")
-    with pytest.raises(SettingError, match=r"row 1: the names that \[data\] header has"):
+    with pytest.raises(SettingError, match=r"row 1: the same names as in \[data\] header"):
         sheet.read(path, Reading(header=("device", "label", "a")), ROLES)
 
 
@@ -239,9 +239,9 @@ def test_neither_utf8_nor_whole(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "told"),
     [
-        (bz2.compress(b"device,label,x\n" + b"1,a,2\n" * 1000)[:-9], "not a whole table"),
-        (lzma.compress(b"device,label,x\n" + b"1,a,2\n" * 1000)[:-9], "not a whole table"),
-        (archive(("a.csv", "device,label,x\n" + "1,a,2\n" * 1000))[:-30], "not a whole table"),
+        (bz2.compress(b"device,label,x\n" + b"1,a,2\n" * 1000)[:-9], "not a complete table"),
+        (lzma.compress(b"device,label,x\n" + b"1,a,2\n" * 1000)[:-9], "not a complete table"),
+        (archive(("a.csv", "device,label,x\n" + "1,a,2\n" * 1000))[:-30], "not a complete table"),
         (archive(("a.csv", "device,label,x\n1,a,2\n"), way=zipfile.ZIP_STORED).replace(b"1,a,2", b"1,a,3"), "Bad CRC"),
         (archive(("a.csv", ""), ("b.csv", "")), r"2 files in the archive \(a.csv, b.csv\)"),
         (archive(("folder/", "")), r"0 files in the archive \(none\)"),

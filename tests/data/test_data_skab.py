@@ -90,7 +90,7 @@ def test_the_task_is_reconstruction_unless_another_is_named() -> None:
         (lambda text: text.replace("1003.1", "nan"), "row 5: not 10 finite numbers"),
         (lambda text: text.replace("2020-03-09 10:00:03", "today at four"), "row 5"),
         (lambda text: text.replace("2020-03-09 10:00:03", "NaT"), "row 5: .NaT. is no time"),
-        (lambda text: text.replace(";1.0;1.0", ";2.0;1.0"), "row 22: an anomaly is 0 or 1"),
+        (lambda text: text.replace(";1.0;1.0", ";2.0;1.0"), "row 22: the anomaly must be 0 or 1"),
         (lambda text: text.split("\n")[0], "no rows"),
         (lambda text: text[:-6], "row 31: not 10 finite numbers"),
     ],
@@ -108,9 +108,9 @@ def test_missing_files_and_odd_settings_are_named(folder: Path, tmp_path: Path) 
         read(folder, subsets=("valve2",))
     with pytest.raises(SettingError, match=r"github\.com/waico/SKAB.*set FEDFLOOR_DATA"):
         sources.load("skab", root=tmp_path / "nowhere", reading=READING)
-    with pytest.raises(SettingError, match="come with test samples of their own"):
+    with pytest.raises(SettingError, match="have test samples of their own"):
         read(folder, replace(READING, split=TimeSplit()))
-    with pytest.raises(SettingError, match=r"2\.csv\.gz: 25 rows, and data\.skab\.rows = 25 train"):
+    with pytest.raises(SettingError, match=r"2\.csv\.gz: 25 rows, of which data\.skab\.rows = 25 are for training"):
         read(folder, rows=25)
     with pytest.raises(SettingError, match="some of valve1, valve2, other, anomaly-free"):
         Skab(subsets=("valve3",))

@@ -171,14 +171,14 @@ def test_a_table_of_its_own_for_testing(tmp_path: Path) -> None:
     swapped = own.load(test, Reading(columns=Columns(run="run"), test=str(train)), 0)
     assert swapped.digest != data.digest
     for reading, text in (
-        (Reading(test=str(train)), "that is \\[data\\] path itself"),
-        (Reading(test=str(tmp_path)), "a folder. The test samples of a table lie in a table"),
+        (Reading(test=str(train)), "the same file as \\[data\\] path"),
+        (Reading(test=str(tmp_path)), "a folder. The test samples for a table must be in a table"),
         (Reading(test="nowhere.csv"), "no such file"),
-        (Reading(test=str(test), split=RunSplit()), "come with test samples of their own"),
+        (Reading(test=str(test), split=RunSplit()), "have test samples of their own"),
     ):
         with pytest.raises(SettingError, match=text):
             own.load(train, replace(reading, columns=Columns(run="run")), 0)
-    with pytest.raises(SettingError, match="test samples of its own belong to a"):
+    with pytest.raises(SettingError, match=r"only data with a \[data\] path have separate test samples"):
         DataSettings(test=str(test))
 
 
@@ -213,7 +213,7 @@ def test_recordings_shorter_than_a_window_are_counted(tmp_path: Path, caplog: py
     with caplog.at_level("INFO"):
         own.load(path, replace(RUN, window=Window(4, 1)), 0)
     assert "2 of 6 recordings are shorter than a window of 4 rows" in caplog.text
-    assert "the shortest has 2 rows. A window of so many rows takes all: [data] window = { length = 2 }" in caplog.text
+    assert "the shortest has 2 rows. To use all recordings: [data] window = { length = 2 }" in caplog.text
 
 
 def test_a_device_too_short_for_a_window_names_one_that_fits(tmp_path: Path) -> None:

@@ -63,10 +63,10 @@ MISTAKES: dict[str, tuple[Mistake, tuple[str, ...]]] = {
     "digits in groups": (put(7, "flow", "1_000"), ("row 7, column 'flow': '1_000' is not a number",)),
     "infinite": (put(9, "speed", "-inf"), ("row 9, column 'speed': '-inf' is not a finite number",)),
     "too large": (put(9, "speed", "1e39"), ("row 9, column 'speed': '1e39' is not a finite number",)),
-    "one class only": (everywhere("label", "good"), ("row 2, column 'label': 'good'", "one class only")),
+    "one class only": (everywhere("label", "good"), ("row 2, column 'label': 'good'", "a single class")),
     "a device with one row": (only(4), ("row 17, column 'device': device 'press 3' has 1 row,", "small")),
     "a device with two rows": (only(4, 5), ("row 17, column 'device': device 'press 3' has 2 rows", "small")),
-    "duplicate ids": (ids, ("row 72, column 'id': 'n70' is in plant.csv, row 71, already",)),
+    "duplicate ids": (ids, ("row 72, column 'id': 'n70' is already the id in plant.csv, row 71",)),
     "times out of order": (swap(6, 10), ("row 10, column 'time'", "row 6", "'press 0'", "sort = true")),
     "a time twice": (put(10, "time", "1"), ("row 10, column 'time': device 'press 0' has this time in row 6",)),
     "no time": (put(10, "time", "noon"), ("row 10, column 'time': 'noon' is no time", "2026-03-01T06:30:00")),
@@ -93,9 +93,9 @@ MISTAKES: dict[str, tuple[Mistake, tuple[str, ...]]] = {
         lambda rows: [row.__setitem__(slice(3, 9), []) for row in rows],
         ("row 1 (the header): no sensors, only device, factory, time, label",),
     ),
-    "a quotation mark": (put(8, "device", '"press 2'), ("row 8: not a whole row", "quotation mark")),
+    "a quotation mark": (put(8, "device", '"press 2'), ("row 8: not a complete row", "quotation mark")),
     "header only": (lambda rows: rows.__delitem__(slice(1, None)), ("a header, but no rows below it",)),
-    "empty": (lambda rows: rows.clear(), ("row 1: empty. A table begins with a row that names its columns",)),
+    "empty": (lambda rows: rows.clear(), ("row 1: empty. A table must begin with a row of its columns' names",)),
     "a blank first line": (lambda rows: rows.insert(0, [""]), ("row 1: empty",)),
 }
 
@@ -116,7 +116,7 @@ BYTES: dict[str, tuple[Callable[[bytes], bytes], tuple[str, ...]]] = {
     ),
     "half of UTF-16": (lambda raw: raw.decode().encode("utf-16")[:-1], ("not text in utf-16", "data.encoding")),
     "binary": (lambda raw: raw.replace(b"press", b"\xff\x00\x01"), ("is not UTF-8",)),
-    "cut-off gzip": (lambda raw: gzip.compress(raw)[:-20], ("not a whole table",)),
+    "cut-off gzip": (lambda raw: gzip.compress(raw)[:-20], ("not a complete table",)),
 }
 
 
@@ -144,7 +144,7 @@ def test_what_is_no_text_is_answered_too(command: Command, name: str) -> None:
         ),
         ('data.columns={ignore=["leval"]}', ("no column 'leval'", "Did you mean 'level'?", "columns.ignore")),
         ('data.columns={factory="works"}', ("no column 'works'", "columns.factory=NAME")),
-        ('data.columns={values=["device"]}', ("data.columns = 'device'", "once each")),
+        ('data.columns={values=["device"]}', ("data.columns = 'device'", "unique names")),
         ('data.classes=["good","torn"]', ("row 6, column 'label': 'worn'", "Did you mean 'torn'?")),
         ("data.window={length=7}", ("row 2, column 'device'", "3 training and 0 test windows of 7 rows", "3 more")),
         ("data.window={length=31}", ("0 training and 0 test windows",)),
@@ -295,5 +295,5 @@ def test_recordings_of_a_device_follow_their_times(tmp_path: Path) -> None:
 
 
 def test_a_silent_sensor_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(SettingError, match=r"row 2, column 'level': no value, and none in any other row\. .*\"level\""):
+    with pytest.raises(SettingError, match=r"row 2, column 'level': no value, as in all other rows\. .*\"level\""):
         load(tmp_path, plant(everywhere("level", "NA")), Reading(missing="mean"))

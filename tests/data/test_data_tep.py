@@ -116,7 +116,7 @@ def test_damaged_files_are_named(folder: Path, spoil: object, message: str) -> N
 
 
 def test_what_is_missing_or_does_not_fit_is_said(folder: Path) -> None:
-    with pytest.raises(SettingError, match="come with test samples of their own"):
+    with pytest.raises(SettingError, match="have test samples of their own"):
         sources.load("tep", root=folder.parent, reading=Reading(split=TimeSplit()))
     with pytest.raises(SettingError, match="no training samples are left"):
         sources.load("tep", root=folder.parent, reading=Reading(window=Window(501)))

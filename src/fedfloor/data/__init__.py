@@ -1,1 +1,1 @@
-"""Data sets, published ones and the user's own, as samples with labels, owners and times."""
+"""Published, generated and user-supplied data sets as samples with labels, owners and times."""

@@ -29,13 +29,13 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-PART = ".part-"  # in the names of folders that are not whole yet
+PART = ".part-"  # in the names of folders that are not complete yet
 PATIENCE_S = 600.0  # how long one process waits for another that parses the same files
 
 
 @contextmanager
 def _work_folder(place: Path) -> Iterator[Path]:
-    """Yield a new folder beside ``place``, or a temporary one, which is removed at the end unless it was renamed."""
+    """Yield a new folder beside ``place``, or a temporary folder; remove it at the end unless it was renamed."""
     lock = _lock(place)
     try:
         folder = _beside(place) if lock is not None else None
@@ -44,7 +44,7 @@ def _work_folder(place: Path) -> Iterator[Path]:
         except OSError as error:
             raise RunError(
                 f"neither the cache nor a temporary folder can be written ({error.strerror or error}). Set "
-                "FEDFLOOR_CACHE to a folder that can."
+                "FEDFLOOR_CACHE to a writable folder."
             ) from error
         try:
             yield folder
@@ -56,7 +56,7 @@ def _work_folder(place: Path) -> Iterator[Path]:
 
 
 def _lock(place: Path) -> BaseFileLock | None:
-    """Wait until this process alone may make an entry; None where that is impossible, or would take too long."""
+    """Lock an entry for this process; return None where locking is impossible or takes longer than PATIENCE_S."""
     from filelock import FileLock, Timeout
 
     lock = FileLock(f"{place}.lock")
@@ -68,16 +68,16 @@ def _lock(place: Path) -> BaseFileLock | None:
             log.info("waiting for another process that is reading the same files")
             lock.acquire(timeout=PATIENCE_S)
     except Timeout:
-        log.info("the other process is still not done: this one reads the files too, without a cache entry")
+        log.info("the other process has not finished: this process reads the files too, without a cache entry")
         return None
-    except (OSError, NotImplementedError) as error:  # a file system may have no locks
+    except (OSError, NotImplementedError) as error:  # not every file system supports locks
         _no_cache(place.parent.parent, getattr(error, "strerror", None) or type(error).__name__)
         return None
     return lock
 
 
 def _beside(place: Path) -> Path | None:
-    """Make a folder beside ``place``, whose lock this process holds; remove leftovers of killed processes."""
+    """Make a folder beside ``place``, whose lock this process holds; remove the folders of killed processes."""
     from filelock import FileLock, Timeout
 
     for left in place.parent.parent.glob(f"*/*{PART}*"):
@@ -87,7 +87,7 @@ def _beside(place: Path) -> Path | None:
             shutil.rmtree(left, ignore_errors=True)
     folder = place.with_name(f"{place.name}{PART}{secrets.token_hex(4)}")
     try:
-        folder.mkdir()  # as the user's umask says, so that a shared cache can be read by others
+        folder.mkdir()  # with the user's umask, so that other users can read a shared cache
     except OSError as error:
         _no_cache(place.parent.parent, error.strerror)
         return None
@@ -96,20 +96,20 @@ def _beside(place: Path) -> Path | None:
 
 @cache
 def _no_cache(root: Path, why: str | None) -> None:
-    log.info("no cache: %s cannot be written (%s). FEDFLOOR_CACHE names another folder.", root, why)
+    log.info("no cache: %s cannot be written (%s). Set FEDFLOOR_CACHE to another folder.", root, why)
 
 
-HEADER = 256  # bytes: the length of an array is written over it when it is known
+HEADER = 256  # bytes, overwritten once the length of the array is known
 ABOUT = "about.json"
 
 
 @dataclass(frozen=True, eq=False)
 class CacheEntry:
-    """A parser's result.
+    """The arrays and facts that a parser wrote.
 
     Args:
-        arrays: the arrays by name, mapped into memory: read-only, and shared by all processes that read them.
-        facts: all else, as JSON.
+        arrays: the arrays by name, read-only and memory-mapped, so that all processes share them.
+        facts: all other results, as JSON.
     """
 
     arrays: Mapping[str, NDArray[Any]]
@@ -117,7 +117,7 @@ class CacheEntry:
 
 
 class Writer:
-    """Takes arrays piece by piece, so that a data set need not fit into memory."""
+    """A writer of arrays, block by block, so that a data set need not fit into memory."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -125,7 +125,7 @@ class Writer:
         self._lengths: dict[str, int] = {}
 
     def append(self, name: str, block: NDArray[Any], kind: DTypeLike | None = None) -> None:
-        """Add a block [n, …] to the end of an array; its blocks have one type and agree in all but their length.
+        """Append a block [n, …] to an array; all its blocks have the same type and the same shape but for n.
 
         Raises:
             RunError: the disk is full.
@@ -151,7 +151,7 @@ class Writer:
     def finish(self, facts: Mapping[str, Any]) -> None:
         """Write the arrays' headers (NPY 1.0: magic number, header's length; type, order and shape) and the facts.
 
-        It is then on the disk completely, not merely in the system's buffers.
+        The files are flushed to the disk.
         """
         with _writing(self._folder):
             sizes = {}
@@ -169,28 +169,28 @@ class Writer:
     def close(self) -> None:
         """Close the files."""
         for file, _, _ in self._open.values():
-            with contextlib.suppress(OSError):  # it flushes once more, on a disk that may be full
+            with contextlib.suppress(OSError):  # closing flushes once more, perhaps to a full disk
                 file.close()
 
 
 def remember(
     recipe: str, files: Sequence[Path], make: Callable[[Writer], Mapping[str, Any]], root: Path | None = None
 ) -> CacheEntry:
-    """Return the result of ``make`` for files: from the cache if the same recipe was applied to the same bytes before.
+    """Return the result of ``make`` for files, from the cache if the same recipe was applied to the same bytes before.
 
-    Processes that need the same entry at once wait for the first of them, and map its result. Where the cache cannot be
-    written the arrays lie in a temporary folder that has no name any more: they are parsed again next time.
+    Concurrent processes that need the same entry wait for the first of them and map its result. Where the cache cannot
+    be written, the arrays are in an unlinked temporary folder, and the files are parsed again next time.
 
     Args:
-        recipe: names the parser, its version and its settings: all that the result depends on beside the files' bytes,
-            their names and their order.
+        recipe: the parser, its version and its settings: everything the result depends on apart from the files' bytes,
+            names and order.
         files: the files to parse, in order.
-        make: writes the arrays and returns the facts. Where it fails nothing is kept.
-        root: the folder of the files, where the folders below it have a meaning (a device, a label): their
-            names then count too.
+        make: writes the arrays and returns the facts. Nothing is kept if it fails.
+        root: the folder of the files, if the folders below it have a meaning (a device, a label): their names then
+            belong to the key of the entry.
 
     Raises:
-        SettingError: a file cannot be read, or it changed meanwhile.
+        SettingError: a file cannot be read, or it changed while it was read.
         RunError: the disk is full.
     """
     stamps = [_stamp(path) for path in files]
@@ -217,9 +217,9 @@ def remember(
             )
         changed = [path for path, stamp in zip(files, stamps, strict=True) if _stamp(path) != stamp]
         if changed:
-            raise SettingError(f"{changed[0]} changed while it was being read. Try again once it is whole.")
+            raise SettingError(f"{changed[0]} changed while it was being read. Try again once it is complete.")
         if folder.parent == place.parent:
-            with contextlib.suppress(OSError):  # not kept then; what is mapped stays readable
+            with contextlib.suppress(OSError):  # then the entry is not kept; mapped arrays stay readable
                 if place.exists():  # a damaged entry
                     old = folder.with_name(f"{folder.name}-old")
                     place.rename(old)
@@ -229,7 +229,7 @@ def remember(
 
 
 def cache_root() -> Path:
-    """Return the folder of the cache: ``$FEDFLOOR_CACHE``, or else the user's cache folder."""
+    """Return the folder of the cache: ``$FEDFLOOR_CACHE``, by default the user's cache folder."""
     chosen = os.environ.get("FEDFLOOR_CACHE")
     if chosen:
         return expanded(chosen, "FEDFLOOR_CACHE = ").absolute()
@@ -263,19 +263,19 @@ def _writing(folder: Path) -> Iterator[None]:
         full = error.errno in (errno.ENOSPC, errno.EDQUOT)
         why = "the disk is full" if full else f"{error.strerror or error}"
         raise RunError(
-            f"{why}: parsed data could not be kept in {folder.parent}. Make room, or set FEDFLOOR_CACHE to a folder "
-            "on another disk. Nothing was left there."
+            f"{why}: parsed data could not be kept in {folder.parent}. Free disk space, or set FEDFLOOR_CACHE to a "
+            "folder on another disk. No partial files were left."
         ) from error
 
 
 def _settle(file: BinaryIO) -> None:
-    """Flush a file to the disk: after a power cut an entry must be whole, or absent."""
+    """Flush a file to the disk, so that after a power cut an entry is complete or absent."""
     file.flush()
     os.fsync(file.fileno())
 
 
 def _open(place: Path) -> CacheEntry | None:
-    """Return an entry whose files are all present in full length, or None."""
+    """Return an entry if all its files are present in full length, otherwise None."""
     try:
         about = json.loads((place / ABOUT).read_bytes())
         if any((place / name).stat().st_size != size for name, size in about["sizes"].items()):
@@ -285,5 +285,5 @@ def _open(place: Path) -> CacheEntry | None:
             mapped = np.lib.format.open_memmap(place / name, mode="r") if size > HEADER else np.load(place / name)
             arrays[name.removesuffix(".npy")] = np.asarray(mapped)
         return CacheEntry(arrays, about["facts"])
-    except Exception:  # damaged in whatever way: it is made anew
+    except Exception:  # damaged in any way: the entry is made again
         return None

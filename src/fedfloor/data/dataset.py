@@ -1,4 +1,4 @@
-"""A data set: labels, owners and times as arrays; samples on demand, bytes of pictures or floats of sensors."""
+"""A data set: labels, owners and times as arrays; samples on demand, as bytes of pictures or floats of sensors."""
 
 from __future__ import annotations
 
@@ -27,21 +27,22 @@ LETTERS_AND_DIGITS = (*"0123456789", *"ABCDEFGHIJKLMNOPQRSTUVWXYZ", *"abcdefghij
 
 @dataclass(frozen=True)
 class Inputs:
-    """The parts of a sample, from which samples for a trained model can be made.
+    """The parts of a sample, needed to make samples for a trained model.
 
     Args:
         kind: ``"image"``: bytes [C, H, W]; ``"table"``: a row of sensors [C], or a window of rows [C, L].
         columns: C names of the sensors.
-        length, step: a window's rows, and the distance from one to the next; None where each row is a sample.
+        length, step: the rows of a window, and the distance in rows between two windows; None where each row is a
+            sample.
         missing: the treatment of missing values.
         names: the columns named for device, factory, time, label and id.
-        decimal: the decimal mark of the tables it was read from.
-        scaled: whether pictures of other sizes were scaled.
+        decimal: the decimal mark of the tables that the samples were read from.
+        scaled: whether pictures were scaled to a common size.
         dialect: the format of the tables, where it is not the default: ``time_format``, ``header``, ….
-        coding: the conversion of texts and numbers of tables that are not used as they are: ``bins`` make classes of a
-            label that is a number, ``categories`` sensors of texts.
+        coding: conversions of table cells: ``bins`` turn numeric labels into classes, ``categories`` turn texts into
+            sensors.
         device_of: the part of a table's path that names its device, as :class:`~fedfloor.data.files.tree.Naming`; empty
-            where a column does, or nothing.
+            where a column or nothing names it.
     """
 
     kind: Literal["image", "table"] = "image"
@@ -75,8 +76,8 @@ class Owned:
     """The natural owners of samples: the devices that recorded them.
 
     Args:
-        names: the names of the owners 0, 1, …; empty where they only have numbers.
-        factory: int32, the factory of each owner; None where they are unknown.
+        names: the names of the owners 0, 1, …; empty where owners have numbers only.
+        factory: int32, the factory of each owner; None where factories are unknown.
         factories: the factories' names.
     """
 
@@ -87,10 +88,10 @@ class Owned:
 
 @dataclass(frozen=True, eq=False)
 class Made:
-    """Training samples that are generated on demand, too many for even their classes to be kept.
+    """Training samples generated on demand, with classes too numerous to be kept in memory.
 
     Args:
-        first: int64 [K + 1]: device k made the samples first[k] … first[k + 1] − 1.
+        first: int64 [K + 1]: the samples of device k are first[k] … first[k + 1] − 1.
         labels: training indices [n] → their classes, int64 [n]. A pure function.
     """
 
@@ -100,10 +101,10 @@ class Made:
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
-    """Samples with a bin each (in classification: a class), and targets, owners and times if they have any.
+    """Samples, each with a bin (in classification: a class) and, where known, targets, an owner and a time.
 
-    The value of a stored number is ``scale`` times it. A sample of sensors may hold NaN where ``inputs.missing`` is
-    ``"mean"``: that stands for the mean of its channel.
+    A stored number times ``scale`` is its value. A sample of sensors may hold NaN where ``inputs.missing`` is
+    ``"mean"``: it represents the mean of its channel.
 
     Args:
         name: the name, as in ``[data] name``.
@@ -114,29 +115,30 @@ class Dataset:
         owner: int32 [N], the owner of each training sample, counted from 0; None where unknown.
         owner_test: int32 [Nt], with the same numbers as ``owner``.
         digest: SHA-256 over the content the data came from: the files' bytes, or the recipe of generated data.
-        take: (training indices [n], device) → uint8 or float32 [n, *shape]. Only generated data look at the device: a
-            device prints in its own style whatever the partition hands it. A pure function of its arguments.
+        take: (training indices [n], device) → uint8 or float32 [n, *shape]. Only generated data depend on the device,
+            which prints every sample assigned to it in its own style. A pure function of its arguments.
         take_test: test indices [n] → uint8 or float32 [n, *shape].
-        rendered: True where ``take`` makes its images anew each time, so that keeping them saves time.
+        rendered: whether ``take`` renders its images at each call, so that caching them saves time.
         scale: factor from a stored number to its value.
-        time: float64 [N], when each training sample was taken (a window: its last row); None where they are unknown.
-        first: int64 [N], the first row of each training sample where they are windows that overlap: two share rows
-            where these numbers differ by less than a window's length. None where no two samples share any.
-        first_test: int64 [Nt], the same of the test samples.
-        through: float64 [N], the position of each training sample in its recording, 0 to 1, where that and not time
-            determines which come last: a device's recordings have no order among them, or windows overlap and it is
-                unknown
-            their times; else None.
+        time: float64 [N], the time of each training sample (of a window: of its last row); None where times are
+            unknown.
+        first: int64 [N], the first row of each training sample, if samples are overlapping windows: two windows share
+            rows if these numbers differ by less than a window's length. None if no two samples share rows.
+        first_test: int64 [Nt], the same for the test samples.
+        through: float64 [N], the position of each training sample in its recording, 0 to 1, if position and not time
+            determines the last samples: where a device's recordings have no order, or windows overlap and their times
+            are unknown; otherwise None.
         owned: names and factories of the owners.
-        inputs: a description of a sample's parts.
-        run: int32 [N], the recording of each training sample, where whole ones are for testing; else None.
-        made: owners and classes of the training samples, where these are computed on demand.
+        inputs: the description of a sample's parts.
+        run: int32 [N], the recording of each training sample, if whole recordings are held out for testing; otherwise
+            None.
+        made: owners and classes of training samples that are generated on demand.
         task: the task of a model.
-        target: float32 [N, T], the targets of the training samples; None where the task learns their bins.
-        target_test: float32 [Nt, T], those of the test samples.
-        recording_test: int32 [Nt], the recording of each test sample; those of one are in the order of time. None where
-            they have no order.
-        held_by: int32 [Nt], the device that each test sample was held out of; None where they are no such samples.
+        target: float32 [N, T], the targets of the training samples; None if the targets are the bins.
+        target_test: float32 [Nt, T], the targets of the test samples.
+        recording_test: int32 [Nt], the recording of each test sample; the samples of a recording are in the order of
+            time. None where samples have no order.
+        held_by: int32 [Nt], the device from whose data each test sample was held out; None for other test samples.
     """
 
     name: str
@@ -170,34 +172,34 @@ class Dataset:
         return self.y[indices] if self.made is None else self.made.labels(indices)
 
     def targets(self, indices: Indices) -> Labels | Targets:
-        """Return the values to predict of training samples: their bins int64 [n], or targets float32 [n, T]."""
+        """Return the values to predict for training samples: bins int64 [n], or targets float32 [n, T]."""
         return self.labels(indices) if self.target is None else self.target[indices]
 
     def targets_test(self, indices: Indices) -> Labels | Targets:
-        """Return the values to predict of test samples, as :meth:`targets` does."""
+        """Return the values to predict for test samples, as :meth:`targets` does."""
         return self.y_test[indices] if self.target_test is None else self.target_test[indices]
 
     @property
     def outputs(self) -> int:
-        """Numbers that a network gives for a sample."""
+        """The number of a network's outputs for a sample."""
         targets = self.task.targets if self.target_test is None else self.target_test.shape[1]
         return self.task.outputs(len(self.classes), targets, self.shape)
 
     @property
     def sample_bits(self) -> int:
-        """Bits of a sample as it is stored: a byte for each number of a picture, four for each of a sensor."""
+        """The stored size of a sample in bits: 8 for each number of a picture, 32 for each sensor value."""
         return math.prod(self.shape) * (8 if self.inputs.kind == "image" else 32)
 
 
 @dataclass(frozen=True, eq=False)
 class SamplePool:
-    """Samples in one contiguous array, in memory or mapped into it, so that processes share its pages.
+    """Samples in one contiguous array, in memory or memory-mapped, so that processes can share its pages.
 
     Args:
         x: uint8 or float32 [N, …].
         y: int64 [N].
         owner: int32 [N], or None.
-        rows: int64 [N], the place in ``x`` of sample 0, 1, …; None where they are in order.
+        rows: int64 [N], the index in ``x`` of sample 0, 1, …; None where samples are in order.
     """
 
     x: Values
@@ -216,7 +218,7 @@ def pooled(
     (2, 1, 2, 2)
     """
 
-    def take(indices: Indices, device: int) -> Values:  # noqa: ARG001  (who asks makes no difference here)
+    def take(indices: Indices, device: int) -> Values:  # noqa: ARG001  (samples do not depend on the device here)
         return train.x[indices if train.rows is None else train.rows[indices]]
 
     def take_test(indices: Indices) -> Values:

@@ -1,4 +1,4 @@
-"""Downloading a published data set: whole files with the published checksum, or nothing."""
+"""Downloads of published data sets: complete files with the published checksum, or none."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ from fedfloor.data.sources import PUBLISHED, File, Published
 from fedfloor.errors import FedfloorError, RunError, SettingError, unknown
 
 CHUNK = 1 << 16  # bytes
-PATIENCE_S = (10, 30)  # until a server is reached, and between two pieces of its answer
+PATIENCE_S = (10, 30)  # seconds to connect to a server, and between two pieces of its answer
 MIRROR = "FEDFLOOR_MIRROR"
 log = logging.getLogger(__name__)
 
-Follow = Callable[[str, int, int], None]  # called with a file's name, the bytes that have come, and all of them
+Follow = Callable[[str, int, int], None]  # called with a file's name, the bytes received and the bytes expected
 
 
 class _NoFileError(Exception):
-    """An address does not deliver the file; the next one may."""
+    """An address that does not deliver the file; the next address is tried."""
 
 
 def get(
@@ -43,24 +43,25 @@ def get(
     catalog: Mapping[str, Published] = PUBLISHED,
     load: Callable[[str, Path], object] = lambda name, root: sources.load(name, root=root),
 ) -> list[dict[str, str | int | None]]:
-    """Download the missing files of a data set into ``root/name``; existing ones are only replaced with ``force``.
+    """Download the missing files of a data set into ``root/name``; existing files are only replaced with ``force``.
 
     Args:
         name: the name of the data set.
         root: the folder that holds the data sets' folders; :func:`fedfloor.data.sources.data_root` if None.
-        mirror: address that holds ``NAME/FILE``, used instead of the published ones; ``$FEDFLOOR_MIRROR`` if None.
-        force: fetch files anew that differ from the published ones.
+        mirror: an address with ``NAME/FILE``, used instead of the published addresses; ``$FEDFLOOR_MIRROR`` if None.
+        force: replace files that differ from the published ones.
         follow: called with the progress.
         catalog: the data sets that can be downloaded, by name.
-        load: reads a data set by its name and root, or raises a FedfloorError: whether files other than published do.
+        load: reads a data set by its name and root, or raises a FedfloorError; tests whether files that differ from the
+            published ones are usable.
 
     Returns:
-        A row per file with file, bytes (as published), state (``"downloaded"``, ``"kept"``, or ``"left alone"``: other
-        than published, but it can be loaded), source (the address it came from, or None) and where (its path).
+        A row per file with file, bytes (as published), state (``"downloaded"``, ``"kept"``, or ``"left alone"``: not as
+        published, but loadable), source (the address of the download, or None) and where (its path).
 
     Raises:
-        SettingError: an unknown name, a data set that is no files, a wrong mirror, a folder that cannot be written.
-        RunError: no address had a file, the disk is full, or files other than published cannot be loaded either.
+        SettingError: an unknown name, a data set without files, a wrong mirror, a folder that cannot be written.
+        RunError: no address has a file, the disk is full, or existing files are neither as published nor loadable.
     """
     if name not in catalog:
         raise unknown("data set", name, catalog)
@@ -102,21 +103,21 @@ def _row(file: File, state: str, where: Path, source: str | None = None) -> dict
     return {"file": file.name, "bytes": file.size, "state": state, "source": source, "where": str(where)}
 
 
-# -- what is there ----------------------------------------------------------------------------------------------------
+# -- existing files ----------------------------------------------------------------------------------------------------
 
 
 def _present(folder: Path, file: File) -> Path | None:
-    """Return where a file lies, packed by the user or as published, in the order in which readers look."""
+    """Return the path of a file, as published or packed by the user; the first in the readers' search order."""
     for path in (folder / f"{file.name}.gz", folder / file.name):
         if path.is_file():
             return path
         if path.exists():
-            raise SettingError(f"{path} is not a file: the file {file.name} belongs there. Move it away.")
+            raise SettingError(f"{path} is not a file, but {file.name} is to be saved under this path. Move it away.")
     return None
 
 
 def _same(path: Path, file: File) -> bool:
-    """Return whether a file has the published content; one that the user packed is unpacked first."""
+    """Return whether a file has the published content; a file packed by the user is unpacked first."""
     algorithm, _, expected = file.checksum.partition(":")
     digest = hashlib.new(algorithm, usedforsecurity=False)
     try:
@@ -131,7 +132,7 @@ def _same(path: Path, file: File) -> bool:
 
 
 def _problem(load: Callable[[str, Path], object], name: str, root: Path) -> str | None:
-    """Return why a data set cannot be loaded, or None."""
+    """Return the error of loading a data set, or None."""
     try:
         load(name, root)
     except FedfloorError as error:
@@ -143,7 +144,7 @@ def _problem(load: Callable[[str, Path], object], name: str, root: Path) -> str 
 
 
 def _mirror(name: str, given: str | None) -> tuple[str, ...]:
-    """Return the address of the data set on the user's mirror, if there is one."""
+    """Return the address of the data set on the user's mirror, if a mirror is set."""
     word, url = ("--from", given) if given is not None else (MIRROR, os.environ.get(MIRROR, ""))
     if not url and given is None:
         return ()
@@ -151,13 +152,13 @@ def _mirror(name: str, given: str | None) -> tuple[str, ...]:
     if parts.scheme not in ("http", "https") or not parts.netloc:
         raise SettingError(
             f"{word} {_shown(url)}: must be a web address such as http://mirror.plant/data, which holds {name}/FILE. "
-            "Files in a folder need no download: set FEDFLOOR_DATA to it."
+            "Files in a folder need no download: set FEDFLOOR_DATA to the folder."
         )
     return (f"{url.rstrip('/')}/{name}/",)
 
 
 def _fetch(file: File, folder: Path, places: tuple[str, ...], page: str, follow: Follow) -> str:
-    """Download a file from the first address that has it; return that address."""
+    """Download a file from the first address that delivers it; return this address."""
     refused = []
     for place in places:
         url = place + file.name
@@ -171,16 +172,16 @@ def _fetch(file: File, folder: Path, places: tuple[str, ...], page: str, follow:
         except OSError as error:
             if error.errno in (errno.ENOSPC, errno.EDQUOT):
                 raise RunError(
-                    f"the disk is full: {file.name} ({file.size:,} bytes) could not be written in {folder}, and "
-                    "no part was kept. Make room, or choose another folder with --root."
+                    f"the disk is full: {file.name} ({file.size:,} bytes) could not be written in {folder}, and no "
+                    "part was kept. Free disk space, or choose another folder with --root."
                 ) from error
             raise SettingError(
                 f"cannot write {file.name} in {folder}: {_reason(error)}. Choose another folder with --root, or set "
                 "FEDFLOOR_DATA."
             ) from error
     raise RunError(
-        f"{file.name} could not be downloaded, and no part was kept. {' '.join(refused)} By hand: get it from "
-        f"{page} and put it into {folder}. Without internet: --from URL uses your mirror."
+        f"{file.name} could not be downloaded, and no part was kept. {' '.join(refused)} By hand: get it from {page} "
+        f"and put it into {folder}. Without internet: use your mirror with --from URL."
     )
 
 
@@ -188,11 +189,11 @@ def _retrieve(url: str, file: File, folder: Path, follow: Follow) -> None:
     """Download under a temporary name, compare the checksum, rename."""
     import pooch
 
-    pooch.get_logger().setLevel(logging.WARNING)  # progress and rows say it
+    pooch.get_logger().setLevel(logging.WARNING)  # the progress display and the rows state the same
     with _made(folder):
         try:
             pooch.retrieve(url, file.checksum, file.name, folder, downloader=partial(_stream, file=file, follow=follow))
-        except ValueError as error:  # pooch's word for a wrong checksum; it names the expected one and the one it got
+        except ValueError as error:  # pooch's error for a wrong checksum; it names the expected and the actual checksum
             raise _NoFileError(str(error).split(" Deleted ")[0].rstrip(".")) from error
 
 
@@ -204,7 +205,7 @@ def _made(folder: Path) -> Iterator[None]:
         folder.mkdir(parents=True, exist_ok=True)
         yield
     except BaseException:
-        with contextlib.suppress(OSError):  # something lies in it
+        with contextlib.suppress(OSError):  # the folder is not empty
             for place in new:
                 place.rmdir()
         raise
@@ -215,7 +216,7 @@ def _stream(url: str, target: str, _: object, *, file: File, follow: Follow) -> 
     import requests
     from urllib3.exceptions import HTTPError
 
-    # bytes as they are: many servers declare .gz files as an encoding, which clients would then unpack
+    # raw bytes: many servers declare .gz files as an encoding, which clients would then unpack
     request = partial(requests.get, headers={"Accept-Encoding": "identity"}, stream=True, timeout=PATIENCE_S)
     try:
         with request(url) as answer:
@@ -242,11 +243,11 @@ def _write(pieces: Iterable[bytes], target: Path, file: File, follow: Follow) ->
         raise _NoFileError(f"sent {done:,} bytes where {file.size:,} are published (a login page of the network?)")
     mask = os.umask(0)
     os.umask(mask)
-    target.chmod(0o666 & ~mask)  # temporary files are private, but colleagues may share the folder
+    target.chmod(0o666 & ~mask)  # temporary files are private, but other users may share the folder
 
 
 def _reason(error: BaseException) -> str:
-    """Return an error in a few words, those of the operating system if it has any."""
+    """Return a short description of an error, that of the operating system where it has one."""
     at: BaseException | None = error
     while at is not None:
         if isinstance(at, OSError) and at.strerror:

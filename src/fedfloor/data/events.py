@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 UNITS = {"s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 EVERY = 1 << 62  # rows
 LABEL, REMAINING, RUN = "label", "remaining", "run"
-NONE = "none"  # the label of rows that no event follows in time
+NONE = "none"  # the label of rows without an event within the time span
 
 
 @dataclass(frozen=True)
@@ -37,8 +37,8 @@ class _Table:
         path: the path of the file.
         cells: its cells.
         device: the device of each row.
-        time: the time of each row, in seconds or as it counts, [n].
-        form: the format of times.
+        time: the time of each row, in seconds or in the units of its numbers, [n].
+        form: the format of the times.
     """
 
     path: Path
@@ -49,7 +49,10 @@ class _Table:
 
 
 def seconds(text: str) -> float:
-    """Read a duration.
+    """Return a duration in seconds; a number without a unit is returned as it is.
+
+    Raises:
+        SettingError: the text is no duration above 0.
 
     >>> seconds("24h"), seconds("1.5 d"), seconds("30")
     (86400.0, 129600.0, 30.0)
@@ -57,8 +60,8 @@ def seconds(text: str) -> float:
     match = re.fullmatch(rf"\s*(\d+(?:\.\d+)?)\s*({'|'.join(UNITS)})?\s*", text)
     if match is None or not float(match[1]):
         raise SettingError(
-            f"--within {text}: must be a span of time above 0, such as 24h, 30min, 7d or 90s; where times are numbers, "
-            "a number."
+            f"--within {text}: must be a duration above 0, such as 24h, 30min, 7d or 90s; a number where times are "
+            "numbers."
         )
     return float(match[1]) * UNITS.get(match[2], 1.0)
 
@@ -67,24 +70,24 @@ def label_rows(
     data: Path, events: Path, out: Path, *, within: str = "", remaining: bool = False, kind: str = "",
     columns: Mapping[str, str] | None = None, force: bool = False,
 ) -> dict[str, Any]:  # fmt: skip
-    """Write a table with a column that states which event follows each of its rows, or the time until it.
+    """Write a table with a column for the kind of the event that follows each row, or for the time until this event.
 
     The row of device k at time t gets the kind of the first event of k at a time t' with t ≤ t' ≤ t + ``within``, else
-    ``none``. With ``remaining`` it gets min t' − t, in hours where times are dates, and the number of the events of k
-    before t as its run, so that no window crosses a repair; rows that no event follows are left out.
+    ``none``. With ``remaining`` it gets min t' − t, in hours where times are dates, and the number of events of k
+    before t as its run, so that no window crosses a repair; rows without a later event are left out.
 
     Args:
-        data: measurements: columns for device and time, and sensors.
-        events: columns for device and time, and one for the kind where it is a label.
+        data: the table of measurements, with columns for device and time, and sensors.
+        events: the table of events, with columns for device and time, and for the kind if it becomes the label.
         out: the table to write, as CSV.
-        within: the span before an event that counts, such as ``24h``.
+        within: the time span before an event in which rows get its label, such as ``24h``.
         remaining: whether to write the time until the next event instead.
-        kind: column of ``events`` with the kind; one of a common name, or the only one left, if left out.
-        columns: names of the columns ``device`` and ``time``, where they are not common ones.
+        kind: the column of ``events`` with the kind; by default a column with a common name, or the only one left.
+        columns: names of the columns ``device`` and ``time``, where these are unusual.
         force: whether to overwrite ``out``.
 
     Returns:
-        The facts: file, rows, events, and the rows per label, or the rows left out.
+        The facts: file, rows, events, and the number of rows per label, or of rows left out.
 
     Raises:
         SettingError: a column is missing, times cannot be read or compared, or no event concerns any row.
@@ -96,7 +99,10 @@ def label_rows(
     check_new(out, (".csv",), force=force)
     table, marks = _read(expanded(data), columns or {}), _read(expanded(events), columns or {})
     if (table.form == NUMBERS) != (marks.form == NUMBERS):
-        raise SettingError(f"{marks.path.name}: times are {marks.form}, but {table.path.name} has {table.form}.")
+        raise SettingError(
+            f"{marks.path.name}: times are {marks.form}, but {table.path.name} has {table.form}. Write "
+            "both in one format."
+        )
     added = [REMAINING, RUN] if remaining else [LABEL]
     taken = next((name for name in added if name in table.cells.names), None)
     if taken is not None:
@@ -136,12 +142,12 @@ def _read(path: Path, columns: Mapping[str, str]) -> _Table:
         raise SettingError(f"{place(path, short)}: {len(rows[short - 2])} cells, but the header has {len(names)}.")
     roles = guess.roles_of(table.top(guess.LOOKED_AT), {key: name for key, name in columns.items() if name})
     unread = next((name for name in names if guess.word_of(name) in guess.CALLED["time"]), "")
-    roles = {"time": unread} | roles  # whose cells are then read, and refused one by one
+    roles = {"time": unread} | roles  # the cells of the column are then read, and refused one by one
     for role in ("device", "time"):
         if roles.get(role) not in names:
             raise SettingError(
-                f"{path.name}: no column for the {role}. Available: {', '.join(names)}. Its name: --{role} NAME, in "
-                "both tables."
+                f"{path.name}: no column for the {role}. Available: {', '.join(names)}. Name it with --{role} NAME, "
+                "for both tables."
             )
     try:
         form, moments = read(table.cells(roles["time"]), None, None, ".")
@@ -160,19 +166,19 @@ def _kinds(events: _Table, given: str) -> list[str]:
     column = given or roles.get("label") or (free[0] if len(free) == 1 else "")
     if column not in names:
         problem = f"no column '{column}'" if column else "no column for the kind of event"
-        raise SettingError(f"{events.path.name}: {problem}. Available: {', '.join(names)}. Its name: --kind NAME.")
+        raise SettingError(f"{events.path.name}: {problem}. Available: {', '.join(names)}. Name it with --kind NAME.")
     kinds = table.cells(column)
     if "" in kinds or NONE in kinds:
         row = 2 + next(i for i, each in enumerate(kinds) if each in ("", NONE))
         raise SettingError(
-            f"{place(events.path, row, column)}: an event needs a kind, other than '{NONE}', which stands for rows "
-            "that no event follows."
+            f"{place(events.path, row, column)}: an event needs a kind other than '{NONE}', the label of rows without "
+            "a following event."
         )
     return kinds
 
 
 def _next(table: _Table, events: _Table) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the row of the next event of each row's device, −1 without one, and the number of events before it."""
+    """Return for each row the index of its device's next event (−1 if none), and the number of its earlier events."""
     order = np.argsort(events.time, kind="stable")
     of_device: dict[str, list[int]] = {}
     for event in order.tolist():

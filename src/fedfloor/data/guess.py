@@ -1,4 +1,4 @@
-"""Guesses of the roles of a table's columns, for a draft that its reader can correct."""
+"""Guesses of the roles of a table's columns, for a draft that the user can correct."""
 
 from __future__ import annotations
 
@@ -29,29 +29,29 @@ ANSWERS = (
     "result", "quality", "ergebnis", "qualität", "response", "verdict", "ausschuss", "befund", "attack",
     "normal_attack", "attack_label", "abnormal", "defective", "faulty", "classes", "category", "kategorie",
 )  # fmt: skip
-COUNTERS = ("second", "seconds", "sekunde", "minute", "minutes", "hour", "stunde")  # a time where they only rise
-STEPS = ("sample", "step", "takt")  # a time where they only rise within recordings
+COUNTERS = ("second", "seconds", "sekunde", "minute", "minutes", "hour", "stunde")  # a time if they only rise
+STEPS = ("sample", "step", "takt")  # a time if they only rise within recordings
 LOOKED_AT = 200  # rows
 NAMED = 40  # columns for which an error lists names to copy
-COUNTED = 20_000  # rows that texts are counted in
-UNIT = re.compile(r"[+-]?\d[\d.,' ]*?\s*((?:[^\W\d_]|[°%])[^\W_]{0,3}(?:/[^\W_]{1,3})?|)")  # after a number
-CANDIDATES = 4  # for a role, in an error
-FLAGS = 3  # columns of 0 and 1 side by side that are a label
-FEW = 20  # different texts that are categories
+COUNTED = 20_000  # rows in which texts are counted
+UNIT = re.compile(r"[+-]?\d[\d.,' ]*?\s*((?:[^\W\d_]|[°%])[^\W_]{0,3}(?:/[^\W_]{1,3})?|)")  # the unit after a number
+CANDIDATES = 4  # columns named for a role in an error
+FLAGS = 3  # adjacent columns of 0 and 1 that are taken for a label
+FEW = 20  # different texts in a column of categories, at most
 NOUNS = ("device", "machine", "unit", "asset", "station", "equipment", "engine", "maschine", "anlage")
-MACHINES = (  # further nouns, for a device's column with texts, or with "id" or the like in its name
+MACHINES = (  # more names of the device's column, if it has texts, or "id" or the like in its name
     "pump", "motor", "turbine", "compressor", "battery", "robot", "vehicle", "truck", "press", "furnace", "bearing",
     "drive", "gearbox", "pumpe", "presse", "ofen",
 )  # fmt: skip
 INDEX = re.compile(
     r"column \d+|unnamed: \d+|__index_level_\d+__|index", re.IGNORECASE
-)  # of rows, such as pandas writes
+)  # names of row numbers, such as pandas writes
 MATRIX = (
     " If the file holds one sensor, and a row is a sample with its values over time: fedfloor datasets matrices --help."
-    " If names are too many to write, or labels stand in a second file: docs/your-data.md, section 'Conversions'."
+    " If there are too many names to write, or labels are in a second file: docs/your-data.md, section 'Conversions'."
 )
 SWITCHES = (("false", "true"), ("no", "yes"), ("n", "y"), ("off", "on"), ("nein", "ja"), ("aus", "an"), ("aus", "ein"))
-STATE = re.compile(r"^(ab)?normal$|^n?ok$|^(healthy|good|bad|faulty|anomaly)$", re.IGNORECASE)  # of a machine, no name
+STATE = re.compile(r"^(ab)?normal$|^n?ok$|^(healthy|good|bad|faulty|anomaly)$", re.IGNORECASE)  # no name
 CLOCK = re.compile(r"\d{1,2}:\d{2}(:\d{2}([.,]\d+)?)?( ?[ap]\.?m\.?)?", re.IGNORECASE)
 CALLED = {
     "device": (
@@ -69,25 +69,25 @@ CALLED = {
     ),
 }  # fmt: skip
 
-PLACES = (  # columns that are the factory where they have one value on each device, and several devices a value
+PLACES = (  # columns taken for the factory if each device has one value, and a value several devices
     "line", "production_line", "linie", "building", "gebäude", "area", "bereich", "zone", "department", "abteilung",
     "region", "shop", "shop_floor", "fab", "mill", "park", "wind_farm", "station", "anlage",
 )  # fmt: skip
 
 
 def guess(path: Path, given: Mapping[str, Any], needed: Sequence[str] = ("device", "label")) -> dict[str, Any]:
-    """Return keys of ``[data]`` that a table probably needs, beside those given.
+    """Return the keys of ``[data]`` that a table probably needs in addition to ``given``.
 
-    A column of another common name is taken for the device, factory, time or label, and the only one that holds dates
-    for the time; a column of a few texts that is none of these becomes categories, one of many texts or a copy of the
-    label is ignored; where fractions are written with commas and the delimiter is another, ``decimal`` is a comma, and
-    where numbers such as 1.500,0 have both marks, the other one is ``thousands``. Without a device or a label only the
-    roles of other columns are guessed: the reader of the table refuses it by the missing ones. Dates that are not read
-    are never ignored.
+    A column with a common name is taken for the device, factory, time or label, and the only column of dates for the
+    time. Of the other columns, those with few texts become categories, and those with many texts or a copy of the label
+    are ignored. ``decimal`` is a comma if fractions are written with commas and the delimiter is not a comma; if
+    numbers such as 1.500,0 have both marks, the other mark is ``thousands``. Without a device or a label only the roles
+    of other columns are guessed, and the reader of the table reports the missing role. Unreadable dates are never
+    ignored.
 
     Raises:
-        SettingError: it cannot be read as a table, its first row holds values, or the time cannot be read: dates in
-            another form, or in two columns.
+        SettingError: the file cannot be read as a table, its first row holds values, or its time cannot be read because
+            dates have an unknown format or are in two columns.
     """
 
     table = head(path, LOOKED_AT, given)
@@ -145,12 +145,12 @@ def _with_sensors(
 
 
 def _told(columns: Mapping[str, Any]) -> set[str]:
-    """Return the columns that are stated to be sensors, or none."""
+    """Return the columns that the settings declare as sensors, categories or ignored."""
     return {name for role in ("values", "ignore", "categories") for name in columns.get(role, ())}
 
 
 def _day_and_clock(table: Excerpt, form: str | None) -> str | None:
-    """Return the only column of days and the only one of times of day, joined, where a table has both."""
+    """Return the joined name of a table's column of days and its column of times of day, if it has one of each."""
     cells = {name: table.cells(name) for name in table.names}
     clocks = [name for name in cells if table.rows and all(map(CLOCK.fullmatch, cells[name]))]
     days = [name for name in cells if clocks and all(_is_date(cell, None) for cell in cells[name])]
@@ -162,7 +162,7 @@ def _day_and_clock(table: Excerpt, form: str | None) -> str | None:
 
 
 def _coded(cells: Sequence[str]) -> str | list[str]:
-    """Return how a column of few texts becomes numbers: off and on are 0 and 1, others have a sensor each.
+    """Return the coding of a column with few texts: 0 and 1 for off and on, otherwise a sensor per text.
 
     >>> _coded(["True", "False", "NA"]), _coded(["ja", "nein"]), _coded(["low", "high"])
     (['False', 'True'], ['nein', 'ja'], 'one-hot')
@@ -174,7 +174,7 @@ def _coded(cells: Sequence[str]) -> str | list[str]:
 
 
 def _kept(columns: Mapping[str, Any], texts: Sequence[str], few: Mapping[str, str | list[str]]) -> dict[str, Any]:
-    """Return the keys that make categories of columns of few texts, and leave the other columns of texts out."""
+    """Return the keys that turn columns with few texts into categories and leave other columns of texts out."""
     kept: dict[str, Any] = {}
     if few:
         kept["categories"] = {**columns.get("categories", {}), **few}
@@ -184,7 +184,7 @@ def _kept(columns: Mapping[str, Any], texts: Sequence[str], few: Mapping[str, st
 
 
 def word_of(name: str) -> str:
-    """Return a column's name in small letters, its words joined by ``_``, without a unit in brackets.
+    """Return a column's name in lower case, its words joined by ``_``, without a unit in brackets.
 
     >>> word_of("machineID"), word_of("Pass/Fail"), word_of("Machine failure"), word_of("Time [s]")
     ('machine_id', 'pass_fail', 'machine_failure', 'time')
@@ -194,7 +194,7 @@ def word_of(name: str) -> str:
 
 
 def _answers(names: Sequence[str]) -> list[str]:
-    """Return the columns with names of labels of failures and faults, the likelier first.
+    """Return the columns whose names denote labels of failures and faults, the most likely first.
 
     >>> _answers(["heat", "is_anomaly", "Quality", "history"])
     ['is_anomaly', 'Quality']
@@ -203,7 +203,7 @@ def _answers(names: Sequence[str]) -> list[str]:
 
 
 def _check_names(path: Path, names: Sequence[str], given: Mapping[str, Any]) -> None:
-    """Refuse a first row of values; numbers in order may be names, such as wavelengths or places of pixels."""
+    """Refuse a first row of values; ascending numbers may be names, such as wavelengths or positions of pixels."""
     numbers, columns = numbers_of(names), given.get("columns", {})
     known = {word for called in CALLED.values() for word in called} | {*ANSWERS, "id"}
     named = any(word_of(name) in known or name in columns.values() or name in _told(columns) for name in names)
@@ -218,7 +218,7 @@ def _check_names(path: Path, names: Sequence[str], given: Mapping[str, Any]) -> 
 
 
 def _categories(table: Excerpt, texts: Sequence[str], label: str) -> list[str]:
-    """Return the columns of texts with a few recurring values that are no copy of the label."""
+    """Return the columns of texts that have few recurring values and do not copy the label."""
     categories = []
     for name in texts:
         cells = table.cells(name)
@@ -230,7 +230,7 @@ def _categories(table: Excerpt, texts: Sequence[str], label: str) -> list[str]:
 
 
 def roles_of(table: Excerpt, given: Mapping[str, Any], form: str | None = None) -> dict[str, str]:
-    """Return role → column: the given column, else the first column with one of the role's common names."""
+    """Return role → column: the given column, otherwise the first column with one of the role's common names."""
     names = table.names
     roles = {role: str(given[role]) for role in CALLED if role in given}
     run = next((name for name in names if word_of(name) in CALLED["run"]), None)
@@ -265,23 +265,23 @@ def roles_of(table: Excerpt, given: Mapping[str, Any], form: str | None = None) 
 
 
 def _machines(table: Excerpt, roles: Mapping[str, str], given: Mapping[str, Any]) -> list[str]:
-    """Return further columns with names of machines; for names in :data:`MACHINES`, only columns of texts."""
+    """Return other columns that may name machines; columns named in :data:`MACHINES` only if they hold texts."""
     free = [name for name in table.names if name not in roles.values() and name not in given.get("ignore", ())]
     texts = [name for name in free if word_of(name) in MACHINES and is_text(table.cells(name), ".")]
     return [*texts, *(name for name in free if word_of(name) in CALLED["device"])]
 
 
 def _finer(table: Excerpt, device: str, others: Sequence[str]) -> str:
-    """Return the first other column with separate machines in each device; otherwise the device's column."""
+    """Return the first of the other columns that divides each device into separate machines, otherwise ``device``."""
     whole, cells = table.cells(device), ((name, table.cells(name)) for name in others)
     return next((name for name, own in cells if 2 * len({*own}) <= len(own) and _groups(own, whole)), device)
 
 
 def _places(path: Path, roles: Mapping[str, str], given: Mapping[str, Any], *, device: bool) -> dict[str, str]:
-    """Return the roles of device and factory as more rows than the first show them, where they are guessed.
+    """Return the guessed columns of device and factory, judged by more rows than the first.
 
-    The finest column of machines is the device, and a column of places the factory where each device has one: another
-    one of a common name is none. Without a device there is no factory.
+    The device is the column that distinguishes most machines, and the factory a column with one value for each device;
+    no other column with a common name is taken for the factory. Without a device there is no factory.
     """
     table, columns = head(path, COUNTED + 1, given).whole(), given.get("columns", {})
     if roles.get("device") not in table.names:
@@ -302,7 +302,7 @@ def _places(path: Path, roles: Mapping[str, str], given: Mapping[str, Any], *, d
 
 
 def _groups(devices: Sequence[str], places: Sequence[str]) -> bool:
-    """Return whether each device has one place, and several places have devices.
+    """Return whether each device has a single place, and there are several places, some with several devices.
 
     >>> _groups(["a", "b", "c"], ["x", "x", "y"]), _groups(["a", "b"], ["x", "y"]), _groups(["a", "a"], ["x", "y"])
     (True, False, False)
@@ -311,10 +311,10 @@ def _groups(devices: Sequence[str], places: Sequence[str]) -> bool:
 
 
 def marks(path: Path, given: Mapping[str, Any], guessed: dict[str, Any], *, judged: bool) -> list[str]:
-    """Leave columns of marks out, but keep the first as the label if it only serves evaluation; return this in words.
+    """Leave out columns that mark anomalies, but keep the first as the label for evaluation; return sentences on both.
 
-    Such columns have one of :data:`ANSWERS` for a name and two values at most, or texts of which one is a state such as
-    ``normal``: as sensors they would give the anomalies away.
+    Such a column has a name among :data:`ANSWERS` and at most two values, or texts that include a state such as
+    ``normal``. As a sensor it would reveal the anomalies.
     """
     columns: dict[str, Any] = {**given.get("columns", {}), **guessed.get("columns", {})}
     table = head(path, COUNTED + 1, given).whole()
@@ -329,11 +329,13 @@ def marks(path: Path, given: Mapping[str, Any], guessed: dict[str, Any], *, judg
     sentences = []
     if judged and marked and "label" not in columns and "label" not in table.names:
         columns["label"] = marked[0]
-        sentences.append(f"'{marked[0]}' is taken for the label, which only serves evaluation")
+        sentences.append(f"'{marked[0]}' is taken for the label, which is only used for evaluation")
     rest = [name for name in marked if name != columns.get("label")]
     if rest:
         columns["ignore"] = [*columns.get("ignore", ()), *rest]
-        sentences.append(f"{', '.join(map(repr, rest))}: marks of anomalies and no sensors, so left out")
+        sentences.append(
+            f"{', '.join(map(repr, rest))}: left out, because these columns mark anomalies and are no sensors"
+        )
     if sentences:
         few = {name: how for name, how in columns.pop("categories", {}).items() if name not in marked}
         guessed["columns"] = columns | ({"categories": few} if few else {})
@@ -341,7 +343,7 @@ def marks(path: Path, given: Mapping[str, Any], guessed: dict[str, Any], *, judg
 
 
 def _check_times(table: str, texts: Mapping[str, Sequence[str]], form: str | None, *, has_time: bool) -> None:
-    """Refuse to ignore columns of texts that are the time, as far as names and cells show."""
+    """Refuse to ignore columns of texts that are the time, judged by their names and cells."""
     for name, cells in texts.items():
         known = [cell for cell in cells if cell.casefold() not in MISSING]
         odd = [cell for cell in known if not _is_date(cell, form)]
@@ -354,13 +356,13 @@ def _check_times(table: str, texts: Mapping[str, Sequence[str]], form: str | Non
     dates = [name for name, cells in texts.items() if _is_time(cells, form, numbers=False)]
     if dates and not has_time:
         raise SettingError(
-            f"{table}: columns {', '.join(map(repr, dates))} hold dates. Choose the time: "
-            f"--set data.columns.time={dates[0]}; or leave them out: --set 'data.columns.ignore={json.dumps(dates)}'."
+            f"{table}: columns {', '.join(map(repr, dates))} hold dates. Choose the time: --set "
+            f"data.columns.time={dates[0]}. Or leave them out: --set 'data.columns.ignore={json.dumps(dates)}'."
         )
 
 
 def _check_numbers(table: str, name: str, cells: Sequence[str], decimal: str) -> None:
-    """Refuse to ignore a column of texts that are numbers with a unit, or with other marks."""
+    """Refuse to ignore a column of numbers that are written with a unit or with other marks."""
     known = [cell for cell in cells if cell.casefold() not in MISSING]
     units = Counter(match[1] for cell in known if (match := UNIT.fullmatch(cell)))
     if not units or 2 * max(units.values()) < len(known) or len({*known}) == 1:
@@ -378,14 +380,14 @@ def _check_numbers(table: str, name: str, cells: Sequence[str], decimal: str) ->
 
 
 def _is_time(cells: Sequence[str], form: str | None, *, numbers: bool = True) -> bool:
-    """Return whether every cell is a date that is read as a time, or a number where numbers are accepted."""
+    """Return whether every cell is a readable date, or a number where numbers are accepted."""
     return bool(cells) and all(
         _is_date(cell, form) or (numbers and is_number(cell.replace(",", "."))) for cell in cells
     )
 
 
 def _rises(cells: Sequence[str], devices: Sequence[str]) -> bool:
-    """Return whether numbers rise from each row of a device to its next: a clock may start again in between.
+    """Return whether numbers rise between adjacent rows of a device; a clock may restart between devices.
 
     >>> _rises(["0", "1", "0", "1"], ["a", "a", "b", "b"]), _rises(["59", "0"], ["", ""]), _rises(["7", "7"], ["", ""])
     (True, False, False)
@@ -399,44 +401,44 @@ def _rises(cells: Sequence[str], devices: Sequence[str]) -> bool:
 
 
 def _is_date(text: str, form: str | None) -> bool:
-    """Return whether a cell is a date; a cell of digits alone may be a number, unless the form is given."""
+    """Return whether a cell is a date; a cell of digits only counts as a number unless the format is given."""
     digits = is_number(text) and not (form and "%" in form)
     return not digits and moment(text, form) is not None
 
 
 def _commas(cells: Sequence[str]) -> bool:
-    """Return whether fractions are written with commas, and none with points."""
+    """Return whether some fractions are written with commas and none with points."""
     return any(re.fullmatch(r"[+-]?\d+,\d+", cell) for cell in cells) and not any(
         re.fullmatch(r"[+-]?\d*\.\d+", cell) for cell in cells
     )
 
 
 def _thousands(cells: Sequence[str], decimal: str) -> str:
-    """Return the mark between thousands where numbers with both marks show it; "" where none does."""
+    """Return the mark between thousands, if numbers with both marks show it, otherwise ""."""
     mark = "." if decimal == "," else ","
     form = re.compile(rf"[+-]?\d{{1,3}}(?:[{mark}]\d{{3}})+[{decimal}]\d+")
     return mark if any(map(form.fullmatch, cells)) else ""
 
 
 def _indices(table: Excerpt, roles: Collection[str]) -> list[str]:
-    """Return columns of an index's name whose numbers rise by the same step from each row to the next."""
+    """Return columns with a name for row numbers whose values rise by the same step from row to row."""
     named = [name for name in table.names if INDEX.fullmatch(name) and name not in roles]
     counted = [name for name in named if len(table.rows) > 1 and all(map(is_number, table.cells(name)))]
     return [name for name in counted if len({*np.diff([*map(float, table.cells(name))])}) == 1]
 
 
 def is_called_time(name: str) -> bool:
-    """Return whether a column, or columns joined, have a common name of the time."""
+    """Return whether a column, or one of several joined columns, has a common name of the time."""
     return any(word_of(part) in CALLED["time"] for part in parts_of(name))
 
 
 def candidates(path: Path, given: Mapping[str, Any], role: str) -> list[str]:
-    """Return columns that may be the device or the label, in words: those of few values, such of texts first, and of
-    these such with a word of the role's common names.
+    """Return descriptions of columns with few values that may be the device or the label, the most likely first.
 
-    A device's rows follow each other, or the column has texts, none of which is a state such as ``normal``. A label is
-    no date, and neither has another role's common name. The last column comes first where it may be the label, as of
-    a measure that varies; after all others the first one, where that is such a measure.
+    Texts come before numbers, and names with a word of the role's common names before others. The rows of a device are
+    adjacent, or the column has texts, none of them a state such as ``normal``. A label is no date, and no candidate has
+    the common name of another role. The last column comes first if it may be the label or is a varying measure; a first
+    column that is a varying measure comes last.
     """
     table, columns, form = head(path, COUNTED + 1, given).whole(), given.get("columns", {}), given.get("time_format")
     known = {name for each in columns.values() for name in ([each] if isinstance(each, str) else each)}
@@ -468,7 +470,7 @@ def candidates(path: Path, given: Mapping[str, Any], role: str) -> list[str]:
 
 
 def _is_measure(cells: Sequence[str]) -> bool:
-    """Return whether a column holds numbers, more than :data:`FEW` different ones, that count no rows."""
+    """Return whether a column holds more than :data:`FEW` different numbers and does not number the rows."""
     known = [cell for cell in cells if cell.casefold() not in MISSING]
     if len({*known}) <= FEW or not all(map(is_number, known)):
         return False
@@ -476,7 +478,7 @@ def _is_measure(cells: Sequence[str]) -> bool:
 
 
 def _flags(table: Excerpt) -> list[str]:
-    """Return neighbouring columns of which at most one is 1 in a row, joined, in words: flags of faults.
+    """Return descriptions of fault flags: joined adjacent columns, at most one of which is 1 in a row.
 
     >>> rows = [["3", "1", "0", "0"], ["4", "0", "0", "0"], ["5", "0", "1", "0"], ["6", "0", "0", "1"]]
     >>> _flags(Excerpt(["x", "bent", "cut", "bump"], rows))
@@ -492,13 +494,13 @@ def _flags(table: Excerpt) -> list[str]:
 
 
 def is_text(cells: Sequence[str], decimal: str) -> bool:
-    """Return whether a column has cells, and none of them is a number."""
+    """Return whether a column has cells and none of them is a number."""
     filled = [cell for cell in cells if cell.casefold() not in MISSING]
     return bool(filled) and not any(is_number(cell.replace(decimal, ".")) for cell in filled)
 
 
 def _mostly_text(cells: Sequence[str], decimal: str) -> bool:
-    """Return whether a column has texts, or few values that are mostly no numbers: codes such as A, F, R and 4.
+    """Return whether a column has only texts, or few values that are mostly texts: codes such as A, F, R and 4.
 
     >>> codes = ["A", "F", "4", "R"] * 5
     >>> _mostly_text(codes, "."), _mostly_text(["1.5", "n.a.", "1.7"], "."), _mostly_text(["7", "E1", "E2", "E3"], ".")
@@ -538,7 +540,7 @@ def doubtful(sensors: Sequence[str]) -> list[str]:
 
 
 def words(guessed: Mapping[str, Any], given: Mapping[str, Any]) -> list[str]:
-    """Return the guesses in words, a sentence each."""
+    """Return a sentence for each guess."""
     before, columns = given.get("columns", {}), guessed.get("columns", {})
     sentences = [
         f"'{columns[role]}' is taken for the {role}" for role in CALLED if columns.get(role) and role not in before
@@ -550,7 +552,7 @@ def words(guessed: Mapping[str, Any], given: Mapping[str, Any]) -> list[str]:
         each = f"a sensor for each (one-hot); in an order: {order}"
         each = each if how == "one-hot" else f"0 for '{how[0]}', 1 for '{how[-1]}'"
         out = json.dumps([*columns.get("ignore", ()), name], ensure_ascii=False)
-        sentences.append(f"'{name}' holds a few texts: {each}; or leave it out: --set 'data.columns.ignore={out}'")
+        sentences.append(f"'{name}' holds a few texts: {each}. Or leave it out: --set 'data.columns.ignore={out}'")
     new = [name for name in columns.get("ignore", ()) if name not in before.get("ignore", ())]
     sentences += [
         f"'{name}' {'counts the rows' if INDEX.fullmatch(name) else 'holds no numbers'} and is ignored" for name in new

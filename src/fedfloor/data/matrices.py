@@ -1,7 +1,7 @@
 """Samples from matrices, one file per sensor: a row is a sample, and its columns are the sensor's values over time.
 
-So are, for example, UCI's human activity recognition and the condition monitoring of hydraulic systems written, with
-labels and subjects in files of their own. They become the arrays that ``[data]`` reads.
+Examples are UCI's human activity recognition and condition monitoring of hydraulic systems, with labels and subjects in
+separate files. They are converted to arrays that ``[data]`` reads.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ def convert(
     """Write an ``.npz`` file of windows from matrices, and return its contents.
 
     Args:
-        sensors: matrices [N, n], n of each sensor's own; a folder stands for all matrices in it but ``label`` and
-            ``device``. Texts in it, such as a description, are named and left out.
-        label, device: a file of N rows; ``FILE:3`` for its third column. New samples to predict have no label.
-        length: L, values of a sensor in a sample: means over n/L values each; the smallest n if left out.
+        sensors: matrices [N, n], where n may differ between sensors; a folder means all matrices in it except ``label``
+            and ``device``. Other text files in it, such as a description, are logged and left out.
+        label, device: a file of N rows; ``FILE:3`` for its third column. Samples for predictions need no label.
+        length: L, the number of values of a sensor in a sample, each a mean over n/L values; by default the smallest n.
         force: whether an existing file is overwritten.
 
     Raises:
-        SettingError: no matrices, another number of rows, or values that are no finite numbers.
+        SettingError: no matrices, matrices with different numbers of rows, or values that are not finite.
         RunError: the file cannot be written.
     """
     out = expanded(out)
@@ -53,19 +53,23 @@ def convert(
     aside = {_parsed(text)[0].resolve() for text in (label, device) if text}
     matrices = {path: matrix(path) for path in _files(sensors) if path.resolve() not in aside}
     if not matrices:
-        raise SettingError(f"{', '.join(map(str, sensors))}: no matrices ({', '.join(ENDINGS)}) beside the labels.")
+        raise SettingError(
+            f"{', '.join(map(str, sensors))}: no matrices ({', '.join(ENDINGS)}) apart from labels and "
+            "devices. Give the sensors' files."
+        )
     rows = {text: len(arrays[name]) for name, text in (("y", label), ("device", device)) if text}
     rows |= {path.name: len(x) for path, x in matrices.items()}
     first, samples = next(iter(rows.items()))
     for name, many in rows.items():
         if many != samples:
             raise SettingError(
-                f"{name}: {many:,} rows, but {first} has {samples:,}. Each of them has a row per sample."
+                f"{name}: {many:,} rows, but {first} has {samples:,}. Give files with the same number of rows, one per "
+                "sample."
             )
     sizes = {path.stem: x.shape[1] for path, x in matrices.items()}
     length = length or min(sizes.values())
     if length < 1:
-        raise SettingError(f"--length {length}: at least 1.")
+        raise SettingError(f"--length {length}: must be at least 1.")
     arrays["x"] = np.stack([resampled(x, length) for x in matrices.values()], axis=1).astype(np.float32)
     arrays["sensors"] = np.array([path.stem for path in matrices])
     with new_file(out) as part, part.open("wb") as file:
@@ -74,7 +78,7 @@ def convert(
 
 
 def resampled(x: Matrix, length: int) -> Matrix:
-    """Return means of rows [N, n] over ``length`` equal spans of time; a value fills its n-th part of them evenly.
+    """Return the means of rows [N, n] over ``length`` equal time spans, [N, length]; each value covers 1/n of the time.
 
     >>> resampled(np.array([[1.0, 3.0, 5.0, 7.0]]), 2).tolist(), resampled(np.array([[1.0, 4.0]]), 3).tolist()
     ([[2.0, 6.0]], [[1.0, 2.5, 4.0]])
@@ -88,10 +92,10 @@ def resampled(x: Matrix, length: int) -> Matrix:
 
 
 def matrix(path: Path, column: int | None = None) -> Matrix:
-    """Read numbers in rows, with blanks, commas, semicolons or tabs between; one ``column``, whatever others hold.
+    """Return numbers in rows, separated by blanks, commas, semicolons or tabs; or only ``column``, counted from 0.
 
     Raises:
-        SettingError: not a matrix of finite numbers.
+        SettingError: the file is not a matrix of finite numbers.
     """
     lines = _lines(path)
     try:
@@ -115,7 +119,7 @@ def _lines(path: Path) -> list[str]:
 
 
 def _is_row(line: str) -> bool:
-    """Return whether a line holds numbers alone."""
+    """Return whether a line holds only numbers."""
     return bool(cells := line.split()) and all(map(is_number, cells))
 
 
@@ -130,13 +134,13 @@ def _files(paths: Sequence[Path]) -> list[Path]:
         inside = sorted(each for each in path.iterdir() if each.suffix in ENDINGS)
         texts = [each for each in inside if not any(map(_is_row, _lines(each)))]
         for each in texts:
-            log.info("%s: a text and no matrix, so left out.", each.name)
+            log.info("%s: left out, because it is a text and no matrix.", each.name)
         files += [each for each in inside if each not in texts]
     return files
 
 
 def _parsed(text: str) -> tuple[Path, int | None]:
-    """Return a file, and the number of its column where ``FILE:NUMBER`` names one."""
+    """Return a file and, for ``FILE:NUMBER``, the number of its column."""
     name, _, number = text.rpartition(":")
     if name and number.isdecimal() and not expanded(Path(text)).exists():
         return expanded(Path(name)), int(number)
@@ -148,9 +152,9 @@ def _column(text: str) -> NDArray[Any]:
     path, number = _parsed(text)
     columns = len(next(filter(None, map(str.split, _lines(path))), []))
     if number is None and columns > 1:
-        raise SettingError(f"{text}: {columns} columns. Name one of them, such as {text}:1.")
+        raise SettingError(f"{text}: {columns} columns. Choose one of them, such as {text}:1.")
     if number is not None and not 1 <= number <= columns:
-        raise SettingError(f"{text}: {path.name} has {columns} columns, counted from 1.")
+        raise SettingError(f"{text}: {path.name} has columns 1 to {columns}. Choose one of them.")
     values = matrix(path, (number or 1) - 1)[:, 0]
     whole: NDArray[Any] = values.astype(np.int64)
     return whole if (whole == values).all() else values.astype(np.float32)

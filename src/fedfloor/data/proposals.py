@@ -1,4 +1,4 @@
-"""A draft's proposals: a split that fits, sensors to leave out, and the roles of the folders above files."""
+"""Proposals for a draft: a suitable split, sensors to leave out, and the roles of the folders above files."""
 
 from __future__ import annotations
 
@@ -21,44 +21,44 @@ from fedfloor.data.guess import word_of
 from fedfloor.data.reading import DEVICE
 from fedfloor.errors import SettingError
 
-MOST = 50_000  # training samples that are looked at, evenly spread
-DEVICES, IN_A_ROW = 20, 500  # devices and samples of each that counters are looked for in
-FEW = 50  # values of a sensor that may tell a class
-SHOWN = 5  # samples of a value before it counts
-ODD = 0.05  # of the rows with other than a flag's commonest value, that may contradict the label
-CHANCE = 1e-4  # that a value independent of the class occurs with one class alone
-MARGIN = 0.1  # of a sensor's range in training, by which a value is beyond it
+MOST = 50_000  # training samples examined at most, evenly spread
+DEVICES, IN_A_ROW = 20, 500  # devices, and samples of each, examined for counters
+FEW = 50  # values of a sensor that may reveal a class, at most
+SHOWN = 5  # samples of a value that counts, at least
+ODD = 0.05  # of the rows without a flag's most frequent value, the share that may contradict the label
+CHANCE = 1e-4  # probability that a value independent of the class occurs with a single class
+MARGIN = 0.1  # share of a sensor's range in training by which a value exceeds the range
 BEYOND = 0.1  # share of test samples with such values
-SAME = 1e-6  # 1 − |correlation| of copies
+SAME = 1e-6  # 1 − |correlation| of copies, at most
 MARKS = (*(sign * float(nines) for nines in (99, 999, 9999, 99999, 999999) for sign in (1, -1)), 32767, -32768, 65535)
-LEVELS = 12  # of a setting, or operating regimes, at most
-LEVEL_WIDTH = 0.01  # of a setting's range, that its values at one level are within, and levels more than that apart
-MOVED = 0.5  # share of a sensor's variance that lies between regimes, where they move it
-BESIDE = 3  # flags that give the class away, from which others beside them are taken for such
-STEADY = 0.3  # of the squared step between independent rows, below which a sensor changes slowly
+LEVELS = 12  # levels of a setting, or operating regimes, at most
+LEVEL_WIDTH = 0.01  # share of a setting's range: the width of a level at most, and the distance of levels at least
+MOVED = 0.5  # share of a sensor's variance between regimes from which it depends on them
+BESIDE = 3  # adjacent flags that reveal the class before their neighbours are suspected too
+STEADY = 0.3  # share of the squared step between independent rows below which a sensor changes slowly
 KURTOSIS = 20  # of a log-normal variable whose logarithm has a deviation of 0.76
-CONSTANT = " in every row looked at, and of no use"
-OFTEN = 3  # times that a mark for missing values occurs
-CALENDAR = {  # names of columns that any calendar continues
+CONSTANT = " in every row examined, and of no use"
+OFTEN = 3  # occurrences of a mark for missing values, at least
+CALENDAR = {  # names of columns whose values a calendar gives
     "year", "quarter", "month", "week", "day", "hour", "minute", "second", "weekday", "weekend", "workday", "work_day",
     "working_day",
     "holiday", "day_of_week", "dayofweek", "day_of_year", "dayofyear", "day_of_month", "hour_of_day", "season", "jahr",
     "quartal", "monat", "woche", "tag", "stunde", "sekunde", "wochentag", "wochenende", "arbeitstag", "feiertag",
 }  # fmt: skip
-SERIES, PERIODS = 20_000, (6, 400)  # rows of a recording that periods are looked for in; the shortest, the longest
-PERIODIC, SURE = 0.15, 5.0  # autocorrelation at a period, at least; deviations of that of independent values
+SERIES, PERIODS = 20_000, (6, 400)  # rows of a recording searched for periods; the shortest and the longest period
+PERIODIC, SURE = 0.15, 5.0  # autocorrelation at a period, at least; in standard deviations of independent values
 NEARLY = 0.8  # share of the highest autocorrelation that is nearly as high
 
 
 @dataclass(frozen=True)
 class Finding:
-    """A conspicuous sensor.
+    """A sensor that may have to be left out, and the reason.
 
     Args:
         sensor: its name.
-        text: the reason, to be read after its name.
+        text: the reason, as the predicate of a sentence with the sensor as subject.
         leave: whether it should be left out.
-        counts: whether it counts up.
+        counts: whether it is a counter.
     """
 
     sensor: str
@@ -68,7 +68,7 @@ class Finding:
 
 
 def findings(data: Dataset) -> list[Finding]:
-    """Return sensors that are constant, count up, give the class away, or copy another."""
+    """Return findings on sensors that are constant, count up, reveal the class, or copy another sensor."""
     if (every := _looked_at(data)) is None:
         return []
     x, y = _last_row(data, every), data.y[every]
@@ -96,11 +96,12 @@ def findings(data: Dataset) -> list[Finding]:
 
 
 def regimes(data: Dataset) -> tuple[list[str], int] | None:
-    """Return the columns of settings whose levels make operating regimes, and how many; None where there are none.
+    """Return the settings whose levels form operating regimes, and the number of regimes; None if there are none.
 
-    Settings are sensors with 2 to :data:`LEVELS` levels that change within devices; regimes are their combinations in
-    at least one of a hundred samples, if these are all but one of a thousand. They count where at least half of the
-    other sensors have :data:`MOVED` of their variance between regimes: one scale for all rows would then hide the rest.
+    Settings are sensors with 2 to :data:`LEVELS` levels that change within devices. Regimes are the combinations of
+    levels that occur in at least 1 % of the samples, if they cover 99.9 % of them. They are returned if at least half
+    of the other sensors have a share of :data:`MOVED` of their variance between regimes, which would hide the variance
+    within them if all rows had one scale.
     """
     if (every := _looked_at(data)) is None or len(every) < 100 * SHOWN:
         return None
@@ -114,7 +115,7 @@ def regimes(data: Dataset) -> tuple[list[str], int] | None:
             others.append(i)
             continue
         joint = np.unique(np.stack([regime, level]), axis=1, return_inverse=True)[1].ravel()
-        if joint.max() > regime.max():  # otherwise the settings before determine it
+        if joint.max() > regime.max():  # otherwise the preceding settings determine this one
             regime = joint
             settings.append(i)
     size = np.bincount(regime)
@@ -126,7 +127,7 @@ def regimes(data: Dataset) -> tuple[list[str], int] | None:
 
 
 def heavy_tailed(data: Dataset) -> list[str]:
-    """Return the sensors with heavy tails: a kurtosis above :data:`KURTOSIS`, where the normal distribution has 3.
+    """Return the sensors with heavy tails: a kurtosis above :data:`KURTOSIS` (3 for the normal distribution).
 
     Missing values do not count.
     """
@@ -142,14 +143,14 @@ def heavy_tailed(data: Dataset) -> list[str]:
 
 
 def of_calendar(columns: Sequence[str]) -> list[str]:
-    """Return the columns with names of parts of a date."""
+    """Return the columns named for parts of a date, such as ``month``."""
     return [name for name in columns if word_of(name) in CALENDAR]
 
 
 def period(data: Dataset) -> int | None:
-    """Return the period, in rows, of the sensors that are forecast; None where they have none, or it is too long.
+    """Return the period, in rows, of the sensors to forecast; None where they have none, or it is too long.
 
-    It is the period that most of them have in the largest recording, where that is a quarter of them at least.
+    It is the most frequent period of the sensors in the largest recording, shared by at least a quarter of them.
     """
     if not data.task.ahead or len(data.shape) < 2:
         return None
@@ -163,10 +164,11 @@ def period(data: Dataset) -> int | None:
 
 
 def _period(change: NDArray[np.float64]) -> int | None:
-    """Return the lag of the highest autocorrelation of a series' differences, in which slow trends do not count.
+    """Return the lag of the highest autocorrelation of a series' differences, which suppress slow trends.
 
-    That is at least :data:`PERIODIC`, and :data:`SURE` deviations n^(−1/2) of n independent values; of lags that are
-    nearly as high it is the shortest. It is half as high after two periods, too, and there are at least three.
+    The autocorrelation must reach :data:`PERIODIC` and :data:`SURE` standard deviations n^(−1/2) of n independent
+    values, and half its height at two periods; the series must cover at least three periods. Of lags with nearly the
+    same autocorrelation the shortest is returned. None if there is no such lag.
     """
     change = np.nan_to_num(change - np.nanmean(change)) if len(change) else change
     longest = min(PERIODS[1], len(change) // 3)
@@ -190,7 +192,7 @@ def _period(change: NDArray[np.float64]) -> int | None:
 
 
 def _levels(column: NDArray[np.float64]) -> NDArray[np.int64] | None:
-    """Return each value's level, [n]; None where the values do not form a few levels."""
+    """Return the level of each value, [n]; None where the values do not form a few levels."""
     if np.isnan(column).any() or (width := LEVEL_WIDTH * np.ptp(column)) == 0:
         return None
     order = np.sort(column)
@@ -202,7 +204,7 @@ def _levels(column: NDArray[np.float64]) -> NDArray[np.int64] | None:
 
 
 def _between(column: NDArray[np.float64], group: NDArray[np.int64]) -> float | None:
-    """Return the share of a sensor's variance that lies between groups; None for one that is constant, or has gaps."""
+    """Return the share of a sensor's variance between groups; None if it is constant or has missing values."""
     if np.isnan(column).any() or (total := column.var()) == 0:
         return None
     count = np.bincount(group)
@@ -211,10 +213,10 @@ def _between(column: NDArray[np.float64], group: NDArray[np.int64]) -> float | N
 
 
 def values_beyond(data: Dataset) -> dict[str, float]:
-    """Return the sensors of which at least :data:`BEYOND` of the test samples lie outside training, and their share.
+    """Return sensor → share of test samples outside the range of training, for shares of at least :data:`BEYOND`.
 
     Outside is below min − m·r or above max + m·r, with m = :data:`MARGIN` and r = max − min of the training samples. Up
-    to :data:`MOST` samples of either part are looked at, evenly spread, and of windows the last row.
+    to :data:`MOST` samples of each part are examined, evenly spread; of windows the last row.
     """
     train, test = _looked_at(data), _looked_at(data, tests=True)
     if train is None or test is None:
@@ -227,7 +229,7 @@ def values_beyond(data: Dataset) -> dict[str, float]:
 
 
 def _looked_at(data: Dataset, *, tests: bool = False) -> NDArray[np.int64] | None:
-    """Return up to :data:`MOST` samples, evenly spread; None where there are none, or none of sensors."""
+    """Return the indices of up to :data:`MOST` samples, evenly spread; None without samples, or for pictures."""
     many = len(data.y_test if tests else data.y)
     if data.inputs.kind != "table" or data.made is not None or not many:
         return None
@@ -242,7 +244,7 @@ def _last_row(data: Dataset, indices: NDArray[np.int64], *, tests: bool = False)
 
 
 def _counters(data: Dataset) -> set[int]:
-    """Return the sensors that rise from each sample of a device, or a recording, to its next, in whole numbers."""
+    """Return the sensors with whole numbers that rise from sample to sample of a device or a recording."""
     owner = data.run if data.run is not None else data.owner
     owner = np.zeros(len(data.y), np.int32) if owner is None else owner
     rises, seen = np.ones(data.shape[0], np.bool_), 0
@@ -257,12 +259,12 @@ def _counters(data: Dataset) -> set[int]:
 
 
 def _gives_away(column: NDArray[np.float64], y: NDArray[np.int64], classes: Sequence[str]) -> str:
-    """Return how a sensor of few values is a copy of the class, follows from it or is a consequence of it, if it does.
+    """Return the relation of a sensor to the class: a copy, a coarser label, or a consequence; empty if none.
 
-    A copy has each value with one class only. What follows from the class has one value for each class, but for at most
-    :data:`ODD` of the rows with other than the commonest value: ``failure`` beside the kinds of failures. A
-    consequence has a value that occurs with one class only, other than the commonest, so often that a value
-    independent of the class would have less than :data:`CHANCE` to: a flag of one kind of failure beside ``failure``.
+    The sensor has few values. In a copy each value occurs with one class only. A coarser label has one value per class,
+    except in at most :data:`ODD` of the rows without its most frequent value: ``failure`` beside the kinds of failures.
+    A consequence has another value that occurs with one class only, where the probability for a value independent of
+    the class is below :data:`CHANCE`: a flag of one kind of failure beside ``failure``.
     """
     values, code, count = np.unique(column, return_inverse=True, return_counts=True)
     if not 2 <= len(values) <= FEW or len(values) * SHOWN > len(column):
@@ -276,7 +278,7 @@ def _gives_away(column: NDArray[np.float64], y: NDArray[np.int64], classes: Sequ
     held = table[:, share > 0]
     others, odd = len(y) - count.max(), len(y) - held.max(axis=0).sum()
     if others >= SHOWN and odd <= ODD * others and len({*held.argmax(axis=0).tolist()}) > 1:
-        return f"follows from the class: one value for each in all but {odd} of {len(y):,} rows. A coarser label?"
+        return f"follows from the class: one value for each, except in {odd} of {len(y):,} rows. A coarser label?"
     certain = pure & (most != share.argmax()) & (count >= SHOWN)
     certain &= len(values) * share[most] ** count < CHANCE
     if len(values) <= SHOWN and certain.any():
@@ -287,44 +289,44 @@ def _gives_away(column: NDArray[np.float64], y: NDArray[np.int64], classes: Sequ
 
 
 def _beside(x: NDArray[np.float64], texts: Sequence[str], away: Collection[int]) -> dict[int, str]:
-    """Return flags beside each other, most of which (:data:`BESIDE` or more) give the class away."""
+    """Return findings on flags among adjacent flags most of which (:data:`BESIDE` or more) reveal the class."""
     flags = [not text and bool(np.isin(column, (0, 1)).all()) for text, column in zip(texts, x.T, strict=True)]
     beside: dict[int, str] = {}
     for _, run in groupby(range(len(flags)), key=lambda i: flags[i] or i):
         every = list(run)
         rest = [i for i in every if i not in away]
         if len(every) - len(rest) >= max(BESIDE, len(rest)):
-            beside |= dict.fromkeys(rest, "is a flag beside flags that follow from the label: one of them?")
+            beside |= dict.fromkeys(rest, "is a flag beside flags that follow from the label: does it, too?")
     return beside
 
 
 def _missing_mark(column: NDArray[np.float64]) -> str:
-    """Return the value of a sensor that seems to stand for a missing one: far from all other values, such as -999."""
+    """Return a finding on a value, such as -999, that seems to denote missing values: far from all others."""
     for value in MARKS:
         count = int((column == value).sum())
         others = column[(column != value) & ~np.isnan(column)]
         if count >= OFTEN and len(others) and np.abs(others - value).min() > np.ptp(others) > 0:
             return (
-                f"is {value:g} in {count:,} of the rows looked at, far from all its other values: if that stands for a "
-                "missing value, empty these cells"
+                f"is {value:g} in {count:,} of the rows examined, far from all its other values: if this value denotes "
+                "a missing one, empty these cells"
             )
     return ""
 
 
 def of_texts(data: Dataset) -> list[str]:
-    """Return the sensors that stand for texts."""
+    """Return the sensors made from texts."""
     return [name for name, text in zip(data.inputs.columns, _texts(data), strict=True) if text]
 
 
 def _texts(data: Dataset) -> list[str]:
-    """Return for each sensor the column of texts of which it stands for a value; empty for other sensors."""
+    """Return for each sensor the column of texts that it was made from; empty for other sensors."""
     columns = data.inputs.columns
     texts = sources(columns, data.inputs.coding.get("categories", ()))
     return ["" if text == name else text for name, text in zip(columns, texts, strict=True)]
 
 
 def _copies(x: NDArray[np.float64], names: Sequence[str], texts: Sequence[str]) -> dict[int, str]:
-    """Return the sensors that are a linear function of another one, but for those of one category."""
+    """Return findings on sensors that are a linear function of another, except between sensors of one category."""
     filled = np.where(np.isnan(x), 0.0, x)
     centred = filled - filled.mean(axis=0)
     length = np.sqrt((centred**2).sum(axis=0))
@@ -338,13 +340,13 @@ def _copies(x: NDArray[np.float64], names: Sequence[str], texts: Sequence[str]) 
         ]  # fmt: skip
         if before:
             same = np.array_equal(filled[:, i], filled[:, before[0]])
-            how = "holds the same as" if same else "is a multiple of (and perhaps a constant more than)"
+            how = "has the same values as" if same else "is a multiple of (and perhaps a constant more than)"
             copies[i] = f"{how} '{names[before[0]]}'"
     return copies
 
 
 OTHERS = {
-    "device/file": "each file may be a device of its own (--set data.device=file), in its factory's folder",
+    "device/file": "each file may be a separate device (--set data.device=file), in its factory's folder",
     "device/label/file": "the folders may be factories and devices, if the tables hold a column of labels",
     "factory/device/file": "the folders may be devices and labels, days or parts of them",
     "factory/device/label/file": "",
@@ -352,7 +354,7 @@ OTHERS = {
 
 
 def dated(names: Sequence[str]) -> tuple[str, list[str]] | None:
-    """Return the form of file names made of a device's name and a date, and the devices; None for other names.
+    """Return the pattern of file names made of a device's name and a date, and the devices; None for other names.
 
     >>> dated(["P-1_2026-01.csv", "P-1_2026-02.csv", "P-2_2026-01.csv"])
     ('DEVICE_*', ['P-1', 'P-2'])
@@ -370,7 +372,7 @@ def dated(names: Sequence[str]) -> tuple[str, list[str]] | None:
 
 
 def check_levels(files: Sequence[DataFile], given: Mapping[str, Any]) -> None:
-    """Check that the files in a folder are recordings of one device, where they have no other possible meaning."""
+    """Refuse a folder of files that may be recordings of one device or separate devices."""
     folders = [file.folders for file in files]
     names = [file.path.name for file in files]
     if given.get("device") or given.get("layout") or any(len(levels) != 1 for levels in folders):
@@ -394,7 +396,7 @@ def check_levels(files: Sequence[DataFile], given: Mapping[str, Any]) -> None:
 
 
 def layout_of(data: Dataset, files: Sequence[DataFile], given: Mapping[str, Any]) -> str:
-    """Return the layout that a folder was read with."""
+    """Return the layout with which a folder was read, None if unknown."""
     if given.get("device", "folder") != "folder":
         return ""
     depth, factories = len(files[0].folders), bool(data.owned.factories)
@@ -408,17 +410,17 @@ def layout_of(data: Dataset, files: Sequence[DataFile], given: Mapping[str, Any]
 
 
 def folder_words(data: Dataset, path: Path, settings: Mapping[str, Any]) -> list[str]:
-    """Return a sentence per level of a folder, and one on other possible readings."""
+    """Return a sentence for each level of a folder, and one on other possible layouts."""
     files = [file for file in walk(path) if not file.empty]
     if settings.get("device", "folder") != "folder":
-        each = "files of one name are a device" if settings.get("file_name") else "each file is a device"
+        each = "files with the same device name are a device" if settings.get("file_name") else "each file is a device"
         where = {"file": each, "column": "a column names the devices"}[settings["device"]]
         above = ", its folder is its factory" if settings.get("factory") == "folder" else ""
         sentences = [f"layout: {where}{above}, as given; devices {named(data.owned.names)}"]
         by_date = dated([file.path.name for file in files])
         if settings["device"] == "file" and by_date is not None and not settings.get("file_name"):
             sentences.append(
-                f"if these files are several of each device ({named(by_date[1])}): --set 'data.file_name={by_date[0]}'"
+                f"if each device has several of these files ({named(by_date[1])}): --set 'data.file_name={by_date[0]}'"
             )
         return sentences
     if not files or not files[0].folders:
@@ -434,12 +436,12 @@ def folder_words(data: Dataset, path: Path, settings: Mapping[str, Any]) -> list
     return sentences
 
 
-RARE = 10  # times smaller a class's share of the training samples than of the test samples, or the other way round
+RARE = 10  # ratio of a class's shares of training and test samples, or its inverse, that counts as a gap
 KINDS = {
     "time": "the last fifth of each device's rows",
     "random": "random rows, neighbours on both sides",
     "stratified": "random rows of every class of each device",
-    "device": "whole devices, which never train",
+    "device": "whole devices, excluded from training",
     "run": "whole recordings",
     "last": "the last rows of each device: rows = N",
 }
@@ -450,8 +452,8 @@ class Proposal:
     """A split and the reason for it.
 
     Args:
-        kind: its name; empty where a split was given or the data come split.
-        why: the reason, in words.
+        kind: the kind of split; empty where a split was given, or the data have test samples of their own.
+        why: the reason, as a clause.
     """
 
     kind: str
@@ -471,31 +473,31 @@ class Proposal:
 def propose(
     data: Dataset, given: Mapping[str, Any], path: Path, read: Callable[[Mapping[str, Any]], Dataset]
 ) -> Proposal:
-    """Return the split that fits data best.
+    """Return the most suitable split of the data, and the reason.
 
-    Whole recordings where devices have several; whole devices, or else rows of every class, where the default would
-    train or test without a class or with hardly any of it; else the default.
+    Whole recordings, if devices have several. Otherwise the default, unless it would leave training or testing without
+    a class, or with hardly any samples of it: then whole devices, or rows of every class.
     """
     if given.get("split") is not None:
         split = given["split"]
         named_kind = f"by {split['kind']}" if isinstance(split, Mapping) and "kind" in split else str(split)
-        return Proposal("", f"{named_kind}, as it was given.")
+        return Proposal("", f"{named_kind}, as given.")
     if given.get("test") is not None or _comes_split(path):
-        return Proposal("", "the data come with test samples of their own, which are kept.")
+        return Proposal("", "the data have test samples of their own, which are kept.")
     if data.inputs.kind == "table" and (several := _recordings(given, path)):
         with_runs = _tried(read, "run")
         if with_runs is not None and not gaps(with_runs):
-            return Proposal("run", f"{several}: rows of one recording resemble each other.")
+            return Proposal("run", f"{several}: rows of the same recording resemble each other.")
     usual = "time" if data.time is not None or given.get("window") is not None else "random"
     if usual == "random" and data.inputs.kind == "image":
         return Proposal("random", "pictures have no times.")
     why = "rows have times." if data.time is not None else "windows follow each other."
     if usual == "random":
-        why = "no column holds the times of rows. If they follow each other, choose by device or last."
+        why = "no column holds the times of rows. If rows are in the order of time, choose by device or last."
         if neighbours_alike(data):
             usual, why = "time", "rows resemble their neighbours, as those of a recording do, though none has a time."
     ranked = data.task.labelled or data.target is not None
-    lacking = gaps(data) if ranked and not data.task.ahead else []  # else no classes or ranges are learnt
+    lacking = gaps(data) if ranked and not data.task.ahead else []  # other tasks learn no classes or ranges
     if not lacking:
         return Proposal(usual, why)
     for kind in ("device", "stratified"):
@@ -506,10 +508,11 @@ def propose(
 
 
 def neighbours_alike(data: Dataset) -> bool:
-    """Return whether rows follow each other: half of the sensors, except counters, hardly change from row to row.
+    """Return whether rows are consecutive: half of the sensors, except counters, hardly change from row to row.
 
-    Of a sensor that is Σ (x_{i+1} − x_i)²/(2 Σ (x_i − m)²) below :data:`STEADY`, over neighbours of one device and one
-    class, with m their mean in both: 1 on average where rows are independent (von Neumann, Ann. Math. Stat. 12 (1941)).
+    A sensor hardly changes if Σ (x_{i+1} − x_i)²/(2 Σ (x_i − m)²) is below :data:`STEADY`, over adjacent rows of the
+    same device and class with mean m; this ratio is 1 on average for independent rows (von Neumann, Ann. Math. Stat. 12
+    (1941)).
     """
     if data.inputs.kind != "table" or data.made is not None or len(data.shape) > 1 or len(data.y) < 100 * SHOWN:
         return False
@@ -530,7 +533,7 @@ def neighbours_alike(data: Dataset) -> bool:
 
 
 def gaps(data: Dataset) -> list[str]:
-    """Return in words the classes of which training or testing has no samples, or hardly any."""
+    """Return a clause for each class with no samples, or hardly any, for training or for testing."""
     train, test = (np.bincount(y, minlength=len(data.classes)) for y in (data.y, data.y_test))
     expected = train.sum() / max(1, test.sum())
     lacking = []
@@ -547,7 +550,7 @@ def gaps(data: Dataset) -> list[str]:
 def _tried(read: Callable[[Mapping[str, Any]], Dataset], kind: str) -> Dataset | None:
     try:
         return read({"kind": kind})
-    except SettingError:  # too few devices, recordings or samples for it
+    except SettingError:  # too few devices, recordings or samples for this split
         return None
 
 
@@ -561,7 +564,7 @@ def _comes_split(path: Path) -> bool:
 
 
 def _recordings(given: Mapping[str, Any], path: Path) -> str:
-    """Return a sentence if devices have several recordings; empty where few do, or recordings have one class each."""
+    """Return a clause if devices have several recordings; empty where few do, or recordings have one class each."""
     run = given.get("columns", {}).get("run")
     if run:
         return f"column '{run}' names recordings"
@@ -572,7 +575,7 @@ def _recordings(given: Mapping[str, Any], path: Path) -> str:
     files = Counter(
         (*file.folders, of_file(file.path.name, form)) if way == "file" else file.folders for file in tables
     )
-    if () in files:  # tables in no folder: a column names their devices
+    if () in files:  # tables without a folder: a column names their devices
         return ""
     many = sum(count > 1 for count in files.values())
     return f"{many} of {len(files)} devices have several files" if 2 * many >= len(files) else ""

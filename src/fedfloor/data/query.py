@@ -1,4 +1,4 @@
-"""A query to a database or to InfluxDB, written to a Parquet file with its SHA-256."""
+"""Queries to a database or to InfluxDB, with the result in a Parquet file and its SHA-256."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from fedfloor.data.files import check_new, expanded, new_file
 from fedfloor.data.files.columnar import PARQUET
 from fedfloor.errors import RunError, SettingError
 
-ROWS = 1 << 16  # rows held at once
+ROWS = 1 << 16  # rows in memory at a time
 INFLUX = ("influxdb+http", "influxdb+https")
-LEFT_OUT = ("result", "table", "_start", "_stop")  # columns of InfluxDB's answers that are no measurements
-TIMEOUT = timedelta(minutes=5)  # between two parts of InfluxDB's answer
+LEFT_OUT = ("result", "table", "_start", "_stop")  # columns of InfluxDB's responses that are no measurements
+TIMEOUT = timedelta(minutes=5)  # between two parts of InfluxDB's response
 VARIABLE = re.compile(r"\$(?:\{(\w+)\}|(\w+))")
 URLS = "'postgresql://reader:$PASSWORD@host/plant', 'sqlite:///plant.db', 'influxdb+https://:$TOKEN@host:8086/ORG'"
 
@@ -35,12 +35,12 @@ Record = Mapping[str, object]
 
 @dataclass(frozen=True)
 class DatabaseAddress:
-    """The target of a query.
+    """The address of a database, with its secrets kept apart.
 
     Args:
-        url: the URL with the values of its environment variables.
-        shown: without user, password and parameters.
-        secrets: texts that must stand in no file and in no message.
+        url: the URL, with environment variables replaced by their values.
+        shown: the URL without user, password and parameters, for messages.
+        secrets: texts that must not occur in files or messages.
     """
 
     url: str = field(repr=False)
@@ -56,7 +56,7 @@ class DatabaseAddress:
 
 
 def address(url: str, environment: Mapping[str, str] = os.environ) -> DatabaseAddress:
-    """Read an address whose ``$NAME`` and ``${NAME}`` stand for environment variables.
+    """Parse an address, in which ``$NAME`` and ``${NAME}`` are replaced by environment variables.
 
     Raises:
         SettingError: the text is no address, names a variable that is not set, or contains a password.
@@ -65,7 +65,7 @@ def address(url: str, environment: Mapping[str, str] = os.environ) -> DatabaseAd
     'postgresql://db.plant/halls'
     """
     if "://" not in url:
-        raise SettingError(f"'{url.partition('@')[2] or url}' is no address of a database. Such as {URLS}.")
+        raise SettingError(f"'{url.partition('@')[2] or url}' is no address of a database. Give one such as {URLS}.")
     parts = urlsplit(url)
     if parts.password and not VARIABLE.fullmatch(parts.password):
         raise SettingError(
@@ -74,7 +74,7 @@ def address(url: str, environment: Mapping[str, str] = os.environ) -> DatabaseAd
         )
     missing = [name for names in VARIABLE.findall(url) for name in names if name and name not in environment]
     if missing:
-        raise SettingError(f"the address names ${missing[0]}, but this environment variable is not set. Set it.")
+        raise SettingError(f"the address names ${missing[0]}, but this environment variable is not set. Set it first.")
 
     def value(match: re.Match[str]) -> str:
         return environment[match[1] or match[2]]
@@ -89,36 +89,40 @@ def address(url: str, environment: Mapping[str, str] = os.environ) -> DatabaseAd
 
 
 def statement(text: str) -> str:
-    """Return a query: the text, or the content of the file that is named after ``@``."""
+    """Return a query: the text itself, or the content of the file in ``@FILE``."""
     if text.startswith("@"):
         path = expanded(text[1:])
         try:
             text = path.read_text(encoding="utf-8-sig")
         except (OSError, UnicodeDecodeError) as error:
-            raise SettingError(f"{path}: the query cannot be read from this file ({error}).") from error
+            raise SettingError(
+                f"{path}: the query cannot be read from this file ({error}). Check its path and permissions."
+            ) from error
     if not text.strip():
-        raise SettingError('the query is empty. Such as "SELECT * FROM readings ORDER BY time", or @query.sql.')
+        raise SettingError(
+            'the query is empty. Give one such as "SELECT * FROM readings ORDER BY time", or @query.sql.'
+        )
     return text.strip()
 
 
 def fetch(url: str, query: str, out: Path, *, force: bool = False) -> dict[str, Any]:
-    """Carry out a query and write its answer to a Parquet file, and facts about it to a JSON file beside it.
+    """Execute a query and write its result to a Parquet file, and facts about it to a JSON file beside it.
 
-    Rows are written as they come, :data:`ROWS` at a time. Changes that a query makes are not committed.
+    Rows are written as they arrive, :data:`ROWS` at a time. Changes made by a query are not committed.
 
     Args:
         url: the URL of a database (SQLAlchemy's form), or ``influxdb+http(s)://:TOKEN@HOST:PORT/ORGANISATION``;
-            ``$NAME`` stands for an environment variable.
+            ``$NAME`` is replaced by an environment variable.
         query: SQL or Flux, or ``@FILE``.
-        out: the Parquet file; the JSON file has ``.json`` behind its name.
-        force: overwrite them.
+        out: the Parquet file; the name of the JSON file is the same with ``.json`` appended.
+        force: overwrite existing files.
 
     Returns:
         The facts: file, sha256 (of the Parquet file), rows, columns (name → type), query, address, time, version.
 
     Raises:
-        SettingError: a wrong address or query, a missing package, nothing found, a value that no column can hold, or a
-            file that is there.
+        SettingError: a wrong address or query, a missing package, an empty result, a value that no column can hold, or
+            an existing file.
         RunError: the server cannot be reached, or the file cannot be written.
     """
     where, text, out = address(url), statement(query), expanded(out)
@@ -127,7 +131,9 @@ def fetch(url: str, query: str, out: Path, *, force: bool = False) -> dict[str, 
         with answer(where, text) as records:
             rows, columns = _write(records, part)
         if not rows:
-            raise SettingError("the query found nothing: no file is written. Check its conditions and its time span.")
+            raise SettingError(
+                "the result of the query is empty: no file is written. Check its conditions and its time span."
+            )
         facts = {
             "file": out.name, "sha256": content_hash(part), "rows": rows, "columns": columns, "query": text,
             "address": where.shown, "time": datetime.now(UTC).isoformat(timespec="seconds"), "fedfloor": __version__,
@@ -137,7 +143,7 @@ def fetch(url: str, query: str, out: Path, *, force: bool = False) -> dict[str, 
     return facts
 
 
-# -- where rows come from ----------------------------------------------------------------------------------------------
+# -- the rows of a result ----------------------------------------------------------------------------------------------
 
 
 @contextmanager
@@ -147,7 +153,7 @@ def answer(where: DatabaseAddress, text: str, since: object = None) -> Iterator[
     Args:
         where: the database.
         text: SQL or Flux.
-        since: the value of ``:since`` in it, where it is not None: bound in SQL, a time in RFC 3339 in Flux.
+        since: the value of ``:since`` in the query: bound in SQL, a time in RFC 3339 in Flux; None: not replaced.
 
     Raises:
         SettingError: a wrong query, or a missing package.
@@ -166,7 +172,7 @@ def _rfc3339(value: object) -> str:
     try:
         moment = value if isinstance(value, datetime) else datetime.fromisoformat(str(value))
     except ValueError:
-        raise SettingError(f"{value}: Flux takes times such as 2026-03-01T06:30:00Z.") from None
+        raise SettingError(f"{value}: no time of Flux. Give one such as 2026-03-01T06:30:00Z.") from None
     return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).isoformat()
 
 
@@ -182,33 +188,36 @@ def _sql(where: DatabaseAddress, text: str, since: object) -> Iterator[Iterator[
         url = sqlalchemy.make_url(where.url)
         engine = sqlalchemy.create_engine(url, poolclass=sqlalchemy.NullPool)
     except (exc.ArgumentError, ValueError) as error:
-        raise SettingError(f"{where.shown}: no address of a database ({where.clean(error)}). Such as {URLS}.") from None
+        raise SettingError(
+            f"{where.shown}: no address of a database ({where.clean(error)}). Give one such as {URLS}."
+        ) from None
     except ModuleNotFoundError as error:
         raise SettingError(
-            f"{where.shown}: the package '{error.name}' is not installed. Install it, or name another driver in "
-            "the address, such as postgresql+psycopg://."
+            f"{where.shown}: the package '{error.name}' is not installed. Install it, or choose another driver in the "
+            "address, such as postgresql+psycopg://."
         ) from None
     database = url.database or ""
     if url.get_backend_name() == "sqlite" and not database.startswith("file:") and not Path(database).is_file():
-        raise SettingError(f"{where.shown}: there is no file '{database}'.")  # which SQLite would make
+        # SQLite would create it
+        raise SettingError(f"{where.shown}: the file '{database}' does not exist. Check the path in the address.")
     try:
         connection = engine.connect()
     except exc.SQLAlchemyError as error:
         raise RunError(f"{where.shown} cannot be reached: {where.clean(getattr(error, 'orig', error))}.") from None
     try:
-        with connection:  # and leave without a commit
+        with connection:  # no commit at the end
             connection = connection.execution_options(stream_results=True, yield_per=ROWS)
             if since is None:
                 found = connection.exec_driver_sql(text)
             else:
                 found = connection.execute(sqlalchemy.text(text), {"since": since})
             if not found.returns_rows:
-                raise SettingError("the query returns no rows. Give one that does, such as SELECT.")
+                raise SettingError("the query is no SELECT and returns no rows. Give a SELECT.")
             names = list(found.keys())
             odd = next((name for name in names if names.count(name) > 1 or not name), None)
             if odd is not None:
                 problem = f"two columns are called '{odd}'" if odd else "a column has no name"
-                raise SettingError(f"the query's answer: {problem}. Name them with AS.")
+                raise SettingError(f"the query's result: {problem}. Name columns with AS.")
             yield (dict(zip(names, row, strict=True)) for row in found)
     except exc.SQLAlchemyError as error:
         raise SettingError(f"{where.shown}: {where.clean(getattr(error, 'orig', None) or error)}.") from None
@@ -245,15 +254,15 @@ def _influx(where: DatabaseAddress, text: str) -> Iterator[Iterator[Record]]:
 
 
 def _points(answer: Iterator[Any]) -> Iterator[Record]:
-    """Yield the rows of InfluxDB's answer; several measurements in one answer are refused."""
+    """Yield the rows of InfluxDB's response; refuse a response with several measurements."""
     fields = set()
     for point in answer:
         values = {name: value for name, value in point.values.items() if name not in LEFT_OUT}
         fields.add(values.get("_field"))
         if len(fields) > 1:
             raise SettingError(
-                f"the query gives a row for each field ({', '.join(sorted(map(str, fields)))}, …), but a table has a "
-                'column for each: add |> pivot(rowKey: ["_time"], columnKey: ["_field"], valueColumn: "_value").'
+                f"the query gives a row per field ({', '.join(sorted(map(str, fields)))}, …), but a table needs a "
+                'column per field: add |> pivot(rowKey: ["_time"], columnKey: ["_field"], valueColumn: "_value").'
             )
         yield values
 
@@ -264,7 +273,7 @@ def _points(answer: Iterator[Any]) -> Iterator[Record]:
 def _write(records: Iterator[Record], path: Path) -> tuple[int, dict[str, str]]:
     """Write rows to a Parquet file; return their number, and the columns' types.
 
-    What types the columns have is known after the last row: blocks are put aside before.
+    Blocks are stored temporarily, because the types of the columns are only known after the last row.
     """
     import pyarrow as pa
     from pyarrow import parquet
@@ -274,12 +283,12 @@ def _write(records: Iterator[Record], path: Path) -> tuple[int, dict[str, str]]:
     with tempfile.TemporaryDirectory(prefix=f".{path.name}.", dir=path.parent) as aside:
         while block := list(islice(records, ROWS)):
             table = _table(block, rows)
-            try:  # each column is of the narrowest type that holds all its values
+            try:  # each column gets the narrowest type that holds all its values
                 schema = pa.unify_schemas([schema, table.schema], promote_options="permissive")
             except pa.ArrowException as error:
                 raise SettingError(
-                    f"the query's answer: from row {rows + 1} on a column holds values of another kind ({error}). CAST "
-                    "them to one kind in the query."
+                    f"the query's result: from row {rows + 1} on, a column holds values of another type ({error}). "
+                    "CAST the column to one type in the query."
                 ) from error
             blocks.append(Path(aside, f"{len(blocks)}.parquet"))
             parquet.write_table(table, blocks[-1])
@@ -296,7 +305,7 @@ def _write(records: Iterator[Record], path: Path) -> tuple[int, dict[str, str]]:
 
 
 def _table(block: Sequence[Record], before: int) -> Any:
-    """Return rows as a table of Arrow."""
+    """Return rows as an Arrow table; ``before`` is the number of preceding rows."""
     import pyarrow as pa
 
     names = dict.fromkeys(name for record in block for name in record)
@@ -307,17 +316,17 @@ def _table(block: Sequence[Record], before: int) -> Any:
             columns[name] = pa.array(values)
         except (pa.ArrowException, OverflowError) as error:
             raise SettingError(
-                f"the query's answer, rows {before + 1} to {before + len(block)}, column '{name}': values of several "
-                f"kinds, or too large ({error}). CAST them to one kind in the query."
+                f"the query's result, rows {before + 1} to {before + len(block)}, column '{name}': values of several "
+                f"types, or too large ({error}). CAST the column to one type in the query."
             ) from error
     return pa.table(columns)
 
 
 def plain(value: object, name: str, row: int) -> object:
-    """Return a value of a database as a number, text or time.
+    """Return a value from a database as a number, text or time.
 
     Raises:
-        SettingError: it is of another type.
+        SettingError: the value has another type.
     """
     if isinstance(value, Decimal):
         return float(value)
@@ -326,6 +335,6 @@ def plain(value: object, name: str, row: int) -> object:
     if value is None or isinstance(value, bool | int | float | str | datetime | date):
         return value
     raise SettingError(
-        f"the query's answer, row {row}, column '{name}': a value of type {type(value).__name__} is no number, text or "
+        f"the query's result, row {row}, column '{name}': a value of type {type(value).__name__} is no number, text or "
         "time. CAST it in the query, or leave the column out."
     )

@@ -1,4 +1,4 @@
-"""The settings in ``[data]`` for reading the user's own files."""
+"""The settings in ``[data]`` for reading the user's files."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from fedfloor.tasks.task import Task
 
 @dataclass(frozen=True)
 class OneHot:
-    """A column of texts becomes a column per value: 1 where it stands, else 0."""
+    """One-hot coding of a column of texts: a column per value, 1 where the text has this value, else 0."""
 
     values: tuple[str, ...]
     kind: Literal["one-hot"] = "one-hot"
@@ -46,19 +46,19 @@ class Columns:
     Args:
         device: the device that recorded the row.
         factory: the device's factory.
-        time: when: numbers, or dates and times as ISO 8601 writes them.
+        time: the time of the row: numbers, or dates and times in ISO 8601 or a common format.
         label: the class.
-        id: a column of this name holds no value twice.
-        values: the sensors; left out, all other columns.
-        ignore: columns that are not looked at.
-        categories: columns of texts that are sensors → ``one-hot``, for a column per value that occurs; that with its
-            values listed; or a list, for the place in it.
-        run: the recording of its device that the row belongs to; left out, a device's rows in one file are a recording.
+        id: the identity of the row; no value occurs twice.
+        values: the sensors; by default all other columns.
+        ignore: columns that are not read.
+        categories: columns of texts that become sensors → their coding: ``one-hot``, a column per value that occurs;
+            the same with its values listed; or a list of values, whose positions are the numbers.
+        run: the recording of the row; by default the rows of a device in one file are a recording.
 
-    A device, factory, time or id of ``""`` means that the table has no such column, whatever the names of its columns.
-    A role may be several columns together, their names joined by ``+``: the role's text is theirs with a blank
-    between, such as a date and a time of day. Columns of 0 and 1 that are the label are flags: the label is the name
-    of the one that is set, ``none`` where none is.
+    A device, factory, time or id of ``""`` means that the table has no such column, regardless of its columns' names.
+    Several columns can share a role, with names joined by ``+``: their texts are joined by a blank, such as a date and
+    a time of day. If the label consists of columns of 0 and 1 (flags), it is the name of the column that is 1, or
+    ``none``.
     """
 
     device: str = "device"
@@ -68,7 +68,7 @@ class Columns:
     id: str = "id"
     values: tuple[str, ...] = ()
     ignore: tuple[str, ...] = ()
-    # no part of recipes that were made before they were there
+    # left out of recipes if unset, so that recipes from before these settings stay valid
     run: str | None = field(default=None, repr=False)
     categories: Categories | None = field(default=None, repr=False)
 
@@ -84,25 +84,25 @@ class Columns:
                 if isinstance(values, tuple):
                     _check_values(values)
         named = (*self.roles().values(), *self.values, *self.ignore, *(self.categories or ()))
-        require_once("data.columns", [name for name in named if name], "names that are given once each")
+        require_once("data.columns", [name for name in named if name], "unique names")
 
     def optional(self) -> list[tuple[str, object]]:
-        """Return the settings that recipes contain only if they are set."""
+        """Return the settings that a recipe contains only if they are set, as (name, value)."""
         return [(key, value) for key in ("run", "categories") if (value := getattr(self, key))]
 
     def roles(self) -> dict[str, str]:
-        """Return the columns that are no sensors: role → the column's name."""
+        """Return the columns that are no sensors, as role → column name."""
         usual = {"device": self.device, "factory": self.factory, "time": self.time, "label": self.label, "id": self.id}
         return usual | ({"run": self.run} if self.run else {})
 
 
 @dataclass(frozen=True)
 class Window:
-    """A sample is ``length`` rows of a recording that follow each other, with the label of the last one.
+    """Windows as samples: ``length`` consecutive rows of a recording, with the label of the last row.
 
     Args:
         length: L, rows.
-        step: the distance in rows from one window to the next; ``length`` if left out, so that no two share a row.
+        step: the distance between two windows, in rows; by default ``length``, so that no windows share a row.
     """
 
     length: int
@@ -115,13 +115,13 @@ class Window:
 
     @property
     def stride(self) -> int:
-        """The step, or the length where it was left out."""
+        """The distance between two windows, in rows: ``step``, by default ``length``."""
         return self.length if self.step is None else self.step
 
 
 @dataclass(frozen=True)
 class ShareSplit:
-    """Puts a share ``test`` of each device's samples, or of the devices, aside for testing."""
+    """A split that holds out a share ``test`` of each device's samples, or of the devices, for testing."""
 
     kind: str
     test: float = 0.2
@@ -132,42 +132,42 @@ class ShareSplit:
 
 @dataclass(frozen=True)
 class TimeSplit(ShareSplit):
-    """Puts the last share ``test`` of each device's rows, in the order of time, aside for testing."""
+    """A split that holds out the last share ``test`` of each device's rows in the order of time."""
 
     kind: Literal["time"] = "time"
 
 
 @dataclass(frozen=True)
 class RandomSplit(ShareSplit):
-    """Puts a random share ``test`` of each device's samples aside for testing."""
+    """A split that holds out a random share ``test`` of each device's samples."""
 
     kind: Literal["random"] = "random"
 
 
 @dataclass(frozen=True)
 class DeviceSplit(ShareSplit):
-    """Puts a random share ``test`` of the devices aside for testing; these do not train."""
+    """A split that holds out a random share ``test`` of the devices, which do not train."""
 
     kind: Literal["device"] = "device"
 
 
 @dataclass(frozen=True)
 class RunSplit(ShareSplit):
-    """Puts a random share ``test`` of each device's recordings aside for testing; a single one is for training."""
+    """A split that holds out a random share ``test`` of the recordings of each device with several."""
 
     kind: Literal["run"] = "run"
 
 
 @dataclass(frozen=True)
 class StratifiedSplit(ShareSplit):
-    """Puts a random share ``test`` of each device's samples of each class aside: at least one of two, and never all."""
+    """A split that holds out a random share ``test`` of each device's samples per class: one or more, but never all."""
 
     kind: Literal["stratified"] = "stratified"
 
 
 @dataclass(frozen=True)
 class LastSplit:
-    """Puts the last ``rows`` of each device, or of each of its recordings, aside for testing."""
+    """A split that holds out the last ``rows`` of each device, or of each of its recordings."""
 
     rows: int
     kind: Literal["last"] = "last"
@@ -177,60 +177,58 @@ class LastSplit:
         require(self.rows >= 1, "data.split.rows", self.rows, "a whole number of at least 1")
 
 
-# how tables are written, which a model's file records
+# the format of tables, recorded in a model's file
 DIALECT = ("time_format", "header", "thousands", "encoding", "sheet", "delimiter", "skip")
-# keys that a recipe names only where they are set
+# keys that a recipe contains only if they are set
 LATER = ("layout", "test", "bins", "remaining", "device", "factory", "file_name", "task", *DIALECT)
-DEVICE = "DEVICE"  # stands for the device's name in data.file_name
+DEVICE = "DEVICE"  # the placeholder of the device's name in data.file_name
 Layout = Literal["label/file", "device/file", "device/label/file", "factory/device/file", "factory/device/label/file"]
 Split = TimeSplit | RandomSplit | DeviceSplit | RunSplit | StratifiedSplit | LastSplit
 
 
 @dataclass(frozen=True)
 class Reading:
-    """The conversion of the user's files to samples.
+    """The settings of the conversion of the user's files to samples.
 
     Args:
         format: ``table`` (one CSV file), ``folder`` (a folder per device), ``npz`` or ``buffer`` (what ``fedfloor
-            sense`` fills); implied by the path if left out.
-        layout: the meaning of the folders above a file, for a ``folder``, such as ``device/label/file``; needed only
-            where their names do not show it. ``label/file``: pictures of no device, which are dealt to made-up ones.
+            sense`` fills); by default implied by the path.
+        layout: the roles of the folders above a file, for a ``folder``, such as ``device/label/file``; only needed if
+            their names are ambiguous. ``label/file``: pictures without devices, dealt to made-up ones.
         columns: the names of a table's columns.
-        classes: the labels in their order; those that occur, sorted, if left out.
-        window: rows of a sample; left out, each row is one.
-        missing: the treatment of missing values: ``refuse``; ``previous``: the device's last value before it;
-            ``mean``: the sensor's mean over all devices; ``drop``: samples with one are left out.
-        split: the choice of test samples: by time where times are known, otherwise at random.
-        sort: put rows in the order of their times, rather than refuse a table that is not.
+        classes: the labels in their order; by default the sorted labels of the data.
+        window: windows as samples; by default each row is a sample.
+        missing: the treatment of missing values: ``refuse``; ``previous``: the device's last value;
+            ``mean``: the sensor's mean over all devices; ``drop``: samples with missing values are left out.
+        split: the choice of test samples; by default by time where times are known, otherwise at random.
+        sort: whether rows are sorted by time; by default an unsorted table is refused.
         small: whether a device with too few rows for both training and testing is refused or left out.
         decimal: the decimal mark, ``.`` or ``,``.
-        size: (height, width) that pictures are scaled to; left out, they must all have one size.
+        size: (height, width) in pixels to which pictures are scaled; by default all must have the same size.
         time_format: the format of times, where it is ambiguous: a format of ``strptime``, ``day-first``,
             ``month-first`` or ``year-first``, or the unit of numbers: ``s``, ``ms``, ``us``, ``ns``.
-        test: a table or folder of the same format with the test samples; devices in both are matched by name, and those
-            that are only there never train.
-        device: the place that names the devices of tables in a folder: the ``column``, the ``folder`` or the ``file``'s
-            name; left out, the folder, and the column where they lie in none.
-        file_name: where a device has several files, which part of their names (without ending) is its name: ``DEVICE``
-            stands for it, ``*`` for anything, as in ``DEVICE_*`` for a file per month.
-        factory: the place that names the factories of devices that are columns or files: the ``column`` or the
+        test: a table or folder of the same format with the test samples; devices are matched by name, and devices that
+            are only in it never train.
+        device: the source of the devices' names for tables in a folder: ``column``, ``folder`` or ``file`` (its name);
+            by default the folder, or the column for tables that are not in one.
+        file_name: the pattern of file names (without ending) where a device has several files: ``DEVICE`` for its name,
+            ``*`` for any text, as in ``DEVICE_*`` for a file per month.
+        factory: the source of the factories' names where ``device`` is ``column`` or ``file``: ``column`` or
             ``folder``.
         header: the columns of tables whose first row holds no names.
         thousands: the mark between groups of three digits.
-        encoding: the encoding of the tables' text, as Python calls it; left out, UTF-8 or UTF-16, or else Windows-1252,
-            with a note.
-        bins: edges that make classes of a label that is a number, such as ``[30, 80]``: below 30, 30 to 80, 80 or more;
+        encoding: Python's name of the tables' encoding; by default UTF-8 or UTF-16, otherwise Windows-1252 with a note.
+        bins: edges that turn a numeric label into classes, such as ``[30, 80]``: below 30, 30 to 80, 80 or more;
             ``classes`` names them.
-        remaining: the label is the number of rows of its recording after a row, for recordings that run to failure;
-            needs ``bins``.
-        sheet: the sheet of a workbook, where several of its sheets hold something.
-        delimiter: the character between the cells of CSV; left out, it is recognised from the first row.
-        skip: rows that are no data: the numbers of titles above the header and of units below it, as editors count
-            rows; or the number of first rows.
-        task: the task of a model: ``classification`` where it is left out; ``regression``: the label is a
-            number; ``reconstruction``: anomalies, learnt from normal operation without labels; ``forecasting``: the
-            next rows of sensors. A table with its ``kind`` and settings, see
-            :mod:`fedfloor.tasks`.
+        remaining: whether the label is the number of rows left in the recording, for recordings that run to failure;
+            needs ``bins`` or ``task = "regression"``.
+        sheet: the sheet of a workbook with several non-empty sheets.
+        delimiter: the character between the cells of CSV; by default recognised from the first row.
+        skip: rows that are no data, such as titles above the header and units below it: their numbers, counted from 1,
+            or the number of first rows.
+        task: the task of a model: ``classification`` by default; ``regression`` of a numeric label; ``reconstruction``,
+            which finds anomalies after training on normal operation without labels; ``forecasting`` of the next rows of
+            sensors. A table with its ``kind`` and settings, see :mod:`fedfloor.tasks`.
     """
 
     format: Literal["table", "folder", "npz", "buffer"] | None = None
@@ -286,7 +284,7 @@ class Reading:
             )
         if self.file_name is not None:
             fits = self.device == "file" and self.file_name.count(DEVICE) == 1
-            wanted = f'a form with {DEVICE} once, such as "{DEVICE}_*", and data.device = "file" beside it'
+            wanted = f'a pattern with {DEVICE} once, such as "{DEVICE}_*", together with data.device = "file"'
             require(fits, "data.file_name", self.file_name, wanted)
         if self.bins is not None:
             object.__setattr__(self, "bins", tuple(self.bins))
@@ -298,28 +296,28 @@ class Reading:
             require(fits, "data.size", self.size, "[height, width], each at least 1")
         if self.layout is not None and self.device in ("column", "file"):
             raise SettingError(
-                f'[data] layout is for devices that are folders, but device = "{self.device}". Leave one of them out.'
+                f'[data] layout requires devices that are folders, but device = "{self.device}". Leave one of them out.'
             )
-        require_once("data.classes", self.classes, "names that are given once each")
+        require_once("data.classes", self.classes, "unique names")
 
     def _check_task(self) -> None:
         """Refuse keys that the task cannot use."""
         has_ranges = self.bins is not None or self.number is not None
         if self.remaining and (not has_ranges or self.test is not None):
             advice = "set data.bins, too, or data.task = 'regression'"
-            advice = "the rows for testing would have to run to failure as well" if has_ranges else advice
+            advice = "the rows for testing would have to run to failure, too" if has_ranges else advice
             raise SettingError(f"data.remaining = true: {advice}.")
         for key in ("classes", "bins"):
             idle = self.asked.ahead or (self.number is not None and self.bins is None)
             if getattr(self, key) and idle:
                 advice = "data.bins set their ranges" if self.number is not None else "sensors are predicted"
                 raise SettingError(
-                    f"data.{key}: data.task = '{self.asked.kind}' predicts numbers, and has no classes: {advice}. "
+                    f"data.{key}: data.task = '{self.asked.kind}' predicts numbers and has no classes: {advice}. "
                     f"Leave data.{key} out."
                 )
 
     def recipe(self) -> str:
-        """Return as text all settings that the parsed data depend on: not windows and splits, which come later."""
+        """Return the settings that determine the parsed data, as text; windows and splits are applied later."""
         after = ("format", "window", "split", "small")
         named = [(name, value) for name, value in self.settings().items() if name not in after]
         kept = [(name, value) for name, value in named if name not in LATER or value is not None]
@@ -328,20 +326,20 @@ class Reading:
 
     @property
     def asked(self) -> Task:
-        """The task."""
+        """The task of a model, classification by default."""
         return self.task if isinstance(self.task, Task) else TASKS[self.task or "classification"]()
 
     @property
     def number(self) -> Regression | None:
-        """The task, where labels are numbers."""
+        """The task if it is a regression, otherwise None."""
         return self.asked if isinstance(self.asked, Regression) else None
 
     def settings(self) -> dict[str, Any]:
-        """Return the keys of reading and their values, without those that a subclass adds."""
+        """Return the keys of this class and their values, without those of subclasses."""
         return {key.name: getattr(self, key.name) for key in fields(Reading)}
 
     def dialect(self) -> dict[str, Any]:
-        """Return the format of tables, as far as it is set."""
+        """Return the settings of the tables' format that are set."""
         return {key: getattr(self, key) for key in DIALECT if getattr(self, key) is not None}
 
     def only(self, keys: Collection[str], noun: str) -> None:
@@ -352,7 +350,7 @@ class Reading:
 
 
 def skipped(rows: int | Sequence[int] | None) -> tuple[int, ...]:
-    """Return the numbers of the rows that ``[data] skip`` names.
+    """Return the numbers of the rows in ``[data] skip``.
 
     >>> skipped(2), skipped([1, 4]), skipped(None)
     ((1, 2), (1, 4), ())
@@ -362,16 +360,16 @@ def skipped(rows: int | Sequence[int] | None) -> tuple[int, ...]:
 
 @dataclass(frozen=True)
 class DeviceReading(Reading):
-    """The reading of a single device's data: none of them are for testing, and one class is enough."""
+    """The reading of a single device's data: all samples are for training, and a single class is allowed."""
 
     whole: ClassVar[bool] = True
 
 
 def check_bins(edges: Sequence[float], classes: Sequence[str]) -> None:
-    """Refuse edges of ranges that are not finite and ascending, and class names too few or too many."""
+    """Refuse edges that are not finite and ascending, and a number of class names that does not fit them."""
     if not edges or not np.isfinite(edges).all() or (np.diff(edges) <= 0).any():
         raise SettingError(
-            f"data.bins = {list(edges)}: must be numbers that ascend, the edges between classes, such as [30, 80]."
+            f"data.bins = {list(edges)}: must be ascending numbers, the edges between classes, such as [30, 80]."
         )
     if classes and len(classes) != len(edges) + 1:
         raise SettingError(

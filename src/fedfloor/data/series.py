@@ -1,4 +1,4 @@
-"""Recordings become a data set: the targets of samples, windows, missing values."""
+"""Data sets from recordings: the targets of samples, windows, missing values."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 
 
 class OneClassError(SettingError):
-    """All training samples are of one class, and test samples of another."""
+    """An error: all training samples have one class, and test samples another."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,10 +32,10 @@ class TaskTargets:
     """The targets of samples.
 
     Args:
-        task: the task, with the numbers that it takes from the training samples.
+        task: the task, with the values derived from the training samples.
         classes: names of the bins.
-        y: int64 [n], the bins of all samples, training and test.
-        target: float32 [n, T]; None where the bins are the targets.
+        y: int64 [n], the bins of all training and test samples.
+        target: float32 [n, T]; None if the bins are the targets.
     """
 
     task: Task
@@ -48,14 +48,14 @@ def with_rows_ahead(name: str, rows: Rows, reading: Reading) -> Reading:
     """Return a reading whose windows are extended by the rows that a task predicts.
 
     Raises:
-        SettingError: no window is set, or no recording is so long.
+        SettingError: no window is set, or no recording is long enough.
     """
     ahead, window = reading.asked.ahead, reading.window
     if not ahead:
         return reading
     if window is None:
         raise SettingError(
-            f"data.task = '{reading.asked.kind}' forecasts from the rows before: set [data] window, such as "
+            f"data.task = '{reading.asked.kind}' forecasts from preceding rows: set [data] window, such as "
             "{ length = 30, step = 1 }."
         )
     longest = max((end - first for first, end in runs(rows.segment, rows.part)), default=0)
@@ -68,10 +68,10 @@ def with_rows_ahead(name: str, rows: Rows, reading: Reading) -> Reading:
 
 
 def without_abnormal(name: str, classes: tuple[str, ...], rows: Rows, cut: Cut, reading: Reading) -> Cut:
-    """Return the samples that a task learns from and is judged by: training samples with an abnormal row are left out.
+    """Return the samples; for a reconstruction without training samples that have an abnormal row.
 
     Raises:
-        SettingError: the normal class is not known, or a device has no normal samples left.
+        SettingError: the normal class is unknown, or no normal training sample is left.
     """
     task = reading.asked
     if not isinstance(task, Reconstruction):
@@ -97,12 +97,12 @@ def without_abnormal(name: str, classes: tuple[str, ...], rows: Rows, cut: Cut, 
     if rows.owner is not None:
         lost = np.setdiff1d(rows.owner[cut.last[~cut.test]], rows.owner[kept.last[~kept.test]])
         if len(lost):
-            log.warning("%s: %d devices have no normal training sample: they do not train.", name, len(lost))
+            log.warning("%s: devices without a normal training sample, which do not train: %d.", name, len(lost))
     return kept
 
 
 def _normal(name: str, classes: tuple[str, ...], task: Reconstruction) -> int:
-    """Return the number of the normal class."""
+    """Return the index of the normal class."""
     if task.normal is not None:
         if task.normal not in classes:
             raise SettingError(
@@ -115,8 +115,8 @@ def _normal(name: str, classes: tuple[str, ...], task: Reconstruction) -> int:
         return 0
     if len(known) != 1:
         raise SettingError(
-            f"{name}: which of the classes {', '.join(classes[:20])} is normal operation? Name it: [data] task = "
-            '{ kind = "reconstruction", normal = "…" }.'
+            f"{name}: unknown which of the classes {', '.join(classes[:20])} is normal operation. Name the class: "
+            '[data] task = { kind = "reconstruction", normal = "…" }.'
         )
     return known[0]
 
@@ -125,23 +125,25 @@ def asked(name: str, classes: tuple[str, ...], rows: Rows, cut: Cut, reading: Re
     """Return the task, its classes and the targets of samples, as ``[data] task`` sets them.
 
     Raises:
-        SettingError: the samples lack the columns, labels or rows that the task needs.
+        SettingError: the samples lack columns, labels or rows that the task needs.
     """
     task, train = reading.asked, ~cut.test
     if not reading.whole:
         _check_sensors(name, rows, inputs)
     if isinstance(task, Regression):
         if rows.target is None:
-            raise SettingError(f"{name}: its labels are classes, and data.task = 'regression' predicts numbers.")
+            raise SettingError(
+                f"{name}: its labels are classes, but data.task = 'regression' predicts numbers. Leave data.task out."
+            )
         target = rows.target[cut.last]
-        if reading.whole:  # a device's own samples: its task is that of all devices
+        if reading.whole:  # the samples of a single device: the task of all devices applies
             return TaskTargets(task, classes, np.zeros(len(target), np.int64), target)
         fitted = _named(task, target.shape[1], reading, inputs).fitted(target[train], reading.bins or ())
         called, y = names_of(fitted.edges, reading.classes), fitted.bin(target)
         _check_falls(name, task, rows, inputs)
         advice = (
-            f"; the targets lie from {target[:, 0].min():g} to {target[:, 0].max():g}. Name edges between these, or "
-            "leave data.bins out: the ranges are then of equal frequency"
+            f"; the targets range from {target[:, 0].min():g} to {target[:, 0].max():g}. Give edges between these "
+            "values, or leave data.bins out for ranges of equal frequency"
         )
         _check_ranges(name, reading, called, y, advice)
         return TaskTargets(fitted, called, y, target)
@@ -161,12 +163,12 @@ def asked(name: str, classes: tuple[str, ...], rows: Rows, cut: Cut, reading: Re
             f"windows. {ONE_CLASS}"
         )
     if not reading.whole:
-        _check_ranges(name, reading, classes, y, ". Name edges between the label's values")
+        _check_ranges(name, reading, classes, y, ". Give edges between the label's values")
     return TaskTargets(task, classes, y)
 
 
 def _named(task: Regression, many: int, reading: Reading, inputs: Inputs) -> Regression:
-    """Return the task with the name and the unit of its target from the data, unless it has its own."""
+    """Return the task with the name and the unit of its target, by default those of the data."""
     if many > 1 or task.names:
         return task
     if reading.remaining:
@@ -181,14 +183,14 @@ def _check_sensors(name: str, rows: Rows, inputs: Inputs) -> None:
     if rows.noun == "rows" and x.ndim == 2 and len(x) > 1 and (x[1:100] == x[0]).all() and (x == x[0]).all():
         values = [f"{sensor} = {value:g}" for sensor, value in zip(inputs.columns, x[0].tolist(), strict=False)]
         raise SettingError(
-            f"{name}: no sensor ever changes ({some(values, 5)}), so that there is "
-            "nothing to learn from. Check which columns are sensors ([data] columns) and how numbers are written "
+            f"{name}: no sensor ever changes ({some(values, 5)}), so that a model cannot learn anything. Check which "
+            "columns are sensors ([data] columns) and how numbers are written "
             "([data] decimal)."
         )
 
 
 def _check_falls(name: str, task: Regression, rows: Rows, inputs: Inputs) -> None:
-    """Refuse a label with a cap that rises along all recordings and falls along none; warn where a life rises."""
+    """Refuse a capped label that rises along all recordings; warn of a remaining life that rises in some."""
     life = LIVES.fullmatch(inputs.names.get("label", ""))
     if rows.target is None or (task.cap is None and not life):
         return
@@ -198,31 +200,35 @@ def _check_falls(name: str, task: Regression, rows: Rows, inputs: Inputs) -> Non
     if task.cap is not None and len(rises) and (steps >= 0).all():
         raise SettingError(
             f"{name}: its label rises along the recordings, from {rows.target[0, 0]:g} in the first row, and never "
-            "falls; with data.task.cap it is taken for a remaining life, which falls to the failure. If it counts the "
-            "rows so far, leave it out (data.columns.ignore) and set data.remaining = true for recordings that run to "
+            "falls; with data.task.cap it is taken for a remaining life, which falls until the failure. If it counts "
+            "the past rows, leave it out (data.columns.ignore) and set data.remaining = true for recordings that run "
+            "to "
             "failure; if it is another number, leave data.task.cap out."
         )
     if len(rises):
         first, many = int(rises[0]), len(np.unique(rows.segment[rises]))
         log.warning(
-            "%s: the label rises from %g to %g, as it does in %d of %s; a remaining life falls to the failure. Correct "
-            "it; or name recordings by data.columns.run, so that no window crosses a repair.",
+            "%s: the label rises from %g to %g, and in %d of %s in total; a remaining life falls until the failure. "
+            "Correct it, or name recordings with data.columns.run, so that no window crosses a repair.",
             rows.place(first), label[first - 1], label[first], many, count(len(np.unique(rows.segment)), "recording"),
         )  # fmt: skip
 
 
 def _check_ranges(name: str, reading: Reading, called: tuple[str, ...], y: Labels, advice: str) -> None:
-    """Refuse ``[data] bins`` with a bin without samples."""
+    """Refuse ``[data] bins`` if a bin has no samples."""
     empty = [called[i] for i in np.flatnonzero(np.bincount(y, minlength=len(called)) == 0)]
     if reading.bins and empty:
         raise SettingError(
-            f"{name}: data.bins = {list(reading.bins)}: no sample lies in {' or '.join(map(repr, empty))}{advice}."
+            f"{name}: data.bins = {list(reading.bins)}: no sample is in {' or '.join(map(repr, empty))}{advice}."
         )
 
 
 def _forecast(name: str, task: Forecasting, rows: Rows, cut: Cut, reading: Reading, inputs: Inputs) -> TaskTargets:
     if rows.x.ndim != 2 or rows.x.dtype != np.float32:
-        raise SettingError(f"{name}: pictures and ready-made windows have no rows ahead of them to forecast.")
+        raise SettingError(
+            f"{name}: pictures and ready-made windows have no subsequent rows to forecast. Give rows, "
+            "or choose another data.task."
+        )
     unknown = next((sensor for sensor in task.sensors if sensor not in inputs.columns), None)
     if unknown is not None:
         raise SettingError(
@@ -231,15 +237,17 @@ def _forecast(name: str, task: Forecasting, rows: Rows, cut: Cut, reading: Readi
         )
     sensors = task.sensors or _changing(rows, inputs)
     if not sensors:
-        raise SettingError(f"{name}: no sensor changes within a recording, so that there is nothing to forecast.")
+        raise SettingError(
+            f"{name}: no sensor changes within a recording: there is nothing to forecast. Check [data] columns."
+        )
     channels = [inputs.columns.index(sensor) for sensor in sensors]
     values = rows.x[:, channels].astype(np.float32, copy=False)
     first = cut.start + cut.length - task.horizon
     target = np.stack([values[first + h] for h in range(task.horizon)], 2)  # [n, S, H]
     if not np.isfinite(target).all():
         raise SettingError(
-            f"{name}: values are missing in the rows that are to be forecast, and [data] missing = "
-            f'\'{inputs.missing}\' leaves them so. Set missing = "previous" or "drop".'
+            f"{name}: values are missing in the rows to forecast, and [data] missing = '{inputs.missing}' does not "
+            'fill them. Set missing = "previous" or "drop".'
         )
     flat = target.reshape(len(target), -1).astype(np.float32)
     task = replace(task, channels=tuple(channels))
@@ -259,7 +267,7 @@ def _forecast(name: str, task: Forecasting, rows: Rows, cut: Cut, reading: Readi
 
 
 def _naive(values: NDArray[np.float32], rows: Rows, cut: Cut, before: int) -> NDArray[np.float64]:
-    """Return the mean |x_t − x_{t−before}| of each sensor over the rows of training samples, float64 [S]."""
+    """Return the mean |x_t − x_{t−before}| of each sensor over the rows of the training samples, float64 [S]."""
     starts = cut.start[~cut.test]
     edges = np.zeros(len(values) + 1, np.int64)
     np.add.at(edges, starts, 1)
@@ -267,13 +275,16 @@ def _naive(values: NDArray[np.float32], rows: Rows, cut: Cut, before: int) -> ND
     train = np.cumsum(edges[:-1]) > 0
     same = train[before:] & train[:-before] & (rows.segment[before:] == rows.segment[:-before])
     if not same.any():
-        raise SettingError(f"data.task.season = {before}: no recording has two training rows so far apart.")
+        raise SettingError(
+            f"data.task.season = {before}: no recording has two training rows at this distance. Choose "
+            "a shorter season."
+        )
     away = np.abs(values[before:][same].astype(np.float64) - values[:-before][same])
     return np.nanmean(away, axis=0)  # type: ignore[no-any-return]
 
 
 def _changing(rows: Rows, inputs: Inputs) -> tuple[str, ...]:
-    """Return the sensors that are forecast where none is named: all but categories and those that never change."""
+    """Return the sensors to forecast by default: all except categories and sensors that never change."""
     categories = described(inputs.coding.get("categories", {})) or {}
     same = rows.segment[1:] == rows.segment[:-1]
     changes = (rows.x[1:][same] != rows.x[:-1][same]).any(axis=0)
@@ -291,10 +302,10 @@ def assemble(
     name: str, classes: tuple[str, ...], rows: Rows, reading: Reading, inputs: Inputs, owned: Owned, digest: str,
     seed: int,
 ) -> Dataset:  # fmt: skip
-    """Make a data set of recordings: their rows [N, …], or windows [N, C, L] that are cut out on demand.
+    """Return a data set made from recordings: rows [N, …], or windows [N, C, L] that are cut on demand.
 
     Raises:
-        SettingError: a device has too few rows, overlapping windows are to be split at random, or nothing is left.
+        SettingError: a device has too few rows, overlapping windows are to be split at random, or no samples are left.
     """
     cut = divided(name, rows, with_rows_ahead(name, rows, reading), owned, seed)
     cut = without_abnormal(name, classes, rows, cut, reading)
@@ -311,9 +322,9 @@ def assemble(
 
 
 def fill(x: Rows32, segment: Owners) -> Rows32:
-    """Return the rows with each missing value replaced by the last one before it in its recording, or else the next.
+    """Return rows with missing values replaced by the last value before them in the recording, otherwise the next.
 
-    A sensor that a recording never measured stays missing.
+    A sensor without any value in a recording stays missing.
 
     >>> fill(np.array([[np.nan], [1], [np.nan], [np.nan]], np.float32), np.array([0, 0, 0, 1])).ravel()
     array([ 1.,  1.,  1., nan], dtype=float32)
@@ -333,13 +344,13 @@ def fill(x: Rows32, segment: Owners) -> Rows32:
 
 
 def say_missing(name: str, counts: Mapping[str, int], each: int, sensors: int, missing: Missing) -> None:
-    """Log the number of missing values, the sensor with most of them, and their treatment."""
+    """Log the number of missing values, the sensor with most of them (of ``each``), and their treatment."""
     if counts and missing != "refuse":
         count, total, worst = sum(counts.values()), each * sensors, max(counts, key=lambda key: counts[key])
         done = {
-            "previous": "each was given its recording's last value before it",
-            "mean": "each counts as its sensor's mean over all devices",
-            "drop": "samples with one are left out",
+            "previous": "each is replaced by its recording's last value before it",
+            "mean": "each is replaced by its sensor's mean over all devices",
+            "drop": "samples with missing values are left out",
         }[missing]
         log.info("%s: %s of %s values are missing (%.2g %%; of '%s' the most, %.2g %%): %s.", name, f"{count:,}",
                  f"{total:,}", 100 * count / total, worst, 100 * counts[worst] / each, done)  # fmt: skip
@@ -379,7 +390,7 @@ def _through(segment: Owners) -> Times:
 
 
 def _gather(x: Values, start: Indices, length: int | None) -> Values:
-    """Return samples [n, …], or windows [n, C, L], as arrays of their own."""
+    """Return copies of samples [n, …], or of windows [n, C, L]."""
     if length is None:
         return x[start]
     return np.ascontiguousarray(x[start[:, None] + np.arange(length)].transpose(0, 2, 1))

@@ -1,4 +1,4 @@
-"""Data sets by name: their contents, the places of publication, and the folders that are searched."""
+"""Data sets by name: their contents, their sources, and the folders in which they are searched."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ class File:
 
 @dataclass(frozen=True)
 class Published:
-    """The source of a data set.
+    """The published source of a data set.
 
     Args:
         files: the published files; empty where there are none.
-        places: addresses that end in ``/`` and hold all files, tried in this order.
+        places: addresses that end in ``/`` and hold all files, in the order of attempts.
         page: the authors' web page.
-        by_hand: the steps to take where no files can be downloaded.
+        by_hand: instructions for a download by hand, if no files can be downloaded.
     """
 
     files: tuple[File, ...]
@@ -55,7 +55,7 @@ class Published:
 
 
 HERE = files("fedfloor.data.published")
-CATALOG = tomllib.loads(HERE.joinpath("catalog.toml").read_text("utf-8"))  # its head describes the keys
+CATALOG = tomllib.loads(HERE.joinpath("catalog.toml").read_text("utf-8"))  # its header describes the keys
 MADE_HERE = tuple(name for name, about in CATALOG.items() if "files" not in about)
 
 
@@ -80,11 +80,11 @@ class LoadRequest:
     Args:
         name: its name.
         folder: the folder of its files.
-        devices: the number of devices that a generated data set has.
+        devices: the number of devices of a generated data set.
         samples_per_device: training samples of each of these devices.
         seed: the seed of a generated data set.
-        reading: task, windows, missing values.
-        like: settings of its own; None for their defaults.
+        reading: the settings of task, windows and missing values.
+        like: settings specific to the data set; None for their defaults.
     """
 
     name: str
@@ -98,16 +98,16 @@ class LoadRequest:
 
 @dataclass(frozen=True)
 class Source:
-    """A data set's contents, its source, and the function that reads it.
+    """A data set's contents, its source, and the function that loads it.
 
     Args:
         classes: number of classes; 0 where labels are numbers.
-        load: reads or makes it.
-        counted: folder → published numbers of training and test samples, if all files are there; None where these
-            depend on settings. Raises a SettingError where a file is missing.
-        sensors: whether it holds rows over time, which windows are cut of.
-        natural: whether its devices are natural owners, unless a partition is set.
-        task: the task of a model, where the experiment names neither a task nor ``bins``; None: classification.
+        load: reads or generates the data set.
+        counted: folder → published numbers of training and test samples, if all files are present; None where they
+            depend on settings. Raises a SettingError if a file is missing.
+        sensors: whether it holds rows over time, from which windows are cut.
+        natural: whether its devices are natural owners by default.
+        task: the default task of a model, if the experiment sets neither a task nor ``bins``; None: classification.
         kind, files, authors, get: as in ``published/catalog.toml``.
     """
 
@@ -186,7 +186,7 @@ SOURCES = {
 
 
 def data_root() -> Path:
-    """Return the folder in which data sets are searched: ``$FEDFLOOR_DATA``, or else the user's data folder."""
+    """Return the folder in which data sets are searched: ``$FEDFLOOR_DATA``, by default the user's data folder."""
     chosen = os.environ.get("FEDFLOOR_DATA")
     if chosen:
         return expanded(chosen, "FEDFLOOR_DATA = ")
@@ -205,7 +205,7 @@ def load(
     reading: Reading | None = None,
     like: object | None = None,
 ) -> Dataset:
-    """Load a data set, or make it.
+    """Load a published data set, or generate one.
 
     Args:
         name: one of :data:`SOURCES`.
@@ -213,9 +213,9 @@ def load(
         devices: the number of devices of a generated data set; published ones ignore it.
         samples_per_device: training samples of each of these devices.
         seed: the seed of a generated data set.
-        reading: task and windows, for sensors.
-        like: settings of its own: the properties of ``procedural`` or ``machines``, the engines of ``cmapss``,
-            which recordings of ``skab``.
+        reading: the settings of task and windows, for sensors.
+        like: settings specific to the data set: properties of ``procedural`` or ``machines``, the engines of
+            ``cmapss``, the recordings of ``skab``.
 
     Raises:
         SettingError: an unknown name, missing or damaged files, ``labels`` without a number of devices, or windows of
@@ -231,7 +231,9 @@ def load(
         raise SettingError(f"[data] window: '{name}' holds pictures. Windows are for sensors over time, such as 'tep'.")
     if name in MADE_HERE:
         if devices is None:
-            raise SettingError(f"[park] devices is not set: data set '{name}' is made for any number of them.")
+            raise SettingError(
+                f"[park] devices is not set: data set '{name}' is generated for any number of devices. Set it."
+            )
     elif not folder.is_dir():
         raise SettingError(
             f"data set '{name}': looked in {folder}, which does not exist. {_how(name, folder)}, or set FEDFLOOR_DATA "
@@ -243,7 +245,7 @@ def load(
 def looked_in(
     names: Sequence[str] = tuple(SOURCES), root: Path | str | None = None
 ) -> list[dict[str, str | int | bool | None]]:
-    """Return a row per data set: its contents, whether its files are present, and their source.
+    """Return a row per data set with its contents, the presence of its files, and their source.
 
     Args:
         names: the data sets.

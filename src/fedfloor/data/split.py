@@ -1,4 +1,4 @@
-"""The choice of test samples: as supplied, by time, at random, by class, or whole devices or recordings."""
+"""The choice of test samples: as supplied, by time, at random, by class, by device or by recording."""
 
 from __future__ import annotations
 
@@ -29,35 +29,35 @@ log = logging.getLogger(__name__)
 
 
 class SmallDevicesError(SettingError):
-    """Devices have too few rows for both a training and a test sample."""
+    """An error: devices have too few rows for both a training and a test sample."""
 
 
 class ShortRecordingsError(SettingError):
-    """No recording is as long as a window; ``longest`` is the length of the longest window that fits."""
+    """An error: no recording is as long as a window; ``longest`` is the longest possible window in rows."""
 
     longest = 0
 
 
 @dataclass(frozen=True, eq=False)
 class Rows:
-    """Recordings, one after the other, each with its rows in the order of time; or samples in any order.
+    """Consecutive recordings, each with its rows in the order of time; or samples in any order.
 
     Args:
         x: float32 [T, C], NaN where a value is missing; or ready-made samples, uint8 or float32 [T, …].
         y: int64 [T], the class of each row.
-        segment: int32 [T], the recording of each row; equal numbers are neighbours, and no window crosses them.
-        owner: int32 [T], the device of each row; devices are neighbours too. None where there are none.
-        part: int8 [T], 0 training, 1 test, where the data come split; else None.
+        segment: int32 [T], the recording of each row; equal numbers are adjacent, and no window crosses segments.
+        owner: int32 [T], the device of each row; rows of a device are adjacent. None where there are no devices.
+        part: int8 [T], 0 training, 1 test, where the data have test samples of their own; otherwise None.
         time: float64 [T], or None.
-        line: int64 [T], where each row stands in its file, for messages; None where rows come from no table.
-        file: int32 [T], in which of ``files`` it stands.
+        line: int64 [T], the number of each row in its file, for messages; None where rows do not come from a table.
+        file: int32 [T], the index in ``files`` of each row's file.
         files: their names.
-        noun: the word for rows in messages.
-        ordered: whether neighbours follow each other in time even where ``time`` is None.
-        apart: whether a device's recordings have no order among them: a split by time then divides each of them.
-        run: int32 [T], equal for rows of one recording, wherever it continues; None where those are the segments.
-        target: float32 [T, targets], the value to predict of each row, where that is a number; None otherwise.
-        whole: whether recordings are never divided: those for testing are, and for validation will be, whole ones.
+        noun: the plural noun for rows in messages.
+        ordered: whether adjacent rows are in the order of time even where ``time`` is None.
+        apart: whether a device's recordings have no order: a split by time then divides each recording.
+        run: int32 [T], the recording of each row, which may have several segments; None where segments are recordings.
+        target: float32 [T, targets], the numbers to predict for each row; None where bins are predicted.
+        whole: whether testing and validation use whole recordings, which are never divided.
     """
 
     x: Values
@@ -82,7 +82,7 @@ class Rows:
         return self.segment if self.run is None else self.run
 
     def place(self, row: int) -> str:
-        """Return the place of a row for an error message: its file, and its row in it where that is known."""
+        """Return the place of a row for an error message: its file and, if known, its row in the file."""
         file = self.files[int(self.file[row]) if self.file is not None else 0] if self.files else ""
         if self.line is None:
             return file or f"row {row}"
@@ -91,7 +91,7 @@ class Rows:
 
 @dataclass(frozen=True, eq=False)
 class Cut:
-    """Samples: the first row of each, whether it is for testing, and how many rows it has."""
+    """Samples cut from rows: the first row of each [n], whether it is for testing [n], and the rows per sample."""
 
     start: Indices
     test: NDArray[np.bool_]
@@ -99,12 +99,12 @@ class Cut:
 
     @property
     def last(self) -> Indices:
-        """The last row of each sample, whose label, device and time are the sample's."""
+        """The last row of each sample [n], which determines its label, device and time."""
         return self.start + self.length - 1
 
 
 def divided(name: str, rows: Rows, reading: Reading, owned: Owned, seed: int) -> Cut:
-    """Return the samples of recordings, each for training or for testing.
+    """Return the samples of recordings, divided into training and test samples.
 
     Raises:
         SettingError: a device has too few rows, overlapping windows are to be split at random, or nothing is left.
@@ -138,14 +138,14 @@ def _log_short(name: str, rows: Rows, length: int) -> None:
     short = int((sizes < length).sum())
     if short:
         log.info(
-            "%s: %s of %s are shorter than a window of %d rows and give no sample; the shortest has %s. A window of so "
-            "many rows takes all: [data] window = { length = %d }.",
+            "%s: %s of %s are shorter than a window of %d rows and give no sample; the shortest has %s. To use all "
+            "recordings: [data] window = { length = %d }.",
             name, f"{short:,}", count(len(sizes), "recording"), length, count(int(sizes.min()), "row"), sizes.min(),
         )  # fmt: skip
 
 
 def _longest(rows: Rows, part: NDArray[np.int8] | None, device: int | None) -> int:
-    """Return the length of the longest window that fits into training and testing, of a device or of all data."""
+    """Return the length of the longest window that fits into both training and testing, for a device or all data."""
     most: dict[int, int] = {}
     for first, end in runs(rows.segment, part):
         if device is None or rows.owner is None or rows.owner[first] == device:
@@ -155,19 +155,19 @@ def _longest(rows: Rows, part: NDArray[np.int8] | None, device: int | None) -> i
 
 
 def split_of(rows: Rows, reading: Reading) -> Split | None:
-    """Return the split that is set, or the one that fits; None for data that come split, or are all for training."""
+    """Return the split that is set, or the default; None for data with test samples or for training only."""
     if reading.whole:
         if rows.part is not None:
-            raise SettingError("a device's own data are for training alone: take the test samples out.")
+            raise SettingError("the data of a single device are only for training: remove the test samples.")
         return None
     if rows.part is not None:
         if reading.split is not None:
-            raise SettingError("[data] split: these data come with test samples of their own. Leave split out.")
+            raise SettingError("[data] split: these data have test samples of their own. Leave split out.")
         return None
     if isinstance(reading.split, TimeSplit | LastSplit) and not rows.ordered and rows.time is None:
         raise SettingError(
             f"[data] split = {reading.split.kind}: the times of these {rows.noun} are unknown. Use "
-            '{ kind = "random" } or { kind = "device" }, or give the test samples yourself.'
+            '{ kind = "random" } or { kind = "device" }, or supply test samples.'
         )
     if reading.split is not None:
         return reading.split
@@ -175,7 +175,7 @@ def split_of(rows: Rows, reading: Reading) -> Split | None:
 
 
 def runs(segment: Owners, part: NDArray[np.int8] | None) -> list[tuple[int, int]]:
-    """Return (first, end) of each run of neighbours in one recording and one part."""
+    """Return (first, end) of each run of adjacent rows in the same recording and part."""
     change = segment[1:] != segment[:-1]
     if part is not None:
         change = change | (part[1:] != part[:-1])
@@ -184,7 +184,7 @@ def runs(segment: Owners, part: NDArray[np.int8] | None) -> list[tuple[int, int]
 
 
 def _part_of(rows: Rows, split: Split | None, length: int) -> NDArray[np.int8] | None:
-    """Return the part of each row: as the data come, or the last rows of each device or recording for testing."""
+    """Return the part of each row (0 training, 1 test), as supplied or split by time; None for other splits."""
     device = rows.segment if rows.owner is None else rows.owner
     if isinstance(split, TimeSplit):
         return _last(rows.segment if rows.apart else device, lambda many: _share(split.test, many))
@@ -192,15 +192,15 @@ def _part_of(rows: Rows, split: Split | None, length: int) -> NDArray[np.int8] |
         return rows.part
     if split.rows < length:
         raise SettingError(
-            f"[data] split = last: {split.rows} rows for testing, but a window has {length}, and none crosses the line "
-            f"between training and testing. Set rows = {length} or more, or a shorter window."
+            f"[data] split = last: {split.rows} rows for testing, but a window has {length}, and windows must not "
+            f"cross the boundary of training and testing. Set rows = {length} or more, or a shorter window."
         )
     return _last(rows.runs if split.of == "run" else device, lambda _: split.rows)
 
 
 def _last(course: Owners, tested: Callable[[int], int]) -> NDArray[np.int8]:
-    """Return the part of each row where the last ``tested(n)`` of the n rows with one number are for testing."""
-    order = np.argsort(course, kind="stable")  # a recording may go on in another file
+    """Return the part of each row: 1 for the last ``tested(n)`` of the n rows with the same ``course``, else 0."""
+    order = np.argsort(course, kind="stable")  # a recording may continue in another file
     part = np.zeros(len(course), np.int8)
     for first, end in runs(course[order], None):
         part[order[max(first, end - tested(end - first)) : end]] = 1
@@ -208,17 +208,17 @@ def _last(course: Owners, tested: Callable[[int], int]) -> NDArray[np.int8]:
 
 
 def _share(share: float, many: int) -> int:
-    """Return ⌊share·many⌋, 0.29 of 100 being 29 in spite of rounding."""
+    """Return ⌊share·many⌋, corrected for rounding, so that 0.29 of 100 is 29."""
     return int(share * many + 1e-9)
 
 
 def _some_of(share: float, many: int) -> int:
-    """Return the nearest number to share·many that is at least 1, and leaves one."""
+    """Return share·many, rounded to an integer from 1 to many − 1."""
     return min(max(1, round(share * many)), many - 1)
 
 
 def _divide(rows: Rows, cut: Cut, split: Split | None, stride: int, seed: int) -> Cut:
-    """Choose test samples, or test devices, at random where that is the split."""
+    """Return samples with test samples drawn at random, by sample, class, recording or device; others unchanged."""
     if split is None or isinstance(split, TimeSplit | LastSplit):
         return cut
     if isinstance(split, RunSplit):
@@ -226,7 +226,7 @@ def _divide(rows: Rows, cut: Cut, split: Split | None, stride: int, seed: int) -
     if isinstance(split, RandomSplit | StratifiedSplit) and stride < cut.length:
         raise SettingError(
             f"[data] split = {split.kind} with windows of {cut.length} rows every {stride}: they overlap, so that test "
-            "windows would share rows with training windows. Split by time, run or device, or let step be the length."
+            "windows would share rows with training windows. Split by time, run or device, or set step to the length."
         )
     owner = np.zeros(len(cut.start), np.int32) if rows.owner is None else rows.owner[cut.last]
     test = np.zeros(len(cut.start), np.bool_)
@@ -236,8 +236,8 @@ def _divide(rows: Rows, cut: Cut, split: Split | None, stride: int, seed: int) -
             raise SettingError("[data] split = device: the samples' devices are unknown. Split by time or at random.")
         if len(devices) < 2:
             raise SettingError(
-                f"[data] split = device: needs two devices with a sample, but {len(devices)} has one. Split by time or "
-                "at random, or shorten the window."
+                f"[data] split = device: needs two devices with a sample; devices with a sample: {len(devices)}. Split "
+                "by time or at random, or shorten the window."
             )
         many = _some_of(split.test, len(devices))
         chosen = generator(seed, "test devices").choice(devices, many, replace=False)
@@ -255,7 +255,7 @@ def _divide(rows: Rows, cut: Cut, split: Split | None, stride: int, seed: int) -
 
 
 def _whole_runs(rows: Rows, cut: Cut, split: RunSplit, seed: int) -> NDArray[np.bool_]:
-    """Return which samples are of the max(1, ⌊test·n⌉) recordings drawn of each device that has n ≥ 2 of them."""
+    """Return a mask of the samples in max(1, ⌊test·n⌉) recordings drawn from each device with n ≥ 2 recordings."""
     run = rows.runs[cut.last]
     owner = np.zeros(len(run), np.int32) if rows.owner is None else rows.owner[cut.last]
     chosen: list[Owners] = []
@@ -266,15 +266,15 @@ def _whole_runs(rows: Rows, cut: Cut, split: RunSplit, seed: int) -> NDArray[np.
             chosen.append(generator(seed, "test runs", device).choice(every, many, replace=False))
     if not chosen:
         raise SettingError(
-            f"[data] split = run: no device has two recordings with {rows.noun} enough for a sample. A recording is a "
-            "device's rows in one file, or the value of the column named by [data] columns.run (--set "
+            f"[data] split = run: no device has two recordings with enough {rows.noun} for a sample. A recording is a "
+            "device's rows in one file, or those with the same value in the column [data] columns.run (--set "
             "data.columns.run=NAME). Or split by device, or by time."
         )
     return np.isin(run, np.concatenate(chosen))
 
 
 def _of_each_class(mine: Indices, y: Labels, share: float, rng: np.random.Generator) -> Indices:
-    """Return min(n − 1, max(1, ⌊share·n⌉)) of the n samples of each class."""
+    """Return min(n − 1, max(1, ⌊share·n⌉)) samples drawn from the n samples of each class."""
     chosen = [np.empty(0, np.int64)]
     for label in np.unique(y).tolist():
         of_class = mine[y == label]
@@ -286,7 +286,8 @@ def _without_missing(name: str, rows: Rows, cut: Cut) -> Cut:
     holes = np.concatenate([[0], np.cumsum(np.isnan(rows.x).reshape(len(rows.x), -1).any(axis=1))])
     whole = holes[cut.start + cut.length] == holes[cut.start]
     if not whole.all():
-        log.info("%s: %s of %s samples are left out.", name, f"{(~whole).sum():,}", f"{len(whole):,}")
+        log.info("%s: %s of %s samples have missing values and are left out.", name, f"{(~whole).sum():,}",
+                 f"{len(whole):,}")  # fmt: skip
     return replace(cut, start=cut.start[whole], test=cut.test[whole])
 
 
@@ -294,7 +295,7 @@ def _large_enough(
     name: str, rows: Rows, owner: Owners, cut: Cut, reading: Reading, owned: Owned, part: NDArray[np.int8] | None, *,
     both: bool,
 ) -> Cut:  # fmt: skip
-    """Refuse, or leave out, devices without a sample, or without both a training and a test sample."""
+    """Return the samples without devices that lack samples, or training or test samples; or refuse such devices."""
     most = int(owner.max()) + 1
     mine = owner[cut.last]
     train = np.bincount(mine[~cut.test], minlength=most)
@@ -306,7 +307,7 @@ def _large_enough(
     names = [owned.names[k] if owned.names else str(k) for k in small]
     if reading.small == "drop":
         whose = some(names, 10)
-        log.info("%s: devices with too few %s that are left out, %d in all: %s.", name, rows.noun, len(small), whose)
+        log.info("%s: devices left out because they have too few %s (%d): %s.", name, rows.noun, len(small), whose)
         keep = ~np.isin(mine, small)
         return replace(cut, start=cut.start[keep], test=cut.test[keep])
     longest = _longest(rows, part, int(small[0])) if cut.length > 1 else 0
@@ -334,14 +335,14 @@ def _too_small(
     parts = ""
     if rows.noun == "rows" and len(owner) == len(np.unique(owner)) and reading.columns.device:
         parts = (
-            f" Each row is a device of its own: if '{reading.columns.device}' names parts and no machines, deal the "
+            f" Each row is a separate device: if '{reading.columns.device}' names parts and not machines, deal the "
             "rows to made-up ones (--set data.columns.device= --set park.devices=10 --set "
             "'data.partition={kind=\"dirichlet\",alpha=1.0}')."
         )
     return SmallDevicesError(
         f"{where}: device '{names[0]}' has {count(many, rows.noun.removesuffix('s'))}{made}{others}: too few to be "
-        f"split into training and test. Give it more, {shorten}set a larger share [data] split test, {whole}or leave "
-        f'such devices out with [data] small = "drop" (--set data.small=drop).{parts}'
+        f"split into training and test. Add data, {shorten}set a larger share [data] split test, {whole}or leave such "
+        f'devices out with [data] small = "drop" (--set data.small=drop).{parts}'
     )
 
 
@@ -351,7 +352,7 @@ def _check_not_empty(name: str, rows: Rows, cut: Cut, part: NDArray[np.int8] | N
             made = f"windows of {cut.length} rows" if cut.length > 1 else rows.noun
             longest = _longest(rows, part, None) if cut.length > 1 else 0
             fits = (
-                f" Of windows, at most {longest} rows fit: set [data] window length."
+                f" A window may have at most {longest} rows: set [data] window length."
                 if 0 < longest < cut.length
                 else ""
             )

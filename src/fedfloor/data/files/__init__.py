@@ -1,4 +1,4 @@
-"""Reading the files of published data sets, with errors that name the file, the problem and the remedy."""
+"""Readers of data files, with errors that name the file, the problem and the remedy."""
 
 from __future__ import annotations
 
@@ -20,26 +20,34 @@ PIECE = 1 << 18  # bytes
 
 
 def damaged(path: Path, problem: str) -> SettingError:
-    """Return the error for a file with the wrong content."""
+    """Return the error for a published file with wrong content."""
     return SettingError(f"{path}: {problem}. Get this file again from its authors and put it into the same place.")
 
 
 def unreadable(path: Path, error: OSError) -> SettingError:
-    """Return the error for a file that the operating system refuses."""
+    """Return the error for a file that the operating system cannot open or read."""
     reason = error.strerror or type(error).__name__
     return SettingError(f"{path}: cannot be read ({reason}). Check the path and its permissions.")
 
 
 def expanded(path: Path | str, where: str = "") -> Path:
-    """Return a path with the user's home folder for ``~``, and refuse the home folder of an unknown user."""
+    """Return a path with ``~`` replaced by the user's home folder; ``where`` is the start of the message.
+
+    Raises:
+        SettingError: the home folder of an unknown user.
+    """
     try:
         return Path(path).expanduser()
     except RuntimeError as error:
-        raise SettingError(f"{where}{path}: {error} Give the whole path.") from error
+        raise SettingError(f"{where}{path}: {error} Give the full path.") from error
 
 
 def is_there(path: Path) -> bool:
-    """Return whether a path exists, and refuse one that cannot be looked up (too long, or no permission)."""
+    """Return whether a path exists.
+
+    Raises:
+        SettingError: the path cannot be looked up (too long, or no permission).
+    """
     try:
         return path.exists()
     except OSError as error:
@@ -50,19 +58,19 @@ def check_new(out: Path, endings: tuple[str, ...], *, force: bool) -> None:
     """Check the name of a file that a command is to write.
 
     Raises:
-        SettingError: another ending, a folder that does not exist, or a file that does, unless ``force``.
+        SettingError: another ending, a folder that does not exist, or an existing file, unless ``force``.
     """
     if not out.name.casefold().endswith(endings):
         raise SettingError(f"--out {out}: give a name that ends in {' or '.join(endings)}.")
     if out.exists() and not force:
         raise SettingError(f"{out} exists already. Give another name with --out, or overwrite it with --force.")
     if not out.parent.is_dir():
-        raise SettingError(f"--out {out}: folder {out.parent} does not exist.")
+        raise SettingError(f"--out {out}: folder {out.parent} does not exist. Create it, or choose another one.")
 
 
 @contextmanager
 def new_file(out: Path) -> Iterator[Path]:
-    """Yield the place that a file is written to, which has its name once it is whole.
+    """Yield a temporary path for a new file, renamed to ``out`` once the file is complete.
 
     Raises:
         RunError: the file cannot be written.
@@ -78,7 +86,7 @@ def new_file(out: Path) -> Iterator[Path]:
 
 
 def find(folder: Path, name: str) -> Path | None:
-    """Return ``name.gz`` or else ``name`` in the folder, or None where neither is."""
+    """Return the path of ``name.gz``, otherwise of ``name``, in the folder; None if neither exists."""
     for path in (folder / f"{name}.gz", folder / name):
         if path.is_file():
             return path
@@ -86,7 +94,11 @@ def find(folder: Path, name: str) -> Path | None:
 
 
 def needed(folder: Path, name: str) -> Path:
-    """Return the path of ``name.gz`` or else ``name`` in the folder, and refuse a folder that has neither."""
+    """Return the path of ``name.gz``, otherwise of ``name``, in the folder.
+
+    Raises:
+        SettingError: neither exists.
+    """
     path = find(folder, name)
     if path is None:
         raise SettingError(f"{folder / name}.gz is missing (or {name}, unpacked). Put it there, or set FEDFLOOR_DATA.")
@@ -94,16 +106,16 @@ def needed(folder: Path, name: str) -> Path:
 
 
 def content(path: Path) -> bytes:
-    """Return a file's bytes, unpacked where it is gzip.
+    """Return a file's bytes, unpacked if it is a gzip file.
 
     Raises:
-        SettingError: the file cannot be read, or is cut short or damaged.
+        SettingError: the file cannot be read, or is incomplete or damaged.
     """
     return b"".join(pieces(path))
 
 
 def pieces(path: Path) -> Iterator[bytes]:
-    """Yield a file's bytes piece by piece, unpacked where its first bytes (not its name) show that it is gzip."""
+    """Yield a file's bytes in pieces, unpacked if its first bytes (not its name) identify it as a gzip file."""
     with unpacking(path), path.open("rb") as raw:
         start = raw.read(4)
         raw.seek(0)
@@ -117,7 +129,7 @@ def pieces(path: Path) -> Iterator[bytes]:
 
 @contextmanager
 def unpacking(path: Path) -> Iterator[None]:
-    """Name the file, the problem and the remedy where a file that may be gzip cannot be read to its end."""
+    """Convert errors of reading a file, perhaps a gzip file, to errors that name file, problem and remedy."""
     try:
         yield
     except EOFError as error:
@@ -130,7 +142,7 @@ def unpacking(path: Path) -> Iterator[None]:
 
 
 def head(path: Path, length: int) -> bytes:
-    """Return the first bytes of :func:`content`."""
+    """Return the first ``length`` bytes of :func:`content`."""
     start = b""
     for piece in pieces(path):
         start += piece
@@ -140,13 +152,13 @@ def head(path: Path, length: int) -> bytes:
 
 
 def loaded(lines: Any, column: int | None = None) -> NDArray[np.float64]:
-    """Return numbers with blanks between them, float64 [rows, columns], of a file or lines; or one column [rows, 1].
+    """Return numbers separated by blanks in a file or in lines, float64 [rows, columns]; or one column [rows, 1].
 
     Raises:
-        ValueError: no numbers, or rows of several lengths.
+        ValueError: no numbers, or rows of different lengths.
     """
     with warnings.catch_warnings():
-        warnings.simplefilter("error")  # NumPy only warns of an empty file
+        warnings.simplefilter("error")  # NumPy only issues a warning for an empty file
         try:
             return np.loadtxt(lines, ndmin=2, usecols=column)
         except UserWarning as error:
@@ -154,7 +166,7 @@ def loaded(lines: Any, column: int | None = None) -> NDArray[np.float64]:
 
 
 def matrix(path: Path, data: bytes, width: int, *, either_way: bool = False) -> NDArray[np.float64]:
-    """Return a matrix of finite numbers, written row by row with blanks between them, float64 [rows, width]."""
+    """Return a matrix of finite numbers, a row per line separated by blanks, float64 [rows, width]."""
     try:
         x = loaded(io.BytesIO(data))
     except ValueError as error:

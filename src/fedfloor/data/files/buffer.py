@@ -1,8 +1,9 @@
-"""A device's ring buffer of sensor rows, which ``fedfloor sense`` fills: an SQLite file, read as recordings.
+"""A device's ring buffer of sensor rows, filled by ``fedfloor sense``: an SQLite file, read as recordings.
 
 The file has three tables: ``about`` (``format``, ``id``, ``columns`` as JSON, ``gap_s``), ``rows`` (epoch, time, the
-values as float32 in little-endian order, a label) and ``labels`` that came later (from, to, label). Rows further apart
-than ``gap_s``, and those of two epochs (the clock went back in between), are in different recordings.
+values as float32 in little-endian order, a label) and ``labels`` for labels added later (from, to, label). Rows
+further apart than ``gap_s``, and rows of different epochs (the clock was set back in between), belong to different
+recordings.
 """
 
 from __future__ import annotations
@@ -31,17 +32,17 @@ from fedfloor.tasks.reconstruction import Reconstruction
 BUFFERS = (".sqlite", ".sqlite3")
 FORMAT = "fedfloor sensors 1"
 MEANT = ("columns", "classes", "window", "missing", "split", "small", "bins", "task")
-WAIT_S = 20.0  # for the process that writes
+WAIT_S = 20.0  # for another process to finish writing
 ABOUT = ("format", "id", "columns", "gap_s")
 
 
 @dataclass(frozen=True, eq=False)
 class BufferedRows:
-    """Rows of a buffer, the oldest first.
+    """The rows of a buffer, the oldest first.
 
     Args:
         name: the name of the file.
-        identity: the identity of the buffer, whatever rows it holds at a time.
+        identity: the identity of the buffer, regardless of its rows.
         columns: C names of the sensors.
         time: float64 [n], s since 1970.
         x: float32 [n, C].
@@ -60,12 +61,15 @@ class BufferedRows:
 
 @contextmanager
 def opened(path: Path, mode: str = "rw") -> Iterator[sqlite3.Connection]:
-    """Open an SQLite file; errors name it."""
+    """Open an SQLite file; errors name the file."""
     try:
         with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode={mode}", WAIT_S, uri=True)) as base:
             yield base
     except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
-        raise SettingError(f"{path}: not a buffer of sensor rows, or it cannot be read ({error}).") from error
+        raise SettingError(
+            f"{path}: not a buffer of sensor rows, or it cannot be read ({error}). Give a file that "
+            "fedfloor sense wrote."
+        ) from error
 
 
 def read(path: Path, newest: int | None = None) -> BufferedRows:
@@ -78,16 +82,20 @@ def read(path: Path, newest: int | None = None) -> BufferedRows:
         base.execute("PRAGMA query_only = 1")
         about = dict(base.execute("SELECT key, value FROM about"))
         if any(key not in about for key in ABOUT) or about["format"] != FORMAT:
-            raise SettingError(f"{path}: not a buffer of sensor rows in the form '{FORMAT}'.")
+            raise SettingError(
+                f"{path}: not a buffer of sensor rows in the format '{FORMAT}'. Give a file that fedfloor sense wrote."
+            )
         most = "" if newest is None else f" LIMIT {newest:d}"
         rows = base.execute(f"SELECT epoch, time, x, label FROM rows ORDER BY epoch DESC, time DESC{most}").fetchall()
         later = base.execute("SELECT since, until, label FROM labels ORDER BY rowid").fetchall()
     if not rows:
-        raise SettingError(f"{path}: no rows yet. fedfloor sense fills it; --check shows whether its sensors answer.")
+        raise SettingError(f"{path}: no rows yet. Start fedfloor sense to fill it; its --check tests the sensors.")
     rows.reverse()
     columns = tuple(map(str, json.loads(about["columns"])))
     if any(type(row[2]) is not bytes or len(row[2]) != 4 * len(columns) for row in rows):
-        raise SettingError(f"{path}: damaged: a row has values that do not match its {len(columns)} sensors.")
+        raise SettingError(
+            f"{path}: damaged: the values of a row do not match its {len(columns)} sensors. Start a new buffer."
+        )
     x = np.frombuffer(b"".join(row[2] for row in rows), "<f4").reshape(len(rows), -1).astype(np.float32)
     time, epoch = np.array([row[1] for row in rows], np.float64), np.array([row[0] for row in rows], np.int64)
     label = np.array([str(row[3]) for row in rows], object)
@@ -99,7 +107,7 @@ def read(path: Path, newest: int | None = None) -> BufferedRows:
 
 
 def written(path: Path) -> int | None:
-    """Return the number of rows ever written to a buffer, with deleted ones; None where it does not count them.
+    """Return the number of rows ever written to a buffer, including deleted rows; None if it has no count.
 
     Raises:
         SettingError: the file is no buffer.
@@ -112,13 +120,13 @@ def written(path: Path) -> int | None:
 
 
 def load(path: Path, reading: Reading, seed: int, newest: int | None = None) -> Dataset:
-    """Read a buffer as a device's recordings; where labels are needed, without the rows that have none (yet).
+    """Read a buffer as a device's recordings, without unlabelled rows if the task needs labels.
 
     Args:
-        newest: the number of its newest rows to read.
+        newest: the number of newest rows to read; None: all.
 
     Raises:
-        SettingError: the file is no buffer, or its rows do not fit.
+        SettingError: the file is no buffer, or its rows do not fit ``reading``.
     """
     reading.only(MEANT, "a buffer of sensor rows")
     if reading.remaining:
@@ -128,7 +136,7 @@ def load(path: Path, reading: Reading, seed: int, newest: int | None = None) -> 
     kept = np.array([bool(text) or not needed for text in recorded.label])
     if not kept.any():
         raise SettingError(
-            f"{path}: none of {len(kept):,} rows has a label yet. Give [labels] in the file of its source, or a task "
+            f"{path}: none of {len(kept):,} rows has a label yet. Set [labels] in the file of its source, or a task "
             "without labels: [data] task = 'reconstruction'."
         )
     reading = replace(reading, columns=replace(reading.columns, device="", factory="", time="time", id="", run=None))
@@ -144,7 +152,7 @@ def load(path: Path, reading: Reading, seed: int, newest: int | None = None) -> 
 
 
 def newest(path: Path, reading: Reading, seed: int, samples: int) -> Dataset:
-    """Return a data set with at least a number of samples, made of no more of a buffer's newest rows than needed.
+    """Return a data set of the newest rows of a buffer, as few as are needed for ``samples`` samples.
 
     Raises:
         SettingError: the buffer has too few rows so far.
@@ -164,14 +172,14 @@ def newest(path: Path, reading: Reading, seed: int, samples: int) -> Dataset:
         if held < rows:
             found = 0 if data is None else len(data.y)
             raise SettingError(
-                f"{path}: {found:,} of {samples:,} samples so far, of {held:,} rows. Begin the run once its sensors "
+                f"{path}: {found:,} of {samples:,} samples so far, of {held:,} rows. Start the run once its sensors "
                 "have filled it, or set a smaller [data] stream window."
             )
         rows *= 2
 
 
 def _normal_without_label(label: list[str], reading: Reading) -> list[str] | None:
-    """Return labels, missing ones as normal operation; None where there are no labels, or none count."""
+    """Return labels, with normal operation for missing ones; None if there are no labels, or the task needs none."""
     names = sorted({*label} - {""})
     if not names or not isinstance(reading.asked, Reconstruction):
         return None
@@ -180,7 +188,7 @@ def _normal_without_label(label: list[str], reading: Reading) -> list[str] | Non
 
 
 class _Arrays(Writer):
-    """Takes arrays as :class:`Writer` does, and keeps them in memory: the rows of a buffer change from time to time."""
+    """A substitute for :class:`Writer` that keeps arrays in memory, because the rows of a buffer change."""
 
     def __init__(self) -> None:
         self._blocks: dict[str, list[NDArray[Any]]] = {}
@@ -193,7 +201,7 @@ class _Arrays(Writer):
 
 
 def _runs(run: NDArray[np.int64], kept: NDArray[np.bool_]) -> list[NDArray[np.int64]]:
-    """Return the rows of each recording; one without a label ends a recording."""
+    """Return the indices of the rows of each recording; a row that is not kept ends a recording."""
     rows = np.flatnonzero(kept)
     return np.split(rows, np.flatnonzero((np.diff(rows) > 1) | (np.diff(run[rows]) != 0)) + 1)
 
@@ -203,7 +211,7 @@ def _sheet(path: Path, recorded: BufferedRows, reading: Reading, rows: NDArray[n
     columns = [*reading.columns.values] or columns
     unknown = next((name for name in columns if name not in recorded.columns), None)
     if unknown is not None:
-        raise SettingError(f"{path}: no sensor '{unknown}'. It has {', '.join(recorded.columns)}.")
+        raise SettingError(f"{path}: no sensor '{unknown}'. Available: {', '.join(recorded.columns)}.")
     x = recorded.x[rows][:, [recorded.columns.index(name) for name in columns]]
     text = {"label": [recorded.label[row] for row in rows.tolist()]}
     return Sheet(path, tuple(columns), x, rows + 1, text, recorded.time[rows], dated=True)

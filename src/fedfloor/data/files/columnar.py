@@ -1,4 +1,4 @@
-"""Tables by whole columns, with pyarrow: Parquet, and the quick way to read plain CSV."""
+"""Tables read by columns with pyarrow: Parquet, and plain CSV faster than by rows."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from fedfloor.data.files.times import ISO, NUMBERS, Form
 from fedfloor.errors import SettingError
 
 PARQUET = (".parquet", ".pq")
-QUICK = 1 << 20  # bytes of a CSV file from which on pyarrow is quicker, its import included
-PIECE = 1 << 22  # bytes turned into a batch at once
+QUICK = 1 << 20  # bytes of a CSV file above which pyarrow is faster, including its import
+PIECE = 1 << 22  # bytes of a batch of CSV
 ROWS = 1 << 16  # rows of a batch of Parquet
-TEXTS = 1 << 11  # such rows that become texts at once: most often only the first ones do
+TEXTS = 1 << 11  # rows converted to texts at once: usually only the first rows are needed
 LONGEST = 1 << 20  # bytes of a header
 LARGEST = float(np.finfo(np.float32).max)
-EXACT = 2.0**53  # microseconds that float64 counts
+EXACT = 2.0**53  # microseconds that float64 represents exactly
 NULLS = [
     "", "NA", "na", "N/A", "n/a", "NaN", "nan", "NAN", "NULL", "null", "Null", "NONE", "none", "None", "-", "?",
 ]  # fmt: skip
@@ -39,12 +39,12 @@ Parse = Callable[[list[str], int, int], Floats]
 
 
 class UnfitError(ValueError):
-    """A table that must be read row by row: quoted, with blank lines, or with a mistake to report."""
+    """A table that must be read by rows: with quotes, blank lines, or a mistake to report."""
 
 
 @dataclass(frozen=True)
 class ColumnSelection:
-    """The columns of a table that are read, by their numbers.
+    """The columns of a table to read, by their numbers.
 
     Args:
         names: the names of all columns.
@@ -52,7 +52,7 @@ class ColumnSelection:
         text: the columns of roles.
         time: the times, or None.
         decimal: the decimal mark.
-        worded: whether times are left as texts, for a form that was given.
+        worded: whether times are left as texts, because their format was given.
         delimiter: the delimiter of CSV, where it was given.
     """
 
@@ -67,12 +67,12 @@ class ColumnSelection:
 
 @dataclass(frozen=True, eq=False)
 class ColumnBatch:
-    """Rows of a table.
+    """A batch of a table's rows.
 
     Args:
         x: float64 [n, C], NaN where a value is missing.
         text: the texts by role, without surrounding blanks; empty where a cell is empty.
-        time: their form and values [n, 1]; or texts; or None.
+        time: the format and values [n, 1] of times; or texts; or None.
     """
 
     x: Floats
@@ -84,7 +84,7 @@ class ColumnBatch:
 
 
 def is_parquet(path: Path) -> bool:
-    """Return whether a file's name is that of a Parquet file."""
+    """Return whether a file's name has the ending of a Parquet file."""
     return path.name.casefold().endswith(PARQUET)
 
 
@@ -92,10 +92,10 @@ def is_parquet(path: Path) -> bool:
 
 
 def csv_batches(path: Path, wanted: ColumnSelection, *, header: bool) -> Iterator[ColumnBatch]:
-    """Yield the rows of a CSV file in UTF-8: the same values as when read row by row, or none.
+    """Yield the rows of a CSV file in UTF-8 in batches, with the same values as when read by rows.
 
     Raises:
-        UnfitError: quotation marks, blank lines, NUL or other line ends; a cell that is not plainly of its type.
+        UnfitError: quotation marks, blank lines, NUL, other line ends, or a cell that is not clearly of its type.
     """
     import pyarrow as pa
     from pyarrow import csv
@@ -129,7 +129,7 @@ def csv_batches(path: Path, wanted: ColumnSelection, *, header: bool) -> Iterato
 
 
 class _Body:
-    """The rows of a CSV file below its header, as a file; refuses content that pyarrow and csv read differently."""
+    """A file object of the rows below a CSV file's header; raises UnfitError where pyarrow and csv differ."""
 
     def __init__(self, stream: BinaryIO, wanted: ColumnSelection, *, header: bool) -> None:
         first = stream.readline(LONGEST).removeprefix(codecs.BOM_UTF8)
@@ -178,7 +178,7 @@ def _of_csv(columns: Mapping[int, Any], wanted: ColumnSelection) -> ColumnBatch:
 
 
 def _words(column: Any) -> list[str]:
-    """Return texts without blanks around, each different one once; empty for none."""
+    """Return texts without surrounding blanks, with equal texts as one object; empty for missing ones."""
     coded = column.dictionary_encode()
     known = [("" if word is None else word).strip() for word in coded.dictionary.to_pylist()]
     if coded.null_count:
@@ -187,7 +187,7 @@ def _words(column: Any) -> list[str]:
 
 
 def _times(column: Any, wanted: ColumnSelection) -> tuple[Form, Floats] | list[str]:
-    """Return plain numbers and dates as values; texts otherwise."""
+    """Return format and values of plain numbers and dates, otherwise texts."""
     import pyarrow as pa
 
     if wanted.worded:
@@ -202,7 +202,7 @@ def _times(column: Any, wanted: ColumnSelection) -> tuple[Form, Floats] | list[s
 
 
 def _dates(column: Any) -> tuple[Form, Floats] | None:
-    """Return dates of ISO 8601 that are all of one length, without a zone or with a Z; None for any other."""
+    """Return format and values of ISO 8601 dates of equal length, without a zone or with Z; None for others."""
     import pyarrow as pa
     from pyarrow import compute
 
@@ -245,11 +245,15 @@ def _parquet(path: Path) -> Iterator[Any]:
         with parquet.ParquetFile(path) as file:
             yield file
     except pa.ArrowException as error:
-        raise SettingError(f"{path.name}: not a whole Parquet file ({str(error).splitlines()[0]}).") from error
+        raise SettingError(
+            f"{path.name}: not a complete Parquet file ({str(error).splitlines()[0]}). Write it again."
+        ) from error
     except OSError as error:
         if isinstance(error, FileNotFoundError | PermissionError | IsADirectoryError):
             raise unreadable(path, error) from error
-        raise SettingError(f"{path.name}: not a whole Parquet file ({str(error).splitlines()[0]}).") from error
+        raise SettingError(
+            f"{path.name}: not a complete Parquet file ({str(error).splitlines()[0]}). Write it again."
+        ) from error
 
 
 def parquet_names(path: Path) -> list[str]:
@@ -270,7 +274,7 @@ def parquet_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
 
 
 def parquet_batches(path: Path, wanted: ColumnSelection, parse: Parse) -> Iterator[ColumnBatch]:
-    """Yield the rows of a Parquet file; errors name row and column."""
+    """Yield the rows of a Parquet file in batches; errors name row and column."""
     with _parquet(path) as file:
         others = [*wanted.text.values(), *(() if wanted.time is None else (wanted.time,))]
         names = [wanted.names[i] for i in (*wanted.values, *others)]
@@ -296,20 +300,25 @@ def _of_parquet(path: Path, batch: Any, wanted: ColumnSelection, before: int, pa
         wrong = np.abs(x[:, place_]) > LARGEST
         if wrong.any():
             row = int(wrong.argmax())
-            raise SettingError(f"{place(path, before + row + 1, name)}: '{x[row, place_]}' is not a finite number.")
+            raise SettingError(
+                f"{place(path, before + row + 1, name)}: '{x[row, place_]}' is not a finite number. "
+                "Correct it, or empty the cell."
+            )
     text = {role: _words(_plain(batch.column(wanted.names[i])).cast(pa.string())) for role, i in wanted.text.items()}
     time = None
     if wanted.time is not None:
         column = _plain(batch.column(wanted.names[wanted.time]))
         if column.null_count:
             row = next(i for i, cell in enumerate(column) if not cell.is_valid)
-            raise SettingError(f"{place(path, before + row + 1, wanted.names[wanted.time])}: no time.")
+            raise SettingError(
+                f"{place(path, before + row + 1, wanted.names[wanted.time])}: no time. Every row needs a time."
+            )
         time = _moments(column, worded=wanted.worded)
     return ColumnBatch(x, text, time)
 
 
 def _numbers(column: Any, where: str) -> Floats:
-    """Return a column's numbers, NaN for none."""
+    """Return a column's numbers, float64 [n], NaN for missing values."""
     import pyarrow as pa
 
     column = _plain(column)
@@ -323,7 +332,7 @@ def _numbers(column: Any, where: str) -> Floats:
     name = where.split("'")[1]
     hint = f"If this is the time: --set data.columns.time={name}. Otherwise leave it out" if dates else "Leave it out"
     raise SettingError(
-        f'{where}: holds {kind}, no numbers. {hint}: [data] columns = {{ ignore = ["{name}"] }}; or write numbers.'
+        f'{where}: holds {kind} and no numbers. {hint}: [data] columns = {{ ignore = ["{name}"] }}; or write numbers.'
     )
 
 
@@ -340,7 +349,7 @@ def _moments(column: Any, *, worded: bool) -> tuple[Form, Floats] | list[str]:
     kind = column.type
     if pa.types.is_timestamp(kind):
         count = column.cast(pa.int64()).to_numpy()
-        if kind.unit == "ns":  # down to microseconds, as dates that are written
+        if kind.unit == "ns":  # reduced to microseconds, as for dates in texts
             return ISO[kind.tz is not None], (count // 1000 / 1e6)[:, None]
         return ISO[kind.tz is not None], (count / {"s": 1.0, "ms": 1e3, "us": 1e6}[kind.unit])[:, None]
     numbers = pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)

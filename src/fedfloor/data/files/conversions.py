@@ -1,4 +1,4 @@
-"""Recognition of data in unsupported forms. ``conversions.toml`` has the lines that convert them."""
+"""Recognition of data in unsupported formats; ``conversions.toml`` has the lines of code that convert them."""
 
 from __future__ import annotations
 
@@ -31,24 +31,24 @@ from fedfloor.names import count
 
 LOOKED_AT = 2000  # rows
 PEEKED = 1 << 16  # bytes
-MOST_LEVELS = 5  # folders in each other
+MOST_LEVELS = 5  # nested folders
 SORTED = "data.sort=true"
 PAGE = "More: docs/your-data.md, section 'Conversions'."
 
 TEXT_TABLES = (".csv", ".tsv", *TEXTS)
 RECIPES: dict[str, Any] = tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8"))
-FORMATS = tuple(ending for recipe in RECIPES["files"] for ending in recipe["endings"])  # of files
+FORMATS = tuple(ending for recipe in RECIPES["files"] for ending in recipe["endings"])  # endings
 
 
 def check(path: Path, given: Mapping[str, Any]) -> None:
-    """Refuse data in a form that would be read wrongly or not at all, with the lines that convert them.
+    """Refuse data in a format that would be read wrongly or not at all; the error has lines of code that convert them.
 
     Args:
-        path: a file or a folder. One that is missing or damaged passes: its reader names the problem.
-        given: keys of ``[data]``; its statements on columns and folders are taken as right.
+        path: a file or a folder. A missing or damaged one is accepted here: its reader reports the problem.
+        given: keys of ``[data]``, whose columns and folders are taken to be correct.
 
     Raises:
-        SettingError: data in such a form.
+        SettingError: data in an unsupported format.
     """
     if path.is_dir():
         with suppress(OSError):
@@ -75,7 +75,7 @@ def _check_file(path: Path, given: Mapping[str, Any]) -> None:
 
 
 def _recipe_of(path: Path) -> Mapping[str, Any]:
-    """Return the first recipe for a file's ending that its first bytes agree with."""
+    """Return the first recipe that fits a file's ending and its first bytes."""
     start = b""
     with suppress(OSError), path.open("rb") as file:
         start = file.read(512)
@@ -87,7 +87,7 @@ def _recipe_of(path: Path) -> Mapping[str, Any]:
 
 
 class ConversionError(SettingError):
-    """Data in an unsupported form.
+    """Data in an unsupported format, with lines of code that convert them.
 
     Args:
         recipe: a table of ``conversions.toml``, or its name.
@@ -114,12 +114,12 @@ def _then(out: str, *settings: str) -> str:
 
 
 def _literal(text: str) -> str:
-    """Return a text as written in an f-string."""
+    """Return a text as it is written in an f-string."""
     return text.replace("{", "{{").replace("}", "}}")
 
 
 def unlabelled(error: UnlabelledError) -> ConversionError:
-    """Return the error for rows without a label, with the lines that leave them out."""
+    """Return the error for rows without a label, with lines of code that leave them out."""
     path = error.path
     read, write, out = _converted(path, error.dialect, "labelled")
     missing = "isna()" if is_parquet(path) else f"str.strip().str.lower().isin({_code(sorted(NO_LABEL))})"
@@ -129,7 +129,7 @@ def unlabelled(error: UnlabelledError) -> ConversionError:
 
 
 def _check_archive(path: Path, given: Mapping[str, Any]) -> None:
-    """Refuse an archive of several files, and a single table in one whose name does not state that it is a table."""
+    """Refuse an archive of several files, or of a single table if the archive's name does not denote a table."""
     name = path.name.casefold()
     module = "zipfile" if name.endswith(".zip") else "tarfile" if re.search(r"\.(tar(\.\w+)?|tgz)$", name) else ""
     if not module:
@@ -139,12 +139,12 @@ def _check_archive(path: Path, given: Mapping[str, Any]) -> None:
         try:
             with zipfile.ZipFile(path) as archive:
                 inside = [each for each in archive.namelist() if not each.endswith("/") and "__MACOSX/" not in each]
-        except (OSError, zipfile.BadZipFile):  # which its reader names
+        except (OSError, zipfile.BadZipFile):  # its reader reports the problem
             return
         if len(inside) == 1 and (given.get("format") or unpacked(name).endswith(TEXT_TABLES)):
             return
         if len(inside) == 1 and inside[0].casefold().endswith(TEXT_TABLES):
-            raise SettingError(f"{path}: holds a table, {inside[0]}: --set data.format=table reads it.")
+            raise SettingError(f"{path}: holds a table, {inside[0]}. To read it: --set data.format=table.")
     holds = f" of {count(len(inside), 'file')}" if inside else ""
     folder = stem_of(re.sub(r"\.(zip|tgz|tar(\.\w+)?)$", "", path.name, flags=re.IGNORECASE)) or "unpacked"
     raise ConversionError(
@@ -157,7 +157,7 @@ def _check_archive(path: Path, given: Mapping[str, Any]) -> None:
 
 ANNOTATIONS = ("#group", "#datatype", "#default")
 INFLUX = {"result", "table", "_start", "_stop", "_time", "_value", "_field", "_measurement"}
-KEYS = (  # names of columns that hold the names of sensors
+KEYS = (  # names of columns with names of sensors
     "tag", "tag_name", "tagname", "tag_id", "field", "variable", "variable_name", "sensor", "sensor_name", "sensor_id",
     "signal", "signal_name", "channel", "channel_name", "parameter", "metric", "metric_name", "point", "point_id",
     "data_point", "node_id", "item", "item_id", "topic", "measurement", "attribute", "property", "series", "kanal",
@@ -187,14 +187,14 @@ def _check_table(path: Path, given: Mapping[str, Any]) -> None:
             "sheets", error=several, folder=_code(folder), path=_code(path), names=_code(several.sheets),
             file=_code(_literal(folder) + "/{name}.csv"), quoted=shlex.quote(folder),
         ) from several  # fmt: skip
-    except SettingError:  # a mistake that the table's reader names
+    except SettingError:  # the table's reader reports the mistake
         return
     if {len(row) for row in table.rows} == {len(table.names)} == {len({*table.names})}:
         _check_long(path, table, given)
 
 
 def _check_influx(path: Path, table: Excerpt) -> None:
-    """Refuse InfluxDB's annotated CSV: rows of annotations above each header, and a row per field."""
+    """Refuse InfluxDB's annotated CSV, with rows of annotations above each header, and a row per field."""
     if table.first[0] not in ANNOTATIONS:
         return
     names = next((row for row in table.rows if row and row[0] not in ANNOTATIONS), [])
@@ -210,13 +210,13 @@ def _check_influx(path: Path, table: Excerpt) -> None:
 
 
 def _pivoted(index: list[str], key: str, value: str, write: str) -> str:
-    """Return the lines that make a column of each sensor."""
+    """Return lines of code that make a column for each sensor."""
     how = f'index={_code(index)}, columns={_code(key)}, values={_code(value)}, aggfunc="first", sort=False'
     return f"table = table.pivot_table({how})\ntable.reset_index().{write}"
 
 
 def _converted(path: Path, given: Mapping[str, Any], how: str) -> tuple[str, str, str]:
-    """Return the calls of pandas that read a table with all cells as text and write another one, and its name."""
+    """Return the pandas calls that read a table as texts and write the converted table, and the name of the latter."""
     out = f"{stem_of(path.name)}-{how}{'.parquet' if is_parquet(path) else '.csv'}"
     if is_parquet(path):
         return f"pandas.read_parquet({_code(path)})", f"to_parquet({_code(out)})", out
@@ -232,13 +232,13 @@ def _converted(path: Path, given: Mapping[str, Any], how: str) -> tuple[str, str
 
 
 def _as_text(path: Path, given: Mapping[str, Any]) -> list[str]:
-    """Return the settings of pandas for the delimiter and the encoding of a table as text, where they are not usual."""
+    """Return the pandas arguments for an unusual delimiter or encoding of a text table."""
     with unpacked_bytes(path) as stream:
         start = stream.read(PEEKED)
     encoding = given.get("encoding") or next((name for mark, name in MARKS if start.startswith(mark)), None)
     if encoding is None:
         try:
-            getincrementaldecoder("utf-8")().decode(start)  # which may end within a letter
+            getincrementaldecoder("utf-8")().decode(start)  # the last character may be incomplete
         except UnicodeDecodeError:
             encoding = LEGACY
     above = skipped(given.get("skip"))
@@ -250,12 +250,12 @@ def _as_text(path: Path, given: Mapping[str, Any]) -> list[str]:
 
 
 def _check_short_header(path: Path, table: Excerpt, given: Mapping[str, Any]) -> None:
-    """Refuse a header with one cell fewer than each row, as pandas and R write it for an index without a name."""
+    """Refuse a header with one cell fewer than each row, as pandas and R write for an unnamed index."""
     names, body = table.names, table.rows
     longer = {len(row) for row in body} == {len(names) + 1} and len({row[0] for row in body}) == len(body)
     if not longer or len(names) < 2 or any(map(is_number, names)) or is_workbook(path):
         return
-    if not any(row[-1] for row in body) or not any(map(is_number, body[0])):  # a delimiter at ends; names below a title
+    if not any(row[-1] for row in body) or not any(map(is_number, body[0])):  # final delimiters; names below a title
         return
     index = "time" if looks_like_time(body[0][0]) else "index"
     read, _, out = _converted(path, given, "named")
@@ -266,10 +266,10 @@ def _check_short_header(path: Path, table: Excerpt, given: Mapping[str, Any]) ->
 
 
 def _check_long(path: Path, table: Excerpt, given: Mapping[str, Any]) -> None:
-    """Refuse a row per sensor and time: a column with sensors' names, and one with the values of all of them.
+    """Refuse tables with a row per sensor and time: a column of sensors' names, and a column of their values.
 
-    Where only one of the two has a usual name, the other one must be the only other column of texts (of numbers), and
-    several sensors must have a value at one time.
+    If only one of the two columns has a usual name, the other must be the only further column of texts (of numbers),
+    and several sensors must have a value at the same time.
     """
     names, columns = table.names, given.get("columns", {})
     stated = {name for each in columns.values() for name in ([each] if isinstance(each, str) else each or ())}
@@ -277,7 +277,7 @@ def _check_long(path: Path, table: Excerpt, given: Mapping[str, Any]) -> None:
     roles = roles_of(table, known, given.get("time_format"))
     cells = {name: table.cells(name) for name in names}
     if "unit" in map(word_of, filter(None, [roles.get("device")])) and is_text(cells.get(roles["device"], []), "."):
-        del roles["device"]  # a unit of measurement
+        del roles["device"]  # the column "unit" is a unit of measurement
     free = [name for name in names if name not in {*stated, *roles.values()}]
     index = [name for role in ("device", "factory", "run", "time") if (name := roles.get(role)) in cells]
     sensors = _sensors(free, cells)
@@ -296,7 +296,7 @@ def _check_long(path: Path, table: Excerpt, given: Mapping[str, Any]) -> None:
     label = roles.get("label")
     if label in cells and different(label) > 1 and different(*index, label) == different(*index):
         index.append(label)
-    for name in free:  # whatever else tells rows apart
+    for name in free:  # other columns that distinguish rows
         if name not in (*index, key, value) and different(*index, key) < different(*index, key, name):
             index.append(name)
     _refuse_long(path, given, [part for name in index for part in _columns_of(name, names)], key, value)
@@ -308,7 +308,7 @@ def _columns_of(name: str, names: Sequence[str]) -> list[str]:
 
 
 def _sensors(free: Sequence[str], cells: Mapping[str, Sequence[str]]) -> tuple[str, str, bool] | None:
-    """Return the columns of sensors' names and of their values, and whether both have a usual name; None for none."""
+    """Return the columns of sensors' names and of their values, and whether both names are usual; None if not found."""
 
     def called(words: Sequence[str]) -> str | None:
         return next((name for word in words for name in free if word_of(name) == word), None)
@@ -340,15 +340,15 @@ PARTITION = re.compile(r"([A-Za-z_][\w-]*)=.+")  # the name of a folder, such as
 DATES = {"year", "month", "day", "hour", "minute", "date", "dt", "week", "quarter", "jahr", "monat", "stunde"}
 TRAINING = ("train", "training")
 TESTING = ("test", "testing", "val", "valid", "validation")
-MOMENT = re.compile(  # a date, or one and a time of day
+MOMENT = re.compile(  # a date, or a date and a time of day
     r"(?:19|20)\d\d(\D?)(?:0[1-9]|1[0-2])\1(?:0[1-9]|[12]\d|3[01])(?:\D?[0-2]\d(\D?)[0-5]\d(?:\2[0-5]\d)?)?"
 )
 DEALT = ("data.layout=label/file", "park.devices=10", 'data.partition={kind="dirichlet",alpha=1.0}')
-FEWEST = 3  # files named by moments
+FEWEST = 3  # files named by moments, at least
 
 
 def _check_folder(root: Path, given: Mapping[str, Any]) -> None:
-    """Refuse a folder whose folders, or files, would be mistaken for devices."""
+    """Refuse a folder whose subfolders or files would be mistaken for devices."""
     folders, files = _inside(root)
     if not (given.get("device") or given.get("layout")):
         _check_partitions(root, [root, *folders])
@@ -365,7 +365,7 @@ def _check_folder(root: Path, given: Mapping[str, Any]) -> None:
 
 
 def _inside(folder: Path) -> tuple[list[Path], list[Path]]:
-    """Return the folders and the files in a folder by their names, without hidden ones."""
+    """Return the folders and the files in a folder, sorted by name, without hidden ones."""
     with os.scandir(folder) as entries:
         shown = [each for each in entries if each.name[0] != "." and each.name.casefold() not in IGNORED]
         folders, files = ([each.name for each in shown if each.is_dir() == kind] for kind in (True, False))
@@ -377,12 +377,12 @@ def _name(folder: Path) -> str:
 
 
 def _beside(folder: Path, ending: str) -> str:
-    """Return a name derived from a folder's that does not occur in it."""
+    """Return a path beside a folder, derived from its name."""
     return f"{'../' if folder.resolve() == Path.cwd() else ''}{_name(folder)}{ending}"
 
 
 def _check_partitions(root: Path, tops: Sequence[Path]) -> None:
-    """Refuse the partitions of one table in folders named ``key=value``, as Hive and Spark write them."""
+    """Refuse a table partitioned into folders named ``key=value``, as Hive and Spark write it."""
     for top in tops:
         folders = _inside(top)[0]
         if folders and all(PARTITION.fullmatch(folder.name) for folder in folders):
@@ -403,7 +403,7 @@ def _check_partitions(root: Path, tops: Sequence[Path]) -> None:
 
 
 def _check_parts(root: Path, tops: Sequence[Path]) -> None:
-    """Refuse folders for training and testing beside others, or below another one: the reader takes them only alone."""
+    """Refuse folders for training and testing beside or below other folders, which the reader does not support."""
     for top in tops:
         names = {folder.name.casefold(): folder.name for folder in _inside(top)[0]}
         train, test = (next((names[word] for word in words if word in names), "") for words in (TRAINING, TESTING))
@@ -428,7 +428,7 @@ def _check_parts(root: Path, tops: Sequence[Path]) -> None:
 
 
 def _check_moments(folder: Path, files: Sequence[Path], given: Mapping[str, Any], *, alone: bool) -> None:
-    """Refuse a file per moment that would be taken for a device; in a device's folder tables are its recordings."""
+    """Refuse files named by moments, which would be taken for devices; tables in a device's folder are recordings."""
     tables = [file.name.casefold().endswith((*TABLES, *TEXTS)) for file in files]
     if len(files) < FEWEST or given.get("file_name") or any(file.name.casefold().endswith(SUFFIXES) for file in files):
         return

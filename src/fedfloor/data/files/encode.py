@@ -1,4 +1,4 @@
-"""Texts become numbers: names of devices and classes, ranges of a number, and sensors that are texts (categories)."""
+"""Conversion of texts to numbers: devices, classes, ranges of numbers, and sensors that are texts (categories)."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ T = TypeVar("T", np.float32, np.float64)
 
 log = logging.getLogger(__name__)
 
-MOST_NUMBERS = 100  # classes that are numbers, where they are not listed
+MOST_NUMBERS = 100  # numeric classes that need not be listed, at most
 ONE_CLASS = (
     "Training a classifier needs labelled samples of two classes or more, such as normal operation and a fault; add "
-    "samples with another label. Or learn from normal operation alone: [data] task = 'reconstruction' (anomalies)."
+    "samples with another label. Or train on normal operation only: [data] task = 'reconstruction' (anomalies)."
 )
 
 
 def natural_order(names: Sequence[str]) -> list[str]:
-    """Return names in natural order: numbers in them by value.
+    """Return names in natural order, with the numbers in them ordered by value.
 
     >>> natural_order(["press 10", "press 2", "3"])
     ['3', 'press 2', 'press 10']
@@ -40,7 +40,7 @@ def natural_order(names: Sequence[str]) -> list[str]:
 
     def part(text: str) -> tuple[int, int, str]:
         digits = text.lstrip("0")
-        return (0, len(digits), digits) if text.isdecimal() else (1, 0, text)  # the longer number is the larger
+        return (0, len(digits), digits) if text.isdecimal() else (1, 0, text)  # the longer number is larger
 
     def key(name: str) -> list[tuple[int, int, str]]:
         return [part(text) for text in re.split(r"(\d+)", name) if text]
@@ -51,7 +51,7 @@ def natural_order(names: Sequence[str]) -> list[str]:
 def classes_of(
     labels: Sequence[str], wanted: Sequence[str], place: Callable[[int], str], least: int = 2
 ) -> tuple[str, ...]:
-    """Return the class names: those that are given, or else those that occur, at least ``least``."""
+    """Return the class names: ``wanted`` if given, otherwise the labels that occur, of which ``least`` are required."""
     allowed = set(wanted)
     odd = next((i for i, label in enumerate(labels) if wanted and label not in allowed), None)
     if odd is not None:
@@ -60,16 +60,16 @@ def classes_of(
         raise SettingError(f"{place(odd)}: '{labels[odd]}' is not one of [data] classes.{near} Known: {known}.")
     occur = natural_order(labels)
     if len(occur) < least:
-        raise SettingError(f"{place(0)}: '{occur[0]}', and everywhere else: the data have one class only. {ONE_CLASS}")
+        raise SettingError(f"{place(0)}: '{occur[0]}', as in all other rows: the data have a single class. {ONE_CLASS}")
     return tuple(wanted) or tuple(occur)
 
 
 class MeasureError(SettingError):
-    """Labels are the values of a measure, but the task needs classes."""
+    """An error: labels are measured values, but the task needs classes."""
 
 
 def check_no_measure(labels: Sequence[str], where: str, most: int = MOST_NUMBERS) -> None:
-    """Refuse labels that are values of a measure: numbers with a fraction, or more than ``most``."""
+    """Refuse labels that are measured values: numbers with fractions, or more than ``most`` different numbers."""
     values = natural_order(labels)
     try:
         numbers = [float(value.replace(",", ".", 1)) for value in values]
@@ -81,26 +81,27 @@ def check_no_measure(labels: Sequence[str], where: str, most: int = MOST_NUMBERS
     edges = ", ".join(f"{edge:.3g}" for edge in np.quantile(sorted(numbers), (1 / 3, 2 / 3)))
     which = f"such as {values[0]}" if fraction is None else f"with fractions such as {fraction}"
     raise MeasureError(
-        f"{where}: {len(values)} different numbers, {which}: a measure, no classes. To predict the number itself: "
-        f"--set data.task=regression. To make classes of its ranges: --set 'data.bins=[{edges}]'. Or name the column "
+        f"{where}: {len(values)} different numbers, {which}: measured values and no classes. To predict the number "
+        f"itself: --set data.task=regression. To make classes of its ranges: --set 'data.bins=[{edges}]'. Or name the "
+        "column "
         "that holds classes (--set data.columns.label=NAME); if each number is a class, list them all: [data] classes."
     )
 
 
 def normal_label(labels: Sequence[str], task: Task) -> str:
-    """Return the first label that means normal operation, or its usual name where none does."""
+    """Return the first label that denotes normal operation, by default its usual name."""
     kinds = zip(labels, task.spelled(labels), strict=True)
     return next((label for label, kind in kinds if kind == CLASSES[0]), CLASSES[0])
 
 
 def codes(values: Sequence[str], names: Sequence[str]) -> NDArray[np.int32]:
-    """Return int32 [N], the number of each value among the names."""
+    """Return the index of each value in ``names``, int32 [N]."""
     number = {name: i for i, name in enumerate(names)}
     return np.array([number[value] for value in values], np.int32)
 
 
 def qualified(device: Sequence[str], factory: Sequence[str] | None) -> list[str]:
-    """Return the devices' names, with the factory's where two factories have a device of the same name.
+    """Return the devices' names, prefixed by the factory if two factories have a device of the same name.
 
     >>> qualified(["press", "press", "mill"], ["north", "south", "north"])
     ['north/press', 'south/press', 'north/mill']
@@ -111,7 +112,7 @@ def qualified(device: Sequence[str], factory: Sequence[str] | None) -> list[str]
 
 
 def names_of(edges: Sequence[float], classes: Sequence[str] = ()) -> tuple[str, ...]:
-    """Return the classes of ranges, the lowest first: the given names, or names made from the edges.
+    """Return the names of ranges, the lowest first: ``classes`` if given, otherwise names made from the edges.
 
     >>> names_of([30, 80]), names_of([-1, 0.5], ["low", "middle", "high"])
     (('<30', '30-80', '>=80'), ('low', 'middle', 'high'))
@@ -132,25 +133,30 @@ def binned(
     >>> binned(["29.5", "30", "81"], [30, 80], ["low", "middle", "high"], str)
     ['low', 'middle', 'high']
     """
-    values = _parsed(texts, place, np.float64, "no number, but data.bins makes classes from numbers.")
+    values = _parsed(
+        texts,
+        place,
+        np.float64,
+        "not a number, but data.bins makes classes from numbers. Correct it, or leave data.bins out.",
+    )
     return [names[place] for place in np.searchsorted(edges, values, "right")]
 
 
 def numbers(texts: Sequence[str], place: Callable[[int], str]) -> NDArray[np.float32]:
-    """Return numbers as they stand in a table, a comma or a point as the decimal mark, float32 [N, 1].
+    """Return the numbers in texts with a comma or a point as the decimal mark, float32 [N, 1].
 
     >>> numbers(["29,5", "30"], str).ravel().tolist()
     [29.5, 30.0]
     """
     problem = (
-        "not a finite number, and with data.task = 'regression' the label is one. Correct it, leave the row out, or "
+        "not a finite number, but data.task = 'regression' needs numbers as labels. Correct it, leave the row out, or "
         "name another column (data.columns.label)."
     )
     return _parsed(texts, place, np.float32, problem)[:, None]
 
 
 def _parsed(texts: Sequence[str], place: Callable[[int], str], kind: type[T], problem: str) -> NDArray[T]:
-    """Return finite numbers of a type, written with a comma or a point as the decimal mark."""
+    """Return the finite numbers in texts with a comma or a point as the decimal mark, as ``kind`` [N]."""
     known: dict[str, T] = {}
     for row, text in enumerate(texts):
         if text not in known:
@@ -164,7 +170,7 @@ def _parsed(texts: Sequence[str], place: Callable[[int], str], kind: type[T], pr
 
 
 def labelled(sheets: Sequence[Sheet], reading: Reading) -> tuple[list[Sheet], Reading]:
-    """Return tables with classes for labels, and the reading that lists these, where ``[data] bins`` are set."""
+    """Return tables with ``[data] bins`` applied to their labels, and the reading with the classes listed."""
     if reading.number is not None and reading.remaining:
         return [replace(sheet, text=sheet.text | {"label": list(map(str, _left(sheet)))}) for sheet in sheets], reading
     if reading.bins is None or reading.number is not None:
@@ -179,7 +185,7 @@ def labelled(sheets: Sequence[Sheet], reading: Reading) -> tuple[list[Sheet], Re
 
 
 def _left(sheet: Sheet) -> list[int]:
-    """Return the number of rows of its recording after each row: by time, or in the table's order."""
+    """Return the number of rows left in the recording after each row, by time or in the table's order."""
     none = [""] * len(sheet.line)
     whose = zip(sheet.text.get("device", none), sheet.text.get("run", none), strict=True)
     group = np.unique(["\0".join(both) for both in whose], return_inverse=True)[1]
@@ -191,22 +197,22 @@ def _left(sheet: Sheet) -> list[int]:
     return left.tolist()
 
 
-MOST = 100  # values of a one-hot column, where they are not listed
+MOST = 100  # values of a one-hot column that need not be listed, at most
 
 
 def encoded(sheets: Sequence[Sheet], categories: Categories | None, *, known: bool = False) -> list[Sheet]:
-    """Return tables with columns of texts appended as numbers behind their sensors; see :func:`listed` for the values.
+    """Return tables with columns of texts appended to their sensors as numbers; :func:`listed` gives the values.
 
-    One-hot: x_v = 1 where the text is v, else 0, for each value v in its order; ordinal: the place 0, 1, … in the list.
-    A missing text is missing in all its columns. With ``known`` a text that is not listed is logged and not refused.
+    One-hot: x_v = 1 if the text is v, else 0, for each value v in its order; ordinal: the position 0, 1, … in the list.
+    A missing text is missing in all its columns. With ``known`` an unlisted text is logged and not refused.
     """
     return [_encoded(sheet, categories, known=known) for sheet in sheets] if categories else list(sheets)
 
 
 def listed(sheets: Sequence[Sheet], categories: Categories | None) -> Categories | None:
-    """Return the categories with every value listed: those of a one-hot column are pooled over all tables, sorted.
+    """Return the categories with all values listed, those of a one-hot column pooled over all tables and sorted.
 
-    Only the set of values leaves a table, neither rows nor how many of them have a value; at most :data:`MOST`.
+    Only the set of values (at most :data:`MOST`) leaves a table; rows and counts do not.
     """
     if categories is None:
         return None
@@ -220,15 +226,16 @@ def listed(sheets: Sequence[Sheet], categories: Categories | None) -> Categories
             many = f"{len(texts)} different texts, more than {MOST}" if texts else "no text in any row"
             many = f"'{texts.pop()}' in every row" if len(texts) == 1 else many
             raise SettingError(
-                f"{sheets[0].title}, column '{name}': {many}: no categories. Leave the column out: [data] columns = "
-                f'{{ ignore = ["{name}"] }}; or list those that count: {name} = {{ kind = "one-hot", values = […] }}.'
+                f"{sheets[0].title}, column '{name}': {many}: not a category. Leave the column out: [data] columns = "
+                f'{{ ignore = ["{name}"] }}; or list the relevant values: {name} = '
+                f'{{ kind = "one-hot", values = […] }}.'
             )
         result[name] = OneHot(tuple(natural_order(list(texts))))
     return result
 
 
 def columns_of(categories: Categories) -> tuple[str, ...]:
-    """Return the names of the columns that categories become.
+    """Return the names of the columns made from categories.
 
     >>> columns_of({"grade": ("low", "high"), "material": OneHot(("alu", "steel"))})
     ('grade', 'material=alu', 'material=steel')
@@ -240,7 +247,7 @@ def columns_of(categories: Categories) -> tuple[str, ...]:
 
 
 def sources(columns: Sequence[str], categories: Collection[str]) -> list[str]:
-    """Return for each column the column of texts of which it stands for a value, or itself.
+    """Return for each column the column of texts that it was made from, or the column itself.
 
     >>> sources(["temp", "grade", "material=alu", "material=steel"], ["grade", "material"])
     ['temp', 'grade', 'material', 'material']
@@ -249,10 +256,10 @@ def sources(columns: Sequence[str], categories: Collection[str]) -> list[str]:
 
 
 def scales(categories: Categories) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """Return the mean and the deviation that the columns of categories have by definition, whatever the samples.
+    """Return the means and standard deviations defined for the columns of categories, regardless of the samples.
 
-    One-hot: 0 and 1, which leaves them as they are; ordinal with V values: of the places 0 … V − 1, each once, that is
-    (V − 1)/2 and √((V² − 1)/12), 1 if V = 1.
+    One-hot: 0 and 1, which leave the column unchanged; ordinal with V values: those of the positions 0 … V − 1, that is
+    (V − 1)/2 and √((V² − 1)/12), or 1 if V = 1.
 
     >>> scales({"grade": ("low", "high"), "material": OneHot(("alu", "steel"))})
     (array([0.5, 0. , 0. ], dtype=float32), array([0.5, 1. , 1. ], dtype=float32))
@@ -276,7 +283,7 @@ def describe(categories: Categories | None) -> dict[str, Any]:
 
 
 def described(table: Mapping[str, Any]) -> Categories | None:
-    """Return categories as :func:`describe` wrote them; None for none.
+    """Return the categories described by :func:`describe`; None if there are none.
 
     >>> described({"grade": {"kind": "ordinal", "values": ["low", "high"]}})
     {'grade': ('low', 'high')}
@@ -297,13 +304,15 @@ def _encoded(sheet: Sheet, categories: Categories, *, known: bool) -> Sheet:
     names = (*sheet.columns, *columns_of(categories))
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
-        raise SettingError(f"{sheet.title}: column '{twice}' exists already, beside the categories. Rename one.")
+        raise SettingError(
+            f"{sheet.title}: column '{twice}' has the name of a column made from categories. Rename one of them."
+        )
     text = {role: texts for role, texts in sheet.text.items() if not role.startswith(CATEGORY)}
     return replace(sheet, x=np.concatenate(blocks, axis=1), columns=names, text=text)
 
 
 def _numbers(sheet: Sheet, name: str, how: OneHot | tuple[str, ...], *, known: bool) -> NDArray[np.float32]:
-    """Return the columns [T, V], or [T, 1] of an ordinal one."""
+    """Return the columns of a one-hot category [T, V], or of an ordinal one [T, 1]."""
     texts, one_hot = sheet.text[CATEGORY + name], isinstance(how, OneHot)
     values: tuple[str, ...] = how.values if isinstance(how, OneHot) else how
     place: dict[str, float] = {value: number for number, value in enumerate(values)}
@@ -313,14 +322,14 @@ def _numbers(sheet: Sheet, name: str, how: OneHot | tuple[str, ...], *, known: b
             code[row] = np.nan
         elif not known:
             raise SettingError(
-                f"{sheet.place(row, name)}: '{texts[row]}' is not listed.{nearest(texts[row], values)} Values: "
+                f"{sheet.place(row, name)}: '{texts[row]}' is not a listed value.{nearest(texts[row], values)} Values: "
                 f"{', '.join(values)} ([data] columns.categories)."
             )
     if (code == -1.0).any():
         odd = Counter(texts[row] for row in np.flatnonzero(code == -1.0).tolist())
         became = f"0 for all of {', '.join(values[:5])}" if one_hot else "a missing value"
         log.warning(
-            "%s, column '%s': texts unknown to training, each taken as %s: %s.", sheet.title, name, became,
+            "%s, column '%s': texts that did not occur in training, each taken as %s: %s.", sheet.title, name, became,
             ", ".join(f"'{text}' ({count(many, 'row')})" for text, many in odd.most_common(5)),
         )  # fmt: skip
     if not one_hot:

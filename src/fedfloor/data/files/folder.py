@@ -1,4 +1,4 @@
-"""A folder per device: pictures by label, or tables, each of which is a recording."""
+"""Folders per device with pictures by label, or with tables, each of them a recording."""
 
 from __future__ import annotations
 
@@ -28,14 +28,13 @@ log = logging.getLogger(__name__)
 def load(root: Path, reading: Reading, seed: int, device: str = "") -> Dataset:
     """Read ``[FACTORY/]DEVICE/LABEL/`` with pictures, or ``[FACTORY/]DEVICE[/LABEL]/`` with tables.
 
-    Tables that lie in no folder have a column for the device; see :func:`_owned` for tables that are devices.
-
-    Which of them it is must be plain from the files, or stand in ``[data] layout``.
-    Where the folder holds ``train`` and ``test`` and nothing else, each of them is such a folder.
+    Tables outside folders have a column for the device; see :func:`_owned` for tables that are devices. The layout must
+    be clear from the files, or set in ``[data] layout``. If the folder holds only ``train`` and ``test``, each of them
+    has this layout.
 
     Raises:
-        SettingError: nothing in it, a file that is neither, or in the wrong place, a link that leads out, or a mistake
-            in a file; the message names it.
+        SettingError: an empty folder, a file of another kind or in the wrong place, a link out of the folder, or a
+            mistake in a file, which the message names.
     """
     entries = [replace(file, folders=(device, *file.folders)) if device else file for file in walk(root)]
     if reading.test is not None:
@@ -49,8 +48,8 @@ def load(root: Path, reading: Reading, seed: int, device: str = "") -> Dataset:
     if odd is not None:
         conversions.check(odd.path, {})
         raise SettingError(
-            f"{odd.name}: neither a picture ({', '.join(SUFFIXES)}) nor a table ({', '.join(endings)}). Take it out of "
-            "the folder; if it is a table as text, give its name the ending .csv."
+            f"{odd.name}: neither a picture ({', '.join(SUFFIXES)}) nor a table ({', '.join(endings)}). Remove it "
+            "from the folder; if it is a table as text, rename it with the ending .csv."
         )
     images = _is(files[0], SUFFIXES)
     other = next((file for file in files if _is(file, SUFFIXES) != images), None)
@@ -74,10 +73,10 @@ def load(root: Path, reading: Reading, seed: int, device: str = "") -> Dataset:
 
 
 def _with_tests(entries: Sequence[DataFile], root: Path, given: str) -> list[DataFile]:
-    """Return the files of a folder for training, and those of another one for testing."""
+    """Return the files of a folder for training, and the files in ``given`` for testing."""
     test = expanded(given)
     if not test.is_dir():
-        raise SettingError(f"[data] test = '{given}': no folder. Test samples of a folder must be in a folder.")
+        raise SettingError(f"[data] test = '{given}': no folder. Test samples for a folder must be in a folder.")
     inside = test.resolve().is_relative_to(root.resolve()) or root.resolve().is_relative_to(test.resolve())
     tests = walk(test)
     if inside or any(file.part is not None for file in (*entries, *tests)):
@@ -89,9 +88,10 @@ def _with_tests(entries: Sequence[DataFile], root: Path, given: str) -> list[Dat
 
 
 def _owned(files: Sequence[DataFile], reading: Reading) -> tuple[Reading, list[DataFile]]:
-    """Return the place that names the devices of tables, and the tables in the folders that then count.
+    """Return the reading with the source of the devices' names, and the tables with the relevant folders.
 
-    Where the device is a column there are none, or the factory's; where it is the file, its name stands for a folder.
+    If devices are in a column, no folder or only the factory's is relevant; if files are devices, their names act as
+    folders.
     """
     way = reading.device or ("folder" if any(file.folders for file in files) else "column")
     if way == "folder":
@@ -99,18 +99,21 @@ def _owned(files: Sequence[DataFile], reading: Reading) -> tuple[Reading, list[D
     placed = []
     for file in files:
         if reading.factory == "folder" and len(file.folders) != 1:
-            raise SettingError(f'{file.name}: with [data] factory = "folder" each table lies in a folder: its factory.')
+            raise SettingError(
+                f'{file.name}: with [data] factory = "folder" each table must be in a folder, its '
+                "factory. Move it into one."
+            )
         if way == "file" and file.folders and reading.factory != "folder":
             raise SettingError(
-                f"{file.name}: [data] device = \"file\", but the file lies in a folder. If '{file.folders[0]}' is its "
+                f"{file.name}: [data] device = \"file\", but the file is in a folder. If '{file.folders[0]}' is its "
                 "factory: --set data.factory=folder. If the folder is the device: --set data.device=folder."
             )
         factory = file.folders if reading.factory == "folder" else ()
         device = of_file(file.path.name, reading.file_name) if way == "file" else ""
         if device is None:
             raise SettingError(
-                f"{file.name}: its name is not of the form '{reading.file_name}' ({DEVICE} the device's name, * "
-                "anything). Set data.file_name to one that all files have, or rename the file."
+                f"{file.name}: its name does not match '{reading.file_name}' ({DEVICE}: the device's name, *: any "
+                "text). Set data.file_name to a pattern that matches all files, or rename the file."
             )
         placed.append(replace(file, folders=(*factory, device) if device else factory))
     return replace(reading, device=way), placed
@@ -121,7 +124,7 @@ def _is(file: DataFile, suffixes: tuple[str, ...]) -> bool:
 
 
 def _depth(files: Sequence[DataFile], allowed: range, noun: str, own: bool) -> int:
-    """Return the depth of folders that is common to all files."""
+    """Return the number of folders above each file, which must be the same for all."""
     above = "" if own else "[FACTORY/]DEVICE/"
     wanted = f"{above}LABEL/FILE" + (f" or {above}FILE" if 1 in allowed else "")
     for file in files:
@@ -131,21 +134,21 @@ def _depth(files: Sequence[DataFile], allowed: range, noun: str, own: bool) -> i
             if depth == 1 and noun == "pictures" and not own:
                 hint = (
                     f" If '{file.folders[0]}' is a device, it needs a folder per label; if it is a label, put it into "
-                    "a folder named for the device. Or if no name distinguishes devices, deal the pictures to made-up "
+                    "a folder named for the device. Or if no folder is a device, deal the pictures to made-up "
                     "ones: --set data.layout=label/file --set park.devices=10 --set "
                     "'data.partition={kind=\"dirichlet\",alpha=1.0}'."
                 )
-            raise SettingError(f"{file.name}: in the wrong place. {noun.capitalize()} lie in {wanted}.{hint}")
+            raise SettingError(f"{file.name}: in the wrong place. {noun.capitalize()} must be in {wanted}.{hint}")
         if depth != len(files[0].folders):
             raise SettingError(
-                f"{files[0].name} and {file.name}: not equally deep. All {noun} lie in {wanted}, with a factory for "
-                "all devices or for none."
+                f"{files[0].name} and {file.name}: in folders of different depth. All {noun} must be in {wanted}, "
+                "with a factory for all devices or for none."
             )
     return len(files[0].folders)
 
 
 def _check_empty(entries: Sequence[DataFile], depth: int) -> None:
-    """Refuse empty folders of devices and factories; a label without samples of a device is no mistake."""
+    """Refuse empty folders of devices and factories; a device may have an empty folder of a label."""
     for file in entries:
         if file.empty and (len(file.folders) < depth or depth == 1):
             raise SettingError(f"{file.name}: an empty folder. Put the device's files into it, or remove it.")
@@ -155,12 +158,12 @@ RECIPE = "recordings 5"
 
 
 def _load_tables(root: Path, files: Sequence[DataFile], reading: Reading, seed: int, *, own: bool = False) -> Dataset:
-    """Read tables: their devices are the natural owners, in the order of their names. No window crosses files.
+    """Read tables, whose devices are the natural owners in the order of their names. No window crosses files.
 
-    Two folders are a factory and a device where the tables have a column for the label, but a device and a label where
-    it contains in every file the name of the folder; without such a column ``[data] layout`` must state it. A
-    split by time takes the end of a device's recordings, by the files' first times; where there are no times, or a
-    folder per label, the end of each file.
+    Two folders are a factory and a device if the tables have a column for the label, but a device and a label if this
+    column repeats the folder's name in every file. Without this column ``[data] layout`` must be set. A split by time
+    takes the end of a device's recordings in the order of their first times; without times, or with a folder per label,
+    the end of each file.
     """
     reading.only((*MEANT, "layout", "device", "factory", "file_name"), "tables")
     paths, recipe = [file.path for file in files], f"{RECIPE} {reading.recipe()}"
@@ -190,7 +193,7 @@ def _parse_tables(files: Sequence[DataFile], reading: Reading, writer: Writer, *
         _check_agreement(sheet, place, reading)
     factory = _factories(sheets, places, reading)
     device = None
-    if not columns or reading.columns.device:  # else rows are dealt
+    if not columns or reading.columns.device:  # otherwise rows are dealt to devices
         device = _texts(sheets, places, "device")
     if device is not None and columns and reading.factory == "folder":
         device = qualified(unqualified := device, factory)
@@ -212,7 +215,7 @@ def _parse_tables(files: Sequence[DataFile], reading: Reading, writer: Writer, *
 
 
 def _required(depth: int, reading: Reading) -> tuple[str, ...]:
-    """Return the roles for which every table has a column."""
+    """Return the roles for which every table needs a column."""
     roles: tuple[str, ...] = ("label",) if depth == 1 or "label" not in (reading.layout or "label") else ()
     if reading.device in ("column", "file"):
         named = ("device",) if reading.device == "column" and reading.columns.device else ()
@@ -222,7 +225,7 @@ def _required(depth: int, reading: Reading) -> tuple[str, ...]:
 
 
 def _readings(files: Sequence[DataFile], reading: Reading) -> list[tuple[DataFile, Reading]]:
-    """Return each table with its reading; labels for evaluation only, and ignored columns, may be missing in some."""
+    """Return each table with its reading; ignored columns and labels only for evaluation may be missing."""
     columns = reading.columns
     optional = {columns.label, *columns.ignore} - {""}
     if reading.asked.labelled or reading.header is not None or not optional:
@@ -230,7 +233,7 @@ def _readings(files: Sequence[DataFile], reading: Reading) -> list[tuple[DataFil
     form = reading.dialect() | {"decimal": reading.decimal}
     lacking = [optional - {*head(file.path, 1, form).names} for file in files]
     everywhere = set[str].intersection(*lacking)
-    lacking = [names - everywhere for names in lacking]  # a name that no table has is a mistake
+    lacking = [names - everywhere for names in lacking]  # a name that occurs in no table is a mistake
 
     def own(names: set[str]) -> Reading:
         label = "" if columns.label in names else columns.label
@@ -241,7 +244,7 @@ def _readings(files: Sequence[DataFile], reading: Reading) -> list[tuple[DataFil
 
 
 def _normal_without_label(sheets: Sequence[Sheet], reading: Reading) -> list[Sheet]:
-    """Return tables with the label of normal operation in those that have none, where other tables have one."""
+    """Return tables with the label of normal operation where a label is missing, if other tables have labels."""
     labels = sorted({text for sheet in sheets for text in sheet.text.get("label", ())})
     if not labels:
         return [*sheets]
@@ -259,14 +262,14 @@ def _read(file: DataFile, reading: Reading, required: Sequence[str]) -> Sheet:
         return replace(scan(file.path, reading, required), name=file.name)
     except UnlabelledError as error:
         raise UnlabelledError(f"{above}{error}", error.path, error.column, error.dialect) from error
-    except SettingError as error:  # which names the file, but not its folder
+    except SettingError as error:  # its message names the file, but not its folder
         alone = reading.device == "column" and f"no column '{reading.columns.device}'" in str(error)
-        hint = " Or if each file is a device: --set data.device=file." if alone else ""
+        hint = " If each file is a device: --set data.device=file." if alone else ""
         raise SettingError(f"{above}{error}{hint}") from error
 
 
 def _are_labels(files: Sequence[DataFile], sheets: Sequence[Sheet], reading: Reading, *, own: bool) -> bool:
-    """Return whether the last of two folders is a label."""
+    """Return whether the lower of two folders is a label."""
     column = reading.columns.label
     has_column = ["label" in sheet.text for sheet in sheets]
     if any(has_column) and not all(has_column):
@@ -282,7 +285,7 @@ def _are_labels(files: Sequence[DataFile], sheets: Sequence[Sheet], reading: Rea
 
 
 def _places(files: Sequence[DataFile], depth: int, naming: Naming) -> list[dict[str, str]]:
-    """Return each table's values for roles that its path has instead of its columns: device, factory and label."""
+    """Return for each table the roles (device, factory, label) that its path determines, as role → value."""
     if naming.device == "column":
         return [{"factory": file.folders[0]} if depth else {} for file in files]
     factory = [file.folders[0] for file in files] if depth + naming.place + 1 == 2 else None
@@ -296,7 +299,7 @@ def _places(files: Sequence[DataFile], depth: int, naming: Naming) -> list[dict[
 
 
 def _texts(sheets: Sequence[Sheet], places: Sequence[Mapping[str, str]], role: str) -> list[str]:
-    """Return a role of each row of all tables."""
+    """Return the value of a role for each row of all tables."""
     both = zip(sheets, places, strict=True)
     return [
         text for sheet, place in both
@@ -305,7 +308,7 @@ def _texts(sheets: Sequence[Sheet], places: Sequence[Mapping[str, str]], role: s
 
 
 def _factories(sheets: Sequence[Sheet], places: Sequence[Mapping[str, str]], reading: Reading) -> list[str] | None:
-    """Return the factory of each row of all tables; None where there is none."""
+    """Return the factory of each row of all tables; None without factories."""
     if "factory" not in places[0]:
         has_column = ["factory" in sheet.text for sheet in sheets]
         if not all(has_column) or reading.device not in ("column", "file"):
@@ -327,6 +330,6 @@ def _check_agreement(sheet: Sheet, place: Mapping[str, str], reading: Reading) -
         for row, text in enumerate(sheet.text.get(role, ())):
             if text != given:
                 raise SettingError(
-                    f"{sheet.place(row, reading.columns.roles()[role])}: '{text}', but {where} states '{given}'. "
+                    f"{sheet.place(row, reading.columns.roles()[role])}: '{text}', but {where} is '{given}'. "
                     "Correct one of them."
                 )

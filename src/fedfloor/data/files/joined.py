@@ -1,4 +1,4 @@
-"""Roles that several columns share: a date and a time of day, a line and a machine, one flag per fault."""
+"""Roles shared by several columns: a date and a time of day, a line and a machine, a flag per fault."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 FLAGS = {"0": False, "0.0": False, "false": False, "": False, "1": True, "1.0": True, "true": True}
-MIDNIGHT = re.compile(r"[T ]00:00(:00(\.0+)?)?$")  # after a day, as spreadsheets store one
+MIDNIGHT = re.compile(r"[T ]00:00(:00(\.0+)?)?$")  # the time of day with which spreadsheets store a date
 NONE = "none"
-JOIN = " + "  # between the names of columns that are one together
+JOIN = " + "  # between the names of joined columns
 
 
 def parts_of(name: str) -> list[str]:
-    """Return the names that a joined name consists of.
+    """Return the parts of a joined name.
 
     >>> parts_of("date + time of day"), parts_of("date")
     (['date', 'time of day'], ['date'])
@@ -27,7 +27,7 @@ class Joined:
 
     Args:
         name: the names of its parts, joined by ``+``.
-        parts: the parts' places among the table's columns.
+        parts: the indices of the parts among the table's columns.
         role: the column's role: the cells of a ``label`` may be flags.
     """
 
@@ -36,7 +36,7 @@ class Joined:
     role: str
 
     def cell(self, cells: Sequence[str]) -> str:
-        """Return the texts of a row's parts with a blank between; of flags, the names of those that are set.
+        """Return the joined texts of a row's parts, separated by blanks; for flags, the names of those that are 1.
 
         >>> Joined("date + time", (0, 2), "time").cell(["2026-03-01T00:00:00", "7.5", "06:30"])
         '2026-03-01 06:30'
@@ -54,7 +54,7 @@ class Joined:
 
 
 def joined(names: Sequence[str], roles: Mapping[str, str]) -> tuple[Joined, ...]:
-    """Return the columns that roles (role → name) join from several of a table, where no column has that name."""
+    """Return the joined columns among ``roles`` (role → name), if no column of the table has the whole name."""
     wanted = [(role, name, parts_of(name)) for role, name in roles.items() if name not in names]
     return tuple(
         Joined(name, tuple(names.index(part) for part in parts), role)

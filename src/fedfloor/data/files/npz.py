@@ -1,6 +1,6 @@
-"""The user's own arrays: an .npz file with samples, labels and owners.
+"""The user's arrays: an .npz file with samples, labels and owners.
 
-The file is not trusted: no pickles, and nothing is allocated before its size agrees with the archive's.
+The file is not trusted: pickles are refused, and memory is allocated only after sizes agree with the archive.
 """
 
 from __future__ import annotations
@@ -32,21 +32,21 @@ from fedfloor.names import count
 
 CHANNELS = (1, 3)
 LARGEST = float(np.finfo(np.float32).max)
-BLOCK = 1 << 22  # numbers looked at at once
+BLOCK = 1 << 22  # numbers examined at a time
 
 
 def samples(file: str, name: str, x: NDArray[Any]) -> Values:
-    """Return samples as they are kept.
+    """Return samples in the stored format.
 
     Images are uint8: [N, H, W], or [N, C, H, W] with C = 1 or 3; where the second axis is neither and the last one is,
-    they are [N, H, W, C] and turned. Floats are sensors: rows [N, C], or ready-made windows [N, C, L].
+    they are [N, H, W, C] and transposed. Floats are sensors: rows [N, C], or ready-made windows [N, C, L].
 
     Returns:
         uint8 [N, C, H, W], float32 [N, C] or float32 [N, C, L]; NaN where a value is missing.
     """
     where = f"{file}, array '{name}'"
     if x.ndim and not x.size:
-        raise SettingError(f"{where}: shape {x.shape}, nothing in it.")
+        raise SettingError(f"{where}: shape {x.shape}, without samples. Store at least one.")
     if x.dtype == np.uint8:
         if x.ndim == 3:
             return x[:, None]
@@ -77,15 +77,15 @@ def samples(file: str, name: str, x: NDArray[Any]) -> Values:
     return x.astype(np.float32, copy=False)
 
 
-LARGE = 1 << 30  # bytes; what unpacks to more must not be packed to a hundredth: that is no data but a bomb
+LARGE = 1 << 30  # bytes; archives that unpack to more must not be compressed above RATIO: that indicates a zip bomb
 RATIO = 100
 HEADERS = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
 
 
 def read_arrays(path: Path, choose: Callable[[Sequence[str]], Collection[str]]) -> dict[str, NDArray[Any]]:
-    """Return arrays of an .npz file by name.
+    """Return arrays of an .npz file by name; ``choose`` maps the names in the file to those to read.
 
-    Nothing is executed (no pickles), and nothing is allocated before its size agrees with the archive's.
+    Nothing is executed (pickles are refused), and memory is allocated only after sizes agree with the archive.
 
     Raises:
         SettingError: not an .npz file, a damaged or hostile one, or an array of Python objects.
@@ -95,7 +95,7 @@ def read_arrays(path: Path, choose: Callable[[Sequence[str]], Collection[str]]) 
         for info in archive.infolist():
             name = info.filename.removesuffix(".npy")
             if info.flag_bits & 1:
-                raise SettingError(f"{path}: '{info.filename}' has a password. Write it anew with np.savez.")
+                raise SettingError(f"{path}: '{info.filename}' has a password. Write the file again with np.savez.")
             if name in members:
                 raise SettingError(f"{path}: contains the array '{name}' twice. Write it again with np.savez.")
             members[name] = info
@@ -103,8 +103,8 @@ def read_arrays(path: Path, choose: Callable[[Sequence[str]], Collection[str]]) 
         unpacked, available = sum(info.file_size for info in chosen.values()), path.stat().st_size
         if unpacked > LARGE and unpacked > RATIO * available:
             raise SettingError(
-                f"{path}: {available:,} bytes that claim to unpack to {unpacked:,}, more than {RATIO} times as many. "
-                "If that is so, write it with np.savez, which does not pack."
+                f"{path}: {available:,} bytes that would unpack to {unpacked:,}, more than {RATIO} times as many. If "
+                "this is correct, write the file with np.savez, which does not compress."
             )
         return {name: _array(path, archive, info, name) for name, info in chosen.items()}
 
@@ -118,7 +118,7 @@ def _opened(path: Path) -> Iterator[zipfile.ZipFile]:
         raise unreadable(path, error) from error
     except (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, RuntimeError, ValueError) as error:
         raise SettingError(
-            f"{path}: not a whole .npz file ({error}). Write it anew with np.savez or np.savez_compressed."
+            f"{path}: not a complete .npz file ({error}). Write it again with np.savez or np.savez_compressed."
         ) from error
 
 
@@ -129,15 +129,15 @@ def _array(path: Path, archive: zipfile.ZipFile, info: zipfile.ZipInfo, name: st
             raise ValueError(f"NPY version {version}")
         try:
             shape, _, dtype = HEADERS[version](stream)
-        except Exception as error:  # it is parsed as Python is, so that damaged text may raise anything
+        except Exception as error:  # headers are parsed as Python, so that damaged text may raise anything
             raise ValueError(f"a header that cannot be read: {str(error) or type(error).__name__}") from error
         if dtype.hasobject:
             raise SettingError(
-                f"{path}, array '{name}': Python objects, which could execute anything and are not read. Write "
+                f"{path}, array '{name}': Python objects, which are not read because they could execute code. Write "
                 "texts as np.array(…, dtype=str), and lists of unequal length as arrays of one shape."
             )
         if not dtype.itemsize:
-            raise ValueError(f"array '{name}' has elements of no length")  # any number of them would fit
+            raise ValueError(f"array '{name}' has elements of no length")  # any number of elements would fit
         stated, available = math.prod(shape) * dtype.itemsize, info.file_size - stream.tell()
         if stated != available:
             raise ValueError(f"array '{name}' {shape} needs {stated:,} bytes, but there are {available:,}")
@@ -148,7 +148,7 @@ def _array(path: Path, archive: zipfile.ZipFile, info: zipfile.ZipInfo, name: st
 log = logging.getLogger(__name__)
 
 RECIPE = "npz 5"
-PER_SAMPLE = ("y", "device", "factory", "time")  # arrays that have a value for each sample
+PER_SAMPLE = ("y", "device", "factory", "time")  # arrays with a value per sample
 KNOWN = ("x", *PER_SAMPLE, "classes", "sensors", "x_test", "y_test", "device_test")
 COLUMNS = Columns(label="y")
 IMAGES = ("classes", "split", "small", "sort", "task")
@@ -158,10 +158,10 @@ Arrays = Mapping[str, NDArray[Any]]
 
 
 def load(path: Path, reading: Reading, seed: int) -> Dataset:
-    """Read ``x``, as :func:`samples` takes it, and ``y``, and all other arrays of :data:`KNOWN` that are present.
+    """Read ``x`` (see :func:`samples`), ``y`` and all other arrays of :data:`KNOWN` in the file.
 
     Raises:
-        SettingError: a mistake in the file; the message names the array and the row, counted from 0.
+        SettingError: a mistake in the file; the message names the array, and the row counted from 0.
     """
     recipe = f"{RECIPE} {reading.recipe()}"
     entry = remember(recipe, [path], lambda writer: _parse(path, reading, writer))
@@ -174,7 +174,8 @@ def load(path: Path, reading: Reading, seed: int) -> Dataset:
         length = x.shape[2] if ready else None
         if ready and x.shape[1] > x.shape[2]:
             log.warning(
-                "%s: x is read as [samples, sensors, times]: %s over %s. If sensors come last: x.transpose(0, 2, 1).",
+                "%s: x is read as [samples, sensors, times]: %s over %s. If sensors are the last axis: x.transpose(0, "
+                "2, 1).",
                 path.name, count(x.shape[1], "sensor"), count(x.shape[2], "time"),
             )  # fmt: skip
         inputs = Inputs("table", tuple(facts["columns"]), length, length, reading.missing, COLUMNS.roles())
@@ -189,7 +190,8 @@ def _parse(path: Path, reading: Reading, writer: Writer) -> Mapping[str, Any]:
         for name in names:
             if name not in KNOWN:
                 raise SettingError(
-                    f"{path.name}: holds '{name}'.{nearest(name.casefold(), KNOWN)} Known arrays: {', '.join(KNOWN)}. "
+                    f"{path.name}: unknown array '{name}'.{nearest(name.casefold(), KNOWN)} Known arrays: "
+                    f"{', '.join(KNOWN)}. "
                     "Write it again with these names, such as np.savez(FILE, x=…, y=…)."
                 )
         return names
@@ -200,7 +202,7 @@ def _parse(path: Path, reading: Reading, writer: Writer) -> Mapping[str, Any]:
     sheets = [_sheet(path, arrays, part) for part in parts]
     if len(sheets) == 2 and (sheets[0].x.shape[1:], sheets[0].x.dtype) != (sheets[1].x.shape[1:], sheets[1].x.dtype):
         a, b = (f"{arrays[name].dtype} {arrays[name].shape}" for name in ("x", "x_test"))
-        raise SettingError(f"{path.name}: 'x' is {a}, but 'x_test' is {b}. Samples must have one shape and type.")
+        raise SettingError(f"{path.name}: 'x' is {a}, but 'x_test' is {b}. Samples must have the same shape and type.")
     label: NDArray[np.float32] | list[str] | None = None
     classes: tuple[str, ...] = ()
     if "y" in arrays and reading.number:
@@ -215,7 +217,8 @@ def _parse(path: Path, reading: Reading, writer: Writer) -> Mapping[str, Any]:
         strange = next((name for name in device[len(factory) :] if name not in factory_by_device), None)
         if strange is not None:
             raise SettingError(
-                f"{path.name}, array 'device_test': '{strange}' is not in 'device', so its factory is unknown."
+                f"{path.name}, array 'device_test': '{strange}' is not in 'device', so that its factory is unknown. "
+                "Correct its name."
             )
         factory += [factory_by_device[name] for name in device[len(factory) :]]
     own_reading = replace(reading, columns=COLUMNS, classes=classes)
@@ -223,7 +226,7 @@ def _parse(path: Path, reading: Reading, writer: Writer) -> Mapping[str, Any]:
 
 
 def _check_there(path: Path, arrays: Arrays, reading: Reading) -> None:
-    """Check that the arrays belong together, and that those with a value per sample are as long as the samples."""
+    """Check that the required arrays are present and agree in length with the samples."""
     always = ("x", "y") if reading.asked.labelled else ("x",)
     tests = ("y_test",) if "y" in arrays else ()
     for name, needs in (
@@ -236,19 +239,24 @@ def _check_there(path: Path, arrays: Arrays, reading: Reading) -> None:
                 also = f", which '{name}' needs" if name else ""
                 raise SettingError(f"{path.name}: no array '{need}'{also}. Available: {available}.")
     if "x_test" in arrays and "device" in arrays and "device_test" not in arrays:
-        raise SettingError(f"{path.name}: no array 'device_test'. Add it: the device of each test sample.")
+        raise SettingError(f"{path.name}: no array 'device_test'. Add it, with the device of each test sample.")
     if "x_test" in arrays and "time" in arrays:
-        raise SettingError(f"{path.name}: 'time' orders samples to be split, but 'x_test' is split. Leave one out.")
+        raise SettingError(
+            f"{path.name}: 'time' is for a split by time, but 'x_test' holds test samples already. "
+            "Leave one of them out."
+        )
     for name, array in arrays.items():
         base = name.removesuffix("_test")
         owner = "x_test" if name != base else "x"
         if base in PER_SAMPLE and array.ndim != 1 and not (base == "y" and reading.number and array.ndim == 2):
             hint = " If it is one-hot, use y.argmax(1)." if base == "y" else ""
-            raise SettingError(f"{path.name}, array '{name}': shape {array.shape}, must be [N], one each.{hint}")
+            raise SettingError(
+                f"{path.name}, array '{name}': shape {array.shape}, must be [N], a value per sample.{hint}"
+            )
         if base in PER_SAMPLE and len(array) != (arrays[owner].shape or (0,))[0]:
             raise SettingError(
                 f"{path.name}: '{name}' has {len(array):,} values, but '{owner}' has the shape {arrays[owner].shape}. "
-                "Give one for each sample."
+                "Give a value for each sample."
             )
 
 
@@ -259,7 +267,7 @@ def _sheet(path: Path, arrays: Arrays, part: str) -> Sheet:
         names = tuple(map(str, arrays["sensors"].ravel().tolist()))
         if len(names) != len(columns) or len({*names}) < len(names) or not all(names):
             raise SettingError(
-                f"{path.name}, array 'sensors': {len(names)} names for {len(columns)} sensors. Name each once."
+                f"{path.name}, array 'sensors': {len(names)} names for {len(columns)} sensors. Name each sensor once."
             )
         columns = names
     time = _times(path, arrays["time"]) if "time" in arrays else None
@@ -276,55 +284,61 @@ def _times(path: Path, array: NDArray[Any]) -> NDArray[np.float64]:
         raise SettingError(f"{path.name}, array 'time': {array.dtype}. Give numbers or datetime64.")
     if not np.isfinite(seconds).all():
         row = int(np.flatnonzero(~np.isfinite(seconds))[0])
-        raise SettingError(f"{path.name}, row {row}, array 'time': {array[row]} is no time.")
+        raise SettingError(f"{path.name}, row {row}, array 'time': {array[row]} is no time. Correct it.")
     return seconds
 
 
 def _texts(path: Path, arrays: Arrays, name: str) -> list[str]:
-    """Return names; whole numbers are taken as their own names."""
+    """Return the names in an array of texts or whole numbers."""
     array = arrays[name]
     if array.dtype.kind not in "iuU":
         raise SettingError(f"{path.name}, array '{name}': {array.dtype}. Give whole numbers, or texts (dtype=str).")
     try:
         texts = [str(value).strip() for value in array.tolist()]
         "".join(texts).encode()
-    except (ValueError, SystemError) as error:  # numbers that are no characters
-        raise SettingError(f"{path.name}, array '{name}': has text that is not Unicode. Write it again.") from error
+    except (ValueError, SystemError) as error:  # code points that are no characters
+        raise SettingError(f"{path.name}, array '{name}': text that is not Unicode. Write the array again.") from error
     if "" in texts:
         raise SettingError(f"{path.name}, row {texts.index('')}, array '{name}': empty. Every sample needs a {name}.")
     return texts
 
 
 def _numbers(path: Path, arrays: Arrays, parts: list[str]) -> NDArray[np.float32]:
-    """Return the targets of a regression, float32 [N, T], of training samples and then of test samples."""
+    """Return the targets of a regression, float32 [N, T], of training samples followed by test samples."""
     targets = []
     for part in parts:
         name, y = f"y{part}", arrays[f"y{part}"]
         if y.dtype.kind not in "iuf":
             raise SettingError(
-                f"{path.name}, array '{name}': {y.dtype}, and data.task = 'regression' predicts numbers."
+                f"{path.name}, array '{name}': {y.dtype}, but data.task = 'regression' predicts numbers. Write numbers."
             )
         rows = y.reshape(len(y), -1).astype(np.float32)
         odd = np.argwhere(~np.isfinite(rows))
         if len(odd):
-            raise SettingError(f"{path.name}, row {odd[0][0]}, array '{name}': {y[odd[0][0]]} is not finite.")
+            raise SettingError(
+                f"{path.name}, row {odd[0][0]}, array '{name}': {y[odd[0][0]]} is not finite. Correct it."
+            )
         targets.append(rows)
     if len({rows.shape[1] for rows in targets}) > 1:
-        raise SettingError(f"{path.name}: 'y' and 'y_test' have different numbers of columns.")
+        raise SettingError(
+            f"{path.name}: 'y' and 'y_test' have different numbers of columns. Give both the same targets."
+        )
     return np.concatenate(targets)
 
 
 def _labels(path: Path, arrays: Arrays, parts: list[str], reading: Reading) -> tuple[list[str], tuple[str, ...]]:
-    """Return the label of each sample, and the classes where they are given; whole numbers are places among them."""
+    """Return the label of each sample, and the classes if they are given, of which whole numbers are indices."""
     given = tuple(_texts(path, arrays, "classes")) if "classes" in arrays and arrays["classes"].ndim == 1 else ()
     if "classes" in arrays and (not given or len(set(given)) < len(given)):
-        raise SettingError(f"{path.name}, array 'classes': must be [F], names that are given once each.")
+        raise SettingError(f"{path.name}, array 'classes': must be [F], unique names.")
     if given and reading.classes and given != reading.classes:
-        raise SettingError(f"{path.name}: its array 'classes' is not [data] classes. Leave one of them out.")
+        raise SettingError(f"{path.name}: its array 'classes' differs from [data] classes. Leave one of them out.")
     classes, labels = given or reading.classes, list[str]()
     kinds = {arrays[f"y{part}"].dtype.kind in "iub" for part in parts}
     if len(kinds) == 2:
-        raise SettingError(f"{path.name}: one of 'y' and 'y_test' has numbers, the other has not. Give both one type.")
+        raise SettingError(
+            f"{path.name}: one of 'y' and 'y_test' has numbers, the other texts. Use the same type for both."
+        )
     for part in parts:
         name, y = f"y{part}", arrays[f"y{part}"]
         y = y.astype(np.int64) if y.dtype.kind == "b" else y
@@ -344,7 +358,7 @@ def _labels(path: Path, arrays: Arrays, parts: list[str], reading: Reading) -> t
             continue
         wrong = np.flatnonzero((y < 0) | ((y >= len(classes)) if classes else np.zeros(len(y), np.bool_)))
         if len(wrong):
-            most = f"0 to {len(classes) - 1}, the places of the {len(classes)} classes" if classes else "0 or more"
+            most = f"0 to {len(classes) - 1}, the indices of the {len(classes)} classes" if classes else "0 or more"
             raise SettingError(f"{path.name}, row {wrong[0]}, array '{name}': {y[wrong[0]]}. Labels are {most}.")
         labels += [classes[label] if classes else str(label) for label in y.tolist()]
     if not classes and not reading.whole and reading.asked.labelled:

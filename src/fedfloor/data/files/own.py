@@ -1,4 +1,4 @@
-"""The user's own data, by their path: a table, a folder per device, arrays, or a buffer of sensor rows."""
+"""The user's data by path: a table, a folder per device, arrays, or a buffer of sensor rows."""
 
 from __future__ import annotations
 
@@ -14,33 +14,35 @@ from fedfloor.data.reading import Reading
 from fedfloor.errors import SettingError, nearest
 
 TABLES = (".csv", ".tsv", ".txt")
-WHOLE = (*PARQUET, *WORKBOOKS)  # tables that are packed in themselves
+WHOLE = (*PARQUET, *WORKBOOKS)  # tables in packed formats
 SHEETS = (".xls", ".ods")
 
 
 def load(path: Path, reading: Reading, seed: int, device: str = "") -> Dataset:
-    """Read the user's own data.
+    """Read the user's data as a data set.
 
     Args:
         path: the path of the file or folder.
-        reading: its format (implied by the path where it is left out) and its conversion to samples.
+        reading: the format (by default implied by the path) and the conversion to samples.
         seed: the seed of random splits.
-        device: the owner of the data, if a single device: a folder then is this device's.
+        device: the owner of the data, if they belong to a single device; a folder is then the folder of this device.
 
     Raises:
-        SettingError: the path does not exist, is of no known format, or contains a mistake.
+        SettingError: the path does not exist, has no known format, or contains a mistake.
     """
     path = expanded(path)
     if device:
-        reading = replace(reading, device=None, factory=None)  # it is known whose they are
+        reading = replace(reading, device=None, factory=None)  # the owner is known
     if not is_there(path):
         beside = [neighbour.name for neighbour in path.parent.iterdir()] if path.parent.is_dir() else []
         raise SettingError(
-            f"[data] path: looked for {path.absolute()}, which does not exist.{nearest(path.name, beside)} Data that "
-            "were moved need another [data] path (--set data.path=PATH)."
+            f"[data] path: {path.absolute()} does not exist.{nearest(path.name, beside)} If the data were moved, "
+            "correct [data] path (--set data.path=PATH)."
         )
     if not path.is_file() and not path.is_dir():
-        raise SettingError(f"[data] path: {path} is neither a file nor a folder (a pipe, a socket, a device).")
+        raise SettingError(
+            f"[data] path: {path} is neither a file nor a folder (a pipe, a socket, a device). Give a file or a folder."
+        )
     stated = {**reading.settings(), "columns": vars(reading.columns)}
     for each in (path, *([expanded(reading.test)] if reading.test else [])):
         conversions.check(each, stated | ({"device": "folder"} if device else {}))
@@ -68,8 +70,10 @@ def format_of(path: Path) -> str:
     if unpacked(name).endswith(TABLES) or name.endswith(WHOLE):
         return "table"
     if name.endswith(SHEETS):
-        raise SettingError(f"[data] path: {path} is a workbook of another kind. Save it as .xlsx, or its sheet as CSV.")
+        raise SettingError(
+            f"[data] path: {path} is a workbook of an unsupported kind. Save it as .xlsx, or its sheet as CSV."
+        )
     raise SettingError(
         f"[data] path: {path} is no folder, no .npz and no table ({', '.join(WHOLE)}; or {', '.join(TABLES)}, "
-        f"each also packed: {', '.join(PACKED)}). If it is a table as text: --set data.format=table."
+        f"each also compressed: {', '.join(PACKED)}). If it is a table as text: --set data.format=table."
     )

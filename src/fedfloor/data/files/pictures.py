@@ -1,4 +1,4 @@
-"""Pictures in ``[FACTORY/]DEVICE/LABEL/``: each read as 8 bits, grey or colour, whatever its file holds."""
+"""Pictures in ``[FACTORY/]DEVICE/LABEL/``, read as 8 bits per channel, grey or colour."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".tif", ".tiff", ".webp", ".pgm", ".ppm")
-FORMATS = ("PNG", "JPEG", "BMP", "TIFF", "WEBP", "PPM")  # told by content; Pillow's other readers stay shut
+FORMATS = ("PNG", "JPEG", "BMP", "TIFF", "WEBP", "PPM")  # recognised by content; Pillow's other readers are not used
 MOST_PIXELS = 50_000_000
 COLOUR = {1: "grey", 3: "colour"}
-DARK = 64  # of 256: where all of 16 bits is darker than this, hardly a step of grey is left in 8
+DARK = 64  # of 256; a 16-bit picture darker than this everywhere has too few grey levels in 8 bits
 
 
 def read_picture(path: Path, name: str, size: tuple[int, int] | None = None) -> Images:
     """Return a picture as bytes [C, H, W], C = 1 (grey) or 3 (red, green, blue).
 
-    It is rotated according to its EXIF data. Pictures of a palette count as colour; black and white become 0 and 255;
-    16 bits of grey become 8, v ↦ round(v/257); CMYK and the like become red, green, blue.
+    It is rotated according to its EXIF data. Pictures with a palette count as colour; black and white become 0 and 255;
+    16-bit grey is converted by v ↦ round(v/257); CMYK and similar modes become red, green, blue.
 
     Raises:
-        SettingError: no picture, a damaged one, one of too many pixels, several in one file, transparent pixels, or
-            numbers of 32 bits.
+        SettingError: the file is no picture, is damaged or too large, or has several pictures, transparent pixels or
+            32 bits per pixel.
     """
     return decode(path, name, size)[0]
 
@@ -57,15 +57,15 @@ def decode(path: Path, name: str, size: tuple[int, int] | None = None) -> tuple[
                     )
                 frames = getattr(opened, "n_frames", 1)
                 if frames > 1:
-                    raise SettingError(f"{name}: {frames} pictures in one file. Save each in a file of its own.")
+                    raise SettingError(f"{name}: {frames} pictures in one file. Save each in a separate file.")
                 wide = opened.mode.startswith("I")
                 image = _eight_bits(ImageOps.exif_transpose(opened), name)
     except SettingError:
         raise
     except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
         raise SettingError(f"{name}: more than {MOST_PIXELS:,} pixels. Make it smaller, or remove it.") from error
-    except Exception as error:  # decoders raise anything on damaged bytes
-        reason = "of no known format" if isinstance(error, UnidentifiedImageError) else str(error)
+    except Exception as error:  # decoders raise any error for damaged bytes
+        reason = "of an unknown format" if isinstance(error, UnidentifiedImageError) else str(error)
         raise SettingError(
             f"{name}: cannot be read as a picture ({reason or type(error).__name__}). Save it again as PNG or JPEG, or "
             "remove it."
@@ -86,7 +86,7 @@ def _eight_bits(image: Image, name: str) -> Image:
             raise SettingError(f"{name}: 32 bits per pixel. Save it with 8 or 16 bits.")
         return fromarray(((values + 128) // 257).astype(np.uint8))
     if image.mode == "F":
-        raise SettingError(f"{name}: numbers with fractions, not 8 or 16 bits. Use .npz for such data.")
+        raise SettingError(f"{name}: floating-point pixels, not 8 or 16 bits. Use .npz for these data.")
     if image.has_transparency_data:
         image = image.convert("RGBA" if image.mode in ("P", "PA", "RGB", "RGBA", "RGBa") else "LA")
         if image.getchannel("A").getextrema() != (255, 255):
@@ -101,10 +101,10 @@ MEANT = ("classes", "split", "small", "size", "layout", "test")
 
 
 def load(root: Path, files: Sequence[DataFile], reading: Reading, seed: int) -> Dataset:
-    """Read pictures: their devices are the natural owners, in the order of their names."""
+    """Read pictures, whose devices are the natural owners in the order of their names."""
     reading.only(MEANT, "pictures")
     fits = reading.size is None or math.prod(reading.size) <= MOST_PIXELS
-    require(fits, "data.size", reading.size, f"[height, width] of at most {MOST_PIXELS:,} pixels in all")
+    require(fits, "data.size", reading.size, f"[height, width] of at most {MOST_PIXELS:,} pixels")
     if reading.split is not None and reading.split.kind in ("time", "run", "last") and files[0].part is None:
         lacking = "recordings" if reading.split.kind == "run" else "times"
         raise SettingError(
@@ -128,7 +128,7 @@ def load(root: Path, files: Sequence[DataFile], reading: Reading, seed: int) -> 
 
 def _parse(files: Sequence[DataFile], reading: Reading, writer: Writer) -> Mapping[str, Any]:
     factory = [file.folders[0] for file in files] if len(files[0].folders) == 3 else None
-    pooled = len(files[0].folders) == 1  # label/file: of no device
+    pooled = len(files[0].folders) == 1  # label/file: pictures without a device
     device = qualified([files[0].name if pooled else file.folders[-2] for file in files], factory)
     label = [file.folders[-1] for file in files]
     classes = classes_of(label, reading.classes, lambda i: files[i].name, 1 if reading.whole else 2)
@@ -152,7 +152,7 @@ def _parse(files: Sequence[DataFile], reading: Reading, writer: Writer) -> Mappi
 
 
 def _write_pixels(files: Sequence[DataFile], reading: Reading, writer: Writer) -> hashlib._Hash:
-    """Write x, a picture at a time, and return the hash of the pixels."""
+    """Write the array x, a picture at a time, and return the hash of the pixels."""
     digest, first = hashlib.sha256(), None
     wide, brightest = "", 0
     for file in files:
@@ -178,7 +178,8 @@ def _write_pixels(files: Sequence[DataFile], reading: Reading, writer: Writer) -
         digest.update(x.data)
     if wide and brightest < DARK:
         raise SettingError(
-            f"{wide}: 16 bits per pixel, and in all such pictures the largest value is about {257 * brightest:,} of "
-            "65,535. As 8 bits hardly anything would be left: scale them to your camera's range, and save 8 bits."
+            f"{wide}: 16 bits per pixel, and the largest value in all 16-bit pictures is about {257 * brightest:,} of "
+            "65,535. Too few grey levels would be left in 8 bits: scale the pictures to your camera's range, and save "
+            "8 bits."
         )
     return digest

@@ -21,27 +21,28 @@ from fedfloor.data.files.rows import (
 )  # fmt: skip
 from fedfloor.data.files.sheet import MISSING
 
-SEARCHED = 60  # rows in which the header is looked for
-BELOW = 3  # rows below a header that must have as many cells, where there are so many
+SEARCHED = 60  # rows searched for the header
+BELOW = 3  # rows below a header, if present, that must have as many cells
 LONGEST_LINE = 1 << 20  # bytes
 LONGEST_UNIT = 16  # characters
-NUMBER = re.compile(r"[+-]?\d[\d' ]*([.,]\d{3})*([.,]\d*)?(e[+-]?\d+)?", re.IGNORECASE)  # and no date
+NUMBER = re.compile(r"[+-]?\d[\d' ]*([.,]\d{3})*([.,]\d*)?(e[+-]?\d+)?", re.IGNORECASE)  # excludes dates
 
 Rows = Sequence[tuple[int, list[str]]]
 
 
 def preamble(path: Path, given: Mapping[str, Any]) -> list[int]:
-    """Return the numbers of rows above a table's header, and of a row of units below it, as editors count them.
+    """Return the numbers, counted from 1, of the rows above a table's header and of a row of units below it.
 
-    The header is the first row of names that has more filled cells than each row above it and as many cells as those
-    below it. Empty rows are no rows. A file that cannot be read has none: the reader of the table names the problem.
+    The header is the first row of names with more filled cells than each row above it and as many cells as the rows
+    below it. Empty rows are not counted. For an unreadable file the list is empty, and the reader of the table reports
+    the problem.
     """
     if is_parquet(path) or given.get("header"):
         return []
     if is_workbook(path):
         with opened_workbook(path, given.get("sheet"), given.get("decimal", ".")) as rows:
             first = list(islice(rows, SEARCHED))
-        width = max((len(cells) for _, cells in first), default=0)  # empty cells at a row's end are not there
+        width = max((len(cells) for _, cells in first), default=0)  # without empty cells at a row's end
         return _preamble([[(number, cells + [""] * (width - len(cells))) for number, cells in first]])
     try:
         with unpacked_bytes(path) as stream:
@@ -57,7 +58,7 @@ def preamble(path: Path, given: Mapping[str, Any]) -> list[int]:
 
 
 def _preamble(readings: Sequence[Rows]) -> list[int]:
-    """Return the rows of the first reading, by the place of its header, that has one."""
+    """Return the rows to skip of the reading whose header is found first."""
     headers = [(place, rows) for rows in readings for place in range(len(rows)) if _is_header(rows, place)]
     if not headers:
         return []
@@ -90,7 +91,7 @@ def _is_header(rows: Rows, place: int) -> bool:
 
 
 def _units(rows: Rows) -> list[int]:
-    """Return the number of the first row where it holds short texts above columns of numbers, and no number."""
+    """Return the number of the first row if it holds only short texts above columns of numbers."""
     if len(rows) < 2:
         return []
     (number, first), *rest = rows

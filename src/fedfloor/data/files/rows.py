@@ -1,4 +1,4 @@
-"""The rows of a table as texts, each with the line that it begins in: CSV, or a sheet of a workbook."""
+"""The rows of a table (CSV or a sheet of a workbook) as texts, with the line in which each begins."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ from fedfloor.errors import SettingError, nearest
 from fedfloor.names import some
 
 DELIMITERS = ",;\t|"
-CALLED = {"tab": "\t", "blanks": " "}  # delimiters that [data] delimiter names by a word
+CALLED = {"tab": "\t", "blanks": " "}  # delimiters with names in [data] delimiter
 FRACTION = re.compile(r"\s*[+-]?[\d.' ]*,\d+(e[+-]?\d+)?\s*", re.IGNORECASE)  # a number with a decimal comma
-PACKED = (".gz", ".bz2", ".xz", ".zip")  # endings; how a file is packed is told by its first bytes
+PACKED = (".gz", ".bz2", ".xz", ".zip")  # endings; the first bytes determine the compression
 DAMAGED = (EOFError, gzip.BadGzipFile, zlib.error, lzma.LZMAError, zipfile.BadZipFile)
-BLOCK = 500  # rows turned into numbers at once: their cells stay in the processor's cache
+BLOCK = 500  # rows converted at once, so that their cells stay in the processor's cache
 STATED = re.compile(r'"?sep=([,;\t|])"?')  # the delimiter in a line above the header
-LONGEST_HEADER = 100  # lines: names in quotes may hold line ends
+LONGEST_HEADER = 100  # lines, because quoted names may contain line breaks
 
-LEGACY = "cp1252"  # Windows-1252, which has the letters of Latin-1: taken where a table is not UTF-8
-CONTROLS = bytes({*range(32)} - {*b"\t\n\f\r"})  # in no text
+LEGACY = "cp1252"  # Windows-1252, a superset of Latin-1's letters, for tables that are not UTF-8
+CONTROLS = bytes({*range(32)} - {*b"\t\n\f\r"})  # bytes that do not occur in text
 MARKS = ((b"\xff\xfe", "utf-16"), (b"\xfe\xff", "utf-16"))  # byte-order marks
 
 Row = tuple[int, list[str]]
@@ -42,11 +42,11 @@ log = logging.getLogger(__name__)
 
 
 class EncodingError(SettingError):
-    """A table is not in the encoding that it was read in."""
+    """An error: a table is not in the expected encoding."""
 
 
 class SheetsError(SettingError):
-    """A workbook has several sheets that are not empty (``sheets``), and none is chosen."""
+    """An error: a workbook has several non-empty ``sheets``, and none is chosen."""
 
     def __init__(self, message: str, sheets: Sequence[str]) -> None:
         super().__init__(message)
@@ -54,7 +54,7 @@ class SheetsError(SettingError):
 
 
 def place(path: Path, line: int, column: str | None = None) -> str:
-    """Return a place in a table in words.
+    """Return a place in a table, for messages.
 
     >>> place(Path("a/b.csv"), 3, "time")
     "b.csv, row 3, column 'time'"
@@ -63,22 +63,23 @@ def place(path: Path, line: int, column: str | None = None) -> str:
 
 
 def decoded(path: Path, given: str | None, read: Callable[[str | None], Result]) -> Result:
-    """Return ``read(encoding)``, with Windows-1252 where no encoding was given and a table is not UTF-8."""
+    """Return ``read(given)``, or ``read("cp1252")`` if no encoding was given and the table is not UTF-8."""
     try:
         return read(given)
     except EncodingError as error:
         if given is not None or not _is_legacy(path):
             raise
         log.info(
-            "%s: not UTF-8, so it is read as Windows-1252 (Latin-1), as are other such tables; first: %s. If that is "
-            "wrong: data.encoding.", path.name, str(error).removeprefix(f"{path.name}, ").split(": '")[0],
+            "%s: not UTF-8, therefore read as Windows-1252 (Latin-1), like further tables of this kind; first: %s. If "
+            "this is wrong, set data.encoding.",
+            path.name, str(error).removeprefix(f"{path.name}, ").split(": '")[0],
             extra={"once": True},
         )  # fmt: skip
     return read(LEGACY)
 
 
 def _is_legacy(path: Path) -> bool:
-    """Return whether a whole file is text in Windows-1252: no control characters, and no undefined bytes."""
+    """Return whether a file is text in Windows-1252, without control characters and undefined bytes."""
     with suppress(OSError, UnicodeDecodeError, *DAMAGED), unpacked_bytes(path) as stream:
         while piece := stream.read(1 << 20):
             if piece.decode(LEGACY) and piece.translate(None, CONTROLS) != piece:
@@ -92,16 +93,16 @@ def opened(
     path: Path, encoding: str | None = None, decimal: str = ".", delimiter: str | None = None,
     skip: Collection[int] = (),
 ) -> Iterator[Iterator[Row]]:  # fmt: skip
-    """Open a table, packed (gzip, bzip2, xz, or alone in a zip archive) or not; yield its rows that are not empty.
+    """Open a table, also compressed (gzip, bzip2, xz, or the only file in a zip archive); yield its non-empty rows.
 
-    A row is (line number, cells); those of numbers in ``skip`` are left out. The delimiter is the one that is given, or
-    that a line ``sep=;`` above the header names, as Excel writes it; else :func:`delimiter_of` derives it from the
-    first row. The encoding is UTF-8 if none is given, UTF-16 where a byte-order mark shows it.
+    A row is (line number, cells); rows in ``skip`` are left out. The delimiter is ``delimiter``, or that of a line
+    ``sep=;`` above the header, as Excel writes it; otherwise :func:`delimiter_of` derives it from the first row. The
+    default encoding is UTF-8, or UTF-16 after a byte-order mark.
 
     Raises:
         EncodingError: the table has another encoding.
-        SettingError: it cannot be read, is cut short, or has a quotation mark too many; an archive holds
-            several files or is encrypted.
+        SettingError: the table is unreadable, incomplete, or has an unmatched quotation mark; an archive holds several
+            files or is encrypted.
     """
     try:
         with unpacked_bytes(path) as stream:
@@ -112,13 +113,13 @@ def opened(
     except UnicodeError as error:
         raise _undecodable(path, encoding, decimal, delimiter) from error
     except DAMAGED as error:
-        raise SettingError(f"{path.name}: not a whole table ({error}).") from error
+        raise SettingError(f"{path.name}: not a complete table ({error}). Copy or export it again.") from error
     except OSError as error:
         raise unreadable(path, error) from error
 
 
 def in_blocks(rows: Iterator[Row]) -> Iterator[list[Row]]:
-    """Return the rows, :data:`BLOCK` at a time."""
+    """Yield the rows in lists of :data:`BLOCK`."""
     while block := list(islice(rows, BLOCK)):
         yield block
 
@@ -126,9 +127,8 @@ def in_blocks(rows: Iterator[Row]) -> Iterator[list[Row]]:
 def delimiter_of(head: str, decimal: str = ".", given: str | None = None) -> str:
     """Return the delimiter of a table.
 
-    It is the one of ``, ; tab |`` that the first row has most of, cells in quotes aside; a blank, for runs of them,
-    where it has none. A comma gives way to another one that is there where commas are the decimal mark: as it is told,
-    or as the cells between the others show.
+    It is the most frequent of ``, ; tab |`` in the first row outside quotes; a blank (or several) if none occurs. A
+    comma is passed over for another delimiter if commas are decimal marks, by ``decimal`` or judged by the cells.
 
     >>> delimiter_of('"Temp, inside";"Temp, outside";label'), delimiter_of("unit  cycle label")
     (';', ' ')
@@ -151,13 +151,13 @@ def delimiter_of(head: str, decimal: str = ".", given: str | None = None) -> str
 
 
 def _has_fractions(bare: str, delimiter: str) -> bool:
-    """Return whether commas are decimal marks in all cells that contain one; in a tie, in one of them."""
+    """Return whether commas are decimal marks in all cells with commas; in a tie, in one of them."""
     fractions = [FRACTION.fullmatch(cell) is not None for cell in bare.split(delimiter) if "," in cell]
     return any(fractions) if bare.count(delimiter) == bare.count(",") else all(fractions)
 
 
 def unpacked(name: str) -> str:
-    """Return a file's name in lower case, without the suffix of its compression.
+    """Return a file's name in lower case, without the ending of a compression.
 
     >>> unpacked("May.CSV.xz"), unpacked("may.csv")
     ('may.csv', 'may.csv')
@@ -167,7 +167,7 @@ def unpacked(name: str) -> str:
 
 
 def unpacked_bytes(path: Path) -> BinaryIO:
-    """Open a file and unpack it while it is read; the size in its header is not trusted."""
+    """Open a file that is unpacked while it is read; the size in its header is not trusted."""
     with path.open("rb") as raw:
         start = raw.read(6)
     for magic, unpack in ((b"\x1f\x8b", gzip.open), (b"BZh", bz2.open), (b"\xfd7zXZ\0", lzma.open)):
@@ -177,7 +177,7 @@ def unpacked_bytes(path: Path) -> BinaryIO:
 
 
 def _member(path: Path) -> BinaryIO:
-    """Open the only file in a zip archive, the metadata of file managers aside."""
+    """Open the only file in a zip archive, apart from metadata of file managers."""
     archive = zipfile.ZipFile(path)
     names = [
         member.filename
@@ -187,14 +187,16 @@ def _member(path: Path) -> BinaryIO:
     try:
         if len(names) != 1:
             raise SettingError(
-                f"{path.name}: {len(names)} files in the archive ({some(names, 5) or 'none'}); a table lies in it "
-                "alone. Unpack it into a folder, and give that."
+                f"{path.name}: {len(names)} files in the archive ({some(names, 5) or 'none'}), but a table must be "
+                "its only file. Unpack it into a folder, and give the folder."
             )
         return cast(BinaryIO, archive.open(names[0]))
-    except (RuntimeError, NotImplementedError) as error:  # encrypted, or packed in a way that Python does not know
-        raise SettingError(f"{path.name}: cannot be unpacked ({error}). Unpack it, and give the table.") from error
+    except (RuntimeError, NotImplementedError) as error:  # encrypted, or an unsupported compression
+        raise SettingError(
+            f"{path.name}: cannot be unpacked ({error}). Unpack it, and give the table itself."
+        ) from error
     finally:
-        archive.close()  # the member keeps the file open as long as it is read
+        archive.close()  # the member keeps the file open while it is read
 
 
 def _parsed(
@@ -204,13 +206,13 @@ def _parsed(
     stated = STATED.fullmatch(head[0].strip())
     if stated:
         head, line = [text.readline()], 2
-    while line in skip or (skip and head[0].isspace()):  # titles need not be whole rows
+    while line in skip or (skip and head[0].isspace()):  # titles need not be complete rows
         head, line = [text.readline()], line + 1
     while "".join(head).count('"') % 2 and len(head) < LONGEST_HEADER:
         head.append(text.readline())
     delimiter = stated[1] if stated and given is None else delimiter_of("".join(head), decimal, given)
     lines, blanks = chain(head, text), delimiter == " "
-    if blanks:  # runs of them are one delimiter, those at a line's ends none
+    if blanks:  # several blanks are one delimiter; blanks at a line's ends are ignored
         lines = (line.strip() + "\n" for line in lines)  # type: ignore[assignment]
     reader = csv.reader(lines, delimiter=delimiter, skipinitialspace=blanks, strict=True)
     above = line - 1
@@ -219,22 +221,22 @@ def _parsed(
             cells = next(reader, None)
         except csv.Error as error:
             raise SettingError(
-                f"{place(path, line)}: not a whole row ({error}). Look for a quotation mark that is not closed; one "
-                'inside a cell is written twice, as "".'
+                f"{place(path, line)}: not a complete row ({error}). Look for an unclosed quotation mark; inside a "
+                'cell, write it twice, as "".'
             ) from error
         if cells is None:
             return
         if (cells or line == 1) and line not in skip:
             yield line, cells
-        line = above + reader.line_num + 1  # where the next row begins: cells may hold line ends
+        line = above + reader.line_num + 1  # the line of the next row: cells may contain line breaks
 
 
 def _undecodable(path: Path, encoding: str | None, decimal: str, given: str | None) -> EncodingError:
-    """Return the error for a file in another encoding, with the first cell that shows it where that can be UTF-8."""
+    """Return the error for a file in another encoding; if UTF-8 was expected, it names the first wrong cell."""
     advice = "Save the table as CSV in UTF-8, or name its encoding: data.encoding."
     if encoding != "utf-8-sig":
         return EncodingError(f"{path.name}: not text in {encoding}. {advice}")
-    with suppress(OSError, *DAMAGED), unpacked_bytes(path) as stream:  # it may be cut short as well
+    with suppress(OSError, *DAMAGED), unpacked_bytes(path) as stream:  # the file may be incomplete, too
         head = stream.readline()
         delimiter = delimiter_of(head.decode("utf-8", "replace"), decimal, given)
         for number, line in enumerate(chain([head], stream), start=1):
@@ -251,7 +253,7 @@ WORKBOOKS = (".xlsx", ".xlsm")
 
 
 def is_workbook(path: Path) -> bool:
-    """Return whether a file's name is that of a workbook."""
+    """Return whether a file's name has the ending of a workbook."""
     return path.name.casefold().endswith(WORKBOOKS)
 
 
@@ -259,9 +261,9 @@ def is_workbook(path: Path) -> bool:
 def opened_workbook(
     path: Path, sheet: str | None, decimal: str = ".", skip: Collection[int] = ()
 ) -> Iterator[Iterator[Row]]:
-    """Open a workbook; yield the rows of a sheet that are neither empty nor in ``skip``, with Excel's numbers.
+    """Open a workbook; yield the rows of a sheet that are neither empty nor in ``skip``, with Excel's row numbers.
 
-    Formulas count as the values that were saved with them; dates become ISO 8601.
+    The cells of formulas are their saved values; dates become ISO 8601.
     """
     import openpyxl
 
@@ -285,8 +287,10 @@ def _whole(path: Path, rows: Iterator[Row]) -> Iterator[Row]:
 
 
 def _damaged_workbook(path: Path, error: Exception) -> SettingError:
-    """Return the error for a file on which openpyxl fails, which raises anything from KeyError to zlib.error."""
-    return SettingError(f"{path.name}: not a whole workbook ({error or type(error).__name__}). Save it as .xlsx again.")
+    """Return the error for a workbook that openpyxl cannot read; its errors range from KeyError to zlib.error."""
+    return SettingError(
+        f"{path.name}: not a complete workbook ({error or type(error).__name__}). Save it as .xlsx again."
+    )
 
 
 def _chosen(path: Path, book: Any, wanted: str | None) -> Any:
@@ -297,13 +301,13 @@ def _chosen(path: Path, book: Any, wanted: str | None) -> Any:
     if wanted is not None:
         near = nearest(wanted, sheets)
         raise SettingError(
-            f"{path.name}: no sheet '{wanted}'.{near} Available: {', '.join(sheets)}. Rename the one to read, or set "
-            "[data] sheet; a trained model reads sheets of its training's name."
+            f"{path.name}: no sheet '{wanted}'.{near} Available: {', '.join(sheets)}. Rename the sheet, or set [data] "
+            "sheet; a trained model reads the sheet with the same name as in training."
         )
     if len(filled) > 1:
         raise SheetsError(
             f"{path.name}: {len(filled)} sheets ({', '.join(filled)}). Choose one: --set 'data.sheet={filled[0]}'. If "
-            "each is a table of its own, save them as files into a folder.", filled,
+            "each is a separate table, save them as files in a folder.", filled,
         )  # fmt: skip
     return sheets[filled[0]] if filled else book.worksheets[0]
 

@@ -1,4 +1,4 @@
-"""Reading a table: named columns, numbers as numbers, and errors that name the row and the column."""
+"""Reading of a table with named columns, as numbers and texts, with errors that name row and column."""
 
 from __future__ import annotations
 
@@ -37,29 +37,29 @@ TIME_LIKE = re.compile(
 )
 NUMBER = re.compile(r"[+-]?\d+([.,]\d*)?(e[+-]?\d+)?", re.IGNORECASE)
 WORDS = {mark: word for word, mark in CALLED.items()}
-MARKS = {"'": "'’", " ": " \xa0\u202f"}  # other signs for a mark between thousands
-LISTED = 40  # names of columns in a message
-LARGE = 1 << 26  # bytes of blocks that are put together
-CATEGORY = "category "  # before the name of a column of texts that is a sensor, as a role
-STEPS = 100  # a sensor whose values lie within fewer steps of a float32 has lost most of its information
+MARKS = {"'": "'’", " ": " \xa0\u202f"}  # equivalent characters of a mark between thousands
+LISTED = 40  # names of columns in a message, at most
+LARGE = 1 << 26  # bytes of blocks that are joined early
+CATEGORY = "category "  # prefix of the role of a column of texts that is a sensor
+STEPS = 100  # float32 steps between a sensor's least and largest value, below which most information is lost
 
 
 @dataclass(frozen=True, eq=False)
 class Sheet:
-    """A table's content, or that of arrays.
+    """The content of a table, or of arrays.
 
     Args:
         path: the table's file.
         columns: C names of the sensors.
         x: float32 [T, C], NaN where a value is missing; arrays may be ready-made samples, uint8 or float32 [T, …].
-        line: int64 [T], the number of each row as editors and spreadsheets count them: the header is row 1.
-        text: the cells of the columns for device, factory, label and id, by role, as far as the table has them.
+        line: int64 [T], the number of each row in an editor or spreadsheet, where the header is row 1.
+        text: role (device, factory, label, id) → the cells of its column, if the table has it.
         time: float64 [T] (seconds since 1970 where times are written as dates), or None.
-        name: the name of the file in messages; the last part of its path where it is empty.
+        name: the name of the file in messages; if empty, the last part of its path.
         cell: the term for a column in messages.
-        clock: the times before :func:`settled` has them; None after, or where there are none.
-        order: the order of the dates' numbers, as decided by :func:`settled`.
-        dated: whether times are dates, and no numbers.
+        clock: the times until :func:`settled` converts them; None afterwards, or without times.
+        order: the order of day, month and year in dates, determined by :func:`settled`.
+        dated: whether times are dates instead of numbers.
     """
 
     path: Path
@@ -76,7 +76,7 @@ class Sheet:
 
     @property
     def title(self) -> str:
-        """The file's name in messages."""
+        """The name of the file in messages."""
         return self.name or self.path.name
 
     def place(self, row: int, column: str) -> str:
@@ -85,7 +85,7 @@ class Sheet:
 
 
 def looks_like_time(text: str) -> bool:
-    """Return whether a text has the shape of a date or a time of day, readable or not.
+    """Return whether a text looks like a date or a time of day, readable or not.
 
     >>> [looks_like_time(text) for text in ("05.10.2026 06:00", "3/1/26", "1 Mar 2026 6h", "06:00 Uhr", "1.2.3", "M3")]
     [True, True, True, True, False, False]
@@ -94,21 +94,21 @@ def looks_like_time(text: str) -> bool:
 
 
 def read(path: Path, reading: Reading, required: Sequence[str], *, lenient: bool = False) -> Sheet:
-    """Read a table by itself: :func:`scan` and :func:`settled`."""
+    """Return a single table, read by :func:`scan` and :func:`settled`."""
     (sheet,) = settled([scan(path, reading, required, lenient=lenient)], reading)
     return sheet
 
 
 def settled(sheets: Sequence[Sheet], reading: Reading) -> list[Sheet]:
-    """Return tables with their times; all of them together determine the form and the order of day and month."""
+    """Return tables with times converted; the format and the order of day and month are determined by all tables."""
     clocks = [sheet.clock for sheet in sheets if sheet.clock is not None]
     if not clocks or len(clocks) < len(sheets):
-        return list(sheets)  # whoever joins them refuses tables with and without times
+        return list(sheets)  # a mixture of tables with and without times is refused later
     form, column = shared([clock.form for clock in clocks]), reading.columns.time
     if not isinstance(form, Form):
         raise SettingError(
             f"{sheets[form].place(0, column)}: times are {clocks[form].form}, but {sheets[0].title} has "
-            f"{clocks[0].form}. Write all times in one way."
+            f"{clocks[0].form}. Write all times in the same format."
         )
     ends = np.cumsum([len(clock.values) for clock in clocks])
     try:
@@ -127,14 +127,15 @@ def settled(sheets: Sequence[Sheet], reading: Reading) -> list[Sheet]:
 
 
 def scan(path: Path, reading: Reading, required: Sequence[str], *, lenient: bool = False) -> Sheet:
-    """Read a table without its times; see :func:`~fedfloor.data.files.rows.opened` for packing and delimiters.
+    """Return a table without its times; see :func:`~fedfloor.data.files.rows.opened` for compression and delimiters.
 
-    Where ``[data] header`` names the columns the first row holds values; for a model, unless it holds those names.
+    With ``[data] header``, the first row holds values; for predictions it may also be the header.
 
     Empty cells, ``NA``, ``n/a``, ``NaN``, ``null``, ``none``, ``-`` and ``?`` are missing values.
 
     Raises:
-        SettingError: not a table, a column is missing, or a cell is not of its type; file, row and column are named.
+        SettingError: the file is no table, a column is missing, or a cell has a wrong type; the message names file, row
+            and column.
     """
     return decoded(
         path, reading.encoding,
@@ -162,12 +163,12 @@ def _scan(path: Path, reading: Reading, required: Sequence[str], *, lenient: boo
                 batches = columnar.csv_batches(path, layout.wanted, header=named)
                 return _collected(layout, batches, first=1 + named)
             except columnar.UnfitError:
-                pass  # a mistake, if there is one, is located row by row
+                pass  # reading by rows locates the mistake, if any
         return _by_rows(layout, rows if named or not first else chain([(line, first)], rows))
 
 
 def _by_rows(layout: _Layout, rows: Iterator[Row]) -> Sheet:
-    """Return a table that is read row by row."""
+    """Return a table read row by row."""
     gathered = _Gathered(layout)
     for block in in_blocks(rows):
         layout.check_widths(block)
@@ -181,12 +182,12 @@ def _by_rows(layout: _Layout, rows: Iterator[Row]) -> Sheet:
 
 @dataclass(frozen=True)
 class Excerpt:
-    """Rows of a table as texts.
+    """The first rows of a table as texts.
 
     Args:
-        names: the names of the columns: the first row, or ``[data] header``; behind them those that roles join.
-        rows: the other rows, whatever their lengths.
-        first: the table's first row as it stands there.
+        names: the names of the columns, from the first row or ``[data] header``, followed by joined columns.
+        rows: the other rows, of any length.
+        first: the unchanged first row of the table.
     """
 
     names: list[str] = field(default_factory=list)
@@ -194,7 +195,7 @@ class Excerpt:
     first: list[str] = field(default_factory=list)
 
     def cells(self, name: str) -> list[str]:
-        """Return a column, of rows that have one."""
+        """Return the cells of a column, for rows that are long enough."""
         place = self.names.index(name)
         return [row[place] for row in self.rows]
 
@@ -228,7 +229,7 @@ def head(path: Path, many: int, given: Mapping[str, Any]) -> Excerpt:
 
 
 def named_columns(header: Sequence[str]) -> list[str]:
-    """Return the names of columns, ``column N`` for those without; unless most have none, as under a title.
+    """Return the names of columns, with ``column N`` for missing names, unless most are missing, as below a title.
 
     >>> named_columns(["", "speed ", "load"]), named_columns(["Report", "", ""])
     (['column 1', 'speed', 'load'], ['Report', '', ''])
@@ -239,21 +240,21 @@ def named_columns(header: Sequence[str]) -> list[str]:
 
 
 def check_header(path: Path, first: Sequence[str], header: Sequence[str] | None) -> None:
-    """Refuse a ``[data] header`` that the table's first row repeats, or that has another number of names."""
+    """Refuse a ``[data] header`` that repeats the table's first row, or has another number of names."""
     if header and [name.strip() for name in first] == [*header]:
         raise SettingError(
-            f"{place(path, 1)}: the names that [data] header has. That key is for tables without a row of names: leave "
+            f"{place(path, 1)}: the same names as in [data] header, which is for tables without a row of names. Leave "
             "it out."
         )
     if header and first and (len(first) < len(header) or any(map(str.strip, first[len(header) :]))):
         raise SettingError(
-            f"{place(path, 1)}: {len(first)} cells, but [data] header names {len(header)} columns. Name each column "
-            "of the rows once."
+            f"{place(path, 1)}: {len(first)} cells, but [data] header names {len(header)} columns. Give a name for "
+            "each column."
         )
 
 
 def _rows(path: Path, given: Mapping[str, Any]) -> AbstractContextManager[Iterator[Row]]:
-    """Open a table that is read row by row: CSV, or a sheet of a workbook."""
+    """Open a table to read row by row: CSV, or a sheet of a workbook."""
     decimal, skip = given.get("decimal", "."), skipped(given.get("skip"))
     if is_workbook(path):
         return opened_workbook(path, given.get("sheet"), decimal, skip)
@@ -261,7 +262,7 @@ def _rows(path: Path, given: Mapping[str, Any]) -> AbstractContextManager[Iterat
 
 
 def _collected(layout: _Layout, batches: Iterable[columnar.ColumnBatch], first: int) -> Sheet:
-    """Return a table that is read by columns; its rows are numbered from ``first`` on."""
+    """Return a table read by columns, with rows numbered from ``first``."""
     gathered = _Gathered(layout)
     for batch in batches:
         lines = np.arange(first, first + len(batch), dtype=np.int64)
@@ -278,11 +279,11 @@ def _collected(layout: _Layout, batches: Iterable[columnar.ColumnBatch], first: 
 
 
 class _Gathered:
-    """The part of a table that was read so far."""
+    """The part of a table read so far."""
 
     def __init__(self, layout: _Layout) -> None:
         self.layout = layout
-        self._same: dict[str, str] = {}  # one object for equal texts: names of devices and classes are in every row
+        self._same: dict[str, str] = {}  # one object for equal texts: names recur in every row
         self._low, self._high = np.array(np.inf), np.array(-np.inf)
         self._x, self._lines, self._times = _Pile(), _Pile(), _Pile()
         self._text: dict[str, list[str]] = {role: [] for role in layout.text}
@@ -305,22 +306,22 @@ class _Gathered:
     def sheet(self) -> Sheet:
         path, layout = self.layout.path, self.layout
         if self._lines.empty:
-            raise SettingError(f"{path.name}: a header, but no rows below it.")
+            raise SettingError(f"{path.name}: a header, but no rows below it. Add rows.")
         self._warn_delimiters()
-        # sensors that vary so little around a large value that 24 bits hardly tell their values apart
+        # sensors with variations around a large value that 24 bits hardly resolve
         low, high = self._low, self._high
         step = np.spacing(np.fmax(np.abs(low), np.abs(high)).astype(np.float32)).astype(np.float64)
         for i in np.flatnonzero((high > low) & (high - low < STEPS * step)).tolist():
             log.warning(
-                "%s, column '%s': values from %r to %r; single precision has steps of %.2g there. Subtract a "
-                "constant from this column to keep the rest.",
+                "%s, column '%s': values from %r to %r, where single precision has steps of %.2g. Subtract a constant "
+                "from this column to keep its variation.",
                 path.name, layout.names[i], float(low[i]), float(high[i]), step[i],
             )  # fmt: skip
         clock = None if self.form is None else TimeColumn(self.form, self._times.whole())
         return Sheet(path, layout.names, self._x.whole(), self._lines.whole(), self._text, None, clock=clock)
 
     def _warn_delimiters(self) -> None:
-        """Warn of a text that may be several cells: it contains another delimiter, and a number beside it."""
+        """Warn of texts that may be several cells, because they contain another delimiter beside a number."""
         path, given = self.layout.path, self.layout.reading.delimiter
         if given is not None or columnar.is_parquet(path) or is_workbook(path):
             return
@@ -332,7 +333,7 @@ class _Gathered:
                 mark = WORDS.get(mark, mark)
                 advice = f'[data] delimiter = "{mark}"'
                 if self.layout.lenient:
-                    advice = "write the table as those of the training"
+                    advice = "write the table in the format of the training"
                 column = self.layout.header[self.layout.text[role]]
                 log.warning(
                     "%s, column '%s': '%s' may be several cells. If '%s' is the delimiter: %s.",
@@ -342,7 +343,7 @@ class _Gathered:
 
 
 class _Pile:
-    """Blocks of rows that become one array; small ones are joined early, so that memory is not fragmented."""
+    """Blocks of rows to be joined to an array; small blocks are joined early to avoid fragmentation of memory."""
 
     def __init__(self) -> None:
         self._large: list[NDArray[Any]] = []
@@ -367,7 +368,7 @@ class _Pile:
 
 
 def _joined(blocks: list[NDArray[Any]]) -> NDArray[Any]:
-    """Return blocks as one array, never holding all of them twice: each is freed once it is copied."""
+    """Return blocks as one array; each block is freed once it is copied, so that memory is not doubled."""
     whole = np.empty((sum(map(len, blocks)), *blocks[0].shape[1:]), blocks[0].dtype)
     end = len(whole)
     while blocks:
@@ -396,13 +397,13 @@ class _Layout:
     ) -> _Layout:
         names = [name.strip() for name in header]
         if not any(names):
-            raise SettingError(f"{place(path, 1)}: empty. A table begins with a row that names its columns.")
+            raise SettingError(f"{place(path, 1)}: empty. A table must begin with a row of its columns' names.")
         often = Counter(names)
         for number, name in enumerate(names, start=1):
             if not name or often[name] > 1:
-                problem = f"the name '{name}' is given twice" if name else "has no name, nor have most"
+                problem = f"the name '{name}' is given twice" if name else "has no name, as most columns"
                 raise SettingError(
-                    f"{place(path, 1)} (the header): column {number}: {problem}. Give each column a name of its own."
+                    f"{place(path, 1)} (the header): column {number}: {problem}. Give each column a unique name."
                     f"{_no_header(names)}"
                 )
         more = joined(names, reading.columns.roles())
@@ -424,7 +425,9 @@ class _Layout:
         taken |= {names[i] for each in more for i in each.parts}
         sensors = reading.columns.values or tuple(name for name in names if name not in taken)
         if not sensors and not categories:
-            raise SettingError(f"{place(path, 1)} (the header): no sensors, only {', '.join(names)}.")
+            raise SettingError(
+                f"{place(path, 1)} (the header): no sensors, only {', '.join(names)}. Add columns with numbers."
+            )
         time = roles.pop("time", None)
         values = tuple(where[name] for name in sensors)
         return cls(path, reading, tuple(names), values, roles, time, lenient, more)
@@ -441,13 +444,13 @@ class _Layout:
             if len(cells) != width:
                 many = len(cells) > width
                 where = place(self.path, line, None if many else self.header[len(cells)])
-                hint = "Put cells that hold the delimiter in quotes." if many else "Fill the row up, or remove it."
+                hint = "Put cells that contain the delimiter in quotes." if many else "Fill the row up, or remove it."
                 if many and not any(cells[width:]):
                     hint = "Remove the delimiter at the row's end, or give the column a name."
                 raise SettingError(f"{where}: {len(cells)} cells, but the header has {width}. {hint}")
 
     def numbers(self, block: list[Row]) -> NDArray[np.float64]:
-        """Return [rows, C]: whole columns at a time, and only where that fails cell by cell, for the error."""
+        """Return the values [rows, C], converted by columns or, if this fails, by cells to locate the error."""
         columns = [self.quick([cells[i] for _, cells in block]) for i in self.values]
         values = [column for column in columns if column is not None]
         if len(values) == len(columns):
@@ -455,12 +458,12 @@ class _Layout:
         return np.array([[self.number(line, cells[i], i) for i in self.values] for line, cells in block])
 
     def column(self, cells: list[str], first: int, column: int) -> NDArray[np.float64]:
-        """Return [rows] of a column of texts whose first row is ``first``."""
+        """Return the numbers [rows] in a column of texts, whose first row is ``first``."""
         values = self.quick(cells)
         return np.array([self.number(*cell, column) for cell in enumerate(cells, first)]) if values is None else values
 
     def quick(self, cells: list[str]) -> NDArray[np.float64] | None:
-        """Return :meth:`number` of all cells, or None where one of them must be parsed singly."""
+        """Return the numbers of all cells; None if one of them must be parsed by :meth:`number`."""
         if self.reading.thousands is not None:
             cells = [self.ungrouped(cell) for cell in cells]
         joined = "\0".join(cells)
@@ -468,7 +471,7 @@ class _Layout:
             return None
         if self.reading.decimal == ",":
             many, cells = len(cells), joined.replace(",", ".").split("\0")
-            if len(cells) != many:  # one of them holds a NUL
+            if len(cells) != many:  # a cell contains a NUL
                 return None
         try:
             values = np.array([float(cell) if cell else np.nan for cell in cells])
@@ -493,7 +496,7 @@ class _Layout:
         return value
 
     def ungrouped(self, cell: str) -> str:
-        """Return a number without the marks between its groups of three digits; any other text as it is."""
+        """Return a number without the marks between groups of three digits; other texts unchanged."""
         marks = MARKS.get(self.reading.thousands or "", self.reading.thousands or "")
         if not any(mark in cell for mark in marks):
             return cell
@@ -507,12 +510,12 @@ class _Layout:
         if self.lenient:
             hint = f"The model was trained on tables with the decimal mark '{decimal}'."
         elif marks:
-            hint = f"{marks}. Numbers are read with the decimal mark '{decimal}': write all of them in one way."
+            hint = f"{marks}. Numbers are read with the decimal mark '{decimal}': write all numbers with it."
         elif self.time is None and looks_like_time(cell):
             hint = f"If this is the time: --set data.columns.time={name}. {READ}"
         else:
             hint = (
-                f'If its texts are values: [data] columns.categories = {{ {name} = "one-hot" }}. If it is no '
+                f'If its texts are categories: [data] columns.categories = {{ {name} = "one-hot" }}. If it is no '
                 f'sensor, leave the column out: [data] columns = {{ ignore = ["{name}"] }}.'
             )
         return SettingError(f"{place(self.path, line, name)}: '{cell}' is not a number. {hint}")
@@ -532,7 +535,7 @@ class _Layout:
         return values
 
     def check_words(self, lines: Sequence[int] | NDArray[np.int64], values: Sequence[str], role: str) -> None:
-        """Refuse rows without a text for a role, unless a trained model reads them."""
+        """Refuse rows without a text for a role, except in predictions."""
         bad = {text for text in {*values} if not text or (role == "label" and text.casefold() in NO_LABEL)}
         if self.lenient or role.startswith(CATEGORY) or not bad:
             return
@@ -545,7 +548,7 @@ class _Layout:
         raise UnlabelledError(problem, self.path, self.header[self.text[role]], self.reading.dialect())
 
     def moments(self, block: list[Row], form: Form | None) -> tuple[Form, NDArray[np.float64]]:
-        """Return the format of times and each row's possible times; all rows must share the format."""
+        """Return the format of times, which all rows must share, and the possible times of each row."""
         column = self.time or 0
         if form == NUMBERS:
             values = self.quick([cells[column] for _, cells in block])
@@ -560,12 +563,12 @@ class _Layout:
             return read_times(cells, form, self.reading.time_format, self.reading.decimal)
         except TimeError as error:
             where = place(self.path, int(lines[error.row]), self.header[self.time or 0])
-            hint = "Write times as the tables of the training have them." if self.lenient else READ
+            hint = "Write times in the format of the training." if self.lenient else READ
             raise SettingError(f"{where}: {error.message.replace(READ, hint)}") from error
 
 
 def other_marks(cell: str, decimal: str) -> str:
-    """Return the settings that would read a number with other marks; empty where none would.
+    """Return advice on settings with which a number with other marks can be read; empty if there are none.
 
     >>> other_marks("1,234", ".")
     "If ',' is the decimal mark: --set data.decimal=,; if it stands between thousands: --set data.thousands=,"
@@ -587,17 +590,17 @@ def other_marks(cell: str, decimal: str) -> str:
 
 
 class NoColumnError(SettingError):
-    """A table has no column of a name.
+    """An error: a table lacks a column.
 
     Args:
         path: the path of the table.
         name: the name of the column.
-        role: the use of the column: a role, ``values``, ``ignore`` or ``categories``; "" where a model needs it.
+        role: the use of the column: a role, ``values``, ``ignore`` or ``categories``; "" if a model needs it.
         names: the names of the table's columns.
-        delimiter: the delimiter of the tables of the training, where a model reads the table.
-        candidates: columns that may have the role, in words.
-        labels: columns that may be the label, in words, where both the device and the label are missing.
-        ahead: whether rows that follow are forecast, so that devices are given parts of a series.
+        delimiter: the delimiter of the training's tables, in predictions.
+        candidates: descriptions of columns that may have the role.
+        labels: descriptions of columns that may be the label, if both the device and the label are missing.
+        ahead: whether the task is a forecast, so that devices need parts of a series.
     """
 
     def __init__(
@@ -606,9 +609,9 @@ class NoColumnError(SettingError):
     ) -> None:  # fmt: skip
         self.path, self.name, self.role, self.names = path, name, role, names
         same = [other for other in names if other.casefold() == name.casefold()]
-        near = nearest(name, names, cutoff=0.8 if name == Columns().roles().get(role) else 0.55)  # of no one's writing
+        near = nearest(name, names, cutoff=0.8 if name == Columns().roles().get(role) else 0.55)  # the default name
         near = f" Did you mean '{same[0]}'?" if same else near
-        advice = f"Another name: --set data.columns.{role}=NAME." if role else "The model needs it."
+        advice = f"If it has another name: --set data.columns.{role}=NAME." if role else "The model needs it."
         if candidates:
             first = candidates[0].partition("' (")[0][1:]
             advice = f"It may be {' or '.join(candidates)}: --set 'data.columns.{role}={first}'. {advice}"
@@ -617,13 +620,14 @@ class NoColumnError(SettingError):
         if role == "label":
             offers = [f"--set data.task={kind} {task.offers}" for kind, task in TASKS.items() if task.offers]
             offers.append(
-                "--set data.task=regression --set data.remaining=true predicts the rows left of recordings to failure"
+                "--set data.task=regression --set data.remaining=true predicts the remaining rows of recordings to "
+                "failure"
             )
             advice += f" Or without labels: {'; '.join(offers)}."
         if role == "device":
             advice = (
-                f"{advice.removesuffix('.')}, and likewise label, factory and time. Or if no column names machines, "
-                "deal the rows to made-up ones: --set data.columns.device= --set park.devices=10 --set "
+                f"{advice.removesuffix('.')}, and likewise label, factory and time. If no column names machines, deal "
+                "the rows to made-up ones: --set data.columns.device= --set park.devices=10 --set "
             )
             advice += (
                 "'data.partition={kind=\"blocks\"}' (parts of the series, one after the other)."
@@ -643,10 +647,10 @@ class NoColumnError(SettingError):
 
 
 class UnlabelledError(SettingError):
-    """Rows of a table have no label.
+    """An error: rows of a table have no label.
 
     Args:
-        message: the place of the first one, and its content.
+        message: the place and the content of the first such cell.
         path: the path of the table.
         column: the column of the labels.
         dialect: the format of the table, as keys of ``[data]``.
@@ -658,7 +662,7 @@ class UnlabelledError(SettingError):
 
 
 def _no_header(names: Sequence[str]) -> str:
-    """Return a hint where a header holds values or a title rather than names."""
+    """Return a hint if a header contains values or a title instead of names."""
     if names[0].startswith("#") or 2 * sum(map(bool, names)) < len(names) or len(names) == 1:
         return " If row 1 is a title or a comment, remove the rows above the header."
     mark = next((mark for mark in ";|\t" if any(mark in name for name in names)), None)
@@ -670,7 +674,7 @@ def _no_header(names: Sequence[str]) -> str:
 
 
 def numbers_of(names: Sequence[str]) -> list[float]:
-    """Return those names of columns that are numbers.
+    """Return the numbers among names of columns.
 
     >>> numbers_of(["1,5", "2", "3 bar"])
     [1.5, 2.0]

@@ -1,4 +1,4 @@
-"""The user's own table, or several as one: rows of sensors with columns for device, factory, time and label."""
+"""One or several of the user's tables: rows of sensors with columns for device, factory, time and label."""
 
 from __future__ import annotations
 
@@ -35,18 +35,18 @@ from fedfloor.data.split import Rows
 from fedfloor.errors import SettingError
 from fedfloor.tasks.regression import LIVES
 
-PIECE = 1 << 16  # words put into a digest at once
-BLOCK = 1 << 26  # bytes of samples put in order at once
+PIECE = 1 << 16  # texts added to a digest at a time
+BLOCK = 1 << 26  # bytes of samples sorted at a time
 
 
 class MissingValuesError(SettingError):
-    """Values are missing, and no setting covers them.
+    """An error: values are missing, and no setting covers them.
 
     Args:
-        message: the place of the first one, and the settings.
-        count: their number.
-        has_time: whether there is a value before or after each: rows have times, and every recording has at least one
-            value of every sensor, most of them where rows are of no device, but of parts or wafers.
+        message: the place of the first missing value, and the possible settings.
+        count: the number of missing values.
+        has_time: whether each missing value has a value before or after it: rows have times, and every recording has at
+            least one value of every sensor.
     """
 
     def __init__(self, message: str, count: int, *, has_time: bool) -> None:
@@ -55,11 +55,11 @@ class MissingValuesError(SettingError):
 
 
 class TimesError(SettingError):
-    """A device's times do not ascend, or occur twice."""
+    """An error: the times of a device do not ascend, or occur twice."""
 
 
 class EmptySensorsError(SettingError):
-    """Sensors, all of them in ``columns``, have no value in any row."""
+    """An error: the sensors in ``columns`` have no value in any row."""
 
     def __init__(self, message: str, columns: Sequence[str]) -> None:
         super().__init__(message)
@@ -67,7 +67,7 @@ class EmptySensorsError(SettingError):
 
 
 def _difference(names: Sequence[str], others: Sequence[str]) -> str:
-    """Return how one table's sensors differ from another's.
+    """Return a description of the difference between the sensors of two tables.
 
     >>> _difference(["a", "b"], ["a", "c"]), _difference(["a", "b"], ["b", "a"])
     ("'c' missing, 'b' added", 'in another order')
@@ -78,7 +78,7 @@ def _difference(names: Sequence[str], others: Sequence[str]) -> str:
 
 
 class JoinedTables:
-    """Several tables as one."""
+    """Several tables, treated as one."""
 
     def __init__(self, sheets: Sequence[Sheet]) -> None:
         self.sheets = sheets
@@ -87,10 +87,12 @@ class JoinedTables:
             if list(sheet.columns) != self.columns:
                 raise SettingError(
                     f"{sheet.title}, row 1 (the header): other sensors than in {sheets[0].title}: "
-                    f"{_difference(sheet.columns, self.columns)}. All tables need the same sensors in one order."
+                    f"{_difference(sheet.columns, self.columns)}. All tables need the same sensors in the same order."
                 )
             if (sheet.time is None) != (sheets[0].time is None):
-                raise SettingError(f"{sheet.title}: one of the tables has times, another has none.")
+                raise SettingError(
+                    f"{sheet.title}: one of the tables has times, another has none. Give all tables times, or none."
+                )
         self.line: Indices = np.concatenate([sheet.line for sheet in sheets])
         self.file = np.repeat(np.arange(len(sheets), dtype=np.int32), [len(sheet.line) for sheet in sheets])
         self.first = np.cumsum([0, *(len(sheet.line) for sheet in sheets)])
@@ -104,7 +106,7 @@ class JoinedTables:
         return np.array([number.setdefault(name, len(number)) for name in names], np.int32)
 
     def named_runs(self, owner: NDArray[np.int32]) -> NDArray[np.int32] | None:
-        """Return the run of each row where a column names them: one for each name and device, in any file."""
+        """Return the run of each row [rows], by name and device across files; None without a column of runs."""
         return self._numbered(owner) if "run" in self.sheets[0].text else None
 
     def place(self, row: int, column: str) -> str:
@@ -113,7 +115,7 @@ class JoinedTables:
         return self.sheets[number].place(row - int(self.first[number]), column)
 
     def rows(self, order: Indices) -> Values:
-        """Return the samples of rows [n, …], without ever holding all of them twice."""
+        """Return the samples of rows [n, …] without doubling the memory."""
         if len(self.sheets) == 1:
             return self.sheets[0].x[order]
         first = self.sheets[0].x
@@ -124,13 +126,13 @@ class JoinedTables:
         return x
 
     def blocks(self, order: Indices) -> Iterator[Values]:
-        """Return the samples of rows, :data:`BLOCK` bytes at a time."""
+        """Yield the samples of rows, :data:`BLOCK` bytes at a time."""
         many = max(1, BLOCK * len(order) // max(1, sum(sheet.x.nbytes for sheet in self.sheets)))
         for start in range(0, len(order), many):
             yield self.rows(order[start : start + many])
 
     def missing(self, categories: Collection[str] = ()) -> dict[str, int]:
-        """Return the number of missing values of each sensor, if any; a text counts once for all its columns."""
+        """Return sensor → number of missing values, if any; a missing text counts once for all its columns."""
         counts: dict[str, int] = {}
         names = sources(self.columns, categories)
         for sheet in self.sheets if self.sheets[0].x.dtype.kind == "f" else ():
@@ -142,7 +144,7 @@ class JoinedTables:
         return counts
 
     def segments(self, order: Indices, owner: NDArray[np.int32]) -> NDArray[np.int32]:
-        """Return the recording of each row: the rows of a device, a file and, where a column names runs, a run."""
+        """Return the recording of each row: the rows of the same device, file and, with a column of runs, run."""
         change = (np.diff(owner[order]) != 0) | (np.diff(self.run[order]) != 0)
         return np.concatenate([[0], np.cumsum(change)]).astype(np.int32)
 
@@ -151,22 +153,22 @@ class JoinedTables:
         silent = np.ones(len(self.columns), np.bool_)
         for sheet in self.sheets:
             if sheet.x.dtype.kind != "f" or len(self.columns) != sheet.x.shape[1]:
-                return  # pictures, whose channels have no names
+                return  # the channels of pictures have no names
             silent &= np.isnan(sheet.x).all(axis=(0, *range(2, sheet.x.ndim)))
         if silent.any():
             names = [self.columns[i] for i in np.flatnonzero(silent)]
             raise EmptySensorsError(
-                f"{self.place(0, names[0])}: no value, and none in any other row. {self.left_out(names[0])}", names
+                f"{self.place(0, names[0])}: no value, as in all other rows. {self.left_out(names[0])}", names
             )
 
     def check_filled(self, x: NDArray[np.float32], order: Indices, device: Callable[[int], str]) -> None:
-        """Refuse rows [T, C, …] with a sensor without any value in a recording, so that none could be carried over."""
+        """Refuse rows [T, C, …] if a sensor has no value in a recording that could be carried over."""
         holes = np.argwhere(np.isnan(x))
         if len(holes):
             row, name = int(order[holes[0, 0]]), self.columns[holes[0, 1]]
             whose = f"device '{device(row)}' has" if device(row) else "there is"
             raise SettingError(
-                f"{self.place(row, name)}: no value, and {whose} none in this whole recording that could stand for it. "
+                f"{self.place(row, name)}: no value, and {whose} none in this recording that could replace it. "
                 f'Set [data] missing = "mean". {self.left_out(name)}'
             )
 
@@ -179,7 +181,7 @@ class JoinedTables:
     def in_time(
         self, order: Indices, owner: NDArray[np.int32], devices: Sequence[str], reading: Reading, roles: dict[str, str]
     ) -> Indices:
-        """Return the order of rows with times ascending in each recording; refuse disordered or equal times."""
+        """Return the order of rows with ascending times in each recording; refuse disordered or equal times."""
         if self.time is None:
             return order
         if reading.sort:
@@ -192,31 +194,31 @@ class JoinedTables:
             device = f"device '{devices[owner[row]]}'" if devices else "the recording"
             if step[wrong[0]] == 0:
                 raise TimesError(
-                    f"{self.place(row, roles['time'])}: {device} has this time in row {self.line[before]} "
-                    "already. A device has one row for each time: remove the copy. If several machines or recordings "
-                    "have one name, name the column that distinguishes them: --set data.columns.run=NAME."
+                    f"{self.place(row, roles['time'])}: {device} has this time in row {self.line[before]} already. A "
+                    "device must have one row for each time: remove the copy. If several machines or recordings have "
+                    "the same name, set the column that distinguishes them: --set data.columns.run=NAME."
                 )
-            more = f" ({len(wrong)} times in all)" if len(wrong) > 1 else ""
+            more = f" ({len(wrong)} such rows)" if len(wrong) > 1 else ""
             names = [roles.get("label", ""), roles.get("run", "")]
-            several = f" If each class counts its recordings anew: --set 'data.columns.run={JOIN.join(names)}'."
+            several = f" If recordings are numbered within each class: --set 'data.columns.run={JOIN.join(names)}'."
             several = several if self.run.any() and all(names) else ""
             raise TimesError(
-                f"{self.place(row, roles['time'])}: {device} was at a later time in row {self.line[before]} "
+                f"{self.place(row, roles['time'])}: {device} has a later time in row {self.line[before]} "
                 f"already{more}. Put the rows in order, or set [data] sort = true (--set data.sort=true).{several}"
             )
         if not self.run.any():
             return order
-        # each device's recordings in the order of their first times
+        # recordings of a device in the order of their first times
         segment = self.segments(order, owner)
         _, first = np.unique(segment, return_index=True)
         begin = self.time[order[first]][segment]
-        return order[np.lexsort((begin, owner[order]))]  # stable: a recording stays in one piece
+        return order[np.lexsort((begin, owner[order]))]  # stable, so that recordings are not divided
 
     def hole(self, count: int, *, carried: bool) -> MissingValuesError:
-        """Return the error for missing values; ``carried`` if each has a value before or after it."""
+        """Return the error for missing values; ``carried``: each has a value before or after it."""
         number = next(number for number, sheet in enumerate(self.sheets) if np.isnan(sheet.x).any())
         row, column, *_ = np.argwhere(np.isnan(self.sheets[number].x))[0]
-        more = f" ({count:,} missing values in all)" if count > 1 else ""
+        more = f" ({count:,} missing values in total)" if count > 1 else ""
         message = (
             f"{self.sheets[number].place(int(row), self.columns[column])}: no value{more}. Set [data] missing = "
             '"previous" (the device\'s last value), "mean" (the sensor\'s mean over all devices) or "drop" (leave such '
@@ -225,7 +227,7 @@ class JoinedTables:
         return MissingValuesError(message, count, has_time=self.time is not None and carried)
 
     def digest(self, words: Iterator[str], part: NDArray[np.int8] | None, reading: Reading) -> str:
-        """Return the SHA-256 of the data read, with shapes, names of columns and the rows for testing."""
+        """Return the SHA-256 of the data, including shapes, names of columns and the rows for testing."""
         arrays = [
             array for array in (*(sheet.x for sheet in self.sheets), self.line, self.time, part) if array is not None
         ]
@@ -246,7 +248,7 @@ MEANT = (
 
 
 def load(path: Path, reading: Reading, seed: int) -> Dataset:
-    """Read one table: its devices are the natural owners, in the order of their names.
+    """Read a table, whose devices are the natural owners in the order of their names.
 
     Raises:
         SettingError: a mistake in the table; the message names file, row and column.
@@ -258,11 +260,11 @@ def load(path: Path, reading: Reading, seed: int) -> Dataset:
         if not test.is_file():
             raise SettingError(
                 f"[data] test = '{reading.test}': {'a folder' if test.is_dir() else 'no such file'}. The test samples "
-                f"of a table lie in a table like {path.name}."
+                f"for a table must be in a table like {path.name}."
             )
         if test.resolve() == path.resolve():
             raise SettingError(
-                f"[data] test = '{reading.test}': that is [data] path itself. Give another table, or a split."
+                f"[data] test = '{reading.test}': the same file as [data] path. Give another table, or a split."
             )
         paths.append(test)
     entry = remember(f"{RECIPE} {reading.recipe()}", paths, lambda writer: _parse(paths, reading, writer))
@@ -273,16 +275,16 @@ def of_entry(
     name: str, arrays: Mapping[str, NDArray[Any]], facts: Mapping[str, Any], reading: Reading, seed: int,
     inputs: Inputs | None = None, **more: Any,
 ) -> Dataset:  # fmt: skip
-    """Make a data set from the output of :func:`write`."""
+    """Return a data set made from the output of :func:`write`."""
     rows = Rows(
         arrays["x"], arrays["y"], arrays["segment"], arrays.get("owner"), arrays.get("part"),
         arrays.get("time"), arrays.get("line"), arrays["file"], tuple(facts["files"]), run=arrays.get("run"),
         target=arrays.get("target"), **more,
     )  # fmt: skip
-    each = rows.x.size // max(1, rows.x.shape[1])  # values of one sensor
+    each = rows.x.size // max(1, rows.x.shape[1])  # number of values of a sensor
     sensors = len({*sources(facts["columns"], facts.get("categories") or ())})
     say_missing(name, facts["missing"], each, sensors or rows.x.shape[1], reading.missing)
-    # a model must know how labels and sensors were made; labels of ``remaining`` stand in no table
+    # a model needs the coding of labels and sensors; tables do not contain labels of ``remaining``
     coding: dict[str, Any] = {"bins": list(reading.bins)} if reading.bins and not reading.remaining else {}
     coding |= {"categories": facts["categories"]} if facts.get("categories") else {}
     inputs = inputs or Inputs(
@@ -312,7 +314,10 @@ def _parse(paths: Sequence[Path], reading: Reading, writer: Writer) -> Mapping[s
         part = np.repeat(np.arange(2, dtype=np.int8), [len(sheet.line) for sheet in sheets])
         odd = next((sheet for sheet in sheets if "factory" in sheet.text and "factory" not in texts), None)
         if odd is not None:
-            raise SettingError(f"{odd.title} has a column '{reading.columns.factory}', the other table has none.")
+            raise SettingError(
+                f"{odd.title} has a column '{reading.columns.factory}', but the other table has none. "
+                "Give both one, or none."
+            )
     facts = write(writer, sheets, texts.get("device"), texts.get("factory"), texts.get("label"), reading, part)
     return {**facts, "categories": describe(categories)}
 
@@ -321,7 +326,7 @@ def check_labels(sheets: Sequence[Sheet], reading: Reading) -> None:
     """Check that the label column holds classes, unless the classes are listed.
 
     Raises:
-        SettingError: it holds a measure.
+        SettingError: the column holds measured values.
     """
     if not reading.whole and not reading.classes and reading.asked.kind == "classification":
         where = f"{sheets[0].title}, {sheets[0].cell.format(reading.columns.label)}"
@@ -333,21 +338,21 @@ def write(
     writer: Writer, sheets: Sequence[Sheet], device: Sequence[str] | None, factory: Sequence[str] | None,
     label: Sequence[str] | NDArray[np.float32] | None, reading: Reading, part: NDArray[np.int8] | None = None,
 ) -> Mapping[str, Any]:  # fmt: skip
-    """Check the rows of tables, put them in the order of devices and times, write them, and return the facts.
+    """Check the rows of tables, sort them by device and time, write them, and return facts about them.
 
     Args:
         writer: takes the arrays.
-        sheets: the tables; each is a recording of its own where there are several.
-        device, factory, label: of every row of all tables, one after the other; None where unknown. Labels of a
-            regression may be numbers [N, targets] already.
-        reading: columns, classes, missing values, order.
-        part: int8, of every row 0 training or 1 test, where the tables come split.
+        sheets: the tables; if there are several, each is a separate recording.
+        device, factory, label: the values of all rows of all tables in sequence; None if unknown. Labels of a
+            regression may be numbers [N, targets].
+        reading: the settings of columns, classes, missing values and order.
+        part: int8 [N], 0 training or 1 test, if the tables have test samples; otherwise None.
     """
     roles = reading.columns.roles()
     everything = JoinedTables(sheets)
     _check_ids(sheets, roles["id"])
     least = 1 if reading.whole or not reading.asked.labelled else 2
-    target, classes = None, tuple[str, ...]([""])  # bins of numbers follow from the split
+    target, classes = None, tuple[str, ...]([""])  # bins of numbers are determined after the split
     if label is None:
         label = [""] * len(everything.line)
     elif isinstance(label, np.ndarray):
@@ -359,7 +364,7 @@ def write(
     devices = [] if device is None else natural_order(device)
     owner = np.zeros(len(everything.line), np.int32) if device is None else codes(device or (), devices)
     factories, factory_of = _factory_of(everything, owner, devices, factory, roles["factory"])
-    order = np.lexsort((everything.run, owner))  # stable: rows keep their order within
+    order = np.lexsort((everything.run, owner))  # stable, so that rows keep their order
     order = everything.in_time(order, owner, devices, reading, roles)
     segment = everything.segments(order, owner)
     missing = _write_values(
@@ -389,7 +394,7 @@ def _write_values(
     writer: Writer, tables: JoinedTables, order: Indices, segment: NDArray[np.int32], reading: Reading,
     device: Callable[[int], str],
 ) -> Mapping[str, int]:  # fmt: skip
-    """Write the values of all sensors; return the number of missing ones by sensor, treated as ``reading`` states."""
+    """Write the values of all sensors with missing values treated; return sensor → number of missing values."""
     missing = tables.missing(reading.columns.categories or ())
     tables.check_measured()
     if missing and reading.missing == "refuse":
@@ -413,8 +418,8 @@ def _check_ids(sheets: Sequence[Sheet], column: str) -> None:
             other, line = seen.setdefault(value, (sheet, row))
             if (other, line) != (sheet, row):
                 raise SettingError(
-                    f"{sheet.place(row, column)}: '{value}' is in {other.title}, row {other.line[line]}, already. "
-                    "Every row needs an id of its own: remove the copy."
+                    f"{sheet.place(row, column)}: '{value}' is already the id in {other.title}, row "
+                    f"{other.line[line]}. Every row needs a unique id: remove the copy."
                 )
 
 
@@ -426,8 +431,8 @@ def _factory_of(
         return [], None
     if not devices:
         raise SettingError(
-            f"{rows.place(0, column)}: a factory, but rows that are dealt to made-up devices belong to none. Leave the "
-            "role out: --set data.columns.factory=. If this column names the devices: --set "
+            f"{rows.place(0, column)}: a factory, but rows dealt to made-up devices have no factory. Leave the role "
+            "out: --set data.columns.factory=. If this column names the devices: --set "
             f"'data.columns.device={column}' --set data.columns.factory=."
         )
     names = natural_order(factory)
@@ -439,14 +444,14 @@ def _factory_of(
         row, device = int(odd[0]), devices[owner[odd[0]]]
         raise SettingError(
             f"{rows.place(row, column)}: device '{device}' is in factory '{factory[row]}' here, but in "
-            f"'{names[of_device[owner[row]]]}' in row {rows.line[first[owner[row]]]}. A device stands in one factory; "
+            f"'{names[of_device[owner[row]]]}' in row {rows.line[first[owner[row]]]}. A device belongs to one factory; "
             '[data] columns.factory = "" leaves factories out.'
         )
     return names, of_device.tolist()
 
 
 def _filled(x: Values, segment: NDArray[np.int32]) -> NDArray[np.float32]:
-    """Return rows [T, C] filled along their recordings, and ready-made windows [T, C, L] each within itself."""
+    """Return rows [T, C] filled along recordings, or ready-made windows [T, C, L] filled along each window."""
     x = x.astype(np.float32, copy=False)
     if x.ndim == 2:
         return fill(x, segment)

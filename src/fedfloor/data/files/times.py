@@ -1,4 +1,4 @@
-"""Times in their common forms: a column has one form, and a form that can be read in two ways is refused."""
+"""Times in common formats; a column has a single format, and ambiguous formats are refused."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from fedfloor.errors import SettingError
 Moments = NDArray[np.float64]
 
 ORDERS = ("day-first", "month-first", "year-first")
-EPOCHS = {"s": 1.0, "ms": 1e3, "us": 1e6, "ns": 1e9}  # units in a second
+EPOCHS = {"s": 1.0, "ms": 1e3, "us": 1e6, "ns": 1e9}  # unit → units per second
 READ = (
-    "Times are numbers, or dates and times such as 2026-03-01T06:30:00, 2026-03-01 06:30+01:00, 01.03.2026 06:30, "
-    "3/20/2026 6:30 AM, 20260301T0630 or 1 Mar 2026 06:30. Name any other form with [data] time_format, such as "
+    "Times must be numbers, or dates and times such as 2026-03-01T06:30:00, 2026-03-01 06:30+01:00, 01.03.2026 06:30, "
+    "3/20/2026 6:30 AM, 20260301T0630 or 1 Mar 2026 06:30. For another format set [data] time_format, such as "
     "--set 'data.time_format=%d.%m.%y %Hh%M'."
 )
 FORMATS = f"a format of strptime, such as '%d.%m.%Y %H:%M', or {', '.join((*ORDERS, *EPOCHS))}"
 EPOCH = date(1970, 1, 1).toordinal()
-PIVOT = 69  # two-digit years from here on are of the last century, as POSIX has it
+PIVOT = 69  # two-digit years from here on are in the last century, as in POSIX
 
 _ENGLISH = "january february march april may june july august september october november december"
 _GERMAN = "januar februar märz april mai juni juli august september oktober november dezember"
@@ -46,7 +46,7 @@ _DATE = (
 )
 DATE = re.compile(_DATE, re.IGNORECASE | re.ASCII)
 CELL = re.compile(
-    rf"(?:(?:mo|tu|we|th|fr|sa|su|di|mi|do|so)[a-z]*\.?,?\s+)?(?P<date>{_DATE})"  # perhaps after the day of the week
+    rf"(?:(?:mo|tu|we|th|fr|sa|su|di|mi|do|so)[a-z]*\.?,?\s+)?(?P<date>{_DATE})"  # with an optional day of the week
     r"(?:(?:T|,?\s+)(?P<H>\d{1,2})(?::(?P<M>\d{2})(?::(?P<S>\d{2})(?:[.,](?P<f>\d{1,9}))?)?)?"
     r"(?:\s*(?P<half>[ap])\.?m\.?)?(?:\s*Uhr)?(?:\s*(?P<z>Z|UTC|GMT|[+-]\d{2}:?\d{2}|[+-]\d{2}))?)?",
     re.IGNORECASE | re.ASCII,
@@ -58,9 +58,9 @@ class Form(NamedTuple):
 
     Args:
         kind: ``numbers``, ``ISO``, or an example of the date.
-        zone: whether they have a time zone.
-        half: whether hours are counted to twelve; None where there are no hours.
-        orders: the possible orders of day, month and year; empty where the form determines it.
+        zone: whether times have a time zone.
+        half: whether hours are counted to twelve; None without hours.
+        orders: the possible orders of day, month and year; empty if the format determines the order.
     """
 
     kind: str
@@ -81,11 +81,11 @@ NUMBERS, ISO = Form("numbers"), {zone: Form("ISO", zone) for zone in (False, Tru
 
 @dataclass(frozen=True, eq=False)
 class TimeColumn:
-    """A column of times before the order of day, month and year is determined.
+    """A column of times whose order of day, month and year is not determined yet.
 
     Args:
-        form: their format.
-        values: float64 [T, orders or 1], NaN where a time cannot be read in that order.
+        form: the format.
+        values: float64 [T, orders or 1], NaN where a time cannot be read in this order.
     """
 
     form: Form
@@ -93,10 +93,10 @@ class TimeColumn:
 
 
 class TimeError(ValueError):
-    """A cell that is no time or of another form than those before it, or a column without one order of its dates.
+    """An error: a cell is no time or has another format than the cells above, or a column has no unique order of dates.
 
     Args:
-        row: the number of the cell, or of one that shows it.
+        row: the index of the cell, or of an example.
         message: the problem.
     """
 
@@ -106,7 +106,7 @@ class TimeError(ValueError):
 
 
 def check_format(given: str | None) -> None:
-    """Refuse a ``[data] time_format`` that is neither a known word nor a form for strptime."""
+    """Refuse a ``[data] time_format`` that is neither a known name nor a format of strptime."""
     if given is None or given in ORDERS or given in EPOCHS:
         return
     try:
@@ -118,9 +118,9 @@ def check_format(given: str | None) -> None:
 
 
 def moment(text: str, given: str | None = None) -> tuple[Form, tuple[float, ...]] | None:
-    """Return a date's form and its seconds since 1970, for each order of day and month; None for other text.
+    """Return a date's format and its seconds since 1970 for each order of day and month; None for other texts.
 
-    Times without a zone are taken as they stand, as if in UTC.
+    Times without a zone are treated as UTC.
 
     >>> moment("1970-01-02T00:00+01:00")
     (Form(kind='ISO', zone=True, half=None, orders=()), (82800.0,))
@@ -142,7 +142,7 @@ def moment(text: str, given: str | None = None) -> tuple[Form, tuple[float, ...]
 
 
 def read(cells: Sequence[str], form: Form | None, given: str | None, decimal: str) -> tuple[Form, Moments]:
-    """Return the form of the times of some rows and their values, float64 [rows, orders or 1]."""
+    """Return the format of times and their values, float64 [rows, orders or 1]."""
     if form is not None and form.kind == "ISO" and (quick := _iso(cells, zone=form.zone)) is not None:
         return form, quick
     values: list[tuple[float, ...]] = []
@@ -155,7 +155,8 @@ def read(cells: Sequence[str], form: Form | None, given: str | None, decimal: st
             both = _same(form or each[0], each[0])
             if both is None:
                 raise TimeError(
-                    row, f"'{text}' belongs to {each[0]}, but the first row to {form}. Write all times in one way."
+                    row,
+                    f"'{text}' belongs to {each[0]}, but the first row to {form}. Write all times in the same format.",
                 )
             form = both
         values.append(each[1])
@@ -163,7 +164,7 @@ def read(cells: Sequence[str], form: Form | None, given: str | None, decimal: st
 
 
 def shared(forms: Sequence[Form]) -> Form | int:
-    """Return the form that all of several tables have, or the number of the first that has another."""
+    """Return the common format of several tables, or the index of the first table with another format."""
     form = forms[0]
     for number, each in enumerate(forms):
         both = _same(form, each)
@@ -174,21 +175,21 @@ def shared(forms: Sequence[Form]) -> Form | int:
 
 
 def decide(values: Moments, form: Form, given: str | None) -> tuple[Moments, str | None]:
-    """Choose the order of day, month and year for a whole column, or read numbers as seconds.
+    """Return the times of a column in seconds, with the order of day, month and year chosen, or numbers converted.
 
-    An order in which some row cannot be read is excluded. Dates with points begin with the day if possible. A year
-    of two digits is the number that does not change where the other one does.
+    An order in which a row cannot be read is excluded. Dates with points begin with the day if possible. A two-digit
+    year is the number that does not change while the other does.
 
     Args:
         values: float64 [T, orders or 1].
-        form: their format.
+        form: the format.
         given: ``[data] time_format``.
 
     Returns:
-        float64 [T], and the order that was chosen, or None where no choice was needed.
+        float64 [T], and the chosen order, or None if no choice was needed.
 
     Raises:
-        TimeError: no order fits all rows, or several do and give different times.
+        TimeError: no order fits all rows, or several orders fit and give different times.
     """
     if given in EPOCHS or given in ORDERS:
         if (given in EPOCHS) != (form == NUMBERS):
@@ -206,7 +207,9 @@ def decide(values: Moments, form: Form, given: str | None) -> tuple[Moments, str
         fit = [given]
     if not fit:
         rows = [int(column.argmax()) for column in bad.T]
-        raise TimeError(max(rows), "not written in the same order of day and month as the rows before it.")
+        raise TimeError(
+            max(rows), "not in the same order of day and month as the rows before. Write all dates in the same order."
+        )
     columns = {order: values[:, form.orders.index(order)] for order in fit}
     if len(fit) > 1 and "." in form.kind and "day-first" in fit:
         fit = ["day-first"]
@@ -217,14 +220,13 @@ def decide(values: Moments, form: Form, given: str | None) -> tuple[Moments, str
         row = int((columns[differ[0]] != columns[fit[0]]).argmax())
         ways = ", ".join(f"{day(columns[order][row])} ({order})" for order in (fit[0], *differ))
         raise TimeError(
-            row, f"a date that can be read in {'two' if len(differ) == 1 else 'three'} ways, and no other row decides "
-            f"it: {ways}. Choose one: --set data.time_format={fit[0]}",
+            row, f"an ambiguous date, which no other row resolves: {ways}. Choose one: --set data.time_format={fit[0]}",
         )  # fmt: skip
     return columns[fit[0]], fit[0]
 
 
 def _steady(columns: dict[str, Moments]) -> list[str]:
-    """Return the orders with the year at the place that never changes, if the other one does; otherwise all."""
+    """Return the orders whose year never changes while the other number does; otherwise all orders."""
     years = {order: len(np.unique(times.astype("M8[s]").astype("M8[Y]"))) for order, times in columns.items()}
     last = [order for order in columns if order != "year-first"]
     if last and years["year-first"] == 1 and min(years[order] for order in last) > 1:
@@ -235,7 +237,7 @@ def _steady(columns: dict[str, Moments]) -> list[str]:
 
 
 def day(moment: float) -> str:
-    """Return the date of a moment, in seconds since 1970.
+    """Return the date of a time in seconds since 1970.
 
     >>> day(86400.5)
     '1970-01-02'
@@ -244,7 +246,7 @@ def day(moment: float) -> str:
 
 
 def written(moment: float, *, dated: bool) -> str:
-    """Return a moment as tables write it: a number, or date and time in ISO 8601.
+    """Return a time as a text for tables: a number, or date and time in ISO 8601.
 
     >>> written(86400.5, dated=True), written(86400.0, dated=True), written(12.0, dated=False)
     ('1970-01-02T00:00:00.500', '1970-01-02T00:00:00', '12')
@@ -263,7 +265,7 @@ def _moment(text: str, given: str | None, decimal: str) -> tuple[Form, tuple[flo
 
 
 def _iso(cells: Sequence[str], *, zone: bool) -> Moments | None:
-    """Return :func:`read` of cells in ISO 8601; None where they must be parsed one by one."""
+    """Return the values of cells in ISO 8601, as :func:`read`; None if cells must be parsed one by one."""
     if any(len(cell) == 8 for cell in cells):  # 20260301 is a number
         return None
     try:
@@ -276,7 +278,7 @@ def _iso(cells: Sequence[str], *, zone: bool) -> Moments | None:
 
 
 def _same(form: Form, other: Form) -> Form | None:
-    """Return the form of both, where one of them may omit the time of day; None if they differ."""
+    """Return the common format of two, of which one may omit the time of day; None if they differ."""
     if form._replace(half=None) != other._replace(half=None):
         return None
     if form.half is None or other.half is None:
@@ -286,13 +288,13 @@ def _same(form: Form, other: Form) -> Form | None:
 
 @lru_cache
 def _origin(given: str) -> float:
-    """Return the midnight from which a form without a date counts, otherwise 0."""
+    """Return the offset of a format without a date, in seconds, otherwise 0."""
     dated = re.search(r"%[cdDFxjuUVwWbBmyYG]", given.replace("%%", "")) is not None
     return 0.0 if dated else datetime(1900, 1, 1, tzinfo=UTC).timestamp()
 
 
 def _written(text: str) -> tuple[Form, tuple[float, ...]] | None:
-    """Read a date that is not in ISO 8601."""
+    """Return format and possible times of a date that is not in ISO 8601; None for other texts."""
     match = CELL.fullmatch(text)
     if match is None:
         return None
@@ -307,11 +309,11 @@ def _written(text: str) -> tuple[Form, tuple[float, ...]] | None:
     return Form(kind, zone is not None, hours, orders), values
 
 
-@lru_cache(1 << 14)  # a day has many rows
+@lru_cache(1 << 14)  # cached, because a day has many rows
 def _dates(text: str) -> tuple[str, tuple[str, ...], list[int | None]]:
-    """Return an example of a date's form, the possible orders of its numbers, and for each its day since 1970.
+    """Return an example of a date's format, the possible orders of its numbers, and the day since 1970 for each.
 
-    A day is None where there is no such date.
+    A day is None if the date does not exist.
     """
     match = DATE.fullmatch(text)
     part = {} if match is None else match.groupdict()
@@ -342,7 +344,7 @@ def _day(year: int, month: int, day: int) -> int | None:
 
 
 def _time_of_day(clock: Sequence[str | None], half: str | None) -> int | None:
-    """Return microseconds since midnight; None where there is no such time."""
+    """Return microseconds since midnight; None if the time does not exist."""
     if clock[0] is None:
         return 0
     hour, minute, second = (int(text or 0) for text in clock[:3])
@@ -357,7 +359,7 @@ def _time_of_day(clock: Sequence[str | None], half: str | None) -> int | None:
 
 @lru_cache
 def _offset(zone: str | None) -> int:
-    """Return the seconds that a zone is ahead of UTC."""
+    """Return the offset of a zone from UTC, in seconds."""
     if zone is None or zone[0] not in "+-":
         return 0
     digits = zone[1:].replace(":", "").ljust(4, "0")

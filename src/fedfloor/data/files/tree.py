@@ -1,4 +1,4 @@
-"""The files of a data folder: found by walking it, each with its device and the roles of the folders above it."""
+"""The files of a data folder, with their devices and the roles of the folders above them."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ from fedfloor.data.files.rows import PACKED, WORKBOOKS
 from fedfloor.data.reading import DEVICE, Reading
 from fedfloor.errors import SettingError
 
-DEEPEST = 5  # folders: train or test, factory, device, label, and one too many to complain about
+DEEPEST = 5  # folders: train or test, factory, device, label, and one more for the error
 IGNORED = {"thumbs.db", "ehthumbs.db", "desktop.ini", "__macosx"}
 PARTS = ("train", "test")
 
 
 @dataclass(frozen=True)
 class DataFile:
-    """A file, or an empty folder.
+    """A file of a data folder, or an empty folder.
 
     Args:
         path: its location.
-        name: its path from the data folder on, with slashes.
-        folders: the names of the folders it lies in, without ``train`` and ``test``; of a folder, with its own.
-        part: 0 in ``train``, 1 in ``test``; None where the data do not come split.
-        empty: True for a folder with nothing in it.
+        name: its path relative to the data folder, with slashes.
+        folders: the names of the folders above it, without ``train`` and ``test``; for a folder, including its own.
+        part: 0 in ``train``, 1 in ``test``; None without these folders.
+        empty: whether it is an empty folder.
     """
 
     path: Path
@@ -43,15 +43,15 @@ class DataFile:
 
 
 def walk(root: Path) -> list[DataFile]:
-    """Return the files of a folder in the order of their names, and its empty folders.
+    """Return the files of a folder, sorted by name, and its empty folders.
 
-    Hidden files (``.…``) and files of file managers (``Thumbs.db``, ``desktop.ini``, ``__MACOSX``) are passed over.
-    A link is followed only within the folder; nothing but plain files and folders is ever opened. Where the
-    folder holds ``train`` and ``test`` and nothing else, its files come split.
+    Hidden files (``.…``) and files of file managers (``Thumbs.db``, ``desktop.ini``, ``__MACOSX``) are ignored. Links
+    are followed only within the folder; only plain files and folders are opened. If the folder holds only ``train`` and
+    ``test``, they are the parts of the data.
 
     Raises:
         SettingError: a link that leads out of the folder or nowhere, a pipe or device, a folder that cannot be listed,
-            or names that are no Unicode text.
+            or names that are not Unicode text.
     """
     top = _entries(root, "")
     split = {path.name for path in top} == set(PARTS) and all(path.is_dir() for path in top)
@@ -78,12 +78,16 @@ def _walk(folder: Path, root: Path, above: tuple[str, ...]) -> Iterator[tuple[Pa
             raise unreadable(path, error) from error
         if stat.S_ISDIR(kind):
             if len(above) == DEEPEST:
-                raise SettingError(f"{name}: too deep. The levels of the folder are factory, device and label.")
+                raise SettingError(
+                    f"{name}: too many levels of folders. The possible levels are factory, device and label."
+                )
             yield from _walk(path, root, (*above, path.name))
         elif stat.S_ISREG(kind):
             yield path, above, False
         else:
-            raise SettingError(f"{name}: neither a file nor a folder (a pipe, a socket, a device); it was not opened.")
+            raise SettingError(
+                f"{name}: neither a file nor a folder (a pipe, a socket, a device), therefore not opened. Remove it."
+            )
 
 
 def _entries(folder: Path, name: str) -> list[Path]:
@@ -95,7 +99,7 @@ def _entries(folder: Path, name: str) -> list[Path]:
         try:
             path.name.encode()
         except UnicodeEncodeError as error:
-            raise SettingError(f"{name or folder}: {path.name!a} is no Unicode text. Rename it.") from error
+            raise SettingError(f"{name or folder}: {path.name!a} is not Unicode text. Rename it.") from error
     return [path for path in paths if path.name[0] != "." and path.name.casefold() not in IGNORED]
 
 
@@ -107,27 +111,28 @@ def _check_inside(path: Path, root: Path, name: str) -> None:
     except (OSError, RuntimeError) as error:
         raise SettingError(f"{name}: a link that leads nowhere ({path.readlink()}). Remove it.") from error
     if path.parent.resolve().is_relative_to(target) and target.is_relative_to(root):
-        raise SettingError(f"{name}: a link to a folder that it lies in itself. Remove it.")
+        raise SettingError(f"{name}: a link to a folder above itself. Remove it.")
     if not target.is_relative_to(root):
         raise SettingError(
-            f"{name}: a link to {target}, which is not in the data folder. Nothing outside it is read: put a copy in "
-            "its place."
+            f"{name}: a link to {target}, which is outside the data folder and is not read. Replace the link by a copy."
         )
 
 
 TABLES = (*(kind + packed for kind in (".csv", ".tsv") for packed in ("", *PACKED)), *PARQUET, *WORKBOOKS)
-TEXTS = (".txt", ".dat", ".asc")  # tables where a folder has no other ones: beside those they may be notes
+TEXTS = (".txt", ".dat", ".asc")  # tables only if a folder has no other tables; otherwise they may be notes
 
 
 @dataclass(frozen=True)
 class Naming:
-    """The rule by which a table's path names its device, in training and in predictions.
+    """The rule for the device's name in a table's path, in training and predictions.
 
     Args:
-        device: the ``folder`` or the ``file``'s name; ``column``: the table itself.
-        labelled: whether the folder that the table lies in is its label, and the device the one above.
-        file_name: the part of the file's name that is the device's, as ``[data] file_name``; None: the whole name.
-        factory: whether the folder above stands before the device's name, as factories have devices of one name.
+        device: the name of the ``folder`` or of the ``file``; or a ``column`` of the table.
+        labelled: whether the lowest folder is the label, and the folder above it the device.
+        file_name: the pattern of the device's name in the file's name, as in ``[data] file_name``; None: the whole
+            name.
+        factory: whether the device's name is prefixed by the folder above, because factories have devices of the same
+            name.
     """
 
     device: Literal["column", "folder", "file"]
@@ -137,11 +142,11 @@ class Naming:
 
     @property
     def place(self) -> int:
-        """The place of the device's name among the folders of a table; a file that is a device is the last."""
+        """The index, from the end, of the device's name among a table's folders, with the file's name as the last."""
         return -2 if self.labelled else -1
 
     def devices(self, path: Path, column: Sequence[str] | None, rows: int) -> Sequence[str] | None:
-        """Return the device of each row of a table; None where neither its path nor a column names one.
+        """Return the device of each row of a table; None if neither its path nor a column has it.
 
         >>> Naming("folder").devices(Path("north/lathe-1/june.csv"), None, 1)
         ['lathe-1']
@@ -163,7 +168,7 @@ def _at(folders: Sequence[str], place: int) -> str:
 
 
 def of_file(name: str, form: str | None) -> str | None:
-    """Return the name of the device that a table belongs to by its own name; None where the name is not of the form.
+    """Return the device in the name of a table; None if the name does not match the pattern ``form``.
 
     >>> of_file("lathe-1_june.csv.gz", "DEVICE_*")
     'lathe-1'
@@ -183,16 +188,16 @@ def stem_of(name: str) -> str:
 
 
 def tables(files: Sequence[DataFile]) -> tuple[str, ...]:
-    """Return the endings of files that are tables in a folder."""
+    """Return the endings of files that count as tables in a folder."""
     return TABLES if any(file.path.name.casefold().endswith(TABLES) for file in files) else TABLES + TEXTS
 
 
 def normal(text: str) -> str:
-    """Return a name with composed letters (NFC): some systems decompose them."""
+    """Return a name with composed letters (NFC), because some systems decompose them."""
     return unicodedata.normalize("NFC", text)
 
 
-EXAMPLES = 3  # folder names in a message
+EXAMPLES = 3  # names in a message, at most
 LAYOUTS = {
     1: ["device/file", "label/file"],
     2: ["device/label/file", "factory/device/file"],
@@ -201,50 +206,50 @@ LAYOUTS = {
 
 
 def check_layout(files: Sequence[DataFile], reading: Reading, *, images: bool) -> None:
-    """Check that the last folders of files are labels where they have no other possible meaning.
+    """Refuse a folder if the lowest folders, which must be labels, may have another meaning.
 
-    Pictures, and tables in three folders, lie in folders that are named for labels. The names show it where one of
-    them stands in several devices; otherwise they might as well be devices, parts or days. ``[data] classes`` and
-    ``layout`` settle it.
+    Pictures, and tables in three folders, are in folders named for labels. A name that occurs in several devices
+    confirms this; otherwise the folders may be devices, parts or days, unless ``[data] classes`` or ``layout`` is set.
     """
     given, depth = reading.layout, len(files[0].folders)
     if given is not None:
         if given.count("/") != depth or (images and "label" not in given) or (not images and given == "label/file"):
             known = [layout for layout in LAYOUTS[depth] if ("label" in layout if images else layout != "label/file")]
             raise SettingError(
-                f"[data] layout = '{given}': {files[0].name} lies in {depth} folder{'s' if depth > 1 else ''}"
-                f"{', and pictures need a label' if images else ''}. Known for {'pictures' if images else 'tables'} at "
-                f"this depth: {', '.join(known)}."
+                f"[data] layout = '{given}': {files[0].name} is in {depth} folder{'s' if depth > 1 else ''}"
+                f"{', and pictures need a label' if images else ''}. Possible for "
+                f"{'pictures' if images else 'tables'} at this depth: {', '.join(known)}."
             )
         return
     places = {file.folders for file in files}
-    repeats = len({folders[-1] for folders in places}) < len(places)  # a folder's name stands in several folders
+    repeats = len({folders[-1] for folders in places}) < len(places)  # a folder's name occurs in several folders
     if (not images and depth < 3) or reading.classes or repeats:
         return
     levels = "factory/device/label" if depth == 3 else "device/label"
     last = natural_order([file.folders[-1] for file in files])
     raise SettingError(
-        f"{files[0].name}: read as {levels}/file the labels are {named(last)}, but none of them stands in two "
-        f"devices. If that is right: --set data.layout={levels}/file. If these are devices (factory/device/file): "
-        f"the files of each need a folder per label below it{'' if images else ', or a column for the label'}."
+        f"{files[0].name}: read as {levels}/file the labels are {named(last)}, but none of them occurs in two "
+        f"devices. If this is correct: --set data.layout={levels}/file. If they are devices (factory/device/file): "
+        f"the files of each need a folder per label{'' if images else ', or a column for the label'}."
     )
 
 
 def are_labels(files: Sequence[DataFile], reading: Reading, columns: Sequence[str]) -> bool:
-    """Return whether the last folders of tables without a column for the label are labels; refused where ambiguous."""
+    """Return whether the lowest folders of tables without a label column are labels; refuse ambiguous folders."""
     first, last = (natural_order([file.folders[level] for file in files]) for level in (0, 1))
     if reading.layout is not None or (reading.classes and {*last} <= {*reading.classes}):
         return "label" in (reading.layout or "label")
     raise SettingError(
-        f"{files[0].name}: two folders, and no column '{reading.columns.label}': they can be read in two ways. "
-        f"device/label/file: devices {named(first)}; labels {named(last)}: --set data.layout=device/label/file. Or "
+        f"{files[0].name}: two folders, and no column '{reading.columns.label}': the meaning of the folders is "
+        f"ambiguous. device/label/file: devices {named(first)}; labels {named(last)}: --set "
+        "data.layout=device/label/file. Or "
         f"factory/device/file: factories {named(first)}; devices {named(last)}; and the label is a column of the "
         f"tables ({', '.join(columns)}): --set data.layout=factory/device/file --set data.columns.label=NAME."
     )
 
 
 def named(names: Sequence[str]) -> str:
-    """Return some names and their total number.
+    """Return some names and, if there are more, their total number.
 
     >>> named(["a", "b", "c", "d"])
     "'a', 'b', 'c', … (4)"

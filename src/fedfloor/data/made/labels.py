@@ -1,7 +1,8 @@
-"""The embedded data set: printed factory labels, 62 characters, 28×28 grey, a printing and camera style per device.
+"""The built-in data set: printed factory labels, 62 characters, 28×28 grey, a printing and camera style per device.
 
-Nothing is stored: an image is a pure function of (seed, sample number, class, device) and is made on demand.
-The characters of matplotlib's fonts become maps of the signed distance to the outline, one for every size and slant.
+Images are not stored: each is a pure function of (seed, sample number, class, device) and is rendered on demand.
+The characters of matplotlib's fonts are kept as maps of the signed distance to the outline, which serve every size and
+slant.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from fedfloor.data.dataset import LETTERS_AND_DIGITS, Dataset, Images, Indices, 
 from fedfloor.errors import require
 from fedfloor.machine import require_memory
 
-# Those of matplotlib's fonts that have all 62 characters and draw them upright enough to read.
+# matplotlib's fonts with all 62 characters in a legible upright shape
 FONTS = (
     "DejaVuSans.ttf", "DejaVuSans-Bold.ttf", "DejaVuSans-Oblique.ttf", "DejaVuSans-BoldOblique.ttf",
     "DejaVuSansMono.ttf", "DejaVuSansMono-Bold.ttf", "DejaVuSansMono-Oblique.ttf", "DejaVuSansMono-BoldOblique.ttf",
@@ -30,15 +31,15 @@ FONTS = (
     "cmr10.ttf", "cmb10.ttf", "cmss10.ttf", "cmtt10.ttf", "cmti10.ttf",
 )  # fmt: skip
 CAPITAL = 17.0  # height of an H in pixels of the finished image
-BASELINE = 7.5  # of the line the characters stand on, below the cell's centre, in the same pixels
-DENSITY = 3  # map points per such pixel
+BASELINE = 7.5  # of the characters' baseline below the cell's centre, in the same pixels
+DENSITY = 3  # map points per pixel of the finished image
 CELL = 108  # map points per side: 36 pixels, so that the widest W keeps its margin
-REACH = 3  # distances are cut off at this many pixels
+REACH = 3  # pixels at which distances are clipped
 STEPS = 40  # int8 steps per pixel of distance: ±3 pixels are ±120
 
 
 def fingerprint() -> bytes:
-    """Return a hash of the font files and of the libraries that draw them."""
+    """Return a hash of the font files and of the libraries that render them."""
     import PIL
     from PIL import features
 
@@ -52,8 +53,8 @@ def fingerprint() -> bytes:
 def distance_maps(font: str, characters: tuple[str, ...]) -> NDArray[np.int8]:
     """Return int8 [len(characters), 108, 108]: signed distances to the outline, positive in the ink.
 
-    One pixel of the finished image is 3 points wide and 40 steps of distance long. All fonts are brought to one height
-    of capitals; characters stand on one line and are centred sideways.
+    A pixel of the finished image is 3 points wide and 40 distance steps. Fonts are scaled to the same height of
+    capitals; characters share a baseline and are centred horizontally.
 
     >>> far_outside, in_the_stroke = distance_maps("DejaVuSans.ttf", ("I",))[0, 54, [0, 54]].tolist()
     >>> far_outside, in_the_stroke > 0
@@ -68,7 +69,7 @@ def distance_maps(font: str, characters: tuple[str, ...]) -> NDArray[np.int8]:
 
 @cache
 def _font_path(font: str) -> Path:
-    """Return the path of one of matplotlib's fonts, if possible without an import of matplotlib (10 MB)."""
+    """Return the path of one of matplotlib's fonts, without importing matplotlib (10 MB) if possible."""
     package = find_spec("matplotlib")
     beside = Path(package.origin or "").parent / "mpl-data" if package is not None else Path()
     if package is not None and beside.is_dir():
@@ -100,33 +101,33 @@ def _distance(mask: NDArray[np.bool_]) -> NDArray[np.float32]:
     return np.stack([distance_transform_edt(~cell) for cell in mask]).astype(np.float32)
 
 
-RECIPE = "labels 1"  # changes whenever the images do
+RECIPE = "labels 1"  # changes with the images
 SIDE = 28
-CONCENTRATION = 0.5  # of the Dirichlet a device's class mix comes from: about 21 of 62 classes are common on a device
-TEST_STYLES = 100  # the test set shows at most this many devices
-SAMPLE_BYTES = 40  # of a sample's label and owner, and while samples are dealt to devices, at least
-CHUNK = 256  # images rendered at once: the temporaries stay in the processor's cache
+CONCENTRATION = 0.5  # of the Dirichlet distribution of class mixes: about 21 of 62 classes are frequent on a device
+TEST_STYLES = 100  # devices in the test set, at most
+SAMPLE_BYTES = 40  # for a sample's label, its owner and its assignment to a device, at least
+CHUNK = 256  # images rendered at once, so that temporaries stay in the processor's cache
 
 Floats = NDArray[np.float32]
 
 
 @dataclass(frozen=True)
 class Style:
-    """The printing and camera style of one device. Lengths are in pixels, grey values in 0..1.
+    """The printing and camera style of a device, with lengths in pixels and grey values in 0..1.
 
     Args:
         font: a file of :data:`~fedfloor.data.made.labels.FONTS`.
-        size: scale of the characters, 1 = capitals 17 pixels high.
-        stretch: width over height, in units of the font's own.
-        slant: sideways shift per pixel of height.
-        turn: rotation of the camera, radians.
+        size: scale of the characters; 1 means capitals of 17 pixels.
+        stretch: ratio of width to height, relative to the font's.
+        slant: horizontal shift per pixel of height.
+        turn: rotation of the camera in radians.
         weight: the distance by which the outline grows.
         blur: width of the edge.
-        paper: grey value of the ground.
+        paper: grey value of the background.
         ink: grey value of the character; above ``paper`` where labels are marked light on dark.
-        light: change of brightness across the image, (sideways, downwards).
+        light: change of brightness across the image, (horizontal, vertical).
         noise: standard deviation of the camera's noise.
-        streak: (place, half width, paleness) of the line a worn print head leaves; paleness 0 = none.
+        streak: (position, half width, paleness) of a line left by a worn print head; paleness 0 = none.
     """
 
     font: str
@@ -144,16 +145,16 @@ class Style:
 
 
 def labels(devices: int, samples_per_device: int, seed: int, classes: int = len(LETTERS_AND_DIGITS)) -> Dataset:
-    """Make the data set of rendered labels: sample i belongs to device ⌊i / samples_per_device⌋.
+    """Return the data set of rendered labels, in which sample i belongs to device ⌊i / samples_per_device⌋.
 
-    A device's labels come from its own class mix, p ~ Dir(0.5), so that devices are skewed by nature. The test set
-    has a tenth as many samples per device (at least one), unseen, in the styles and mixes of the first 100 devices.
+    A device's labels are drawn from its class mix, p ~ Dir(0.5), so that devices have label skew. The test set has a
+    tenth as many samples per device (at least one), in the styles and mixes of the first 100 devices.
 
     Args:
         devices: K ≥ 1.
         samples_per_device: training samples of each device, at least 1.
         seed: the seed of all random draws.
-        classes: F, the first so many of 0–9, A–Z, a–z; 2 to 62.
+        classes: F from 2 to 62: the first F of 0–9, A–Z, a–z.
 
     >>> data = labels(devices=3, samples_per_device=20, seed=0)
     >>> data.take(np.array([0, 59]), 2).shape, len(data.y_test)
@@ -174,7 +175,7 @@ def labels(devices: int, samples_per_device: int, seed: int, classes: int = len(
         return _render(style(seed, device), names, y[indices], indices, seed, "label")
 
     @cache
-    def tests() -> Images:  # a hundred styles at most, asked for in every evaluation: made once, then kept
+    def tests() -> Images:  # at most a hundred styles, used in every evaluation: rendered once and kept
         shares = enumerate(np.arange(len(y_test)).reshape(tested, per_test))
         return np.concatenate([_render(style(seed, k), names, y_test[i], i, seed, "test label") for k, i in shares])
 
@@ -186,7 +187,7 @@ def labels(devices: int, samples_per_device: int, seed: int, classes: int = len(
 
 
 def style(seed: int, device: int) -> Style:
-    """Draw the printing and camera style of a device.
+    """Return the printing and camera style of a device, drawn at random.
 
     >>> style(0, 3) == style(0, 3), style(0, 3) == style(0, 4)
     (True, False)
@@ -213,7 +214,7 @@ def style(seed: int, device: int) -> Style:
 
 
 def _classes(seed: int, devices: int, count: int, classes: int, part: int) -> tuple[Labels, Owners]:
-    """Draw ``count`` labels for each device from its class mix; the mix is the same in both parts, train and test."""
+    """Return ``count`` labels per device, drawn from its class mix, and their owners; both parts share the mixes."""
     y = np.empty((devices, count), np.int64)
     for device, row in enumerate(y):
         mix = generator(seed, "label mix", device).dirichlet(np.full(classes, CONCENTRATION))
@@ -222,7 +223,7 @@ def _classes(seed: int, devices: int, count: int, classes: int, part: int) -> tu
 
 
 def _render(look: Style, names: tuple[str, ...], y: Labels, numbers: Indices, seed: int, purpose: str) -> Images:
-    """Render samples ``numbers`` (of classes ``y``) in one device's style: uint8 [n, 1, 28, 28]."""
+    """Return images of the samples ``numbers`` with classes ``y`` in a device's style, uint8 [n, 1, 28, 28]."""
     images = np.empty((len(y), 1, SIDE, SIDE), np.uint8)
     maps = distance_maps(look.font, names)
     lower, right = (np.mgrid[:SIDE, :SIDE].reshape(2, -1) / (SIDE - 1) - 0.5).astype(np.float32)
@@ -230,7 +231,7 @@ def _render(look: Style, names: tuple[str, ...], y: Labels, numbers: Indices, se
     light: Floats = (sideways * right + downwards * lower) / np.float32(math.sqrt(2))
     for start in range(0, len(y), CHUNK):
         part = slice(start, start + CHUNK)
-        # each sample's jitter [n, 7] (normal, cut off at ±2.5) and noise [n, 784] from its own key
+        # jitter [n, 7] (normal, clipped at ±2.5) and noise [n, 784] from a key per sample
         drawn = np.empty((len(y[part]), 7 + SIDE * SIDE), np.float32)
         for row, number in zip(drawn, numbers[part], strict=True):
             generator(seed, purpose, int(number)).standard_normal(dtype=np.float32, out=row)
@@ -245,7 +246,7 @@ def _render(look: Style, names: tuple[str, ...], y: Labels, numbers: Indices, se
 
 
 def _places(look: Style, chance: Floats) -> tuple[Floats, Floats]:
-    """Return where each pixel of each image [n, 784] lies on the upright character, in pixels from its centre."""
+    """Return the position of each pixel on the upright character, in pixels from its centre: two arrays [n, 784]."""
     down, across = np.mgrid[:SIDE, :SIDE].astype(np.float32).reshape(2, 1, -1) - np.float32((SIDE - 1) / 2)
     across = across - chance[:, 0:1]
     down = down - 0.8 * chance[:, 1:2]
@@ -258,7 +259,7 @@ def _places(look: Style, chance: Floats) -> tuple[Floats, Floats]:
 
 
 def _ink(look: Style, maps: NDArray[np.int8], y: Labels, across: Floats, down: Floats) -> Floats:
-    """Return the amount of ink on each pixel, 0..1: the outline moved by the weight, its edge as wide as the blur."""
+    """Return the amount of ink on each pixel, 0..1: outlines shifted by the weight, with edges as wide as the blur."""
     column = np.clip(DENSITY * across + np.float32((CELL - 1) / 2), 0, CELL - 1.001)
     row = np.clip(DENSITY * down + np.float32((CELL - 1) / 2), 0, CELL - 1.001)
     left, top = column.astype(np.int32), row.astype(np.int32)

@@ -1,7 +1,7 @@
-"""A generated plant: machines in factories that wear until they fail, with the causes of all sensor values recorded.
+"""A generated plant: machines in factories that wear until failure, with the causes of all sensor values recorded.
 
-Nothing is downloaded. The same recordings serve every task: faults as classes, the remaining life as a number, normal
-operation alone, and the next rows of the sensors. The causes (:func:`recordings`) are known, for evaluation.
+The same recordings serve every task: faults as classes, the remaining life as a number, normal operation only, and the
+next rows of the sensors. The causes (:func:`recordings`) are known, for evaluation.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from fedfloor.data.series import assemble, fill
 from fedfloor.data.split import Rows
 from fedfloor.errors import SettingError, require
 
-RECIPE = "machines 1"  # changes whenever the data do
+RECIPE = "machines 1"  # changes with the data
 SENSORS = ("temperature", "vibration", "pressure", "current", "flow", "noise", "oil", "speed")
-SETTINGS = ("load", "feed", "coolant")  # more columns of a plant with several operating regimes
-JITTER = 0.02  # deviation of a setting around its regime's, which lies in [0, 1]
+SETTINGS = ("load", "feed", "coolant")  # additional columns of a plant with several operating regimes
+JITTER = 0.02  # standard deviation of a setting around its regime's value in [0, 1]
 KINDS = ("press", "pump", "mill")
 FAULTS = ("bearing", "leak", "blockage", "electric")
 CLASSES = ("normal", *FAULTS)
-STRIKES = ((1, 5), (2, 4), (0, 6), (3, 7))  # the sensors that each fault shows in
+STRIKES = ((1, 5), (2, 4), (0, 6), (3, 7))  # the sensors affected by each fault
 EPISODE = (8, 16)  # rows that a fault lasts
-STAY = 0.95  # chance that a machine stays in its operating regime from one row to the next
+STAY = 0.95  # probability that a machine stays in its operating regime from row to row
 MOST_ROWS = 50_000_000
 Floats = NDArray[np.float64]
 Column = NDArray[Any]
@@ -38,30 +38,32 @@ Column = NDArray[Any]
 
 @dataclass(frozen=True)
 class Machines:
-    """The properties of the generated plant. Sensor s of machine m shows in row t, in units of its noise,
+    """The properties of the generated plant.
+
+    The value of sensor s of machine m in row t, in units of its noise, is
 
         b_s + h·r_{s,g(t)} + a_m·o_{m,s} + d·t/1000·u_s + w(t)·q_s·(1 + 3/4·r_{s,g(t)}) + f_s(t) + ε:
 
-    a level b and an offset of the operating regime g, r ~ N(0, 1), the machine's calibration offset, a drift that all
-    machines of a factory share, wear w = (t/L)^p from 0 to 1 at the failure after L rows (p by the kind of machine),
-    and a fault's effect while one lasts; ε ~ N(0, 1).
+    with a level b, an offset of the operating regime g, r ~ N(0, 1), the machine's calibration offset, a drift shared
+    by all machines of a factory, wear w = (t/L)^p, which rises from 0 to 1 at the failure after L rows (p depends on
+    the kind of machine), the effect f of a present fault, and ε ~ N(0, 1).
 
     Args:
-        runs: recordings to failure of each machine; the last ones, a quarter of them but at least one, are for testing.
-        life: mean of L, rows.
+        runs: recordings to failure of each machine; the last quarter of them, but at least one, is for testing.
+        life: mean of L in rows.
         spread: standard deviation of ln L.
         kinds: kinds of machines, 1 to 3.
-        regimes: operating regimes, 1 to 6; each moves every sensor by a level of its own. If there are several, what
-            the machine is set to stands in three more columns, as altitude, Mach number and throttle do in C-MAPSS.
-        shift: h, deviation of the regimes' levels, in deviations of the noise.
-        wear: the effect of wear on the sensors just before the failure, in deviations of the noise.
-        fault: chance that a fault begins in a row.
-        strength: the effect of a fault, in deviations of the noise.
-        skew: from 0, every machine has all faults alike, to 1, each has one kind of fault alone.
-        calibration: deviation of the machines' offsets, in deviations of the noise.
-        drift: the shift of a factory's sensors in a thousand rows, in deviations of the noise.
-        missing: share of values that are missing.
-        factories: their number; one for four machines where it is left out.
+        regimes: operating regimes, 1 to 6, each with an offset for every sensor. If there are several, three more
+            columns hold the machine's settings, like altitude, Mach number and throttle in C-MAPSS.
+        shift: h, standard deviation of the regimes' offsets, in standard deviations of the noise.
+        wear: the effect of wear on the sensors just before the failure, in standard deviations of the noise.
+        fault: probability that a fault begins in a row.
+        strength: the effect of a fault, in standard deviations of the noise.
+        skew: from 0 (every machine has all faults equally often) to 1 (each has a single kind of fault).
+        calibration: standard deviation of the machines' offsets, in standard deviations of the noise.
+        drift: the shift of a factory's sensors in a thousand rows, in standard deviations of the noise.
+        missing: share of missing values, 0 to 0.9.
+        factories: number of factories; by default one for every four machines.
     """
 
     runs: int = 4
@@ -92,17 +94,17 @@ class Machines:
 
 @dataclass(frozen=True, eq=False)
 class Recordings:
-    """Recordings of machines, one after the other, with their causes.
+    """Consecutive recordings of machines, with the causes of their values.
 
     Args:
-        x: float32 [T, 8], the sensors, NaN where a value is missing; or [T, 11], the settings behind them.
+        x: float32 [T, 8], the sensors, NaN where a value is missing; or [T, 11], followed by the settings.
         machine: int32 [T]; ``run``: int32 [T], counted over all machines; ``row``: int64 [T], from the run's first.
-        left: int64 [T], rows until the failure.
-        fault: int64 [T], 0 is none.
-        regime: int64 [T].
-        wear: float64 [T], from 0 to 1.
+        left: int64 [T], the remaining rows until the failure.
+        fault: int64 [T], the present fault, 0 for none.
+        regime: int64 [T], the operating regime.
+        wear: float64 [T], the wear from 0 to 1.
         offset: float64 [K, 8], the machines' calibration offsets.
-        kind: int64 [K], of each machine.
+        kind: int64 [K], the kind of each machine.
     """
 
     x: NDArray[np.float32]
@@ -118,13 +120,13 @@ class Recordings:
 
 
 def recordings(machines: int, factories: int, seed: int, like: Machines | None = None) -> Recordings:
-    """Make recordings; a machine's depend on the seed, its number and ``like`` alone.
+    """Return recordings of machines, each a function of the seed, the machine's number and ``like`` only.
 
     Args:
         machines: K ≥ 1.
-        factories: M ≥ 1; machine k stands in factory k mod M.
+        factories: M ≥ 1; machine k belongs to factory k mod M.
         seed: the seed of all random draws.
-        like: the properties of the plant.
+        like: the properties of the plant; None for the defaults.
 
     >>> made = recordings(machines=2, factories=1, seed=0, like=Machines(runs=2, life=30))
     >>> made.x.shape[1], int(made.left[-1]), len(np.unique(made.run))
@@ -179,7 +181,7 @@ def recordings(machines: int, factories: int, seed: int, like: Machines | None =
 def _faults(
     rng: np.random.Generator, rows: int, like: Machines, mix: Floats, sign: Floats
 ) -> tuple[NDArray[np.int64], Floats]:
-    """Return the fault of each row, and its effect on every sensor."""
+    """Return the fault of each row [rows], and its effect on every sensor [rows, 8]."""
     fault, effect, t = np.zeros(rows, np.int64), np.zeros((rows, len(SENSORS))), 0
     while like.fault > 0:
         t += int(rng.geometric(like.fault))
@@ -193,13 +195,13 @@ def _faults(
 
 
 def load(machines: int, seed: int, reading: Reading, like: Machines | None = None) -> Dataset:
-    """Make a data set: its devices are machines in factories, and each machine's last recordings are for testing.
+    """Return a data set whose devices are machines in factories; the last recordings of each machine are for testing.
 
     Args:
         machines: K ≥ 1.
         seed: the seed of all random draws.
-        reading: task, windows, treatment of missing values.
-        like: the properties of the plant.
+        reading: the settings of task, windows and missing values.
+        like: the properties of the plant; None for the defaults.
     """
     like = like or Machines()
     require(machines >= 1, "[park] devices", machines, "a whole number of at least 1")
@@ -208,7 +210,7 @@ def load(machines: int, seed: int, reading: Reading, like: Machines | None = Non
     made = recordings(machines, halls, seed, like)
     if like.missing and reading.missing == "refuse":
         raise SettingError(
-            f"data.machines.missing = {like.missing:g}, and nothing is set that deals with missing values. Set "
+            f"data.machines.missing = {like.missing:g}, but [data] does not set their treatment. Set "
             '[data] missing = "previous", "mean" or "drop".'
         )
     last = made.run % like.runs >= like.runs - max(1, like.runs // 4)

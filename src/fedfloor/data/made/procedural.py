@@ -1,6 +1,7 @@
 """Procedural data for very large parks: samples are computed on demand.
 
-They measure a method's cost with so many devices, not its accuracy: :mod:`fedfloor.data.made.labels` is for that.
+They serve to measure the cost of methods with many devices; :mod:`fedfloor.data.made.labels` serves to measure
+accuracy.
 """
 
 from __future__ import annotations
@@ -18,11 +19,11 @@ from fedfloor.data.dataset import Dataset, Images, Indices, Labels, Made
 from fedfloor.errors import require
 from fedfloor.machine import require_memory
 
-RECIPE = "procedural 1"  # changes whenever the data do
+RECIPE = "procedural 1"  # changes with the data
 MAX_CLASSES = 1000
-DEVICE_BYTES = 36  # what a park keeps of a device, and needs to put it into a factory, at least
-NOISE_BYTES = 4  # of a number of a picture
-COARSE = 4  # pixels of a prototype that have one value
+DEVICE_BYTES = 36  # memory for a device in a park and its assignment to a factory, at least
+NOISE_BYTES = 4  # of noise per number of a picture
+COARSE = 4  # side of a prototype's patches of equal value, in pixels
 GREY, CONTRAST = 127.5, 40.0
 Words = NDArray[np.uint64]
 
@@ -31,16 +32,17 @@ Words = NDArray[np.uint64]
 class Procedural:
     """The properties of procedural data.
 
-    Device k prefers class c_k, drawn uniformly: a sample of its is of class c with chance s·[c = c_k] + (1 − s)/F.
-    The picture of a sample of class c is 127.5 + 40·(P_c + σ·U), rounded and cut off at 0 and 255: P_c is the class's
-    prototype, a pattern of patches with values of N(0, 1), and U is noise on every pixel, uniform with deviation 1.
+    Device k prefers class c_k, drawn uniformly: its samples have class c with probability s·[c = c_k] + (1 − s)/F. The
+    picture of a sample of class c is 127.5 + 40·(P_c + σ·U), rounded and clipped to 0..255, where P_c is the class's
+    prototype, a pattern of patches with values ~ N(0, 1), and U is uniform noise on every pixel with standard deviation
+    1.
 
     Args:
         classes: F, from 2 to 1,000.
-        shape: (C, H, W) of a picture.
-        skew: s in [0, 1]: 0 gives every device the same mix, 1 each a single class.
-        noise: σ ≥ 0.
-        test_samples: pictures to test with, of all classes in turn.
+        shape: (C, H, W) of a picture, in pixels.
+        skew: s in [0, 1]; 0: every device has the same mix of classes, 1: each has a single class.
+        noise: σ in [0, 100].
+        test_samples: number of test pictures, with all classes in turn.
     """
 
     classes: int = 10
@@ -62,13 +64,13 @@ class Procedural:
 
 
 def procedural(devices: int, samples_per_device: int, seed: int, like: Procedural | None = None) -> Dataset:
-    """Make procedural data: sample i is device ⌊i / samples_per_device⌋'s, and a pure function of (seed, i).
+    """Return procedural data, in which sample i, a function of (seed, i), belongs to device ⌊i / samples_per_device⌋.
 
     Args:
         devices: K ≥ 1.
-        samples_per_device: n ≥ 1, training samples of each device.
+        samples_per_device: the number of training samples of each device, at least 1.
         seed: the seed of all random draws.
-        like: the properties of the samples.
+        like: the properties of the samples; None for the defaults.
 
     >>> data = procedural(devices=10**6, samples_per_device=20, seed=0)
     >>> data.labels(np.array([0, 19_999_999])).shape, data.take(np.array([19_999_999]), 999_999).shape
@@ -81,7 +83,7 @@ def procedural(devices: int, samples_per_device: int, seed: int, like: Procedura
     n, classes = samples_per_device, like.classes
     y_test = np.arange(like.test_samples) % classes
 
-    def take(indices: Indices, device: int) -> Images:  # noqa: ARG001  (who asks makes no difference here)
+    def take(indices: Indices, device: int) -> Images:  # noqa: ARG001  (samples do not depend on the device here)
         noise, owners = np.empty((len(indices), *like.shape), np.uint8), indices // n
         order = np.argsort(owners, kind="stable")
         ends = np.flatnonzero(np.diff(owners[order], append=-1)) + 1
@@ -91,7 +93,7 @@ def procedural(devices: int, samples_per_device: int, seed: int, like: Procedura
         return _pictures(like, seed, labels(seed, n, like, indices), noise)
 
     @cache
-    def tests() -> Images:  # looked at in every evaluation: made once, then kept
+    def tests() -> Images:  # used in every evaluation: generated once and kept
         return _pictures(like, seed, y_test, _noise(len(y_test), like, seed, "procedural test noise"))
 
     digest = hashlib.sha256(f"{RECIPE} devices={devices} samples={n} seed={seed} {like}".encode()).hexdigest()
@@ -112,12 +114,12 @@ def _check_memory(devices: int, samples_per_device: int, like: Procedural) -> No
     held = f"[data] samples_per_device = {samples_per_device} with {shape}"
     require_memory(held, samples_per_device * (8 + length), "Use fewer or smaller samples.")
     kept = f"data.procedural.test_samples = {like.test_samples} and classes = {like.classes} with {shape}"
-    tests = like.test_samples * (8 + length + NOISE_BYTES * length)  # all of them are drawn together
+    tests = like.test_samples * (8 + length + NOISE_BYTES * length)  # all test pictures are drawn together
     require_memory(kept, tests + 2 * like.classes * length, "Use fewer or smaller samples.")
 
 
 def labels(seed: int, samples_per_device: int, like: Procedural, indices: Indices) -> Labels:
-    """Return the classes of samples, int64 [n], as a hash of their numbers draws them.
+    """Return the classes of samples, int64 [n], drawn by a hash of the samples' numbers.
 
     Args:
         seed: the seed of the draws.
@@ -132,7 +134,7 @@ def labels(seed: int, samples_per_device: int, like: Procedural, indices: Indice
 
 
 def _noise(count: int, like: Procedural, seed: int, purpose: str, *place: int) -> Images:
-    """Return one of 256 levels for every pixel, [count, C, H, W]: bytes are drawn ten times as fast as normal noise."""
+    """Return noise, one of 256 levels per pixel, [count, C, H, W]; bytes are drawn faster than normal noise."""
     return generator(seed, purpose, *place).integers(0, 256, (count, *like.shape), np.uint8)
 
 
@@ -145,13 +147,13 @@ def _pictures(like: Procedural, seed: int, y: Labels, noise: Images) -> Images:
 @cache
 def _levels(like: Procedural) -> NDArray[np.int16]:
     """Return int16 [256]: the change of a grey value by each level of noise."""
-    level = (np.arange(256) + 0.5) / 256 - 0.5  # of deviation 1/√12
+    level = (np.arange(256) + 0.5) / 256 - 0.5  # with standard deviation 1/√12
     return np.asarray(np.rint(CONTRAST * like.noise * np.sqrt(12) * level), np.int16)
 
 
 @cache
 def _prototypes(like: Procedural, seed: int) -> NDArray[np.int16]:
-    """Return int16 [F, C, H, W], grey values."""
+    """Return the prototypes of the classes as grey values, int16 [F, C, H, W]."""
     channels, height, width = like.shape
     rng = generator(seed, "procedural prototypes")
     coarse = rng.standard_normal((like.classes, channels, -(-height // COARSE), -(-width // COARSE)), np.float32)
@@ -160,7 +162,7 @@ def _prototypes(like: Procedural, seed: int) -> NDArray[np.int16]:
 
 
 def _hashed(numbers: Indices, keyed: int) -> Words:
-    """Return 64 random bits for each number, by SplitMix64 from a key on.
+    """Return 64 random bits for each number, drawn by SplitMix64 with a key.
 
     Steele, Lea, Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014, doi:10.1145/2660193.2660195.
     """
@@ -171,5 +173,5 @@ def _hashed(numbers: Indices, keyed: int) -> Words:
 
 
 def _below(words: Words, limit: int) -> Labels:
-    """Return whole numbers below ``limit``, uniformly distributed, from the upper halves of 64 random bits."""
+    """Return uniform random integers below ``limit``, made from the upper halves of 64 random bits."""
     return (((words >> np.uint64(32)) * np.uint64(limit)) >> np.uint64(32)).astype(np.int64)

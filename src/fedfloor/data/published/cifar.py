@@ -1,4 +1,4 @@
-"""CIFAR-10 and CIFAR-100 in the binary format of their authors (Krizhevsky 2009), packed or unpacked."""
+"""CIFAR-10 and CIFAR-100 in their author's binary format (Krizhevsky 2009), packed or unpacked."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ from fedfloor.errors import SettingError
 SHAPE = (3, 32, 32)
 PIXELS = 3 * 32 * 32
 CHUNK = 1 << 20
-NAMES_LIMIT = 1 << 16  # bytes; the published lists of names have 61 and about 1,000
-SLACK = 1 << 24  # bytes an archive may hold beside the pictures: headers, names, a readme
+NAMES_LIMIT = 1 << 16  # bytes; the published lists of names have 61 and about 1,000 bytes
+SLACK = 1 << 24  # bytes that an archive may hold in addition to the pictures: headers, names, a readme
 
 
 @dataclass(frozen=True)
 class Layout:
-    """The layout of a data set. A record is a byte for each label, then the red, green and blue plane, row by row.
+    """The layout of a data set; a record is a byte per label, followed by the red, green and blue planes, row by row.
 
     Args:
-        archive: the packed file's name, without ``.gz``.
-        folder: the folder it unpacks to.
+        archive: the archive's name, without ``.gz``.
+        folder: the folder in the archive.
         files: (name, records) of each file, the training files in their order, then the test file.
-        values: the number of values that each of a record's label bytes can take; the last one is the class.
-        names_file: the file that names the classes, a line each.
-        names: F names for where that file is missing.
+        values: the number of possible values of each label byte of a record; the last label is the class.
+        names_file: the file with the names of the classes, one per line.
+        names: F names, used if this file is missing.
     """
 
     archive: str
@@ -53,7 +53,7 @@ class Layout:
 
     @property
     def sizes(self) -> tuple[int, int]:
-        """The numbers of training and of test samples."""
+        """The numbers of training and test samples."""
         return sum(records for _, records in self.files[:-1]), self.files[-1][1]
 
 
@@ -82,7 +82,7 @@ def load(name: str, folder: Path, layout: Layout) -> Dataset:
     Layers of Features from Tiny Images.
 
     Raises:
-        SettingError: nothing there, or a file that is missing, cut short, damaged, or not as published.
+        SettingError: a file is missing, incomplete, damaged, or not as published.
     """
     source = _source(folder, layout)
     files = [source] if source.is_file() else [source / file for file in _wanted(layout) if (source / file).is_file()]
@@ -152,7 +152,7 @@ def _parse(name: str, source: Path, layout: Layout, writer: Writer) -> Mapping[s
     missing = [file for file, _ in layout.files if file not in digests]
     if missing:
         raise damaged(source, f"holds no regular file {missing[0]}, which is part of the binary version of {name}")
-    for file, records in layout.files:  # archives hold them in an order of their own
+    for file, records in layout.files:  # archives may hold files in any order
         start, y = places[file]
         writer.append("y", y)
         writer.append("rows", np.arange(start, start + records))
@@ -170,7 +170,7 @@ def _loose(place: Path, layout: Layout) -> Iterator[tuple[Path, bytes]]:
 
 
 class _Bounded(io.BufferedIOBase):
-    """A stream that refuses to give more than a published archive holds: one that unpacks to more is refused."""
+    """A stream that raises an error if an archive unpacks to more bytes than published."""
 
     def __init__(self, path: Path, stream: io.BufferedIOBase, limit: int) -> None:
         self._path, self._stream, self._limit, self._left = path, stream, limit, limit
@@ -193,36 +193,36 @@ def _unpacked(archive: Path, layout: Layout) -> Iterator[tuple[Path, bytes]]:
             with tarfile.open(fileobj=stream, mode="r|", bufsize=CHUNK) as tar:
                 for member in tar:
                     path = archive / member.name.rsplit("/", 1)[-1]
-                    # no published archive has links, devices, holes, "/…" or "..": such members are passed over
+                    # links, devices, holes, "/…" and ".." are ignored: no published archive has them
                     inside = not member.name.startswith("/") and ".." not in member.name.split("/")
                     if path.name in wanted and member.isreg() and not member.issparse() and inside:
                         _check_length(path, member.size, layout)
                         opened = tar.extractfile(member)
                         yield path, opened.read() if opened is not None else b""
-            while stream.read(CHUNK):  # gzip compares its checksum at the very end only
+            while stream.read(CHUNK):  # gzip verifies its checksum only at the end
                 pass
-    except (tarfile.TarError, ValueError, OverflowError, RecursionError) as error:  # what damaged headers lead to
-        raise damaged(archive, f"not a whole tar archive ({error})") from error
+    except (tarfile.TarError, ValueError, OverflowError, RecursionError) as error:  # caused by damaged headers
+        raise damaged(archive, f"not a complete tar archive ({error})") from error
 
 
 def _opened(archive: Path) -> io.BufferedIOBase:
-    """Open an archive, through gzip where it is packed (recognised by its first bytes, not its name)."""
+    """Open an archive, with gzip if its first bytes (not its name) show that it is packed."""
     with archive.open("rb") as stream:
         packed = stream.read(2) == b"\x1f\x8b"
     return gzip.GzipFile(archive, "rb") if packed else archive.open("rb")
 
 
 def _check_length(path: Path, size: int, layout: Layout) -> None:
-    """Refuse a file of another length than published, before it is read."""
+    """Refuse a file with another length than published, before it is read."""
     if path.name == layout.names_file:
         if size > NAMES_LIMIT:
             raise damaged(path, f"{size:,} bytes are too many for a list of {len(layout.names)} names")
         return
     expected = dict(layout.files)[path.name]
     if size % layout.record:
-        raise damaged(path, f"cut short or damaged: {size:,} bytes are no whole number of records of {layout.record:,}")
+        raise damaged(path, f"incomplete or damaged: {size:,} bytes are no multiple of a record's {layout.record:,}")
     if size != expected * layout.record:
-        raise damaged(path, f"holds {size // layout.record:,} records, published with {expected:,}")
+        raise damaged(path, f"holds {size // layout.record:,} records instead of {expected:,}")
 
 
 def _records(path: Path, data: bytes, layout: Layout) -> tuple[Images, Labels]:

@@ -1,4 +1,4 @@
-"""C-MAPSS: simulated turbofan engines that run to failure, and others that are recorded up to some cycle before.
+"""C-MAPSS: simulated turbofan engines, recorded until failure for training and until an earlier cycle for testing.
 
 Saxena, Goebel, Simon and Eklund, Damage propagation modeling for aircraft engine run-to-failure simulation, PHM 2008;
 the files are NASA's Turbofan Engine Degradation Simulation Data Set.
@@ -30,28 +30,27 @@ from fedfloor.tasks.regression import Regression
 
 log = logging.getLogger(__name__)
 
-# engines for training and testing, as in the published files: their readme has 248 and 249 of FD004 the other way round
+# engines for training and testing, as in the published files; their readme swaps the numbers 248 and 249 of FD004
 SUBSETS = {"FD001": (100, 100), "FD002": (260, 259), "FD003": (100, 100), "FD004": (249, 248)}
-SETTINGS = ("altitude", "Mach", "TRA")  # what defines the operating regime
+SETTINGS = ("altitude", "Mach", "TRA")  # the settings of an operating regime
 SENSORS = (  # table 2 of the paper
     "T2", "T24", "T30", "T50", "P2", "P15", "P30", "Nf", "Nc", "epr", "Ps30", "phi", "NRf", "NRc", "BPR", "farB",
     "htBleed", "Nf_dmd", "PCNfR_dmd", "W31", "W32",
 )  # fmt: skip
 COLUMNS = (*SETTINGS, *SENSORS)
-# where the experiment names no task, as nearly all of the literature has it
+# if the experiment sets no task, as in nearly all of the literature
 TASK = Regression(cap=125.0, unit="cycles", names=("remaining life",))
 
 
 @dataclass(frozen=True)
 class Cmapss:
-    """The engines that are read, and their assignment to devices.
+    """The engines to read, and their assignment to devices.
 
     Args:
         subsets: FD001 to FD004, each a factory: one operating regime (FD001, FD003) or six, one kind of fault (FD001,
             FD002) or two.
-        engines: the number of engines of each device, in the files' order; the last device of a subset has those that
-            are left.
-        sensors: ``varying``: all that are not constant in the training rows; ``all`` 24 columns; or their names.
+        engines: the number of engines of each device, in the files' order; the last device of a subset has the rest.
+        sensors: ``varying``: all sensors that vary in the training rows; ``all``: 24 columns; or names of columns.
     """
 
     subsets: tuple[str, ...] = ("FD001",)
@@ -60,7 +59,7 @@ class Cmapss:
 
     @property
     def six_regimes(self) -> bool:
-        """Whether engines are flown in six operating regimes, which move every sensor, and the settings are read."""
+        """Whether engines have six operating regimes, which affect every sensor, and their settings are read."""
         if not isinstance(self.sensors, str) and not {*SETTINGS} <= {*self.sensors}:
             return False
         return not {"FD002", "FD004"}.isdisjoint(self.subsets)
@@ -82,20 +81,20 @@ class Cmapss:
 
 
 def load(name: str, folder: Path, reading: Reading, like: Cmapss | None = None) -> Dataset:
-    """Read engines: windows of all rows of training engines, and the last window of each test engine.
+    """Read engines as windows: all windows of training engines, and the last window of each test engine.
 
     The target of a row is the number of cycles left. A training engine fails after its last row; for a test engine the
     cycles left after it are published. An engine with fewer rows than a window is padded in front with copies of its
-    first one; how many were is logged. Held-out samples are those of whole engines.
+    first row; the number of padded engines is logged. Whole engines are held out.
 
     Args:
         name: the data set's name.
         folder: the folder of ``train_FD001.txt[.gz]``, ``test_FD001.txt[.gz]``, ``RUL_FD001.txt[.gz]``, ….
-        reading: task and windows; of a classification its ``bins``, the edges between classes of life.
-        like: the engines and sensors that are read.
+        reading: the settings of task and windows; for a classification ``bins``, the edges between classes of life.
+        like: the engines and sensors to read; None for the defaults.
 
     Raises:
-        SettingError: a file is missing or damaged, classes of life without edges, or sensors that never change.
+        SettingError: a file is missing or damaged, a classification has no ``bins``, or sensors never change.
     """
     like = like or Cmapss()
     paths = [path for subset in like.subsets for path in _files(folder, subset)]
@@ -110,7 +109,7 @@ def load(name: str, folder: Path, reading: Reading, like: Cmapss | None = None) 
     if reading.number is None and reading.asked.labelled:
         if reading.bins is None:
             raise SettingError(
-                f"{name}: its labels are cycles that are left. Set [data] bins, such as [30, 80], for classes of life, "
+                f"{name}: its labels are remaining cycles. Set [data] bins, such as [30, 80], for classes of life, "
                 'or task = "regression".'
             )
         classes, y = names_of(reading.bins, reading.classes), np.searchsorted(reading.bins, left, "right")
@@ -129,7 +128,7 @@ def load(name: str, folder: Path, reading: Reading, like: Cmapss | None = None) 
 
 
 def counted(folder: Path) -> None:
-    """Check that the files of at least one subset are there; the number of their samples depends on the windows."""
+    """Check that the files of a subset are present; return None, because the number of samples depends on windows."""
     for subset in SUBSETS:
         with suppress(SettingError):
             _files(folder, subset)
@@ -144,15 +143,14 @@ def _files(folder: Path, subset: str) -> list[Path]:
     if missing:
         raise SettingError(
             f"{folder}: {', '.join(missing)} {'is' if len(missing) == 1 else 'are'} missing (packed as .gz or not). "
-            "`fedfloor datasets get cmapss` names NASA's archive that holds them; or leave the subset out of "
+            "`fedfloor datasets get cmapss` prints the address of NASA's archive; or leave the subset out of "
             "data.cmapss.subsets."
         )
     return [needed(folder, name) for name in names]
 
 
 def _taken(name: str, segment: NDArray[np.int32], part: NDArray[np.int8], need: int) -> Indices:
-    """Return the rows to use: all of a training engine, the last ``need`` of a test engine; the first one of an
-    engine with fewer several times."""
+    """Return the rows to use: all of a training engine, the last ``need`` of a test engine; short ones padded."""
     taken, short = [], {0: 0, 1: 0}
     for first, end in runs(segment, None):
         test = int(part[first])
@@ -168,13 +166,13 @@ def _taken(name: str, segment: NDArray[np.int32], part: NDArray[np.int8], need: 
 
 
 def _columns(name: str, sensors: Sequence[str], x: NDArray[np.float32], part: NDArray[np.int8]) -> list[int]:
-    """Return the numbers of the columns that are sensors."""
+    """Return the indices of the columns that are sensors."""
     varies = np.ptp(x[part == 0], axis=0) > 0
     if sensors == "all":
         return list(range(len(COLUMNS)))
     if sensors == "varying":
         if constant := [column for column, moves in zip(COLUMNS, varies, strict=True) if not moves]:
-            log.info("%s: constant in all training rows, and left out: %s.", name, ", ".join(constant))
+            log.info("%s: left out because they are constant in all training rows: %s.", name, ", ".join(constant))
         return np.flatnonzero(varies).tolist()
     chosen = [COLUMNS.index(name) for name in sensors]
     if not varies[chosen].any():
@@ -187,7 +185,7 @@ def _devices(
 ) -> tuple[tuple[str, ...], NDArray[np.int32], NDArray[np.int32]]:
     """Return the devices' names, the device of each row, and the factory of each device.
 
-    Engines for testing are dealt as those for training are, so that every device has some of its subset.
+    Test engines are dealt to devices like training engines, so that every device has some of its subset.
     """
     names, factory, owner = list[str](), list[int](), np.empty(len(engine), np.int32)
     for number, title in enumerate(like.subsets):
@@ -218,7 +216,7 @@ def _parse(paths: list[Path], writer: Writer) -> Mapping[str, Any]:
                 if len(after) != engine[-1]:
                     raise damaged(life, f"{len(after)} rows, but {test.name} has {engine[-1]} engines")
                 if after.min() < 0:
-                    raise damaged(life, f"row {int(after.argmin()) + 1}: {after.min():g} cycles are left")
+                    raise damaged(life, f"row {int(after.argmin()) + 1}: {after.min():g} remaining cycles")
                 left += after[engine - 1]
             writer.append("x", rows[:, 2:], np.float32)
             writer.append("left", left, np.float32)
@@ -231,7 +229,7 @@ def _parse(paths: list[Path], writer: Writer) -> Mapping[str, Any]:
 
 
 def _engines(path: Path, rows: NDArray[np.float64]) -> NDArray[np.int64]:
-    """Return the engine of each row, after a check that engines and their cycles count from 1."""
+    """Return the engine of each row, after a check that engines and their cycles are numbered from 1."""
     engine, cycle = rows[:, 0], rows[:, 1]
     new = np.diff(engine, prepend=0.0)
     follows = np.where(new == 0, np.diff(cycle, prepend=0.0) == 1, (new == 1) & (cycle == 1))
@@ -239,7 +237,7 @@ def _engines(path: Path, rows: NDArray[np.float64]) -> NDArray[np.int64]:
         row = int(np.flatnonzero(~follows)[0])
         raise damaged(
             path,
-            f"row {row + 1} is cycle {cycle[row]:g} of engine {engine[row]:g}: engines and their cycles count from 1, "
-            "one after the other",
+            f"row {row + 1} is cycle {cycle[row]:g} of engine {engine[row]:g}: engines and their cycles must be "
+            "numbered consecutively from 1",
         )
     return engine.astype(np.int64)

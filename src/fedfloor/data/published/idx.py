@@ -23,7 +23,7 @@ CLOTHES = (
 
 
 def load(name: str, folder: Path, classes: tuple[str, ...]) -> Dataset:
-    """Read a data set of four idx files, packed (``.gz``) or plain."""
+    """Read a data set of four idx files, packed (``.gz``) or not: uint8 [N, 1, H, W] and labels."""
     paths = [needed(folder, file) for file in FILES]
     entry = remember(f"idx 1, {len(classes)} classes", paths, lambda writer: _parse(paths, len(classes), writer))
     arrays = entry.arrays
@@ -67,19 +67,19 @@ def _check_magic(path: Path, magic: int, dimensions: int) -> None:
 def _array(path: Path, dimensions: int, digest: hashlib._Hash) -> NDArray[np.uint8]:
     """Read one idx file: magic number, lengths (big-endian, 4 bytes each), then the bytes."""
     data = bytearray()
-    for piece in pieces(path):  # unpacking it whole would take its length twice
+    for piece in pieces(path):  # unpacking the whole file at once would take twice its length
         data += piece
     header = 4 * (1 + dimensions)
     if len(data) < header:
-        raise damaged(path, f"cut short: {len(data)} bytes, the header alone has {header}")
+        raise damaged(path, f"incomplete: {len(data)} bytes, but the header alone has {header}")
     magic, *lengths = struct.unpack(f">{1 + dimensions}I", data[:header])
     _check_magic(path, magic, dimensions)
     expected = header + int(np.prod(lengths, dtype=object))  # object: a damaged header must not overflow
     if len(data) != expected:
-        short = "cut short" if len(data) < expected else "too long"
-        raise damaged(path, f"{short}: {len(data):,} bytes, its header promises {expected:,}")
+        short = "incomplete" if len(data) < expected else "too long"
+        raise damaged(path, f"{short}: {len(data):,} bytes, but its header states {expected:,}")
     if 0 in lengths:
-        raise damaged(path, f"holds nothing: its lengths are {' × '.join(map(str, lengths))}")
+        raise damaged(path, f"has no content: its lengths are {' × '.join(map(str, lengths))}")
     digest.update(data)
     return np.frombuffer(data, np.uint8, offset=header).reshape(lengths)
 
@@ -93,7 +93,7 @@ def _pair(
     if len(x) != len(y):
         raise damaged(labels, f"{len(y):,} labels, but {images.name} holds {len(x):,} images")
     if int(y.max()) >= classes:
-        raise damaged(labels, f"label {int(y.max())} at place {int(y.argmax()):,}: labels are 0 to {classes - 1}")
+        raise damaged(labels, f"label {int(y.max())} at index {int(y.argmax()):,}: labels are 0 to {classes - 1}")
     writer.append(f"x{part}", x[:, None])
     writer.append(f"y{part}", y, np.int64)
     return x.shape[1:]

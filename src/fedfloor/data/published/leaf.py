@@ -1,4 +1,4 @@
-"""FEMNIST as LEAF makes it: JSON files of writers with their characters (Caldas et al. 2018, arXiv 1812.01097)."""
+"""FEMNIST in LEAF's format: JSON files of writers with their characters (Caldas et al. 2018, arXiv 1812.01097)."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from fedfloor.data.files import damaged, head, pieces
 from fedfloor.errors import SettingError
 
 SPACE = re.compile(r"[ \t\n\r]*")
-TOKEN = 32  # characters; what is cut in the middle fails this close to the end of the text, unless it is a string
+TOKEN = 32  # characters; a truncated token other than a string fails within this distance of the text's end
 
 
 class Scan:
-    """A position in a JSON text; only the next pieces of the text are in memory.
+    """A position in a JSON text that is read in pieces, so that it need not fit into memory.
 
-    The value behind a name, and an item, must be read before the next one.
+    The value of each member, and each item, must be read before the next one.
 
     >>> scan = Scan([b'{"a": [1, 2', b'3], "b": {}}'])
     >>> {key: [scan.value() for _ in scan.items()] if key == "a" else scan.value() for key in scan.members()}
@@ -38,11 +38,11 @@ class Scan:
         self._decoder = codecs.getincrementaldecoder("utf-8-sig")()
         self._read = json.JSONDecoder().raw_decode
         self._text, self._at = "", 0
-        self._before = 0  # characters that were dropped
+        self._before = 0  # characters already discarded
         self._ended = False
 
     def peek(self) -> str:
-        """Return the next character that is no space; nothing at the end."""
+        """Return the next character that is no space; an empty text at the end."""
         while True:
             parsed = SPACE.match(self._text, self._at)
             self._at = parsed.end() if parsed else self._at
@@ -74,7 +74,7 @@ class Scan:
         return self._each("[", "]")
 
     def value(self) -> Any:
-        """Return the whole value that begins here.
+        """Return the complete value that begins here.
 
         Raises:
             ValueError: not JSON.
@@ -84,22 +84,22 @@ class Scan:
         while True:
             try:
                 parsed, end = self._read(self._text, self._at)
-                if end < len(self._text) or self._ended:  # at the very end, a number may go on
+                if end < len(self._text) or self._ended:  # at the end of a piece, a number may continue
                     self._at = end
                     return parsed
             except json.JSONDecodeError as error:
                 cut = error.pos >= len(self._text) - TOKEN or error.msg.startswith("Unterminated")
                 if self._ended or not cut:
                     raise self._wrong(error.msg, error.pos) from error
-            wanted = 2 * (len(self._text) - self._at)  # doubled, so that a long value is not read over and over
+            wanted = 2 * (len(self._text) - self._at)  # doubled, so that a long value is not parsed too often
             while not self._ended and len(self._text) - self._at <= wanted:
                 self._more()
 
     def end(self) -> None:
-        """Check that nothing follows.
+        """Check that only spaces follow.
 
         Raises:
-            ValueError: something does.
+            ValueError: other characters follow.
         """
         if self.peek():
             raise self._wrong("extra data")
@@ -134,14 +134,14 @@ class Scan:
 
 
 SIDE = 28
-HEAD = 1 << 22  # bytes looked at for "num_samples", which LEAF writes before the data
+HEAD = 1 << 22  # bytes searched for "num_samples", which LEAF writes before the data
 NOT_LEAF = "not LEAF: it must be an object with the keys 'users', 'num_samples' and 'user_data'"
 Wrong = Callable[[str], SettingError]
 
 
 @dataclass(frozen=True, eq=False)
 class _Person:
-    """One writer: the place of the first character among the images, and the labels, int64 [n]."""
+    """A writer: the index of the first character among the images, and the labels, int64 [n]."""
 
     start: int
     y: Labels
@@ -150,21 +150,21 @@ class _Person:
 def load(name: str, folder: Path) -> Dataset:
     """Read ``train/*.json[.gz]`` and ``test/*.json[.gz]``; the writers are the natural owners.
 
-    Owners are numbered in the order of the writers' names, the same in both parts; writers who appear in the test part
-    only (a split by writers) come after the others. Pixels v ∈ [0, 1] become round(255·v), 1 = paper, 0 = ink. The
-    files are read as streams: an image at a time becomes bytes.
+    Owners are numbered in the order of the writers' names, equally in both parts; writers that occur only in the test
+    part (a split by writers) come last. Pixels v ∈ [0, 1] become round(255·v), 1 = paper, 0 = ink. Files are read as
+    streams, and converted to bytes image by image.
 
     Raises:
-        SettingError: no files, or one that is cut short, damaged or contradicts itself.
+        SettingError: no files, or a file that is incomplete, damaged or inconsistent.
     """
     train, test = files(folder / "train"), files(folder / "test")
-    recipe = f"leaf 2, {len(train)} for training"  # names of files do not tell which part they are of
+    recipe = f"leaf 2, {len(train)} for training"  # names of files do not show their part
     entry = remember(recipe, [*train, *test], lambda writer: _parse(train, test, writer))
     return pooled(name, LETTERS_AND_DIGITS, _pool(entry, ""), _pool(entry, "_test"), entry.facts["digest"])
 
 
 def samples(folder: Path) -> tuple[int, int] | None:
-    """Return the numbers of training and test characters declared in the heads of the files; None without them."""
+    """Return the numbers of training and test characters stated at the beginning of the files; None if missing."""
     totals = []
     for part in ("train", "test"):
         total = 0
@@ -196,7 +196,7 @@ def _pool(entry: CacheEntry, part: str) -> SamplePool:
 
 
 def _parse(train: Sequence[Path], test: Sequence[Path], writer: Writer) -> Mapping[str, Any]:
-    hashes = hashlib.sha256(), hashlib.sha256()  # one for each part: the same files divided otherwise are other data
+    hashes = hashlib.sha256(), hashlib.sha256()  # one for each part: the division matters
     parts = {"": _part(train, "x", writer, hashes[0]), "_test": _part(test, "x_test", writer, hashes[1])}
     names = sorted(parts[""]) + sorted(set(parts["_test"]) - set(parts[""]))
     number = {name: i for i, name in enumerate(names)}
@@ -219,7 +219,7 @@ def _part(paths: Sequence[Path], array: str, writer: Writer, digest: hashlib._Ha
         if twice:
             raise SettingError(
                 f"{path}: writer '{twice[0]}' is already in another file of {path.parent}. "
-                "Keep one copy of each file (not both packed and unpacked)."
+                "Keep one copy of each file, either packed or unpacked."
             )
         people.update(parsed)
     if not any(len(person.y) for person in people.values()):
@@ -242,7 +242,7 @@ def _read(path: Path, array: str, writer: Writer, digest: hashlib._Hash) -> dict
                 raise damaged(path, NOT_LEAF)
             for name in scan.members():
                 if name in people:
-                    raise damaged(path, f"writer '{name}' is twice in 'user_data'")
+                    raise damaged(path, f"writer '{name}' occurs twice in 'user_data'")
                 people[name] = _person(scan, array, writer, partial(_damaged_writer, path, name))
             top[key] = None
         scan.end()
@@ -271,7 +271,7 @@ def _check(path: Path, top: Mapping[str, Any], people: Mapping[str, _Person]) ->
         if not isinstance(user, str) or user not in people:
             raise damaged(path, f"writer {user!r} is in 'users' but not in 'user_data'")
     if len(users) != len(set(users)):
-        raise damaged(path, "a writer is named twice in 'users'")
+        raise damaged(path, "a writer occurs twice in 'users'")
     if len(people) != len(users):
         raise damaged(path, f"'user_data' has {len(people)} writers, 'users' names {len(users)}")
     if top.get("num_samples") != [len(people[user].y) for user in users]:
@@ -279,7 +279,7 @@ def _check(path: Path, top: Mapping[str, Any], people: Mapping[str, _Person]) ->
 
 
 def _person(scan: Scan, array: str, writer: Writer, wrong: Wrong) -> _Person:
-    """Read {"x": …, "y": …}, in any order, and write the images."""
+    """Read {"x": …, "y": …} in any order, write the images, and return the writer."""
     if scan.peek() != "{":
         raise wrong("no x and y")
     images: bytearray | None = None
@@ -288,7 +288,7 @@ def _person(scan: Scan, array: str, writer: Writer, wrong: Wrong) -> _Person:
     for key in scan.members():
         seen.add(key)
         if key == "x":
-            with np.errstate(over="ignore"):  # it is infinite then, and refused
+            with np.errstate(over="ignore"):  # an overflow gives infinity, which is refused
                 images = _images(scan, wrong)
         else:
             value = scan.value()
@@ -318,7 +318,7 @@ def _images(scan: Scan, wrong: Wrong) -> bytearray:
             raise wrong(_shapes())
         v = v.astype(np.float32)
         if not (v.min() >= 0 and v.max() <= 1):  # also False for NaN
-            raise wrong(f"image {number}: pixels from {v.min()} to {v.max()}: they must be finite and lie in [0, 1]")
+            raise wrong(f"image {number}: pixels from {v.min()} to {v.max()}: they must be finite and in [0, 1]")
         images += np.rint(255 * v).astype(np.uint8).tobytes()
     return images
 

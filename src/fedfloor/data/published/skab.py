@@ -1,4 +1,4 @@
-"""SKAB, the Skoltech Anomaly Benchmark: a pump's test bench, 8 sensors once a second, one anomaly in each recording.
+"""SKAB, the Skoltech Anomaly Benchmark: a pump's test bench, 8 sensors at 1 Hz, one anomaly in each recording.
 
 Katser and Kozitsin, Skoltech Anomaly Benchmark (SKAB), 2020, doi:10.34740/KAGGLE/DSV/1693952, version 0.9.
 """
@@ -24,7 +24,7 @@ from fedfloor.data.split import Rows, runs
 from fedfloor.errors import SettingError, require
 from fedfloor.tasks.reconstruction import CLASSES, Reconstruction
 
-# recordings of an inlet valve that closes, an outlet valve, other faults, and one of normal operation without labels
+# recordings of a closing inlet valve, an outlet valve, other faults, and of normal operation without labels
 SUBSETS = ("valve1", "valve2", "other", "anomaly-free")
 SENSORS = (
     "Accelerometer1RMS", "Accelerometer2RMS", "Current", "Pressure", "Temperature", "Thermocouple", "Voltage",
@@ -32,16 +32,17 @@ SENSORS = (
 )  # fmt: skip
 LABELS = ("anomaly", "changepoint")
 TIME = re.compile(r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d", re.ASCII)
-TASK = Reconstruction()  # where the experiment names no task
+TASK = Reconstruction()  # if the experiment sets no task
 
 
 @dataclass(frozen=True)
 class Skab:
-    """The recordings that are read, each a device, and their share for training.
+    """The recordings to read, each a device, and their rows for training.
 
     Args:
         subsets: valve1, valve2, other, anomaly-free, each a factory.
-        rows: the first ones of a recording, which train; 400 on the benchmark's leaderboard. The rest are for testing.
+        rows: the number of first rows of a recording for training, 400 on the benchmark's leaderboard; the others are
+            for testing.
     """
 
     subsets: tuple[str, ...] = ("valve1",)
@@ -57,16 +58,16 @@ class Skab:
 def load(name: str, folder: Path, reading: Reading, like: Skab | None = None) -> Dataset:
     """Read recordings, the first rows of each for training and the rest for testing; gaps in time are ignored.
 
-    Rows of the recording without labels are normal. Change points, which no model learns from, are not read.
+    Rows of the recording without labels are normal. Change points are not read, because no model uses them.
 
     Args:
         name: the data set's name.
         folder: the folder of ``valve1``, ``valve2``, ``other`` and ``anomaly-free``, with a table for each run.
-        reading: task and windows.
-        like: the recordings that are read.
+        reading: the settings of task and windows.
+        like: the recordings to read; None for the defaults.
 
     Raises:
-        SettingError: a folder is missing, a file is damaged, or a recording has no more rows than those that train.
+        SettingError: a folder is missing, a file is damaged, or a recording has no rows for testing.
     """
     like = like or Skab()
     paths = [path for subset in like.subsets for path in _files(folder, subset)]
@@ -76,7 +77,8 @@ def load(name: str, folder: Path, reading: Reading, like: Skab | None = None) ->
     for first, end in runs(device, None):
         if end - first <= like.rows:
             raise SettingError(
-                f"{paths[device[first]]}: {end - first} rows, and data.skab.rows = {like.rows} train: no row is left."
+                f"{paths[device[first]]}: {end - first} rows, of which data.skab.rows = {like.rows} are for training: "
+                "none is left for testing. Set fewer."
             )
         part[first : first + like.rows] = 0
     rows = Rows(entry.arrays["x"], entry.arrays["y"], device, device, part=part, time=entry.arrays["time"])
@@ -87,7 +89,7 @@ def load(name: str, folder: Path, reading: Reading, like: Skab | None = None) ->
 
 
 def counted(folder: Path) -> None:
-    """Check that at least one subset is there; the number of its samples depends on windows and settings."""
+    """Check that a subset is present; return None, because the number of samples depends on the settings."""
     if not any((folder / subset).is_dir() for subset in SUBSETS):
         _files(folder, SUBSETS[0])
 
@@ -97,8 +99,8 @@ def _files(folder: Path, subset: str) -> list[Path]:
     paths = {_stem(path): path for path in (folder / subset).glob("*.csv*") if path.name.endswith((".csv", ".csv.gz"))}
     if not paths:
         raise SettingError(
-            f"{folder / subset}: no recordings (*.csv, packed as .gz or not) are there. `fedfloor datasets get skab` "
-            "prints how to get them; or leave the subset out of data.skab.subsets."
+            f"{folder / subset}: no recordings (*.csv, packed as .gz or not). `fedfloor datasets get skab` prints "
+            "instructions to get them; or leave the subset out of data.skab.subsets."
         )
     return [paths[key] for key in sorted(paths, key=lambda stem: (len(stem), stem))]
 
@@ -115,7 +117,7 @@ def _parse(paths: list[Path], writer: Writer) -> Mapping[str, Any]:
         time, values = _table(path, data)
         odd = values[:, len(SENSORS)] if values.shape[1] > len(SENSORS) else np.zeros(len(values))
         for row in np.flatnonzero(~np.isin(odd, (0, 1)))[:1].tolist():
-            raise damaged(path, f"row {row + 2}: an anomaly is 0 or 1")
+            raise damaged(path, f"row {row + 2}: the anomaly must be 0 or 1")
         writer.append("x", values[:, : len(SENSORS)], np.float32)
         writer.append("y", odd, np.int64)
         writer.append("time", time, np.float64)
@@ -124,7 +126,7 @@ def _parse(paths: list[Path], writer: Writer) -> Mapping[str, Any]:
 
 
 def _table(path: Path, data: bytes) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return times in seconds from 1970 on and a recording's numbers, row by row."""
+    """Return the times of a recording in seconds since 1970, float64 [n], and its numbers, a row per time."""
     header, *lines = data.decode("utf-8", "replace").split("\n")
     columns = tuple(header.strip().split(";"))
     if columns not in (("datetime", *SENSORS), ("datetime", *SENSORS, *LABELS)):
@@ -133,7 +135,7 @@ def _table(path: Path, data: bytes) -> tuple[NDArray[np.float64], NDArray[np.flo
     for row, line in enumerate(cells, 2):
         try:
             numbers = [float(cell) for cell in line[1:]]
-            if not TIME.fullmatch(line[0]):  # NumPy takes "NaT" and "now", too
+            if not TIME.fullmatch(line[0]):  # NumPy accepts "NaT" and "now", too
                 raise ValueError(f"{line[0][:40]!r} is no time such as 2020-03-09 10:14:33")
             np.datetime64(line[0], "s")
         except ValueError as error:

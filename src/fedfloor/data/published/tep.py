@@ -1,4 +1,4 @@
-"""The Tennessee Eastman process: simulated chemical plant, normal operation and 21 faults, 52 variables.
+"""The Tennessee Eastman process: a simulated chemical plant with 52 variables, normal operation and 21 faults.
 
 Downs and Vogel, Computers & Chemical Engineering 17 (1993) 245; the recordings are those of Russell, Chiang and Braatz,
 Data-driven Techniques for Fault Detection and Diagnosis in Chemical Processes, Springer 2000.
@@ -24,20 +24,20 @@ COLUMNS = (*(f"XMEAS({i})" for i in range(1, 42)), *(f"XMV({i})" for i in range(
 CLASSES = ("normal", *(f"IDV({i})" for i in range(1, 22)))
 FILES = tuple(f"d{fault:02d}{part}.dat" for part in ("", "_te") for fault in range(len(CLASSES)))
 TEST_ROWS = 960
-ONSET = 160  # rows of a test recording before its fault sets in: eight hours at three minutes a row
-TRAINING_ROWS = (480, 500)  # of a recording with a fault (which starts with the fault), and of normal operation
+ONSET = 160  # rows of a test recording before the onset of its fault: eight hours at three minutes a row
+TRAINING_ROWS = (480, 500)  # of a recording with a fault (from its first row), and of normal operation
 
 
 def load(name: str, folder: Path, reading: Reading) -> Dataset:
     """Read the 22 training and 22 test recordings: rows of 52 numbers, or windows of them.
 
-    A row's class is the fault that is on: a test recording is normal for its first 160 rows. ``d00.dat`` is published
+    The class of a row is its present fault: the first 160 rows of a test recording are normal. ``d00.dat`` is published
     transposed, 52 × 500.
 
     Args:
         name: the data set's name.
         folder: the folder of ``d00.dat[.gz]`` … ``d21_te.dat[.gz]``.
-        reading: the windows; the data come split, and nothing is missing.
+        reading: the settings of windows; test samples are supplied, and no values are missing.
     """
     paths = [needed(folder, file) for file in FILES]
     entry = remember("tep 1", paths, lambda writer: _parse(paths, writer))
@@ -48,7 +48,7 @@ def load(name: str, folder: Path, reading: Reading) -> Dataset:
 
 
 def samples(folder: Path) -> tuple[int, int]:
-    """Return the published numbers of training and test rows, if all files are there."""
+    """Return the published numbers of training and test rows, if all files are present."""
     for file in FILES:
         needed(folder, file)
     faults = len(CLASSES) - 1
