@@ -131,7 +131,7 @@ def test_times_in_the_future_and_rows_without_a_time_are_left_out(
     with sensing(path, tmp_path / "b.sqlite") as end:
         assert until(lambda: times(tmp_path / "b.sqlite") == [0, 1, 3])
         assert end()["refused times"] == 4
-    assert caplog.text.count("or of the future") == 1
+    assert caplog.text.count("or in the future") == 1
 
 
 def test_labels_that_come_later_in_a_file(tmp_path: Path) -> None:
@@ -150,13 +150,13 @@ def test_labels_that_come_later_in_a_file(tmp_path: Path) -> None:
         ("", "source is missing"),
         ('[source]\nkind = "opcuaa"\n', "Did you mean 'opcua'"),
         ('[source]\nkind = "folder"\npath = "none"\n', "does not exist"),
-        ('[source]\nkind = "folder"\npath = "press"\nfiles = "../*"\n', "a form of file names in the folder"),
+        ('[source]\nkind = "folder"\npath = "press"\nfiles = "../*"\n', "a pattern of file names in the folder"),
         ('period_s = -1\n[source]\nkind = "folder"\npath = "press"\n', "period_s = -1.0: must be from 0"),
         ('[source]\nkind = "folder"\npath = "press"\n[tags]\na = "temp"\nb = "temp"\n', "an address once"),
-        ('[source]\nkind = "folder"\npath = "press"\n[tags]\na = "tmep"\n', "no column 'tmep', or two. Did you mean"),
-        ('[source]\nkind = "folder"\npath = "press"\n[labels]\ntopic = "a/b"\n', "only source.kind = 'mqtt'"),
+        ('[source]\nkind = "folder"\npath = "press"\n[tags]\na = "tmep"\n', "no column 'tmep', or several"),
+        ('[source]\nkind = "folder"\npath = "press"\n[labels]\ntopic = "a/b"\n', "requires source.kind = 'mqtt'"),
         ('[source]\nkind = "opcua"\nurl = "http://x"\n', "an address, such as 'opc.tcp://host:4840'"),
-        ('[source]\nkind = "sparkplug"\ngroup = "a/b"\nnode = "n"\nbroker = { host = "h" }\n', "without the signs"),
+        ('[source]\nkind = "sparkplug"\ngroup = "a/b"\nnode = "n"\nbroker = { host = "h" }\n', "the characters"),
         ('[source]\nkind = "mqtt"\nbroker = { host = "h" }\n[tags]\na = "plant/+#x"\n', "without wildcards"),
         ('[source]\nkind = "mqtt"\nbroker = { host = "h" }\n', "neither tags nor source.topics"),
         ('[source]\nkind = "mqtt"\nbroker = { host = "h", user = "u", password = "x" }\n[tags]\na="t"\n', "must be $"),

@@ -121,7 +121,7 @@ def test_a_server_that_begins_again_without_a_node(tmp_path: Path, caplog: pytes
         with opcua_server(2, pace_s=0.05, port=port, step=1000):
             assert until(lambda: times(into)[-1] >= 1050, 90)
     got = buffer.read(into)
-    assert "ns=2;s=Press.2 no longer exists" in caplog.text
+    assert "ns=2;s=Press.2 does not exist any more" in caplog.text
     assert np.isnan(got.x[-1]).tolist() == [False, False, True]
     assert not np.isnan(got.x[:50]).any()
 

@@ -1,4 +1,4 @@
-"""The ring buffer of sensor rows: one SQLite file, bounded in size and age."""
+"""The ring buffer of sensor rows: an SQLite file, bounded in size and age."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ CREATE TABLE IF NOT EXISTS labels (since REAL, until REAL, label TEXT NOT NULL, 
 """
 COUNT = """INSERT INTO about VALUES ('written', ?)
     ON CONFLICT (key) DO UPDATE SET value = CAST(CAST(value AS INTEGER) + excluded.value AS TEXT)"""
-OVERHEAD = 48  # bytes of a row beside its values
-FILL = 1.25  # times the bytes of rows that their pages take
+OVERHEAD = 48  # bytes of a row in addition to its values
+FILL = 1.25  # ratio of the size of pages to that of their rows
 WAITING = 20_000  # rows in memory while the disk is full
 Label = tuple[float, float, str]  # since, until, label
 
 
 class Buffer:
-    """A ring buffer that is open for writing, by one process at a time.
+    """A ring buffer open for writing, by one process at a time.
 
     Args:
-        base: the connection.
-        path: the file.
+        base: the connection to SQLite.
+        path: the path of the file.
         columns: the columns of the sensors.
-        most: rows.
-        age_s: the age of the oldest row; the newest is 0.
+        most: the maximum number of rows.
+        age_s: the maximum age of a row, relative to the newest.
     """
 
     def __init__(self, base: sqlite3.Connection, path: Path, columns: Sequence[str], most: int, age_s: float) -> None:
@@ -49,20 +49,20 @@ class Buffer:
         self._labels: list[Label] = []
         self._position: str | None = None
         self._full = ""
-        self.lost = 0  # rows, while the disk was full
+        self.lost = 0  # number of rows lost while the disk was full
         (self.rows,) = base.execute("SELECT count(*) FROM rows").fetchone()
 
     @property
     def newest(self) -> tuple[int, float] | None:
-        """The epoch and the time of the newest row, s since 1970."""
+        """The epoch and the time (s since 1970) of the newest row; None without rows."""
         row: tuple[int, float] | None
         row = self._base.execute("SELECT epoch, time FROM rows ORDER BY epoch DESC, time DESC LIMIT 1").fetchone()
         return row
 
     def write(self, rows: Iterable[Row], labels: Iterable[Label] = (), position: str | None = None) -> None:
-        """Write rows, labels and the source's position in one step; drop the oldest rows beyond the bounds.
+        """Write rows, labels and the source's position in one transaction; delete the oldest rows beyond the bounds.
 
-        While the disk is full they wait in memory, as many as fit, and are written once there is room.
+        While the disk is full, a limited number of rows waits in memory, to be written once there is room.
         """
         for row in rows:
             self.lost += len(self._waiting) == self._waiting.maxlen
@@ -72,13 +72,14 @@ class Buffer:
         if not self._waiting and not self._labels and self._position is None:
             return
         try:
-            with self._base:  # a transaction
+            with self._base:  # as a transaction
                 self._write()
         except sqlite3.OperationalError as error:
             if self._full != str(error):
                 self._full = str(error)
                 log.error(
-                    "%s cannot be written (%s). Make room: up to %d rows wait in memory, then the oldest are lost.",
+                    "%s cannot be written (%s). Free disk space: up to %d rows wait in memory, then the oldest are "
+                    "lost.",
                     self.path, error, self._waiting.maxlen,
                 )  # fmt: skip
             return
@@ -120,26 +121,28 @@ def writing(path: Path, columns: Sequence[str], max_mb: float, max_age_h: float,
     """Open a ring buffer for writing; create it if it does not exist.
 
     Args:
-        columns: the columns of the sensors; those of the buffer where it is there and none are given.
-        max_mb: the size of the file, in millions of bytes.
-        max_age_h: the age, in hours, of the oldest row.
-        gap_s: rows further apart belong to different recordings.
+        columns: the columns of the sensors; if empty, those of the existing buffer.
+        max_mb: the maximum size of the file, in MB (10^6 bytes).
+        max_age_h: the maximum age of a row, in hours.
+        gap_s: the pause, in s, beyond which rows belong to different recordings.
 
     Raises:
-        SettingError: the file is something else, or a buffer of other sensors.
-        RunError: another process writes to it, or there is no room for it.
+        SettingError: the file is no buffer, or a buffer of other sensors.
+        RunError: another process writes to the buffer, or the disk is full.
     """
     from filelock import FileLock, Timeout
 
     most = int(max_mb * 1e6 / FILL / (4 * len(columns) + OVERHEAD))
     if not path.parent.is_dir():
-        raise SettingError(f"--into {path}: folder {path.parent} does not exist.")
+        raise SettingError(f"--into {path}: folder {path.parent} does not exist. Create it, or choose another one.")
     try:
         with FileLock(f"{path}.lock", timeout=0), opened(path, "rwc") as base:
             _prepare(base, path, columns, gap_s)
             yield Buffer(base, path, columns, most, max_age_h * 3600)
     except Timeout:
-        raise RunError(f"{path}: another process writes to it. One fedfloor sense fills a buffer.") from None
+        raise RunError(
+            f"{path}: another process writes to it. Stop that fedfloor sense, or choose another file."
+        ) from None
     except OSError as error:
         raise RunError(f"{path} could not be written: {error.strerror or error}.") from error
 
@@ -151,7 +154,8 @@ def _prepare(base: sqlite3.Connection, path: Path, columns: Sequence[str], gap_s
     base.execute("PRAGMA synchronous = NORMAL")
     if known is not None and known != tuple(columns):
         raise SettingError(
-            f"{path} holds rows of other sensors: {', '.join(known)}. Give --into another file, or move this one away."
+            f"{path} holds rows of other sensors: {', '.join(known)}. Give another file with --into, or move this "
+            "file away."
         )
     with base:
         base.execute("BEGIN")
@@ -164,12 +168,12 @@ def _prepare(base: sqlite3.Connection, path: Path, columns: Sequence[str], gap_s
 
 
 def held(path: Path) -> tuple[tuple[str, ...] | None, str | None]:
-    """Return the sensors of a buffer and the position of its source; None where it does not exist, or is empty.
+    """Return the sensors of a buffer and the position of its source, None without a buffer or without a position.
 
-    The position of a source that has none of its own is the time of the newest row.
+    For a source without positions, the position is the time of the newest row.
 
     Raises:
-        SettingError: the file is something else.
+        SettingError: the file is no buffer.
     """
     if not path.exists():
         return None, None
@@ -178,7 +182,7 @@ def held(path: Path) -> tuple[tuple[str, ...] | None, str | None]:
         about = dict(base.execute("SELECT key, value FROM about")) if "about" in tables else {}
         newest = base.execute("SELECT max(time) FROM rows").fetchone()[0] if "rows" in tables else None
     if tables and about.get("format") != FORMAT:
-        raise SettingError(f"{path}: a database of something else, which is left as it is. Give --into another file.")
+        raise SettingError(f"{path}: a database with other content, left unchanged. Give another file with --into.")
     return (
         (tuple(json.loads(about["columns"])), about.get("position", newest and str(newest))) if tables else (None, None)
     )

@@ -1,4 +1,4 @@
-"""The protocol of sources: updates of addresses with times, and signals about the connection."""
+"""The protocol of sources: updates of addresses' values, and signals about the connection."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ from fedfloor.data.files.columnar import LARGEST
 from fedfloor.data.files.times import EPOCHS, moment
 from fedfloor.errors import SettingError
 
-POLL_S = 0.2  # between two signals of a source without news
-WAITING = 20_000  # updates between a source's thread and the buffer; more wait at the sender
+POLL_S = 0.2  # between two signals of a source without updates
+WAITING = 20_000  # updates between a source's thread and the buffer; others wait at the sender
 LONGEST_LABEL = 200  # characters
-MOST_WARNINGS = 1_000  # of one process
+MOST_WARNINGS = 1_000  # logged by a process
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class Update:
-    """Values that a source reports.
+    """Values reported by a source at a time.
 
     Args:
         time: s since 1970 by the source's clock.
-        values: address → value as it came.
-        stored: kept by the source while the connection was lost, and sent afterwards.
-        initial: a present value at the beginning of a connection, which may have been set long before.
-        position: the position after these values, for sources that can continue from one.
+        values: address → value as received.
+        stored: whether the source kept them while the connection was lost.
+        initial: whether they are present values at the beginning of a connection, perhaps set long before.
+        position: the position after these values, for sources that can continue from a position.
     """
 
     time: float
@@ -44,7 +44,7 @@ class Update:
 
 
 class Signal(Enum):
-    """``ALIVE``: no news, all values hold. ``IDLE``: no news. ``LOST``: the connection is lost, no value is known."""
+    """A source's signal: ``ALIVE``: no update, all values hold; ``IDLE``: no update; ``LOST``: no connection."""
 
     ALIVE = "alive"
     IDLE = "idle"
@@ -55,24 +55,24 @@ Event = Update | Signal
 
 
 class SensorSource(Protocol):
-    """Reports what sensors measure."""
+    """A source of sensor values."""
 
     def events(self, addresses: Sequence[str], stop: threading.Event, position: str | None) -> Iterator[Event]:
-        """Yield updates, and a signal whenever there are no more, at least each ``POLL_S``, until ``stop`` is set.
+        """Yield updates, and a signal at least every ``POLL_S`` while there are none, until ``stop`` is set.
 
         Args:
-            addresses: the addresses of the sensors; none: all that there are.
-            position: the position of the last update that was written.
+            addresses: the addresses of the sensors; if empty, all addresses of the source.
+            position: the position of the last update written to the buffer.
 
         Raises:
-            SettingError: an address that the source does not have, or a connection that is refused for good.
+            SettingError: the source lacks an address, or refuses the connection permanently.
         """
         ...
 
 
 @dataclass
 class Inbox:
-    """The queue between a connection's thread and the reader of its events; when it is full, the thread waits."""
+    """The queue between a connection's thread and the reader of its events; the thread waits while it is full."""
 
     stop: threading.Event
     queue: queue.Queue[Event | BaseException] = field(default_factory=lambda: queue.Queue(WAITING))
@@ -86,7 +86,7 @@ class Inbox:
                 continue
 
     def events(self, quiet: Callable[[], Signal]) -> Iterator[Event]:
-        """Yield the events, and whenever there are no more the signal that ``quiet`` returns."""
+        """Yield the events, and the signal returned by ``quiet`` while there are none."""
         drained = False
         while not self.stop.is_set():
             try:
@@ -99,7 +99,7 @@ class Inbox:
 
 
 def number(value: object) -> float | None:
-    """Return a value as a finite number of 32 bits, NaN for a missing one; None for anything else.
+    """Return a value as a number: NaN if it is missing or exceeds float32, None if it is no number.
 
     >>> number(True), number(2), number(1e300), number(None), number("2.0")
     (1.0, 2.0, nan, nan, None)
@@ -112,14 +112,14 @@ def number(value: object) -> float | None:
 
 
 def label(value: object) -> str:
-    """Return a value as a label: texts, whole numbers and booleans; "" for anything else."""
+    """Return a text, integer or boolean as a label; "" for other values."""
     known = isinstance(value, str | int) or (isinstance(value, float) and value.is_integer())
     text = str(int(value) if isinstance(value, float) and known else value).strip() if known else ""
     return text if len(text) <= LONGEST_LABEL and text.isprintable() else ""
 
 
 def seconds(value: object, unit: str = "s") -> float | None:
-    """Return a time in s since 1970 from a number in a unit or a text in ISO 8601; None where it is no time.
+    """Return a time in s since 1970, given as a number in ``unit`` or a text in ISO 8601; None for other values.
 
     >>> seconds(1500, "ms"), seconds("1970-01-01T00:01:00Z"), seconds("soon"), seconds(float("nan"))
     (1.5, 60.0, None, None)
@@ -137,19 +137,21 @@ def seconds(value: object, unit: str = "s") -> float | None:
 
 
 def secret(text: str, noun: str) -> str:
-    """Return the value of the environment variable that ``$NAME`` names: secrets are not written to files.
+    """Return the value of the environment variable in a text ``$NAME``, as files must not contain secrets.
 
     Raises:
-        SettingError: another text, or no such variable.
+        SettingError: another text, or an unset variable.
     """
     name = text.removeprefix("$")
     if not text.startswith("$") or name not in os.environ:
-        raise SettingError(f"{noun}: must be $NAME, an environment variable that is set; no password stands in a file.")
+        raise SettingError(
+            f"{noun}: must be $NAME with a set environment variable, because files must not contain passwords."
+        )
     return os.environ[name]
 
 
 def warn_once(warned: set[str], key: str, text: str, *more: object) -> None:
-    """Log a warning of a kind once: messages from outside must not fill the log."""
+    """Log the first warning of each kind only, so that messages from outside cannot fill the log."""
     if key not in warned and len(warned) < MOST_WARNINGS:
         warned.add(key)
         log.warning(text, *more)

@@ -1,4 +1,4 @@
-"""A folder of tables that grows: CSV files that get new rows, and CSV or Parquet files that are added."""
+"""A growing folder of tables: CSV files with rows appended, and new CSV or Parquet files."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ from fedfloor.sensors.events import POLL_S, Event, Signal, Update, seconds
 
 log = logging.getLogger(__name__)
 
-BLOCK = 1 << 20  # bytes of CSV read at once
+BLOCK = 1 << 20  # bytes of CSV read at a time
 LONGEST = 1 << 16  # bytes of a line
 MISSING = ("", "na", "n/a", "nan", "null", "none", "-", "?")
 
 
 @dataclass(frozen=True)
 class FolderSource:
-    """A folder of tables, read in the order of their names; each CSV row once it ends with a line end.
+    """A folder of tables, read in the order of their names; a CSV row is read once its line is complete.
 
     Args:
         path: the path of the folder.
-        files: a pattern of the files that are read, such as ``*.csv``.
+        files: the pattern of the names of files to read, such as ``*.csv``.
         time: the column of times.
         unit: the unit of times that are numbers.
         decimal: the decimal mark.
@@ -47,12 +47,12 @@ class FolderSource:
 
     def __post_init__(self) -> None:
         plain = bool(self.files) and "/" not in self.files and ".." not in self.files
-        require(plain, "source.files", self.files, "a form of file names in the folder, such as '*.csv'")
+        require(plain, "source.files", self.files, "a pattern of file names in the folder, such as '*.csv'")
 
     def events(self, addresses: Sequence[str], stop: threading.Event, position: str | None) -> Iterator[Event]:
-        """Yield the rows of all files, then those that are added."""
+        """Yield the rows of all files, and then those that are added."""
         if not self.path.is_dir():
-            raise SettingError(f"source.path: folder {self.path} does not exist.")
+            raise SettingError(f"source.path: folder {self.path} does not exist. Create it, or correct the path.")
         read = _positions(position)
         while not stop.is_set():
             news = False
@@ -68,7 +68,7 @@ class FolderSource:
                 stop.wait(POLL_S)
 
     def _rows(self, path: Path, addresses: Sequence[str], read: dict[str, int]) -> Iterator[Update]:
-        """Yield a file's rows beyond those that were read; ``read`` is the bytes of CSV or the rows of Parquet."""
+        """Yield a file's new rows; ``read`` has the bytes (CSV) or rows (Parquet) already read by file."""
         done = read.get(path.name, 0)
         rows: Iterator[tuple[int, list[str]]]
         if path.name.casefold().endswith(PARQUET):
@@ -80,7 +80,7 @@ class FolderSource:
         else:
             try:
                 if path.stat().st_size < done:
-                    log.warning("%s: shorter than before, so it is read from its beginning.", path)
+                    log.warning("%s: shorter than before, therefore read from its beginning.", path)
                     done = 0
                 if path.stat().st_size == done:
                     return
@@ -101,14 +101,17 @@ class FolderSource:
             yield Update(time, values, position=json.dumps(read))
 
     def _lines(self, path: Path, done: int) -> tuple[list[str], Iterator[tuple[int, list[str]]]]:
-        """Return a CSV file's header and its whole rows from a byte on, each with the byte after it."""
+        """Return a CSV file's header and its complete rows from a byte on, each with the offset of its end."""
         with path.open("rb") as file:
             first = file.readline(LONGEST)
         text = first.decode("utf-8-sig", "replace")
         if not text.endswith("\n"):
             if len(first) >= LONGEST:
-                raise SettingError(f"{path}: a first line of more than {LONGEST:,} bytes is no header of a table.")
-            return [], iter(())  # its header is not whole yet
+                raise SettingError(
+                    f"{path}: the first line has more than {LONGEST:,} bytes and is no header. Give "
+                    "CSV files with a header."
+                )
+            return [], iter(())  # its header is not complete yet
         mark = delimiter_of(text, self.decimal)
         header = [name.strip() for name in next(csv.reader([text], delimiter=mark))]
         return header, whole_rows(path, max(done, len(first)), mark)
@@ -117,7 +120,7 @@ class FolderSource:
         for name in (self.time, *addresses):
             if header.count(name) != 1:
                 known = f"Available: {', '.join(header[:40])}."
-                raise SettingError(f"{path}: no column '{name}', or two.{nearest(name, header)} {known}")
+                raise SettingError(f"{path}: no column '{name}', or several.{nearest(name, header)} {known}")
 
     def _value(self, cell: str) -> object:
         text = cell.strip()
@@ -130,15 +133,17 @@ class FolderSource:
 
 
 def whole_rows(path: Path, begin: int, mark: str) -> Iterator[tuple[int, list[str]]]:
-    """Yield the rows of a CSV file from a byte on that end with a line end, each with the byte after it."""
+    """Yield the complete rows of a CSV file from a byte on, each with the offset of its end."""
     with path.open("rb") as file:
         file.seek(begin)
         while block := file.read(BLOCK):
             end = block.rfind(b"\n") + 1
             if not end:
                 if len(block) == BLOCK:
-                    raise SettingError(f"{path}, after byte {begin}: a row of more than {BLOCK:,} bytes.")
-                return  # a row that is being written
+                    raise SettingError(
+                        f"{path}, after byte {begin}: a row of more than {BLOCK:,} bytes. Correct the file."
+                    )
+                return  # a row still being written
             for line in io.BytesIO(block[:end]):
                 begin += len(line)
                 text = line.decode("utf-8-sig", "replace").strip("\r\n")

@@ -1,4 +1,4 @@
-"""Updates of single sensors become rows: the values valid at every multiple of a period."""
+"""Conversion of updates of single sensors to rows: the valid values at every multiple of a period."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from numpy.typing import NDArray
 
 log = logging.getLogger(__name__)
 
-KEPT = 100_000  # updates that are put aside while a clock seems to have gone back
-BACK_S = 5.0  # after so long it has
-REWIND_S = 60.0  # by the source's clock
-EDGE = 1e-6  # of a period: times a rounding beyond a row's belong to it
+KEPT = 100_000  # updates kept while the clock may have been set back
+BACK_S = 5.0  # duration after which the clock counts as set back
+REWIND_S = 60.0  # of the source's clock, repeated after a reconnection
+EDGE = 1e-6  # of a period: tolerance for rounding of times
 
 
 @dataclass(frozen=True, eq=False)
 class Row:
-    """Values at a time.
+    """The values of all sensors at a time.
 
     Args:
-        epoch: one more after each time that the clock went back.
+        epoch: the number of times that the clock was set back.
         time: s since 1970, by the source's clock.
-        values: float32 [C], NaN where one is missing.
-        label: "" for none.
+        values: float32 [C], NaN where a value is missing.
+        label: the label, "" for none.
     """
 
     epoch: int
@@ -43,18 +43,18 @@ Pending = tuple[float, int, Cells, str]
 
 
 class RowGrid:
-    """Rows at multiples of a period.
+    """A converter of updates to rows at multiples of a period.
 
-    The row at time t has the last value up to t of every sensor. It is made once all sensors have a value after t, or
-    ``wait_s`` after the first of them came; while a source without news is alive its clock is assumed to go on. Over
-    more than ``gap_s`` without any value no value is carried over. With ``period_s = 0`` every update is a row.
+    The row at time t has every sensor's last value up to t. It is complete once all sensors have a value after t, or
+    ``wait_s`` after the first of these arrived; while a source is alive without updates, its clock is assumed to run.
+    No value is carried over a pause of more than ``gap_s``. With ``period_s = 0`` every update is a row.
 
     Args:
-        columns: C.
-        period_s: the time between rows.
-        wait_s: the time to wait for late values.
-        gap_s: the longest pause that is not a gap.
-        hold_s: the age above which a value counts as missing.
+        columns: C, the number of sensors.
+        period_s: the time between rows, in s.
+        wait_s: the time to wait for late values, in s.
+        gap_s: the longest pause within a recording, in s.
+        hold_s: the age above which a value counts as missing, in s.
         epoch, last: epoch and number of the newest row so far.
     """
 
@@ -72,18 +72,18 @@ class RowGrid:
         self._times, self._seen = np.full(columns, -np.inf), np.full(columns, -np.inf)
         self._label, self._pending, self._order = "", list[Pending](), 0
         self._newest, self._reached = -math.inf, 0.0
-        self._marks: deque[tuple[float, float]] = deque()  # (now, newest time then)
-        self._log: deque[tuple[Pending, list[tuple[int, Any, Any]], str]] = deque()  # with the values before
-        self.broken = True  # no value is carried on from before
+        self._marks: deque[tuple[float, float]] = deque()  # (now, newest time at that moment)
+        self._log: deque[tuple[Pending, list[tuple[int, Any, Any]], str]] = deque()  # with the preceding values
+        self.broken = True  # no earlier value is carried over
         self._back, self._back_since = list[tuple[float, Cells, str]](), 0.0
 
     def add(self, time: float, cells: Cells, label: str, now: float, *, initial: bool = False) -> None:
-        """Take values at a time.
+        """Add the values of a time.
 
         Args:
             cells: column → value.
-            now: s of this machine's monotonic clock.
-            initial: whether they were valid before, and yield no row.
+            now: this machine's monotonic clock, in s.
+            initial: whether they were set before, so that they yield no row.
         """
         if not initial and time < self.last - self.gap_s:
             self._back_since = self._back_since if self._back else now
@@ -109,10 +109,10 @@ class RowGrid:
         self._label = label or self._label
 
     def detach(self) -> RowGrid:
-        """Return the grid that goes on after a lost connection, without any value.
+        """Return a grid without values for the time after a lost connection.
 
-        This one goes back by ``REWIND_S``, as a lost connection is noticed late, and makes its last rows again with
-        what the source has stored.
+        This grid is set back by ``REWIND_S``, because a lost connection is detected late, and repeats its last rows
+        with the values stored by the source.
         """
         last = max(self.last, self._newest)
         while self._log:
@@ -127,10 +127,10 @@ class RowGrid:
         return RowGrid(len(self._values), self.period_s, self.wait_s, self.gap_s, self.hold_s, self.epoch, last)
 
     def rows(self, now: float, *, alive: bool = False, end: bool = False) -> Iterator[Row]:
-        """Yield the rows that are complete; with ``end`` all that there are.
+        """Yield the complete rows; with ``end`` all rows.
 
         Args:
-            now: s of this machine's monotonic clock; −∞ where more values are there that have not been added.
+            now: this machine's monotonic clock, in s; −∞ while more values wait to be added.
         """
         if self._back and (now - self._back_since >= BACK_S or len(self._back) >= KEPT or end):
             yield from self._turn_back(now)
@@ -163,7 +163,7 @@ class RowGrid:
         return math.ceil(time / self.period_s - EDGE) if math.isfinite(time) else -(1 << 62)
 
     def _next(self, limit: float) -> int | None:
-        """Return the number of the next row up to a limit, or None."""
+        """Return the number of the next row up to a limit; None if there is none."""
         ahead = self._number(self._pending[0][0]) if self._pending else None
         number = None if math.isinf(self.last) else round(self.last / self.period_s) + 1
         far = number is None or self.broken or (ahead is not None and (ahead - number) * self.period_s > self.gap_s)
@@ -175,7 +175,7 @@ class RowGrid:
         return number
 
     def _complete(self, now: float, *, alive: bool) -> float:
-        """Return the time up to which all values have arrived."""
+        """Return the time up to which all values have arrived, in s since 1970."""
         while len(self._marks) > 1 and now - self._marks[1][0] >= self.wait_s:
             self._marks.popleft()
         complete = float(self._seen.min(initial=np.inf)) if len(self._seen) else -math.inf
@@ -188,12 +188,12 @@ class RowGrid:
         return complete if math.isfinite(complete) else -1e18
 
     def _turn_back(self, now: float) -> Iterator[Row]:
-        """Begin a new epoch with the values put aside, as the clock was set back."""
+        """Begin a new epoch with the kept values after the clock was set back; yield the old epoch's rows."""
         back, self._back = self._back, []
         yield from self.rows(now, end=True)
         log.warning(
-            "the source's clock went back by %.0f s: rows from here on are a recording of their own. Where clocks "
-            'jump, set clock = "arrival".', self.last - back[0][0],
+            "the source's clock was set back by %.0f s: a new recording begins. If this happens often, set "
+            "" 'clock = "arrival".', self.last - back[0][0],
         )  # fmt: skip
         self.counts["clock went back"] += 1
         self._begin(len(self._values))

@@ -1,4 +1,4 @@
-"""MQTT topics whose messages are JSON, or a number alone."""
+"""MQTT topics with messages in JSON, or with a single number."""
 
 from __future__ import annotations
 
@@ -23,26 +23,27 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 KEEP_ALIVE_S = 15
-EXPIRY_S = 7 * 86400  # for so long a broker keeps what this client has not read
-PACKET_KB, ENVELOPE = 4096, 1 << 16  # larger messages are not even sent; bytes of topic and header beside a payload
-DEEPEST = 8  # tables in one another that an address or the list of a check goes down
-MOST_FIELDS = 2_000  # of a message, where all are listed
+EXPIRY_S = 7 * 86400  # time for which a broker keeps messages for this client
+PACKET_KB, ENVELOPE = 4096, 1 << 16  # brokers send no larger messages; bytes of topic and header beside a payload
+DEEPEST = 8  # nested objects in an address or in the list of --check, at most
+MOST_FIELDS = 2_000  # listed of a message, at most
 TOPIC = re.compile(r"[^\x00+#]{1,1000}")
 FILTER = re.compile(r"(\+|[^\x00+#/]*)(/(\+|[^\x00+#/]*))*(/#)?|#")
 
 
 @dataclass(frozen=True)
 class Broker:
-    """An MQTT broker.
+    """The settings of a connection to an MQTT broker.
 
     Args:
         host: the broker's name or address.
-        port: default: 8883 with ``ca``, else 1883.
-        client: this client's name, by which the broker keeps messages while it is away; one for each process.
-        user: name to log in.
-        password: ``$NAME``, the environment variable that holds it.
-        ca, cert, key: for TLS: the authority's certificate, and where the broker requires them, this client's.
-        max_kb: larger messages are left out.
+        port: by default 8883 with ``ca``, otherwise 1883.
+        client: this client's name, unique for each process; the broker keeps messages for it while it is away.
+        user: the user name.
+        password: ``$NAME`` of the environment variable with the password.
+        ca, cert, key: for TLS: the authority's certificate and, if the broker requires them, this client's certificate
+            and key.
+        max_kb: the size above which messages are left out, in KiB.
     """
 
     host: str
@@ -64,13 +65,13 @@ class Broker:
 
 @dataclass(frozen=True)
 class MqttSource:
-    """Topics of a broker; an address is ``TOPIC#FIELD.FIELD``, or ``TOPIC`` where the message is a number.
+    """Topics of a broker; an address is ``TOPIC#FIELD.FIELD``, or ``TOPIC`` for messages that are numbers.
 
     Args:
         broker: the broker of the topics.
-        time: the field of a message that is its time; "" where there is none: the arrival counts.
+        time: the field of a message with its time; "" for the time of its arrival.
         unit: the unit of times that are numbers.
-        topics: the topics that ``--check`` without tags subscribes to, such as ``plant/press-1/#``.
+        topics: the topics for ``--check`` without tags, such as ``plant/press-1/#``.
     """
 
     broker: Broker
@@ -92,19 +93,19 @@ class MqttSource:
             topic, mark, field = address.partition("#")
             if not TOPIC.fullmatch(topic) or "#" in field:
                 raise SettingError(
-                    f"tags: '{address}' is no address: TOPIC#FIELD, or TOPIC alone, without wildcards (+, #): a sensor "
-                    "is a value of a single topic."
+                    f"tags: '{address}' is no address: TOPIC#FIELD, or only TOPIC, without wildcards (+, #), because "
+                    "a sensor is a value of a single topic."
                 )
             wanted.setdefault(topic, []).append(mark + field)
         topics = [*wanted] or [*self.topics]
         if not topics:
-            raise SettingError('neither tags nor source.topics: name some, such as topics = ["plant/#"].')
+            raise SettingError('neither tags nor source.topics are set. Set one, such as topics = ["plant/#"].')
         inbox, warned = Inbox(stop), set[str]()
 
         def take(topic: str, payload: bytes) -> Iterable[Event]:
             document = parsed(payload)
             if not isinstance(document, dict) and ((wanted and "" not in wanted[topic]) or document is None):
-                warn_once(warned, topic, "%s: a message that is no JSON object is left out: %.60r", topic, payload)
+                warn_once(warned, topic, "%s: left out a message that is no JSON object: %.60r", topic, payload)
                 return
             if wanted:
                 values = {f"{topic}{end}": _at(document, end) for end in wanted[topic]}
@@ -121,7 +122,7 @@ class MqttSource:
 
 
 def parsed(payload: bytes) -> object:
-    """Return the content of a message in JSON; None where it is none.
+    """Return the content of a message in JSON; None for other messages.
 
     >>> parsed(b'{"a": [1, NaN]}'), parsed(b"2.5"), parsed(b"{"), parsed(b"[" * 100_000)
     ({'a': [1, nan]}, 2.5, None, None)
@@ -133,7 +134,7 @@ def parsed(payload: bytes) -> object:
 
 
 def _at(document: object, end: str) -> object:
-    """Return the value of ``#FIELD.FIELD`` in a document, the document itself for ``#`` and for nothing."""
+    """Return the value of ``#FIELD.FIELD`` in a document; the document itself for ``#`` and ""."""
     names = end[1:].split(".") if end[1:] else []
     for name in names[:DEEPEST]:
         document = document.get(name) if isinstance(document, dict) else None
@@ -141,12 +142,12 @@ def _at(document: object, end: str) -> object:
 
 
 def _fields(document: object, topic: str) -> Iterator[tuple[str, object]]:
-    """Yield the addresses and values of a document."""
+    """Yield the addresses and values of the fields in a document."""
     if not isinstance(document, dict):
         yield topic, document
         return
     left = [(f"{topic}#{name}", value, 1) for name, value in document.items()]
-    for address, value, depth in left:  # it grows meanwhile
+    for address, value, depth in left:  # the list grows during the loop
         if isinstance(value, dict) and depth < DEEPEST and len(left) < MOST_FIELDS:
             left += [(f"{address}.{name}", inner, depth + 1) for name, inner in value.items()]
         elif not isinstance(value, dict | list):
@@ -159,7 +160,7 @@ def connected(
     joined: Callable[[BoundedClient], object] = lambda client: None,  # noqa: ARG005
     lost: Callable[[], None] = lambda: None,
 ) -> Iterator[BoundedClient]:  # fmt: skip
-    """Subscribe to topics, connected again whenever the connection breaks.
+    """Yield a client subscribed to topics, which reconnects whenever the connection is lost.
 
     Args:
         take: (topic, payload) → events for the inbox.
@@ -180,24 +181,28 @@ def connected(
     def on_subscribe(_client: object, _data: object, _number: int, reasons: Any, _properties: object) -> None:
         refused = [topic for topic, reason in zip(topics, reasons, strict=False) if reason.is_failure]
         if refused:
-            inbox.put(SettingError(f"broker {name} does not let this client read {', '.join(refused)}."))
+            inbox.put(
+                SettingError(
+                    f"broker {name} refused the subscription to {', '.join(refused)}. Check the user's permissions."
+                )
+            )
         else:
             joined(client)
 
     def heard(topic: str, payload: bytes) -> None:
         if len(payload) > broker.max_kb * 1024:
-            text = "%s: a message of %d bytes is left out (broker.max_kb)."
+            text = "%s: left out a message of %d bytes (broker.max_kb)."
             warn_once(warned, f"{topic} size", text, topic, len(payload))
             return
         try:
             for event in take(topic, payload):
                 inbox.put(event)
-        except Exception as error:  # of any payload: the connection's thread goes on
+        except Exception as error:  # any error of a payload must not end the connection's thread
             text = "%s: a message cannot be read (%s: %s)."
             warn_once(warned, topic, text, topic, type(error).__name__, error)
 
     def failed(*_: object) -> None:
-        log.warning("broker %s cannot be reached (%s). It is tried again and again.", name, sys.exc_info()[1])
+        log.warning("broker %s cannot be reached (%s). Attempts continue.", name, sys.exc_info()[1])
 
     client.on_connect, client.on_subscribe, client.on_connect_fail = on_connect, on_subscribe, failed
     client.listen(heard)
@@ -228,5 +233,7 @@ def _client(broker: Broker) -> BoundedClient:
         try:
             client.tls_set(str(broker.ca), str(broker.cert or "") or None, str(broker.key or "") or None)
         except (OSError, ValueError) as error:
-            raise SettingError(f"source.broker: the certificates cannot be read ({error}).") from error
+            raise SettingError(
+                f"source.broker: the certificates cannot be read ({error}). Check ca, cert and key."
+            ) from error
     return client

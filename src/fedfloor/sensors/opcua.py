@@ -1,4 +1,4 @@
-"""OPC UA: subscriptions to variables, by asyncua; missed values are read from the server's history, if it has one."""
+"""OPC UA: subscriptions to variables with asyncua; missed values are read from the server's history, if available."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ log = logging.getLogger(__name__)
 
 TIMEOUT_S = 10.0
 LONGEST_WAIT_S = 30.0
-BROWSED = 2_000  # nodes, where no tags are given
+BROWSED = 2_000  # nodes listed without tags, at most
 DEEPEST = 12
-HISTORY = 100_000  # values of a node that are read at once
+HISTORY = 100_000  # values of a node read at once
 
 
 @dataclass(frozen=True)
@@ -28,13 +28,13 @@ class OpcUaSource:
     """Variables of a server; an address is a NodeId, such as ``ns=2;s=Press.Temperature``.
 
     Args:
-        url: such as ``opc.tcp://10.42.0.9:4840``.
-        publish_s: the time between two messages of the server.
-        sampling_s: the period at which the server samples a variable; 0: as fast as it can.
-        queue: values of a variable that the server keeps between two messages, and while the connection is broken.
+        url: the server's address, such as ``opc.tcp://10.42.0.9:4840``.
+        publish_s: the time between two messages of the server, in s.
+        sampling_s: the server's sampling period of a variable, in s; 0: as fast as possible.
+        queue: values of a variable that the server keeps between messages, and while the connection is lost.
         user: name to log in.
         password: ``$NAME``, the environment variable that holds it.
-        security: in asyncua's form: ``Basic256Sha256,SignAndEncrypt,CERTIFICATE,KEY``.
+        security: the security in asyncua's format: ``Basic256Sha256,SignAndEncrypt,CERTIFICATE,KEY``.
     """
 
     url: str
@@ -48,13 +48,15 @@ class OpcUaSource:
 
     def __post_init__(self) -> None:
         require(self.url.startswith("opc.tcp://"), "source.url", self.url, "an address, such as 'opc.tcp://host:4840'")
-        require("@" not in self.url, "source.url", self.url, "without a user: give source.user and source.password")
+        require(
+            "@" not in self.url, "source.url", self.url, "without a user; set source.user and source.password instead"
+        )
         require(0.01 <= self.publish_s <= 3600, "source.publish_s", self.publish_s, "from 0.01 to 3,600")
         require(0 <= self.sampling_s <= 3600, "source.sampling_s", self.sampling_s, "from 0 to 3,600")
         require(1 <= self.queue <= 100_000, "source.queue", self.queue, "from 1 to 100,000")
 
     def events(self, addresses: Sequence[str], stop: threading.Event, position: str | None) -> Iterator[Event]:
-        """Yield an update for each value; those of while this process was away come from the server's history."""
+        """Yield an update for each value; values missed before the start come from the server's history."""
         try:
             import asyncua  # noqa: F401
         except ImportError as error:
@@ -71,13 +73,13 @@ class OpcUaSource:
 
 
 class Session:
-    """A connection to a server, made again whenever it breaks.
+    """A connection to a server, restored whenever it is lost.
 
     Args:
         source: the server.
-        addresses: NodeIds; none: all variables, read once.
+        addresses: NodeIds; if empty, all variables are read once.
         inbox: the queue of incoming values.
-        since: address → the time of its newest value that is written, in s since 1970; empty at the beginning.
+        since: address → the time of its newest written value, in s since 1970; empty at the beginning.
     """
 
     def __init__(
@@ -86,11 +88,11 @@ class Session:
         self.source, self.addresses, self.inbox = source, addresses, inbox
         self.alive = False
         self._began, self._seen = False, set[str]()
-        self._newest = dict[str, float]()  # s since 1970, of each address
-        self._since = dict(since)  # the same before the connection was lost
+        self._newest = dict[str, float]()  # newest time of each address, s since 1970
+        self._since = dict(since)  # the same at the loss of the connection
 
     async def stay(self) -> None:
-        """Stay connected until the inbox stops."""
+        """Keep the connection until the inbox stops."""
         wait_s = 0.5
         while not self.inbox.stop.is_set():
             try:
@@ -99,8 +101,8 @@ class Session:
             except SettingError as error:
                 self.inbox.put(error)
                 return
-            except Exception as error:  # asyncua raises anything from OSError to its own
-                log.warning("%s: %s. It is tried again and again.", self.source.url, str(error) or type(error).__name__)
+            except Exception as error:  # asyncua's errors range from OSError to its own classes
+                log.warning("%s: %s. Attempts continue.", self.source.url, str(error) or type(error).__name__)
             if self.alive:
                 self.alive, self._since = False, dict(self._newest)
                 self.inbox.put(Signal.LOST)
@@ -156,13 +158,13 @@ class Session:
                         f"tags: '{address}' cannot be read from {self.source.url} ({handle.name}). --check without "
                         "tags lists the variables of a server."
                     )
-                log.warning("%s no longer exists (%s): its values count as missing.", address, handle.name)
+                log.warning("%s does not exist any more (%s): its values count as missing.", address, handle.name)
         if self._since:
             await self._read_history(nodes)
         self._began = True
 
     async def _read_history(self, nodes: Sequence[Any]) -> None:
-        """Read the values that were missed while the connection was lost."""
+        """Read the values missed while the connection was lost from the server's history."""
         updates = list[Update]()
         for address, node in zip(self.addresses, nodes, strict=True):
             since = self._since.get(address, 0.0)
@@ -180,7 +182,7 @@ class Session:
             self.inbox.put(update)
 
     async def _browse(self, client: Any) -> None:
-        """Report the present values of all variables, those of the server's own folder aside."""
+        """Report the present values of all variables except those in the server's own folder."""
         from asyncua import ua
 
         level, count = [client.nodes.objects], 0
@@ -199,7 +201,7 @@ class Session:
         self.inbox.put(Signal.IDLE)
 
     def datachange_notification(self, node: Any, value: object, data: Any) -> None:  # noqa: ARG002
-        """Take a value, as asyncua calls it."""
+        """Put a changed value into the inbox; called by asyncua."""
         address, item = node.nodeid.to_string(), data.monitored_item.Value
         moment = _moment(item)
         self._newest[address] = max(self._newest.get(address, 0.0), moment)
@@ -218,7 +220,7 @@ def _node_id(address: str) -> str:
 
 
 def _moment(value: Any) -> float:
-    """Return the time of a value, s since 1970: the source's, or else the server's."""
+    """Return the time of a value in s since 1970, by the source's clock if known, otherwise the server's."""
     moment = value.SourceTimestamp or value.ServerTimestamp
     if moment is None:
         return time.time()
@@ -226,7 +228,7 @@ def _moment(value: Any) -> float:
 
 
 def _plain(value: Any) -> object:
-    """Return a value; None where its status is bad."""
+    """Return a value as a Python object; None if its status is bad."""
     if value.StatusCode is not None and value.StatusCode.is_bad():
         return None
     plain: object = value.Value.Value if value.Value is not None else None

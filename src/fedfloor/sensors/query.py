@@ -1,4 +1,4 @@
-"""A database, or InfluxDB, that a historian writes to: a query that is repeated, for the rows since the last one."""
+"""A database or InfluxDB, to which a historian writes: a query repeated for the rows since the last one."""
 
 from __future__ import annotations
 
@@ -21,20 +21,19 @@ Moment = int | float | str | datetime
 
 @dataclass(frozen=True)
 class QuerySource:
-    """Rows that a query returns, repeated every ``every_s``; an address is a column of its answer.
+    """The rows of a query repeated every ``every_s``; an address is a column of the result.
 
-    The query holds ``:since``, which stands for the time of the newest row that was read. Rows that are not later are
-    left out, and so are rows that a database gets afterwards with an earlier time: order the answer by time.
+    The query contains ``:since``, which is replaced by the time of the newest row read. Rows that are not later are
+    left out, even if they are added afterwards. The result must be ordered by time.
 
     Args:
         url: the URL of a database (SQLAlchemy's form) or ``influxdb+http(s)://:$TOKEN@HOST:PORT/ORGANISATION``;
-            secrets as ``$NAME``, an environment variable.
-        query: SQL, or Flux.
-        start: in the place of ``:since`` the first time: a number or text, as the column of times has them; for Flux a
-            time in ISO 8601.
+            secrets as ``$NAME`` of an environment variable.
+        query: the query in SQL or Flux.
+        start: the first value of ``:since``: a number or text, as in the column of times; for Flux a time in ISO 8601.
         time: the column of times. Dates without a zone are in UTC.
         unit: the unit of times that are numbers.
-        every_s: the time from one query to the next.
+        every_s: the time between queries, in s.
     """
 
     url: str
@@ -51,7 +50,7 @@ class QuerySource:
         require(self._seconds(self.start) is not None, "source.start", self.start, "a time")
 
     def events(self, addresses: Sequence[str], stop: threading.Event, position: str | None) -> Iterator[Event]:
-        """Yield the rows that the query finds; a query that fails later than at the beginning is tried again."""
+        """Yield the new rows of each query; a failed query is repeated, except the first one."""
         where, warned, since, began = address(self.url), set[str](), _moment(position, self.start), False
         while not stop.is_set():
             rows = self._rows(where, addresses, since)
@@ -66,7 +65,7 @@ class QuerySource:
             except (RunError, SettingError) as error:
                 if isinstance(error, SettingError) and not began:
                     raise
-                warn_once(warned, "failed", "%s It is tried again every %g s.", error, self.every_s)
+                warn_once(warned, "failed", "%s The query is repeated every %g s.", error, self.every_s)
             waited = 0.0
             while waited < self.every_s and not stop.is_set():
                 yield Signal.IDLE
@@ -97,7 +96,7 @@ class QuerySource:
 
 
 def _position(value: Moment) -> str:
-    """Return a time as the buffer keeps it, with its kind.
+    """Return a time with its type as a text, for the buffer.
 
     >>> _moment(_position(datetime(2026, 3, 1)), 0), _moment(_position(7), 0), _moment(None, 5), _moment("{", 5)
     (datetime.datetime(2026, 3, 1, 0, 0), 7, 5, 5)

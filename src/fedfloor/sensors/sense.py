@@ -1,4 +1,4 @@
-"""The reading agent: the values that a source reports become rows of a ring buffer."""
+"""The reading agent: it writes the values reported by a source as rows of a ring buffer."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from fedfloor.sensors.settings import SenseSettings
 
 log = logging.getLogger(__name__)
 
-BLOCK = 2_000  # rows written at once
+BLOCK = 2_000  # rows written at a time
 WRITE_S = 0.5  # between two writes
 LABELS = ("since", "until", "label")
-QUIET_S = 2.0  # a check ends after so long without news
-STORED_S = 10.0  # after its last value what a source had stored is complete
+QUIET_S = 2.0  # time without updates that ends a check
+STORED_S = 10.0  # time after a stored value until a source's stored values count as complete
 Report = Callable[[dict[str, Any]], None]
 
 
@@ -37,10 +37,10 @@ def run(
     """Fill a buffer until ``stop`` is set; return the last status.
 
     Args:
-        report: called with the status every ``every_s``.
+        report: called with the status every ``every_s`` seconds.
 
     Raises:
-        SettingError: the source does not have an address, or the buffer is of other sensors.
+        SettingError: the source lacks an address, or the buffer has other sensors.
         RunError: another process writes to the buffer.
     """
     known, position = held(into)
@@ -67,7 +67,7 @@ def _addresses(settings: SenseSettings) -> list[str]:
 
 
 def _columns(settings: SenseSettings, source: Iterator[Event], first: list[Event]) -> tuple[str, ...]:
-    """Return the addresses that are columns where neither tags nor a buffer name them: those of the first update."""
+    """Return the numeric addresses of the first update, the columns if neither tags nor a buffer determine them."""
     for event in source:
         first.append(event)
         if isinstance(event, Update) and event.values:
@@ -76,12 +76,12 @@ def _columns(settings: SenseSettings, source: Iterator[Event], first: list[Event
                      if name != label and events.number(value) is not None]  # fmt: skip
             if names:
                 return tuple(names)
-    raise RunError("the source sent no value, so that no buffer was written. --check shows its reports.")
+    raise RunError("the source sent no value, therefore no buffer was written. --check shows its reports.")
 
 
 @dataclass
 class Recorder:
-    """Takes events, and writes the rows that they become."""
+    """The conversion of events to rows, which it writes to a buffer."""
 
     settings: SenseSettings
     buffer: Buffer
@@ -95,8 +95,8 @@ class Recorder:
             len(self.columns), settings.period_s, settings.wait_s, settings.gap, settings.hold_s or math.inf, *newest
         )
         self.grid = self.stored.detach()
-        self._stored_at = math.inf  # since then nothing of what a source had stored has come
-        self._resumed = math.inf  # the first row of this connection
+        self._stored_at = math.inf  # time of the last stored value received
+        self._resumed = math.inf  # time of the first row of this connection
         self._place = {settings.tags.get(name, name): i for i, name in enumerate(self.columns)}
         self._rows, self._labels, self._position = list[Row](), list[Label](), ""
         self._written, self._alive = time.monotonic(), False
@@ -113,7 +113,7 @@ class Recorder:
             self.stored, self.grid = self.grid, self.grid.detach()
             self._stored_at = self._resumed = math.inf
             self.counts["connection lost"] += 1
-        waited = now if isinstance(event, Signal) else -math.inf  # updates that are there already are never late
+        waited = now if isinstance(event, Signal) else -math.inf  # waiting updates are never late
         for row in self.grid.rows(waited, alive=self._alive):
             self._resumed = min(self._resumed, row.time)
             self._rows.append(row)
@@ -123,7 +123,7 @@ class Recorder:
             self.flush()
 
     def flush(self, *, end: bool = False) -> None:
-        """Write the rows that are complete; with ``end``, also those that wait for further values."""
+        """Write the complete rows; with ``end``, also rows that wait for further values."""
         now = self._written = time.monotonic()
         if end:
             self._again(self.stored.rows(now, end=True))
@@ -138,7 +138,7 @@ class Recorder:
         self._rows += [row for row in rows if row.time < self._resumed]
 
     def status(self) -> dict[str, Any]:
-        """Return the rows read so far."""
+        """Return the number of rows, columns and losses so far."""
         newest = self.buffer.newest
         return {
             "rows": self.buffer.rows, "columns": len(self.columns), "newest": None if newest is None else newest[1],
@@ -152,8 +152,9 @@ class Recorder:
         if not math.isfinite(moment) or moment < 0 or moment > own + self.settings.ahead_s:
             self.counts["refused times"] += 1
             text = (
-                "a value without a time, of before 1970 or of the future (%.0f s ahead of this machine) is left out, "
-                'as are others. Correct the clock of the source, or set clock = "arrival".'
+                "left out a value without a time, before 1970 or in the future (%.0f s ahead of this machine), and "
+                "will leave out others. Correct the clock of the source, or "
+                'set clock = "arrival".'
             )
             warn_once(self.alerts, "clock", text, moment - own)
             return
@@ -182,7 +183,7 @@ class Recorder:
         if number is None:
             self.counts["no numbers"] += 1
             kind = type(value).__name__
-            text = "'%s' is %s, no number: it counts as missing."
+            text = "'%s' is %s and no number: it counts as missing."
             warn_once(self.alerts, f"{address} {kind}", text, address, kind)
             return math.nan
         if math.isnan(number):
@@ -191,7 +192,7 @@ class Recorder:
 
 
 def label_of(value: object) -> list[Label]:
-    """Return the label that a message states for a span of time; none where it is none.
+    """Return the label of a time span in a message; an empty list if the message is no label.
 
     >>> label_of({"since": 0, "until": "1970-01-01T00:01:00Z", "label": "worn"}), label_of({"label": "worn"})
     ([(0.0, 60.0, 'worn')], [])
@@ -201,13 +202,13 @@ def label_of(value: object) -> list[Label]:
     since, until = (events.seconds(value.get(key)) for key in ("since", "until"))
     text = events.label(value.get("label"))
     if since is None or until is None or until < since or not text:
-        log.warning("a label without since, until or label, or that ends before it begins, is left out: %.200r", value)
+        log.warning("left out a label without since, until or label, or with until before since: %.200r", value)
         return []
     return [(since, until, text)]
 
 
 class LabelFile:
-    """A CSV file with the columns since, until and label, which may grow.
+    """A growing CSV file of labels with the columns since, until and label.
 
     Args:
         path: the path of the file, which need not exist yet.
@@ -217,10 +218,10 @@ class LabelFile:
         self._path, self._done, self._checked = path, 0, -math.inf
 
     def news(self) -> list[Label]:
-        """Return the labels of the rows that are new; the file is looked at once a second.
+        """Return the labels of new rows; the file is read at most once a second.
 
         Raises:
-            SettingError: the buffer has other columns.
+            SettingError: the file has other columns.
         """
         if time.monotonic() - self._checked < 1 or not self._path.is_file():
             return []
@@ -237,10 +238,10 @@ class LabelFile:
 
 
 def check(settings: SenseSettings, seconds: float) -> list[dict[str, Any]]:
-    """Connect once; return the sensors with the values that arrived within a time in seconds, each as a row.
+    """Connect for a time in seconds; return a row for each sensor with the values received.
 
     Raises:
-        SettingError: the connection is refused, or the source does not have an address.
+        SettingError: the connection is refused, or the source lacks an address.
     """
     stop, ends, news = threading.Event(), time.monotonic() + seconds, math.inf
     wanted = {address: name for name, address in settings.tags.items()}

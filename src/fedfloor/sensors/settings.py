@@ -1,4 +1,4 @@
-"""The file that describes a device's sensors: ``fedfloor sense SOURCE.toml``."""
+"""The settings of a device's sensors, the file of ``fedfloor sense SOURCE.toml``."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ class BufferSettings:
     """The bounds of the ring buffer.
 
     Args:
-        max_mb: the size of its file, in millions of bytes.
-        max_age_h: the age, in hours, of its oldest row.
+        max_mb: the maximum size of its file, in MB (10^6 bytes).
+        max_age_h: the maximum age of a row, in hours.
     """
 
     max_mb: float = 64.0
@@ -42,9 +42,9 @@ class LabelSettings:
     """The source of labels.
 
     Args:
-        address: the address of a sensor of the source whose value is the label of its time.
-        file: a CSV file with columns ``since``, ``until`` and ``label`` that may grow.
-        topic: the topic of an MQTT source: messages ``{"since": …, "until": …, "label": …}`` in JSON.
+        address: the address of a sensor whose value is the label of its time.
+        file: the path of a CSV file, which may grow, with the columns ``since``, ``until`` and ``label``.
+        topic: a topic of an MQTT source with messages ``{"since": …, "until": …, "label": …}`` in JSON.
     """
 
     address: str | None = None
@@ -58,18 +58,19 @@ class LabelSettings:
 
 @dataclass(frozen=True)
 class SenseSettings:
-    """A device's sensors.
+    """The settings of a device's sensors.
 
     Args:
         source: the source of the values.
-        tags: the sensor's name in tables → its address at the source; left out, all that the first update holds.
-        period_s: the time between rows; 0: each update is a row, such as one of a table.
-        clock: the clock of the rows' times: the source's, or this machine's at a value's arrival.
-        wait_s: the time for which a row waits for late values.
-        gap_s: a longer pause begins a new recording; default: five periods, or 60 s where updates are rows.
-        hold_s: an older value counts as missing; default: it holds until there is a new one.
-        ahead_s: times further in the future, by this machine's clock, are refused.
-        buffer, labels: see there.
+        tags: a sensor's name in tables → its address at the source; by default all addresses in the first update.
+        period_s: the time between rows, in s; 0: each update is a row, as for tables.
+        clock: the clock of the rows' times: that of the source, or this machine's at the arrival of values.
+        wait_s: the time for which a row waits for late values, in s.
+        gap_s: the pause, in s, beyond which a new recording begins; by default five periods, or 60 s if updates are
+            rows.
+        hold_s: the age, in s, above which a value counts as missing; by default a value is valid until the next one.
+        ahead_s: the limit of times in the future, in s by this machine's clock; later times are refused.
+        buffer, labels: the bounds of the buffer, and the source of labels.
     """
 
     source: FolderSource | MqttSource | SparkplugSource | OpcUaSource | QuerySource
@@ -95,19 +96,19 @@ class SenseSettings:
         addresses = [*self.tags.values(), *([self.labels.address] if self.labels.address else [])]
         require_once("tags", addresses, "an address once")
         if self.labels.topic is not None and not isinstance(self.source, MqttSource):
-            raise SettingError("labels.topic: only source.kind = 'mqtt' reads it. Give labels.file.")
+            raise SettingError("labels.topic requires source.kind = 'mqtt'. Give labels.file instead.")
 
     @property
     def gap(self) -> float:
-        """The shortest pause that begins a new recording, in s."""
+        """The pause, in s, beyond which a new recording begins."""
         return self.gap_s if self.gap_s is not None else 5 * self.period_s or 60.0
 
 
 def read(path: Path) -> SenseSettings:
-    """Read the file of a device's sensors; paths in it begin at its folder.
+    """Read the settings of a device's sensors; paths in the file are relative to its folder.
 
     Raises:
-        SettingError: no such file, an unknown key, or a wrong value.
+        SettingError: the file does not exist, or has an unknown key or a wrong value.
     """
     document = toml(path, "source file")
     for table, key in (("source", "path"), ("source", "ca"), ("source", "cert"), ("source", "key"), ("labels", "file")):

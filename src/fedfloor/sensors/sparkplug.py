@@ -1,7 +1,7 @@
 """Sparkplug B over MQTT: births, aliases, sequence numbers, rebirth requests, stored values.
 
-Eclipse Sparkplug Specification 3.0.0; the payload's schema is its section 6.4, of which only the parts that hold
-numbers, truths and texts are read here: data sets, templates and properties are passed over.
+Eclipse Sparkplug Specification 3.0.0; section 6.4 has the payload's schema. Only numbers, booleans and texts are read;
+data sets, templates and properties are ignored.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ log = logging.getLogger(__name__)
 
 ROOT = "spBv1.0"
 REBIRTH = "Node Control/Rebirth"
-REBIRTH_S = 5.0  # between two requests
+REBIRTH_S = 5.0  # between two requests for a birth
 MOST_METRICS = 10_000
-BITS = {1: 8, 2: 16, 3: 32, 4: 64}  # signed whole numbers travel as unsigned ones
-FIELDS = {  # of a metric: (number, type of protobuf)
+BITS = {1: 8, 2: 16, 3: 32, 4: 64}  # datatype → bits; signed integers are sent as unsigned ones
+FIELDS = {  # of a metric: (number, protobuf type)
     "name": (1, "STRING"), "alias": (2, "UINT64"), "timestamp": (3, "UINT64"), "datatype": (4, "UINT32"),
     "is_historical": (5, "BOOL"), "is_null": (7, "BOOL"), "int_value": (10, "UINT32"), "long_value": (11, "UINT64"),
     "float_value": (12, "FLOAT"), "double_value": (13, "DOUBLE"), "boolean_value": (14, "BOOL"),
@@ -39,10 +39,10 @@ VALUES = [name for name in FIELDS if name.endswith("_value")]
 
 @dataclass(frozen=True)
 class SparkplugSource:
-    """An edge node and its devices; an address is ``METRIC`` of the node, or ``DEVICE#METRIC``.
+    """An edge node and its devices; an address is ``METRIC`` for the node, or ``DEVICE#METRIC``.
 
     Args:
-        broker: the broker to which it publishes.
+        broker: the broker to which the node publishes.
         group: the node's group.
         node: the node's name.
     """
@@ -56,12 +56,12 @@ class SparkplugSource:
         for key in ("group", "node"):
             name = getattr(self, key)
             fits = bool(TOPIC.fullmatch(name)) and "/" not in name
-            require(fits, f"source.{key}", name, "a name without the signs /, + and #")
+            require(fits, f"source.{key}", name, "a name without the characters /, + and #")
 
     def events(
         self, addresses: Sequence[str], stop: threading.Event, position: str | None  # noqa: ARG002
     ) -> Iterator[Event]:  # fmt: skip
-        """Yield an update for each time in a message."""
+        """Yield an update for each time in each message."""
         inbox, state = Inbox(stop), NodeState({*addresses})
         command = f"{ROOT}/{self.group}/NCMD/{self.node}"
         topics = [f"{ROOT}/{self.group}/+/{self.node}", f"{ROOT}/{self.group}/+/{self.node}/+"]
@@ -81,7 +81,7 @@ class SparkplugSource:
             ask()
             return Signal.ALIVE if state.alive else Signal.IDLE
 
-        def lost() -> None:  # what a node publishes meanwhile is not kept for this client
+        def lost() -> None:  # the broker does not keep the node's messages for this client
             state.alive, state.lacking, state.requested = False, True, float("-inf")
             inbox.put(Signal.LOST)
 
@@ -91,10 +91,10 @@ class SparkplugSource:
 
 @dataclass
 class NodeState:
-    """The statements of births about a node.
+    """The state of a node, as announced by its births.
 
     Args:
-        wanted: addresses; none: all.
+        wanted: the addresses to report; if empty, all.
     """
 
     wanted: set[str]
@@ -103,26 +103,26 @@ class NodeState:
     birth: int | None = None  # bdSeq of the last birth
     names: dict[tuple[str, int], tuple[str, int]] = field(default_factory=dict)  # device, alias → metric, datatype
     types: dict[tuple[str, str], int] = field(default_factory=dict)  # device, metric → datatype
-    lacking: bool = True  # a birth is to be requested
+    lacking: bool = True  # whether a birth is to be requested
     requested: float = float("-inf")
 
     def wants_birth(self, now: float) -> bool:
-        """Return whether to send a request for a birth now; at most one in ``REBIRTH_S``."""
+        """Return whether to request a birth now, at most once in ``REBIRTH_S``."""
         if not self.lacking or now - self.requested < REBIRTH_S:
             return False
         self.requested = now
         return True
 
     def take(self, kind: str, device: str, payload: bytes) -> Iterator[Event]:
-        """Yield the updates in a message of a kind (``NBIRTH``, ``DDATA``, …)."""
+        """Process a message of a kind (``NBIRTH``, ``DDATA``, …); yield its updates."""
         if kind not in ("NBIRTH", "DBIRTH", "NDATA", "DDATA", "NDEATH", "DDEATH"):
             return
         message = payload_type().FromString(payload)
         if len(message.metrics) > MOST_METRICS:
-            raise SettingError(f"{len(message.metrics):,} metrics; at most {MOST_METRICS:,}")
+            raise SettingError(f"{len(message.metrics):,} metrics, more than {MOST_METRICS:,}")
         if kind == "NDEATH":
             number = next((int(m.long_value or m.int_value) for m in message.metrics if m.name == "bdSeq"), None)
-            if self.alive and (number is None or number == self.birth):  # else the death of a connection before
+            if self.alive and (number is None or number == self.birth):  # otherwise the death of an earlier connection
                 self.alive, self.lacking = False, True
                 yield Signal.LOST
             return
@@ -154,7 +154,7 @@ class NodeState:
                 self.types[device, name] = datatype
             elif not name:
                 name, datatype = self.names.get((device, metric.alias), ("", 0))
-                if not name:  # of no birth that this client has read
+                if not name:  # its birth was not received
                     self.lacking = True
                     continue
             address = f"{device}#{name}" if device else name
@@ -166,7 +166,7 @@ class NodeState:
 
 
 def _value(metric: Any, datatype: int) -> object:
-    """Return the value of a metric; None where it has none, or its type is not supported."""
+    """Return the value of a metric; None if it is missing, or its type is not supported."""
     name = next((name for name in VALUES if metric.HasField(name)), None)
     if metric.is_null or name is None:
         return None
@@ -188,7 +188,7 @@ def rebirth() -> bytes:
 
 @cache
 def payload_type() -> Any:
-    """Return protobuf's class of a Sparkplug B payload."""
+    """Return the protobuf class of a Sparkplug B payload."""
     try:
         from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
     except ImportError as error:
