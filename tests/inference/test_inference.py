@@ -100,7 +100,7 @@ def test_a_convolutional_network_in_two_blocks_too(tmp_path: Path) -> None:
 def test_a_long_list_is_summed_up(command: Command, labels_run: Path, arrays: Path) -> None:
     said = command("predict", str(labels_run), str(arrays))
     assert sum(text.lstrip().startswith("test.npz") for text in said.out.splitlines()) == 20
-    assert "and 104 more: --all prints them, --csv FILE writes them." in said.out
+    assert "and 104 more: print them with --all, or write them with --csv FILE." in said.out
     assert "124 samples" in said.out
     assert f"accuracy: {lines(labels_run)[-1]['accuracy']:.4f} on 124 samples with a label" in said.out
     assert not said.new
@@ -203,7 +203,7 @@ def test_an_own_network_that_is_not_there(command: Command) -> None:
     path.write_bytes(path.read_bytes().replace(b'\\"logistic\\"', b'\\"gone:net\\"'))
     np.savez(command.folder / "x.npz", np.zeros((1, 28, 28), np.uint8))
     said = command("predict", "run", "x.npz", "--own-code")
-    command.refused(said, "model 'gone:net': no module 'gone'", "start fedfloor in")
+    command.refused(said, "model 'gone:net': no module 'gone'", "Start fedfloor in")
 
 
 NAMING: dict[str, dict[str, Any]] = {
@@ -224,7 +224,7 @@ def test_a_file_that_names_code_is_refused_unless_it_is_trusted(
     write_model(command.folder / "run", **header)
     np.savez(command.folder / "x.npz", np.zeros((1, 28, 28), np.uint8))
     for words in (["export", "run"], ["predict", "run", "x.npz"]):
-        command.refused(command(*words), f"names code outside fedfloor: {names}. Loading it", "give --own-code")
+        command.refused(command(*words), f"names code outside fedfloor: {names}. Loading the file", "give --own-code")
     with pytest.raises(SettingError, match="own=True"):
         load_model("run")
     assert not (command.folder / "called").exists()

@@ -70,7 +70,7 @@ def test_predictions_of_the_runs_test_recordings_are_its_evaluation(
     table = tmp_path / "answers.csv"
     said = command("predict", *map(str, (run.folder, tmp_path / "data/test", "--csv", table)))
     assert said.code == 0
-    assert "no statistics with the model" not in said.err
+    assert "no statistics in the run" not in said.err
     rows = list(csv.DictReader(table.open()))
     assert sorted({row["device"] for row in rows}) == LAYOUTS[layout][2]
     labels = [row["label"] or Path(row["file"]).parent.name for row in rows]
@@ -86,7 +86,7 @@ def test_a_file_that_lies_elsewhere(tmp_path: Path, command: Command) -> None:
     taken = tmp_path / "data/test/north/m1/rec1.csv"
     (tmp_path / "new/rec.csv").write_text(taken.read_text())
     lost = command("predict", *map(str, (run.folder, tmp_path / "new/rec.csv", "--json")))
-    assert "new/rec.csv: device 'new': no statistics with the model" in lost.err
+    assert "new/rec.csv: device 'new': no statistics in the run" in lost.err
     told = command("predict", *map(str, (run.folder, tmp_path / "new/rec.csv", "--json", "--device", "m1")))
     there = command("predict", *map(str, (run.folder, taken, "--json")))
     assert [row["probability"] for row in json.loads(told.out)["rows"]] == [
@@ -97,10 +97,10 @@ def test_a_file_that_lies_elsewhere(tmp_path: Path, command: Command) -> None:
     pair = [f"{header},device", *(f"{row},m{place % 2}" for place, row in enumerate(rows))]
     (tmp_path / "new/pair.csv").write_text("\n".join(pair) + "\n")
     several = command("predict", *map(str, (run.folder, tmp_path / "new/pair.csv", "--device", "m1")))
-    assert "pair.csv: rows of 2 devices (m0, m1); all count as those of 'm1'" in several.err
+    assert "pair.csv: rows of 2 devices (m0, m1); all are treated as rows of 'm1'" in several.err
     two = command("predict", *map(str, (run.folder, tmp_path / "data/test/north", "--device", "m1")))
     assert two.code == 2
-    assert "--device m1: takes one file, not 2" in two.err
+    assert "--device m1: requires a single file, but 2 are given" in two.err
 
 
 def test_a_file_whose_name_is_of_another_form_is_of_no_device() -> None:

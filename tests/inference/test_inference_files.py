@@ -105,14 +105,14 @@ def moving(path: Path) -> None:
 BAD = {
     "a bomb": (bomb, "a.png: more than 50,000,000 pixels."),
     "cut off": (cut_off, "a.png: cannot be read as a picture ("),
-    "no picture": (lambda path: path.write_text("hello"), "a.png: cannot be read as a picture (of no known format)"),
-    "empty": (lambda path: path.write_bytes(b""), "a.png: cannot be read as a picture (of no known format)"),
+    "no picture": (lambda path: path.write_text("hello"), "a.png: cannot be read as a picture (of an unknown format)"),
+    "empty": (lambda path: path.write_bytes(b""), "a.png: cannot be read as a picture (of an unknown format)"),
     "transparent": (transparent, "a.png: has transparent pixels without a background."),
     "fractions": (
         lambda path: Image.fromarray(np.zeros((2, 3), np.float32)).save(path, "TIFF"),
-        "a.png: numbers with fractions, not 8 or 16 bits.",
+        "a.png: floating-point pixels, not 8 or 16 bits.",
     ),
-    "moving": (moving, "a.png: 2 pictures in one file. Save each in a file of its own."),
+    "moving": (moving, "a.png: 2 pictures in one file. Save each in a separate file."),
 }
 
 
@@ -179,7 +179,7 @@ def test_numbers_too_large_are_told_once() -> None:
 
 
 def test_rows_where_windows_are_wanted() -> None:
-    with pytest.raises(SettingError, match=r"samples of shape \(2, 5\).* These are single rows: cut windows"):
+    with pytest.raises(SettingError, match=r"samples of shape \(2, 5\).* The array has single rows: cut windows"):
         fitting(np.zeros((9, 2)), (2, 5), Sensors(("temp", "torque"), (5, 1)), "x")
 
 
@@ -200,12 +200,12 @@ ARRAYS = {
     "centred": ({"x": np.full((1, 2, 3), -0.5)}, "x is float64 from -0.5 to -0.5: pictures are uint8 from 0 to 255."),
     "too bright": ({"x": np.full((1, 2, 3), 256)}, "x is int64 from 256 to 256"),
     "words": ({"x": np.full((1, 2, 3), "a")}, "x is <U1"),
-    "objects": ({"x": np.array([{}], dtype=object)}, "x.npz, array 'x': Python objects, which could execute"),
+    "objects": ({"x": np.array([{}], dtype=object)}, "x.npz, array 'x': Python objects, which are not read"),
     "pickled labels": (
         {"x": np.zeros((1, 2, 3), np.uint8), "y": np.array([{}], dtype=object)}, "x.npz, array 'y': Python objects"
     ),
     "two arrays": (
-        {"a": np.zeros(1), "b": np.zeros(1)}, "x.npz has the arrays a, b: name the array of the samples x."
+        {"a": np.zeros(1), "b": np.zeros(1)}, "x.npz has the arrays a, b: name the array of samples x."
     ),
     "no array": ({"y": np.zeros(1)}, "x.npz has the arrays y: name the array"),
     "labels missing": (
@@ -250,7 +250,7 @@ def test_an_array_that_says_it_unpacks_to_more_than_there_is(command: Command) -
 def test_archives_that_are_none(command: Command, content: bytes) -> None:
     write_model(command.folder / "run", shape=GREY)
     (command.folder / "x.npz").write_bytes(content)
-    command.refused(command("predict", "run", "x.npz"), "x.npz: not a whole .npz file")
+    command.refused(command("predict", "run", "x.npz"), "x.npz: not a complete .npz file")
 
 
 def test_an_archive_that_is_cut_off(command: Command) -> None:
@@ -258,7 +258,7 @@ def test_an_archive_that_is_cut_off(command: Command) -> None:
     np.savez_compressed(command.folder / "x.npz", np.random.default_rng(0).integers(0, 256, (99, 2, 3), np.uint8))
     path = command.folder / "x.npz"
     path.write_bytes(path.read_bytes()[:300])
-    command.refused(command("predict", "run", "x.npz"), "x.npz: not a whole .npz file")
+    command.refused(command("predict", "run", "x.npz"), "x.npz: not a complete .npz file")
 
 
 def test_an_archive_with_a_broken_member(command: Command) -> None:
@@ -268,7 +268,7 @@ def test_an_archive_with_a_broken_member(command: Command) -> None:
     data = bytearray(path.read_bytes())
     data[300] ^= 1  # a pixel: the checksum no longer fits
     path.write_bytes(bytes(data))
-    command.refused(command("predict", "run", "x.npz"), "x.npz: not a whole .npz file (Bad CRC-32")
+    command.refused(command("predict", "run", "x.npz"), "x.npz: not a complete .npz file (Bad CRC-32")
 
 
 def test_sensors_in_arrays(command: Command) -> None:
@@ -278,10 +278,10 @@ def test_sensors_in_arrays(command: Command) -> None:
         "infinite": (np.array([[1, np.inf]]), "sample 0, torque is inf"),
         "wide": (
             np.zeros((4, 3)),
-            "has shape (4, 3): the model takes samples of shape (2,), so (n, 2) or one of them.",
+            "has shape (4, 3): the model takes samples of shape (2,), as an array (n, 2) or a single sample.",
         ),
         "beyond 32 bits": (np.array([[1, 1e300]]), "sample 0, torque is 1e+300: must be a finite number"),
-        "words": (np.array([["a", "b"]]), "sensors' values are numbers, such as float32."),
+        "words": (np.array([["a", "b"]]), "sensors' values must be numbers, such as float32."),
     }
     for x, message in cases.values():
         np.savez(command.folder / "x.npz", x)

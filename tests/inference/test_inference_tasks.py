@@ -102,11 +102,11 @@ def test_the_next_rows_and_what_came(plant: Path, command: Command) -> None:
 
 def test_the_words_of_the_command(plant: Path, command: Command) -> None:
     said = command("predict", str(plant / "life"), str(plant / "plant.csv")).out
-    assert "answer: life in rows, with the interval of 90 %; 40 means that and more" in said
+    assert "answer: life in rows, with the interval of 90 %; 40 means 40 or more" in said
     assert "RMSE" in said
     assert "accuracy" not in said
     wrong = command("predict", str(plant / "life"), str(plant / "plant.csv"), "--top", "2")
-    assert "--top 2: lists several classes, but this model's task is regression" in wrong.err
+    assert "--top 2: is only for classifications, but this model's task is regression" in wrong.err
 
 
 def test_a_table_without_the_truth(plant: Path, command: Command) -> None:
@@ -127,7 +127,7 @@ def test_arrays_with_and_without_targets(plant: Path, command: Command) -> None:
     assert document["rows"][2]["true"] == {"life": None}
     np.savez(command.folder / "wrong.npz", x=x, y=np.zeros((5, 2)))
     said = command("predict", str(plant / "life"), "wrong.npz").err
-    assert "the model predicts 1 number of each of 5 samples" in said
+    assert "the model predicts 1 number for each of 5 samples" in said
 
 
 @pytest.mark.parametrize("task", TASKS)
@@ -176,7 +176,7 @@ def changed(model: Path, folder: Path, **task: object) -> Path:
         ("life", {"scale": [0.0]}, "not above 0"),
         ("life", {"scale": [float("nan")]}, "finite"),
         ("life", {"center": []}, "0 means"),
-        ("life", {"center": [1.0, 2.0]}, "2 means and 1 deviations"),
+        ("life", {"center": [1.0, 2.0]}, "2 means and 1 standard deviations"),
         ("life", {"edges": [3.0, 2.0, 1.0, 0.0]}, "ascending"),
         ("life", {"edges": []}, "0 edges between"),
         ("life", {"levels": [0.9, 0.5, 0.1]}, "ascend"),

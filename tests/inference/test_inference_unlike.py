@@ -97,7 +97,7 @@ def test_a_window_with_a_hole_has_no_answer(command: Command) -> None:
     assert said.code == 1
     assert [row["rows"] for row in said.document["rows"]] == [[6, 9], [8, 11]]
     assert "row 4, column 'torque': no value" in said.err
-    assert "a.csv, row 12: device 'p2' has 1 rows from this one on; the model takes windows of 4." in said.err
+    assert "a.csv, row 12: device 'p2' has 1 rows from this row on; the model takes windows of 4." in said.err
 
 
 @pytest.mark.parametrize("many", [7, 12])

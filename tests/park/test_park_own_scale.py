@@ -203,15 +203,20 @@ def test_a_machine_that_the_run_does_not_know_is_normalised_by_its_own_rows(
         found = results(trained, answers_of(trained, inputs.read([tmp_path / "new.csv"], trained)))
     assert isinstance(found, Classified)
     assert np.mean([one.label == one.best[0][0] for one in found.predictions]) > 0.85
-    assert "device 'm5': no statistics with the model, so normalised by its first 30 rows" in caplog.text
+    assert "device 'm5': no statistics in the run, therefore normalised by its first 30 rows" in caplog.text
     with caplog.at_level(logging.INFO):
         results(trained, answers_of(trained, inputs.read([tmp_path / "short.csv"], trained)))
-    assert "short.csv: the device has 9 rows here; in training devices were normalised by 30." in caplog.text
+    assert (
+        "short.csv: the device has 9 rows for its normalisation; in training, devices were normalised by 30."
+        in caplog.text
+    )
     stored = json.loads((run.folder / "normalisation.json").read_text())
     assert list(stored["devices"]) == [f"m{k}" for k in range(5)]
     stored["devices"]["m0"]["deviation"][0] = 0
     (run.folder / "normalisation.json").write_text(json.dumps(stored))
-    with pytest.raises(SettingError, match=r"normalisation.json: device 'm0' needs 2 means and deviations above 0"):
+    with pytest.raises(
+        SettingError, match=r"normalisation.json: device 'm0' needs 2 means, and standard deviations above 0"
+    ):
         load_model(run.folder)
     (run.folder / "normalisation.json").write_text("{}")
     with pytest.raises(SettingError, match="devices is missing"):

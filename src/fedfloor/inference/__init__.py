@@ -1,1 +1,1 @@
-"""Uses of a trained model: predictions from files, and ONNX."""
+"""The use of a trained model: predictions from files, and export to ONNX."""

@@ -1,4 +1,4 @@
-"""A model's answers for the samples of files, in printed form: classes, numbers with intervals, paths, scores."""
+"""A model's answers for samples of files, prepared for output: classes, numbers with intervals, forecasts, scores."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ class Prediction:
 
     Attributes:
         place: (first, last) row of a table, (number, number) in an array; None for a picture.
-        best: the likeliest classes with their probabilities, the likeliest first.
-        label: the true class, where it is known.
+        best: the most likely classes with their probabilities, in descending order.
+        label: the true class; None where it is unknown.
     """
 
     file: Path
@@ -40,7 +40,7 @@ class Prediction:
     device: str | None = None
 
     def row(self, shown: Callable[[tuple[int, int] | None], Any]) -> Row:
-        """Return the place of the sample, as in ``shown``, and its likeliest class."""
+        """Return the place of the sample, formatted by ``shown``, and its most likely class."""
         (name, probability), *_ = self.best
         return {"file": str(self.file), "device": self.device, "rows": shown(self.place), "predicted": name,
                 "probability": probability}  # fmt: skip
@@ -50,8 +50,8 @@ def _predictions(trained: Trained, answers: Iterable[tuple[FileSamples, Answer]]
     predictions: list[Prediction] = []
     for part, answer in answers:
         probabilities, logits = answer.parts().values()
-        order = np.argsort(-logits, axis=1, kind="stable")  # of equal ones the first, like argmax
-        if trained.decision is not None and trained.decision.positive is not None:  # the class decided on comes first
+        order = np.argsort(-logits, axis=1, kind="stable")  # the first of equal values, as in argmax
+        if trained.decision is not None and trained.decision.positive is not None:  # the decided class comes first
             decided = trained.decision.of(probabilities)[:, None]
             order = np.concatenate([decided, order[order != decided].reshape(len(order), -1)], axis=1)
         for i, chosen in enumerate(order[:, :top].tolist()):
@@ -64,13 +64,13 @@ def _predictions(trained: Trained, answers: Iterable[tuple[FileSamples, Answer]]
 
 
 def _accuracy(predictions: Sequence[Prediction]) -> tuple[float | None, int]:
-    """Return the share of correct predictions among samples with a known label, and the number of these."""
+    """Return the accuracy on labelled samples (None without any), and the number of these samples."""
     known = [each for each in predictions if each.label is not None]
     return (sum(each.label == each.best[0][0] for each in known) / len(known) if known else None), len(known)
 
 
 def _by(predictions: Sequence[Prediction], key: Callable[[Prediction], str | None], name: str) -> list[Row]:
-    """Return a row per file or device: samples, the most frequent prediction, its share, the accuracy if labelled."""
+    """Return a row per file or device: samples, the most frequent prediction, its share, the accuracy if known."""
     groups: dict[str, list[Prediction]] = {}
     for prediction in predictions:
         if (group := key(prediction)) is not None:
@@ -97,7 +97,7 @@ def _by_class(predictions: Sequence[Prediction]) -> list[Row]:
 
 @dataclass(frozen=True, eq=False)
 class Classified:
-    """Classes of samples."""
+    """Results of a classification: the predicted classes of samples."""
 
     trained: Trained
     predictions: list[Prediction]
@@ -106,7 +106,7 @@ class Classified:
         return len(self.predictions)
 
     def rows(self, few: int) -> list[Row]:
-        """Return the first samples as rows for display."""
+        """Return the first ``few`` samples as rows for display."""
         return [
             {
                 **each.row(_rows),
@@ -140,7 +140,7 @@ class Classified:
         return rows
 
     def summary(self) -> Row:
-        """Return the accuracy, the classes that were predicted, and the threshold, if any."""
+        """Return the accuracy, the number of predictions per class, and the threshold, if any."""
         right, known = _accuracy(self.predictions)
         facts: Row = {"accuracy": right, "labelled": known, "by_class": _by_class(self.predictions)}
         if self.trained.threshold is not None:
@@ -148,7 +148,7 @@ class Classified:
         return facts
 
     def groups(self, *, people: bool) -> dict[str, list[Row]]:  # noqa: ARG002
-        """Return a row per file and per device, for display or as JSON."""
+        """Return a row per file and per device, for display (``people``) or as JSON."""
         return {
             "by_file": _by(self.predictions, lambda prediction: str(prediction.file), "file"),
             "by_device": _by(self.predictions, lambda prediction: prediction.device, "device"),
@@ -159,16 +159,18 @@ class Classified:
         show(_by_class(self.predictions), as_json=False, title=f"{len(self):,} samples")
 
     def closing(self) -> list[str]:
-        """Return the threshold and the accuracy in words."""
+        """Return sentences on the threshold and the accuracy."""
         lines = []
         if self.trained.threshold is not None:
             name, least = self.trained.threshold
-            lines = [f"decision: '{name}' where its probability is at least {least:.4g}, chosen on validation data"]
+            lines = [
+                f"decision: '{name}' if its probability is at least {least:.4g}, a threshold chosen on validation data"
+            ]
         right, known = _accuracy(self.predictions)
         return lines if right is None else [*lines, f"accuracy: {right:.4f} on {count(known, 'sample')} with a label"]
 
     def warnings(self, folder: Path) -> list[str]:
-        """Return a warning where the class mix differs from that of training; ``folder`` is the run's."""
+        """Return a warning if the class mix differs from that of training; ``folder`` is the run's folder."""
         predicted = {row["class"]: row["samples"] for row in _by_class(self.predictions)}
         warning = odd_mix(self.trained, predicted, folder)
         return [warning] if warning else []
@@ -179,10 +181,10 @@ Mask = NDArray[np.bool_]
 
 @dataclass(frozen=True, eq=False)
 class Answered:
-    """Answers of samples, file by file.
+    """Results of other tasks: answers for samples, file by file.
 
     Args:
-        parts: each file's samples with their answer, made of arrays.
+        parts: the samples of each file with their answer, made of arrays.
     """
 
     trained: Trained
@@ -192,7 +194,7 @@ class Answered:
         return sum(len(part.x) for part, _ in self.parts)
 
     def rows(self, few: int) -> list[Row]:
-        """Return the first samples as rows for display."""
+        """Return the first ``few`` samples as rows for display."""
         rows = []
         for part, answer, i in self._each(few):
             true = list(map(_short, _true(part, answer, i).get("true", {}).values()))
@@ -218,7 +220,7 @@ class Answered:
         return rows
 
     def summary(self) -> Row:
-        """Return the task, and its metrics where the truth is known."""
+        """Return the task and, if true values are known, its metrics."""
         figures, known = self._figures(self._masks())
         return {
             "task": self.trained.task.describe(), "known": known,
@@ -226,7 +228,7 @@ class Answered:
         }  # fmt: skip
 
     def groups(self, *, people: bool) -> dict[str, list[Row]]:
-        """Return a row per file and per device: samples, the last answer, the headline where the truth is known."""
+        """Return a row per file and per device: samples, the last answer, the headline metric if known."""
         by_file = [(str(part.file), self._masks(n)) for n, (part, _) in enumerate(self.parts)]
         names = dict.fromkeys(name for part, _ in self.parts for name in part.devices or ())
         by_device = [
@@ -240,17 +242,17 @@ class Answered:
         }
 
     def closing(self) -> list[str]:
-        """Return the kind of answer and the metrics, in words."""
+        """Return sentences on the kind of answer and the metrics."""
         figures, known = self._figures(self._masks())
         phrase = self.parts[0][1].phrase if self.parts else ""
         lines = [f"answer: {phrase}"] if phrase else []
         if not figures:
             return lines
         listed = ", ".join(f"{figure.name} {value:.4g}" for figure, value in figures.items())
-        return [*lines, f"{listed} on {count(known, 'sample')} whose truth is known"]
+        return [*lines, f"{listed} on {count(known, 'sample')} with known true values"]
 
     def overview(self) -> None:
-        """Print no row: the metrics follow in :meth:`closing`."""
+        """Print nothing; the metrics follow in :meth:`closing`."""
 
     def warnings(self, folder: Path) -> list[str]:  # noqa: ARG002
         """Return no warnings."""
@@ -261,7 +263,7 @@ class Answered:
         return islice(every, few)
 
     def _masks(self, only: int | None = None) -> list[Mask]:
-        """Return all samples of one file, or of all."""
+        """Return masks of all samples of one file, or of all files."""
         return [np.full(len(part.x), only is None or n == only) for n, (part, _) in enumerate(self.parts)]
 
     def _group(self, kind: str, name: str, masks: list[Mask], *, people: bool) -> Row:
@@ -274,14 +276,14 @@ class Answered:
                 **({headline.name: self._figures(masks)[0].get(headline)} if headline else {})}  # fmt: skip
 
     def _figures(self, masks: list[Mask]) -> tuple[dict[Figure, float], int]:
-        """Return the task's metrics on some samples of each file, and the number of samples whose truth is known."""
+        """Return the task's metrics on the masked samples of each file, and the number of samples with known values."""
         answers, targets, recordings = [], [], list[NDArray[np.int64]]()
         first = 0
         for (part, answer), mask in zip(self.parts, masks, strict=True):
             first += len(part.x)
             target = part.target if part.target is not None else np.where(part.y == UNKNOWN, np.nan, part.y)[:, None]
             whose = np.unique(part.devices or [""] * len(part.x), return_inverse=True)[1]
-            known = np.argsort(whose, kind="stable")  # a recording's samples side by side
+            known = np.argsort(whose, kind="stable")  # samples of a recording are adjacent
             known = known[(mask & np.isfinite(target).all(axis=1))[known]]
             if len(known):
                 answers.append(answer.changed(lambda _, values: values[known]))  # noqa: B023
@@ -323,7 +325,7 @@ def _pair(place: tuple[int, int] | None) -> list[int] | None:
 
 
 def _true(part: FileSamples, answer: Answer, i: int) -> Row:
-    """Return the true numbers of a sample, None for an unknown one; empty where no sample has known ones."""
+    """Return the true numbers of a sample, None for unknown ones; empty if the file has none."""
     return {} if part.target is None else _plain(answer.truth(part.target[i].tolist()))
 
 
@@ -343,15 +345,17 @@ def _short(value: Any) -> str:
 
 
 def check_top(trained: Trained, top: int) -> None:
-    """Raise a SettingError where a model has fewer classes than ``top``, or its task predicts none."""
+    """Refuse a ``top`` above the number of a model's classes, or above 1 for a task without classes."""
     if trained.task == CLASSIFICATION:
         require(1 <= top <= len(trained.classes), "--top", top, f"from 1 to {len(trained.classes)}")
     elif top != 1:
-        raise SettingError(f"--top {top}: lists several classes, but this model's task is {trained.task.kind}.")
+        raise SettingError(
+            f"--top {top}: is only for classifications, but this model's task is {trained.task.kind}. Leave --top out."
+        )
 
 
 def results(trained: Trained, answers: Iterable[tuple[FileSamples, Answer]], top: int = 1) -> Results:
-    """Return the answers of all files; for a classification the ``top`` likeliest classes of each sample."""
+    """Return the answers for all files; for a classification the ``top`` most likely classes of each sample."""
     if trained.task == CLASSIFICATION:
         return Classified(trained, _predictions(trained, answers, top))
     parts = list(answers)
@@ -367,10 +371,10 @@ def answers_of(
     trained: Trained, parts: Iterable[FileSamples], follow: Callable[[int], None] | None = None,
     failed: dict[Path, str] | None = None,
 ) -> Iterator[tuple[FileSamples, Answer]]:  # fmt: skip
-    """Yield each file's samples with the model's answer, made of arrays.
+    """Yield the samples of each file with the model's answer, made of arrays.
 
     Raises:
-        SettingError: a file that is not a sample of this model; numbers too large for it, where ``failed`` is left out.
+        SettingError: a file does not fit the model or has too large numbers, and ``failed`` is None.
     """
     for batch in _batches(parts, follow):
         whole = trained.answered(np.concatenate([part.x for part in batch])).changed(lambda _, values: values.numpy())
@@ -382,14 +386,14 @@ def answers_of(
             if np.isfinite(next(iter(answer.parts().values()))).all():
                 yield part, answer
                 continue
-            error = f"{part.file}: the model's answer is not a finite number. Are its values far too large?"
+            error = f"{part.file}: the model's answer is not a finite number. Check for far too large values."
             if failed is None:
                 raise SettingError(error)
             failed[part.file] = error
 
 
 def _batches(parts: Iterable[FileSamples], follow: Callable[[int], None] | None) -> Iterator[list[FileSamples]]:
-    """Combine small files: a network is much faster on many samples at a time."""
+    """Yield batches of small files, because a network is much faster with many samples at a time."""
     batch: list[FileSamples] = []
     for number, part in enumerate(parts, start=1):
         batch.append(part)
@@ -402,20 +406,20 @@ def _batches(parts: Iterable[FileSamples], follow: Callable[[int], None] | None)
         yield batch
 
 
-BEYOND = (5.0, 10.0, 30.0)  # deviations from the mean of training
-APART = 0.2  # between two mixes of classes, beyond chance
+BEYOND = (5.0, 10.0, 30.0)  # standard deviations from the mean of training
+APART = 0.2  # distance of two class mixes that exceeds chance
 
 
 def odd_sensors(trained: Trained, samples: FileSamples) -> list[str]:
     """Return a warning for each sensor whose values in a file differ too much from those of training.
 
-    By Chebyshev's inequality at most 1/k² of the training values lie more than k deviations from their mean; a sensor
-    is named where more of a file's values do, for k = 5, 10 or 30. Of devices that are normalised by their own
-    rows these are the mean and the deviation of that device in training; a device unknown to training is ignored.
-    Pictures, and sensors that were not normalised, have neither.
+    By Chebyshev's inequality, at most 1/k² of the training values are more than k standard deviations from their mean.
+    A sensor is reported if more of a file's values are, for k = 5, 10 or 30. For devices normalised by their own rows,
+    mean and deviation are those of the device in training; devices unknown to training are ignored, as are pictures and
+    sensors without normalisation.
 
     Args:
-        samples: the samples of one file, as they go into ``raw``.
+        samples: the samples of a file, as inputs of ``raw``.
     """
     if trained.sensors is None or not len(samples.x):
         return []
@@ -433,16 +437,16 @@ def odd_sensors(trained: Trained, samples: FileSamples) -> list[str]:
         if odd is not None:
             warnings.append(
                 f"{samples.file}: sensor '{name}': {shares[odd]:.1%} of its values lie more than {odd:g} standard "
-                f"deviations from the mean of training, where at most {1 / odd**2:.1%} can have. Another unit, or a "
+                f"deviations from the mean of training, where at most {1 / odd**2:.1%} can be. Another unit, or a "
                 "failing sensor? Do not rely on these answers."
             )
     return warnings
 
 
 def odd_mix(trained: Trained, predicted: Mapping[str, int], folder: Path) -> str:
-    """Return a warning where ½ Σ_c |p_c − q_c| between predicted and training classes exceeds 0.2 + ½ √(F/n).
+    """Return a warning if ½ Σ_c |p_c − q_c| between predicted and training classes exceeds 0.2 + ½ √(F/n); "" if not.
 
-    The last term is the distance by chance for n samples of F classes. Without the run's ``park.json`` q is not known.
+    The last term is the distance by chance for n samples of F classes. Without the run's ``park.json`` q is unknown.
     """
     counts = _counts(folder / "park.json", trained.classes)
     total = sum(predicted.values())
@@ -455,13 +459,13 @@ def odd_mix(trained: Trained, predicted: Mapping[str, int], folder: Path) -> str
     worst = int(apart.argmax())
     return (
         f"the class mix of the predictions differs from training: {here[worst]:.1%} '{trained.classes[worst]}', "
-        f"{counts[worst] / counts.sum():.1%} in training. The model's measured quality holds for a mix like that of "
+        f"{counts[worst] / counts.sum():.1%} in training. The model's measured quality applies to a mix like that of "
         "its test samples."
     )
 
 
 def _counts(path: Path, classes: Sequence[str]) -> np.ndarray | None:
-    """Return the sum of the devices' class counts of a run; None where they are not known."""
+    """Return the class counts of a run, summed over its devices; None if they are unknown."""
     try:
         park = json.loads(path.read_text(encoding="utf-8"))
         if park["classes"] != list(classes):

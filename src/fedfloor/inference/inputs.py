@@ -1,4 +1,4 @@
-"""Files as samples: pictures, ``.npz`` arrays and ``.csv`` tables of sensors, by rows or windows of rows."""
+"""Reading of files as samples: pictures, ``.npz`` arrays, and ``.csv`` tables of sensors by rows or windows."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ from fedfloor.tasks.classification import CLASSIFICATION
 from fedfloor.tasks.task import Task
 
 MATRIX = ".dat"
-NAMED = 5  # places that are named before they are only counted
+NAMED = 5  # places listed; further ones are only counted
 
 log = logging.getLogger(__name__)
 
@@ -51,24 +51,24 @@ Numbers = NDArray[np.int64]
 
 
 def table(path: Path, sensors: Sensors, classes: tuple[str, ...], task: Task = CLASSIFICATION) -> FileSamples:
-    """Read a table: a sample per row, or per window of rows of one device. Only the sensors' columns are required.
+    """Read a table: a sample per row, or per window of a device's rows. Only the sensors' columns are required.
 
-    Rows without a value that the model needs, and devices with too few rows, are left out and named.
+    Rows that lack a value needed by the model, and devices with too few rows, are left out and listed.
 
     Args:
-        path: a CSV file, or ``.dat``: rows of numbers without a header, a column per sensor in the model's order.
+        path: a CSV file, or a ``.dat`` file of numbers without a header, a column per sensor in the model's order.
 
     Raises:
-        SettingError: a mistake in the table, or no sample in it; names file, row and column.
+        SettingError: a mistake in the table (the message names file, row and column), or no sample in it.
     """
     sheet, columns = _sheet(path, sensors)
     none = [""] * len(sheet.line)
     devices: Sequence[str] | None = sheet.text.get("device")
     if sensors.device_of is not None:
         devices = sensors.device_of.devices(path, devices, len(none))
-    whose = zip(sheet.text.get("device", none), sheet.text.get("run", none), strict=True)  # no window crosses either
+    whose = zip(sheet.text.get("device", none), sheet.text.get("run", none), strict=True)  # bounds of windows
     device = np.unique(["\0".join(both) for both in whose], return_inverse=True)[1]
-    order = np.argsort(device, kind="stable")  # devices one after the other, each in the table's order
+    order = np.argsort(device, kind="stable")  # rows grouped by device, each in the table's order
     if sensors.window is not None or (sensors.missing == "previous" and np.isnan(sheet.x).any()):
         _check_order(sheet, order, device)
     x = _filled(sheet, sensors, order, device)
@@ -102,7 +102,7 @@ def table(path: Path, sensors: Sensors, classes: tuple[str, ...], task: Task = C
 
 
 def _sheet(path: Path, sensors: Sensors) -> tuple[Sheet, Columns]:
-    """Return a table, read as in training, and the names of its columns."""
+    """Return a table read as in training, and the names of its columns."""
     categories = described(sensors.coding.get("categories", {}))
     numbers = sensors.columns[: len(sensors.columns) - len(columns_of(categories or {}))]
     names: dict[str, Any] = {**sensors.names, "values": numbers, "categories": categories}
@@ -117,7 +117,7 @@ def _sheet(path: Path, sensors: Sensors) -> tuple[Sheet, Columns]:
 
 
 def _matrix(path: Path, columns: tuple[str, ...]) -> Sheet:
-    """Read numbers separated by white space; a matrix with a row per sensor is transposed."""
+    """Return a matrix of numbers separated by white space as a table; with a row per sensor it is transposed."""
     try:
         x = loaded(io.BytesIO(content(path)))
     except ValueError as error:
@@ -128,12 +128,12 @@ def _matrix(path: Path, columns: tuple[str, ...]) -> Sheet:
         raise SettingError(f"{path.name}: {x.shape[1]} columns; the model takes {len(columns)}: {', '.join(columns)}.")
     if np.isinf(x).any():
         row, column = np.argwhere(np.isinf(x))[0]
-        raise SettingError(f"{path.name}, row {row + 1}, column '{columns[column]}': not a finite number.")
+        raise SettingError(f"{path.name}, row {row + 1}, column '{columns[column]}': not a finite number. Correct it.")
     return Sheet(path, columns, x.astype(np.float32), np.arange(1, len(x) + 1), {}, None)
 
 
 def _check_order(sheet: Sheet, order: Numbers, device: Numbers) -> None:
-    """Raise where a device's rows are not in the order of their times, on which windows and filling rely."""
+    """Refuse a table whose rows of a device are not in the order of time, which windows and filling require."""
     if sheet.time is None:
         return
     wrong = np.flatnonzero((np.diff(device[order]) == 0) & (np.diff(sheet.time[order]) <= 0))
@@ -146,7 +146,7 @@ def _check_order(sheet: Sheet, order: Numbers, device: Numbers) -> None:
 
 
 def _filled(sheet: Sheet, sensors: Sensors, order: Numbers, device: Numbers) -> NDArray[np.float32]:
-    """Return the table's values, missing ones filled as in training."""
+    """Return the values of a table, with missing values filled as in training."""
     x = known = np.asarray(sheet.x, np.float32)
     if sensors.missing == "previous":
         x = np.empty_like(known)
@@ -155,10 +155,10 @@ def _filled(sheet: Sheet, sensors: Sensors, order: Numbers, device: Numbers) -> 
 
 
 def _holes(sheet: Sheet, sensors: Sensors, x: NDArray[np.float32], rows: Numbers) -> list[str]:
-    """Return a sentence for each of the first cells of x [rows, C] without a value in samples' rows [n, length]."""
+    """Return a sentence for each of the first missing values of x [rows, C] in the rows of samples [n, length]."""
     why = {
-        "refuse": "The model was trained on tables without missing values. Fill it in, or leave the row out.",
-        "previous": "This device has no other value of this sensor to fill it with.",
+        "refuse": "The model was trained on tables without missing values. Fill the cell in, or leave the row out.",
+        "previous": "This device has no other value of this sensor to fill the cell with.",
     }[sensors.missing]
     mine = np.unique(rows)
     cells = [(row, column) for row in mine.tolist() for column in np.flatnonzero(np.isnan(x[row])).tolist()]
@@ -168,7 +168,7 @@ def _holes(sheet: Sheet, sensors: Sensors, x: NDArray[np.float32], rows: Numbers
 
 
 def _cut(sheet: Sheet, sensors: Sensors, order: Numbers, device: Numbers) -> tuple[Numbers, int, list[str]]:
-    """Return the first places of samples in ``order``, their number of rows, and messages on devices with too few.
+    """Return the starts of samples in ``order``, their number of rows, and messages on devices with too few rows.
 
     Raises:
         SettingError: too few rows for any window.
@@ -185,7 +185,7 @@ def _cut(sheet: Sheet, sensors: Sensors, order: Numbers, device: Numbers) -> tup
     whose = sheet.text.get("device", [""] * len(sheet.line))
     left = [
         f"{sheet.path.name}, row {sheet.line[order[first]]}: device '{whose[order[first]]}' has {many} rows from this "
-        f"one on; the model takes windows of {length}."
+        f"row on; the model takes windows of {length}."
         for first, many in short[:NAMED]
     ]
     more = len(short) - len(left)
@@ -208,16 +208,16 @@ MODES = {1: "L", 3: "RGB"}  # channels → mode of Pillow
 
 
 def picture(path: Path, shape: tuple[int, ...], *, resize: bool = False, invert: bool = False) -> NDArray[np.uint8]:
-    """Read a picture, in grey or colour as the model has one channel or three: uint8 [C, H, W].
+    """Read a picture as uint8 [C, H, W], in grey or colour according to the model's channels.
 
-    ``shape`` is (C, H, W); ``resize`` scales a picture of another size, ``invert`` exchanges light and dark.
+    ``shape`` is (C, H, W); ``resize`` scales a picture of another size, ``invert`` inverts its brightness.
 
     Raises:
-        SettingError: not a picture, a damaged one, or one of another size.
+        SettingError: the file is not a picture, is damaged, or has another size.
     """
     if len(shape) != 3 or shape[0] not in MODES:
         raise SettingError(
-            f"{path}: the model takes samples of shape {shape}, which is not that of a picture. Give an .npz."
+            f"{path}: the model takes samples of shape {shape}, which is not that of a picture. Give an .npz file."
         )
     data = read_picture(path, str(path), (shape[1], shape[2]) if resize else None)
     if data.shape[1:] != shape[1:]:
@@ -240,7 +240,7 @@ def _recoloured(data: Images, channels: int) -> Images:
 
 
 TABLES = (*own.TABLES, *own.WHOLE, MATRIX)
-READ = {*SUFFIXES, *TABLES, ".npz"} - {".txt"}  # in a folder that is a read-me
+READ = {*SUFFIXES, *TABLES, ".npz"} - {".txt"}  # .txt is a read-me in a folder
 
 
 def _ending(path: Path) -> str:
@@ -248,10 +248,10 @@ def _ending(path: Path) -> str:
 
 
 def files(given: Sequence[Path]) -> list[Path]:
-    """Return files and, in place of a folder, its readable files, sorted; links are not followed.
+    """Return files, sorted, with folders replaced by their readable files; links are not followed.
 
     Raises:
-        SettingError: a missing file, or a folder without a readable one.
+        SettingError: a missing file, or a folder without readable files.
     """
     paths: list[Path] = []
     for path in given:
@@ -262,7 +262,9 @@ def files(given: Sequence[Path]) -> list[Path]:
             if not readable:
                 for each in (path, *inside):
                     conversions.check(each, {})
-                raise SettingError(f"{path} holds {len(inside)} files, none of them a picture, .npz or .csv.")
+                raise SettingError(
+                    f"{path} holds {len(inside)} files, none of them a picture, .npz or .csv. Choose another folder."
+                )
             paths += readable
         elif path.is_file():
             paths.append(path)
@@ -279,11 +281,11 @@ def read(
     """Read files one by one as samples of a model.
 
     Args:
-        failed: receives the files that are not samples of this model, each with the reason; the others are read.
-        device: the device of all files; empty: as their folders, names or columns state it.
+        failed: receives the files that do not fit the model, each with the reason; the others are read.
+        device: the device of all files; by default that in their folders, names or columns.
 
     Raises:
-        SettingError: a file that is not a sample of this model, where ``failed`` is left out.
+        SettingError: a file does not fit the model, and ``failed`` is None.
     """
     for path in paths:
         try:
@@ -295,7 +297,7 @@ def read(
         else:
             if device:
                 if len(others := sorted({*(samples.devices or ())})) > 1:
-                    log.warning("%s: rows of %s (%s); all count as those of '%s'.", path.name,
+                    log.warning("%s: rows of %s (%s); all are treated as rows of '%s'.", path.name,
                                 count(len(others), "device"), ", ".join(others[:5]), device)  # fmt: skip
                 samples = replace(samples, devices=[device] * len(samples.x))
             yield samples if trained.own is None else trained.own.file(samples)
@@ -314,13 +316,15 @@ def _read(path: Path, trained: Trained, *, resize: bool, invert: bool) -> FileSa
             )
         return table(path, trained.sensors, trained.classes, trained.task)
     if ending in TABLES:
-        raise SettingError(f"{path}: this model takes pictures of shape {trained.shape}, not tables.")
+        raise SettingError(
+            f"{path}: this model takes pictures of shape {trained.shape}, not tables. Give pictures or .npz."
+        )
     x = picture(path, trained.shape, resize=resize or trained.scaled, invert=invert)
     return FileSamples(path, x[None], None, np.full(1, UNKNOWN))
 
 
 def _archive(path: Path, trained: Trained) -> FileSamples:
-    """Read an ``.npz``: samples under ``x``, or as its only array, and labels under ``y``, if it has them."""
+    """Read an ``.npz`` file: samples in ``x``, or in its only array, and labels in ``y``, if present."""
     arrays = read_arrays(path, lambda names: _samples_and_labels(path, names))
     labels = arrays.pop("y", None)
     ((key, x),) = arrays.items()
@@ -336,14 +340,14 @@ def _archive(path: Path, trained: Trained) -> FileSamples:
 def _samples_and_labels(path: Path, names: Sequence[str]) -> list[str]:
     others = [name for name in names if name != "y"]
     if "x" not in others and len(others) != 1:
-        raise SettingError(f"{path} has the arrays {', '.join(names) or 'none'}: name the array of the samples x.")
+        raise SettingError(f"{path} has the arrays {', '.join(names) or 'none'}: name the array of samples x.")
     return ["x" if "x" in others else others[0], *(["y"] if "y" in names else [])]
 
 
 def _labels(given: NDArray[Any], count: int, trained: Trained, where: str) -> NDArray[np.int64]:
     y = given.reshape(-1)
     if len(y) != count:
-        raise SettingError(f"{where} has {len(y)} labels for {count} samples.")
+        raise SettingError(f"{where} has {len(y)} labels for {count} samples. Give one label per sample.")
     if y.dtype.kind in "US":
         return class_numbers(
             trained.task.spelled(y.astype(str).tolist()), trained.classes, lambda i: f"{where}, label {i}"

@@ -1,4 +1,4 @@
-"""The normalisation of a trained model: inside its network, by regimes, or by each device's own statistics."""
+"""The normalisation of a trained model: in its network, by regimes, or by the statistics of each device."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ Answers = Callable[[Tensor, Tensor], Answer]
 
 
 class RawNetwork(nn.Module):
-    """A network that takes numbers as in files: value = (scale·x − mean)/std; a missing one is the mean.
+    """A network for numbers as stored in files: value = (scale·x − mean)/std, with the mean for missing numbers.
 
     Args:
-        network: takes values [n, …], gives outputs.
+        network: values [n, …] → outputs.
         answers: (outputs, values) → answer, such as :meth:`~fedfloor.tasks.task.Task.answer`.
         scale: factor from a stored number to its value.
         mean, std: [C], per channel.
@@ -51,14 +51,14 @@ class RawNetwork(nn.Module):
         self.register_buffer("shift", (-mean / std).view(form))
 
     def values(self, x: Tensor) -> Tensor:
-        """Return stored numbers [n, …] as the network takes them."""
+        """Return the network's input values for stored numbers [n, …]."""
         return x.to(self.factor.dtype) * self.factor + self.shift
 
     def answer(self, x: Tensor) -> Answer:
         """Return the answer for stored numbers [n, …]."""
         values = self.values(x)
         if self.holes:
-            values = torch.where(torch.isnan(values), 0.0, values)  # the mean, by now
+            values = torch.where(torch.isnan(values), 0.0, values)  # 0 is the mean after normalisation
         return self.answers(self.network(values), values)
 
     def forward(self, x: Tensor) -> tuple[Tensor, ...]:
@@ -67,10 +67,10 @@ class RawNetwork(nn.Module):
 
 
 class RegimeRawNetwork(RawNetwork):
-    """A network whose rows are normalised by their operating regimes, as :class:`~fedfloor.park.survey.Regimes` does.
+    """A network with rows normalised by their operating regimes, as in :class:`~fedfloor.park.survey.Regimes`.
 
     Args:
-        raw: the network; its own scaling does nothing.
+        raw: the network, without scaling of its own.
     """
 
     places: Tensor
@@ -90,7 +90,7 @@ class RegimeRawNetwork(RawNetwork):
             self.register_buffer(name, torch.tensor(values, dtype=kind))
 
     def values(self, x: Tensor) -> Tensor:
-        """Return stored numbers [n, C] or [n, C, L], each row normalised by its own regime."""
+        """Return stored numbers [n, C] or [n, C, L] with each row normalised by its regime."""
         form = (1, -1, *(1,) * (x.dim() - 2))
         s = (x.index_select(1, self.places) - self.centre.view(form)) / self.spread.view(form)
         s = torch.where(torch.isnan(s), 0.0, s)
@@ -106,7 +106,7 @@ class RegimeRawNetwork(RawNetwork):
 
 
 def by_regimes(raw: RawNetwork, document: Mapping[str, Any], shape: tuple[int, ...], place: str) -> RawNetwork:
-    """Return a network with the regimes of a model's header.
+    """Return a network with the regimes in a model's header.
 
     Raises:
         SettingError: the header's regimes are damaged.
@@ -120,7 +120,7 @@ def by_regimes(raw: RawNetwork, document: Mapping[str, Any], shape: tuple[int, .
 
 @dataclass(frozen=True)
 class DeviceScale:
-    """The statistics of one device, in :data:`~fedfloor.park.normalise.FILE`."""
+    """The statistics of a device in :data:`~fedfloor.park.normalise.FILE`."""
 
     mean: tuple[float, ...]
     deviation: tuple[float, ...]
@@ -128,7 +128,7 @@ class DeviceScale:
 
 @dataclass(frozen=True)
 class ScaleFile:
-    """The statistics of a run's devices by their names."""
+    """The content of :data:`~fedfloor.park.normalise.FILE`: the statistics of a run's devices by name."""
 
     devices: dict[str, DeviceScale]
 
@@ -138,9 +138,9 @@ class OwnScale:
     """The normalisation of samples by their device.
 
     Args:
-        rows: number of a device's first rows that count; None for all.
-        known: statistics of the run's devices by name.
-        fixed: statistics of the last channels, where these are the same for all devices.
+        rows: the number of a device's first rows to use for its statistics; None for all.
+        known: the statistics of the run's devices by name.
+        fixed: the statistics of the last channels, if they are the same for all devices.
     """
 
     rows: int | None
@@ -149,26 +149,28 @@ class OwnScale:
 
     @classmethod
     def read(cls, rows: int | None, folder: Path, channels: int, fixed: Statistics | None = None) -> OwnScale:
-        """Return the normalisation with the statistics in the model's folder, if it has any.
+        """Return the normalisation with the statistics in the model's folder, if present.
 
         Raises:
-            SettingError: the file is damaged or of another model.
+            SettingError: the file is damaged or belongs to another model.
         """
         path = folder / FILE
         if not path.is_file():
             return cls(rows, {}, fixed)
-        advice = "Delete it: devices are then normalised by the first rows of the files to predict."
+        advice = "Delete the file: devices are then normalised by the first rows of the files to predict."
         stored = parsed(ScaleFile, path.read_bytes(), str(path), "the statistics of devices", advice)
         known = {}
         for name, scale in stored.devices.items():
             mean, deviation = (np.array(values, np.float32) for values in (scale.mean, scale.deviation))
             if not (mean.shape == deviation.shape == (channels,) and np.isfinite(mean).all() and (deviation > 0).all()):
-                raise SettingError(f"{path}: device '{name}' needs {channels} means and deviations above 0. {advice}")
+                raise SettingError(
+                    f"{path}: device '{name}' needs {channels} means, and standard deviations above 0. {advice}"
+                )
             known[name] = (mean, deviation)
         return cls(rows, known, fixed)
 
     def file(self, samples: FileSamples) -> FileSamples:
-        """Return a file's samples normalised: by their devices' statistics in the run, or by rows of the file."""
+        """Return the samples of a file, normalised by their devices' statistics in the run or by rows of the file."""
         names = np.array(samples.devices or [""] * len(samples.x))
         x, others = np.array(samples.x, np.float32), list[str]()
         for name in np.unique(names).tolist():
@@ -182,34 +184,34 @@ class OwnScale:
         return replace(samples, x=x)
 
     def of_device(self, x: NDArray[Any], name: str = "", first: NDArray[np.int64] | None = None) -> NDArray[np.float32]:
-        """Return samples [n, C, …] of one device normalised, by their own first rows if it is not in the run."""
+        """Return samples [n, C, …] of a device, normalised by its statistics in the run, or by its first rows."""
         known = self.known.get(name)
         return scaled(x, *(known if known is not None else statistics(x, first, self.rows, self.fixed)))
 
     def _note(self, samples: FileSamples, names: NDArray[Any], others: Sequence[str]) -> None:
-        """Log the rows that normalise devices which are not in the run."""
+        """Log the rows by which devices outside the run are normalised."""
         whose = ", ".join(f"device '{name}'" if name else "a device without a name" for name in others)
         many = "all of its rows" if self.rows is None else f"its first {self.rows} rows"
-        log.info("%s: %s: no statistics with the model, so normalised by %s in this file.",
+        log.info("%s: %s: no statistics in the run, therefore normalised by %s in this file.",
                  within(samples.file), whose, many)  # fmt: skip
         for name in others if self.rows is not None else ():
             mine = names == name
             got = len(first_rows(samples.x[mine], None if samples.first is None else samples.first[mine], self.rows))
             if got < (self.rows or 0):
                 whose = f"device '{name}'" if name else "the device"
-                log.warning("%s: %s has %d rows here; in training devices were normalised by %d.",
+                log.warning("%s: %s has %d rows for its normalisation; in training, devices were normalised by %d.",
                             within(samples.file), whose, got, self.rows)  # fmt: skip
 
 
 class AtDevice(nn.Module):
-    """A model that takes a device's statistics with its samples: raw((x − mean)/std)."""
+    """A model with a device's statistics as inputs: raw((x − mean)/std)."""
 
     def __init__(self, raw: nn.Module) -> None:
         super().__init__()
         self.raw = raw
 
     def forward(self, x: Tensor, mean: Tensor, std: Tensor) -> tuple[Tensor, Tensor]:
-        """Return probabilities and logits [n, F] of x [n, C, …] with mean and std [C]."""
+        """Return probabilities and logits [n, F] for x [n, C, …], with mean and std [C]."""
         form = (1, -1, *(1,) * (x.dim() - 2))
         outputs: tuple[Tensor, Tensor] = self.raw((x - mean.view(form)) / std.view(form))
         return outputs

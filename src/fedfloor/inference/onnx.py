@@ -1,4 +1,4 @@
-"""A trained model as ONNX, with its normalisation, checked against PyTorch before it is written."""
+"""Export of a trained model and its normalisation to ONNX, checked against PyTorch before the file is written."""
 
 from __future__ import annotations
 
@@ -45,11 +45,11 @@ class Exported:
     """The result of an export.
 
     Attributes:
-        opset: version of ONNX's operators.
-        differences: largest difference from PyTorch of each output, as a share of
-            :meth:`~fedfloor.tasks.answer.Answer.sizes`. Probabilities of sensors at the edges are not compared: logits
-            in the thousands make those of equally likely classes depend on the last digits.
-        samples: number of samples compared.
+        opset: the version of ONNX's operators.
+        differences: output → its largest difference from PyTorch, relative to
+            :meth:`~fedfloor.tasks.answer.Answer.sizes`. Probabilities for extreme sensor values are not compared: with
+            logits in the thousands they depend on rounding.
+        samples: the number of samples compared.
     """
 
     file: Path
@@ -62,24 +62,26 @@ class Exported:
 def export(trained: Trained, out: Path) -> Exported:
     """Write a model as ONNX: ``x`` [n, *shape] as stored in files → the parts of its task's answer.
 
-    These are ``probabilities`` and ``logits`` [n, F] of classes, ``value`` [n, T] of a regression or [n, S, H] of a
-    forecast, with ``low`` and ``high`` where quantiles are learnt, all in the targets' unit. A model with a decision
-    gives ``decision`` int64 [n], too: the number of the class decided for.
+    The outputs are ``probabilities`` and ``logits`` [n, F] of a classification, ``value`` [n, T] of a regression or [n,
+    S, H] of a forecast, with ``low`` and ``high`` for quantiles, all in the targets' unit. A model with a decision has
+    the output ``decision`` int64 [n], too: the index of the class.
 
-    ``x`` is uint8 for pictures, float32 for sensors. The file's metadata hold the task with its unit, the names of
-    classes, columns and window. A model with ``normalise = "device"`` has the inputs ``mean`` and ``std`` [C], too:
-    the statistics of the device on which it runs. One with a part that stays on devices has the input ``own`` [P]: the
-    numbers of that part.
+    ``x`` is uint8 for pictures, float32 for sensors. The file's metadata contain the task with its unit, the names of
+    classes and columns, and the window. A model with ``normalise = "device"`` has the inputs ``mean`` and ``std`` [C],
+    too: the statistics of the device on which it runs. A model with a part that stays on devices has the input ``own``
+    [P]: the parameters of this part.
 
     Raises:
-        SettingError: ONNX cannot express the network or differs from PyTorch by more than :data:`TOLERANCE` (nothing is
-            written then), packages are missing, or ``out`` cannot be written.
+        SettingError: ONNX cannot express the network, or differs from PyTorch by more than :data:`TOLERANCE` (then no
+            file is written), packages are missing, or ``out`` cannot be written.
     """
     absent = [name for name in NEEDED if importlib.util.find_spec(name) is None]
     if absent:
         raise SettingError(f"export needs {', '.join(absent)}: pip install 'fedfloor[onnx]'")
     if out.is_dir() or not out.parent.is_dir():
-        raise SettingError(f"--out {out}: {'this is a folder' if out.is_dir() else 'no such folder'}. Name a file.")
+        raise SettingError(
+            f"--out {out}: {'this is a folder' if out.is_dir() else 'no such folder'}. Give the path of a file."
+        )
     batches = samples(trained)
     given = [{"x": x} | _statistics(trained) | _own(trained) for x in batches]
     expected = [_torch(trained, inputs) for inputs in given]
@@ -93,9 +95,9 @@ def export(trained: Trained, out: Path) -> Exported:
 
 
 def samples(trained: Trained) -> list[NDArray[Any]]:
-    """Return samples for the comparison: random ones in batches of :data:`BATCHES`, with missing values where allowed.
+    """Return samples for the comparison: random ones in batches of :data:`BATCHES`, with missing values if allowed.
 
-    The last batch is at the edges: black and white pictures; sensors at 0 and at ±10 standard deviations.
+    The last batch has extreme values: black and white pictures; sensors at 0 and at ±10 standard deviations.
     """
     rng = np.random.default_rng(0)
     shape = trained.shape
@@ -116,7 +118,7 @@ def samples(trained: Trained) -> list[NDArray[Any]]:
 
 
 def _statistics(trained: Trained) -> dict[str, NDArray[np.float32]]:
-    """Return a mean and a deviation [C] as a device may supply them, where the model takes them."""
+    """Return an example of a device's mean and standard deviation [C], if they are inputs of the model."""
     if trained.own is None:
         return {}
     rng, channels = np.random.default_rng(1), trained.shape[0]
@@ -127,7 +129,7 @@ def _statistics(trained: Trained) -> dict[str, NDArray[np.float32]]:
 
 
 def _own(trained: Trained) -> Inputs:
-    """Return changed numbers [P] for the part that stays, if the model has one; variances stay above 0."""
+    """Return changed parameters [P] of the part that stays on devices, if any, with positive variances."""
     if trained.staying is None:
         return {}
     return {"own": (trained.staying.parcel.cut(trained.staying.network.flat) / 2).numpy()}
@@ -140,7 +142,7 @@ def _torch(trained: Trained, given: Inputs) -> Answer:
     x = given["x"] if trained.own is None else scaled(given["x"], given["mean"], given["std"])
     try:
         answer = trained.answered(x)
-    except Exception as error:  # it may be the user's own code
+    except Exception as error:  # the network may be the user's code
         raise SettingError(
             f"network '{trained.name}' does not take a batch of {len(x)} samples: {_first(error)} "
             "An exported network must take any number of samples."
@@ -149,7 +151,7 @@ def _torch(trained: Trained, given: Inputs) -> Answer:
 
 
 class Deciding(nn.Module):
-    """A model that returns its decision, int64 [n], besides probabilities and logits."""
+    """A model that returns its decision, int64 [n], in addition to probabilities and logits."""
 
     mask: Tensor
 
@@ -161,7 +163,7 @@ class Deciding(nn.Module):
         self.register_buffer("mask", mask)
 
     def forward(self, *given: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return probabilities, logits and decisions."""
+        """Return probabilities and logits [n, F], and decisions int64 [n]."""
         probabilities, logits = self.raw(*given)
         others = (probabilities - self.mask).argmax(1)
         if self.positive is None:
@@ -171,14 +173,14 @@ class Deciding(nn.Module):
 
 
 def _translated(trained: Trained, given: Inputs, names: list[str]) -> onnx.ModelProto:
-    """Return the model in ONNX, any number of samples at a time."""
+    """Return the model in ONNX, for any number of samples at a time."""
     module: nn.Module = trained.raw if trained.own is None else AtDevice(trained.raw)
     shapes: tuple[Any, ...] = ({0: torch.export.Dim("n")}, *({} for _ in range(len(given) - 1)))
     if trained.staying is not None:
         module = TakesOwn(module, trained.staying)
     if trained.decision is not None:
         module = Deciding(module, trained.decision, len(trained.classes))
-    if isinstance(module, TakesOwn | Deciding):  # whose inputs are one tuple
+    if isinstance(module, TakesOwn | Deciding):  # their inputs are one tuple
         shapes = (shapes,)
     try:
         with _quiet():
@@ -198,7 +200,7 @@ def _translated(trained: Trained, given: Inputs, names: list[str]) -> onnx.Model
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Keep the exporter's notes and dumps, hundreds of lines long, from the terminal."""
+    """Suppress the exporter's notes and dumps, hundreds of lines long."""
     before = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
     silence = io.StringIO()
@@ -211,7 +213,7 @@ def _quiet() -> Iterator[None]:
 
 
 def _reason(error: BaseException) -> str:
-    """Return the exporter's failure in one line: the operator missing in ONNX, or the innermost error."""
+    """Return the cause of an exporter's failure: the operator missing in ONNX, or the innermost error."""
     chain = [error]
     while (inner := chain[-1].__cause__) is not None:
         chain.append(inner)
@@ -230,7 +232,7 @@ def _first(error: BaseException) -> str:
 
 
 def _describe(model: onnx.ModelProto, trained: Trained) -> None:
-    """Replace the exporter's metadata by those for users of the file."""
+    """Replace the exporter's metadata by descriptions for users of the file."""
     model.doc_string = ""
     inner = [node for function in model.functions for node in function.node]
     for part in (*model.graph.node, *model.graph.input, *model.graph.output, *model.graph.value_info,
@@ -266,7 +268,7 @@ def _compare(trained: Trained, data: bytes, batches: list[Inputs], expected: lis
     """Return the differences between ONNX Runtime and PyTorch, as in :class:`Exported`.
 
     Raises:
-        SettingError: farther than :data:`TOLERANCE`, or it does not run at all.
+        SettingError: a difference exceeds :data:`TOLERANCE`, or ONNX Runtime cannot run the model.
     """
     import onnx
     import onnxruntime
@@ -280,11 +282,12 @@ def _compare(trained: Trained, data: bytes, batches: list[Inputs], expected: lis
         got = [session.run(None, given) for given in batches]
     except Exception as error:  # their errors have no common base
         raise SettingError(
-            f"network '{trained.name}' was translated, but ONNX Runtime does not run it: {_first(error)} Not written."
+            f"network '{trained.name}' was exported, but ONNX Runtime cannot run it: {_first(error)} No file was "
+            "written."
         ) from error
     decision = trained.decision
     if decision is not None and any((decided != decision.of(p)).any() for p, _, decided in got):
-        raise SettingError(f"network '{trained.name}' decides differently in ONNX Runtime. Not written.")
+        raise SettingError(f"network '{trained.name}' decides differently in ONNX Runtime. No file was written.")
     worst = dict.fromkeys(expected[0].parts(), 0.0)
     for number, (outputs, answer) in enumerate(zip(got, expected, strict=True)):
         edge = trained.sensors is not None and number == len(got) - 1
@@ -295,7 +298,7 @@ def _compare(trained: Trained, data: bytes, batches: list[Inputs], expected: lis
     if not max(worst.values()) <= TOLERANCE:
         gaps = ", ".join(f"{gap:.1e} in {name}" for name, gap in worst.items())
         raise SettingError(
-            f"network '{trained.name}' differs in ONNX Runtime by {gaps}; {TOLERANCE:.0e} is allowed. Not written. "
-            "Does it draw random numbers, or does a sum in it grow very large?"
+            f"network '{trained.name}' differs in ONNX Runtime by {gaps}; {TOLERANCE:.0e} is allowed. No file was "
+            "written. Check the network for random numbers and very large sums."
         )
     return worst

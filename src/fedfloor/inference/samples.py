@@ -1,4 +1,4 @@
-"""Samples of a file as a model's inputs: their shape, labels and origin."""
+"""Samples of a file as inputs of a model: their shape, labels and origin."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ Shape = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Sensors:
-    """The sensors of a model: the channels of a row, or of a window of rows.
+    """The sensors of a model, which are the channels of its samples.
 
     Args:
-        columns: C names.
+        columns: the names of the C sensors.
         window: (length, step) in rows; None where a sample is one row.
-        missing: treatment of missing values: ``"refuse"``, ``"previous"``, ``"mean"`` or ``"drop"``.
-        names: the names of a table's columns for device, time and label.
-        decimal: its decimal mark.
-        dialect: the format of the training's tables, where it is not plain; keys of ``[data]``.
-        coding: the coding of texts and numbers in training, where they were not taken as they are.
-        device_of: the part of a table's path that names its device; None where only a column does.
+        missing: the treatment of missing values: ``"refuse"``, ``"previous"``, ``"mean"`` or ``"drop"``.
+        names: role → the column's name in tables, for device, time and label.
+        decimal: the decimal mark of tables.
+        dialect: the format of the training's tables, as keys of ``[data]`` other than the defaults.
+        coding: the conversions of table cells in training (bins and categories).
+        device_of: the part of a table's path that names its device; None if only a column does.
     """
 
     columns: tuple[str, ...]
@@ -47,11 +47,11 @@ class Sensors:
 def fitting(x: NDArray[Any], shape: Shape, sensors: Sensors | None, where: str) -> NDArray[Any]:
     """Return an array as a batch of samples [n, *shape]: uint8 pictures, or float32 rows or windows.
 
-    A single sample may lack the batch's axis, grey pictures the axis of the channel, and pictures may have their
-    channels last, as in training. ``sensors`` is None for pictures.
+    A single sample may lack the batch axis, and grey pictures the channel axis; pictures may have their channels last,
+    as in training. ``sensors`` is None for pictures, ``where`` the start of messages.
 
     Raises:
-        SettingError: another shape or type, or a missing number that is not allowed.
+        SettingError: another shape or type, or a missing value that is not allowed.
 
     >>> fitting(np.zeros((2, 28, 28), np.uint8), (1, 28, 28), None, "x").shape
     (2, 1, 28, 28)
@@ -71,9 +71,10 @@ def _batch(x: NDArray[Any], shape: Shape, sensors: Sensors | None, where: str) -
         return np.moveaxis(x, -1, -3).reshape(-1, *shape)
     hint = f" The columns are {', '.join(sensors.columns)}." if sensors is not None else ""
     if sensors is not None and len(shape) == 2 and x.ndim == 2 and x.shape[1] == shape[0]:
-        hint += " These are single rows: cut windows, or give a table (.csv), which is cut into windows."
+        hint += " The array has single rows: cut windows, or give a table (.csv), which is cut into windows."
     raise SettingError(
-        f"{where} has shape {x.shape}: the model takes samples of shape {shape}, so {('n', *shape)} or one of them."
+        f"{where} has shape {x.shape}: the model takes samples of shape {shape}, as an array {('n', *shape)} or a "
+        "single sample."
         f"{hint}".replace("'n'", "n")
     )
 
@@ -87,14 +88,14 @@ def _bytes(x: NDArray[Any], where: str) -> NDArray[np.uint8]:
         return x.astype(np.uint8)
     hint = "Give the pictures as in their files: normalisation is part of the model."
     if np.issubdtype(x.dtype, np.floating) and low >= 0 and high <= 1:
-        hint = "These look like shares of full brightness: np.rint(255 * x).astype(np.uint8) gives the pixels."
+        hint = "The numbers look like shares of full brightness: np.rint(255 * x).astype(np.uint8) gives the pixels."
     raise SettingError(f"{where} is {x.dtype} from {low} to {high}: pictures are uint8 from 0 to 255. {hint}")
 
 
 def _values(x: NDArray[Any], sensors: Sensors, where: str) -> NDArray[np.float32]:
     if not (np.issubdtype(x.dtype, np.floating) or np.issubdtype(x.dtype, np.integer)):
-        raise SettingError(f"{where} is {x.dtype}: sensors' values are numbers, such as float32.")
-    with np.errstate(over="ignore"):  # numbers that do not fit become infinite, and are refused below
+        raise SettingError(f"{where} is {x.dtype}: sensors' values must be numbers, such as float32.")
+    with np.errstate(over="ignore"):  # too large numbers become infinite, and are refused below
         values = x.astype(np.float32)
     bad = np.isinf(values) if sensors.missing == "mean" else ~np.isfinite(values)
     if bad.any():
@@ -102,27 +103,27 @@ def _values(x: NDArray[Any], sensors: Sensors, where: str) -> NDArray[np.float32
         raise SettingError(
             f"{where}: sample {sample}, {sensors.columns[channel]} is {x[bad][0]}: must be a finite number"
             f"{' or nan' if sensors.missing == 'mean' else ''}. This model was trained with "
-            f'missing = "{sensors.missing}"; fill such holes first.'
+            f'missing = "{sensors.missing}"; fill missing values first.'
         )
     return values
 
 
-UNKNOWN = -1  # the label of a sample that has none
+UNKNOWN = -1  # the label of a sample without one
 
 
 @dataclass(frozen=True, eq=False)
 class FileSamples:
-    """Samples of one file.
+    """The samples of a file.
 
     Args:
-        file: its path.
+        file: the path of the file.
         x: uint8 or float32 [n, *shape].
         places: (first, last) row in a table, (number, number) in an array; None for a picture.
-        y: int64 [n], classes; :data:`UNKNOWN` where there is no label.
-        devices: the device of each, where a table names it.
-        first: int64 [n], the first row of each, where samples may share rows.
-        left_out: a sentence for each group of rows without an answer: where, and why.
-        target: float32 [n, T], the true numbers, NaN where unknown; None where classes are predicted.
+        y: int64 [n], the true classes; :data:`UNKNOWN` without a label.
+        devices: the device of each sample, if the table has it.
+        first: int64 [n], the first row of each sample, if samples may share rows.
+        left_out: a sentence for each group of rows without an answer, with place and reason.
+        target: float32 [n, T], the true numbers, NaN where unknown; None for a classification.
         times: the time of each sample, as in its table.
     """
 
@@ -138,7 +139,7 @@ class FileSamples:
 
 
 def within(path: Path) -> str:
-    """Return a file's name with its folder's, for messages.
+    """Return a file's name with its folder, for messages.
 
     >>> within(Path("runs/north/lathe-1/june.csv"))
     'lathe-1/june.csv'
@@ -147,10 +148,10 @@ def within(path: Path) -> str:
 
 
 def class_numbers(labels: Sequence[str], classes: Sequence[str], place: Callable[[int], str]) -> NDArray[np.int64]:
-    """Return the numbers of class names, :data:`UNKNOWN` for an empty one; ``place``: index of a label → its place.
+    """Return the indices of class names, :data:`UNKNOWN` for empty ones; ``place``: index of a label → its place.
 
     Raises:
-        SettingError: a name that is not a class of the model.
+        SettingError: a name is not a class of the model.
 
     >>> class_numbers(["b", "", "a"], ("a", "b"), str)
     array([ 1, -1,  0])
@@ -169,7 +170,7 @@ Targets = NDArray[np.float32]
 
 
 def labels(sheet: Sheet, rows: NDArray[np.int64], targets: int, column: str) -> Targets:
-    """Return the labels of rows as numbers, float32 [n, T], NaN where a cell is empty or the table has none.
+    """Return the labels of rows as numbers, float32 [n, T], NaN where a label is missing.
 
     Raises:
         SettingError: a label is not a number.
@@ -190,7 +191,7 @@ def rows_ahead(
 ) -> Targets:
     """Return the next H rows of each sample, float32 [n, S·H] sensor by sensor, NaN beyond its recording.
 
-    ``values`` are [rows, S], recordings one after the other.
+    ``values`` are the rows [rows, S] of consecutive recordings.
 
     >>> rows_ahead(np.array([[1], [2], [3], [9]], np.float32), np.array([0, 0, 0, 1]), np.array([1, 2]), 2).tolist()
     [[2.0, 3.0], [3.0, nan]]
@@ -203,16 +204,16 @@ def rows_ahead(
 
 
 def of_array(given: NDArray[Any] | None, count: int, targets: int, where: str) -> Targets:
-    """Return the targets of samples in an ``.npz``, float32 [n, T]; NaN where there are none.
+    """Return the targets of samples in an ``.npz`` file, float32 [n, T]; NaN without targets.
 
     Raises:
-        SettingError: not numeric, or not one number per target.
+        SettingError: the array is not numeric, or has not one number per target.
     """
     if given is None:
         return np.full((count, targets), np.nan, np.float32)
     if given.dtype.kind not in "iuf" or given.size != count * targets or len(given) != count:
         raise SettingError(
             f"{where} is {given.dtype} of shape {given.shape}: the model predicts {targets} number"
-            f"{'s' if targets > 1 else ''} of each of {count} samples. Leave y out where the numbers are unknown."
+            f"{'s' if targets > 1 else ''} for each of {count} samples. Leave y out if the numbers are unknown."
         )
     return given.reshape(count, targets).astype(np.float32)

@@ -27,9 +27,9 @@ from fedfloor.terminal import show
 
 log = logging.getLogger(__name__)
 
-LONGEST = 150  # letters of a file's name without its ending: systems allow 255 bytes
-FIRST = 20  # rows that are printed where there are more
-LISTED = 10  # files without an answer in an error, where none has one
+LONGEST = 150  # characters of a file's name without its ending: systems allow 255 bytes
+FIRST = 20  # rows printed, at most
+LISTED = 10  # files listed in an error, if no file has an answer
 
 
 def predict(
@@ -40,14 +40,16 @@ def predict(
 
     Raises:
         SettingError: an invalid option, or no file is a sample of this model.
-        RunError: some files are not; the others are answered, and these are named at the end.
+        RunError: some files do not fit the model; the others are answered.
     """
     trained, paths = load_model(run, own, which, device), inputs.files(given)
     check_top(trained, top)
     if table is not None:
         _check_writable("--csv", table)
     if device and len(paths) > 1:
-        raise SettingError(f"--device {device}: takes one file, not {len(paths)}. Predict device by device.")
+        raise SettingError(
+            f"--device {device}: requires a single file, but {len(paths)} are given. Predict device by device."
+        )
 
     def follow(done: int) -> None:
         if len(paths) > 1:
@@ -89,12 +91,12 @@ def predict(
 
 
 def _print(trained: Trained, answers: Results, *, every: bool) -> None:
-    """Print answers, their summaries by file and device, and the closing lines."""
+    """Print answers, summaries by file and device, and closing lines."""
     few = len(answers) if every else min(FIRST, len(answers))
     title = f"{trained.name}, trained for {count(trained.round, 'round')}"
     show(answers.rows(few), as_json=False, title=title)
     if few < len(answers):
-        print(f"and {len(answers) - few:,} more: --all prints them, --csv FILE writes them.")
+        print(f"and {len(answers) - few:,} more: print them with --all, or write them with --csv FILE.")
     if len(answers) > FIRST:
         answers.overview()
         for name, rows in answers.groups(people=True).items():
@@ -122,7 +124,7 @@ def _check_writable(option: str, path: Path) -> None:
 def export(
     run: Path, out: Path | None, *, as_json: bool, own: bool = False, which: str = "last", device: str = ""
 ) -> None:
-    """Export a run's model, or that of one of its devices, and print the result."""
+    """Export the model of a run or of one of its devices, and print the result."""
     if device:
         devices(run)
     trained = load_model(run, own, which, device)
@@ -133,7 +135,7 @@ def export(
     row = {key: value for key, value in asdict(done).items() if key != "differences"} | done.differences
     row |= {"file": str(done.file), "input": f"x: {kind} {['n', *trained.shape]}".replace("'", "")}
     if trained.own is not None:
-        row["input"] += f", mean and std: float32 [{trained.shape[0]}] of the device it runs on;"
+        row["input"] += f", mean and std: float32 [{trained.shape[0]}] of the device on which it runs;"
     if as_json:
         show([row | {"tolerance": onnx.TOLERANCE}], as_json=True)
         return
@@ -151,7 +153,7 @@ def export(
 
 
 def file_name(name: str) -> str:
-    """Return a file name for a device that is valid on every system; a long one is cut, and ends with its hash.
+    """Return a file name for a device, valid on every system; a long name is cut and ends with a hash.
 
     >>> file_name("press A/1"), file_name(".."), len(file_name(80 * "ü"))
     ('press A%2F1', '%2E.', 113)
@@ -161,12 +163,12 @@ def file_name(name: str) -> str:
 
 
 def export_all(run: Path, out: Path | None, *, as_json: bool, own: bool = False) -> None:
-    """Export every device's model of a run with different models."""
+    """Export the model of every device of a run with different models."""
     known, folder = devices(run), out or run / "onnx"
     try:
         folder.mkdir(exist_ok=True)
     except OSError as error:
-        raise SettingError(f"--out {folder}: {error.strerror or error}. Name a folder.") from error
+        raise SettingError(f"--out {folder}: {error.strerror or error}. Give the path of a folder.") from error
     rows = []
     for name in known:
         done = onnx.export(load_model(run, own, device=name), folder / f"{file_name(name)}.onnx")

@@ -1,4 +1,4 @@
-"""A trained model, read from a run folder, ready to predict."""
+"""Trained models, read from run folders, for predictions."""
 
 from __future__ import annotations
 
@@ -35,26 +35,27 @@ from fedfloor.tasks.kinds import read
 from fedfloor.tasks.task import Task
 
 MOST = 10**8  # numbers in a sample
-BLOCK = 500  # as in the run's own evaluation: the same samples meet in the same matrix products
+BLOCK = 500  # as in the run's evaluation, so that batches and rounding are the same
 
 
 @dataclass(frozen=True, eq=False)
 class Trained:
-    """A trained model.
+    """A trained model that predicts samples.
 
     Attributes:
-        name: the name of its network, as in ``[model] name``.
-        round: the number of rounds of its training.
-        classes: F names of the task's bins; of a classification in the order of its outputs.
+        name: the name of the network, as in ``[model] name``.
+        round: the number of training rounds.
+        classes: the names of the task's F bins; for a classification in the order of the outputs.
         shape: the shape of one sample: (C, H, W) of a picture, (C,) of a row of sensors, (C, L) of a window of L rows.
-        sensors: its channels; None where samples are pictures.
+        sensors: the sensors, which are the channels; None for pictures.
         raw: the network in evaluation mode, with its normalisation.
-        channels_last: whether pictures are laid out channels-last in memory, as they were in training.
-        scaled: whether pictures of other sizes are scaled, as they were in training.
-        own: the normalisation by device that comes before ``raw``; None where there is none.
-        decision: the rule from probabilities to a class; None: the likeliest class.
-        staying: the part that a device supplies when the model is used as ONNX; None where there is none.
-        levels: mean and deviation of each sensor in training, as stored, where the model normalises by them.
+        channels_last: whether the memory layout of pictures is channels-last, as in training.
+        scaled: whether pictures of other sizes are scaled, as in training.
+        own: the normalisation by device applied before ``raw``, or None.
+        decision: the rule from probabilities to a class; None: the most likely class.
+        staying: the part that is an input of the exported ONNX model, or None.
+        levels: mean and standard deviation of each sensor in training, in stored units, if the model normalises by
+            them.
     """
 
     name: str
@@ -73,7 +74,7 @@ class Trained:
 
     @property
     def threshold(self) -> tuple[str, float] | None:
-        """The class with a threshold, and the threshold; None where the likeliest class is the decision."""
+        """The class with a threshold, and the threshold; None if the decision is the most likely class."""
         if self.decision is None or self.decision.positive is None:
             return None
         return self.classes[self.decision.positive], self.decision.threshold
@@ -81,31 +82,31 @@ class Trained:
     def predict(self, x: NDArray[Any], device: str = "") -> NDArray[np.floating[Any]]:
         """Return the classes' probabilities [n, F]; for another task the first part of :meth:`answer`.
 
-        These are the numbers [n, T] of a regression and the next rows [n, S, H] of a forecast, in their units.
+        This part is the numbers [n, T] of a regression or the next rows [n, S, H] of a forecast, in their units.
 
         Args:
             x: samples [n, *shape] as stored in files: uint8 pictures, or sensors' values as numbers.
-            device: their device, for a model with ``normalise = "device"``: its statistics in the run normalise x; for
-                an unknown device, or none, those of the first rows of x do.
+            device: the device of the samples, for a model with ``normalise = "device"``: x is normalised by its
+                statistics in the run; for an unknown device, or none, by those of the first rows of x.
 
         Raises:
-            SettingError: samples of another shape or type.
+            SettingError: the samples have another shape or type.
         """
         first: NDArray[np.floating[Any]] = next(iter(self.answer(x, device).parts().values()))
         return first
 
     def answer(self, x: NDArray[Any], device: str = "") -> Answer:
-        """Return the answer for samples as arrays, with intervals where quantiles are learnt; see :meth:`predict`."""
+        """Return the answer, made of arrays, with intervals for quantiles; arguments as for :meth:`predict`."""
         batch = fitting(x, self.shape, self.sensors, "x")
         answer = self.answered(batch if self.own is None else self.own.of_device(batch, device))
         return answer.changed(lambda _, part: part.numpy())
 
     def outputs(self, x: NDArray[Any]) -> tuple[Tensor, ...]:
-        """Return the parts of :meth:`answered`; for a classification probabilities and logits [n, F]."""
+        """Return the parts of :meth:`answered`: for a classification, probabilities and logits [n, F]."""
         return tuple(self.answered(x).parts().values())
 
     def answered(self, x: NDArray[Any]) -> Answer:
-        """Return the answer for samples [n, *shape] that are checked and, where the model has ``own``, normalised."""
+        """Return the answer for checked samples [n, *shape], normalised already if the model has ``own``."""
         if not len(x):
             return self.answered(np.zeros((1, *self.shape), x.dtype)).changed(lambda _, part: part[:0])
         answers = []
@@ -121,7 +122,7 @@ class Trained:
 
 @dataclass(frozen=True)
 class WindowHeader:
-    """``inputs.window`` of a model's header: rows."""
+    """``inputs.window`` of a model's header: length and step in rows."""
 
     length: int
     step: int
@@ -163,7 +164,7 @@ class MadeHeader:
 
 @dataclass(frozen=True)
 class NormaliseHeader:
-    """``normalise`` of a model's header: value = (scale·stored − mean)/std; after the step that ``kind`` names."""
+    """``normalise`` of a model's header: value = (scale·stored − mean)/std, after a step given by ``kind``."""
 
     scale: float
     mean: tuple[float, ...]
@@ -175,7 +176,7 @@ class NormaliseHeader:
 
 @dataclass(frozen=True)
 class Header:
-    """The header of a model's file."""
+    """The header of a model's file, with checks of its values."""
 
     model: str
     round: int
@@ -206,20 +207,19 @@ class Header:
 def load_model(
     folder: Path | str, own: bool = False, which: str = "last", device: str = "", stays: bool = False
 ) -> Trained:
-    """Read a trained model.
+    """Return a trained model, read from a file.
 
     Args:
         folder: a run's folder, or a ``model.safetensors`` itself.
-        own: import and run a custom model or objective that the file names (``module:Name``); only for a file that is
-            trusted.
-        which: the model to take from a run's folder: the ``last`` round's model, or the ``best`` one's by
-            validation data.
-        device: name or number of the device whose model it is, of a run where these differ: with its own part, or of
+        own: whether a custom model or objective (``module:Name``) in the file may be imported and run; only for trusted
+            files.
+        which: the model in a run's folder: that of the ``last`` round, or of the ``best`` round on validation data.
+        device: the name or number of a device, for a run whose devices have different models: with its own part, or of
             its cohort.
-        stays: whether a part that never leaves the devices, if the run has one, becomes :attr:`Trained.staying`.
+        stays: whether a part that never leaves the devices becomes :attr:`Trained.staying`.
 
     Raises:
-        SettingError: the file is missing, damaged or of another format, it names custom code and ``own`` is false, or
+        SettingError: the file is missing, damaged or of another format, it needs custom code and ``own`` is false, or
             the custom network has changed.
     """
     path, personal = model_file(Path(folder), which, device)
@@ -233,14 +233,14 @@ def load_model(
     if outside and not own:
         names = " and ".join(f"{kind} {shown(spec)}" for kind, spec in outside.items())
         raise SettingError(
-            f"{path} names code outside fedfloor: {names}. Loading it imports and runs that module. If you trust the "
-            "file and the module, give --own-code (in Python: load_model(folder, own=True))."
+            f"{path} names code outside fedfloor: {names}. Loading the file imports and runs that module. If you "
+            "trust both, give --own-code (in Python: load_model(folder, own=True))."
         )
     try:
         for kind, spec in outside.items():
             load(spec, kind)
         network = _network(header, task, tensors, trusted=bool(outside))
-    except (SettingError, RuntimeError) as error:  # sizes that no machine has are a RuntimeError
+    except (SettingError, RuntimeError) as error:  # impossible sizes raise a RuntimeError
         raise SettingError(f"{path}: its network cannot be built: {error}") from error
     _fill(network, tensors, header.model, path)
     if personal is not None:
@@ -261,7 +261,7 @@ def load_model(
 
 
 def _levels(given: NormaliseHeader) -> tuple[tuple[float, ...], tuple[float, ...]] | None:
-    """Return the statistics of the training samples that a header states; None without these."""
+    """Return the means and standard deviations of the training samples in a header; None without them."""
     if given.kind is not None or (set(given.mean), set(given.std)) == ({0.0}, {1.0}):
         return None
     return tuple(value / given.scale for value in given.mean), tuple(value / given.scale for value in given.std)
@@ -270,18 +270,18 @@ def _levels(given: NormaliseHeader) -> tuple[tuple[float, ...], tuple[float, ...
 def _network(header: Header, task: Task, tensors: Mapping[str, Tensor], *, trusted: bool) -> Network:
     outputs = task.outputs(len(header.classes), task.targets, header.shape)
     adapt = adapting(task, objective(*header.made.objective))
-    if not trusted:  # without memory first: a header may state any size
+    if not trusted:  # first without memory, because a header may state any size
         with torch.device("meta"):
             bare = assembled(header.model, header.shape, outputs, header.made.classifier, adapt)[0]
         numbers = sum(parameter.numel() for parameter in bare.parameters())
         if numbers > (held := sum(tensor.numel() for tensor in tensors.values())):
-            raise SettingError(f"it has {numbers} numbers, and the file {held}.")
+            raise SettingError(f"it has {numbers} parameters, but the file {held}.")
     with torch.random.fork_rng(devices=[]):
         return Network(*assembled(header.model, header.shape, outputs, header.made.classifier, adapt))
 
 
 def _raw(header: Header, network: Network, sensors: Sensors | None, task: Task, path: Path) -> RawNetwork:
-    """Return the network in evaluation mode, with the normalisation that its header states."""
+    """Return the network in evaluation mode, with the normalisation in its header."""
     given, dims = header.normalise, len(header.shape) + 1
     mean, std = (torch.tensor(values, dtype=network.flat.dtype) for values in (given.mean, given.std))
     holes = sensors is not None and sensors.missing == "mean"
@@ -295,7 +295,7 @@ def _raw(header: Header, network: Network, sensors: Sensors | None, task: Task, 
 
 
 def _fill(network: Network, tensors: Mapping[str, Tensor], name: str, path: Path) -> None:
-    """Copy the file's tensors into the network; raise where the network is not the trained one."""
+    """Copy the file's tensors into the network; refuse tensors of another network."""
     wanted = {key: tuple(tensor.shape) for key, tensor in network.state(network.flat).items()}
     got = {key: tuple(tensor.shape) for key, tensor in tensors.items()}
     wrong = [f"{key} is missing in the file" for key in wanted if key not in got]
@@ -306,7 +306,7 @@ def _fill(network: Network, tensors: Mapping[str, Tensor], name: str, path: Path
         raise SettingError(
             f"{path} does not fit network '{name}': {'; '.join(wrong[:3])}"
             f"{f'; and {len(wrong) - 3} more' if len(wrong) > 3 else ''}. "
-            "It has changed since it was trained: start fedfloor with the file of that time."
+            "The network has changed since its training: use the code of that time."
         )
     places = dict(network.module.named_parameters(remove_duplicate=False))
     places |= dict(network.module.named_buffers(remove_duplicate=False))  # type: ignore[arg-type]
