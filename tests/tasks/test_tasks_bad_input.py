@@ -51,20 +51,20 @@ def at(place: int, **values: Any) -> Callable[[int, Row], Row]:
 CASES: dict[str, tuple[Callable[[int, Row], Row], Row, str]] = {
     "classes where a number is declared": (
         put(label=lambda row: "ok" if row["label"] > 9 else "worn"), {"task": LIFE},
-        "row 2, column 'label': 'ok' is not a finite number, and with data.task = 'regression' the label is one",
+        "row 2, column 'label': 'ok' is not a finite number, but data.task = 'regression' needs numbers as labels",
     ),
     "a number where classes are declared": (
         put(label=lambda row: row["label"] + 0.5), {"task": {"kind": "classification"}},
-        "such as 0.5: a measure, no classes. To predict the number itself: --set data.task=regression",
+        "such as 0.5: measured values and no classes. To predict the number itself: --set data.task=regression",
     ),
     "a life that rises": (
         put(label=lambda row: row["cycle"]), {"task": {**LIFE, "cap": 50}},
         "its label rises along the recordings, from 0 in the first row, and never falls; with data.task.cap it is "
-        "taken for a remaining life, which falls to the failure. If it counts the rows so far, leave it out",
+        "taken for a remaining life, which falls until the failure. If it counts the past rows, leave it out",
     ),
     "sensors that never change": (
         put(temp=5, vib=2.5), {"task": LIFE},
-        "no sensor ever changes (temp = 5, vib = 2.5), so that there is nothing to learn from. Check which columns",
+        "no sensor ever changes (temp = 5, vib = 2.5), so that a model cannot learn anything. Check which columns",
     ),
     "a horizon longer than recordings": (
         put(), {"task": {"kind": "forecasting", "horizon": 70}},
@@ -77,8 +77,8 @@ CASES: dict[str, tuple[Callable[[int, Row], Row], Row, str]] = {
     ),
     "a horizon longer than what is for testing": (
         put(), {"task": {"kind": "forecasting", "horizon": 15}},
-        "0 test windows of 25 rows (and 3 more devices: m1, m2, m3): too few to be split into training and test. Give "
-        "it more, shorten the window or data.task.horizon (15 of these rows, together at most 12 rows for this device)",
+        "0 test windows of 25 rows (and 3 more devices: m1, m2, m3): too few to be split into training and test. Add "
+        "data, shorten the window or data.task.horizon (15 of these rows, together at most 12 rows for this device)",
     ),
     "a sensor to forecast that never changes": (
         put(vib=2), {"task": {"kind": "forecasting", "horizon": 2, "sensors": ["vib"]}},
@@ -86,32 +86,32 @@ CASES: dict[str, tuple[Callable[[int, Row], Row], Row, str]] = {
     ),
     "ranges that are empty everywhere": (
         put(), {"task": LIFE, "bins": [30, 500]},
-        "data.bins = [30.0, 500.0]: no sample lies in '>=500'; the targets lie from 0 to 65. Name edges between these",
+        "data.bins = [30.0, 500.0]: no sample is in '>=500'; the targets range from 0 to 65. Give edges between",
     ),
     "classes of ranges that are empty everywhere": (
         put(), {"bins": [30, 500], "split": {"kind": "device"}},
-        "no sample lies in '>=500'. Name edges between the label's values",
+        "no sample is in '>=500'. Give edges between the label's values",
     ),
     "classes listed where a number is declared": (
         put(), {"task": LIFE, "classes": ["ok", "worn"]},
-        "data.classes: data.task = 'regression' predicts numbers, and has no classes: data.bins set their ranges",
+        "data.classes: data.task = 'regression' predicts numbers and has no classes: data.bins set their ranges",
     ),
     "classes listed for a forecast": (
         put(), {"task": FORECAST, "bins": [30]},
-        "data.bins: data.task = 'forecasting' predicts numbers, and has no classes",
+        "data.bins: data.task = 'forecasting' predicts numbers and has no classes",
     ),
     "a sensor to forecast that is named twice": (
         put(), {"task": {**FORECAST, "sensors": ["temp", "temp"]}},
-        "data.task.sensors = 'temp': must be names that are given once each",
+        "data.task.sensors = 'temp': must be unique names",
     ),
     "a life of few numbers where classes are declared": (
         put(life=lambda row: row["label"] // 20, label="x"),
         {"columns": {"device": "machine", "time": "cycle", "label": "life", "ignore": ["label"]}},
-        "column 'life': 4 different numbers, such as 0: a measure, no classes",
+        "column 'life': 4 different numbers, such as 0: measured values and no classes",
     ),
     "windows longer than every recording": (
         put(), {"task": LIFE, "window": {"length": 80}, "split": {"kind": "device"}},
-        "no training samples are left (windows of 80 rows). Of windows, at most 75 rows fit: set [data] window length.",
+        "no training samples are left (windows of 80 rows). A window may have at most 75 rows: set [data] window",
     ),
     "an empty target": (
         at(3, label=""), {"task": LIFE}, "row 5, column 'label': empty. Every row needs a label",
@@ -123,7 +123,7 @@ CASES: dict[str, tuple[Callable[[int, Row], Row], Row, str]] = {
         at(3, label="inf"), {"task": LIFE}, "row 5, column 'label': 'inf' is not a finite number",
     ),
     "a target that is always the same": (
-        put(label=7), {"task": LIFE}, "every training sample has the target 7: there is nothing to learn",
+        put(label=7), {"task": LIFE}, "every training sample has the target 7: a model cannot learn anything",
     ),
 }  # fmt: skip
 
@@ -143,7 +143,9 @@ def test_a_life_may_rise_where_a_machine_was_repaired(tmp_path: Path) -> None:
 def test_a_life_that_rises_in_some_recordings_is_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     change = put(label=lambda row: row["cycle"] if row["machine"] == "m1" else row["label"])
     data(tmp_path, change, task={**LIFE, "cap": 50})
-    assert "life.csv, row 63: the label rises from 0 to 1, as it does in 1 of 4 recordings; a remaining" in caplog.text
+    assert (
+        "life.csv, row 63: the label rises from 0 to 1, and in 1 of 4 recordings in total; a remaining" in caplog.text
+    )
 
 
 def test_a_number_without_a_cap_may_rise(tmp_path: Path) -> None:

@@ -133,8 +133,8 @@ def test_intervals_cover_what_comes(table: Path, tmp_path: Path) -> None:
         ({}, {"horizon": 200}, "longer than every recording; the longest has 150 rows"),
         ({}, {"sensors": ["wawe"]}, "no sensor is called 'wawe'. Did you mean 'wave'"),
         ({}, {"sensors": ["still"]}, "sensor 'still' never changes"),
-        ({"normalise": "device"}, {}, "on another scale than they are"),
-        ({}, {"season": 500}, "so far apart"),
+        ({"normalise": "device"}, {}, "whose scale would differ"),
+        ({}, {"season": 500}, "at this distance"),
         ({}, {"horizon": 0}, "data.task.horizon"),
     ],
 )

@@ -1,1 +1,1 @@
-"""Tasks of models, and the quality of their outputs; other packages do not depend on a task's kind."""
+"""Tasks of models: losses, answers and metrics. Other packages do not depend on the kind of a task."""

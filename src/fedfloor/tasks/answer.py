@@ -1,4 +1,4 @@
-"""Answers: the output of a model for a person, a machine's control, or a program that reads ONNX."""
+"""Answers: the outputs of a model for a person, a machine's control, or a program with an ONNX runtime."""
 
 from __future__ import annotations
 
@@ -19,8 +19,7 @@ Words = dict[str, Any]
 
 @dataclass(frozen=True, eq=False)
 class Answer(ABC):
-    """A model's answers for n samples. Its parts have the samples as their first axis; other fields state what they
-    mean."""
+    """A model's answers for n samples, the first axis of each part; other fields give their meaning."""
 
     def parts(self) -> dict[str, Part]:
         """Return the answer's parts by name, in the order of an ONNX file's outputs."""
@@ -33,7 +32,7 @@ class Answer(ABC):
 
     @abstractmethod
     def sizes(self) -> Mapping[str, NDArray[Any] | float]:
-        """Return the scale of rounding errors of each part, above 0; for an answer made of arrays."""
+        """Return the scale of rounding errors of each part, above 0, for an answer made of arrays."""
 
     @abstractmethod
     def document(self, i: int) -> Words:
@@ -41,32 +40,32 @@ class Answer(ABC):
 
     @abstractmethod
     def cells(self, i: int) -> Words:
-        """Return the answer for sample i as a few short cells."""
+        """Return the answer for sample i as a few short cells of a table."""
 
     def truth(self, true: Sequence[float]) -> Words:
-        """Return the true numbers of a sample [targets] in the form of :meth:`document`."""
+        """Return the true numbers [targets] of a sample in the format of :meth:`document`."""
         return {}
 
     @property
     def phrase(self) -> str:
-        """The quantity in words, with its unit."""
+        """A description of the quantity with its unit."""
         return ""
 
 
 @dataclass(frozen=True, eq=False)
 class Classes(Answer):
-    """The class of each sample.
+    """The answer of a classification.
 
     Args:
-        probabilities: [n, F].
-        logits: [n, F].
+        probabilities: the probability of each class, [n, F].
+        logits: the network's outputs, [n, F].
     """
 
     probabilities: Part
     logits: Part
 
     def sizes(self) -> Mapping[str, NDArray[Any] | float]:
-        """Return 1 for probabilities; for logits, sums of large numbers, each sample's largest, but at least 1."""
+        """Return 1 for probabilities; for logits, sums of large numbers, the largest of each sample, at least 1."""
         return {"probabilities": 1.0, "logits": np.maximum(1, np.abs(self.logits).max(axis=1, keepdims=True))}
 
     def document(self, i: int) -> Words:
@@ -79,16 +78,16 @@ class Classes(Answer):
 
 @dataclass(frozen=True, eq=False)
 class Numbers(Answer):
-    """One or several numbers in their unit.
+    """The answer of a regression or forecast: numbers in their unit.
 
     Args:
-        value: [n, T], or [n, S, H] where each is a path of H rows ahead.
-        low, high: bounds of the number with probability ``level``, of the same shape; None without quantiles.
+        value: the predictions [n, T], or [n, S, H] for the next H rows of S sensors.
+        low, high: the bounds of an interval with probability ``level``, of the same shape; None without quantiles.
         names: the names of the T or S numbers.
-        unit: the unit of all of them, if they have one.
+        unit: the common unit of all numbers; "" if unknown.
         level: the interval's nominal coverage.
-        scale: standard deviations of the training targets, [T] or [S·H].
-        above: values above it counted as it in training: a prediction near it is "this much or more". None: no such.
+        scale: the standard deviations of the training targets, [T] or [S·H].
+        above: the cap of training targets, so that a prediction near it means "this much or more"; None without a cap.
     """
 
     value: Part
@@ -101,17 +100,17 @@ class Numbers(Answer):
     above: float | None = None
 
     def sizes(self) -> Mapping[str, NDArray[Any] | float]:
-        """Return the targets' deviations in training, or a number's own size where it is larger."""
+        """Return the targets' standard deviations in training, or the size of a number if it is larger."""
         spread = np.array(self.scale, np.float32).reshape(1, *self.value.shape[1:])
         return {name: np.maximum(spread, np.abs(part)) for name, part in self.parts().items()}
 
     def document(self, i: int) -> Words:
-        """Return ``predicted``, and ``low`` and ``high`` where there is an interval, each by name."""
+        """Return ``predicted`` and, if there is an interval, ``low`` and ``high``, each by the numbers' names."""
         parts = {"predicted": self.value, "low": self.low, "high": self.high}
         return {key: self._named(part[i].tolist()) for key, part in parts.items() if part is not None}
 
     def cells(self, i: int) -> Words:
-        """Return each number with its interval; for a path, those of the next row and of the last one."""
+        """Return each number with its interval; for a forecast, those of the next and the last row."""
         return {name: self._cell(i, k) for k, name in enumerate(self.names)}
 
     def truth(self, true: Sequence[float]) -> Words:
@@ -122,7 +121,7 @@ class Numbers(Answer):
         """The numbers' names and unit, the rows ahead, the interval, and the cap."""
         ahead = f", the next {self.value.shape[2]} rows" if self.value.ndim > 2 else ""
         span = "" if self.level is None else f", with the interval of {100 * self.level:.4g} %"
-        cap = "" if self.above is None else f"; {self.above:g} means that and more"
+        cap = "" if self.above is None else f"; {self.above:g} means {self.above:g} or more"
         return f"{', '.join(self.names)}{f' in {self.unit}' if self.unit else ''}{ahead}{span}{cap}"
 
     def _named(self, values: list[Any]) -> dict[str, Any]:
@@ -139,11 +138,10 @@ class Numbers(Answer):
 
 @dataclass(frozen=True, eq=False)
 class Alarms(Answer):
-    """The anomaly scores of samples.
+    """The answer of a reconstruction: anomaly scores of samples.
 
     Args:
-        score: [n], as multiples of the threshold: there is an alarm above 1, and for NaN. Without a threshold, mean
-            squares.
+        score: [n], multiples of the threshold, with an alarm above 1 and for NaN; mean squares without a threshold.
         known: whether there is a threshold.
     """
 

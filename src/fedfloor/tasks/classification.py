@@ -1,4 +1,4 @@
-"""Classification: a sample's class out of F."""
+"""Classification: the class of a sample, one of F."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
     from fedfloor.tasks.task import Boosted, Rows
 
-LEAST = 1e-15  # a class that training lacks has no chance, and its logarithm would be infinite
+LEAST = 1e-15  # a class missing in training has probability 0, whose logarithm would be infinite
 
 
 @dataclass(frozen=True)
 class Classification(Task):
-    """One of F classes: a logit for each, and the cross-entropy ℓ = −log softmax(z)_y. The bins are the classes."""
+    """The classification of samples: F logits, and the loss ℓ = −log softmax(z)_y; the bins are the classes."""
 
     headline: ClassVar[str] = "accuracy"
 
@@ -33,7 +33,7 @@ class Classification(Task):
         return bins
 
     def losses(self, out: Tensor, y: Tensor, reduction: Reduction = "none") -> Tensor:
-        """Return the cross-entropies of logits [n, F] and classes int64 [n]."""
+        """Return the cross-entropies [n] of logits [n, F] and classes int64 [n], or their mean or sum."""
         from torch.nn.functional import cross_entropy
 
         return cross_entropy(out, y, reduction=reduction)
@@ -45,24 +45,24 @@ class Classification(Task):
         return out.argmax(1) == y
 
     def scores(self, out: Tensor, y: Tensor, bins: Sequence[int]) -> Tensor:
-        """Return the log-odds of the classes by which the headline ranks samples."""
+        """Return the log-odds, float32 [n, len(bins)], of the classes by which the headline metric ranks samples."""
         return log_odds(out, bins) if bins else super().scores(out, y, bins)
 
     def answer(self, out: Tensor, x: Tensor, temperature: float = 1.0) -> Classes:
-        """Return the probabilities softmax(z/T) of logits z [n, F] with the temperature T, and the logits."""
+        """Return the probabilities softmax(z/T) for logits z [n, F] and temperature T, and the logits."""
         return Classes((out if temperature == 1 else out / temperature).softmax(1), out)
 
     def judged(
         self, table: Counts, loss: float, y: NDArray[Any], scores: NDArray[Any], scored: Sequence[int]
     ) -> Predictions:
-        """Return the confusion table, the loss, and the rankings of the samples by the scored classes."""
+        """Return the confusion table, the loss, and the rankings of samples by the scored classes."""
         return Predictions(table, loss, {c: ranking(scores[:, i], y == c) for i, c in enumerate(scored)})
 
     def unboosted(self, targets: int) -> str:
         return ""
 
     def boosted(self, rows: Rows, y: NDArray[Any], bins: int, settings: Mapping[str, Any]) -> Boosted:
-        """Fit a classifier; its outputs are the logarithms of the classes' chances."""
+        """Fit a classifier, whose outputs are the logarithms of the classes' probabilities."""
         from sklearn.ensemble import HistGradientBoostingClassifier
 
         model = HistGradientBoostingClassifier(**settings).fit(rows, y)
@@ -78,11 +78,11 @@ class Classification(Task):
 def log_odds(logits: Tensor, classes: Sequence[int]) -> Tensor:
     """Return float32 [n, len(classes)]: ln p(c) − ln(1 − p(c)) = z_c − ln Σ_{j≠c} exp z_j.
 
-    It orders samples as p(c) does, and does not come to equal numbers where p(c) is 1 in all its digits.
+    The order of samples is that of p(c), without ties where p(c) is rounded to 1.
 
     Args:
         logits: z [n, F].
-        classes: the numbers of these classes c.
+        classes: the indices of the classes c.
 
     >>> import torch
     >>> log_odds(torch.tensor([[0.0, 50.0], [0.0, 60.0]]), [1]).tolist()

@@ -1,4 +1,4 @@
-"""Forecasting: the next rows of sensors, from a window of the rows before them."""
+"""Forecasting: the next rows of sensors, predicted from a window of preceding rows."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Forecasting(Predicting):
-    """The next H rows of S sensors: a regression with T = S·H targets, sensor by sensor, each scaled by itself.
+    """The forecast of the next H rows of S sensors: a regression with T = S·H targets, sensor by sensor, each scaled.
 
-    A run is judged by MASE, the mean over the sensors of their mean absolute error divided by that of repeating the
-    value before (or a season before) in the training recordings, one row ahead. Below 1 is better than repeating is one
-    row ahead. Hyndman and Koehler, International Journal of Forecasting 22 (2006) 679. The bins are ranges of the first
-    target. Networks give the change from a window's newest row unless ``from_last`` is false: most sensors move little
-    from row to row, and a network that has to make their level anew is far behind a value that repeats.
+    The headline metric is MASE: the mean over the sensors of their mean absolute error divided by that of repeating the
+    last value (or that of a season before) in the training recordings, one row ahead. Hyndman and Koehler,
+    International Journal of Forecasting 22 (2006) 679. The bins are ranges of the first target. Networks predict the
+    change from a window's newest row unless ``from_last`` is false: most sensors change little from row to row, and
+    networks that predict levels are much worse than repeated values.
 
     Args:
-        horizon: H, rows.
-        sensors: the names of sensors; all sensors if left out.
-        season: rows of a season, for MASE and the seasonal reference; left out, no noise is added.
-        loss, delta, levels, bins: as of :class:`~fedfloor.tasks.regression.Regression`.
-        center, scale, edges: taken from the training samples.
+        horizon: H, the number of rows to forecast.
+        sensors: the names of the sensors to forecast; by default all.
+        season: the number of rows of a season, for MASE and the seasonal reference; None without seasons.
+        loss, delta, levels, bins: as for :class:`~fedfloor.tasks.regression.Regression`.
+        center, scale, edges: derived from the training samples.
         from_last: whether the network's outputs are added to the newest row.
-        channels: the channels of the sensors among those of a window; taken from the data.
-        naive: the mean absolute error of each target by which MASE divides; taken from the training recordings.
+        channels: the channels of these sensors in a window; derived from the data.
+        naive: the mean absolute error of each target by which MASE divides; derived from the training recordings.
     """
 
     headline: ClassVar[str] = "MASE"
@@ -60,7 +60,7 @@ class Forecasting(Predicting):
         require(1 <= self.horizon <= 10_000, "data.task.horizon", self.horizon, "a whole number from 1 to 10,000")
         fits = self.season is None or 1 <= self.season < math.inf
         require(fits, "data.task.season", self.season, "a whole number of at least 1")
-        require_once("data.task.sensors", self.sensors, "names that are given once each")
+        require_once("data.task.sensors", self.sensors, "unique names")
         super().__post_init__()
 
     @property
@@ -69,7 +69,7 @@ class Forecasting(Predicting):
 
     @property
     def repeats(self) -> Mapping[str, int]:
-        """The value before, and that of a season before if the task has a season."""
+        """The references by name → rows back: the last value, and that of a season before if the task has a season."""
         return {"persistence": 1} | ({"seasonal": self.season} if self.season is not None and self.season > 1 else {})
 
     def around(self, module: nn.Module, classifier: str | None) -> tuple[nn.Module, str | None]:
@@ -85,11 +85,11 @@ class Forecasting(Predicting):
         return self.sensors
 
     def answer(self, out: Tensor, x: Tensor) -> Numbers:
-        """Return the next H rows of each sensor, with their intervals where quantiles are learnt."""
+        """Return the next H rows of each sensor, with intervals for quantiles."""
         return self.numbers(self.values(out).unflatten(1, (-1, self.horizon)), self.sensors)
 
     def check_fitted(self, bins: int, columns: Sequence[str]) -> None:
-        """Refuse scales, edges or sensors that no training samples can have given."""
+        """Refuse scales, edges or sensors that cannot result from training samples."""
         super().check_fitted(bins, columns)
         many = len(self.sensors)
         if len(self.center) != many * self.horizon or len(set(self.sensors)) != many or set(self.sensors) - {*columns}:
@@ -100,5 +100,5 @@ class Forecasting(Predicting):
             raise ValueError("naive errors that are not one number above 0 for each target")
 
     def fitted(self, targets: NDArray[Any], edges: Sequence[float] = (), naive: Sequence[float] = ()) -> Self:
-        """Return the task with scale and bins of the training targets [N, T], and the naive errors of these."""
+        """Return the task with the scale and bins of the training targets [N, T], and their naive errors."""
         return replace(super().fitted(targets, edges), naive=tuple(naive))

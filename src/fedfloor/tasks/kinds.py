@@ -1,4 +1,4 @@
-"""The tasks by name, as ``[data] task`` has them."""
+"""The tasks by their names in ``[data] task``."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TASKS: Mapping[str, type[Task]] = {
 
 
 def made(about: Mapping[str, Any] | None) -> Task:
-    """Return the task of a JSON description; classification where there is none."""
+    """Return the task of a JSON description; a classification for None."""
     if about is None:
         return TASKS["classification"]()
     settings = {
@@ -30,16 +30,16 @@ def made(about: Mapping[str, Any] | None) -> Task:
 
 
 def read(about: Mapping[str, Any] | None, bins: int, columns: Sequence[str], place: str) -> Task:
-    """Return the task that a model's file or a message describes, whatever its content.
+    """Return the task described in a model's file or a message, after checks of the untrusted content.
 
     Args:
         about: a task's description; None is a classification.
-        bins: F of the model.
-        columns: its sensors; none where samples are pictures.
+        bins: F, the number of bins of the model.
+        columns: the model's sensors; empty for pictures.
         place: the file or the message, for errors.
 
     Raises:
-        SettingError: the description is not that of a task, or no training can have written it.
+        SettingError: the description is not that of a task, or cannot result from training.
     """
     if about is None:
         return TASKS["classification"]()

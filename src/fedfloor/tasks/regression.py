@@ -1,4 +1,4 @@
-"""Regression: one or several numbers of a sample, such as the remaining life of a machine."""
+"""Regression: one or several numbers per sample, such as the remaining life of a machine."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ if TYPE_CHECKING:
     from fedfloor.tasks.task import Boosted, Rows
 
 EARLY, LATE, STEEPEST = 13.0, 10.0, 50.0  # of NASA's score, in the target's unit
-MOST_FITS = 20  # of scikit-learn, one for each output
-LIVES = re.compile(  # names of a remaining life; "rows left" is that of counted rows
+MOST_FITS = 20  # by scikit-learn, one for each output
+LIVES = re.compile(  # names of a remaining life; "rows left" is the name for counted rows
     r"(remaining.?(useful.?)?)?life|rul|ttf|time.to.failure|(cycles|rows).left|restlebensdauer", re.IGNORECASE
 )
 
 
 class Predicting(Task):
-    """Numbers ŷ = μ + σ·o of a network's output o: the common part of regression and forecasting.
+    """The prediction of numbers ŷ = μ + σ·o from outputs o, common to regression and forecasting.
 
     Attributes:
-        loss, cap, delta, levels, bins, unit, names, center, scale, edges: as of :class:`Regression`.
-        naive: the error of each target by which metrics are divided; empty where none is known.
+        loss, cap, delta, levels, bins, unit, names, center, scale, edges: as for :class:`Regression`.
+        naive: the error of each target by which metrics are divided; empty if unknown.
     """
 
     loss: str
@@ -58,7 +58,7 @@ class Predicting(Task):
         require(self.bins >= 2, "data.task.bins", self.bins, "a whole number of at least 2")
         ascend = all(low < high for low, high in zip(self.levels, self.levels[1:], strict=False))
         inside = all(0 < level < 1 for level in self.levels)
-        wanted = "an odd number of shares that ascend, such as [0.05, 0.5, 0.95]"
+        wanted = "an odd number of ascending shares, such as [0.05, 0.5, 0.95]"
         require(ascend and inside and len(self.levels) % 2 == 1, "data.task.levels", list(self.levels), wanted)
 
     @property
@@ -66,11 +66,11 @@ class Predicting(Task):
         return len(self.center)
 
     def outputs(self, bins: int, targets: int, shape: tuple[int, ...]) -> int:
-        """Return T, or T outputs for each level."""
+        """Return the number of outputs: T, or T for each level of quantiles."""
         return targets * self._each
 
     def losses(self, out: Tensor, y: Tensor, reduction: Reduction = "none") -> Tensor:
-        """Return the losses of outputs [n, T·levels] and targets float32 [n, T]."""
+        """Return the losses [n] of outputs [n, T·levels] and targets float32 [n, T], or their mean or sum."""
         import torch
         from torch.nn.functional import huber_loss
 
@@ -94,21 +94,21 @@ class Predicting(Task):
         return losses if reduction == "none" else losses.mean() if reduction == "mean" else losses.sum()
 
     def values(self, out: Tensor) -> Tensor:
-        """Return the predicted numbers, [n, T, levels], in the targets' unit; [n, T, 1] of other losses.
+        """Return the predicted numbers in the targets' unit, [n, T, levels]; [n, T, 1] without quantiles.
 
-        Quantiles ascend: where the outputs cross they are put in order, which never raises the pinball loss
-        (Chernozhukov, Fernández-Val and Galichon, Econometrica 78 (2010) 1093).
+        Quantiles are sorted, which never increases the pinball loss (Chernozhukov, Fernández-Val and Galichon,
+        Econometrica 78 (2010) 1093).
         """
         center, scale = self._scaling(out)
         values: Tensor = out.unflatten(1, (-1, self._each)) * scale[:, None] + center[:, None]
         return values if self._each == 1 else values.sort(dim=2).values
 
     def predicted(self, out: Tensor) -> Tensor:
-        """Return the bin of the first predicted number."""
+        """Return the bin of the first predicted number of each sample, int64 [n]."""
         return self._bin(self.values(out)[:, 0, self._each // 2])
 
     def hits(self, out: Tensor, y: Tensor) -> Tensor:
-        """Return whether the first predicted number lies in the sample's bin."""
+        """Return whether the first predicted number is in the sample's bin, bool [n]."""
         return self.predicted(out) == self._bin(self.capped(y[:, 0]))
 
     def scores(self, out: Tensor, y: Tensor, bins: Sequence[int]) -> Tensor:
@@ -129,35 +129,35 @@ class Predicting(Task):
         return Predictions(table, loss, errors=errors)
 
     def answer(self, out: Tensor, x: Tensor) -> Numbers:
-        """Return the predicted numbers, with their interval where quantiles are learnt."""
+        """Return the predicted numbers, with their interval for quantiles."""
         return self.numbers(self.values(out), self.called(), self.unit, self.cap)
 
     def numbers(self, values: Tensor, names: tuple[str, ...], unit: str = "", above: float | None = None) -> Numbers:
-        """Return numbers [n, …, levels] as an answer."""
+        """Return numbers [n, …, levels] as an answer: the middle level, and the outermost ones as interval."""
         last = values.shape[-1] - 1
         level = self.levels[-1] - self.levels[0] if last else None
         low, high = (values[..., 0], values[..., last]) if last else (None, None)
         return Numbers(values[..., last // 2], low, high, names, unit, level, self.scale, above)
 
     def called(self) -> tuple[str, ...]:
-        """Return the targets' names."""
+        """Return the names of the targets."""
         many = len(self.center)
         return self.names or (("value",) if many == 1 else tuple(f"value {k + 1}" for k in range(many)))
 
     def judge(self, answer: Answer, target: NDArray[Any]) -> Predictions:
-        """Return the errors of numbers [n, …] beside the true ones [n, T]."""
+        """Return predictions for metrics from predicted numbers [n, …] and true ones [n, T]."""
         ends = [answer.parts()[name] for name in ("low", "value", "high") if name in answer.parts()]
         values = np.stack([np.asarray(end, np.float64).reshape(target.shape) for end in ends], 2)
         errors = Errors(target.astype(np.float64), values, self.cap, self.naive)
         return Predictions(np.zeros((1, 1), np.int64), math.nan, errors=errors)
 
     def check_fitted(self, bins: int, columns: Sequence[str]) -> None:
-        """Refuse scales, edges or names that no training samples can have given."""
+        """Refuse scales, edges or names that cannot result from training samples."""
         many, edges = len(self.center), self.edges
         if not 1 <= many == len(self.scale) or not all(map(math.isfinite, (*self.center, *self.scale))):
-            raise ValueError(f"{many} means and {len(self.scale)} deviations of targets, all finite")
+            raise ValueError(f"{many} means and {len(self.scale)} standard deviations of targets, all finite")
         if min(self.scale) <= 0:
-            raise ValueError("a deviation of a target that is not above 0")
+            raise ValueError("a standard deviation of a target that is not above 0")
         ascend = all(map(math.isfinite, edges)) and all(map(operator.lt, edges, edges[1:]))
         if not ascend or len(edges) + 1 != bins:
             raise ValueError(f"{len(edges)} edges between {bins} ranges, finite and ascending")
@@ -165,12 +165,12 @@ class Predicting(Task):
             raise ValueError(f"{len(self.names)} names of {many} targets")
 
     def unboosted(self, targets: int) -> str:
-        """Return "", or the message that a fit of each target would take too many."""
+        """Return a message if a fit per output would be too many, otherwise ""."""
         many = targets * self._each
-        return "" if many <= MOST_FITS else f"{many} outputs would be fitted one by one, and at most {MOST_FITS} are"
+        return "" if many <= MOST_FITS else f"{many} outputs need separate fits, and {MOST_FITS} are the limit"
 
     def boosted(self, rows: Rows, y: NDArray[Any], bins: int, settings: Mapping[str, Any]) -> Boosted:
-        """Fit a regressor to each target, for ``quantile`` to each level; for other losses, by squared errors."""
+        """Fit a regressor to each target, for ``quantile`` to each level; for other losses, with squared errors."""
         from sklearn.ensemble import HistGradientBoostingRegressor
 
         wanted = y if self.cap is None else np.minimum(y, np.float32(self.cap))
@@ -186,7 +186,7 @@ class Predicting(Task):
         return lambda rows: np.stack([model.predict(rows) for model in models], 1)
 
     def fitted(self, targets: NDArray[Any], edges: Sequence[float] = ()) -> Self:
-        """Return the task with scale and bins of the training targets [N, T].
+        """Return the task with the scale and bins of the training targets [N, T].
 
         Raises:
             SettingError: all targets are equal.
@@ -197,15 +197,15 @@ class Predicting(Task):
             column = int(np.flatnonzero(scale == 0)[0])
             capped = f", with data.task.cap = {self.cap:g}" if self.cap is not None else ""
             raise SettingError(
-                f"every training sample has the target {own[0, column]:g}{capped}: there is nothing to learn. Check "
-                "the label's column, the split, or the cap."
+                f"every training sample has the target {own[0, column]:g}{capped}: a model cannot learn anything. "
+                "Check the label's column, the split, or the cap."
             )
         require(
             not self.names or len(self.names) == own.shape[1],
             "data.task.names", list(self.names), f"as many as there are targets, {own.shape[1]}",
         )  # fmt: skip
         cuts = np.quantile(own[:, 0], np.linspace(0, 1, self.bins + 1)[1:-1])
-        above = own[:, 0][own[:, 0] > own[:, 0].min()].min()  # an edge where most targets are the lowest one
+        above = own[:, 0][own[:, 0] > own[:, 0].min()].min()  # an edge even if most targets are equal to the lowest
         bounds = tuple(edges) or tuple(np.unique(np.maximum(cuts, above).astype(np.float32)).tolist())
         fitted: Self = replace(  # type: ignore[type-var]
             self, center=tuple(center.tolist()), scale=tuple(scale.tolist()), edges=bounds
@@ -237,31 +237,30 @@ class Predicting(Task):
 
 @dataclass(frozen=True)
 class Regression(Predicting):
-    """One or several numbers, predicted as ŷ = μ + σ·o from the network's output o, with μ and σ of the training data.
+    """The regression of one or several numbers, predicted as ŷ = μ + σ·o from outputs o, with μ and σ of training.
 
     With z = (min(y, cap) − μ)/σ and the error d = ŷ − min(y, cap) the loss of a sample is
 
     - ``squared``: (o − z)²;
     - ``huber``: (o − z)²/2 up to |o − z| = δ, then δ(|o − z| − δ/2);
     - ``quantile``: the mean over the levels τ of max(τ(z − o_τ), (τ − 1)(z − o_τ)), the pinball loss, with an output
-      for each level; the prediction is that of the middle one, the outermost two are its interval;
-    - ``nasa``: (exp(−d/13) − 1)/σ for d < 0, (exp(d/10) − 1)/σ above, linear beyond |d| = 50: to predict a failure too
-      late costs more than to predict it too early. Saxena et al., PHM 2008.
+    for each level; the middle level is the prediction, the outermost two are its interval;
+    - ``nasa``: (exp(−d/13) − 1)/σ for d < 0, (exp(d/10) − 1)/σ above, linear beyond |d| = 50: late predictions of a
+    failure cost more than early ones. Saxena et al., PHM 2008.
 
     Several targets count equally. The bins are ranges of the first target.
 
     Args:
-        loss: which.
-        cap: values above it count as it, in training and in the figures: a remaining life that is far away shows in no
-            sensor. The figures of the uncapped values stand beside them.
+        loss: the loss, one of those above.
+        cap: the upper limit of targets in training and in metrics, because sensors do not show a distant failure.
+            Metrics of the uncapped values are reported, too.
         delta: δ of ``huber``, in standard deviations.
-        levels: τ of ``quantile``, ascending, an odd number of them.
-        bins: the number of ranges of equal frequency into which the training targets are divided, where ``[data] bins``
-            name none.
+        levels: τ of ``quantile``: an odd number of ascending levels.
+        bins: the number of ranges of equal frequency of the training targets, unless ``[data] bins`` sets edges.
         unit: the unit of the targets, for display.
-        names: the names of the targets, for display; the name of the label's column where left out.
-        center, scale: μ and σ of each target, [T]; taken from the training samples.
-        edges: the edges between the bins, ascending; taken from the training samples.
+        names: the names of the targets, for display; by default the name of the label's column.
+        center, scale: μ and σ of each target, [T]; derived from the training samples.
+        edges: the edges between the bins, ascending; derived from the training samples.
     """
 
     headline: ClassVar[str] = "RMSE"
@@ -280,5 +279,5 @@ class Regression(Predicting):
 
     @property
     def lives(self) -> bool:
-        """Whether a cap, NASA's loss or a target's name shows that targets are remaining lives."""
+        """Whether a cap, NASA's loss or a target's name indicates remaining lives."""
         return self.cap is not None or self.loss == "nasa" or any(map(LIVES.fullmatch, self.names))

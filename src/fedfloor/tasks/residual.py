@@ -1,4 +1,4 @@
-"""Networks whose outputs are differences: from the sample itself, or from its newest row."""
+"""Networks with differences as outputs: from the sample itself, or from its newest row."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 
 class Residual(nn.Module):
-    """r = x̂ − x, [n, D], of a network that gives reconstructions x̂ [n, D] of samples x [n, …] with D numbers each.
+    """The residuals r = x̂ − x [n, D] of a network's reconstructions x̂ [n, D] for samples x [n, …] of D numbers.
 
     >>> import torch
     >>> Residual(nn.Sequential(nn.Flatten()))(torch.ones(2, 3, 4)).abs().sum().item()
@@ -23,21 +23,21 @@ class Residual(nn.Module):
         self.body = body
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return the residuals."""
+        """Return the residuals [n, D] for samples x [n, …]."""
         residuals: Tensor = self.body(x) - x.flatten(1)
         return residuals
 
 
 class FromLast(nn.Module):
-    """ŷ = x_L + f(x − x_L): forecasts [n, S·H·Q] of a network f of changes since the newest row x_L of a window.
+    """The forecasts ŷ = x_L + f(x − x_L) [n, S·H·Q] of a network f with changes from the newest row x_L as inputs.
 
-    Windows of machines at other levels, or of a sensor that drifts, look alike to f, as in NLinear (Zeng et al., AAAI
-    37 (2023) 11121, where f is linear). The last linear layer of f begins at 0: training starts from persistence.
+    The level of a machine or a drifting sensor has no effect on f, as in NLinear (Zeng et al., AAAI 37 (2023) 11121,
+    where f is linear). The last linear layer of f is initialised with 0: training starts from persistence.
 
     Args:
-        body: f; takes windows [n, C, L], or single rows [n, C], whose level it sees.
-        channels: the channels of the S sensors that are forecast among the C; the others keep their level.
-        each: outputs per sensor, H·Q.
+        body: f, for windows [n, C, L] or single rows [n, C], which keep their level.
+        channels: the channels of the S forecast sensors; the others keep their level.
+        each: the number of outputs per sensor, H·Q.
 
     >>> FromLast(nn.Sequential(nn.Flatten(), nn.Linear(6, 2)), (1,), 2)(torch.ones(4, 3, 2)).shape
     torch.Size([4, 2])
@@ -51,7 +51,7 @@ class FromLast(nn.Module):
             nn.init.zeros_(parameter)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return the forecasts, sensor by sensor."""
+        """Return the forecasts [n, S·H·Q], sensor by sensor."""
         newest = x
         if x.dim() == 3:
             newest = x[:, :, -1]

@@ -12,7 +12,7 @@ import numpy as np
 from fedfloor.figures import Counts, Predictions
 from fedfloor.tasks.answer import Answer
 
-if TYPE_CHECKING:  # settings name a task, and reading them does not wait for PyTorch
+if TYPE_CHECKING:  # settings contain a task, and must be readable without PyTorch
     from numpy.typing import NDArray
     from torch import Tensor, nn
 
@@ -23,18 +23,17 @@ Reduction = Literal["none", "mean", "sum"]
 
 
 class Task(ABC):
-    """A task of models, a frozen dataclass of its settings.
+    """The task of a model, a frozen dataclass of its settings.
 
-    Every sample has a *bin*: its class, the range that its number lies in, or whether it is an anomaly. Partitions,
-    drift, census, device memory, grouping, selection and the confusion table count bins; losses and figures read
-    targets.
+    Every sample has a *bin*: its class, the range of its number, or whether it is an anomaly. Partitions, drift,
+    census, device memory, grouping, selection and the confusion table count bins; losses and metrics use targets.
 
     Attributes:
-        kind: its name in ``[data] task``.
-        headline: the figure that a run is judged by where the experiment names none.
-        labelled: whether the user's own data need a column of labels.
-        offers: its use for data without labels, in words; empty where it needs labels.
-        calibrates: whether alarms need a threshold, which held-out training samples give.
+        kind: the name of the task in ``[data] task``.
+        headline: the default headline metric of a run.
+        labelled: whether the user's data need a column of labels.
+        offers: a description of its use without labels; empty if it needs labels.
+        calibrates: whether alarms need a threshold, computed from held-out training samples.
     """
 
     kind: str
@@ -45,17 +44,17 @@ class Task(ABC):
 
     @property
     def ahead(self) -> int:
-        """The number of rows from a window to its targets."""
+        """The number of rows after a window that are its targets; 0 for other tasks."""
         return 0
 
     @property
     def targets(self) -> int:
-        """The number of values of a sample's target, once training samples were seen; 0 where the target is a bin."""
+        """The number of values of a sample's target after :meth:`fitted`; 0 if the target is the bin."""
         return 0
 
     @property
     def lives(self) -> bool:
-        """Whether targets are remaining lives, as far as settings show."""
+        """Whether the settings indicate that targets are remaining lives."""
         return False
 
     def called(self) -> tuple[str, ...]:
@@ -64,7 +63,7 @@ class Task(ABC):
 
     @property
     def repeats(self) -> Mapping[str, int]:
-        """The references that repeat a sensor's values, by name, and the rows before that."""
+        """The references that repeat a sensor's earlier value, by name → rows back."""
         return {}
 
     @abstractmethod
@@ -72,13 +71,13 @@ class Task(ABC):
         """Return the number of outputs of the network for a sample.
 
         Args:
-            bins: F.
-            targets: numbers that a sample's target has; 0 where it is its bin.
+            bins: F, the number of bins.
+            targets: the number of values of a sample's target; 0 if it is the bin.
             shape: the shape of a sample.
         """
 
     def around(self, module: nn.Module, classifier: str | None) -> tuple[nn.Module, str | None]:
-        """Return the module of an experiment's network that is trained, and the path of its classifier."""
+        """Return the module to train, made from an experiment's network, and the path of its classifier."""
         return module, classifier
 
     @abstractmethod
@@ -87,7 +86,7 @@ class Task(ABC):
 
         Args:
             out: the network's outputs, [n, outputs].
-            y: targets: int64 [n] where these are bins, else float32 [n, targets].
+            y: the targets: bins int64 [n], or numbers float32 [n, targets].
             reduction: ``"none"``, ``"mean"`` or ``"sum"``.
         """
 
@@ -97,15 +96,15 @@ class Task(ABC):
 
     @abstractmethod
     def hits(self, out: Tensor, y: Tensor) -> Tensor:
-        """Return whether each sample's bin was predicted, bool [n]."""
+        """Return whether the bin of each sample is predicted correctly, bool [n]."""
 
     def scores(self, out: Tensor, y: Tensor, bins: Sequence[int]) -> Tensor:
-        """Return the numbers that metrics read besides the predicted bins, float32 [n, S]; [n, 0] for none.
+        """Return the numbers used by metrics in addition to the predicted bins, float32 [n, S]; [n, 0] if none.
 
         Args:
             out: the network's outputs, [n, outputs].
-            y: targets.
-            bins: the bins whose samples the headline ranks.
+            y: the targets.
+            bins: the bins whose samples are ranked by the headline metric.
         """
         return out.new_zeros((len(out), 0))
 
@@ -115,11 +114,11 @@ class Task(ABC):
         """Return the predictions from which metrics are computed.
 
         Args:
-            table: int64 [F, F], the number of samples of bin i (row) predicted as bin j (column).
-            loss: mean loss.
-            y: int64 [n], the samples' bins.
-            scores: [n, S], those of :meth:`scores`.
-            scored: bins by which the headline ranks the samples.
+            table: int64 [F, F], the number of samples with bin i (row) predicted as bin j (column).
+            loss: the mean loss.
+            y: int64 [n], the bins of the samples.
+            scores: [n, S], from :meth:`scores`.
+            scored: the bins by which the headline metric ranks samples.
         """
         return Predictions(table, loss)
 
@@ -127,15 +126,15 @@ class Task(ABC):
     def answer(self, out: Tensor, x: Tensor) -> Answer:
         """Return the answer for a person, a machine's control or an ONNX file, in the targets' unit.
 
-        It is made of operations that ONNX has, on any number of samples.
+        It consists of operations available in ONNX, for any number of samples.
 
         Args:
             out: the network's outputs, [n, outputs].
-            x: the samples as they went into the network, [n, *shape].
+            x: the network's inputs, [n, *shape].
         """
 
     def judge(self, answer: Answer, target: NDArray[Any]) -> Predictions | None:
-        """Return the predictions for metrics, from answers whose truth is known; None without any.
+        """Return predictions for metrics, from answers with known true values; None if there are none.
 
         Args:
             answer: the answer of n samples, made of arrays.
@@ -144,44 +143,44 @@ class Task(ABC):
         return None
 
     def spelled(self, labels: Sequence[str]) -> Sequence[str]:
-        """Return a table's labels as the classes that a model is judged by."""
+        """Return the labels of a table as classes for evaluation."""
         return labels
 
     def check_fitted(self, bins: int, columns: Sequence[str]) -> None:
-        """Refuse settings that no training samples can have given: a model's file may come from anywhere.
+        """Refuse settings that cannot result from training samples, because a model's file is not trusted.
 
         Args:
-            bins: F of the model.
-            columns: its sensors; none where samples are pictures.
+            bins: F, the number of bins of the model.
+            columns: the model's sensors; empty for pictures.
 
         Raises:
-            ValueError: so it is.
+            ValueError: the settings are impossible.
         """
         return
 
     def bin(self, targets: NDArray[Any]) -> NDArray[np.int64]:
-        """Return the bins of targets, int64 [N]; where these are bins, themselves."""
+        """Return the bins of targets, int64 [N]; targets that are bins are returned unchanged."""
         return targets.reshape(-1).astype(np.int64)
 
     def fitted(self, targets: NDArray[Any]) -> Task:
-        """Return the task with facts of the training samples' targets [N, targets], such as their scale."""
+        """Return the task with values derived from the training targets [N, targets], such as their scale."""
         return self
 
     def unboosted(self, targets: int) -> str:
-        """Return the reason why :meth:`boosted` cannot fit the task; "" where it can.
+        """Return the reason why :meth:`boosted` cannot fit the task; "" if it can.
 
         Args:
-            targets: numbers that a sample's target has; 0 where it is its bin.
+            targets: the number of values of a sample's target; 0 if it is the bin.
         """
-        return f"a task of the kind '{self.kind}' has no target that trees could be fitted to"
+        return f"a task of the kind '{self.kind}' has no target for a fit of trees"
 
     def boosted(self, rows: Rows, y: NDArray[Any], bins: int, settings: Mapping[str, Any]) -> Boosted:
-        """Fit histogram gradient boosting of scikit-learn, as a reference, and return outputs like a network's.
+        """Fit scikit-learn's histogram gradient boosting as a reference; return a function like a network.
 
         Args:
             rows: float32 [N, C], the samples as a table.
-            y: their targets: int64 [N] where these are bins, else float32 [N, targets].
-            bins: F.
+            y: the targets: bins int64 [N], or numbers float32 [N, targets].
+            bins: F, the number of bins.
             settings: the settings of scikit-learn's ``HistGradientBoosting…``.
 
         Returns:
@@ -190,7 +189,7 @@ class Task(ABC):
         raise NotImplementedError
 
     def calibrated(self, threshold: float) -> Task:
-        """Return the task with a threshold of its scores."""
+        """Return the task with a threshold for its scores."""
         return self
 
     def describe(self) -> dict[str, Any]:
