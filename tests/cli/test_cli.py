@@ -148,7 +148,7 @@ def test_report_refuses_a_target_that_no_accuracy_has(command: Command, target: 
 def test_a_report_that_cannot_be_written(command: Command) -> None:
     command.run()
     said = command("report", "out", "--out", "tiny.toml/page.html")
-    command.refused(said, "tiny.toml/page.html could not be written: ", "The runs are untouched")
+    command.refused(said, "tiny.toml/page.html could not be written: ", "The runs are unaffected")
 
 
 def test_methods_and_their_cards(command: Command) -> None:

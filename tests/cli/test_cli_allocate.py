@@ -87,7 +87,7 @@ def test_the_written_park_is_allocated_alike(floor: Command) -> None:
         (("hal.toml",), "cell file hal.toml: No such file or directory. Did you mean 'hall.toml'?"),
         (("hall.toml", "--solver", "serach"), "unknown --solver 'serach'. Did you mean 'search'?"),
         (("hall.toml", "--seed", "-1"), "--seed = -1: must be a whole number of at least 0."),
-        (("hall.toml", "--time-limit", "5"), "the other solvers have no time limit"),
+        (("hall.toml", "--time-limit", "5"), "other solvers have no time limit"),
         (("hall.toml", "--solver", "exact", "--time-limit", "0"), "--time-limit = 0.0: must be seconds, above 0."),
         (("hall.toml", "--svg", "no/floor.svg"), "--svg no/floor.svg: No such file or directory."),
         (("hall.toml", "--write", "."), "--write .: Is a directory."),

@@ -244,7 +244,7 @@ def test_the_command_provisions_checks_and_revokes(command: Command) -> None:
     (command.folder / "hall.toml").write_text(PARK)
     said = command("provision", "hall.toml", "--out", "out")
     assert said.code == 0, said
-    assert "keep authority/ca.key to yourself" in said.out
+    assert "keep authority/ca.key secret" in said.out
     assert command("provision", "--check", "out").code == 0
     told = command("provision", "hall.toml", "--out", "out", "--revoke", "camera", "--json").document
     assert {row["state"] for row in told["rows"] if row["name"] == "camera"} == {"revoked"}

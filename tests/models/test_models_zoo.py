@@ -358,7 +358,7 @@ def test_the_card_of_your_own(command: Command) -> None:
         (["lenet", "--shape", "1,0,28"], "--shape = '1,0,28': must be whole numbers of at least 1."),
         (["lenet", "--shape", "1x28x28"], "--shape 1x28x28: must be whole numbers separated by commas"),
         (["lenet", "--classes", "0"], "--classes = 0: must be a whole number of at least 1."),
-        (["--shape", "1,28,28"], "--shape and --classes belong to one network"),
+        (["--shape", "1,28,28"], "--shape and --classes need the name of a network"),
     ],
 )
 def test_refused(command: Command, words: list[str], message: str) -> None:

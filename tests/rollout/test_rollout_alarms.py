@@ -294,7 +294,7 @@ def test_the_command_lists_what_was_kept(tmp_path: Path, command: Command) -> No
     out = provisioned(tmp_path)
     said = command("alarms", str(out), "--json")
     assert (said.code, said.document) == (0, {"rows": []})
-    assert f"no alarms were ever kept here: fedfloor alarms {out} --follow keeps them" in said.err
+    assert f"no alarms were recorded here. To record them: fedfloor alarms {out} --follow" in said.err
     state = out / "alarms" / "state"
     state.mkdir()
     old, new = (

@@ -242,7 +242,7 @@ def test_a_device_that_cannot_judge_states_why() -> None:
     assert (
         "no recall of bad" in judge(lambda: replace(seen, y=0 * seen.y), "recall of bad")(loaded(1), loaded(2))["why"]
     )
-    assert "no such metric" in judge(lambda: seen, "acuracy")(loaded(1), None)["why"]
+    assert "unknown metric" in judge(lambda: seen, "acuracy")(loaded(1), None)["why"]
 
 
 def tried(folder: Path, first: bytes, second: bytes, envelope: bytes | None = None) -> tuple[Serving, list[Any]]:

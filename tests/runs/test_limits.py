@@ -97,7 +97,7 @@ def test_until_is_read() -> None:
         ("accuracy=0.8;seconds=1", "--until accuracy=0.8;seconds=1: give a number"),
         ("byte=3", "unknown --until 'byte'. Did you mean 'bytes'?"),
         ("rounds=3", "--until rounds=3: --stop-after N stops after N rounds."),
-        ("seconds=1,seconds=2", "--until seconds=1,seconds=2: seconds is given twice. Give each once."),
+        ("seconds=1,seconds=2", "--until seconds=1,seconds=2: seconds is given twice. Give each key once."),
         ("accuracy=0.8,", "unknown --until ''."),
         ("seconds=0", "until seconds (--until) = 0.0: must be a number above 0, such as 3600."),
         ("joules=-1", "until joules (--until) = -1.0: must be"),
@@ -114,9 +114,9 @@ def test_until_names_the_headline_where_its_class_is_left_out(command: Command) 
     judged = ("--set", 'evaluate.headline="recall of A"')
     command.refused(
         command.run("--until", "recall=0.9", *judged),
-        "--until recall=0.9: of which class? Write --until 'recall of A=0.9'.",
+        "--until recall=0.9: the class is missing. Write --until 'recall of A=0.9'.",
     )
-    command.refused(command.run("--until", "recall=0.9"), "of which class? Write 'recall of CLASS'.")
+    command.refused(command.run("--until", "recall=0.9"), "the class is missing. Write 'recall of CLASS'.")
 
 
 def test_what_is_compared_at_a_budget_stops_there() -> None:

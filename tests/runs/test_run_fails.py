@@ -108,7 +108,7 @@ def test_a_full_disk(command: Command, small_disk: Path) -> None:
     said = command(*out)
     assert said.code == 1
     assert "error: the disk is full: " in said.err
-    assert "make room, then continue with --resume" in said.err
+    assert "free disk space, then continue with --resume" in said.err
     assert "Traceback" not in said.err
     assert not [path for path in small_disk.rglob("*") if path.name.endswith(".part")]
     subprocess.run(["mount", "-o", "remount,size=16m", small_disk], check=True)
@@ -122,7 +122,7 @@ def test_a_disk_without_room_for_the_report(command: Command, small_disk: Path) 
     subprocess.run(["mount", "-o", "remount,size=1m", small_disk], check=True)
     said = command("run", "tiny.toml", "--ranks", "1", "--out", str(small_disk / "run"))
     assert said.code == 1
-    assert "report.html could not be written: No space left on device. The runs are untouched" in said.err
+    assert "report.html could not be written: No space left on device. The runs are unaffected" in said.err
     assert command("report", str(small_disk / "run"), "--out", "page.html").code == 0
 
 
@@ -140,7 +140,7 @@ def test_more_ranks_than_cores_and_branches_are_told_and_work(tmp_path: Path) ->
     words = ["run", "tiny.toml", "--ranks", "2", "--out", "two", "--set", "method.name=ring"]
     got = subprocess.run([sys.executable, "-c", ONE_CORE, *words], cwd=tmp_path, capture_output=True, text=True)
     assert got.returncode == 0, got.stderr
-    assert "2 ranks on 1 cores: they will take turns" in got.stderr
+    assert "2 ranks on 1 cores: ranks will share cores" in got.stderr
     assert "2 ranks, but this plan has work for 1 at a time: the others wait." in got.stderr
     assert len(lines(tmp_path / "two")) == 3
 

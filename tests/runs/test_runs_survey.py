@@ -95,6 +95,6 @@ def test_price_and_reprice_are_what_the_run_paid(tmp_path: Path, command: Comman
     assert row["normalise_MB"] * 1e6 == pytest.approx(paid[0]["priced"]["normalise"]["bytes"])
     assert row["normalise_seconds"] == pytest.approx(paid[0]["priced"]["normalise"]["seconds"])
     assert row["setup_MB"] == 0
-    assert "the normalisation's questions before round 1" in command("price", str(tmp_path / "what.toml")).out
+    assert "the normalisation before round 1" in command("price", str(tmp_path / "what.toml")).out
     (copy,) = reprice([run.folder], WIFI, tmp_path / "copies", lambda _: None)
     assert [{**one, "wall_s": 0} for one in lines(copy)] == [{**one, "wall_s": 0} for one in paid]

@@ -253,4 +253,4 @@ def test_what_is_refused_before_anything_listens(tmp_path: Path, command: Comman
 def test_stay_belongs_to_watch(command: Command) -> None:
     got = command("run", "tiny.toml", "--stay")
     assert got.code == 2
-    assert "--stay keeps the page of --watch" in got.err
+    assert "--stay requires --watch" in got.err

@@ -1,4 +1,4 @@
-"""The commands: thin users of the library."""
+"""The commands, thin layers over the library."""
 
 import os
 

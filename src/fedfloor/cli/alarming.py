@@ -1,4 +1,4 @@
-"""The command that records alarms of devices, and lists them."""
+"""The command that records and lists alarms of devices."""
 
 from __future__ import annotations
 
@@ -27,14 +27,15 @@ def alarms(
         bool, typer.Option("--follow", help="Record and print the devices' alarms until Ctrl-C or SIGTERM.")
     ] = False,
     since: Annotated[
-        str | None, typer.Option("--since", metavar="TIME", help="Those since 30m, 12h or 7d ago, or a date and time.")
+        str | None, typer.Option("--since", metavar="TIME", help="Only alarms since 30m, 12h or 7d ago, or a date and "
+        "time.")
     ] = None,
     device: Annotated[
-        list[str] | None, typer.Option("--device", metavar="NAME", help="Of this device; repeatable.")
+        list[str] | None, typer.Option("--device", metavar="NAME", help="Only alarms of this device; repeatable.")
     ] = None,
     as_json: Json = False,
 ) -> None:  # fmt: skip
-    """List or record the alarms of devices that predict: drift, and alarms by the models' decisions."""
+    """List or record alarms of predicting devices: drift, and alarms by the models' decisions."""
     with shared.needing("alarms", "deploy"):
         from fedfloor.deploy import authority, kept
         from fedfloor.rollout import alarms as module
@@ -42,15 +43,15 @@ def alarms(
     wanted = _devices(settings, device or [])
     if follow:
         if since is not None:
-            raise SettingError("--since lists the alarms kept so far: leave it out with --follow.")
-        shared.note(f"keeps alarms in {settings.state}; Ctrl-C ends it")
+            raise SettingError("--since lists recorded alarms: leave it out with --follow.")
+        shared.note(f"recording alarms in {settings.state} until Ctrl-C")
         module.follow(settings, shared.termination(), lambda line: _print(line, wanted, as_json=as_json))
         return
     start = None if since is None else kept.moment(since, authority.now())
     lines = [one for one in kept.lines(settings.state, start) if one["device"] in wanted]
     show(lines if as_json else [_row(one) for one in lines], as_json=as_json)
     if not (settings.state / kept.NOW).exists():
-        shared.note(f"no alarms were ever kept here: fedfloor alarms {park} --follow keeps them")
+        shared.note(f"no alarms were recorded here. To record them: fedfloor alarms {park} --follow")
 
 
 def _devices(settings: AlarmSettings, names: list[str]) -> set[str]:
@@ -63,7 +64,7 @@ def _devices(settings: AlarmSettings, names: list[str]) -> set[str]:
 
 
 def _row(line: dict[str, Any]) -> dict[str, Any]:
-    """Return a line in readable form."""
+    """Return a recorded line as a row of a table."""
     from fedfloor.deploy.kept import words
 
     at = dt.datetime.fromisoformat(line["at"]).astimezone()
@@ -80,5 +81,5 @@ def _print(line: dict[str, Any], wanted: set[str], *, as_json: bool) -> None:
     row = _row(line)
     where = "" if row["file"] is None else f" ({row['file']}, row {row['rows']})"
     text = f"{row['at']}  {row['device']}, version {row['version']}: {row['alarm']}{where}"
-    with contextlib.suppress(BrokenPipeError):  # alarms are kept, read here or not
+    with contextlib.suppress(BrokenPipeError):  # alarms are recorded even if the output is closed
         print(json.dumps(line) if as_json else printable(text), flush=True)

@@ -1,4 +1,4 @@
-"""The command line: its commands, and how errors are shown."""
+"""The command line: its commands, and the display of errors."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from fedfloor.cli import (
 from fedfloor.errors import FedfloorError
 from fedfloor.outside import blamed
 
-typer.core.HAS_RICH = False  # help is plain text: nothing is to be escaped for Rich
+typer.core.HAS_RICH = False  # help is plain text, without escapes for Rich
 app = typer.Typer(
     add_completion=False, no_args_is_help=True, rich_markup_mode=None, pretty_exceptions_enable=False,
     help="Federated learning on the factory floor: train one model across the devices of an industrial park.",
@@ -62,7 +62,7 @@ def main() -> None:
 
     log_to_stderr()
     if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="backslashreplace")  # characters that a terminal lacks end no command
+        sys.stdout.reconfigure(errors="backslashreplace")  # a character missing in the terminal must not end a command
     try:
         app()
     except FedfloorError as error:

@@ -1,4 +1,4 @@
-"""The commands ``benchmark``, and ``bench`` and ``reproduce`` of the source tree."""
+"""The command ``benchmark``, and ``bench`` and ``reproduce`` for the source tree."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ def benchmark(
     ] = None,
     methods: Annotated[
         str | None,
-        typer.Option("--methods", metavar="A,B", help="Separated by commas; default: those of the benchmark."),
+        typer.Option("--methods", metavar="A,B", help="Methods, separated by commas; default: the benchmark's."),
     ] = None,
     more: Annotated[
-        list[str] | None, typer.Option("--method", metavar="M", help="A further method, such as mine:Method.")
+        list[str] | None, typer.Option("--method", metavar="M", help="Additional method, such as mine:Method.")
     ] = None,
     data: Annotated[
-        list[Path] | None, typer.Option("--data", metavar="FILE", help="An experiment file as a protocol of your own.")
+        list[Path] | None, typer.Option("--data", metavar="FILE", help="An experiment file as an additional protocol.")
     ] = None,
     seeds: Annotated[str, typer.Option("--seeds", metavar="0,1,2", help="Seeds, separated by commas.")] = "0,1,2",
     out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Folder of the runs.")] = Path("runs/benchmark"),
@@ -46,7 +46,7 @@ def benchmark(
     listed: Annotated[bool, typer.Option("--list", help="List the protocols.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Run methods on frozen protocols, beside references; the same command continues a stopped run."""
+    """Run methods and references on frozen protocols; the same command continues a stopped run."""
     from fedfloor import benchmark as bench
 
     if listed:
@@ -95,12 +95,12 @@ def _list(*, as_json: bool) -> None:
 
 
 def _check(file: Path, given: Mapping[str, Experiment], many: int, ranks: int, *, as_json: bool) -> None:
-    """Run recorded results again; exit with 1 where one differs. Their number alone determines which are drawn."""
+    """Run ``many`` recorded results again; exit with 1 if one differs. The choice depends only on ``many``."""
     from fedfloor import benchmark as bench
     from fedfloor.terminal import show
 
     if many < 1:
-        raise SettingError(f"--check {many}the number of results to run again, at least 1.")
+        raise SettingError(f"--check {many}: must be the number of results to run again, at least 1.")
     document = bench.results(file)
     rows = bench.check(document, given, many, len(document["records"]), ranks)
     show(rows, as_json=as_json)
@@ -137,7 +137,7 @@ def reproduce(
 
 
 def _call(command: str, folder: Path, arguments: list[str]) -> None:
-    """Run the function ``command`` of the module ``command`` in a folder of the source tree.
+    """Run the module ``command`` in a folder of the source tree, by its function ``command``.
 
     Raises:
         SettingError: the folder does not exist.

@@ -67,13 +67,13 @@ def models(
     classes: Annotated[int | None, typer.Option("--classes", metavar="N", help="Number of classes.")] = None,
     as_json: Json = False,
 ) -> None:
-    """List the networks, or show and check one."""
+    """List the networks, or show and check one of them."""
     from fedfloor.models import listing
     from fedfloor.terminal import show
 
     if name is None:
         if shape is not None or classes is not None:
-            raise SettingError("--shape and --classes belong to one network: fedfloor models NAME --shape C,H,W.")
+            raise SettingError("--shape and --classes need the name of a network: fedfloor models NAME --shape C,H,W.")
         show(listing.rows(), as_json=as_json)
         return
     sides = None if shape is None else tuple(shared.numbers("shape", shape))
@@ -131,9 +131,11 @@ def get(
 
 @datasets.command()
 def query(
-    url: Annotated[str, typer.Argument(metavar="URL", help="Of the database; $NAME reads an environment variable.")],
+    url: Annotated[
+        str, typer.Argument(metavar="URL", help="Address of the database, with $NAME for environment variables.")
+    ],
     text: Annotated[
-        str, typer.Argument(metavar="QUERY", help="SQL, or Flux for InfluxDB; @FILE reads it from a file.")
+        str, typer.Argument(metavar="QUERY", help="SQL, or Flux for InfluxDB; @FILE reads the query from a file.")
     ],
     out: Annotated[Path, typer.Option("--out", metavar="FILE", help="The table to write, .parquet.")],
     force: Overwrite = False,
@@ -156,7 +158,9 @@ def query(
 @datasets.command()
 def label(
     data: Annotated[Path, typer.Argument(metavar="DATA", help="Measurements: a table with device, time and sensors.")],
-    events: Annotated[Path, typer.Argument(metavar="EVENTS", help="Such as failures: device, time and kind of each.")],
+    events: Annotated[
+        Path, typer.Argument(metavar="EVENTS", help="Events such as failures: device, time and kind of each.")
+    ],
     out: Annotated[Path, typer.Option("--out", metavar="FILE", help="The table to write, .csv.")],
     within: Annotated[
         str, typer.Option("--within", metavar="SPAN", help="Label the rows this long before an event: 24h, 30min, 7d.")
@@ -170,7 +174,7 @@ def label(
     force: Overwrite = False,
     as_json: Json = False,
 ) -> None:
-    """Label a table of measurements by a table of events, such as a maintenance system's failures."""
+    """Label a table of measurements with a table of events, such as failures of a maintenance system."""
     import shlex
 
     from fedfloor.data.events import label_rows
@@ -182,7 +186,7 @@ def label(
     rows = [{"label": name, "rows": number} for name, number in facts.get("labels", {}).items()]
     show(rows, as_json=as_json, facts=facts)
     if not as_json:
-        left = f", {count(facts['left out'], 'row')} left out that no event follows" if remaining else ""
+        left = f", {count(facts['left out'], 'row')} without a later event left out" if remaining else ""
         how = " --task regression --set data.columns.label=remaining" if remaining else ""
         how += " --set 'data.window={length=20,step=1}'"
         print(f"{count(facts['rows'], 'row')}, {count(facts['events'], 'event')}{left}")
@@ -203,7 +207,8 @@ def matrices(
         str, typer.Option("--device", metavar="FILE[:COLUMN]", help="Device, or subject, of each row.")
     ] = "",
     length: Annotated[
-        int | None, typer.Option("--length", metavar="N", help="Values of a sensor in a sample; default: the fewest.")
+        int | None,
+        typer.Option("--length", metavar="N", help="Values of a sensor in a sample; default: the fewest in a file."),
     ] = None,
     force: Overwrite = False,
     as_json: Json = False,

@@ -30,13 +30,14 @@ if TYPE_CHECKING:
 
 
 Row = dict[str, Any]
-WIDTH = 110  # of printed sources
+WIDTH = 110  # characters of a line of printed sources
 Rounds = Annotated[int | None, typer.Option("--rounds", metavar="N", help="Price only the first N rounds.")]
 
 
 def price(
     experiment: File,
-    methods: Annotated[str | None, typer.Option("--methods", metavar="A,B", help="Separated by commas.")] = None,
+    methods: Annotated[str | None, typer.Option("--methods", metavar="A,B", help="Methods, separated by "
+    "commas.")] = None,
     rounds: Rounds = None, changes: Set = None, as_json: Json = False,
 ) -> None:  # fmt: skip
     """Price rounds in seconds, bytes and joules, without training."""
@@ -66,14 +67,14 @@ def price(
         for prefix in ("setup", "normalise")
     )
     if any(row["setup_seconds"] or row["setup_MB"] for row in rows):
-        show(questions, as_json=False, title="of this, the method's questions before round 1")
+        show(questions, as_json=False, title="of this, the method's set-up before round 1")
     if rows[0]["normalise_MB"]:
-        show(survey, as_json=False, title="of this, the normalisation's questions before round 1")
+        show(survey, as_json=False, title="of this, the normalisation before round 1")
     show(links, as_json=False, title="bytes on each link")
 
 
 def _priced(setup: Experiment, park: Park, last: int) -> tuple[Row, list[Row]]:
-    """Return a method's row, and one for each link and direction that it sends over; set-up is in both."""
+    """Return the row of a method, and a row for each link and direction that it uses; both include set-up."""
     from fedfloor.runs import forecast
     from fedfloor.terminal import counted
 
@@ -111,7 +112,7 @@ def _priced(setup: Experiment, park: Park, last: int) -> tuple[Row, list[Row]]:
 
 
 def share(part: float, whole: float) -> str:
-    """Return a share of a total in percent, with two digits.
+    """Return a share of a total in percent, with two significant digits.
 
     >>> share(0.0412, 100), share(0, 0)
     ('0.041 %', '0 %')
@@ -120,7 +121,7 @@ def share(part: float, whole: float) -> str:
 
 
 def waits_for(critical: Critical, names: Names = NUMBERED) -> str:
-    """Return the branch that ends last, by its sites' names, and the use of its seconds.
+    """Return the names of the sites in the branch that ends last, and the shares of computing, sending and waiting.
 
     >>> from fedfloor.network.price import Critical
     >>> waits_for(Critical((3, 7), compute_s=1.0, transfer_s=3.0, wait_s=4.0))
@@ -130,7 +131,7 @@ def waits_for(critical: Critical, names: Names = NUMBERED) -> str:
     """
     total = critical.compute_s + critical.transfer_s + critical.wait_s
     if not total:
-        return "nothing takes time"
+        return "no step takes time"
     visited = [k for k in dict.fromkeys(critical.visits) if k >= 0]
     shown = [names.short("device", k) for k in visited]
     listed = ", ".join(shown[:3]) + (f" and {len(shown) - 3} more" if len(shown) > 3 else "")
@@ -144,9 +145,10 @@ def waits_for(critical: Critical, names: Names = NUMBERED) -> str:
 
 def reprice(
     folders: Annotated[list[Path], typer.Argument(metavar="DIR…", help="Run folders, or folders of runs.")],
-    network: Annotated[str, typer.Option("--network", metavar="NAME", help="A profile, or a TOML file of your own.")],
+    network: Annotated[str, typer.Option("--network", metavar="NAME", help="A profile's name, or a TOML file.")],
     out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Folder for the copies of the runs.")],
-    target: Annotated[float | None, typer.Option("--target", help="Accuracy to count time and bytes to.")] = None,
+    target: Annotated[float | None, typer.Option("--target", help="Accuracy up to which time and bytes are "
+    "counted.")] = None,
     at: At = None, as_json: Json = False,
 ) -> None:  # fmt: skip
     """Price finished runs on another network, without training again."""
@@ -190,11 +192,11 @@ def networks(
             show([{"key": row["key"], "value": str(row["value"])} for row in rows[key]], as_json=False)
         print(textwrap.fill(part.get("source") or "not given", WIDTH, initial_indent="  source: ",
                             subsequent_indent="    "))  # fmt: skip
-    print("\nChange any of them with --set network.TABLE.KEY=VALUE.")
+    print("\nChange a value with --set network.TABLE.KEY=VALUE.")
 
 
 def _line(name: str, network: NetworkProfile, *, as_json: bool) -> Row:
-    """Return a profile's row, with the link on which devices send."""
+    """Return a profile's row, with the link of the devices."""
     link = network.uplink
     row: Row = {"network": name, "route": network.route, "up": link.up_bps, "down": link.down_bps}
     if not as_json:
@@ -236,13 +238,13 @@ Limit = Annotated[
 
 
 def allocate(
-    cell: Annotated[str, typer.Argument(metavar="CELL", help="A cell file, or the name of a bundled one.")],
+    cell: Annotated[str, typer.Argument(metavar="CELL", help="A cell file, or the name of a bundled cell.")],
     solver: Annotated[str, typer.Option("--solver", metavar="NAME", help="search, rafed or exact.")] = "search",
     time_limit: Limit = None,
     seed: Annotated[int, typer.Option("--seed", metavar="N", help="Seed of the solver.")] = 0,
     svg: Svg = None,
     write: Annotated[
-        Path | None, typer.Option("--write", metavar="FILE", help="Write the cell file with every device's numbers.")
+        Path | None, typer.Option("--write", metavar="FILE", help="Write the cell file with the data of every device.")
     ] = None,
     as_json: Json = False,
 ) -> None:  # fmt: skip
@@ -282,11 +284,13 @@ def _solved(
         raise unknown("--solver", solver, SOLVERS)
     if limit is not None:
         require(0 < limit < math.inf, "--time-limit", limit, "seconds, above 0")
-        require(solver == "exact", "--time-limit with --solver", solver, "exact: the other solvers have no time limit")
+        require(
+            solver == "exact", "--time-limit with --solver", solver, "exact, because other solvers have no time limit"
+        )
     if not math.isfinite(float(alone_s(problem).min())):
         raise SettingError(
-            f"cell '{cell.name}': no device reaches the base station, not even alone on its channel. Allow more "
-            "power (radio.powers_dbm), a smaller radio.threshold, or shorter distances."
+            f"cell '{cell.name}': no device reaches the base station, not even as the only one on its channel. Allow "
+            "more power (radio.powers_dbm), a smaller radio.threshold, or shorter distances."
         )
     ready(solver, problem)
     if solver == "exact" and limit is not None:
@@ -302,7 +306,7 @@ def rows_of(cell: Cell, problem: AllocationProblem, choice: Allocation) -> list[
 
     physics, took = cell.sites.network.radio, latency(problem, choice)
     received, distance = reception(problem, choice), cell.sites.distance_m
-    if physics is None or distance is None:  # a cell has both
+    if physics is None or distance is None:  # cells have both
         return []
     return [
         {
@@ -320,7 +324,7 @@ def _whole(power: float) -> float | int:
 
 
 def facts_of(cell: Cell, problem: AllocationProblem, solution: Solution[Allocation], solver: str) -> Row:
-    """Return the facts about an allocation."""
+    """Return the times, bounds and devices of an allocation."""
     from fedfloor.solvers.allocation.problem import iterations, latency
 
     active, took = solution.choice.active, latency(problem, solution.choice)

@@ -1,4 +1,4 @@
-"""A demonstration on a park of real processes: train, release, notice drift, train again, release, roll back."""
+"""A demonstration with a park of real processes: train, release, detect drift, train again, release, roll back."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ from fedfloor.runs.parks import build_park
 
 Say = Callable[[str], None]
 Rows = list[dict[str, Any]]
-WAIT_S = 60.0  # for a device to predict, and to report
-BRIGHTER = 60  # of 255: such as an exchanged lamp
+WAIT_S = 60.0  # to wait for a device's predictions and reports
+BRIGHTER = 60  # of 255, as with a new lamp
 CANARY, SENSOR = "device-0", "device-1"
 
 
 class Demonstration:
-    """The steps, each a command as a user would type it if one exists.
+    """The steps of the demonstration, each by a command of a user where one exists.
 
     Args:
-        trial: the park, whose devices predict the files in ``rows/DEVICE`` of its folder.
+        trial: the park; its devices predict the files in ``rows/DEVICE`` of its folder.
         say: prints a line.
     """
 
@@ -56,7 +56,7 @@ class Demonstration:
         return all(row["came out"] for row in self.rows)
 
     def _step(self, name: str, act: Callable[[], tuple[bool, str]]) -> None:
-        """Carry out a step, unless one before it failed."""
+        """Carry out a step, unless an earlier step failed."""
         if not all(row["came out"] for row in self.rows):
             return
         self._say(f"{name} …")
@@ -76,14 +76,14 @@ class Demonstration:
         return last["round"] > seen, f"accuracy {last['accuracy']:.3f} after round {last['round']}"
 
     def _released(self, *words: str) -> tuple[bool, str]:
-        """Release, promote or roll back; wait until every device concerned serves its version."""
+        """Release, promote or roll back; return whether devices serve their version in time, and a text."""
         rows = self._command(*words, "--wait", str(WAIT_S))
         there = [row for row in rows if row["state"] == "serving" and row["runs"] == row["version"]]
         versions = ", ".join(f"version {number}" for number in sorted({row["version"] for row in rows}))
         return len(there) == len(rows) > 0, f"{len(there)} of {len(rows)} devices serve {versions}"
 
     def _predicted(self, name: str, count: int, brighter: int) -> tuple[bool, str]:
-        """Let a device predict pictures; it must notice drift in brighter ones, and none in the original ones."""
+        """Let a device predict pictures; return whether it detects drift in brighter ones only, and a text."""
         folder = self.trial.folder / "rows" / SENSOR
         part = folder / f".{name}.part"
         with part.open("wb") as file:
@@ -110,7 +110,7 @@ class Demonstration:
         return bool(known.get(file, [0, 0])[1] >= count)
 
     def _command(self, *words: str) -> Rows:
-        """Carry out a command of fedfloor, and return the rows of its document."""
+        """Run a command of fedfloor, and return the rows of its JSON document."""
         whole = [*words, "--park", str(self.trial.place), "--json"]
         if words[0] != "releases":
             self._say(f"  $ fedfloor {' '.join(words)} --park {self.trial.place}")
@@ -123,7 +123,7 @@ class Demonstration:
 
 @contextmanager
 def park(experiment: Experiment, folder: Path) -> Iterator[TrialPark]:
-    """Prepare a park whose devices predict, and end it."""
+    """Yield a new park whose devices predict; end its processes afterwards."""
     trial = live.prepare(experiment, folder, predict=True)
     try:
         yield trial

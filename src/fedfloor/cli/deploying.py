@@ -36,7 +36,7 @@ Renew = Annotated[
 Check = Annotated[
     Path | None,
     typer.Option(
-        "--check", metavar="DIR", help="Only check a provisioned folder, and that it has all machines of PARK.toml."
+        "--check", metavar="DIR", help="Only check a provisioned folder, and its machines if PARK.toml is given."
     ),
 ]
 
@@ -49,7 +49,7 @@ def provision(
     check: Check = None,
     as_json: Json = False,
 ) -> None:  # fmt: skip
-    """Write certificates, keys and settings for every machine of a park; a repeated call adds new machines."""
+    """Write certificates, keys and settings for every machine of a park; repeated calls add new machines."""
     with shared.needing("provision", "deploy"):
         from fedfloor.deploy import inspect, park_file
         from fedfloor.deploy.provision import misfits
@@ -78,16 +78,16 @@ def provision(
     for text in done.notes:
         note(text)
     if not as_json:
-        print(f"written: {len(done.written)} files in {done.folder}; keep authority/ca.key to yourself")
+        print(f"written: {len(done.written)} files in {done.folder}; keep authority/ca.key secret")
 
 
 Config = Annotated[Path, typer.Argument(metavar="CONFIG.toml", help="The settings that fedfloor provision wrote.")]
 
 
 def _certified(settings: DeviceSettings | EdgeSettings) -> None:
-    """Check a certificate: a broker would refuse it without stating a reason.
+    """Check a certificate, because brokers refuse a connection without a reason.
 
-    The check runs in a process of its own, as it loads 14 MB that an idle agent does not need.
+    A separate process does this, as it loads 14 MB that an idle agent does not need.
     """
     if settings.tls is not None:
         with ProcessPoolExecutor(1) as process:
@@ -101,7 +101,7 @@ def _check(tls: Tls, name: str) -> None:
 
 
 def device(config: Config) -> None:
-    """Run a device's agent: it registers with its edge, trains on request, and uses the models released to it."""
+    """Run a device's agent, which registers with its edge, trains on request and uses released models."""
     from fedfloor.deploy import device as agents
     from fedfloor.deploy.settings import DeviceSettings, read
     from fedfloor.rollout import training
@@ -119,7 +119,7 @@ def device(config: Config) -> None:
 
 
 def edge(config: Config) -> None:
-    """Run a factory's edge, which carries out its part of each round with its devices."""
+    """Run a factory's edge, which executes its part of each round with its devices."""
     from fedfloor.deploy import edge as edges
     from fedfloor.deploy.settings import EdgeSettings, read
 
@@ -146,7 +146,7 @@ def cloud(config: Config, resume: Resume = False, stop_after: Stop = None) -> No
 
 
 LIVE = Path("runs/live")
-TRAINED = ("rounds=8", "model.name=cnn-small", "work.lr=0.1", "work.epochs=5")  # so that the model predicts something
+TRAINED = ("rounds=8", "model.name=cnn-small", "work.lr=0.1", "work.epochs=5")  # for useful predictions
 Folder = Annotated[Path, typer.Option("--out", metavar="DIR", help="The park's folder.")]
 live = typer.Typer(
     no_args_is_help=True, help="Run a whole park on this machine: cloud, edges, brokers and devices, over TLS."
@@ -164,11 +164,12 @@ def up(
     file: File, changes: Set = None, out: Folder = LIVE,
     factories: Annotated[
         int | None,
-        typer.Option("--factories", metavar="N", help="Each with a broker and an edge; default: the experiment's."),
+        typer.Option("--factories", metavar="N", help="Factories, with a broker and an edge each; default: the "
+        "experiment's."),
     ] = None,
     devices: Annotated[
         int | None,
-        typer.Option("--devices", metavar="N", help="In all; default: the experiment's, or the data's."),
+        typer.Option("--devices", metavar="N", help="Devices of the park; default: the experiment's, or the data's."),
     ] = None,
     first: Annotated[
         int | None, typer.Option("--ports", metavar="FIRST", help="First of consecutive ports; default: free ones.")
@@ -176,7 +177,7 @@ def up(
     stay: Annotated[bool, typer.Option("--stay", help="Keep the park running after the run, until live down.")]
         = False,
 ) -> None:  # fmt: skip
-    """Start a park, train in it and show the progress; the park ends with the run, or at Ctrl-C."""
+    """Start a park, train and show the progress; the park ends with the run, or at Ctrl-C."""
     module = _module()
     trial = module.prepare(shared.experiment(file, changes), out, factories, devices, first)
     kept = stay
@@ -191,7 +192,7 @@ def up(
         raise
     finally:
         if kept:
-            note(f"the park stays up: fedfloor live down --out {out} ends it")
+            note(f"the park keeps running until: fedfloor live down --out {out}")
         else:
             note(f"{module.down(trial.folder)} processes ended")
     if code:
@@ -201,7 +202,7 @@ def up(
 
 @live.command()
 def demo(out: Folder = LIVE, changes: Set = None, as_json: Json = False) -> None:
-    """Train in a park of real processes, release to a canary and to all, notice drift, train again, roll back."""
+    """Train in a park of real processes, release to a canary and to all, detect drift, train again, roll back."""
     from fedfloor.cli import demonstration as module
     from fedfloor.terminal import show
 
@@ -216,7 +217,7 @@ def demo(out: Folder = LIVE, changes: Set = None, as_json: Json = False) -> None
 
 @contextmanager
 def _interruptible() -> Iterator[None]:
-    """Treat SIGTERM and SIGHUP like Ctrl-C, and SIGINT too where it was ignored."""
+    """Treat SIGTERM and SIGHUP like Ctrl-C, and SIGINT even if it was ignored."""
 
     def stop(*_: object) -> None:
         raise KeyboardInterrupt
@@ -249,7 +250,7 @@ def _show_round(line: dict[str, Any]) -> None:
 
 
 def _headline(line: dict[str, Any]) -> tuple[str, float | None]:
-    """Return the name and the value of a ledger line's headline."""
+    """Return the name and the value of the headline metric in a ledger line."""
     return next(iter((line.get("figures") or {}).items()), ("accuracy", line.get("accuracy")))
 
 
@@ -282,10 +283,10 @@ def measure(
         Path, typer.Argument(metavar="PARK", help="A live park's folder, or the cloud.toml of any park.")
     ] = LIVE,
     out: Annotated[Path, typer.Option("--out", metavar="FILE", help="The profile to write.")] = Path("measured.toml"),
-    repeats: Annotated[int, typer.Option("--repeats", metavar="N", help="Visits that are timed.")] = 15,
+    repeats: Annotated[int, typer.Option("--repeats", metavar="N", help="Number of timed visits.")] = 15,
     as_json: Json = False,
 ) -> None:  # fmt: skip
-    """Measure a running park, while no run is in progress, as a network profile for [network] profile = "FILE"."""
+    """Measure a running park between runs, and write a network profile for [network] profile = "FILE"."""
     _module()
     from fedfloor.deploy import measure as measuring
     from fedfloor.deploy.settings import CloudSettings, read

@@ -49,7 +49,9 @@ def report(
     target: Annotated[
         float | None,
         typer.Option(
-            "--target", help="Value of the headline (such as accuracy) whose first round and cost are compared."
+            "--target",
+            help="Compare the first round, and the cost, at which the headline metric (such as accuracy) "
+            "has this value.",
         ),
     ] = None,
     markdown: Annotated[
@@ -82,13 +84,15 @@ def track(
 Model = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder, or its model.safetensors.")]
 OwnCode = Annotated[
     bool,
-    typer.Option("--own-code", help="Import code that the file names (module:Name); only for a file that you trust."),
+    typer.Option("--own-code", help="Import code named in the file (module:Name); only for trusted files."),
 ]
 
 Which = Annotated[
     str,
     typer.Option(
-        "--which", metavar="last|best", help="The model of the last round, or of the best one on validation data."
+        "--which",
+        metavar="last|best",
+        help="The model of the last round, or of the round that is best on validation data.",
     ),
 ]
 
@@ -96,7 +100,7 @@ Which = Annotated[
 def predict(
     run: Model,
     files: Annotated[list[Path], typer.Argument(metavar="FILES…", help="Pictures, tables, .npz, or folders of them.")],
-    top: Annotated[int, typer.Option("--top", metavar="K", help="List the K likeliest classes.")] = 1,
+    top: Annotated[int, typer.Option("--top", metavar="K", help="List the K most likely classes.")] = 1,
     resize: Annotated[bool, typer.Option("--resize", help="Scale pictures of other sizes.")] = False,
     invert: Annotated[bool, typer.Option("--invert", help="Invert the brightness of pictures.")] = False,
     every: Annotated[bool, typer.Option("--all", help="Print every sample, not only the first 20.")] = False,
@@ -104,7 +108,7 @@ def predict(
         Path | None, typer.Option("--csv", metavar="FILE", help="Write every sample to this file.")
     ] = None,
     device: Annotated[
-        str, typer.Option("--device", metavar="NAME", help="The device of the files, whose model predicts.")
+        str, typer.Option("--device", metavar="NAME", help="The device of the files, whose own model is used.")
     ] = "",
     own: OwnCode = False,
     which: Which = "last",
@@ -139,21 +143,21 @@ def export(
         shown.export(run, out, as_json=as_json, own=own, which=which, device=device)
 
 
-check = typer.Typer(help="Check a method of your own.", no_args_is_help=True)
+check = typer.Typer(help="Check your own method.", no_args_is_help=True)
 
 
 @check.callback()
 def _root() -> None:
-    """Check a method of your own."""
+    """Check your own method."""
 
 
 @check.command()
 def method(
-    name: Annotated[str, typer.Argument(metavar="METHOD", help="A method's name, or MODULE:NAME of your own.")],
+    name: Annotated[str, typer.Argument(metavar="METHOD", help="A method's name, or MODULE:NAME of your method.")],
     changes: Set = None,
     as_json: Json = False,
 ) -> None:
-    """Check a method's contract on small parks: pure plans, prices, ranks, resuming, lost visits (about a minute)."""
+    """Check a method's contract on small parks: plans, prices, ranks, resuming, lost visits (about a minute)."""
     from fedfloor.conformance import CHECKS, check_method
     from fedfloor.terminal import printable, show
 

@@ -34,8 +34,8 @@ Until = Annotated[
     str | None,
     typer.Option(
         "--until", metavar="WHAT=X",
-        help="Stop when reached: accuracy=0.8 (or another figure), seconds=3600, bytes=1e9, joules=500, epsilon=8 "
-        "(of private models); separate several by commas.",
+        help="Stop when reached: accuracy=0.8 (or another metric), seconds=3600, bytes=1e9, joules=500, epsilon=8 (of "
+        "private models); separate several by commas.",
     ),
 ]  # fmt: skip
 At = Annotated[
@@ -47,14 +47,18 @@ At = Annotated[
     ),
 ]
 Resume = Annotated[bool, typer.Option("--resume", help="Continue from the last checkpoint.")]
-Force = Annotated[bool, typer.Option("--force", help="Resume even if experiment, version or CPU have changed.")]
+Force = Annotated[
+    bool, typer.Option("--force", help="Resume even if the experiment, the version or the CPU has changed.")
+]
 Track = Annotated[
     list[str] | None,
     typer.Option("--track", metavar="WHERE", help="Log to tensorboard or mlflow while training; repeatable."),
 ]
 References = Annotated[bool, typer.Option("--references", help="Also train local, pooled and scikit-learn references.")]
-Watch = Annotated[bool, typer.Option("--watch", help="Serve a page about the run beside it, and print its address.")]
-Stay = Annotated[bool, typer.Option("--stay", help="With --watch: keep the page after the run, until Ctrl-C.")]
+Watch = Annotated[
+    bool, typer.Option("--watch", help="Serve a page about the run while it trains, and print its address.")
+]
+Stay = Annotated[bool, typer.Option("--stay", help="With --watch: serve the page after the run until Ctrl-C.")]
 Overwrite = Annotated[bool, typer.Option("--force", help="Overwrite the file.")]
 Seeds = Annotated[str, typer.Option("--seeds", metavar="0,1", help="Seeds, separated by commas.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of a table.")]
@@ -65,13 +69,13 @@ BUDGETS = ("rounds", "seconds", "bytes", "joules")
 
 
 def limits(stop_after: int | None, until: str | None, headline: Figure = ACCURACY) -> Limits:
-    """Parse ``--stop-after`` and ``--until``; a key that is not a budget names a figure.
+    """Parse ``--stop-after`` and ``--until``; a key that is no budget is the name of a metric.
 
     Args:
-        headline: the experiment's own figure, suggested where its class is left out.
+        headline: the experiment's headline metric, suggested if its class is missing.
 
     Raises:
-        SettingError: not WHAT=X, separated by commas, or a value out of range.
+        SettingError: the text is not KEY=VALUE, separated by commas, or a value is out of range.
 
     >>> limits(None, "accuracy=0.8,bytes=1e9")
     Limits(stop_after=None, accuracy=0.8, seconds=None, bytes=1000000000.0, joules=None, figures={}, epsilon=None)
@@ -82,10 +86,10 @@ def limits(stop_after: int | None, until: str | None, headline: Figure = ACCURAC
 
 
 def budget(at: str | None) -> Budget | None:
-    """Parse ``--at``.
+    """Parse ``--at``; None if it is not given.
 
     Raises:
-        SettingError: not one WHAT=X, or a value out of range.
+        SettingError: the text is not one KEY=VALUE, or the value is out of range.
     """
     if at is None:
         return None
@@ -105,12 +109,12 @@ def _parsed(option: str, text: str, allowed: Sequence[str], headline: Figure | N
             raise SettingError(f"{option} {item}: --stop-after N stops after N rounds.")
         if headline is not None and key not in allowed and is_figure(key):
             if headline.of and key.casefold() == headline.kind.name.casefold() and headline.kind.of_class == "one":
-                raise SettingError(f"{option} {item}: of which class? Write {option} '{headline.name}={value}'.")
+                raise SettingError(f"{option} {item}: the class is missing. Write {option} '{headline.name}={value}'.")
             key = named(key, option).name
         elif key not in allowed:
             raise unknown(option, key, allowed if headline is None else {*allowed, *FIGURES})
         if key in values:
-            raise SettingError(f"{option} {text}: {key} is given twice. Give each once.")
+            raise SettingError(f"{option} {text}: {key} is given twice. Give each key once.")
         try:
             values[key] = float(value)
         except ValueError:

@@ -1,4 +1,4 @@
-"""Commands that bring models to the devices of a park, and check the log of these steps."""
+"""Commands that release models to the devices of a park, and check the log of releases."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Park = Annotated[Path, typer.Option("--park", metavar="DIR", help="The folder th
 To = Annotated[
     list[str] | None, typer.Option("--to", metavar="NAME", help="A factory or a device; repeatable; default: all.")
 ]
-Wait = Annotated[float, typer.Option("--wait", metavar="S", min=0.0, help="Seconds to wait for devices' reports.")]
+Wait = Annotated[float, typer.Option("--wait", metavar="S", min=0.0, help="Seconds to wait for reports of devices.")]
 WAIT_S = 30.0
 
 
@@ -38,7 +38,8 @@ def release(
         list[str] | None, typer.Option("--canary", metavar="DEVICE", help="Release to this device first; repeatable.")
     ] = None,
     anyway: Annotated[
-        bool, typer.Option("--anyway", help="Also a run that does not beat the version in use, or is not judged.")
+        bool, typer.Option("--anyway", help="Release even if the run is not better than the version in use, or not "
+        "evaluated.")
     ] = False,
     own: OwnCode = False, wait: Wait = WAIT_S, as_json: Json = False,
 ) -> None:  # fmt: skip
@@ -56,21 +57,21 @@ def release(
 
 
 def _passed(known: Registry, number: int, to: Sequence[str], wait_s: float, *, as_json: bool) -> list[dict[str, Any]]:
-    """Let devices judge a version, or the user where they cannot; return the devices' rows.
+    """Let devices evaluate a version, or ask the user if they cannot; return the devices' rows.
 
     Raises:
-        SettingError: it is not better than the version in use, or neither devices nor a person decided.
+        SettingError: the version is not better than the version in use, or not approved.
     """
     from fedfloor.rollout import gate
     from fedfloor.terminal import show
 
     verdict = gate.verdict(known, number, to, wait_s)
     if verdict.rows and not as_json:
-        show(verdict.rows, as_json=False, title="judged on devices")
+        show(verdict.rows, as_json=False, title="evaluated on devices")
     way = f"Release it with --anyway, or by its number, {number}."
     if verdict.better is None and sys.stdin.isatty() and not as_json:
         name, value = known.versions[number].run.get("headline") or ("", None)
-        figure = "no figure" if value is None else f"{name} {value:.4f} on the cloud's test samples"
+        figure = "no metric" if value is None else f"{name} {value:.4f} on the cloud's test samples"
         if not typer.confirm(f"{verdict.why}. Version {number} has {figure}. Release it?"):
             raise SettingError(f"not released. {way}")
     elif not verdict.better:
@@ -80,7 +81,7 @@ def _passed(known: Registry, number: int, to: Sequence[str], wait_s: float, *, a
 
 def promote(
     park: Park,
-    version: Annotated[int | None, typer.Argument(metavar="[VERSION]", help="Which version is meant.")] = None,
+    version: Annotated[int | None, typer.Argument(metavar="[VERSION]", help="The version to promote.")] = None,
     wait: Wait = WAIT_S, as_json: Json = False,
 ) -> None:  # fmt: skip
     """Release the canaries' version to the remaining devices of its target."""
@@ -91,7 +92,7 @@ def promote(
 
 
 def rollback(park: Park, to: To = None, wait: Wait = WAIT_S, as_json: Json = False) -> None:
-    """Return devices to the version that they used before."""
+    """Switch devices back to the version that they used before."""
     from fedfloor.rollout import registry
 
     before = _read(park)
@@ -99,7 +100,7 @@ def rollback(park: Park, to: To = None, wait: Wait = WAIT_S, as_json: Json = Fal
 
 
 def _deliver(now: Registry, before: Registry, wait_s: float, *, as_json: bool, **more: Any) -> None:
-    """Send the versions that the journal's last entry decides, and show the devices' reports."""
+    """Send the versions of the journal's last entry, and show the devices' reports."""
     _show(now, list(now.entries[-1].about["devices"]), wait_s, before, as_json=as_json, **more)
 
 
@@ -116,14 +117,17 @@ def _show(
     if late and send:
         print(f"{', '.join(late)}: no report yet; a device gets its release when it connects", file=sys.stderr)
     if shut := sorted({row["factory"] for row in rows if row["state"] == "unreachable"}):
-        print(f"{', '.join(shut)}: no broker answers; fedfloor releases --send repeats this", file=sys.stderr)
+        print(
+            f"{', '.join(shut)}: the broker cannot be reached. To send again: fedfloor releases --send", file=sys.stderr
+        )
     if any(row["state"] in ("refused", "unreachable") for row in rows):
         raise typer.Exit(1)
 
 
 def releases(
     park: Park,
-    live: Annotated[bool, typer.Option("--live", help="Ask the brokers which version devices report.")] = False,
+    live: Annotated[bool, typer.Option("--live", help="Query the brokers for the versions that devices "
+    "report.")] = False,
     send: Annotated[bool, typer.Option("--send", help="Send every device its release again.")] = False,
     mlflow: Annotated[bool, typer.Option("--mlflow", help="Write the versions to MLflow's registry.")] = False,
     wait: Wait = WAIT_S, as_json: Json = False,
@@ -162,7 +166,7 @@ def audit(
     park: Annotated[Path, typer.Argument(metavar="DIR", help="The folder that fedfloor provision wrote.")],
     as_json: Json = False,
 ) -> None:
-    """Check the log of a park: who provisioned, revoked and released, and whether the log is unchanged."""
+    """List and verify the signed log of a park: provisioning, revocations and releases."""
     with shared.needing("audit", "deploy,onnx"):
         from fedfloor.rollout import audit as audits
     from fedfloor.terminal import show

@@ -18,17 +18,17 @@ def schedule(
         typer.Option("--park", metavar="DIR", help="The folder that fedfloor provision wrote, with the authority."),
     ] = None,
     alarms: Annotated[
-        Path | None, typer.Option("--alarms", metavar="DIR", help="Where alarms are kept; default: that of --park.")
+        Path | None, typer.Option("--alarms", metavar="DIR", help="Folder of recorded alarms; default: that of --park.")
     ] = None,
     once: Annotated[
-        bool, typer.Option("--once", help="Check once, start a run where a reason holds, and end after it.")
+        bool, typer.Option("--once", help="Check the reasons once, carry out a run if one holds, and end.")
     ] = False,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Show the state of each reason; start and write nothing.")
+        bool, typer.Option("--dry-run", help="Only show the state of each reason, without a run.")
     ] = False,
     as_json: Json = False,
 ) -> None:  # fmt: skip
-    """Wait for the reasons in [schedule], and start a run for each, until Ctrl-C."""
+    """Start a run whenever a reason in [schedule] holds, until Ctrl-C."""
     with shared.needing("a schedule", "deploy,onnx"):
         from fedfloor.rollout.schedule import Scheduler
     from fedfloor.terminal import show

@@ -17,7 +17,7 @@ from fedfloor.errors import SettingError
 def sense(
     source: Annotated[Path, typer.Argument(metavar="SOURCE.toml", help="Description of the source and its sensors.")],
     into: Annotated[
-        Path | None, typer.Option("--into", metavar="FILE.sqlite", help="The ring buffer that the rows go into.")
+        Path | None, typer.Option("--into", metavar="FILE.sqlite", help="The ring buffer for the rows.")
     ] = None,
     check: Annotated[bool, typer.Option("--check", help="Connect once, and list the sensors and their values.")]
         = False,
@@ -27,7 +27,7 @@ def sense(
     ] = None,
     as_json: Json = False,
 ) -> None:  # fmt: skip
-    """Read a device's sensors into a ring buffer on disk, on which its agent trains, until Ctrl-C."""
+    """Read a device's sensors into a ring buffer on disk, the agent's training data, until Ctrl-C."""
     from fedfloor.data.files.buffer import BUFFERS
     from fedfloor.sensors import sense as agent
     from fedfloor.sensors.settings import read

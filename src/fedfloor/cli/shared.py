@@ -1,4 +1,4 @@
-"""Shared code of several commands: arguments, comparisons and summaries."""
+"""Code shared by commands: arguments, comparisons and summaries."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ RESUME = "Continue with the same command and --resume"
 
 @contextmanager
 def needing(noun: str, extra: str, packages: str = "the packages of deployment") -> Iterator[None]:
-    """Refuse a command if packages imported in the body are missing; the error states how to install them.
+    """Convert the error of a missing package in the body to one with instructions to install it.
 
     Raises:
-        SettingError: one is missing.
+        SettingError: a package is missing.
     """
     try:
         yield
@@ -57,10 +57,10 @@ def note(text: str) -> None:
 
 
 def save(option: str, path: Path | str, text: str) -> None:
-    """Write the file that an option names.
+    """Write a text to the file given by an option.
 
     Raises:
-        SettingError: it cannot be written.
+        SettingError: the file cannot be written.
     """
     try:
         Path(path).write_text(text, encoding="utf-8")
@@ -69,12 +69,12 @@ def save(option: str, path: Path | str, text: str) -> None:
 
 
 def names(methods: str | None, experiment: Experiment) -> list[str]:
-    """Return the methods of ``--methods``, or the experiment's own."""
+    """Return the methods of ``--methods``, by default the experiment's."""
     return [experiment.method.name] if methods is None else [name.strip() for name in methods.split(",")]
 
 
 def bundled(kind: str = "experiments") -> dict[str, Path]:
-    """Return the bundled experiment files, or ``"cells"``, by name."""
+    """Return the bundled files of a kind, ``"experiments"`` or ``"cells"``, by name."""
     here = Path(__file__).parents[1]
     folder = here / kind if (here / kind).is_dir() else here.parents[1] / kind
     return {path.stem: path for path in sorted(folder.glob("*.toml"))}
@@ -125,19 +125,19 @@ def numbers(name: str, text: str) -> list[int]:
 
 
 def ranks(given: int | None, experiment: Experiment | None = None) -> int:
-    """Return the number of ranks given, or an experiment's own; print a note where they exceed the cores."""
+    """Return the number of ranks, by default the experiment's; print a note if it exceeds the number of cores."""
     from fedfloor.machine import cores
     from fedfloor.runs.api import default_ranks
 
     if given is not None and given > cores():
-        print(f"note: {given} ranks on {cores()} cores: they will take turns.", file=sys.stderr)
+        print(f"note: {given} ranks on {cores()} cores: ranks will share cores.", file=sys.stderr)
     return default_ranks(experiment.engine if experiment else None) if given is None else given
 
 
 def summary(
     folders: Sequence[Path], out: Path, target: float | None, *, as_json: bool, at: Budget | None = None
 ) -> None:
-    """Write the report of runs to ``out`` and print their table, and the differences of methods with common seeds."""
+    """Write the report of runs to ``out``; print their table, and the differences of methods with common seeds."""
     from fedfloor.report import ledger, page, table
     from fedfloor.report.groups import groups
     from fedfloor.report.story import remarks
@@ -148,8 +148,8 @@ def summary(
         where = page.write(folders, out, target, at)
     except OSError as error:
         raise (RunError if error.errno in FULL else SettingError)(
-            f"the report {out} could not be written: {error.strerror or error}. The runs are untouched: "
-            "fedfloor report DIR --out FILE writes it elsewhere."
+            f"the report {out} could not be written: {error.strerror or error}. The runs are unaffected. To write it "
+            "elsewhere: fedfloor report DIR --out FILE"
         ) from error
     runs = ledger.collect(folders)
     rows, differences, notes = table.summary(runs, target), table.paired(runs), remarks(groups(runs))
@@ -173,7 +173,11 @@ def summary(
 
 
 def check_target(folders: Sequence[Path], target: float | None) -> None:
-    """Raise a SettingError for a ``--target`` that the headline of runs cannot have."""
+    """Refuse a ``--target`` that the headline metric of the runs cannot reach.
+
+    Raises:
+        SettingError: the target is out of range.
+    """
     from fedfloor.report import ledger
     from fedfloor.report.groups import groups
 
@@ -191,12 +195,12 @@ def _at(runs: Sequence[RecordedRun], budget: Budget) -> Row:
 def _shown(row: Row, target: float | None) -> Row:
     from fedfloor.report.words import diverged
 
-    costs = {name: None for name in row if name.startswith(("seconds", "bytes", "joules"))}  # in a table of their own
+    costs = {name: None for name in row if name.startswith(("seconds", "bytes", "joules"))}  # in a separate table
     return row | costs | {"reached": row["reached"] if target else None, "diverged": diverged(row)}
 
 
 def _show_costs(rows: Sequence[Row]) -> None:
-    """Print the cost of the target and of all rounds, where rounds have a price."""
+    """Print the cost up to the target and of all rounds, if rounds have a price."""
     from fedfloor.report.numbers import COSTS, NAMES, amount
     from fedfloor.terminal import show
 
@@ -216,7 +220,9 @@ def _show_pairs(runs: Sequence[RecordedRun], pairs: Sequence[Row], title: str) -
     listed = shown(runs, pairs)
     if listed:
         few = (
-            f"; only those of {listed[0]['method']}, which leads; --json lists all" if len(listed) < len(pairs) else ""
+            f"; only those of {listed[0]['method']}, the best method; --json lists all"
+            if len(listed) < len(pairs)
+            else ""
         )
         show([row | {"left_out": row["left_out"] or None} for row in listed], as_json=False, title=title + few)
 
@@ -230,7 +236,7 @@ def markdown(folders: Sequence[Path], out: Path, target: float | None, at: Budge
 
 
 def followed(stop: Limits, track: Sequence[str] = ()) -> Callable[[PlannedRun], AbstractContextManager[Follow]]:
-    """Return the function that follows one run of several: it shows the progress and sends lines to sinks."""
+    """Return the function that shows the progress of one of several runs and sends its lines to sinks."""
     from fedfloor.terminal import both, progress
     from fedfloor.tracking import sinks, tracker
 
@@ -249,12 +255,12 @@ def compare(
     work: Sequence[PlannedRun], out: Path, stop: Limits, size: int, *, resume: bool, as_json: bool,
     track: Sequence[str] = (), at: Budget | None = None,
 ) -> bool:  # fmt: skip
-    """Carry out the runs of a comparison, show their progress and a summary; return whether all were done.
+    """Carry out the runs of a comparison with their progress and a summary; return whether all are complete.
 
     Raises:
         SettingError: a run's folder exists already and ``resume`` is false, or a budget needs a network.
-        DivergedError: runs diverged; all others were carried out and summed up.
-        RunError: a run failed otherwise.
+        DivergedError: runs diverged; the others were carried out and summarised.
+        RunError: a run failed for another reason.
     """
     from fedfloor.runs.compare import carry_out
     from fedfloor.runs.forecast import warn_of_unequal_passes
@@ -269,17 +275,17 @@ def compare(
     gone = [f"{run.label} in round {round_of(run.out)}" for run in work if ends.get(run.out) == "diverged"]
     if gone and whole:
         raise DivergedError(
-            f"{len(gone)} of {len(work)} runs diverged: {', '.join(gone)}. Their methods have no mean; the rounds "
-            "before are in the runs' folders. Try smaller learning rates: fedfloor sweep searches them on equal terms."
+            f"{len(gone)} of {len(work)} runs diverged: {', '.join(gone)}. Their methods have no mean; earlier rounds "
+            "are in the runs' folders. Try smaller learning rates, such as with fedfloor sweep."
         )
     return whole
 
 
 def check_references(setup: Experiment, out: Path) -> None:
-    """Refuse ``run --references`` before the run where it is impossible.
+    """Refuse ``run --references``, before the run, if it is impossible.
 
     Raises:
-        SettingError: the method is a reference itself, or the run's processes were started by torchrun.
+        SettingError: the method itself is a reference, or the run's processes were started by torchrun.
     """
     from fedfloor.runs.launch import under_torchrun
     from fedfloor.runs.references import of_run
@@ -290,7 +296,7 @@ def check_references(setup: Experiment, out: Path) -> None:
 
 
 def references(setup: Experiment, out: Path, last: int, size: int | None) -> bool:
-    """Carry out or continue the references of a run up to its last round; return whether all ended."""
+    """Carry out or continue the references of a run up to its last round; return whether all are complete."""
     from fedfloor.runs.compare import carry_out
     from fedfloor.runs.references import of_run
 
@@ -300,7 +306,7 @@ def references(setup: Experiment, out: Path, last: int, size: int | None) -> boo
 
 
 def track(folders: Sequence[Path], to: str, out: str | None, *, as_json: bool) -> None:
-    """Show the ledgers of runs elsewhere: ``fedfloor track``."""
+    """Export the ledgers of runs, as ``fedfloor track`` does."""
     from fedfloor.report import ledger
     from fedfloor.terminal import show
     from fedfloor.tracking import sinks

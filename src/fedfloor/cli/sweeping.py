@@ -1,4 +1,4 @@
-"""The command ``sweep``: trials, table, and the file with the best settings."""
+"""The command ``sweep``: trials, their table, and the file with the best settings."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from fedfloor.terminal import show
 def sweep(
     plan: Sweep, out: Path, stop: Limits, size: int, *, resume: bool, as_json: bool, track: Sequence[str] = ()
 ) -> bool:
-    """Carry out a sweep, print its table and write the best settings; return whether all trials were done.
+    """Carry out a sweep, print its table and write the best settings; return whether all trials are complete.
 
     Raises:
         SettingError: a run's folder exists already and ``resume`` is false.
         DivergedError: every trial of a method diverged.
-        RunError: a run failed otherwise.
+        RunError: a run failed for another reason.
     """
     _note(plan)
     work = plan.planned_runs(out)
@@ -40,7 +40,7 @@ def sweep(
     best = sweeps.winners(results)
     rounds = min(plan.original.rounds, stop.stop_after or plan.original.rounds)
     document = _document(plan, results, best, rounds)
-    out.mkdir(parents=True, exist_ok=True)  # a run that diverges in its first round takes its folder back
+    out.mkdir(parents=True, exist_ok=True)  # a run that diverges in its first round removes its folder
     write_json(out / "sweep.json", document)
     lost = [name for name in plan.sizes if name not in best]
     if not lost:
@@ -60,14 +60,14 @@ def sweep(
 
 
 def _note(plan: Sweep) -> None:
-    """Print the budget, and the methods whose grids it does not cover."""
+    """Print the budget, and the methods whose grids exceed it."""
     seeds = f"{len(plan.seeds)} seed{'s' * (len(plan.seeds) > 1)}"
     print(f"note: {plan.budget} trials of each method, each with {seeds}", file=sys.stderr)
     for name, size in plan.sizes.items():
         if size > plan.budget:
             print(
-                f"note: {plan.budget} of the {size} points of {name}'s grid are drawn, so that every method has "
-                "equally many trials",
+                f"note: {plan.budget} of the {size} points of {name}'s grid are drawn, so that every method has the "
+                "same number of trials",
                 file=sys.stderr,
             )
 

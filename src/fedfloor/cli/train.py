@@ -12,7 +12,7 @@ from fedfloor.cli import options, shared
 from fedfloor.cli.options import At, File, Force, Json, Out, Ranks, References, Resume, Set, Stop, Track, Until
 from fedfloor.errors import unknown
 
-DEMOS = ("anomaly", "life", "forecast", "faults")  # each an experiment demo-TASK on the made plant
+DEMOS = ("anomaly", "life", "forecast", "faults")  # each an experiment demo-TASK with data of the generated plant
 
 
 def new(
@@ -38,7 +38,7 @@ def new(
     force: options.Overwrite = False,
     as_json: Json = False,
 ) -> None:
-    """Inspect your own data and write an experiment file for them."""
+    """Inspect your data and write an experiment file for them."""
     import shlex
 
     from fedfloor import draft
@@ -69,7 +69,7 @@ def run(
     until: Until = None, resume: Resume = False, force: Force = False, track: Track = None,
     references: References = False, watch: options.Watch = False, stay: options.Stay = False, as_json: Json = False,
 ) -> None:  # fmt: skip
-    """Train one model as an experiment file describes it."""
+    """Train one model as described by an experiment file."""
     import json
 
     from fedfloor.cli.watching import watched
@@ -105,7 +105,7 @@ def run(
     if got.stopped == "interrupted":
         _interrupted(f"stopped after round {got.lines[-1].round}")
     if not whole:
-        _interrupted("stopped in the references")
+        _interrupted("stopped during the references")
     print(f"{got.stopped} after {seconds(sum(line.wall_s for line in got.lines))} of rounds", file=sys.stderr)
 
 
@@ -117,7 +117,8 @@ def _interrupted(state: str) -> None:
 def compare(
     experiment: File,
     methods: Annotated[
-        str | None, typer.Option("--methods", metavar="A,B", help="Separated by commas; default: the experiment's.")
+        str | None, typer.Option("--methods", metavar="A,B", help="Methods, separated by commas; default: the "
+        "experiment's.")
     ] = None,
     seeds: options.Seeds = "0",
     changes: Set = None, out: Out = None, ranks: Ranks = None, stop_after: Stop = None, until: Until = None,
@@ -166,7 +167,8 @@ def sweep(
 
 def demo(
     task: Annotated[
-        str | None, typer.Option("--task", metavar="TASK", help="On plant data: anomaly, life, forecast or faults.")
+        str | None, typer.Option("--task", metavar="TASK", help="Task on plant data: anomaly, life, forecast or "
+        "faults.")
     ] = None,
     out: Out = None, ranks: Ranks = None, as_json: Json = False,
 ) -> None:  # fmt: skip
@@ -181,7 +183,7 @@ def demo(
     if task is not None and task not in DEMOS:
         raise unknown("task (--task)", task, DEMOS)
     folder = out or Path("runs") / f"demo-{f'{task}-' if task else ''}{datetime.now():%Y%m%d-%H%M%S}"
-    setup = config.read(shared.bundled()[f"demo-{task}" if task else "demo"])  # not a file that happens to be called so
+    setup = config.read(shared.bundled()[f"demo-{task}" if task else "demo"])  # never a file of this name
     names, seeds = ["fedavg", "fedsr"], [setup.seed]
     work = planned_runs(setup, names, seeds, folder)
     if task is not None:

@@ -26,21 +26,22 @@ def watch(
     ] = None,
     host: Annotated[str, typer.Option("--host", help="Address to listen on; beyond 127.0.0.1, with TLS and password.")]
         = "127.0.0.1",
-    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="Port; 0: any that is free.")] = 8700,
+    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="Port; 0: any free port.")] = 8700,
     cert: Annotated[Path | None, typer.Option("--cert", metavar="FILE", help="TLS certificate (PEM).")] = None,
-    key: Annotated[Path | None, typer.Option("--key", metavar="FILE", help="Its private key (PEM).")] = None,
+    key: Annotated[Path | None, typer.Option("--key", metavar="FILE", help="Private key of the certificate "
+    "(PEM).")] = None,
     password: Annotated[
         Path | None, typer.Option("--password-file", metavar="FILE", help="File with the password of the page.")
     ] = None,
     names: Annotated[
-        list[str] | None, typer.Option("--name", metavar="NAME", help="A host name that browsers use; repeatable.")
+        list[str] | None, typer.Option("--name", metavar="NAME", help="A host name used by browsers; repeatable.")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the state as one JSON document; serve nothing.")]
+    as_json: Annotated[bool, typer.Option("--json", help="Print the state as one JSON document instead.")]
         = False,
     handed: Annotated[int | None, typer.Option("--socket", hidden=True)] = None,
     parent: Annotated[int | None, typer.Option("--parent", hidden=True)] = None,
 ) -> None:  # fmt: skip
-    """Serve a page that shows a run while it trains: figures, plan, devices, costs, losses, logs and alarms."""
+    """Serve a page that shows a run while it trains: metrics, plan, devices, costs, losses, logs and alarms."""
     from fedfloor.terminal import show
     from fedfloor.watch.state import Watched
 
@@ -55,7 +56,7 @@ def watch(
     place.check()
     sock = place.listen() if handed is None else socket.socket(fileno=handed)
     if handed is None:
-        shared.note(f"{place.address(sock)} shows {folder}; Ctrl-C ends it")
+        shared.note(f"{place.address(sock)} shows {folder} until Ctrl-C")
     module.serve(watched, sock, place, parent)
 
 
@@ -67,9 +68,9 @@ def _module() -> ModuleType:
 
 @contextmanager
 def watched(folder: Path, *, watch: bool, stay: bool) -> Iterator[None]:
-    """Serve a run's page beside it where it is requested; with ``stay`` until Ctrl-C once the run is over."""
+    """Serve a run's page while the body runs, if ``watch``; with ``stay`` also afterwards, until Ctrl-C."""
     if stay and not watch:
-        raise SettingError("--stay keeps the page of --watch: give both, or none.")
+        raise SettingError("--stay requires --watch. Give both, or leave --stay out.")
     if not watch:
         yield
         return
@@ -77,6 +78,6 @@ def watched(folder: Path, *, watch: bool, stay: bool) -> Iterator[None]:
         shared.note(f"watch: {url}")
         yield
         if stay:
-            shared.note(f"the run is over; {url} stays until Ctrl-C")
+            shared.note(f"the run is over; {url} is served until Ctrl-C")
             with contextlib.suppress(KeyboardInterrupt):
                 signal.pause()
